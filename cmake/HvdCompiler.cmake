@@ -1,0 +1,48 @@
+# Compiler settings of this build. Nothing here reaches a project that uses hvd.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# -fPIC for programs too (not -fPIE): then they share the libraries' precompiled LibTorch header,
+# which g++ accepts only when the position-independence flags are the same.
+add_compile_options(-fPIC)
+
+if(HVD_SANITIZE)
+  add_compile_options(-fsanitize=${HVD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${HVD_SANITIZE})
+endif()
+if(HVD_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link) # coverage of the libraries guides the fuzzers
+endif()
+
+# Compiled objects are reused between clones: ccache sees paths relative to the source tree.
+if(HVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(HVD_CCACHE_PROGRAM ccache)
+  mark_as_advanced(HVD_CCACHE_PROGRAM)
+  if(HVD_CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env
+        "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${HVD_CCACHE_PROGRAM}")
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      add_compile_options(-fpch-preprocess)
+    elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+      add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endif()
+endif()
+
+function(hvd_set_warnings target)
+  target_compile_options(
+    ${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                      $<$<BOOL:${HVD_WARNINGS_AS_ERRORS}>:-Werror>)
+endfunction()

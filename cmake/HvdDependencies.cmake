@@ -1,0 +1,73 @@
+# Everything hvd is built from. The reasons for each are in docs/dependencies.md.
+
+# The LibTorch that scripts/install_deps fetches.
+set(HVD_LIBTORCH_PINS "${PROJECT_SOURCE_DIR}/scripts/libtorch.txt")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HVD_LIBTORCH_PINS}")
+file(STRINGS "${HVD_LIBTORCH_PINS}" HVD_LIBTORCH_VERSION REGEX "^torch==")
+string(REPLACE "torch==" "" HVD_LIBTORCH_VERSION "${HVD_LIBTORCH_VERSION}")
+
+find_package(Threads REQUIRED)
+find_package(Boost 1.74 REQUIRED) # headers only
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
+find_package(fmt 9 REQUIRED CONFIG)
+find_package(hwy 1.0 REQUIRED CONFIG)
+if(HVD_BUILD_LAUNCHER OR HVD_BUILD_BENCHMARKS OR HVD_BUILD_EXAMPLES)
+  find_package(CLI11 2.1 REQUIRED CONFIG)
+  find_package(nlohmann_json 3.11 REQUIRED CONFIG)
+endif()
+if(HVD_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+hvd_optional(PMIX AUTO "Bootstrap through PMIx")
+hvd_optional(MPI AUTO "The MPI backend")
+hvd_optional(NCCL AUTO "The NCCL backend, with the CUDA runtime")
+hvd_optional(TORCH AUTO "The LibTorch bindings")
+# Off: a CPU program starts much faster without libtorch_cuda.
+hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
+
+if(NOT HVD_WITH_PMIX STREQUAL "OFF")
+  find_package(PMIx 4 MODULE QUIET)
+endif()
+hvd_resolve(PMIX FOUND "${PMIx_FOUND}" NEEDS "pmix.h and libpmix (Debian: libpmix-dev, or PMIx_ROOT)")
+
+if(NOT HVD_WITH_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX TRUE) # the C interface is all that is used
+  find_package(MPI 3 QUIET COMPONENTS CXX)
+endif()
+hvd_resolve(MPI FOUND "${MPI_CXX_FOUND}" NEEDS
+            "an MPI 3 library with mpicxx (Debian: libopenmpi-dev openmpi-bin, or MPI_HOME)")
+
+# The headers alone are enough to test the NCCL backend's real source against a fake runtime, so
+# they are looked for even when the backend is off: then NCCL::headers may exist, NCCL::nccl may not
+# be used.
+find_package(NCCL MODULE QUIET)
+hvd_resolve(NCCL FOUND "${NCCL_FOUND}" NEEDS
+            "${NCCL_MISSING} (the CUDA toolkit and NCCL; set CUDAToolkit_ROOT or NCCL_ROOT)")
+
+if(NOT HVD_WITH_TORCH STREQUAL "OFF")
+  find_package(LibTorch 2.6 MODULE QUIET)
+endif()
+hvd_resolve(TORCH FOUND "${LibTorch_FOUND}" NEEDS
+            "LibTorch (run scripts/install_deps, or set CMAKE_PREFIX_PATH, Torch_DIR or LibTorch_ROOT)")
+if(HVD_HAVE_TORCH)
+  message(STATUS "hvd: LibTorch ${LibTorch_VERSION} in ${LibTorch_PREFIX}")
+  if(HVD_BUILD_EXAMPLES)
+    find_package(ZLIB REQUIRED)
+  endif()
+endif()
+
+# A CUDA build of LibTorch brings libtorch_cuda, but not always all that it needs: try to link it.
+if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch::cuda)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES LibTorch::cuda)
+  set(CMAKE_REQUIRED_QUIET ON)
+  check_cxx_source_compiles("int main() {}" HVD_TORCH_CUDA_LINKS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  unset(CMAKE_REQUIRED_QUIET)
+  if(NOT HVD_TORCH_CUDA_LINKS)
+    unset(HVD_TORCH_CUDA_LINKS CACHE) # look again next time
+  endif()
+endif()
+hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
+            "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")

@@ -1,0 +1,32 @@
+# hvd_optional(<NAME> <default> <description>): a part that is AUTO (used when found), ON (required) or
+# OFF. Sets the cache entry HVD_WITH_<NAME>.
+function(hvd_optional name default description)
+  set(HVD_WITH_${name} ${default} CACHE STRING "${description}: AUTO, ON or OFF")
+  set_property(CACHE HVD_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
+  string(TOUPPER "${HVD_WITH_${name}}" value)
+  if(value STREQUAL "TRUE" OR value STREQUAL "YES" OR value STREQUAL "1")
+    set(value ON)
+  elseif(value STREQUAL "FALSE" OR value STREQUAL "NO" OR value STREQUAL "0")
+    set(value OFF)
+  endif()
+  if(NOT value MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "HVD_WITH_${name} is '${HVD_WITH_${name}}', expected AUTO, ON or OFF")
+  endif()
+  set(HVD_WITH_${name} ${value} PARENT_SCOPE)
+endfunction()
+
+# hvd_resolve(<NAME> FOUND <bool> NEEDS <what to install>): sets HVD_HAVE_<NAME>, and stops when the
+# part was asked for with ON and is missing.
+function(hvd_resolve name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOUND;NEEDS" "")
+  set(have OFF)
+  if(NOT HVD_WITH_${name} STREQUAL "OFF")
+    if(arg_FOUND)
+      set(have ON)
+    elseif(HVD_WITH_${name} STREQUAL "ON")
+      message(FATAL_ERROR "HVD_WITH_${name}=ON, but it was not found. Missing: ${arg_NEEDS}")
+    endif()
+  endif()
+  set(HVD_HAVE_${name} ${have} PARENT_SCOPE)
+  message(STATUS "hvd: ${name} ${have} (HVD_WITH_${name}=${HVD_WITH_${name}})")
+endfunction()
