@@ -1,0 +1,59 @@
+// Every setting of a context. config.cpp is the only file of the library that reads the
+// environment.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <hvd/core/log.hpp>
+
+namespace hvd {
+
+/// How a rank finds the others.
+enum class Rendezvous : std::uint8_t {
+  none,   ///< one process, alone
+  store,  ///< a store server at `Config::store_address` (`hvdrun` runs one)
+  pmix,   ///< the PMIx server of `mpirun` or `srun --mpi=pmix`
+};
+
+struct Config {
+  int rank = 0;
+  int size = 1;
+  int local_rank = -1;  ///< -1: found from the hosts the ranks run on; likewise the next three
+  int local_size = -1;
+  int cross_rank = -1;
+  int cross_size = -1;
+
+  std::string job_id = "local";
+  std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused
+
+  Rendezvous rendezvous = Rendezvous::none;
+  std::string store_address;  ///< `HVD_STORE`, spelled as in `address.hpp`
+  int secret_fd = -1;         ///< `HVD_SECRET_FD`: an inherited descriptor, read with pread
+  std::string secret_file;    ///< `HVD_SECRET_FILE`: 0600, owned by this user
+
+  std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
+  std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
+  std::string interfaces;          ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
+
+  std::size_t fusion_threshold = std::size_t{16} << 20;  ///< `HVD_FUSION_THRESHOLD`, bytes
+  LogLevel log_level = LogLevel::warn;                   ///< `HVD_LOG`
+
+  std::chrono::milliseconds start_timeout{30'000};    ///< `HVD_START_TIMEOUT`, s
+  std::chrono::milliseconds heartbeat_interval{100};  ///< `HVD_HEARTBEAT_INTERVAL_MS`
+  std::chrono::milliseconds peer_timeout{
+      1'800};  ///< `HVD_PEER_TIMEOUT_MS`: silence that ends a job
+  std::chrono::milliseconds collective_timeout{
+      300'000};  ///< `HVD_COLLECTIVE_TIMEOUT_S`, from the start of one
+  std::chrono::milliseconds stall_warn{60'000};           ///< `HVD_STALL_WARN_S`; 0: off
+  std::chrono::milliseconds stall_abort{1'800'000};       ///< `HVD_STALL_ABORT_S`; 0: off
+  std::chrono::milliseconds shutdown_timeout{1'800'000};  ///< `HVD_SHUTDOWN_TIMEOUT_S`
+
+  /// Reads `HVD_*`, then what launchers set (docs/environment.md has the order). Throws
+  /// Errc::invalid_argument naming the variable that is half a pair, no number or out of range.
+  [[nodiscard]] static Config from_environment();
+};
+
+}  // namespace hvd

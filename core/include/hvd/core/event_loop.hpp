@@ -1,0 +1,35 @@
+// The loop thread: one Boost.Asio io_context and the thread that runs it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace hvd {
+
+class EventLoop {
+ public:
+  /// Starts the thread.
+  EventLoop();
+  /// Stops the loop, drops what is still queued and joins the thread. Not on the loop thread.
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  /// Any thread.
+  void post(std::function<void()> task);
+  /// Runs `task` on the loop thread and returns when it has run; rethrows what it threw. Any
+  /// thread; runs in place on the loop thread itself.
+  void run_sync(const std::function<void()>& task);
+  [[nodiscard]] bool on_loop_thread() const noexcept;
+  [[nodiscard]] boost::asio::io_context& io() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

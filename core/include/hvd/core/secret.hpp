@@ -1,0 +1,48 @@
+// The 32-byte secret of a job and what one rank proves with it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <hvd/core/config.hpp>
+#include <hvd/core/fd.hpp>
+
+namespace hvd {
+
+/// Wiped on destruction. Never printed, never put in argv, the environment, a file or a log.
+class Secret {
+ public:
+  static constexpr std::size_t kSize = 32;
+  /// All zero: what the ranks of one host share when nobody gave them a secret; Unix sockets and
+  /// the peer's uid protect them then.
+  Secret() noexcept = default;
+  explicit Secret(const std::array<std::byte, kSize>& bytes) noexcept : bytes_(bytes) {}
+  Secret(const Secret&) = default;
+  Secret& operator=(const Secret&) = default;
+  ~Secret();
+
+  [[nodiscard]] static Secret random();
+  /// Reads 32 bytes from the start of `fd`, which stays open. Throws Errc::unauthenticated.
+  [[nodiscard]] static Secret from_fd(int fd);
+  /// The file must belong to this user with mode 0600. Throws Errc::unauthenticated.
+  [[nodiscard]] static Secret from_file(const std::string& path);
+  /// A sealed memfd without CLOEXEC that holds the secret, for a child to inherit.
+  [[nodiscard]] UniqueFd to_inheritable_fd() const;
+  [[nodiscard]] const std::array<std::byte, kSize>& bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool empty() const noexcept;
+
+ private:
+  std::array<std::byte, kSize> bytes_{};
+};
+
+/// Who this process is to its peers.
+struct Identity {
+  std::string job_id;
+  std::uint32_t epoch = 0;
+  int rank = 0;  ///< -1: the launcher
+  Secret secret;
+};
+
+}  // namespace hvd

@@ -1,0 +1,37 @@
+// Who is in the job: the store, the loop thread, the peers and the topology of one context.
+#pragma once
+
+#include <memory>
+
+#include <hvd/core/config.hpp>
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/peer_network.hpp>
+#include <hvd/core/store.hpp>
+#include <hvd/core/topology.hpp>
+
+namespace hvd {
+
+class Session {
+ public:
+  /// Collective. Finds the other ranks as `config` says, or in `store` when it is given (tests run
+  /// ranks as threads around one hash store). Throws within `config.start_timeout`.
+  explicit Session(Config config, std::shared_ptr<Store> store = nullptr);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] const Config& config() const noexcept;
+  [[nodiscard]] const Topology& topology() const noexcept;
+  [[nodiscard]] EventLoop& loop() noexcept;
+  [[nodiscard]] PeerNetwork& network() noexcept;
+  /// Until the context runs: for what must be decided once. Caller's thread.
+  [[nodiscard]] Store& store() noexcept;
+  /// The latest moment at which start-up may still be going on.
+  [[nodiscard]] Deadline start_deadline() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

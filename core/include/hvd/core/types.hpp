@@ -1,0 +1,49 @@
+// The vocabulary shared by every room: element types, reduce operations, operation kinds, devices.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd {
+
+enum class DType : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64, boolean };
+inline constexpr int kDTypeCount = 10;
+
+/// `average` divides the sum by the number of ranks; integers divide the exact sum, truncating
+/// toward zero. On `boolean`, sum and max are logical or, min and product logical and.
+enum class ReduceOp : std::uint8_t { average, sum, min, max, product };
+inline constexpr int kReduceOpCount = 5;
+
+enum class OpKind : std::uint8_t { allreduce, allgather, broadcast, barrier };
+inline constexpr int kOpKindCount = 4;
+
+struct Device {
+  enum class Kind : std::uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  std::int32_t index = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// Sizes of the dimensions, outermost first; empty for a scalar.
+using Shape = std::vector<std::int64_t>;
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+/// Bytes of one element.
+[[nodiscard]] std::size_t size_of(DType dtype) noexcept;
+/// Product of the dimensions; 1 for a scalar.
+[[nodiscard]] std::int64_t element_count(const Shape& shape) noexcept;
+
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;
+[[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
+[[nodiscard]] std::string_view to_string(OpKind kind) noexcept;
+[[nodiscard]] std::string to_string(Device device);
+[[nodiscard]] std::string to_string(const Shape& shape);
+
+}  // namespace hvd

@@ -1,0 +1,51 @@
+// The shared completion handle of one operation.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+/// The side that completes a `Work`. Owned by the engine; users hold `Work`.
+class WorkState;
+
+class Work {
+ public:
+  Work() noexcept = default;
+  explicit Work(std::shared_ptr<WorkState> state) noexcept : state_(std::move(state)) {}
+
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+  /// Any thread. Returns when the result is in place; throws the operation's `Error`. Bounded: the
+  /// engine completes every operation, with an error when a rank is lost or a deadline passes.
+  void wait() const;
+  /// As `wait()`, but returns false when `deadline` comes first.
+  [[nodiscard]] bool wait_until(Deadline deadline) const;
+  [[nodiscard]] bool done() const noexcept;
+  /// Null while running and after success.
+  [[nodiscard]] std::exception_ptr error() const noexcept;
+
+ private:
+  std::shared_ptr<WorkState> state_;
+};
+
+class WorkState {
+ public:
+  WorkState();
+  ~WorkState();
+  WorkState(const WorkState&) = delete;
+  WorkState& operator=(const WorkState&) = delete;
+
+  /// The first call counts, later ones are ignored. Any thread.
+  void complete(std::exception_ptr error) noexcept;
+  [[nodiscard]] bool done() const noexcept;
+  [[nodiscard]] bool wait_until(Deadline deadline) const;
+  [[nodiscard]] std::exception_ptr error() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

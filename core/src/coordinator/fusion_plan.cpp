@@ -1,0 +1,45 @@
+#include "coordinator/fusion_plan.hpp"
+
+#include <numeric>
+
+namespace hvd {
+namespace {
+
+bool may_share(const Request& a, const Request& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.device.kind == b.device.kind && a.op == b.op &&
+         a.root == b.root && a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.kind != OpKind::barrier;
+}
+
+}  // namespace
+
+std::size_t bytes_of(const ReadyTensor& tensor) noexcept {
+  std::int64_t count = element_count(tensor.request.shape);
+  if (tensor.request.kind == OpKind::allgather) {
+    const Shape& shape = tensor.request.shape;
+    count = std::accumulate(tensor.first_dimensions.begin(), tensor.first_dimensions.end(),
+                            std::int64_t{0}) *
+            element_count(Shape(shape.begin() + 1, shape.end()));
+  }
+  return static_cast<std::size_t>(count) * size_of(tensor.request.dtype);
+}
+
+std::vector<ReadyTensor> take_fused(std::deque<ReadyTensor>& ready, std::size_t threshold) {
+  std::vector<ReadyTensor> batch;
+  batch.push_back(std::move(ready.front()));
+  ready.pop_front();
+  std::size_t bytes = bytes_of(batch.front());
+  for (auto tensor = ready.begin(); tensor != ready.end() && bytes < threshold;) {
+    const std::size_t more = bytes_of(*tensor);
+    if (may_share(batch.front().request, tensor->request) && bytes + more <= threshold) {
+      bytes += more;
+      batch.push_back(std::move(*tensor));
+      tensor = ready.erase(tensor);
+    } else {
+      ++tensor;
+    }
+  }
+  return batch;
+}
+
+}  // namespace hvd

@@ -1,0 +1,68 @@
+#include "coordinator/mismatch.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace hvd {
+namespace {
+
+struct Field {
+  std::string_view name;
+  std::function<std::string(const Request&)> value;
+};
+
+/// An allgather's first dimension is each rank's own.
+std::string agreed_shape(const Request& request) {
+  if (request.kind != OpKind::allgather || request.shape.empty()) return to_string(request.shape);
+  std::string text = "[*";
+  for (std::size_t i = 1; i < request.shape.size(); ++i) {
+    text += fmt::format(",{}", request.shape[i]);
+  }
+  return text + "]";
+}
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all{
+      {"operation", [](const Request& r) { return std::string(to_string(r.kind)); }},
+      {"dtype", [](const Request& r) { return std::string(to_string(r.dtype)); }},
+      {"shape", agreed_shape},
+      {"reduce op", [](const Request& r) { return std::string(to_string(r.op)); }},
+      {"device",
+       [](const Request& r) { return r.device.kind == Device::Kind::cpu ? "cpu" : "cuda"; }},
+      {"root", [](const Request& r) { return fmt::format("rank {}", r.root); }},
+      {"prescale", [](const Request& r) { return fmt::format("{}", r.prescale); }},
+      {"postscale", [](const Request& r) { return fmt::format("{}", r.postscale); }},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::string> describe_mismatch(std::span<const Request> requests,
+                                             std::span<const int> ranks) {
+  for (const Field& field : fields()) {
+    std::map<std::string, std::vector<int>> asked;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      asked[field.value(requests[i])].push_back(ranks[i]);
+    }
+    if (asked.size() == 1) continue;
+    std::string text =
+        fmt::format("{} '{}': ranks disagree on the {}:", to_string(requests[0].kind),
+                    requests[0].name, field.name);
+    std::string_view separator = " ";
+    for (auto& [value, who] : asked) {
+      std::sort(who.begin(), who.end());
+      text += fmt::format("{}{} on rank {}", separator, value, fmt::join(who, ", "));
+      separator = "; ";
+    }
+    return text;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hvd

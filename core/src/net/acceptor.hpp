@@ -1,0 +1,64 @@
+// Accepts streams and lets in who proves the job's secret.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <hvd/core/event_loop.hpp>
+
+#include "net/greeting.hpp"
+#include "net/socket.hpp"
+
+namespace hvd::net {
+
+/// A stray connection is dropped, logged at info, and accepting goes on. While `kMaxUnproven`
+/// connections are in the handshake, or descriptors are short, further ones wait in the kernel.
+class Acceptor : public std::enable_shared_from_this<Acceptor>, private Greeting::Owner {
+ public:
+  static constexpr std::size_t kMaxUnproven = 64;  ///< over all listeners
+  static constexpr std::chrono::milliseconds kHandshakeLimit{1'000};
+
+  /// Called on the loop thread.
+  using OnStream = std::function<void(UniqueFd stream, const Hello& peer)>;
+
+  /// Any thread; `loop` outlives the acceptor or its `close()`.
+  Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream);
+  /// Loop thread.
+  void listen(Listener listener);
+  /// Loop thread. Closes the listeners and the connections in the handshake; nothing is called
+  /// back afterwards.
+  void close() noexcept;
+
+ private:
+  struct Port {
+    Port(boost::asio::io_context& io, Listener own);
+    Listener listener;
+    boost::asio::posix::stream_descriptor wait;  // watches a duplicate of the listener
+    bool waiting = false;
+  };
+
+  void wait_all();
+  void wait(const std::shared_ptr<Port>& port);
+  void accept(const std::shared_ptr<Port>& port);
+  /// Returns false when nothing is there to accept.
+  bool accept_one(int listener);
+  void rest();
+  void on_greeted(Greeting& greeting, UniqueFd stream, const Hello& peer) override;
+  void on_dropped(Greeting& greeting, const std::string& why) override;
+
+  EventLoop& loop_;
+  Identity self_;
+  OnStream on_stream_;
+  std::vector<std::shared_ptr<Port>> ports_;
+  std::set<std::shared_ptr<Greeting>> unproven_;
+  boost::asio::steady_timer rest_timer_;
+  bool resting_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace hvd::net

@@ -1,0 +1,49 @@
+// Blocking reads and writes with a deadline on non-blocking sockets, for any thread but the loop's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+
+#include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd::net {
+
+/// Wakes every wait it is handed to, for good.
+class Interrupt {
+ public:
+  Interrupt();  ///< Throws Errc::resource.
+  /// Any thread.
+  void raise() noexcept;
+  [[nodiscard]] bool raised() const noexcept;
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+/// The stream ended or broke: `what()` says how, "connection closed" for instance.
+struct StreamLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Ready : std::uint8_t { read, write };
+
+/// False when `deadline` comes first. Throws Errc::aborted when interrupted.
+[[nodiscard]] bool wait_ready(int fd, Ready what, Deadline deadline, const Interrupt& interrupt);
+/// Returns at `deadline`. Throws Errc::aborted when interrupted.
+void pause_until(Deadline deadline, const Interrupt& interrupt);
+
+/// Bytes read into `out`, at least one; 0 when `deadline` comes first. As `read_exact`.
+[[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out, Deadline deadline,
+                                    const Interrupt& interrupt);
+/// Fills `out`. Returns false when `deadline` comes first; throws StreamLost, Errc::aborted.
+[[nodiscard]] bool read_exact(int fd, std::span<std::byte> out, Deadline deadline,
+                              const Interrupt& interrupt);
+/// Writes all of `bytes`, without SIGPIPE. As `read_exact`.
+[[nodiscard]] bool write_all(int fd, std::span<const std::byte> bytes, Deadline deadline,
+                             const Interrupt& interrupt);
+
+}  // namespace hvd::net

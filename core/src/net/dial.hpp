@@ -1,0 +1,33 @@
+// The client's side of a stream: connect, prove the secret, try again while nobody listens yet.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include <hvd/core/address.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/types.hpp>
+
+#include "net/blocking_io.hpp"
+
+namespace hvd::net {
+
+struct DialOptions {
+  Address address;
+  int peer = -1;      ///< rank that must answer, -1: the launcher, `kAnyRank`: whoever listens
+  std::string host;   ///< the peer's, for errors
+  std::string label;
+  Deadline deadline;
+  /// How long "nobody listens" is taken for "not yet"; then the peer is lost.
+  std::chrono::milliseconds refusal_patience = std::chrono::hours(24);
+};
+
+/// A connected, authenticated, non-blocking stream. Blocks; not on the loop thread.
+/// Throws Errc::timeout, peer_lost, unauthenticated, protocol, resource or aborted; the first two
+/// with the peer's rank and host.
+[[nodiscard]] UniqueFd dial(const DialOptions& options, const Identity& self,
+                            const Interrupt& interrupt);
+
+}  // namespace hvd::net

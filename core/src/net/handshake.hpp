@@ -1,0 +1,99 @@
+// Mutual proof of the job's secret at the start of every stream: a state machine without I/O.
+//
+//   client                                    server
+//   Hello(role client, nonce, who, label) →
+//                                          ←  Hello(role server, nonce, who, label), proof
+//   proof                                  →
+//                                          ←  accept
+//
+// Proof and accept are HMAC-SHA256 over a role label and both hellos; the scheme is the
+// challenge-response of ISO/IEC 9798-4 (three passes), plus one message that tells the client it is
+// in. docs/protocol.md has the layout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <hvd/core/secret.hpp>
+#include <hvd/core/wire.hpp>
+
+#include "net/crypto.hpp"
+
+namespace hvd::net {
+
+inline constexpr std::uint32_t kHandshakeMagic = 0x21'64'76'68;  // "hvd!" on the wire
+inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::size_t kMaxJobId = 128;
+inline constexpr std::size_t kMaxLabel = 64;
+inline constexpr std::size_t kNonceSize = 32;
+inline constexpr std::int32_t kAnyRank = -2;  ///< whoever listens there: a store's server
+using Nonce = std::array<std::byte, kNonceSize>;
+
+/// Magic, version and role: the part whose layout no version changes.
+inline constexpr std::size_t kPrefixSize = 8;
+inline constexpr std::size_t kHelloSize =
+    kPrefixSize + kNonceSize + 3 * 4 + (1 + kMaxJobId) + (1 + kMaxLabel);
+
+enum class Role : std::uint16_t { client = 1, server = 2 };
+
+/// Who a side is, whom it wants, and what for.
+struct Hello {
+  Role role = Role::client;
+  Nonce nonce{};
+  std::string job_id;
+  std::uint32_t epoch = 0;
+  std::int32_t from = 0;  ///< rank, -1: the launcher
+  std::int32_t to = 0;    ///< or `kAnyRank`
+  std::string label;
+};
+
+/// Throws Errc::invalid_argument when a text is too long for its field.
+[[nodiscard]] Bytes encode(const Hello& hello);
+/// Throws Errc::protocol; `bytes` is exactly one hello, whose texts are printable.
+[[nodiscard]] Hello decode_hello(std::span<const std::byte> bytes);
+/// Printable, not empty and at most 64 bytes.
+[[nodiscard]] bool is_label(std::string_view label) noexcept;
+
+/// One side of one handshake. Feed it exactly `wanted()` bytes at a time; send what `take_output()`
+/// gives after every step, also after a step that threw.
+class Handshake {
+ public:
+  [[nodiscard]] static Handshake client(const Identity& self, int peer, std::string_view label,
+                                        const Nonce& nonce);
+  [[nodiscard]] static Handshake server(const Identity& self, const Nonce& nonce);
+
+  [[nodiscard]] Bytes take_output() { return std::exchange(output_, {}); }
+  [[nodiscard]] bool has_output() const noexcept { return !output_.empty(); }
+  /// Size of the next piece of input, 0 when done.
+  [[nodiscard]] std::size_t wanted() const noexcept;
+  /// Throws Errc::unauthenticated when the peer holds another secret; Errc::protocol for anything
+  /// malformed and for another version, job, epoch or rank than ours, naming both.
+  void consume(std::span<const std::byte> input);
+  [[nodiscard]] bool done() const noexcept { return state_ == State::done; }
+  /// What the peer said; to be believed once `done()`.
+  [[nodiscard]] const Hello& peer() const noexcept { return peer_; }
+
+ private:
+  enum class State { prefix, hello, proof, accept, done, failed };
+
+  Handshake(const Identity& self, const Nonce& nonce, Role role);
+  void take_prefix(std::span<const std::byte> input);
+  void take_hello(std::span<const std::byte> input);
+  void check_peer() const;
+  void take_mac(std::string_view role_label, std::span<const std::byte> input);
+  void queue(std::span<const std::byte> bytes);
+  [[nodiscard]] Mac mac(std::string_view role_label) const;
+
+  State state_ = State::prefix;
+  Secret secret_;
+  Hello self_;
+  Hello peer_;
+  Bytes own_hello_;
+  Bytes peer_hello_;
+  Bytes output_;
+};
+
+}  // namespace hvd::net

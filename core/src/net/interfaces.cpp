@@ -1,0 +1,165 @@
+#include "net/interfaces.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <hvd/core/address.hpp>
+#include <hvd/core/error.hpp>
+
+#include "net/socket.hpp"
+
+namespace hvd::net {
+namespace {
+
+constexpr std::array<std::string_view, 6> kBridges{"docker", "br-", "veth", "virbr", "cni", "lxc"};
+
+struct Numeric {
+  int family = AF_INET;
+  std::array<std::uint8_t, 16> bytes{};
+  int bits = 32;
+};
+
+std::optional<Numeric> parse_numeric(const std::string& text) {
+  Numeric numeric;
+  if (::inet_pton(AF_INET, text.c_str(), numeric.bytes.data()) == 1) return numeric;
+  numeric.family = AF_INET6;
+  numeric.bits = 128;
+  if (::inet_pton(AF_INET6, text.c_str(), numeric.bytes.data()) == 1) return numeric;
+  return std::nullopt;
+}
+
+bool same_prefix(const Numeric& a, const Numeric& b, int bits) {
+  const auto whole = static_cast<std::size_t>(bits / 8);
+  if (!std::equal(a.bytes.begin(), a.bytes.begin() + bits / 8, b.bytes.begin())) return false;
+  const int rest = bits % 8;
+  if (rest == 0) return true;
+  const int mask = (0xff << (8 - rest)) & 0xff;
+  return (a.bytes[whole] & mask) == (b.bytes[whole] & mask);
+}
+
+bool is_bridge(const std::string& interface) {
+  return std::any_of(kBridges.begin(), kBridges.end(), [&](std::string_view prefix) {
+    return std::string_view(interface).starts_with(prefix);
+  });
+}
+
+std::string numeric_address(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* raw = address->sa_family == AF_INET
+                        ? static_cast<const void*>(
+                              &reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+                        : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  return ::inet_ntop(address->sa_family, raw, text.data(), text.size()) != nullptr ? text.data()
+                                                                                    : "";
+}
+
+bool is_link_local(const sockaddr* address) {
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> entries;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    std::string_view entry = list.substr(0, comma);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (!entry.empty()) entries.push_back(entry);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return entries;
+}
+
+[[noreturn]] void nothing_fits(std::span<const InterfaceAddress> addresses, std::string_view why) {
+  std::vector<std::string> names;
+  for (const InterfaceAddress& one : addresses) {
+    names.push_back(fmt::format("{} {}", one.interface, one.address));
+  }
+  throw Error(Errc::invalid_argument,
+              fmt::format("{}; this machine has: {}", why, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> list_interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) {
+    throw Error(Errc::resource, "cannot list the network interfaces: " + describe_errno(errno));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<InterfaceAddress> addresses;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    const bool usable = i->ifa_addr != nullptr && (i->ifa_flags & IFF_UP) != 0 &&
+                        (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6) &&
+                        !is_link_local(i->ifa_addr);
+    if (!usable) continue;
+    addresses.push_back(
+        {i->ifa_name, numeric_address(i->ifa_addr), (i->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  return addresses;
+}
+
+bool in_block(const std::string& address, std::string_view cidr) {
+  const std::size_t slash = cidr.find('/');
+  const std::optional<Numeric> base = parse_numeric(std::string(cidr.substr(0, slash)));
+  int bits = -1;
+  if (base && slash != std::string_view::npos) {
+    const std::string_view text = cidr.substr(slash + 1);
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, bits);
+    if (error != std::errc() || stop != end) bits = -1;
+  }
+  if (!base || bits < 0 || bits > base->bits) {
+    throw Error(Errc::invalid_argument, fmt::format("'{}' is not a block like 10.0.0.0/8", cidr));
+  }
+  const std::optional<Numeric> numeric = parse_numeric(address);
+  return numeric && numeric->family == base->family && same_prefix(*numeric, *base, bits);
+}
+
+std::string choose_address(std::span<const InterfaceAddress> addresses, std::string_view wanted,
+                           bool one_host) {
+  const std::vector<std::string_view> entries = split(wanted);
+  for (const std::string_view entry : entries) {
+    const bool block = entry.find('/') != std::string_view::npos;
+    for (const InterfaceAddress& one : addresses) {
+      if (block ? in_block(one.address, entry) : one.interface == entry) return one.address;
+    }
+  }
+  if (!entries.empty()) {
+    nothing_fits(addresses, fmt::format("no network interface matches '{}'", wanted));
+  }
+  if (one_host) {
+    for (const InterfaceAddress& one : addresses) {
+      if (one.loopback && one.address.find(':') == std::string::npos) return one.address;
+    }
+    return "127.0.0.1";
+  }
+  for (const bool v6 : {false, true}) {
+    for (const InterfaceAddress& one : addresses) {
+      const bool is_v6 = one.address.find(':') != std::string::npos;
+      if (is_v6 == v6 && !one.loopback && !is_bridge(one.interface)) return one.address;
+    }
+  }
+  nothing_fits(addresses, "no network interface leads to other machines");
+}
+
+std::string listen_address(std::string_view wanted, bool one_host) {
+  return Address{Address::Kind::tcp, choose_address(list_interfaces(), wanted, one_host), 0}
+      .to_string();
+}
+
+}  // namespace hvd::net

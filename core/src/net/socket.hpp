@@ -1,0 +1,53 @@
+// The system calls around sockets: listening, connecting, who is on the other end.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <hvd/core/address.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
+
+#include "net/blocking_io.hpp"
+
+namespace hvd::net {
+
+/// A listening, non-blocking socket. A Unix socket with a path removes it at the end.
+class Listener {
+ public:
+  /// "@" stands for a fresh abstract name, port 0 for a free port. Throws Errc::resource.
+  explicit Listener(const Address& wanted);
+  Listener(Listener&& other) noexcept = default;
+  Listener& operator=(Listener&&) = delete;
+  ~Listener();
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  /// What clients connect to.
+  [[nodiscard]] const Address& address() const noexcept { return address_; }
+
+ private:
+  UniqueFd fd_;
+  Address address_;
+};
+
+/// One attempt failed and another may not.
+struct Unreachable : std::runtime_error {
+  Unreachable(const std::string& cause, bool nobody_listens)
+      : std::runtime_error(cause), refused(nobody_listens) {}
+  bool refused;  ///< nobody listens there
+};
+
+/// A connected non-blocking stream. Throws Unreachable; Errc::resource when this process is out of
+/// descriptors or memory; Errc::unauthenticated when a Unix socket belongs to another user;
+/// Errc::aborted.
+[[nodiscard]] UniqueFd connect_to(const Address& address, Deadline deadline,
+                                  const Interrupt& interrupt);
+
+/// True unless `fd` is a Unix socket whose other end belongs to another user.
+[[nodiscard]] bool peer_is_same_user(int fd) noexcept;
+/// No delay and keepalive on TCP; nothing on a Unix socket.
+void tune_stream(int fd) noexcept;
+/// "connection reset" and the like.
+[[nodiscard]] std::string describe_errno(int error);
+
+}  // namespace hvd::net

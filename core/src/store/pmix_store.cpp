@@ -1,0 +1,139 @@
+// The PMIx server of mpirun or srun as a store (PMIx Standard 4.1, chapters 6 and 7).
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include <fmt/format.h>
+#include <pmix.h>
+#include <unistd.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/store.hpp>
+
+#include "net/blocking_io.hpp"
+#include "store/store_limits.hpp"
+
+namespace hvd {
+namespace {
+
+// Values travel through the launcher's daemons, which are built for addresses, not for data.
+constexpr std::size_t kMaxPmixValue = 4096;
+constexpr std::chrono::milliseconds kFirstPause{5};
+constexpr std::chrono::milliseconds kLongestPause{100};
+
+// PMIx is one client per process, and so is this. It stays connected until the process ends: Open
+// MPI 4 cannot be initialised in a process that has left PMIx once (its job data is gone).
+class PmixClient {
+ public:
+  PmixClient() : connected_(PMIx_Init(&self_, nullptr, 0) == PMIX_SUCCESS), owner_(::getpid()) {}
+  ~PmixClient() {
+    // A forked child has the memory of the connection, but not the thread that serves it.
+    if (connected_ && ::getpid() == owner_) PMIx_Finalize(nullptr, 0);
+  }
+  PmixClient(const PmixClient&) = delete;
+  PmixClient& operator=(const PmixClient&) = delete;
+
+  [[nodiscard]] bool connected() const noexcept { return connected_; }
+  [[nodiscard]] const pmix_proc_t& self() const noexcept { return self_; }
+  /// Counts the stores of this process; all ranks open the same number of them.
+  [[nodiscard]] int next_store() noexcept { return ++stores_; }
+
+ private:
+  pmix_proc_t self_{};
+  bool connected_;
+  pid_t owner_;
+  std::atomic<int> stores_{0};
+};
+
+PmixClient& pmix_client() {
+  static PmixClient client;
+  return client;
+}
+
+std::string describe(pmix_status_t status) { return PMIx_Error_string(status); }
+
+/// Rank 0 sets, everybody reads.
+class PmixStore final : public Store {
+ public:
+  PmixStore(const pmix_proc_t& self, std::string prefix)
+      : self_(self), prefix_(std::move(prefix)) {}
+
+  void set(std::string_view key, std::span<const std::byte> value, Deadline) override {
+    if (self_.rank != 0) throw Error(Errc::unsupported, "only rank 0 sets keys through PMIx");
+    check_store_value(key, value.size() > kMaxPmixValue ? kMaxStoreValue + 1 : value.size());
+    Bytes copy(value.begin(), value.end());
+    pmix_value_t wrapped{};
+    wrapped.type = PMIX_BYTE_OBJECT;
+    wrapped.data.bo.bytes = reinterpret_cast<char*>(copy.data());
+    wrapped.data.bo.size = copy.size();
+    pmix_status_t status = PMIx_Put(PMIX_GLOBAL, full(key).c_str(), &wrapped);
+    if (status == PMIX_SUCCESS) status = PMIx_Commit();
+    if (status != PMIX_SUCCESS) {
+      throw Error(Errc::resource, fmt::format("PMIx does not take '{}': {}", key, describe(status)));
+    }
+  }
+
+  std::optional<Bytes> get(std::string_view key, Deadline) override { return ask(full(key)); }
+
+  // PMIx answers "not found" as soon as rank 0 has published anything: so it is asked again.
+  Bytes wait(std::string_view key, Deadline deadline) override {
+    const std::string name = full(key);
+    std::chrono::milliseconds pause = kFirstPause;
+    for (;;) {
+      if (std::optional<Bytes> value = ask(name)) return std::move(*value);
+      if (Clock::now() >= deadline) break;
+      net::pause_until(std::min(deadline, Clock::now() + pause), never_);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+    throw Error(Errc::timeout, fmt::format("rank 0 did not set '{}' through PMIx", key));
+  }
+
+ private:
+  [[nodiscard]] std::string full(std::string_view key) const {
+    check_store_key(key);
+    return prefix_ + std::string(key);
+  }
+
+  [[nodiscard]] std::optional<Bytes> ask(const std::string& name) const {
+    pmix_proc_t source = self_;
+    source.rank = 0;
+    int seconds = 1;  // the shortest there is
+    bool yes = true;
+    std::array<pmix_info_t, 2> options;
+    PMIX_INFO_LOAD(&options[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    PMIX_INFO_LOAD(&options[1], PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+    pmix_value_t* value = nullptr;
+    const pmix_status_t status =
+        PMIx_Get(&source, name.c_str(), options.data(), options.size(), &value);
+    for (pmix_info_t& option : options) PMIX_INFO_DESTRUCT(&option);
+    if (status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT) return std::nullopt;
+    if (status != PMIX_SUCCESS || value == nullptr) {
+      throw Error(Errc::peer_lost, fmt::format("PMIx is gone: {}", describe(status)));
+    }
+    std::optional<Bytes> result;
+    if (value->type == PMIX_BYTE_OBJECT) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
+      result.emplace(bytes, bytes + value->data.bo.size);
+    }
+    PMIX_VALUE_RELEASE(value);
+    if (!result) throw Error(Errc::protocol, fmt::format("PMIx key '{}' holds no bytes", name));
+    return result;
+  }
+
+  pmix_proc_t self_;
+  std::string prefix_;
+  net::Interrupt never_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> connect_pmix_store(const Config& config) {
+  PmixClient& client = pmix_client();
+  if (!client.connected()) return nullptr;
+  return std::make_shared<PmixStore>(
+      client.self(), fmt::format("hvd/{}/{}/", config.epoch, client.next_store()));
+}
+
+}  // namespace hvd

@@ -1,0 +1,106 @@
+#include "coordinator/fault_detector.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hvd {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+const Clock::time_point kStart{};
+constexpr FaultDetector::Settings kSettings{milliseconds(100), milliseconds(2000),
+                                            milliseconds(200)};
+
+/// Ticks every 100 ms up to and including `to`; the first verdict.
+std::optional<Verdict> tick_until(FaultDetector& detector, milliseconds from, milliseconds to) {
+  for (milliseconds at = from; at <= to; at += milliseconds(100)) {
+    if (auto verdict = detector.tick(kStart + at)) return verdict;
+  }
+  return std::nullopt;
+}
+
+TEST(FaultDetector, SilenceIsAVerdictAfterTheTimeoutAndNotBefore) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(3, kStart);
+  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(1900)));
+  const auto verdict = detector.tick(kStart + milliseconds(2000));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 3);
+  EXPECT_EQ(verdict->code, Errc::peer_lost);
+  EXPECT_THAT(verdict->cause, HasSubstr("silent for 2.0 s"));
+}
+
+TEST(FaultDetector, AHeartbeatRestartsTheClock) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(1500)));
+  detector.heard(1, kStart + milliseconds(1500));
+  EXPECT_FALSE(tick_until(detector, milliseconds(1600), milliseconds(3400)));
+  EXPECT_TRUE(detector.tick(kStart + milliseconds(3500)));
+}
+
+TEST(FaultDetector, TimeInWhichTheTickItselfWasLateIsNotHeldAgainstPeers) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(10'000)));  // this process was stopped
+  EXPECT_FALSE(tick_until(detector, milliseconds(10'100), milliseconds(11'700)));
+  EXPECT_TRUE(tick_until(detector, milliseconds(11'800), milliseconds(12'000)));
+}
+
+TEST(FaultDetector, ALostStreamIsBelievedAtOnce) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(2, kStart);
+  detector.lost(2, "connection closed", kStart + milliseconds(50));
+  const auto verdict = detector.tick(kStart + milliseconds(50));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 2);
+  EXPECT_EQ(verdict->cause, "connection closed");
+}
+
+TEST(FaultDetector, AVictimIsNotBlamedWhenTheCulpritShowsWithinTheSettleTime) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  detector.watch(2, kStart);
+  // Rank 1 left the ring because rank 2 died; its neighbour saw rank 1 reset first.
+  detector.suspected(1, Errc::peer_lost, "connection reset", kStart);
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
+  detector.lost(2, "connection closed", kStart + milliseconds(150));
+  const auto verdict = detector.tick(kStart + milliseconds(150));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 2);
+}
+
+TEST(FaultDetector, WeakEvidenceStandsWhenNothingBetterComes) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  detector.suspected(1, Errc::timeout, "no data for 30 s", kStart);
+  detector.suspected(2, Errc::peer_lost, "later", kStart + milliseconds(10));
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(190)));
+  const auto verdict = detector.tick(kStart + milliseconds(200));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 1);
+  EXPECT_EQ(verdict->code, Errc::timeout);
+}
+
+TEST(FaultDetector, TheFirstOfTheStrongestStands) {
+  FaultDetector detector(kSettings, kStart);
+  for (int peer : {1, 2}) detector.watch(peer, kStart);
+  detector.lost(2, "first", kStart);
+  detector.lost(1, "consequence", kStart);
+  detector.aborted(0, "consequence", kStart);
+  EXPECT_EQ(detector.tick(kStart)->rank, 2);
+}
+
+TEST(FaultDetector, AnUnwatchedPeerMayGo) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  detector.unwatch(1);
+  detector.lost(1, "connection closed", kStart);
+  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(5000)));
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,87 @@
+// Runs a program as a child of the test: arguments, environment, both output streams, a deadline.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd::test {
+
+struct ProcessOptions {
+  std::vector<std::string> arguments;  ///< the program first, looked for along PATH
+  /// On top of this process's environment; without a value: removed.
+  std::map<std::string, std::optional<std::string>> environment;
+  std::string directory;  ///< to run in; empty: this one
+  std::string input;      ///< its standard input, at most 64 KiB
+  int output = -1;        ///< takes its stdout instead of the capture
+  bool close_output = false;  ///< starts it without descriptor 1
+  std::vector<int> inherited;  ///< descriptors it gets under the same number
+};
+
+struct ProcessResult {
+  int status = 0;  ///< as from waitpid
+  std::string out;
+  std::string err;
+
+  [[nodiscard]] bool exited() const noexcept;
+  [[nodiscard]] int exit_code() const noexcept;  ///< -1 when it was killed
+  [[nodiscard]] int signal() const noexcept;     ///< 0 when it exited
+};
+
+/// One child, in a process group of its own, with default signal handling. Never outlives this
+/// object, nor the thread that made it. Every wait throws std::runtime_error, with what was written
+/// so far, when its deadline passes.
+class Process {
+ public:
+  explicit Process(ProcessOptions options);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  void signal(int number) const;
+  /// Returns once `text` was written to its stdout (or stderr).
+  void wait_for_out(const std::string& text, Deadline deadline);
+  void wait_for_err(const std::string& text, Deadline deadline);
+  /// Returns once it is over, with what it wrote until then. Once.
+  [[nodiscard]] ProcessResult wait(Deadline deadline);
+
+  [[nodiscard]] const std::string& out() const noexcept { return result_.out; }
+
+ private:
+  void wait_for(const std::string& captured, const std::string& text, Deadline deadline);
+  [[nodiscard]] bool pump(Deadline deadline);
+
+  pid_t pid_ = -1;
+  UniqueFd over_;
+  UniqueFd out_;
+  UniqueFd err_;
+  ProcessResult result_;
+};
+
+/// Starts it and waits for it.
+[[nodiscard]] ProcessResult run_process(ProcessOptions options, Deadline deadline);
+
+/// Tells when every process that inherited its write end is gone.
+class Lifeline {
+ public:
+  Lifeline();
+  /// To be put among `ProcessOptions::inherited`.
+  [[nodiscard]] int fd() const noexcept { return write_.get(); }
+  /// Gives up the write end here; false when somebody still has it at the deadline.
+  [[nodiscard]] bool all_gone(Deadline deadline);
+
+ private:
+  UniqueFd read_;
+  UniqueFd write_;
+};
+
+[[nodiscard]] inline Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
+
+}  // namespace hvd::test
