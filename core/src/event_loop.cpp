@@ -1,6 +1,8 @@
+#include <condition_variable>
 #include <exception>
-#include <future>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -30,6 +32,57 @@ void run(boost::asio::io_context& io) {
   }
 }
 
+/// How a task ended, on the stack of the thread that waits for it.
+class Outcome {
+ public:
+  void set(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void get() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::exception_ptr error_;
+};
+
+/// Sets the outcome once: when the task has run, or when it is dropped without having run.
+class Ticket {
+ public:
+  explicit Ticket(Outcome& outcome) : outcome_(&outcome) {}
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+  ~Ticket() {
+    if (outcome_ != nullptr) outcome_->set(std::make_exception_ptr(dropped()));
+  }
+
+  void run(const std::function<void()>& task) {
+    std::exception_ptr error;
+    try {
+      task();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // The waiting thread may be gone right after.
+    std::exchange(outcome_, nullptr)->set(std::move(error));
+  }
+
+ private:
+  static Error dropped() {
+    return Error(Errc::aborted, "the event loop ended before it ran a task");
+  }
+
+  Outcome* outcome_;
+};
+
 }  // namespace
 
 struct EventLoop::Impl {
@@ -54,21 +107,9 @@ void EventLoop::run_sync(const std::function<void()>& task) {
     task();
     return;
   }
-  auto done = std::make_shared<std::promise<void>>();
-  std::future<void> result = done->get_future();
-  post([&task, done = std::move(done)] {
-    try {
-      task();
-      done->set_value();
-    } catch (...) {
-      done->set_exception(std::current_exception());
-    }
-  });
-  try {
-    result.get();
-  } catch (const std::future_error&) {
-    throw Error(Errc::aborted, "the event loop ended before it ran a task");
-  }
+  Outcome outcome;
+  post([&task, ticket = std::make_shared<Ticket>(outcome)] { ticket->run(task); });
+  outcome.get();
 }
 
 bool EventLoop::on_loop_thread() const noexcept {

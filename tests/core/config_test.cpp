@@ -1,5 +1,3 @@
-#include "config_parse.hpp"
-
 #include <map>
 #include <string>
 
@@ -7,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/error.hpp>
+
+#include "config_parse.hpp"
 
 namespace hvd {
 namespace {
@@ -107,8 +107,7 @@ TEST(ConfigTest, OneRankUnderMpirunNeedsNoRendezvous) {
 }
 
 TEST(ConfigTest, HvdIsBelievedBeforeMpirun) {
-  const Config config =
-      parse(job({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
+  const Config config = parse(job({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
   EXPECT_EQ(config.rank, 2);
   EXPECT_EQ(config.size, 4);
   EXPECT_EQ(config.rendezvous, Rendezvous::store);

@@ -1,6 +1,7 @@
 #include "net/frame_stream.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include <sys/socket.h>
 
@@ -29,13 +30,15 @@ void FrameStream::start(Listener& listener) {
 }
 
 void FrameStream::send(std::span<const std::byte> payload) {
-  if (closed_ || !write_error_.empty()) return;
-  output_.push_back(encode_frame(rules_.sends, payload));
+  Bytes frame = encode_frame(rules_.sends, payload);
+  if (closed_ || ending_ || !write_error_.empty()) return;
+  output_.push_back(std::move(frame));
   backlog_ += output_.back().size();
   if (!writing_) write();
 }
 
 void FrameStream::end_later(const std::string& cause) {
+  if (std::exchange(ending_, true)) return;
   loop_.post([self = shared_from_this(), cause] {
     if (!self->closed_) self->end(cause);
   });
@@ -65,7 +68,7 @@ void FrameStream::read() {
     input_.resize(size + static_cast<std::size_t>(n > 0 ? n : 0));
     if (n > 0) {
       deliver();
-      if (closed_) return;
+      if (closed_ || ending_) return;
     } else if (n == 0) {
       const bool whole = input_.empty();
       end(!write_error_.empty() ? write_error_
@@ -90,7 +93,7 @@ void FrameStream::deliver() {
           decode_frame_header(rest.first(kFrameHeaderSize), rules_.receives, rules_.limit);
       if (rest.size() - kFrameHeaderSize < header.length) break;
       listener_->on_frame(*this, rest.subspan(kFrameHeaderSize, header.length));
-      if (closed_) return;
+      if (closed_ || ending_) return;
       rest = rest.subspan(kFrameHeaderSize + header.length);
     }
   } catch (const std::exception& error) {

@@ -37,7 +37,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void send(std::span<const std::byte> payload);
   /// Bytes queued and not yet taken by the socket.
   [[nodiscard]] std::size_t backlog() const noexcept { return backlog_; }
-  /// Calls `on_end` with `cause` soon, unless the stream ends or is closed before.
+  /// Reads and sends no more, and calls `on_end` with `cause` soon, unless closed before.
   void end_later(const std::string& cause);
   /// Sends what the socket takes now, then closes. The listener is not called again.
   void close() noexcept;
@@ -61,6 +61,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   std::size_t backlog_ = 0;
   bool writing_ = false;       // a wait for room is open
   std::string write_error_;    // reading goes on: the peer's last words may still be there
+  bool ending_ = false;        // `end_later` was called
   bool closed_ = false;
 };
 

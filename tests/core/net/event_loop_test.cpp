@@ -53,9 +53,9 @@ TEST(EventLoop, SurvivesAHandlerThatThrows) {
 TEST(EventLoop, DropsWhatIsQueuedAtTheEnd) {
   auto alive = std::make_shared<int>(0);
   {
-    EventLoop loop;
     std::promise<void> entered;
     std::promise<void> leave;
+    EventLoop loop;
     loop.post([&] {
       entered.set_value();
       leave.get_future().wait_for(std::chrono::seconds(10));

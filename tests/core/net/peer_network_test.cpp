@@ -1,8 +1,10 @@
+#include <cstring>
 #include <future>
 #include <thread>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -313,13 +315,14 @@ TEST(PeerNetwork, RanksWithAnotherSecretAreRefused) {
 }
 
 TEST(PeerNetwork, ArgumentsAreChecked) {
-  const auto store = make_hash_store();
-  Rank self(*store, 0, 1);
+  const auto alone = make_hash_store();
+  Rank self(*alone, 0, 1);
   for (const int peer : {-1, 0, 1}) {
     expect_error(Errc::invalid_argument,
                  [&] { static_cast<void>(self.network.open(peer, "x", soon())); });
   }
-  expect_error(Errc::invalid_argument, [&] { Rank(*store, 3, 3); });
+  expect_error(Errc::invalid_argument, [&] { Rank(*alone, 3, 3); });
+  const auto store = make_hash_store();
   expect_threads(2, [&](int rank) {
     Rank pair(*store, rank, 2);
     for (const std::string& label : {std::string(), std::string(65, 'l'), std::string("\n")}) {

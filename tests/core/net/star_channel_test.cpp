@@ -30,7 +30,7 @@ class Recorder final : public ControlChannel::Listener {
   void on_message(int from, std::span<const std::byte> message) override {
     EXPECT_TRUE(loop_.on_loop_thread());
     const std::lock_guard lock(mutex_);
-    EXPECT_EQ(lost_.count(from), 0U) << "a message after the end";
+    EXPECT_TRUE(lost_[from].empty()) << "a message after the end";
     messages_[from].emplace_back(message.begin(), message.end());
     changed_.notify_all();
   }
@@ -208,7 +208,7 @@ TEST(StarChannel, NothingIsCalledAfterClose) {
       self.send(0, bytes_of("dropped"));
     }
     self.loop.run_sync([] {});
-    if (rank == 0) EXPECT_TRUE(self.recorder.lost(1).empty());
+    EXPECT_TRUE(rank == 1 || self.recorder.lost(1).empty());
   });
 }
 

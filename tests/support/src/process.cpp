@@ -1,5 +1,3 @@
-#include <hvd_test/process.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <hvd_test/process.hpp>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -96,7 +95,9 @@ int milliseconds_until(Deadline deadline) {
 }  // namespace
 
 bool ProcessResult::exited() const noexcept { return WIFEXITED(status); }
-int ProcessResult::exit_code() const noexcept { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+int ProcessResult::exit_code() const noexcept {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 int ProcessResult::signal() const noexcept { return WIFSIGNALED(status) ? WTERMSIG(status) : 0; }
 
 Process::Process(ProcessOptions options) {

@@ -17,10 +17,10 @@ struct ProcessOptions {
   std::vector<std::string> arguments;  ///< the program first, looked for along PATH
   /// On top of this process's environment; without a value: removed.
   std::map<std::string, std::optional<std::string>> environment;
-  std::string directory;  ///< to run in; empty: this one
-  std::string input;      ///< its standard input, at most 64 KiB
-  int output = -1;        ///< takes its stdout instead of the capture
-  bool close_output = false;  ///< starts it without descriptor 1
+  std::string directory;       ///< to run in; empty: this one
+  std::string input;           ///< its standard input, at most 64 KiB
+  int output = -1;             ///< takes its stdout instead of the capture
+  bool close_output = false;   ///< starts it without descriptor 1
   std::vector<int> inherited;  ///< descriptors it gets under the same number
 };
 
