@@ -1,0 +1,35 @@
+// Everything but LibTorch: the default context and collectives on plain memory.
+#pragma once
+
+#include <memory>
+
+#include <hvd/core/context.hpp>
+#include <hvd/core/error.hpp>
+#include <hvd/ops/collectives.hpp>
+
+namespace hvd {
+
+/// Builds a context: joins the job that `config` describes and picks transports and backends, the
+/// same on every rank. `store` replaces the rendezvous (ranks as threads share a hash store).
+/// Collective.
+[[nodiscard]] std::unique_ptr<Context> make_context(
+    const Config& config = Config::from_environment(), std::shared_ptr<Store> store = nullptr);
+
+/// The default context of this process, for programs that need one only. `init` is collective and
+/// may follow `shutdown`; a second `init` without one does nothing. Any thread, not concurrently.
+void init(const Config& config = Config::from_environment());
+void shutdown();
+[[nodiscard]] bool is_initialized() noexcept;
+/// Throws Errc::not_initialized; so do all functions below.
+[[nodiscard]] Context& context();
+
+[[nodiscard]] int rank();
+[[nodiscard]] int size();
+[[nodiscard]] int local_rank();
+[[nodiscard]] int local_size();
+[[nodiscard]] int cross_rank();
+[[nodiscard]] int cross_size();
+[[nodiscard]] Stats stats();
+void barrier();
+
+}  // namespace hvd

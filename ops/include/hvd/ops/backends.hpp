@@ -1,0 +1,27 @@
+// The backends of this build. What is left out of a build is a file with the same functions that
+// return null (mpi/no_mpi.cpp, nccl/no_nccl.cpp).
+#pragma once
+
+#include <memory>
+
+#include <hvd/core/backend.hpp>
+#include <hvd/ops/transport.hpp>
+
+namespace hvd {
+
+class Session;
+
+/// Reduces in host memory over `transport`: segmented ring, fusion buffer, SIMD kernels. Always
+/// there. Algorithm: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms".
+[[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport);
+
+/// Host memory over MPI collectives on a duplicate of MPI_COMM_WORLD. Initialises MPI when the
+/// program has not; call from the user's thread. Collective. Throws Errc::unsupported, saying why,
+/// when MPI's ranks are not the session's. Null when this build has no MPI.
+[[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session);
+
+/// Device memory over NCCL on streams of its own. Collective. Null when this build has no NCCL or
+/// this machine no GPU.
+[[nodiscard]] std::unique_ptr<Backend> make_nccl_backend(Session& session);
+
+}  // namespace hvd

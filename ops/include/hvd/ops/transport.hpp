@@ -1,0 +1,61 @@
+// Bulk bytes between the ranks of a group.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+class Session;
+
+/// Consumes received bytes in order, on the caller's thread: `offset` counts from the start of the
+/// exchange. The span is the transport's memory and valid during the call only.
+using ByteSink = std::function<void(std::size_t offset, std::span<const std::byte> bytes)>;
+
+struct Outgoing {
+  int peer = -1;                     ///< -1: nothing to send
+  std::span<const std::byte> bytes;  ///< may be empty; read until `exchange` returns
+};
+
+struct Incoming {
+  int peer = -1;                 ///< -1: nothing to receive
+  std::size_t size = 0;          ///< bytes
+  std::byte* into = nullptr;     ///< where they go; null when `sink` takes them
+  ByteSink sink;                 ///< or who consumes them, in pieces …
+  std::size_t granularity = 1;   ///< … whose sizes and offsets are multiples of this
+};
+
+/// Point-to-point, in order per pair, full duplex. Both sides agree on sizes beforehand. One thread
+/// at a time, but for `abort`. `exchange` blocks at most until `deadline` and throws `Error`:
+/// peer_lost or timeout with the peer's rank in the fault, aborted. After an error the transport
+/// is unusable. Sending to oneself is not supported.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  /// Sends and receives at the same time; returns when both are through.
+  virtual void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) = 0;
+  /// Any thread: a running `exchange` and every later one throw Errc::aborted soon.
+  virtual void abort() noexcept = 0;
+};
+
+/// `size` transports that talk to each other inside this process, one per rank.
+[[nodiscard]] std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size);
+
+/// One TCP stream per pair of ranks, opened when first used. `session` outlives it.
+[[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(Session& session);
+
+/// Byte rings in a sealed memfd per receiver, passed over a Unix socket. Every rank on one host.
+/// Collective. `session` outlives it.
+[[nodiscard]] std::unique_ptr<Transport> make_shm_transport(Session& session);
+
+}  // namespace hvd

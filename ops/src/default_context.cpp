@@ -1,0 +1,53 @@
+// The façade: one context for programs that need only one.
+#include <hvd/hvd.hpp>
+
+namespace hvd {
+namespace {
+
+// A program that ends without `shutdown()` leaves at once rather than wait for the others.
+struct DefaultContext {
+  std::unique_ptr<Context> context;
+
+  ~DefaultContext() {
+    if (context) context->disconnect();
+  }
+};
+
+DefaultContext& default_context() {
+  static DefaultContext instance;
+  return instance;
+}
+
+}  // namespace
+
+void init(const Config& config) {
+  DefaultContext& instance = default_context();
+  if (!instance.context) instance.context = make_context(config);
+}
+
+void shutdown() {
+  // Gone before the wait, so that it is gone also when that throws.
+  const std::unique_ptr<Context> context = std::move(default_context().context);
+  if (context) context->shutdown();
+}
+
+bool is_initialized() noexcept { return default_context().context != nullptr; }
+
+Context& context() {
+  DefaultContext& instance = default_context();
+  if (!instance.context) {
+    throw Error(Errc::not_initialized, "hvd::init() has not been called, or hvd::shutdown() has");
+  }
+  return *instance.context;
+}
+
+int rank() { return context().rank(); }
+int size() { return context().size(); }
+int local_rank() { return context().topology().local_rank; }
+int local_size() { return context().topology().local_size; }
+int cross_rank() { return context().topology().cross_rank; }
+int cross_size() { return context().topology().cross_size; }
+Stats stats() { return context().stats(); }
+void barrier() { barrier(context()); }
+
+}  // namespace hvd

@@ -1,0 +1,120 @@
+#include "mpi/mpi_process.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd {
+namespace {
+
+/// What MPI itself cannot tell. It is the process's, as MPI is; never destroyed, since the exit
+/// handler and the last user may come in either order.
+struct Process {
+  std::atomic<int> users{0};
+  std::atomic<bool> ours{false};  ///< initialised here
+  std::atomic<bool> failed{false};
+  std::atomic<bool> exiting{false};  ///< the exit handler has run
+};
+
+Process& process() noexcept {
+  static Process state;
+  return state;
+}
+
+bool initialized() noexcept {
+  int flag = 0;
+  MPI_Initialized(&flag);
+  return flag != 0;
+}
+
+bool finalized() noexcept {
+  int flag = 0;
+  MPI_Finalized(&flag);
+  return flag != 0;
+}
+
+int thread_level() noexcept {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  return level;
+}
+
+std::string level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    case MPI_THREAD_MULTIPLE:
+      return "MPI_THREAD_MULTIPLE";
+    default:
+      return fmt::format("thread level {}", level);
+  }
+}
+
+void finalize_if_last() noexcept {
+  const Process& state = process();
+  if (state.exiting && state.users == 0 && !state.failed && !finalized()) MPI_Finalize();
+}
+
+void at_exit() {
+  process().exiting = true;
+  finalize_if_last();
+}
+
+void initialize() {
+  // Our calls come from one thread at a time, but not always the same.
+  int level = MPI_THREAD_SINGLE;
+  const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  if (result != MPI_SUCCESS) throw Error(Errc::unsupported, "MPI_Init_thread failed");
+  process().ours = true;
+  std::atexit(at_exit);
+  if (level < MPI_THREAD_SERIALIZED) {
+    throw Error(
+        Errc::unsupported,
+        fmt::format("this MPI offers {} only, hvd needs MPI_THREAD_SERIALIZED", level_name(level)));
+  }
+}
+
+}  // namespace
+
+MpiUse::MpiUse() {
+  Process& state = process();
+  if (state.failed) {
+    throw Error(Errc::unsupported, "MPI cannot be used again in a process where it has failed");
+  }
+  if (finalized()) throw Error(Errc::unsupported, "MPI was finalised before hvd was initialised");
+  if (!initialized()) {
+    initialize();
+  } else if (!state.ours && thread_level() < MPI_THREAD_MULTIPLE) {
+    throw Error(Errc::unsupported,
+                fmt::format("the program initialised MPI with {}; hvd calls MPI from a thread of "
+                            "its own and needs MPI_THREAD_MULTIPLE then",
+                            level_name(thread_level())));
+  } else if (state.users > 0 && thread_level() < MPI_THREAD_MULTIPLE) {
+    throw Error(Errc::unsupported,
+                fmt::format("another context of this process uses MPI, which has {}",
+                            level_name(thread_level())));
+  }
+  ++state.users;
+}
+
+MpiUse::~MpiUse() {
+  --process().users;
+  finalize_if_last();
+}
+
+bool MpiUse::shared_with_program() const noexcept { return !process().ours; }
+
+void MpiUse::mark_failed() noexcept { process().failed = true; }
+
+bool MpiUse::alive() noexcept { return !process().failed && !finalized(); }
+
+}  // namespace hvd

@@ -1,0 +1,98 @@
+#include "mpi/mpi_reduction.hpp"
+
+#include "mpi/mpi_process.hpp"
+#include "reduce/reduce.hpp"
+
+namespace hvd {
+namespace {
+
+/// MPI hands a user's function no argument of ours, so the pair is in its type.
+template <DType kDType, ReduceOp kOp>
+void combine(void* in, void* inout, int* count, MPI_Datatype*) {
+  reduce(kDType, kOp, inout, inout, in, *count);
+}
+
+MPI_Op create(MPI_User_function* function) {
+  MPI_Op op = MPI_OP_NULL;
+  MPI_Op_create(function, /*commute=*/1, &op);
+  return op;
+}
+
+constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
+constexpr std::size_t index_of(ReduceOp op) { return static_cast<std::size_t>(op); }
+
+}  // namespace
+
+MPI_Datatype mpi_type(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::u8:
+      return MPI_UINT8_T;
+    case DType::i8:
+      return MPI_INT8_T;
+    case DType::i16:
+      return MPI_INT16_T;
+    case DType::i32:
+      return MPI_INT32_T;
+    case DType::i64:
+      return MPI_INT64_T;
+    case DType::f16:
+    case DType::bf16:
+      return MPI_UINT16_T;  // as bits, for our kernels
+    case DType::f32:
+      return MPI_FLOAT;
+    case DType::f64:
+      return MPI_DOUBLE;
+    case DType::boolean:
+      return MPI_UINT8_T;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+MpiReductions::MpiReductions() {
+  for (auto& row : own_) row.fill(MPI_OP_NULL);
+  const auto add = [this]<DType kDType, ReduceOp kOp>() {
+    own_[index_of(kDType)][index_of(kOp)] = create(&combine<kDType, kOp>);
+  };
+  const auto add_all = [&add]<DType kDType>() {
+    add.template operator()<kDType, ReduceOp::average>();
+    add.template operator()<kDType, ReduceOp::sum>();
+    add.template operator()<kDType, ReduceOp::min>();
+    add.template operator()<kDType, ReduceOp::max>();
+    add.template operator()<kDType, ReduceOp::product>();
+  };
+  add_all.template operator()<DType::f16>();
+  add_all.template operator()<DType::bf16>();
+  add_all.template operator()<DType::boolean>();
+  add.template operator()<DType::f32, ReduceOp::min>();
+  add.template operator()<DType::f32, ReduceOp::max>();
+  add.template operator()<DType::f64, ReduceOp::min>();
+  add.template operator()<DType::f64, ReduceOp::max>();
+}
+
+MpiReductions::~MpiReductions() {
+  if (!MpiUse::alive()) return;
+  for (auto& row : own_) {
+    for (MPI_Op& op : row) {
+      if (op != MPI_OP_NULL) MPI_Op_free(&op);
+    }
+  }
+}
+
+MPI_Op MpiReductions::op(DType dtype, ReduceOp op) const noexcept {
+  const MPI_Op own = own_[index_of(dtype)][index_of(op)];
+  if (own != MPI_OP_NULL) return own;
+  switch (op) {
+    case ReduceOp::average:
+    case ReduceOp::sum:
+      return MPI_SUM;
+    case ReduceOp::min:
+      return MPI_MIN;
+    case ReduceOp::max:
+      return MPI_MAX;
+    case ReduceOp::product:
+      return MPI_PROD;
+  }
+  return MPI_OP_NULL;
+}
+
+}  // namespace hvd

@@ -1,0 +1,41 @@
+// An owned, non-blocking NCCL communicator.
+#pragma once
+
+#include <string_view>
+
+#include <nccl.h>
+
+#include "polling/watch.hpp"
+
+namespace hvd {
+
+/// Non-blocking: any call on it may return before it has taken effect. Work counts as being in its
+/// stream only after `settle`. One thread at a time.
+class NcclComm {
+ public:
+  /// Joins on the current device. Collective over `size` ranks; bounded by `watch`.
+  NcclComm(const ncclUniqueId& id, int size, int rank, Watch& watch);
+  /// Aborts what `close` has not closed.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  [[nodiscard]] ncclComm_t get() const noexcept { return comm_; }
+
+  /// Takes the result of a call and returns when the call has taken effect. Throws Errc::peer_lost
+  /// (NCCL does not say which), Errc::internal with NCCL's text, or what `watch` throws.
+  void settle(ncclResult_t result, std::string_view call, Watch& watch);
+  /// Throws what NCCL has found out about the network or a peer since.
+  void check_health(const Watch& watch) const;
+  /// Collective: leaves once all ranks have nothing more to do.
+  void close(Watch& watch);
+  /// Ends what still runs on the device and gives the communicator up.
+  void abort() noexcept;
+
+ private:
+  [[noreturn]] void fail(ncclResult_t result, std::string_view call, const Watch& watch) const;
+
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace hvd

@@ -1,0 +1,25 @@
+// How an allreduce with its scales is made of what NCCL offers.
+#pragma once
+
+#include <optional>
+
+#include <nccl.h>
+
+#include <hvd/core/backend.hpp>
+
+namespace hvd {
+
+/// Scale the input by `before`, reduce with `op` or, when `premultiply` is set, with the sum of
+/// premultiplied inputs, and scale the result by `after`.
+struct ReduceRecipe {
+  ncclDataType_t type = ncclFloat32;
+  double before = 1.0;
+  ncclRedOp_t op = ncclSum;
+  std::optional<double> premultiply;
+  double after = 1.0;
+};
+
+/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, and scaled integers.
+[[nodiscard]] ReduceRecipe reduce_recipe(const AllreduceCall& call, int size);
+
+}  // namespace hvd

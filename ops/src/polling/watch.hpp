@@ -1,0 +1,37 @@
+// How to wait for an engine that can only be asked whether it is done: test, yield, look at the
+// clock and the abort flag.
+#pragma once
+
+#include <atomic>
+#include <string_view>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+class Watch {
+ public:
+  /// `aborted` and the texts outlive the watch. `phase` is the operation as errors name it,
+  /// `engine` who is being waited for.
+  Watch(Deadline deadline, const std::atomic<bool>& aborted, std::string_view phase,
+        std::string_view engine) noexcept;
+
+  /// Throws Errc::aborted or Errc::timeout when it is time to give up.
+  void check() const;
+  /// Between two tests: spins a few times, since most waits are short, then yields the core, since
+  /// the rank that everybody waits for may need it. Throws as `check`.
+  void pause();
+
+  [[nodiscard]] std::string_view phase() const noexcept { return phase_; }
+  [[nodiscard]] std::chrono::milliseconds elapsed() const noexcept;
+
+ private:
+  Deadline deadline_;
+  const std::atomic<bool>* aborted_;
+  std::string_view phase_;
+  std::string_view engine_;
+  Clock::time_point began_;
+  unsigned pauses_ = 0;
+};
+
+}  // namespace hvd

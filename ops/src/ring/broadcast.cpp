@@ -1,0 +1,73 @@
+#include "ring/broadcast.hpp"
+
+#include <algorithm>
+
+namespace hvd {
+namespace {
+
+constexpr std::size_t kTreeBytes = std::size_t{64} << 10;
+constexpr std::size_t kSegment = std::size_t{256} << 10;
+
+/// Ranks counted from the root.
+struct Order {
+  int root;
+  int size;
+  [[nodiscard]] int position(int rank) const { return (rank - root + size) % size; }
+  [[nodiscard]] int rank(int position) const { return (position + root) % size; }
+};
+
+void tree(Transport& transport, const Order& order, const std::byte* source, std::byte* destination,
+          std::size_t size, Deadline deadline) {
+  const int me = order.position(transport.rank());
+  int reach = 1;  // how far the children are: below the lowest set bit of the position
+  while (reach < order.size && (me & reach) == 0) reach *= 2;
+  if (me != 0) {
+    transport.exchange(
+        {}, {.peer = order.rank(me - reach), .size = size, .into = destination, .sink = {}},
+        deadline);
+  }
+  const std::byte* held = me == 0 ? source : destination;
+  for (int distance = reach / 2; distance > 0; distance /= 2) {
+    if (me + distance >= order.size) continue;
+    transport.exchange({.peer = order.rank(me + distance), .bytes = {held, size}}, {}, deadline);
+  }
+}
+
+void chain(Transport& transport, const Order& order, const std::byte* source,
+           std::byte* destination, std::size_t size, Deadline deadline) {
+  const int me = order.position(transport.rank());
+  const bool first = me == 0;
+  const bool last = me == order.size - 1;
+  const std::byte* held = first ? source : destination;
+  const auto segment_size = [&](std::size_t begin) { return std::min(kSegment, size - begin); };
+  std::size_t sent = 0;
+  std::size_t received = first ? size : 0;
+  while (received < size || (!last && sent < size)) {
+    Outgoing out;
+    Incoming in;
+    if (!last && sent < received) {
+      out = {.peer = order.rank(me + 1), .bytes = {held + sent, segment_size(sent)}};
+    }
+    if (received < size) {
+      in = {.peer = order.rank(me - 1),
+            .size = segment_size(received),
+            .into = destination + received,
+            .sink = {}};
+    }
+    transport.exchange(out, in, deadline);
+    sent += out.bytes.size();
+    received += in.size;
+  }
+}
+
+}  // namespace
+
+void broadcast_bytes(Transport& transport, const std::byte* source, std::byte* destination,
+                     std::size_t size, int root, Deadline deadline) {
+  if (size == 0 || transport.size() == 1) return;
+  const Order order{.root = root, .size = transport.size()};
+  const auto& run = size <= kTreeBytes ? tree : chain;
+  run(transport, order, source, destination, size, deadline);
+}
+
+}  // namespace hvd

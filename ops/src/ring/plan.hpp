@@ -1,0 +1,27 @@
+// A ring collective as data: who sends which chunk in which step.
+#pragma once
+
+#include <vector>
+
+namespace hvd {
+
+struct RingStep {
+  int send = 0;     ///< chunk for the next rank
+  int receive = 0;  ///< chunk from the previous rank
+};
+
+/// Patarasuk & Yuan 2009, section 3: n-1 steps in which partial results of every chunk travel once
+/// around the ring, then n-1 in which the results do. One chunk per rank.
+///
+/// Chunk k sets out at rank k+1 and ends, complete, at rank k: its sum is
+/// (((x[k+1] + x[k+2]) + …) + x[k]), ranks modulo n.
+struct RingPlan {
+  int next = 0;
+  int previous = 0;
+  std::vector<RingStep> reduce_scatter;  ///< received chunks are combined with this rank's own
+  std::vector<RingStep> all_gather;      ///< begins with chunk `rank` complete on this rank
+};
+
+[[nodiscard]] RingPlan plan_ring(int rank, int size);
+
+}  // namespace hvd

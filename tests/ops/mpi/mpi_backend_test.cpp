@@ -1,0 +1,167 @@
+// Every operation of the MPI backend against the serial reference, under mpirun.
+#include "mpi/mpi_backend.hpp"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "support/backend_checks.hpp"
+#include "values.hpp"
+
+namespace hvd::test {
+namespace {
+
+constexpr Device kCpu{};
+
+std::unique_ptr<MpiBackend> make_backend(const MpiOptions& options = {}) {
+  return std::make_unique<MpiBackend>(std::make_unique<MpiUse>(), MPI_COMM_WORLD, soon(), options);
+}
+
+class MpiBackendTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    backend_ = make_backend();
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+
+  BackendChecks checks() { return {*backend_, memory_, kCpu, rank_, size_}; }
+
+  HostMemory memory_;
+  std::unique_ptr<MpiBackend> backend_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+TEST_F(MpiBackendTest, ReducesEveryTypeWithEveryOp) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::string(to_string(op)));
+      ASSERT_TRUE(backend_->supports(OpKind::allreduce, kCpu, dtype, op));
+      EXPECT_EQ(checks().allreduce(dtype, op, {997}, false), 0) << "one tensor";
+      EXPECT_EQ(checks().allreduce(dtype, op, {1}, true), 0) << "one element in place";
+      EXPECT_EQ(checks().allreduce(dtype, op, {5, 0, 1, 300, 2}, true), 0) << "fused in place";
+      EXPECT_EQ(checks().allreduce(dtype, op, {3, 4099}, false), 0) << "fused";
+    }
+  }
+}
+
+TEST_F(MpiBackendTest, ReducesLargeTensors) {
+  // Above every size at which Open MPI changes its algorithm.
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {1 << 20}, false), 0);
+  EXPECT_EQ(checks().allreduce(DType::bf16, ReduceOp::sum, {300'001, 200'003}, true), 0);
+}
+
+TEST_F(MpiBackendTest, ScalesBeforeAndAfter) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::string(to_string(op)));
+      const Scales scales{.prescale = 0.5, .postscale = 2.5};
+      EXPECT_EQ(checks().allreduce(dtype, op, {61}, false, scales), 0) << "one tensor";
+      EXPECT_EQ(checks().allreduce(dtype, op, {61}, true, scales), 0) << "one tensor in place";
+      EXPECT_EQ(checks().allreduce(dtype, op, {7, 0, 61}, false, scales), 0) << "fused";
+    }
+  }
+}
+
+TEST_F(MpiBackendTest, AnIntegerAverageIsExactWhereItsTypeCannotHoldTheSum) {
+  std::vector<std::uint8_t> data(100, 250);
+  auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+  const std::vector<TensorSlice> slices{{bytes, bytes, 100}};
+  backend_->allreduce({slices, kCpu, DType::u8, ReduceOp::average}, soon());
+  EXPECT_EQ(data, std::vector<std::uint8_t>(100, 250));
+}
+
+TEST_F(MpiBackendTest, ANanWinsAMinOnEveryRank) {
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+    std::vector<float> data(33, static_cast<float>(rank_));
+    if (rank_ == size_ - 1) data[7] = std::numeric_limits<float>::quiet_NaN();
+    auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+    const std::vector<TensorSlice> slices{{bytes, bytes, 33}};
+    backend_->allreduce({slices, kCpu, DType::f32, op}, soon());
+    EXPECT_TRUE(std::isnan(data[7]));
+    EXPECT_EQ(data[8], op == ReduceOp::min ? 0.0F : static_cast<float>(size_ - 1));
+  }
+}
+
+TEST_F(MpiBackendTest, ResultsAreBitIdenticalOnAllRanks) {
+  // Sums that depend on the order.
+  std::vector<float> data(10'007);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    data[i] = 1.0F / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank_) * 17) % 97);
+  }
+  auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+  const std::vector<TensorSlice> slices{{bytes, bytes, static_cast<std::int64_t>(data.size())}};
+  backend_->allreduce({slices, kCpu, DType::f32, ReduceOp::sum}, soon());
+
+  std::vector<std::uint32_t> mine;
+  for (const float value : data) mine.push_back(std::bit_cast<std::uint32_t>(value));
+  std::vector<std::uint32_t> roots = mine;
+  ASSERT_EQ(
+      MPI_Bcast(roots.data(), static_cast<int>(roots.size()), MPI_UINT32_T, 0, MPI_COMM_WORLD),
+      MPI_SUCCESS);
+  EXPECT_EQ(mine, roots);
+}
+
+TEST_F(MpiBackendTest, BroadcastsFromEveryRoot) {
+  for (int root = 0; root < size_; ++root) {
+    for (const DType dtype : kAllDTypes) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " from " + std::to_string(root));
+      EXPECT_EQ(checks().broadcast(dtype, root, {257}), 0);
+      EXPECT_EQ(checks().broadcast(dtype, root, {0, 1, 4097, 3}), 0);
+    }
+  }
+}
+
+TEST_F(MpiBackendTest, GathersDifferentCounts) {
+  for (const DType dtype : kAllDTypes) {
+    SCOPED_TRACE(to_string(dtype));
+    EXPECT_EQ(checks().allgather(dtype, {3}), 0);
+    EXPECT_EQ(checks().allgather(dtype, {-1}), 0);
+    EXPECT_EQ(checks().allgather(dtype, {5, 0, -1, 1000}), 0);
+  }
+}
+
+TEST_F(MpiBackendTest, CutsWhatMpiCannotCount) {
+  backend_.reset();
+  backend_ = make_backend({.max_piece = 24});
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {
+    SCOPED_TRACE(to_string(dtype));
+    EXPECT_EQ(checks().allreduce(dtype, ReduceOp::sum, {101}, false), 0);
+    EXPECT_EQ(checks().allreduce(dtype, ReduceOp::average, {101, 7}, true), 0);
+    EXPECT_EQ(checks().broadcast(dtype, size_ - 1, {101, 3}), 0);
+    EXPECT_EQ(checks().allgather(dtype, {50, -1}), 0);
+  }
+}
+
+TEST_F(MpiBackendTest, EmptyCallsAndBarriers) {
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {0, 0}, false), 0);
+  EXPECT_EQ(checks().broadcast(DType::f32, 0, {0}), 0);
+  for (int i = 0; i < 100; ++i) backend_->barrier(soon());
+}
+
+TEST_F(MpiBackendTest, CanBeMadeAgain) {
+  for (int i = 0; i < 5; ++i) {
+    backend_.reset();
+    backend_ = make_backend();
+    EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {10}, true), 0);
+  }
+}
+
+TEST_F(MpiBackendTest, OnlyOneAtATimeWhenMpiIsSerialized) {
+  int level = 0;
+  MPI_Query_thread(&level);
+  if (level >= MPI_THREAD_MULTIPLE) GTEST_SKIP() << "needs an MPI without MPI_THREAD_MULTIPLE";
+  EXPECT_THROW(MpiUse(), Error);
+}
+
+TEST_F(MpiBackendTest, LeavesDevicesToOthers) {
+  const Device gpu{Device::Kind::cuda, 0};
+  EXPECT_FALSE(backend_->supports(OpKind::allreduce, gpu, DType::f32, ReduceOp::sum));
+}
+
+}  // namespace
+}  // namespace hvd::test

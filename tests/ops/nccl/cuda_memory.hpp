@@ -1,0 +1,40 @@
+// Tensors of a test in the memory of the current device.
+#pragma once
+
+#include <vector>
+
+#include "nccl/cuda_check.hpp"
+#include "support/backend_checks.hpp"
+
+namespace hvd::test {
+
+class CudaMemory final : public TestMemory {
+ public:
+  CudaMemory() = default;
+  ~CudaMemory() override {
+    for (void* block : blocks_) static_cast<void>(cudaFree(block));
+  }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  [[nodiscard]] std::byte* put(const Bytes& bytes) override {
+    void* block = nullptr;
+    check(cudaMalloc(&block, bytes.empty() ? 1 : bytes.size()), "cudaMalloc");
+    blocks_.push_back(block);
+    if (!bytes.empty()) {
+      check(cudaMemcpy(block, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    }
+    return static_cast<std::byte*>(block);
+  }
+
+  [[nodiscard]] Bytes get(const std::byte* data, std::size_t size) override {
+    Bytes bytes(size);
+    if (size > 0) check(cudaMemcpy(bytes.data(), data, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return bytes;
+  }
+
+ private:
+  std::vector<void*> blocks_;
+};
+
+}  // namespace hvd::test

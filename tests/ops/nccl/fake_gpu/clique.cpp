@@ -1,0 +1,76 @@
+#include "fake_gpu/clique.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "fake_gpu/fake_gpu.hpp"
+
+namespace hvd::test::fake_gpu {
+
+bool Clique::join(int rank, int device) {
+  const std::lock_guard lock(mutex_);
+  const bool shared = std::any_of(devices_.begin(), devices_.end(),
+                                  [&](const auto& taken) { return taken.second == device; });
+  return !shared && devices_.emplace(rank, device).second;
+}
+
+bool Clique::complete() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(devices_.size()) == size_;
+}
+
+bool Clique::meet(int rank, const Call& call) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t index = next_[rank]++;
+  Meeting& meeting = meetings_[index];
+  meeting.calls.emplace(rank, call);
+  if (static_cast<int>(meeting.calls.size()) == size_) {
+    run(meeting);
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return meeting.ran || aborted_.contains(rank); });
+  const bool done = meeting.ran && meeting.fits;
+  if (++meeting.gone == size_) meetings_.erase(index);
+  return done;
+}
+
+void Clique::run(Meeting& meeting) {
+  meeting.ran = true;
+  const Call& first = meeting.calls.at(0);
+  std::vector<const void*> inputs;
+  for (const auto& [rank, call] : meeting.calls) {
+    meeting.fits = meeting.fits && call.kind == first.kind && call.count == first.count &&
+                   call.type == first.type && call.reduction == first.reduction &&
+                   call.root == first.root;
+    inputs.push_back(call.src);
+  }
+  if (!meeting.fits) {
+    violate("ranks made different NCCL calls");
+    return;
+  }
+  const std::size_t bytes = first.count * size_of(first.type);
+  std::vector<std::byte> result(bytes);
+  if (first.kind == Call::Kind::allreduce) {
+    result = reduce(inputs, first.count, first.type, first.reduction);
+  } else {
+    std::memcpy(result.data(), meeting.calls.at(first.root).src, bytes);
+  }
+  for (const auto& [rank, call] : meeting.calls) std::memcpy(call.dst, result.data(), bytes);
+}
+
+void Clique::abort(int rank) {
+  const std::lock_guard lock(mutex_);
+  aborted_.insert(rank);
+  changed_.notify_all();
+}
+
+bool Clique::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  left_.insert(rank);
+  std::set<int> gone = left_;
+  gone.insert(aborted_.begin(), aborted_.end());
+  return static_cast<int>(gone.size()) == size_;
+}
+
+}  // namespace hvd::test::fake_gpu

@@ -1,0 +1,64 @@
+// The ranks of one fake NCCL communicator and where they meet.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "fake_gpu/arithmetic.hpp"
+
+namespace hvd::test::fake_gpu {
+
+/// One collective as one rank asked for it.
+struct Call {
+  enum class Kind : std::uint8_t { allreduce, broadcast } kind = Kind::allreduce;
+  const void* src = nullptr;
+  void* dst = nullptr;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclFloat32;
+  Reduction reduction;
+  int root = 0;
+};
+
+class Clique {
+ public:
+  explicit Clique(int size) : size_(size) {}
+
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// False when a rank or a device comes twice, as NCCL before 2.30 refuses.
+  bool join(int rank, int device);
+  [[nodiscard]] bool complete() const;
+
+  /// Stream threads: waits for the same call of all other ranks, then all results are there. False
+  /// when this rank was aborted meanwhile, or the calls do not fit together.
+  bool meet(int rank, const Call& call);
+  void abort(int rank);
+  /// As NCCL's finalize: true once every rank has said so or gone away.
+  bool leave(int rank);
+
+ private:
+  struct Meeting {
+    std::map<int, Call> calls;
+    int gone = 0;
+    bool ran = false;
+    bool fits = true;
+  };
+  void run(Meeting& meeting);
+
+  const int size_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, int> devices_;  ///< by rank
+  std::map<int, std::uint64_t> next_;
+  std::map<std::uint64_t, Meeting> meetings_;
+  std::set<int> aborted_;
+  std::set<int> left_;
+};
+
+}  // namespace hvd::test::fake_gpu

@@ -1,0 +1,59 @@
+#include "fake_gpu/device_memory.hpp"
+
+namespace hvd::test::fake_gpu {
+namespace {
+
+// As a float, about -1e-37: nothing that a test expects by chance.
+constexpr std::byte kGarbage{0x83};
+
+}  // namespace
+
+void* DeviceMemory::allocate(std::size_t size, int device) {
+  Block block{std::vector<std::byte>(size == 0 ? 1 : size, kGarbage), device};
+  std::byte* const data = block.bytes.data();
+  const std::lock_guard lock(mutex_);
+  blocks_.emplace(data, std::move(block));
+  return data;
+}
+
+int DeviceMemory::release(void* data) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(data));
+  if (found == blocks_.end()) return -1;
+  const int device = found->second.device;
+  blocks_.erase(found);
+  return device;
+}
+
+bool DeviceMemory::contains(const void* data, std::size_t size, int device) const {
+  const auto* const first = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  auto found = blocks_.upper_bound(first);
+  if (found == blocks_.begin()) return false;
+  --found;
+  const Block& block = found->second;
+  return (device < 0 || block.device == device) &&
+         first + size <= found->first + block.bytes.size();
+}
+
+std::vector<std::string> DeviceMemory::leaks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  for (const auto& [data, block] : blocks_) {
+    lines.push_back(std::to_string(block.bytes.size()) + " bytes on device " +
+                    std::to_string(block.device));
+  }
+  return lines;
+}
+
+void DeviceMemory::clear() {
+  const std::lock_guard lock(mutex_);
+  blocks_.clear();
+}
+
+DeviceMemory& device_memory() {
+  static DeviceMemory memory;
+  return memory;
+}
+
+}  // namespace hvd::test::fake_gpu

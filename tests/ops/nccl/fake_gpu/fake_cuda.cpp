@@ -1,0 +1,160 @@
+// The fake CUDA runtime: the symbols of libcudart that the NCCL backend calls.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "fake_gpu/device_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "fake_gpu/runtime.hpp"
+
+using hvd::test::fake_gpu::current_device;
+using hvd::test::fake_gpu::device_memory;
+using hvd::test::fake_gpu::Event;
+using hvd::test::fake_gpu::runtime;
+using hvd::test::fake_gpu::Stream;
+using hvd::test::fake_gpu::violate;
+
+namespace {
+
+cudaError_t misuse(const std::string& what) {
+  violate(what);
+  return cudaErrorInvalidValue;
+}
+
+void synchronize_device(int device) {
+  for (const std::shared_ptr<Stream>& stream : runtime().streams_of(device)) {
+    stream->synchronize(stream->tail());
+  }
+}
+
+bool on_device(const void* data, std::size_t size) {
+  return device_memory().contains(data, size, -1);
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = runtime().device_count();
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= runtime().device_count()) return cudaErrorInvalidDevice;
+  current_device() = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  synchronize_device(current_device());
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "cudaErrorFake";
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t size) {
+  *data = device_memory().allocate(size, current_device());
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  synchronize_device(current_device());
+  if (device_memory().release(data) < 0) return misuse("cudaFree of a pointer nobody allocated");
+  return cudaSuccess;
+}
+
+// On the default stream, which non-blocking streams do not wait for: at once.
+cudaError_t cudaMemset(void* data, int value, std::size_t size) {
+  if (!on_device(data, size)) return misuse("cudaMemset outside device memory");
+  std::memset(data, value, size);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind) {
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (size > 0 &&
+      ((to_device && !on_device(dst, size)) || (from_device && !on_device(src, size)))) {
+    return misuse("cudaMemcpy outside device memory");
+  }
+  if (size > 0) std::memcpy(dst, src, size);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind,
+                            cudaStream_t handle) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaMemcpyAsync on a stream that does not exist");
+  if (kind != cudaMemcpyDeviceToDevice) return misuse("the fake copies device to device only");
+  if (!device_memory().contains(dst, size, stream->device()) ||
+      !device_memory().contains(src, size, stream->device())) {
+    return misuse("cudaMemcpyAsync outside the memory of the stream's device");
+  }
+  stream->push([=] { std::memmove(dst, src, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
+  *stream = static_cast<cudaStream_t>(runtime().add_stream(current_device()));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  if (!runtime().remove_stream(handle)) return misuse("cudaStreamDestroy twice");
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaStreamQuery of a stream that does not exist");
+  return stream->query(stream->tail()) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  *event = static_cast<cudaEvent_t>(runtime().add_event(current_device()));
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (!runtime().remove_event(event)) return misuse("cudaEventDestroy twice");
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (!runtime().record(event, stream)) {
+    return misuse("cudaEventRecord on a stream of another device, or destroyed");
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  const std::shared_ptr<Event> event = runtime().event(handle);
+  if (!event) return misuse("cudaEventQuery of an event that does not exist");
+  if (!event->stream) return cudaSuccess;
+  return event->stream->query(event->ticket) ? cudaSuccess : cudaErrorNotReady;
+}
+
+}  // extern "C"

@@ -1,0 +1,350 @@
+// The fake NCCL: the symbols of libnccl that the NCCL backend calls, over `Clique`.
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fake_gpu/clique.hpp"
+#include "fake_gpu/device_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "fake_gpu/runtime.hpp"
+
+using hvd::test::fake_gpu::Call;
+using hvd::test::fake_gpu::Clique;
+using hvd::test::fake_gpu::Reduction;
+using hvd::test::fake_gpu::Stream;
+using hvd::test::fake_gpu::violate;
+
+namespace {
+
+struct Launch {
+  Call call;
+  std::shared_ptr<Stream> stream;
+};
+
+struct Fault {
+  bool hang = false;
+  ncclResult_t error = ncclSuccess;
+};
+
+struct Comm {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  int device = 0;
+  bool ready = false;  ///< a poll has reported that all have joined
+  int polls = 0;       ///< since the last call
+  bool finalizing = false;
+  bool failed = false;         ///< a meeting went wrong
+  std::vector<Launch> queued;  ///< called, and in no stream before the next polls
+  std::map<int, std::pair<ncclDataType_t, double>> operations;
+};
+
+struct Library {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uintptr_t next = 0x100;
+  std::uint64_t next_id = 1;
+  std::map<std::uint64_t, std::weak_ptr<Clique>> cliques;
+  std::map<const void*, std::shared_ptr<Comm>> comms;
+  std::map<int, Fault> faults;
+  int collectives = 0;
+};
+
+Library& library() {
+  static Library state;
+  return state;
+}
+
+/// The calls of this thread since ncclGroupStart.
+struct Group {
+  int depth = 0;
+  std::vector<std::pair<std::shared_ptr<Comm>, Launch>> calls;
+};
+
+Group& group() {
+  thread_local Group state;
+  return state;
+}
+
+// The library's mutex is held in all of these.
+
+std::shared_ptr<Comm> find(ncclComm_t handle, const char* call) {
+  const auto found = library().comms.find(handle);
+  if (found != library().comms.end()) return found->second;
+  violate(std::string(call) + " on a communicator that was destroyed or aborted");
+  return nullptr;
+}
+
+ncclResult_t invalid(const std::string& what) {
+  violate(what);
+  return ncclInvalidArgument;
+}
+
+bool busy(const Comm& comm) { return !comm.ready || !comm.queued.empty() || comm.finalizing; }
+
+void run(const std::shared_ptr<Comm>& comm, const Call& call) {
+  Library& lib = library();
+  std::unique_lock lock(lib.mutex);
+  const auto gone = [&] {
+    for (const auto& [handle, known] : lib.comms) {
+      if (known == comm) return false;
+    }
+    return true;
+  };
+  lib.changed.wait(lock, [&] { return !lib.faults[comm->rank].hang || gone(); });
+  if (gone()) return;
+  lock.unlock();
+  const bool done = comm->clique->meet(comm->rank, call);
+  lock.lock();
+  if (done) ++lib.collectives;
+  comm->failed = comm->failed || !done;
+}
+
+ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cudaStream_t stream) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, name);
+  if (!comm) return ncclInvalidArgument;
+  if (busy(*comm)) return invalid(std::string(name) + " before the last call has settled");
+  const std::shared_ptr<Stream> line = hvd::test::fake_gpu::runtime().stream(stream);
+  if (!line || line->device() != comm->device) {
+    return invalid(std::string(name) + " on a stream of another device");
+  }
+  const std::size_t bytes = call.count * hvd::test::fake_gpu::size_of(call.type);
+  const auto& memory = hvd::test::fake_gpu::device_memory();
+  const bool reads = call.kind == Call::Kind::allreduce || call.root == comm->rank;
+  if (!memory.contains(call.dst, bytes, comm->device) ||
+      (reads && !memory.contains(call.src, bytes, comm->device))) {
+    return invalid(std::string(name) + " outside the memory of the communicator's device");
+  }
+  Launch launch{call, line};
+  if (group().depth > 0) {
+    group().calls.emplace_back(comm, std::move(launch));
+    return ncclSuccess;
+  }
+  comm->queued.push_back(std::move(launch));
+  comm->polls = 0;
+  return ncclInProgress;
+}
+
+void give_up(ncclComm_t handle, Library& lib) {
+  const auto found = lib.comms.find(handle);
+  found->second->clique->abort(found->second->rank);
+  lib.comms.erase(found);
+  lib.changed.notify_all();
+}
+
+}  // namespace
+
+namespace hvd::test::fake_gpu {
+
+void reset_nccl() {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  for (const auto& [handle, comm] : lib.comms) comm->clique->abort(comm->rank);
+  lib.comms.clear();
+  lib.cliques.clear();
+  lib.faults.clear();
+  lib.collectives = 0;
+  lib.changed.notify_all();
+}
+
+std::vector<std::string> nccl_leaks() {
+  const std::lock_guard lock(library().mutex);
+  std::vector<std::string> lines;
+  for (const auto& [handle, comm] : library().comms) {
+    lines.push_back("communicator of rank " + std::to_string(comm->rank));
+    for (const auto& operation : comm->operations) {
+      lines.push_back("reduce operation " + std::to_string(operation.first));
+    }
+  }
+  return lines;
+}
+
+void hang(int rank) {
+  const std::lock_guard lock(library().mutex);
+  library().faults[rank].hang = true;
+}
+
+void fail(int rank, ncclResult_t error) {
+  const std::lock_guard lock(library().mutex);
+  library().faults[rank] = {true, error};
+}
+
+int collectives_run() {
+  const std::lock_guard lock(library().mutex);
+  return library().collectives;
+}
+
+}  // namespace hvd::test::fake_gpu
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited" : "an error of the fake NCCL";
+}
+
+const char* ncclGetLastError(ncclComm_t) { return "as the test asked"; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(library().mutex);
+  std::memset(id, 0, sizeof *id);
+  const std::uint64_t number = library().next_id++;
+  std::memcpy(id->internal, &number, sizeof number);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  if (config == nullptr || config->blocking != 0) return invalid("the fake is non-blocking only");
+  std::uint64_t number = 0;
+  std::memcpy(&number, id.internal, sizeof number);
+  std::shared_ptr<Clique> clique = lib.cliques[number].lock();
+  if (!clique) {
+    clique = std::make_shared<Clique>(size);
+    lib.cliques[number] = clique;
+  }
+  const int device = hvd::test::fake_gpu::current_device();
+  if (clique->size() != size || !clique->join(rank, device)) {
+    *comm = nullptr;
+    return ncclInvalidUsage;  // "Duplicate GPU detected"
+  }
+  auto state = std::make_shared<Comm>();
+  state->clique = std::move(clique);
+  state->rank = rank;
+  state->device = device;
+  *comm = reinterpret_cast<ncclComm_t>(lib.next += 16);
+  lib.comms.emplace(*comm, std::move(state));
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommGetAsyncError");
+  if (!comm) return ncclInvalidArgument;
+  const ncclResult_t injected = lib.faults[comm->rank].error;
+  *state = ncclInProgress;
+  if (injected != ncclSuccess || comm->failed) {
+    *state = injected != ncclSuccess ? injected : ncclInternalError;
+  } else if (!comm->ready) {
+    if (comm->clique->complete() && ++comm->polls > 1) comm->ready = true;
+    if (comm->ready) *state = ncclSuccess;
+  } else if (comm->finalizing) {
+    if (comm->clique->leave(comm->rank)) *state = ncclSuccess;
+  } else if (comm->queued.empty()) {
+    *state = ncclSuccess;
+  } else if (++comm->polls > 1) {
+    for (const Launch& launch : comm->queued) {
+      launch.stream->push([comm, call = launch.call] { run(comm, call); });
+    }
+    comm->queued.clear();
+    *state = ncclSuccess;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t handle) {
+  const std::lock_guard lock(library().mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommFinalize");
+  if (!comm) return ncclInvalidArgument;
+  if (busy(*comm)) return invalid("ncclCommFinalize before the last call has settled");
+  comm->finalizing = true;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommDestroy");
+  if (!comm) return ncclInvalidArgument;
+  if (!comm->finalizing) violate("ncclCommDestroy of a communicator that was not finalized");
+  if (!comm->operations.empty()) violate("ncclCommDestroy with reduce operations left");
+  lib.comms.erase(handle);
+  lib.changed.notify_all();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  const std::lock_guard lock(library().mutex);
+  if (!find(handle, "ncclCommAbort")) return ncclInvalidArgument;
+  give_up(handle, library());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t residence, ncclComm_t handle) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclRedOpCreatePreMulSum");
+  if (!comm) return ncclInvalidArgument;
+  if (residence != ncclScalarHostImmediate) return invalid("the fake reads host scalars only");
+  if (type != ncclFloat16 && type != ncclBfloat16 && type != ncclFloat32 && type != ncclFloat64) {
+    return invalid("a premultiplied sum of integers");
+  }
+  *op = static_cast<ncclRedOp_t>(static_cast<int>(ncclNumOps) + static_cast<int>(++lib.next));
+  comm->operations[static_cast<int>(*op)] = {type, hvd::test::fake_gpu::to_double(scalar, type)};
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t handle) {
+  const std::lock_guard lock(library().mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclRedOpDestroy");
+  if (!comm) return ncclInvalidArgument;
+  if (comm->operations.erase(static_cast<int>(op)) == 0) return invalid("ncclRedOpDestroy twice");
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* src, void* dst, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t handle, cudaStream_t stream) {
+  Call call{Call::Kind::allreduce, src, dst, count, type, {op, std::nullopt}, 0};
+  if (static_cast<int>(op) >= static_cast<int>(ncclNumOps)) {
+    const std::lock_guard lock(library().mutex);
+    const std::shared_ptr<Comm> comm = find(handle, "ncclAllReduce");
+    if (!comm) return ncclInvalidArgument;
+    const auto found = comm->operations.find(static_cast<int>(op));
+    if (found == comm->operations.end() || found->second.first != type) {
+      return invalid("a reduce operation of another communicator or type");
+    }
+    call.reduction = {ncclSum, found->second.second};
+  }
+  return enqueue(handle, "ncclAllReduce", call, stream);
+}
+
+ncclResult_t ncclBroadcast(const void* src, void* dst, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t handle, cudaStream_t stream) {
+  return enqueue(handle, "ncclBroadcast",
+                 Call{Call::Kind::broadcast, src, dst, count, type, {}, root}, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group().depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  Group& mine = group();
+  if (--mine.depth > 0) return ncclSuccess;
+  const std::lock_guard lock(library().mutex);
+  for (auto& [comm, launch] : mine.calls) {
+    comm->queued.push_back(std::move(launch));
+    comm->polls = 0;
+  }
+  const bool any = !mine.calls.empty();
+  mine.calls.clear();
+  return any ? ncclInProgress : ncclSuccess;
+}
+
+}  // extern "C"

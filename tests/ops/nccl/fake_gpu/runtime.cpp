@@ -1,0 +1,141 @@
+#include "fake_gpu/runtime.hpp"
+
+#include <utility>
+
+#include "fake_gpu/device_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+
+namespace hvd::test::fake_gpu {
+
+void Runtime::reset(int device_count) {
+  // Streams are joined outside the lock, by whoever held them last.
+  std::map<const void*, std::shared_ptr<Stream>> ended;
+  std::map<const void*, std::shared_ptr<Event>> forgotten;
+  const std::lock_guard lock(mutex_);
+  ended.swap(streams_);
+  forgotten.swap(events_);
+  violations_.clear();
+  device_count_ = device_count;
+}
+
+int Runtime::device_count() const {
+  const std::lock_guard lock(mutex_);
+  return device_count_;
+}
+
+void* Runtime::add_stream(int device) {
+  const std::lock_guard lock(mutex_);
+  void* const handle = reinterpret_cast<void*>(next_handle_ += 16);
+  streams_.emplace(handle, std::make_shared<Stream>(device));
+  return handle;
+}
+
+std::shared_ptr<Stream> Runtime::stream(const void* handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(handle);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+bool Runtime::remove_stream(const void* handle) {
+  std::shared_ptr<Stream> ended;
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(handle);
+  if (found == streams_.end()) return false;
+  ended = std::move(found->second);
+  streams_.erase(found);
+  return true;
+}
+
+std::vector<std::shared_ptr<Stream>> Runtime::streams_of(int device) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Stream>> found;
+  for (const auto& [handle, stream] : streams_) {
+    if (stream->device() == device) found.push_back(stream);
+  }
+  return found;
+}
+
+void* Runtime::add_event(int device) {
+  const std::lock_guard lock(mutex_);
+  void* const handle = reinterpret_cast<void*>(next_handle_ += 16);
+  auto event = std::make_shared<Event>();
+  event->device = device;
+  events_.emplace(handle, std::move(event));
+  return handle;
+}
+
+bool Runtime::record(const void* event, const void* stream) {
+  const std::lock_guard lock(mutex_);
+  const auto mark = events_.find(event);
+  const auto line = streams_.find(stream);
+  if (mark == events_.end() || line == streams_.end()) return false;
+  if (mark->second->device != line->second->device()) return false;
+  auto recorded = std::make_shared<Event>(*mark->second);  // the old one may be being asked
+  recorded->stream = line->second;
+  recorded->ticket = line->second->tail();
+  mark->second = std::move(recorded);
+  return true;
+}
+
+std::shared_ptr<Event> Runtime::event(const void* handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = events_.find(handle);
+  return found == events_.end() ? nullptr : found->second;
+}
+
+bool Runtime::remove_event(const void* handle) {
+  std::shared_ptr<Event> forgotten;
+  const std::lock_guard lock(mutex_);
+  const auto found = events_.find(handle);
+  if (found == events_.end()) return false;
+  forgotten = std::move(found->second);
+  events_.erase(found);
+  return true;
+}
+
+void Runtime::violate(std::string what) {
+  const std::lock_guard lock(mutex_);
+  violations_.push_back(std::move(what));
+}
+
+std::vector<std::string> Runtime::violations() const {
+  const std::lock_guard lock(mutex_);
+  return violations_;
+}
+
+std::vector<std::string> Runtime::leaks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  if (!streams_.empty()) lines.push_back(std::to_string(streams_.size()) + " streams");
+  if (!events_.empty()) lines.push_back(std::to_string(events_.size()) + " events");
+  return lines;
+}
+
+Runtime& runtime() {
+  static Runtime state;
+  return state;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+void reset(int device_count) {
+  reset_nccl();
+  runtime().reset(device_count);
+  device_memory().clear();
+}
+
+std::vector<std::string> violations() { return runtime().violations(); }
+
+std::vector<std::string> leaks() {
+  std::vector<std::string> lines = runtime().leaks();
+  for (std::string& line : device_memory().leaks()) lines.push_back(std::move(line));
+  for (std::string& line : nccl_leaks()) lines.push_back(std::move(line));
+  return lines;
+}
+
+void violate(std::string what) { runtime().violate(std::move(what)); }
+
+}  // namespace hvd::test::fake_gpu

@@ -1,0 +1,59 @@
+// The state of the fake: everything the two fake libraries share.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fake_gpu/stream.hpp"
+
+namespace hvd::test::fake_gpu {
+
+struct Event {
+  int device = 0;
+  std::shared_ptr<Stream> stream;  ///< null: not recorded yet
+  Ticket ticket = 0;
+};
+
+/// Handles are keys, never dereferenced: one that was destroyed is recognised. Any thread.
+class Runtime {
+ public:
+  void reset(int device_count);
+  [[nodiscard]] int device_count() const;
+
+  void* add_stream(int device);
+  [[nodiscard]] std::shared_ptr<Stream> stream(const void* handle) const;
+  bool remove_stream(const void* handle);
+  [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams_of(int device) const;
+
+  void* add_event(int device);
+  bool record(const void* event, const void* stream);
+  [[nodiscard]] std::shared_ptr<Event> event(const void* handle) const;
+  bool remove_event(const void* handle);
+
+  void violate(std::string what);
+  [[nodiscard]] std::vector<std::string> violations() const;
+  [[nodiscard]] std::vector<std::string> leaks() const;
+
+ private:
+  mutable std::mutex mutex_;
+  int device_count_ = 0;
+  std::uintptr_t next_handle_ = 0x1000;
+  std::map<const void*, std::shared_ptr<Stream>> streams_;
+  std::map<const void*, std::shared_ptr<Event>> events_;
+  std::vector<std::string> violations_;
+};
+
+[[nodiscard]] Runtime& runtime();
+
+/// The device of the calling thread.
+[[nodiscard]] int& current_device();
+
+/// Between tests: aborts communicators that are still there. In fake_nccl.cpp.
+void reset_nccl();
+[[nodiscard]] std::vector<std::string> nccl_leaks();
+
+}  // namespace hvd::test::fake_gpu

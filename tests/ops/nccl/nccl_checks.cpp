@@ -1,0 +1,86 @@
+#include "nccl_checks.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "values.hpp"
+
+namespace hvd::test {
+namespace {
+
+std::string trace(const BackendChecks& checks, DType dtype, std::string_view what) {
+  return "rank " + std::to_string(checks.rank) + ", " + std::string(to_string(dtype)) + " " +
+         std::string(what);
+}
+
+}  // namespace
+
+void check_every_reduction(BackendChecks checks) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      if (!checks.backend.supports(OpKind::allreduce, checks.device, dtype, op)) continue;
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.allreduce(dtype, op, {97}, false), 0) << what << ", one tensor";
+      EXPECT_EQ(checks.allreduce(dtype, op, {1}, true), 0) << what << ", one element in place";
+      EXPECT_EQ(checks.allreduce(dtype, op, {5, 0, 1, 30, 2}, true), 0)
+          << what << ", fused in place";
+      EXPECT_EQ(checks.allreduce(dtype, op, {3, 401}, false), 0) << what << ", fused";
+      EXPECT_EQ(checks.allreduce(dtype, op, {0}, false), 0) << what << ", empty";
+    }
+  }
+}
+
+void check_scales(BackendChecks checks) {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    for (const ReduceOp op : kAllOps) {
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.allreduce(dtype, op, {61}, false, {0.5, 2.5}), 0) << what << ", both";
+      EXPECT_EQ(checks.allreduce(dtype, op, {61}, true, {0.5, 1.0}), 0) << what << ", before";
+      EXPECT_EQ(checks.allreduce(dtype, op, {61, 7}, true, {1.0, 2.5}), 0) << what << ", after";
+      EXPECT_EQ(checks.allreduce(dtype, op, {7, 0, 61}, false, {0.5, 2.5}), 0) << what << ", fused";
+    }
+  }
+}
+
+void check_broadcasts(BackendChecks checks) {
+  for (int root = 0; root < checks.size; ++root) {
+    for (const DType dtype : kAllDTypes) {
+      const std::string what = trace(checks, dtype, "broadcast from " + std::to_string(root));
+      EXPECT_EQ(checks.broadcast(dtype, root, {57}), 0) << what;
+      EXPECT_EQ(checks.broadcast(dtype, root, {0, 1, 97, 3}), 0) << what << ", fused";
+    }
+  }
+}
+
+void check_allgathers(BackendChecks checks) {
+  for (const DType dtype : kAllDTypes) {
+    const std::string what = trace(checks, dtype, "allgather");
+    EXPECT_EQ(checks.allgather(dtype, {3}), 0) << what;
+    EXPECT_EQ(checks.allgather(dtype, {-1}), 0) << what << ", some with nothing";
+    EXPECT_EQ(checks.allgather(dtype, {5, 0, -1, 100}), 0) << what << ", fused";
+  }
+}
+
+void check_refusals(BackendChecks checks) {
+  const auto code_of = [&](DType dtype, ReduceOp op, const Scales& scales) {
+    try {
+      static_cast<void>(checks.allreduce(dtype, op, {4}, true, scales));
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Errc::internal;
+  };
+  EXPECT_EQ(code_of(DType::i32, ReduceOp::sum, {2.0, 1.0}), Errc::unsupported);
+  EXPECT_EQ(code_of(DType::i64, ReduceOp::average, {1.0, 2.0}), Errc::unsupported);
+  EXPECT_EQ(code_of(DType::i32, ReduceOp::average, {}), Errc::unsupported);
+  EXPECT_EQ(code_of(DType::i16, ReduceOp::sum, {}), Errc::unsupported);
+  EXPECT_FALSE(
+      checks.backend.supports(OpKind::allreduce, checks.device, DType::i16, ReduceOp::sum));
+  EXPECT_FALSE(
+      checks.backend.supports(OpKind::allreduce, checks.device, DType::u8, ReduceOp::average));
+  EXPECT_FALSE(checks.backend.supports(OpKind::barrier, Device{}, DType::u8, ReduceOp::sum));
+  EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {4}, true), 0);
+}
+
+}  // namespace hvd::test

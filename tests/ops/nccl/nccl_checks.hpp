@@ -1,0 +1,17 @@
+// Every operation of the NCCL backend against the serial reference: the same on the fake and on a
+// GPU.
+#pragma once
+
+#include "support/backend_checks.hpp"
+
+namespace hvd::test {
+
+/// One rank's side. Results that are wrong fail the current test, naming the rank.
+void check_every_reduction(BackendChecks checks);
+void check_scales(BackendChecks checks);
+void check_broadcasts(BackendChecks checks);
+void check_allgathers(BackendChecks checks);
+/// What NCCL cannot do is refused before anything is launched, and the backend stays usable.
+void check_refusals(BackendChecks checks);
+
+}  // namespace hvd::test

@@ -1,0 +1,51 @@
+// The NCCL backend on a real GPU, one rank: what of the fake's promises NCCL keeps.
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "cuda_memory.hpp"
+#include "nccl/device_guard.hpp"
+#include "nccl/nccl_backend.hpp"
+#include "nccl_checks.hpp"
+
+namespace hvd::test {
+namespace {
+
+class NcclGpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+      GTEST_SKIP() << "needs a CUDA device";
+    }
+    ncclUniqueId id{};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    backend_ = std::make_unique<NcclBackend>(NcclPlace{0, 1, 0}, id,
+                                             Clock::now() + std::chrono::seconds(60));
+    memory_ = std::make_unique<CudaMemory>();
+  }
+
+  BackendChecks checks() { return {*backend_, *memory_, Device{Device::Kind::cuda, 0}, 0, 1}; }
+
+  std::unique_ptr<NcclBackend> backend_;
+  std::unique_ptr<CudaMemory> memory_;
+};
+
+TEST_F(NcclGpuTest, Reduces) { check_every_reduction(checks()); }
+TEST_F(NcclGpuTest, Scales) { check_scales(checks()); }
+TEST_F(NcclGpuTest, Broadcasts) { check_broadcasts(checks()); }
+TEST_F(NcclGpuTest, Gathers) { check_allgathers(checks()); }
+TEST_F(NcclGpuTest, RefusesWhatNcclCannotDo) { check_refusals(checks()); }
+
+TEST_F(NcclGpuTest, LargeTensors) {
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {1 << 22}, true), 0);
+}
+
+TEST_F(NcclGpuTest, AfterAnAbortEveryCallThrows) {
+  backend_->barrier(soon());
+  backend_->abort();
+  EXPECT_THROW(backend_->barrier(soon()), Error);
+}
+
+}  // namespace
+}  // namespace hvd::test

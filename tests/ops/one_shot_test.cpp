@@ -1,0 +1,52 @@
+// The two algorithms of allreduce give the same bits.
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fusion/layout.hpp"
+#include "ring/allreduce.hpp"
+#include "transports.hpp"
+#include "values.hpp"
+
+namespace hvd::test {
+namespace {
+
+class OneShotTest : public testing::TestWithParam<int> {};
+
+TEST_P(OneShotTest, AgreesWithTheRingToTheBit) {
+  const int n = GetParam();
+  expect_ranks(Kind::in_process, n, [n](int rank, std::unique_ptr<Transport> transport) {
+    const RingPlan plan = plan_ring(rank, n);
+    FusionBuffer scratch;
+    for (const DType dtype : kAllDTypes) {
+      for (const ReduceOp op : kAllOps) {
+        for (const std::int64_t count : {1, 7, 1000, 5003}) {
+          const FusionLayout layout({count}, n);
+          const auto own = random_values(dtype, count, static_cast<std::uint64_t>(rank));
+          std::vector<std::byte> by_ring(own.size());
+          std::vector<std::byte> by_one_shot = own;  // in place
+          Reduction job{.dtype = dtype,
+                        .op = op,
+                        .lanes = 1,
+                        .bounds = layout.bounds(),
+                        .own = own.data(),
+                        .result = by_ring.data(),
+                        .divide = is_floating(dtype) && op == ReduceOp::average,
+                        .postscale = 1.0};
+          ring_allreduce(*transport, plan, job, soon());
+          job.own = by_one_shot.data();
+          job.result = by_one_shot.data();
+          one_shot_allreduce(*transport, job, scratch, soon());
+          ASSERT_EQ(by_ring, by_one_shot) << to_string(dtype) << ' ' << to_string(op);
+        }
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OneShotTest, testing::Values(2, 3, 4, 5, 8),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,75 @@
+// A real process dies in the middle of an exchange.
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hvd/core/store.hpp>
+
+#include "transports.hpp"
+
+namespace hvd::test {
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{64} << 20;  // more than any buffer on the way
+
+Config config_of(int rank, const std::string& store) {
+  Config config = thread_config(rank, 2);
+  config.rendezvous = Rendezvous::store;
+  config.store_address = store;
+  return config;
+}
+
+/// Rank 1: kills itself once a tenth has come.
+[[noreturn]] void die_while_receiving(Kind kind, const std::string& store) {
+  Session session(config_of(1, store));
+  const auto transport = make_transport(kind, session);
+  const std::vector<std::byte> out(kBytes);
+  const auto sink = [](std::size_t offset, std::span<const std::byte>) {
+    if (offset > kBytes / 10) ::raise(SIGKILL);
+  };
+  transport->exchange({.peer = 0, .bytes = out},
+                      {.peer = 0, .size = kBytes, .into = nullptr, .sink = sink}, soon());
+  std::_Exit(1);
+}
+
+class PeerDeath : public testing::TestWithParam<Kind> {};
+
+TEST_P(PeerDeath, IsALostPeerWithItsRank) {
+  const std::string store = fmt::format("unix:@hvd-test-{}-{}", ::getpid(), to_string(GetParam()));
+  const pid_t child = ::fork();  // before this process has threads
+  ASSERT_GE(child, 0);
+  if (child == 0) die_while_receiving(GetParam(), store);
+  {
+    EventLoop loop;
+    const StoreServer server(loop, store,
+                             {.job_id = "local", .epoch = 0, .rank = -1, .secret = {}});
+    Session session(config_of(0, store));
+    const auto transport = make_transport(GetParam(), session);
+    const std::vector<std::byte> out(kBytes);
+    std::vector<std::byte> in(kBytes);
+    const auto exchange = [&] {
+      transport->exchange({.peer = 1, .bytes = out},
+                          {.peer = 1, .size = in.size(), .into = in.data(), .sink = {}}, soon());
+    };
+    const auto began = Clock::now();
+    const Error error = error_of(exchange);
+    EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+    EXPECT_EQ(error.fault().rank, 1);
+    EXPECT_LT(Clock::now() - began, std::chrono::seconds(20));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PeerDeath, testing::Values(Kind::tcp, Kind::shm),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,80 @@
+// The ring as data, run here on sets of ranks instead of memory.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ring/plan.hpp"
+
+namespace hvd::test {
+namespace {
+
+class RingPlanTest : public testing::TestWithParam<int> {
+ protected:
+  /// held[r][k]: how rank r's copy of chunk k came about, as the order of the ranks in it.
+  using Held = std::vector<std::vector<std::vector<int>>>;
+
+  Held reduce_scattered() const {
+    const int n = GetParam();
+    Held held(static_cast<std::size_t>(n));
+    for (int r = 0; r < n; ++r)
+      held[static_cast<std::size_t>(r)].assign(static_cast<std::size_t>(n), {r});
+    for (std::size_t step = 0; step + 1 < static_cast<std::size_t>(n); ++step) {
+      const Held before = held;  // all ranks send at the same time
+      for (int r = 0; r < n; ++r) {
+        const RingPlan plan = plan_ring(r, n);
+        const auto chunk = static_cast<std::size_t>(plan.reduce_scatter[step].receive);
+        const RingPlan sender = plan_ring(plan.previous, n);
+        EXPECT_EQ(sender.reduce_scatter[step].send, plan.reduce_scatter[step].receive);
+        EXPECT_EQ(sender.next, r);
+        std::vector<int> sum = before[static_cast<std::size_t>(plan.previous)][chunk];
+        sum.push_back(r);
+        held[static_cast<std::size_t>(r)][chunk] = sum;
+      }
+    }
+    return held;
+  }
+};
+
+TEST_P(RingPlanTest, AddsEveryRankOnceInTheDocumentedOrder) {
+  const int n = GetParam();
+  const Held held = reduce_scattered();
+  for (int k = 0; k < n; ++k) {
+    std::vector<int> order;
+    for (int hop = 1; hop <= n; ++hop) order.push_back((k + hop) % n);
+    EXPECT_EQ(held[static_cast<std::size_t>(k)][static_cast<std::size_t>(k)], order);
+  }
+}
+
+TEST_P(RingPlanTest, GathersEveryChunkEverywhere) {
+  const int n = GetParam();
+  std::vector<std::vector<bool>> complete(static_cast<std::size_t>(n));
+  for (int r = 0; r < n; ++r) {
+    complete[static_cast<std::size_t>(r)].assign(static_cast<std::size_t>(n), false);
+    complete[static_cast<std::size_t>(r)][static_cast<std::size_t>(r)] = true;
+  }
+  for (std::size_t step = 0; step + 1 < static_cast<std::size_t>(n); ++step) {
+    const auto before = complete;
+    for (int r = 0; r < n; ++r) {
+      const RingPlan plan = plan_ring(r, n);
+      const auto chunk = static_cast<std::size_t>(plan.all_gather[step].receive);
+      EXPECT_TRUE(before[static_cast<std::size_t>(plan.previous)][chunk]);
+      EXPECT_FALSE(before[static_cast<std::size_t>(r)][chunk]) << "received twice";
+      EXPECT_NE(plan.all_gather[step].send, plan.all_gather[step].receive);
+      complete[static_cast<std::size_t>(r)][chunk] = true;
+    }
+  }
+  for (const auto& chunks : complete) EXPECT_EQ(chunks, std::vector<bool>(chunks.size(), true));
+}
+
+TEST_P(RingPlanTest, TakesTwiceTheRanksLessOneSteps) {
+  const RingPlan plan = plan_ring(0, GetParam());
+  EXPECT_EQ(plan.reduce_scatter.size(), static_cast<std::size_t>(GetParam()) - 1);
+  EXPECT_EQ(plan.all_gather.size(), static_cast<std::size_t>(GetParam()) - 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RingPlanTest, testing::Values(1, 2, 3, 4, 5, 8, 16),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace hvd::test

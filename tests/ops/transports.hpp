@@ -1,0 +1,57 @@
+// Every transport under one roof, with ranks as threads.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/session.hpp>
+#include <hvd/ops/transport.hpp>
+
+namespace hvd::test {
+
+enum class Kind { in_process, tcp, shm };
+
+[[nodiscard]] std::string_view to_string(Kind kind);
+
+/// Far away: what waits for it is a failed test.
+[[nodiscard]] Deadline soon();
+
+/// Joins the transport of one rank over an existing session. Not for in_process.
+[[nodiscard]] std::unique_ptr<Transport> make_transport(Kind kind, Session& session);
+
+using RankBody = std::function<void(int rank, std::unique_ptr<Transport> transport)>;
+
+/// Runs `body` on one thread per rank, each with its session where the kind needs one; returns what
+/// each rank threw.
+[[nodiscard]] std::vector<std::exception_ptr> run_ranks(Kind kind, int size, const RankBody& body);
+/// As `run_ranks`; a rank that throws fails the test.
+void expect_ranks(Kind kind, int size, const RankBody& body);
+
+/// Runs `body`, which must throw an Error, and returns it.
+[[nodiscard]] Error error_of(const std::function<void()>& body);
+
+/// Suites run once per transport and number of ranks.
+class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {
+ protected:
+  [[nodiscard]] static Kind kind() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static int size() { return std::get<1>(GetParam()); }
+};
+
+[[nodiscard]] std::string parameter_name(const testing::TestParamInfo<std::tuple<Kind, int>>& info);
+
+#define HVD_ON_EVERY_TRANSPORT(suite, ...)                                      \
+  INSTANTIATE_TEST_SUITE_P(                                                     \
+      Transports, suite,                                                        \
+      testing::Combine(testing::Values(Kind::in_process, Kind::tcp, Kind::shm), \
+                       testing::Values(__VA_ARGS__)),                           \
+      parameter_name)
+
+}  // namespace hvd::test
