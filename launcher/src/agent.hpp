@@ -1,0 +1,74 @@
+// The agent: one per host, a child of hvdrun here and of ssh elsewhere. It starts the ranks of its
+// host, watches them, passes on what they write and, when the stream to hvdrun ends for whatever
+// reason, kills all of them at once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <hvd/core/fd.hpp>
+
+#include "descriptor_limit.hpp"
+#include "frame_stream.hpp"
+#include "rank_process.hpp"
+
+namespace hvd::launcher {
+
+class Agent {
+ public:
+  /// Frames come from `input` and go to `output`; the rank with local rank 0 of a host whose agent
+  /// is given `stdin_of_first` reads from that, all others from /dev/null.
+  Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first);
+
+  /// Returns when the stream has ended and no descendant is left.
+  void run();
+
+ private:
+  void on_frame(const Frame& frame);
+  void prepare(const Prepare& frame);
+  void launch();
+  void start_rank(std::size_t local_rank);
+  void refuse(int code, const std::string& message);
+
+  void watch(RankProcess& rank);
+  void on_rank_ended(RankProcess& rank);
+  void record_exit(RankProcess& rank, int status);
+  void watch_children();
+  void sweep();
+
+  void end(int signal, std::chrono::milliseconds grace);
+  void signal_all(int signal);
+  void kill_all();
+  void check_done();
+
+  void pump(OutputPipe& pipe);
+  void on_readable(OutputPipe& pipe);
+  void for_each_pipe(const std::function<void(OutputPipe&)>& action);
+
+  boost::asio::io_context io_{1};
+  FrameStream stream_;
+  boost::asio::signal_set child_signal_;
+  boost::asio::steady_timer grace_timer_;
+  DescriptorLimit limit_;
+  UniqueFd stdin_of_first_;
+  UniqueFd secret_;
+
+  std::optional<Prepare> job_;
+  std::string path_;  ///< of the program
+  int threads_ = 0;   ///< OMP_NUM_THREADS for ranks that have none
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::size_t credit_ = kOutputWindow;
+  bool launched_ = false;
+  bool ending_ = false;    ///< told to end: what outlives its rank has until the grace is over
+  bool killed_ = false;    ///< the grace is over
+  bool all_gone_ = false;  ///< no descendant is left: pipes hold all there will be
+  bool done_ = false;
+};
+
+}  // namespace hvd::launcher

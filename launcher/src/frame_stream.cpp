@@ -1,0 +1,97 @@
+#include "frame_stream.hpp"
+
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd::launcher {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+FrameStream::FrameStream(asio::io_context& io, UniqueFd input, UniqueFd output)
+    : input_(io, input.get()), output_(io, output.get()) {
+  (void)input.release();
+  (void)output.release();
+}
+
+void FrameStream::start(std::function<void(Frame)> on_frame,
+                        std::function<void(std::string)> on_end) {
+  on_frame_ = std::move(on_frame);
+  on_end_ = std::move(on_end);
+  read_length();
+}
+
+void FrameStream::read_length() {
+  asio::async_read(input_, asio::buffer(length_), [this](error_code error, std::size_t read) {
+    if (ended_) return;
+    if (error) {
+      end(error == asio::error::eof && read == 0 ? "" : error.message());
+      return;
+    }
+    const std::uint32_t size = WireReader(length_, "launcher frame").u32();
+    if (size == 0 || size > kMaxFrame) {
+      end(fmt::format("a frame of {} bytes", size));
+      return;
+    }
+    body_.resize(size);
+    read_body();
+  });
+}
+
+void FrameStream::read_body() {
+  asio::async_read(input_, asio::buffer(body_), [this](error_code error, std::size_t) {
+    if (ended_) return;
+    if (error) {
+      end(error.message());
+      return;
+    }
+    Frame frame;
+    try {
+      frame = decode(body_);
+    } catch (const Error& broken) {
+      end(broken.what());
+      return;
+    }
+    on_frame_(std::move(frame));
+    if (!ended_) read_length();
+  });
+}
+
+void FrameStream::send(const Frame& frame) {
+  if (ended_) return;
+  queue_.push_back(encode(frame));
+  if (queue_.size() == 1) write_next();
+}
+
+void FrameStream::write_next() {
+  asio::async_write(output_, asio::buffer(queue_.front()), [this](error_code error, std::size_t) {
+    if (ended_) return;
+    if (error) {
+      end(error.message());
+      return;
+    }
+    queue_.pop_front();
+    if (!queue_.empty()) write_next();
+  });
+}
+
+void FrameStream::end(const std::string& why) {
+  const auto on_end = std::move(on_end_);
+  close();
+  if (on_end) on_end(why);
+}
+
+void FrameStream::close() {
+  ended_ = true;
+  error_code ignored;
+  input_.close(ignored);
+  output_.close(ignored);
+}
+
+}  // namespace hvd::launcher

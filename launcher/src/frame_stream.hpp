@@ -1,0 +1,47 @@
+// Frames over a pair of descriptors: a socket here, ssh's standard input and output elsewhere.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <hvd/core/fd.hpp>
+
+#include "frames.hpp"
+
+namespace hvd::launcher {
+
+/// Used on the thread that runs `io`. Destroy it only when `io` runs no more handlers.
+class FrameStream {
+ public:
+  /// `input` and `output` are two descriptors, also when they lead to one socket.
+  FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
+
+  /// `on_end` is called once, with what went wrong or "" for an orderly end; nothing follows it.
+  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
+  /// Queues a frame; dropped once the stream has ended. Callers bound what they queue.
+  void send(const Frame& frame);
+  /// The other side sees the end. No callback follows.
+  void close();
+
+ private:
+  void read_length();
+  void read_body();
+  void write_next();
+  void end(const std::string& why);
+
+  boost::asio::posix::stream_descriptor input_;
+  boost::asio::posix::stream_descriptor output_;
+  std::function<void(Frame)> on_frame_;
+  std::function<void(std::string)> on_end_;
+  std::array<std::byte, 4> length_{};
+  Bytes body_;
+  std::deque<Bytes> queue_;
+  bool ended_ = false;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,212 @@
+#include "frames.hpp"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// ---- writing: one overload per frame, fields in the order of the struct
+
+void write(WireWriter& to, const std::vector<std::string>& texts) {
+  to.u32(static_cast<std::uint32_t>(texts.size()));
+  for (const std::string& text : texts) to.text(text);
+}
+
+void write(WireWriter& to, const Prepare& frame) {
+  to.text(frame.version);
+  to.text(frame.directory);
+  write(to, frame.program);
+  write(to, frame.environment);
+  to.u32(static_cast<std::uint32_t>(frame.ranks.size()));
+  for (const Prepare::Rank& rank : frame.ranks) {
+    to.i32(rank.rank);
+    write(to, rank.variables);
+  }
+  to.raw(frame.secret.bytes());
+}
+void write(WireWriter&, const Launch&) {}
+void write(WireWriter& to, const Forward& frame) { to.i32(frame.signal); }
+void write(WireWriter& to, const End& frame) {
+  to.i32(frame.signal);
+  to.i64(frame.grace.count());
+}
+void write(WireWriter& to, const Credit& frame) { to.u32(frame.bytes); }
+void write(WireWriter& to, const Prepared& frame) {
+  to.text(frame.hostname);
+  to.i32(frame.threads);
+}
+void write(WireWriter& to, const Refused& frame) {
+  to.i32(frame.code);
+  to.text(frame.message);
+}
+void write(WireWriter& to, const Started& frame) {
+  to.i32(frame.rank);
+  to.i32(frame.pid);
+}
+void write(WireWriter& to, const Output& frame) {
+  to.i32(frame.rank);
+  to.u8(static_cast<std::uint8_t>(frame.stream));
+  to.blob(frame.bytes);
+}
+void write(WireWriter& to, const Exited& frame) {
+  to.i32(frame.rank);
+  to.i32(frame.status);
+  to.i64(frame.elapsed.count());
+}
+void write(WireWriter&, const Gone&) {}
+void write(WireWriter&, const Done&) {}
+
+// ---- reading: the same fields in the same order
+
+std::vector<std::string> read_texts(WireReader& from) {
+  std::vector<std::string> texts(from.count(sizeof(std::uint32_t)));
+  for (std::string& text : texts) text = from.text(kMaxFrame);
+  return texts;
+}
+
+milliseconds read_duration(WireReader& from) {
+  constexpr std::int64_t kLongest = 1'000'000'000'000;
+  const std::int64_t count = from.i64();
+  if (count < 0 || count > kLongest) from.fail("duration out of range");
+  return milliseconds{count};
+}
+
+std::int32_t read_signal(WireReader& from) {
+  const std::int32_t signal = from.i32();
+  if (signal < 1 || signal > 64) from.fail("no such signal");
+  return signal;
+}
+
+std::int32_t read_rank(WireReader& from) {
+  const std::int32_t rank = from.i32();
+  if (rank < 0) from.fail("negative rank");
+  return rank;
+}
+
+template <typename T>
+T read(WireReader& from);
+
+template <>
+Prepare read<Prepare>(WireReader& from) {
+  Prepare frame;
+  frame.version = from.text(kMaxFrame);
+  frame.directory = from.text(kMaxFrame);
+  frame.program = read_texts(from);
+  if (frame.program.empty()) from.fail("no program");
+  frame.environment = read_texts(from);
+  frame.ranks.resize(from.count(2 * sizeof(std::uint32_t)));
+  for (Prepare::Rank& rank : frame.ranks) {
+    rank.rank = read_rank(from);
+    rank.variables = read_texts(from);
+  }
+  std::array<std::byte, Secret::kSize> secret{};
+  std::ranges::copy(from.raw(secret.size()), secret.begin());
+  frame.secret = Secret(secret);
+  return frame;
+}
+template <>
+Launch read<Launch>(WireReader&) {
+  return {};
+}
+template <>
+Forward read<Forward>(WireReader& from) {
+  return {.signal = read_signal(from)};
+}
+template <>
+End read<End>(WireReader& from) {
+  const auto signal = read_signal(from);
+  return {.signal = signal, .grace = read_duration(from)};
+}
+template <>
+Credit read<Credit>(WireReader& from) {
+  const Credit frame{.bytes = from.u32()};
+  if (frame.bytes > kOutputWindow) from.fail("more credit than the window");
+  return frame;
+}
+template <>
+Prepared read<Prepared>(WireReader& from) {
+  std::string hostname = from.text(kMaxFrame);
+  return {.hostname = std::move(hostname), .threads = from.i32()};
+}
+template <>
+Refused read<Refused>(WireReader& from) {
+  const auto code = from.i32();
+  if (code < 1 || code > 255) from.fail("no such exit code");
+  return {.code = code, .message = from.text(kMaxFrame)};
+}
+template <>
+Started read<Started>(WireReader& from) {
+  const auto rank = read_rank(from);
+  return {.rank = rank, .pid = from.i32()};
+}
+template <>
+Output read<Output>(WireReader& from) {
+  Output frame;
+  frame.rank = read_rank(from);
+  const auto stream = from.u8();
+  if (stream > static_cast<std::uint8_t>(Stream::err)) from.fail("no such stream");
+  frame.stream = static_cast<Stream>(stream);
+  const auto bytes = from.blob(kMaxOutput);
+  frame.bytes.assign(bytes.begin(), bytes.end());
+  return frame;
+}
+template <>
+Exited read<Exited>(WireReader& from) {
+  const auto rank = read_rank(from);
+  const auto status = from.i32();
+  return {.rank = rank, .status = status, .elapsed = read_duration(from)};
+}
+template <>
+Gone read<Gone>(WireReader&) {
+  return {};
+}
+template <>
+Done read<Done>(WireReader&) {
+  return {};
+}
+
+/// The kind of a frame is its place in the variant.
+template <std::size_t Kind = 0>
+Frame read_kind(std::size_t kind, WireReader& from) {
+  if constexpr (Kind == std::variant_size_v<Frame>) {
+    from.fail("no such frame");
+  } else {
+    if (kind == Kind) return read<std::variant_alternative_t<Kind, Frame>>(from);
+    return read_kind<Kind + 1>(kind, from);
+  }
+}
+
+}  // namespace
+
+Bytes encode(const Frame& frame) {
+  WireWriter body;
+  body.u8(static_cast<std::uint8_t>(frame.index()));
+  std::visit([&](const auto& fields) { write(body, fields); }, frame);
+  const Bytes bytes = body.take();
+  if (bytes.size() > kMaxFrame) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("program, arguments and environment take {} bytes, more than {}",
+                            bytes.size(), kMaxFrame));
+  }
+  WireWriter framed;
+  framed.blob(bytes);
+  return framed.take();
+}
+
+Frame decode(std::span<const std::byte> bytes) {
+  WireReader reader(bytes, "launcher frame");
+  const auto kind = reader.u8();
+  Frame frame = read_kind(kind, reader);
+  reader.finish();
+  return frame;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,94 @@
+// What hvdrun and its agents say to each other over one stream. Every frame is a u32 length, a u8
+// kind and the fields in order, little-endian; docs/hvdrun.md tells who says what when.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <hvd/core/secret.hpp>
+#include <hvd/core/wire.hpp>
+
+namespace hvd::launcher {
+
+enum class Stream : std::uint8_t { out, err };
+
+/// hvdrun → agent, first frame: everything there is to know, to be checked before anything starts.
+struct Prepare {
+  struct Rank {
+    std::int32_t rank = 0;
+    std::vector<std::string> variables;  ///< "NAME=value", over `environment`
+  };
+  std::string version;  ///< of hvdrun; an agent of another version refuses
+  std::string directory;
+  std::vector<std::string> program;      ///< its name and its arguments
+  std::vector<std::string> environment;  ///< common to all ranks
+  std::vector<Rank> ranks;               ///< of this host, by local rank
+  Secret secret;
+};
+/// hvdrun → agent: every host is prepared, start the ranks.
+struct Launch {};
+/// hvdrun → agent: pass a signal on to all ranks and leave it at that.
+struct Forward {
+  std::int32_t signal = 0;
+};
+/// hvdrun → agent: end all ranks: the signal now, SIGKILL for what is left after `grace`.
+struct End {
+  std::int32_t signal = 0;
+  std::chrono::milliseconds grace{0};
+};
+/// hvdrun → agent: so many more bytes of output may be sent.
+struct Credit {
+  std::uint32_t bytes = 0;
+};
+
+/// agent → hvdrun: the program is there and can be executed.
+struct Prepared {
+  std::string hostname;
+  std::int32_t threads = 0;  ///< the OMP_NUM_THREADS it sets; 0: the user has set it
+};
+/// agent → hvdrun: nothing runs, and nothing will.
+struct Refused {
+  std::int32_t code = 0;  ///< for hvdrun to exit with
+  std::string message;
+};
+/// agent → hvdrun: a rank runs.
+struct Started {
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+};
+/// agent → hvdrun: what a rank wrote, as far as credit goes.
+struct Output {
+  std::int32_t rank = 0;
+  Stream stream = Stream::out;
+  Bytes bytes;
+};
+/// agent → hvdrun: a rank is over; more of its output may follow.
+struct Exited {
+  std::int32_t rank = 0;
+  std::int32_t status = 0;  ///< as from waitpid
+  std::chrono::milliseconds elapsed{0};
+};
+/// agent → hvdrun: all ranks and their descendants are gone; the rest of their output follows.
+struct Gone {};
+/// agent → hvdrun, last frame: that was all.
+struct Done {};
+
+using Frame = std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started,
+                           Output, Exited, Gone, Done>;
+
+/// Bounds that both sides keep.
+inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxOutput = std::size_t{64} << 10;
+/// Output that may be on its way without having been credited, per agent.
+inline constexpr std::uint32_t kOutputWindow = 1U << 20;
+
+/// The frame with its length in front. Throws Errc::invalid_argument when it exceeds `kMaxFrame`.
+[[nodiscard]] Bytes encode(const Frame& frame);
+/// `bytes` without the length. Throws Errc::protocol.
+[[nodiscard]] Frame decode(std::span<const std::byte> bytes);
+
+}  // namespace hvd::launcher

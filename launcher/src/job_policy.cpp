@@ -1,0 +1,109 @@
+#include "job_policy.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "exit_codes.hpp"
+#include "text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+/// The signal that killed the program, also when a wrapper script reports it as 128 + N; 0: none.
+int killing_signal(int status) {
+  if (WIFSIGNALED(status)) return WTERMSIG(status);
+  const int code = WEXITSTATUS(status);
+  return code > kExitSignalBase && code < kExitSignalBase + NSIG ? code - kExitSignalBase : 0;
+}
+
+/// Being killed is a cause; exiting with an error soon after another rank was killed is most likely
+/// a consequence. SIGABRT counts with the latter: it is how an uncaught exception ends.
+bool is_strong(const RankEnd& end) {
+  const int signal = killing_signal(end.status);
+  return signal != 0 && signal != SIGABRT;
+}
+
+}  // namespace
+
+int exit_code(int status) noexcept {
+  return WIFSIGNALED(status) ? kExitSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+JobPolicy::JobPolicy(int num_ranks, std::chrono::milliseconds grace)
+    : running_(num_ranks), grace_(grace) {}
+
+std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point now) {
+  --running_;
+  if (phase_ == Phase::ending) {
+    outcome_.ended.push_back(ended.rank);
+    return std::nullopt;
+  }
+  if (exit_code(ended.status) != 0) {
+    causes_.push_back(ended);
+    if (phase_ == Phase::running) {
+      phase_ = Phase::settling;
+      settled_at_ = now + kSettle;
+    }
+  }
+  if (phase_ == Phase::settling && running_ == 0) return on_time(settled_at_);
+  return std::nullopt;
+}
+
+std::optional<End> JobPolicy::on_signal(int signal) {
+  if (phase_ == Phase::ending) return end(SIGKILL, std::chrono::milliseconds{0});
+  if (phase_ == Phase::settling) {
+    blame();
+  } else {
+    outcome_.code = kExitSignalBase + signal;
+    outcome_.trouble = fmt::format("received signal {} ({})", signal, signal_name(signal));
+  }
+  return end(signal, grace_);
+}
+
+std::optional<End> JobPolicy::on_trouble(int code, const std::string& what) {
+  if (phase_ == Phase::ending) return std::nullopt;
+  if (phase_ == Phase::settling) {
+    blame();
+  } else {
+    outcome_.code = code;
+    outcome_.trouble = what;
+  }
+  return end(SIGTERM, std::min(grace_, kFailureGrace));
+}
+
+std::optional<End> JobPolicy::on_time(Clock::time_point now) {
+  if (phase_ != Phase::settling || now < settled_at_) return std::nullopt;
+  blame();
+  return end(SIGTERM, std::min(grace_, kFailureGrace));
+}
+
+std::optional<Clock::time_point> JobPolicy::wake_up() const {
+  if (phase_ != Phase::settling) return std::nullopt;
+  return settled_at_;
+}
+
+Outcome JobPolicy::outcome() const {
+  Outcome result = outcome_;
+  std::sort(result.ended.begin(), result.ended.end());
+  return result;
+}
+
+std::optional<End> JobPolicy::end(int signal, std::chrono::milliseconds grace) {
+  phase_ = Phase::ending;
+  return End{.signal = signal, .grace = grace};
+}
+
+void JobPolicy::blame() {
+  auto first = std::find_if(causes_.begin(), causes_.end(), is_strong);
+  if (first == causes_.end()) first = causes_.begin();
+  outcome_.culprit = *first;
+  outcome_.code = exit_code(first->status);
+  for (auto it = causes_.begin(); it != causes_.end(); ++it) {
+    if (it != first) outcome_.others.push_back(*it);
+  }
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,74 @@
+// What hvdrun decides: when the job has failed, who is to blame, when to end it and with which
+// code. A state machine without clock, process or socket: events and the time go in, orders come
+// out.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/types.hpp>
+
+#include "frames.hpp"
+
+namespace hvd::launcher {
+
+/// How one rank ended.
+struct RankEnd {
+  int rank = 0;
+  int status = 0;  ///< as from waitpid
+  std::chrono::milliseconds elapsed{0};
+};
+
+/// What the report is made of.
+struct Outcome {
+  int code = 0;
+  std::optional<RankEnd> culprit;  ///< the rank that failed first
+  std::vector<RankEnd> others;     ///< that failed by themselves while the causes settled
+  std::vector<int> ended;          ///< ranks ended by hvdrun, sorted
+  std::string trouble;             ///< when no rank is to blame: what happened
+};
+
+/// The exit code a shell would give: the program's own, or 128 + signal.
+[[nodiscard]] int exit_code(int status) noexcept;
+
+class JobPolicy {
+ public:
+  /// A rank's death takes others with it within microseconds, in any order of notice: causes are
+  /// collected for so long before one is blamed.
+  static constexpr std::chrono::milliseconds kSettle{200};
+  /// Between SIGTERM and SIGKILL after a failure.
+  static constexpr std::chrono::milliseconds kFailureGrace{1'000};
+
+  JobPolicy(int num_ranks, std::chrono::milliseconds grace);
+
+  // Events. The order that comes back, if any, goes to all agents.
+  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now);
+  /// SIGINT and its like: the ranks get the same; a second one ends them at once.
+  [[nodiscard]] std::optional<End> on_signal(int signal);
+  /// Anything but a rank: hvdrun exits with `code` and says `what`, unless a rank failed before.
+  [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
+  [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
+
+  /// When `on_time` has something to do.
+  [[nodiscard]] std::optional<Clock::time_point> wake_up() const;
+  [[nodiscard]] bool ending() const noexcept { return phase_ == Phase::ending; }
+  [[nodiscard]] bool failed() const noexcept { return phase_ != Phase::running; }
+  [[nodiscard]] Outcome outcome() const;
+
+ private:
+  enum class Phase { running, settling, ending };
+
+  [[nodiscard]] std::optional<End> end(int signal, std::chrono::milliseconds grace);
+  void blame();
+
+  Phase phase_ = Phase::running;
+  int running_;
+  std::chrono::milliseconds grace_;
+  Clock::time_point settled_at_{};
+  std::vector<RankEnd> causes_;  ///< failures in order of notice
+  Outcome outcome_;
+};
+
+}  // namespace hvd::launcher

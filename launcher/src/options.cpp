@@ -1,0 +1,202 @@
+#include "options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "exit_codes.hpp"
+#include "text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// As CLI11 fills it in, before units and names are checked.
+struct Raw {
+  Options options;
+  std::vector<std::string> exports;
+  double grace = 5.0;
+  double start_timeout = 30.0;
+  double timeout = 0.0;
+  bool no_prefix = false;
+};
+
+struct HelpFormatter : CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: hvdrun -np N [options] program [arguments]\n";
+  }
+};
+
+struct Parser {
+  CLI::App app{"Starts the ranks of an hvd program, watches them and ends them together.",
+               "hvdrun"};
+  Raw raw;
+
+  Parser() {
+    Options& to = raw.options;
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_help_flag();
+    app.add_flag("-h,--help", to.help, "Print this text");
+    app.add_option("--num-proc", raw.options.num_proc, "Number of ranks; also spelled -np")
+        ->type_name("N")
+        ->check(CLI::Range(1, 65'536));
+    app.add_option("-H,--hosts", to.hosts, "Hosts and their slots, as in localhost:4")
+        ->type_name("HOST[:SLOTS],...");
+    app.add_option("-x", raw.exports, "Set a variable of the ranks, or pass hvdrun's own on")
+        ->type_name("NAME[=VALUE]")
+        ->allow_extra_args(false);
+    app.add_option("--grace", raw.grace,
+                   "Seconds between a signal to hvdrun, which the ranks get, and SIGKILL [5]")
+        ->type_name("S");
+    app.add_option("--start-timeout", raw.start_timeout,
+                   "Seconds until all ranks have started and found each other [30]")
+        ->type_name("S");
+    app.add_option("--timeout", raw.timeout,
+                   "End the job after so many seconds, with exit code 124")
+        ->type_name("S");
+    app.add_flag("--no-prefix", raw.no_prefix, "Do not begin output lines with [rank]<stdout>:");
+    app.add_flag("--prefix-output-with-timestamp", to.timestamps,
+                 "Begin output lines with the time");
+    app.add_option("--output-filename", to.output_directory,
+                   "Write what ranks print to DIR/rank.N/stdout and stderr as well")
+        ->type_name("DIR");
+    app.add_flag("--dry-run", to.dry_run, "Print the command of every rank and start nothing");
+    app.add_flag("--check-build", to.check_build, "Print what this build of hvd contains");
+    app.add_flag("--verbose", to.verbose, "Say what hvdrun does");
+    app.add_flag("--version", to.version, "Print the version of hvd");
+  }
+};
+
+milliseconds seconds(std::string_view name, double value) {
+  constexpr double kMost = 1e9;
+  if (!std::isfinite(value) || value < 0.0 || value > kMost) {
+    throw LaunchError(kExitUsage, fmt::format("{} {}: expected seconds, 0 or more", name, value));
+  }
+  return milliseconds{static_cast<milliseconds::rep>(std::llround(value * 1000.0))};
+}
+
+/// The variables that say who a rank is: nobody else may set them.
+constexpr std::array<std::string_view, 11> kIdentity = {
+    "HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE",
+    "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_JOB_ID",     "HVD_RESTART_COUNT",
+    "HVD_STORE",      "HVD_SECRET_FD",  "HVD_SECRET_FILE"};
+
+ExportSpec parse_export(const std::string& text) {
+  const auto equals = text.find('=');
+  ExportSpec spec{text.substr(0, equals), std::nullopt};
+  if (equals != std::string::npos) spec.value = text.substr(equals + 1);
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto in_name = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+  if (spec.name.empty() || !is_letter(spec.name.front()) ||
+      !std::all_of(spec.name.begin(), spec.name.end(), in_name)) {
+    throw LaunchError(kExitUsage,
+                      fmt::format("-x {}: not the name of a variable", in_quotes(text)));
+  }
+  if (std::find(kIdentity.begin(), kIdentity.end(), spec.name) != kIdentity.end()) {
+    throw LaunchError(kExitUsage, fmt::format("-x {}: hvdrun sets this one itself", spec.name));
+  }
+  return spec;
+}
+
+/// Finds where hvdrun's own options end, and spells each "--name=value", so that values that begin
+/// with '-' and the single-dash -np reach CLI11 in a form it takes literally.
+struct Split {
+  std::vector<std::string> own;
+  std::vector<std::string> program;
+};
+
+Split split_at_program(const CLI::App& app, const std::vector<std::string>& arguments) {
+  Split split;
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    std::string argument = arguments[i];
+    if (argument == "--") {
+      ++i;
+      break;
+    }
+    if (argument.size() < 2 || argument.front() != '-') break;
+    std::string name = argument.substr(0, argument.find('='));
+    if (name == "-np") name = "--num-proc";
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option == nullptr) {
+      throw LaunchError(kExitUsage, fmt::format("unknown option {} (hvdrun --help lists them)",
+                                                in_quotes(argument)));
+    }
+    const std::string& given = arguments[i];
+    const bool has_value = given.find('=') != std::string::npos;
+    const bool wants_value = option->get_items_expected_max() > 0;
+    if (has_value && !wants_value) {
+      throw LaunchError(kExitUsage, fmt::format("option {} takes no value", in_quotes(name)));
+    }
+    if (!wants_value) {
+      split.own.push_back(name);
+      continue;
+    }
+    if (!has_value && i + 1 == arguments.size()) {
+      throw LaunchError(kExitUsage, fmt::format("option {} needs a value", in_quotes(given)));
+    }
+    std::string value = has_value ? argument.substr(argument.find('=') + 1) : arguments[++i];
+    if (value.empty()) {
+      throw LaunchError(kExitUsage, fmt::format("option {} needs a value", in_quotes(given)));
+    }
+    split.own.push_back(name.starts_with("--") ? name + "=" + value : name + value);
+  }
+  split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  return split;
+}
+
+bool runs_something(const Options& options) {
+  return !options.help && !options.version && !options.check_build;
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Parser parser;
+  Split split = split_at_program(parser.app, arguments);
+  try {
+    std::reverse(split.own.begin(), split.own.end());  // the order CLI11's vector form takes
+    parser.app.parse(std::move(split.own));
+  } catch (const CLI::ParseError& error) {
+    throw LaunchError(kExitUsage, error.what());
+  }
+
+  Options options = std::move(parser.raw.options);
+  options.prefix = !parser.raw.no_prefix;
+  for (const std::string& text : parser.raw.exports) options.exports.push_back(parse_export(text));
+  options.grace = seconds("--grace", parser.raw.grace);
+  if (parser.app.count("--start-timeout") > 0) {
+    options.start_timeout = seconds("--start-timeout", parser.raw.start_timeout);
+  }
+  if (parser.app.count("--timeout") > 0) {
+    options.timeout = seconds("--timeout", parser.raw.timeout);
+  }
+  options.program = std::move(split.program);
+
+  if (runs_something(options)) {
+    if (options.num_proc == 0) {
+      throw LaunchError(kExitUsage, "-np N, the number of ranks, is missing");
+    }
+    if (options.program.empty() || options.program.front().empty()) {
+      throw LaunchError(kExitUsage,
+                        "no program to run (hvdrun -np N [options] program [arguments])");
+    }
+    if (options.timestamps && !options.prefix) {
+      throw LaunchError(kExitUsage,
+                        "--no-prefix and --prefix-output-with-timestamp exclude each other");
+    }
+  }
+  return options;
+}
+
+std::string help_text() { return Parser().app.help(); }
+
+}  // namespace hvd::launcher

@@ -1,0 +1,48 @@
+// The command line of hvdrun.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::launcher {
+
+/// "-x NAME=VALUE", or "-x NAME": as hvdrun's own environment has it.
+struct ExportSpec {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+struct Options {
+  int num_proc = 0;
+  std::string hosts;  ///< as typed; empty: this host with as many slots as ranks
+  std::vector<ExportSpec> exports;
+
+  bool prefix = true;
+  bool timestamps = false;
+  std::string output_directory;  ///< empty: none
+
+  std::chrono::milliseconds grace{5'000};
+  std::optional<std::chrono::milliseconds> start_timeout;
+  std::optional<std::chrono::milliseconds> timeout;  ///< of the whole job
+
+  bool verbose = false;
+  bool dry_run = false;
+  bool check_build = false;
+  bool version = false;
+  bool help = false;
+
+  std::vector<std::string> program;  ///< its name and its arguments
+
+  static constexpr std::chrono::milliseconds kDefaultStartTimeout{30'000};
+};
+
+/// Options end at the program's name, or after "--". Throws LaunchError (usage) with one line that
+/// names what is wrong. `arguments` are those after hvdrun's own name.
+[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
+
+/// What --help prints.
+[[nodiscard]] std::string help_text();
+
+}  // namespace hvd::launcher

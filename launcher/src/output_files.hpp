@@ -1,0 +1,26 @@
+// --output-filename: what every rank wrote, byte for byte, in a file per rank and stream.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <hvd/core/fd.hpp>
+
+#include "frames.hpp"
+
+namespace hvd::launcher {
+
+class OutputFiles {
+ public:
+  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr, empty. Throws LaunchError (71).
+  OutputFiles(const std::string& directory, int ranks);
+
+  /// Throws LaunchError (71) when the disk is full, say.
+  void write(int rank, Stream stream, std::string_view bytes);
+
+ private:
+  std::string directory_;
+  std::vector<UniqueFd> files_;  ///< stdout and stderr of rank 0, of rank 1, …
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,57 @@
+#include "report.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+std::string how(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exited {}", WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  return fmt::format("was killed by signal {} ({})", signal, signal_name(signal));
+}
+
+std::string last_lines(int rank, const std::deque<Tail::Line>& lines) {
+  if (lines.empty()) return fmt::format("hvdrun: rank {} had written nothing\n", rank);
+  std::string text = fmt::format("hvdrun: the last lines of rank {}:\n", rank);
+  for (const Tail::Line& line : lines) {
+    text += fmt::format("  [{}]<{}>:{}\n", rank, line.stream == Stream::out ? "stdout" : "stderr",
+                        line.text);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const RankEnd& end, const RankPlace& place) {
+  return fmt::format("rank {} on {} (local {}, pid {}) {} after {:.1f} s", end.rank, place.host,
+                     place.local_rank, place.pid, how(end.status),
+                     static_cast<double>(end.elapsed.count()) / 1000.0);
+}
+
+std::string report(const Outcome& outcome, const std::function<RankPlace(int)>& place,
+                   const std::function<std::deque<Tail::Line>(int)>& tail) {
+  std::string text;
+  if (outcome.culprit) {
+    const RankEnd& culprit = *outcome.culprit;
+    text += fmt::format("hvdrun: {}\n", describe(culprit, place(culprit.rank)));
+    text += last_lines(culprit.rank, tail(culprit.rank));
+    for (const RankEnd& other : outcome.others) {
+      text += fmt::format("hvdrun: then {}\n", describe(other, place(other.rank)));
+    }
+  } else if (!outcome.trouble.empty()) {
+    text += fmt::format("hvdrun: {}\n", outcome.trouble);
+  }
+  if (!outcome.ended.empty()) {
+    const bool one = outcome.ended.size() == 1;
+    text +=
+        fmt::format("hvdrun: {} {} ended by hvdrun\n",
+                    (one ? "rank " : "ranks ") + rank_ranges(outcome.ended), one ? "was" : "were");
+  }
+  return text;
+}
+
+}  // namespace hvd::launcher

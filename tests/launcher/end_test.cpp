@@ -1,0 +1,176 @@
+// Endings nobody wants: signals, killed launchers and agents, orphans. Nothing may be left behind.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "directory.hpp"
+#include "hvdrun.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A running hvdrun whose ranks and all their descendants hold a lifeline.
+class EndTest : public testing::Test {
+ protected:
+  void start(test::ProcessOptions options) {
+    options.inherited = {lifeline.fd()};
+    process.emplace(std::move(options));
+  }
+  /// Every rank has written "ready".
+  void wait_until_ready(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      process->wait_for_out("[" + std::to_string(rank) + "]<stdout>:ready\n", test::in(kPatience));
+    }
+  }
+  test::ProcessResult finish() { return process->wait(test::in(kPatience)); }
+  void expect_all_gone() { EXPECT_TRUE(lifeline.all_gone(test::in(kPatience))); }
+
+  test::Lifeline lifeline;
+  std::optional<test::Process> process;
+};
+
+/// Deaf to every polite request, with a child in a session of its own.
+const std::string kDeaf =
+    "trap '' INT TERM HUP; setsid sh -c 'trap \"\" INT TERM HUP; sleep 600' & echo ready; sleep "
+    "600; "
+    "sleep 600";
+
+/// In small steps: a shell runs its traps between commands only, and a signal that comes just
+/// before a long one would have to wait for it.
+const std::string kStay = "echo ready; while :; do sleep 0.1; done";
+
+TEST_F(EndTest, AKilledLauncherTakesEverythingAlong) {
+  start(hvdrun_script(3, kDeaf));
+  wait_until_ready(3);
+  process->signal(SIGKILL);
+  EXPECT_EQ(finish().signal(), SIGKILL);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, AKilledAgentTakesEverythingAlong) {
+  start(hvdrun_script(2, "test $HVD_RANK = 1 && { sleep 0.1; kill -9 $PPID; }; " + kDeaf));
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 70);
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: the agent on localhost was killed by SIGKILL"));
+  expect_all_gone();
+}
+
+TEST_F(EndTest, AFailureEndsEvenTheDeaf) {
+  start(hvdrun_script(3, "test $HVD_RANK = 1 && exit 7; " + kDeaf));
+  EXPECT_EQ(finish().exit_code(), 7);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, StoppedRanksAreEndedToo) {
+  start(hvdrun_script(2, "test $HVD_RANK = 1 && exit 7; kill -STOP $$"));
+  EXPECT_EQ(finish().exit_code(), 7);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, InterruptReachesTheRanksAndGivesThemTime) {
+  start(hvdrun_script(2, "trap 'echo caught; exit 0' INT; " + kStay, {"--grace", "60"}));
+  wait_until_ready(2);
+  process->signal(SIGINT);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 128 + SIGINT);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[0]<stdout>:caught\n"), HasSubstr("[1]<stdout>:caught\n")));
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: received signal 2 (SIGINT)"));
+  expect_all_gone();
+}
+
+TEST_F(EndTest, TerminateAndHangUpHaveTheirOwnCodes) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    test::Process job(hvdrun_script(2, "echo ready; sleep 600"));
+    for (const char* rank : {"[0]", "[1]"}) {
+      job.wait_for_out(std::string(rank) + "<stdout>:ready", test::in(kPatience));
+    }
+    job.signal(signal);
+    EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 128 + signal);
+  }
+}
+
+TEST_F(EndTest, AfterTheGraceTheDeafAreKilled) {
+  start(hvdrun_script(2, kDeaf, {"--grace", "0.2"}));
+  wait_until_ready(2);
+  process->signal(SIGINT);
+  EXPECT_EQ(finish().exit_code(), 128 + SIGINT);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, ASecondInterruptIsAtOnce) {
+  // With a grace far beyond the test's patience, only the second signal can end this.
+  start(hvdrun_script(2, "trap 'echo caught' INT; " + kStay, {"--grace", "600"}));
+  wait_until_ready(2);
+  process->signal(SIGINT);
+  process->wait_for_out("[0]<stdout>:caught\n", test::in(kPatience));
+  process->wait_for_out("[1]<stdout>:caught\n", test::in(kPatience));
+  process->signal(SIGINT);
+  EXPECT_EQ(finish().exit_code(), 128 + SIGINT);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, UserSignalsAreOnlyPassedOn) {
+  start(hvdrun_script(2, "trap 'echo got; exit 0' USR1; " + kStay));
+  wait_until_ready(2);
+  process->signal(SIGUSR1);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0]<stdout>:got\n"), HasSubstr("[1]<stdout>:got\n")));
+}
+
+TEST_F(EndTest, OrphansOfAWrapperAreEndedWithTheJob) {
+  start(hvdrun_script(2, "sleep 600 & setsid sleep 600 & exit 0"));
+  EXPECT_EQ(finish().exit_code(), 0);
+  expect_all_gone();
+}
+
+TEST_F(EndTest, OrphansAreEndedAsSoonAsTheirRankIsOver) {
+  const Directory directory;
+  directory.make_fifo("held");
+  // Rank 1 reads to the end of what rank 0's orphan holds open.
+  start(hvdrun_script(2, "cd " + directory.path().string() +
+                             "; test $HVD_RANK = 1 && { cat held; echo released; exit 0; };"
+                             "exec 9>held; setsid sleep 600 & exit 0"));
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:released\n"));
+  expect_all_gone();
+}
+
+TEST_F(EndTest, AWrappersChildHasItsGraceThoughTheWrapperIsGone) {
+  const Directory directory;
+  directory.make_fifo("up");
+  start(hvdrun_script(2,
+                      "cd " + directory.path().string() +
+                          "; test $HVD_RANK = 0 && { cat up; exit 5; };"
+                          "sh -c 'trap \"sleep 0.1; echo saved; exit 0\" TERM; echo up >up;" +
+                          kStay + "' & wait",
+                      {"--grace", "60"}));
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 5);
+  EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:saved\n"));
+  expect_all_gone();
+}
+
+TEST_F(EndTest, NoSocketIsLeft) {
+  start(hvdrun_script(2, "echo ${HVD_STORE#unix:}", {"--no-prefix"}));
+  const auto result = finish();
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  const std::string name = result.out.substr(0, result.out.find('\n'));
+  ASSERT_GT(name.size(), 10U);
+  std::ifstream file("/proc/net/unix");
+  const std::string sockets((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_FALSE(sockets.empty());
+  EXPECT_EQ(sockets.find(name), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,125 @@
+#include "frames.hpp"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd::launcher {
+namespace {
+
+std::span<const std::byte> without_length(const Bytes& bytes) {
+  return std::span(bytes).subspan(sizeof(std::uint32_t));
+}
+
+template <typename T>
+T round_trip(const T& frame) {
+  return std::get<T>(decode(without_length(encode(frame))));
+}
+
+Bytes bytes_of(std::string_view text) {
+  Bytes bytes;
+  for (const char c : text) bytes.push_back(static_cast<std::byte>(c));
+  return bytes;
+}
+
+std::vector<Frame> samples() {
+  std::array<std::byte, Secret::kSize> secret{};
+  secret[5] = std::byte{7};
+  return {
+      Prepare{"0.1.0", "/here", {"./train", ""}, {"A=1"}, {{3, {"HVD_RANK=3"}}}, Secret(secret)},
+      Launch{},
+      Forward{10},
+      End{15, std::chrono::milliseconds{1500}},
+      Credit{4096},
+      Prepared{"a", 2},
+      Refused{127, "no"},
+      Started{3, 1234},
+      Output{3, Stream::err, bytes_of("line\n")},
+      Exited{3, 0x0700, std::chrono::milliseconds{3200}},
+      Gone{},
+      Done{}};
+}
+
+TEST(FramesTest, PrepareComesBackAsSent) {
+  const Frame sent = samples()[0];
+  const auto back = round_trip(std::get<Prepare>(sent));
+  EXPECT_EQ(back.version, "0.1.0");
+  EXPECT_EQ(back.directory, "/here");
+  EXPECT_EQ(back.program, (std::vector<std::string>{"./train", ""}));
+  EXPECT_EQ(back.environment, std::vector<std::string>{"A=1"});
+  ASSERT_EQ(back.ranks.size(), 1U);
+  EXPECT_EQ(back.ranks[0].rank, 3);
+  EXPECT_EQ(back.ranks[0].variables, std::vector<std::string>{"HVD_RANK=3"});
+  EXPECT_EQ(back.secret.bytes()[5], std::byte{7});
+}
+
+TEST(FramesTest, FieldsComeBackAsSent) {
+  EXPECT_EQ(round_trip(End{15, std::chrono::milliseconds{1500}}).grace.count(), 1500);
+  EXPECT_EQ(round_trip(Refused{127, "no"}).message, "no");
+  const auto output = round_trip(Output{3, Stream::err, bytes_of("line\n")});
+  EXPECT_EQ(output.rank, 3);
+  EXPECT_EQ(output.stream, Stream::err);
+  EXPECT_EQ(output.bytes, bytes_of("line\n"));
+  EXPECT_EQ(round_trip(Exited{3, 0x0700, std::chrono::milliseconds{3200}}).status, 0x0700);
+}
+
+TEST(FramesTest, EveryKindIsCanonical) {
+  for (const Frame& frame : samples()) {
+    const Bytes bytes = encode(frame);
+    const Frame back = decode(without_length(bytes));
+    EXPECT_EQ(back.index(), frame.index());
+    EXPECT_EQ(encode(back), bytes) << frame.index();
+  }
+}
+
+TEST(FramesTest, EveryTruncationAndAdditionIsRefused) {
+  for (const Frame& frame : samples()) {
+    Bytes bytes = encode(frame);
+    for (std::size_t size = 0; size < without_length(bytes).size(); ++size) {
+      EXPECT_THROW((void)decode(without_length(bytes).first(size)), Error) << frame.index();
+    }
+    bytes.push_back(std::byte{0});
+    EXPECT_THROW((void)decode(without_length(bytes)), Error) << frame.index();
+  }
+}
+
+TEST(FramesTest, NothingButErrorsComesFromRandomBytes) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    Bytes bytes(random() % 64);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() % 16);
+    try {
+      (void)decode(bytes);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), Errc::protocol);
+    }
+  }
+}
+
+TEST(FramesTest, ValuesOutOfRangeAreRefused) {
+  EXPECT_THROW((void)round_trip(Forward{0}), Error);
+  EXPECT_THROW((void)round_trip(End{99, {}}), Error);
+  EXPECT_THROW((void)round_trip(End{9, std::chrono::milliseconds{-1}}), Error);
+  EXPECT_THROW((void)round_trip(Credit{kOutputWindow + 1}), Error);
+  EXPECT_THROW((void)round_trip(Refused{0, ""}), Error);
+  EXPECT_THROW((void)round_trip(Started{-1, 5}), Error);
+  EXPECT_THROW((void)round_trip(Output{0, static_cast<Stream>(2), {}}), Error);
+  EXPECT_THROW((void)round_trip(Output{0, Stream::out, Bytes(kMaxOutput + 1)}), Error);
+  EXPECT_THROW((void)round_trip(Prepare{}), Error);  // no program
+}
+
+TEST(FramesTest, WhatCannotBeSentIsTheCallersError) {
+  Prepare frame;
+  frame.program = {std::string(kMaxFrame, 'x')};
+  try {
+    (void)encode(frame);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+  }
+}
+
+}  // namespace
+}  // namespace hvd::launcher

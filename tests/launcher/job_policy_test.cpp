@@ -1,0 +1,140 @@
+#include "job_policy.hpp"
+
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exit_codes.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int exited(int code) { return code << 8; }
+constexpr int killed(int signal) { return signal; }
+
+class JobPolicyTest : public testing::Test {
+ protected:
+  std::optional<End> exit_at(int ms, int rank, int status) {
+    return policy.on_exit({.rank = rank, .status = status, .elapsed = milliseconds{ms}},
+                          start + milliseconds{ms});
+  }
+  std::optional<End> time(int ms) { return policy.on_time(start + milliseconds{ms}); }
+
+  Clock::time_point start{};
+  JobPolicy policy{4, milliseconds{5000}};
+};
+
+TEST_F(JobPolicyTest, SuccessNeedsNoOrder) {
+  for (int rank = 0; rank < 4; ++rank) EXPECT_FALSE(exit_at(rank, rank, exited(0)));
+  EXPECT_EQ(policy.outcome().code, 0);
+  EXPECT_FALSE(policy.outcome().culprit);
+  EXPECT_FALSE(policy.wake_up());
+}
+
+TEST_F(JobPolicyTest, AFailureEndsTheOthersAfterSettling) {
+  EXPECT_FALSE(exit_at(100, 2, exited(7)));
+  ASSERT_TRUE(policy.wake_up());
+  EXPECT_FALSE(time(299));
+  const auto order = time(300);
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->signal, SIGTERM);
+  EXPECT_EQ(order->grace, JobPolicy::kFailureGrace);
+  EXPECT_FALSE(exit_at(310, 0, killed(SIGTERM)));
+  EXPECT_FALSE(exit_at(311, 3, exited(1)));
+  const Outcome outcome = policy.outcome();
+  EXPECT_EQ(outcome.code, 7);
+  ASSERT_TRUE(outcome.culprit);
+  EXPECT_EQ(outcome.culprit->rank, 2);
+  EXPECT_THAT(outcome.ended, testing::ElementsAre(0, 3));
+  EXPECT_TRUE(outcome.others.empty());
+}
+
+TEST_F(JobPolicyTest, TheKilledRankIsBlamedThoughItsVictimsWereNoticedFirst) {
+  (void)exit_at(100, 0, exited(1));
+  (void)exit_at(101, 1, killed(SIGABRT));  // an uncaught error
+  (void)exit_at(180, 3, killed(SIGKILL));
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 3);
+  EXPECT_EQ(policy.outcome().code, 137);
+  EXPECT_EQ(policy.outcome().others.size(), 2U);
+}
+
+TEST_F(JobPolicyTest, OfTwoKilledTheFirstIsBlamed) {
+  (void)exit_at(100, 1, killed(SIGSEGV));
+  (void)exit_at(101, 0, killed(SIGBUS));
+  (void)time(300);
+  EXPECT_EQ(policy.outcome().code, 128 + SIGSEGV);
+}
+
+TEST_F(JobPolicyTest, AnErrorExitIsBlamedBeforeTheAbortsItCaused) {
+  (void)exit_at(100, 2, exited(7));
+  (void)exit_at(120, 0, killed(SIGABRT));
+  (void)time(300);
+  EXPECT_EQ(policy.outcome().code, 7);
+}
+
+TEST_F(JobPolicyTest, AWrappersCodeTellsOfASignal) {
+  (void)exit_at(100, 0, exited(1));
+  (void)exit_at(101, 1, exited(128 + SIGKILL));
+  (void)time(300);
+  EXPECT_EQ(policy.outcome().culprit->rank, 1);
+  EXPECT_EQ(policy.outcome().code, 137);
+}
+
+TEST_F(JobPolicyTest, ADeathAfterSettlingIsNoCause) {
+  (void)exit_at(100, 0, exited(3));
+  (void)time(300);
+  (void)exit_at(301, 1, killed(SIGKILL));
+  EXPECT_EQ(policy.outcome().code, 3);
+}
+
+TEST_F(JobPolicyTest, NothingIsWaitedForWhenAllAreOver) {
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(exit_at(1, rank, exited(0)));
+  EXPECT_TRUE(exit_at(2, 3, exited(9)));
+  EXPECT_EQ(policy.outcome().code, 9);
+  EXPECT_TRUE(policy.ending());
+}
+
+TEST_F(JobPolicyTest, AUsersSignalIsPassedOnWithGraceThenAtOnce) {
+  const auto first = policy.on_signal(SIGINT);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->signal, SIGINT);
+  EXPECT_EQ(first->grace, milliseconds{5000});
+  (void)exit_at(10, 0, exited(0));
+  const auto second = policy.on_signal(SIGINT);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->signal, SIGKILL);
+  EXPECT_EQ(second->grace, milliseconds{0});
+  EXPECT_EQ(policy.outcome().code, 130);
+  EXPECT_FALSE(policy.outcome().culprit);
+}
+
+TEST_F(JobPolicyTest, AFailureStaysTheCauseWhenASignalFollows) {
+  (void)exit_at(100, 1, exited(5));
+  EXPECT_TRUE(policy.on_signal(SIGTERM));
+  EXPECT_EQ(policy.outcome().code, 5);
+}
+
+TEST_F(JobPolicyTest, TroubleHasItsOwnCode) {
+  const auto order = policy.on_trouble(kExitDeadline, "late");
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->signal, SIGTERM);
+  EXPECT_FALSE(policy.on_trouble(1, "more"));
+  (void)exit_at(10, 0, killed(SIGTERM));
+  EXPECT_EQ(policy.outcome().code, kExitDeadline);
+  EXPECT_EQ(policy.outcome().trouble, "late");
+}
+
+TEST(JobPolicyGraceTest, AShorterGraceHoldsAfterAFailureToo) {
+  JobPolicy policy(2, milliseconds{100});
+  (void)policy.on_exit({.rank = 0, .status = exited(1)}, Clock::time_point{});
+  const auto order = policy.on_time(Clock::time_point{} + JobPolicy::kSettle);
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->grace, milliseconds{100});
+}
+
+}  // namespace
+}  // namespace hvd::launcher

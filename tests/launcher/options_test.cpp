@@ -1,0 +1,119 @@
+#include "options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exit_codes.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::string complaint(const Words& arguments) {
+  try {
+    (void)parse_options(arguments);
+  } catch (const LaunchError& error) {
+    EXPECT_EQ(error.code(), kExitUsage);
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("\n")));
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(OptionsTest, DefaultsAreThoseOfTheHelp) {
+  const Options options = parse_options({"-np", "2", "./train"});
+  EXPECT_EQ(options.num_proc, 2);
+  EXPECT_EQ(options.hosts, "");
+  EXPECT_EQ(options.grace, milliseconds{5000});
+  EXPECT_FALSE(options.start_timeout);
+  EXPECT_FALSE(options.timeout);
+  EXPECT_TRUE(options.prefix);
+  EXPECT_FALSE(options.timestamps);
+  EXPECT_FALSE(options.verbose);
+  EXPECT_THAT(options.program, ElementsAre("./train"));
+}
+
+TEST(OptionsTest, EveryOption) {
+  const Options options =
+      parse_options({"--num-proc=3", "-H", "localhost:3", "--grace", "0.5", "--start-timeout=7",
+                     "--timeout", "60", "--prefix-output-with-timestamp", "--output-filename",
+                     "logs", "-x", "A=1", "-x", "B", "-x", "C=", "--verbose", "./train"});
+  EXPECT_EQ(options.num_proc, 3);
+  EXPECT_EQ(options.hosts, "localhost:3");
+  EXPECT_EQ(options.grace, milliseconds{500});
+  EXPECT_EQ(options.start_timeout, milliseconds{7000});
+  EXPECT_EQ(options.timeout, milliseconds{60'000});
+  EXPECT_TRUE(options.timestamps);
+  EXPECT_EQ(options.output_directory, "logs");
+  EXPECT_TRUE(options.verbose);
+  ASSERT_EQ(options.exports.size(), 3U);
+  EXPECT_EQ(options.exports[0].name, "A");
+  EXPECT_EQ(options.exports[0].value, "1");
+  EXPECT_EQ(options.exports[1].value, std::nullopt);
+  EXPECT_EQ(options.exports[2].value, "");
+}
+
+TEST(OptionsTest, StopAtTheProgram) {
+  const Options options =
+      parse_options({"-np", "1", "./train", "-np", "9", "--verbose", "--", "-x"});
+  EXPECT_EQ(options.num_proc, 1);
+  EXPECT_FALSE(options.verbose);
+  EXPECT_THAT(options.program, ElementsAre("./train", "-np", "9", "--verbose", "--", "-x"));
+}
+
+TEST(OptionsTest, TwoDashesEndTheOptions) {
+  EXPECT_THAT(parse_options({"-np", "1", "--", "--odd-name", "x"}).program,
+              ElementsAre("--odd-name", "x"));
+}
+
+TEST(OptionsTest, ExportedValuesMayContainAnything) {
+  const Options options = parse_options({"-np", "1", "-x", "A=-b=c d\n", "true"});
+  EXPECT_EQ(options.exports.at(0).value, "-b=c d\n");
+}
+
+TEST(OptionsTest, InformationNeedsNoProgram) {
+  EXPECT_TRUE(parse_options({"--help"}).help);
+  EXPECT_TRUE(parse_options({"--version"}).version);
+  EXPECT_TRUE(parse_options({"--check-build"}).check_build);
+}
+
+TEST(OptionsTest, HelpNamesTheOptions) {
+  const std::string help = help_text();
+  for (const char* option :
+       {"-np", "--num-proc", "-H", "--hosts", "-x", "--grace", "--start-timeout", "--timeout",
+        "--no-prefix", "--prefix-output-with-timestamp", "--output-filename", "--dry-run",
+        "--check-build", "--verbose", "--version", "--help"}) {
+    EXPECT_THAT(help, HasSubstr(option));
+  }
+}
+
+TEST(OptionsTest, MistakesAreNamed) {
+  EXPECT_THAT(complaint({}), HasSubstr("-np"));
+  EXPECT_THAT(complaint({"./train"}), HasSubstr("-np"));
+  EXPECT_THAT(complaint({"-np", "2"}), HasSubstr("no program"));
+  EXPECT_THAT(complaint({"-np", "2", "--frobnicate", "x"}), HasSubstr("'--frobnicate'"));
+  EXPECT_THAT(complaint({"--min-np", "2", "x"}), HasSubstr("'--min-np'"));
+  EXPECT_THAT(complaint({"-p", "2", "x"}), HasSubstr("'-p'"));
+  EXPECT_THAT(complaint({"-np"}), HasSubstr("needs a value"));
+  EXPECT_THAT(complaint({"-np", "1", "-H", "", "x"}), HasSubstr("needs a value"));
+  EXPECT_THAT(complaint({"-np", "1", "--verbose=yes", "x"}), HasSubstr("takes no value"));
+  for (const char* number : {"0", "-1", "x", "2.5", "1x", "99999999999999", "65537"}) {
+    EXPECT_THAT(complaint({"-np", number, "x"}), HasSubstr("--num-proc")) << number;
+  }
+  EXPECT_THAT(complaint({"-np", "1", "--grace", "-1", "x"}), HasSubstr("--grace"));
+  EXPECT_THAT(complaint({"-np", "1", "--grace", "soon", "x"}), HasSubstr("--grace"));
+  EXPECT_THAT(complaint({"-np", "1", "--timeout", "nan", "x"}), HasSubstr("--timeout"));
+  EXPECT_THAT(complaint({"-np", "1", "-x", "1A=2", "x"}), HasSubstr("'1A=2'"));
+  EXPECT_THAT(complaint({"-np", "1", "-x", "=2", "x"}), HasSubstr("'=2'"));
+  EXPECT_THAT(complaint({"-np", "1", "-x", "HVD_RANK=2", "x"}), HasSubstr("HVD_RANK"));
+  EXPECT_THAT(complaint({"-np", "1", "--no-prefix", "--prefix-output-with-timestamp", "x"}),
+              HasSubstr("--no-prefix"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,97 @@
+#include "plan.hpp"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dry_run.hpp"
+#include "exit_codes.hpp"
+#include "rank_environment.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(PlanTest, FillsOneHost) {
+  const Plan plan = plan_ranks({{"localhost", 3}}, 3);
+  ASSERT_EQ(plan.ranks.size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(plan.ranks[static_cast<std::size_t>(rank)], (Placement{.rank = rank,
+                                                                     .host = 0,
+                                                                     .local_rank = rank,
+                                                                     .local_size = 3,
+                                                                     .cross_rank = 0,
+                                                                     .cross_size = 1}));
+  }
+}
+
+TEST(PlanTest, GoesHostByHost) {
+  const Plan plan = plan_ranks({{"a", 2}, {"b", 3}, {"c", 1}}, 6);
+  ASSERT_EQ(plan.ranks.size(), 6U);
+  EXPECT_EQ(plan.ranks[1], (Placement{1, 0, 1, 2, 0, 2}));
+  EXPECT_EQ(plan.ranks[2], (Placement{2, 1, 0, 3, 1, 3}));
+  EXPECT_EQ(plan.ranks[3], (Placement{3, 1, 1, 3, 1, 2}));
+  EXPECT_EQ(plan.ranks[4], (Placement{4, 1, 2, 3, 0, 1}));
+  EXPECT_EQ(plan.ranks[5], (Placement{5, 2, 0, 1, 2, 3}));
+}
+
+TEST(PlanTest, ExactlyTheRanksAskedFor) {
+  const Plan plan = plan_ranks({{"a", 4}, {"b", 4}, {"c", 4}}, 5);
+  EXPECT_EQ(plan.ranks.size(), 5U);
+  EXPECT_EQ(plan.hosts.size(), 2U);  // nothing runs on c
+  EXPECT_EQ(plan.ranks[4], (Placement{4, 1, 0, 1, 1, 2}));
+}
+
+TEST(PlanTest, TooFewSlotsGivesBothNumbers) {
+  try {
+    (void)plan_ranks({{"a", 2}, {"b", 1}}, 4);
+    FAIL() << "accepted";
+  } catch (const LaunchError& error) {
+    EXPECT_EQ(error.code(), kExitUsage);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("4"), HasSubstr("3")));
+  }
+}
+
+TEST(RankEnvironmentTest, EveryVariableOfTheContract) {
+  const Plan plan = plan_ranks({{"a", 2}, {"b", 2}}, 4);
+  const JobIdentity job{"job", 1, "unix:@s", "10.0.0.1", 4000};
+  const Variables variables = rank_variables(plan.ranks[3], plan, job);
+  for (const char* expected :
+       {"HVD_RANK=3", "HVD_SIZE=4", "HVD_LOCAL_RANK=1", "HVD_LOCAL_SIZE=2", "HVD_CROSS_RANK=1",
+        "HVD_CROSS_SIZE=2", "HVD_JOB_ID=job", "HVD_RESTART_COUNT=1", "HVD_STORE=unix:@s", "RANK=3",
+        "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1",
+        "MASTER_ADDR=10.0.0.1", "MASTER_PORT=4000"}) {
+    EXPECT_THAT(variables, Contains(expected));
+  }
+}
+
+TEST(RankEnvironmentTest, LaterWins) {
+  EXPECT_THAT(merge({"A=1", "B=2"}, {"B=3", "C="}), testing::ElementsAre("A=1", "B=3", "C="));
+  EXPECT_EQ(value_of({"AB=1", "A=2"}, "A"), "2");
+  EXPECT_EQ(value_of({"A="}, "A"), "");
+  EXPECT_TRUE(contains({"A="}, "A"));
+  EXPECT_FALSE(contains({"AB=1"}, "A"));
+}
+
+TEST(RankEnvironmentTest, AnOuterJobsSecretIsNotInherited) {
+  EXPECT_THAT(inherited_variables({"PATH=/bin", "HVD_SECRET_FD=3", "HVD_SECRET_FILE=/s"}),
+              testing::ElementsAre("PATH=/bin"));
+}
+
+TEST(DryRunTest, ALinePerRankThatAShellReadsBack) {
+  Options options;
+  options.program = {"./train", "two words", "it's"};
+  options.exports = {{"A", "x y"}, {"MASTER_ADDR", "b"}};
+  const std::string text = dry_run(options, plan_ranks({{"localhost", 2}}, 2));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_THAT(text, HasSubstr("rank 1 on localhost: HVD_RANK=1 HVD_SIZE=2"));
+  EXPECT_THAT(text, HasSubstr("./train 'two words' 'it'\\''s'\n"));
+  EXPECT_THAT(text, HasSubstr("A='x y'"));
+  EXPECT_THAT(text, HasSubstr("MASTER_ADDR=b"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

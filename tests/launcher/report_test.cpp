@@ -1,0 +1,102 @@
+#include "report.hpp"
+
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "check_build.hpp"
+#include "exit_codes.hpp"
+#include "text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+RankPlace place(int rank) { return {.host = "b", .local_rank = rank - 2, .pid = 100 + rank}; }
+
+TEST(ReportTest, SaysWhoHowAndAfterHowLong) {
+  EXPECT_EQ(describe({.rank = 2, .status = 7 << 8, .elapsed = milliseconds{3210}}, place(2)),
+            "rank 2 on b (local 0, pid 102) exited 7 after 3.2 s");
+  EXPECT_EQ(describe({.rank = 3, .status = SIGKILL, .elapsed = milliseconds{40}}, place(3)),
+            "rank 3 on b (local 1, pid 103) was killed by signal 9 (SIGKILL) after 0.0 s");
+}
+
+TEST(ReportTest, CulpritThenItsLinesThenTheOthers) {
+  Outcome outcome;
+  outcome.code = 7;
+  outcome.culprit = RankEnd{.rank = 2, .status = 7 << 8, .elapsed = milliseconds{100}};
+  outcome.others = {{.rank = 3, .status = 1 << 8, .elapsed = milliseconds{200}}};
+  outcome.ended = {0, 1, 4};
+  Tail tail;
+  tail.feed(Stream::err, "oops\n");
+  EXPECT_EQ(report(outcome, place, [&](int) { return tail.lines(); }),
+            "hvdrun: rank 2 on b (local 0, pid 102) exited 7 after 0.1 s\n"
+            "hvdrun: the last lines of rank 2:\n"
+            "  [2]<stderr>:oops\n"
+            "hvdrun: then rank 3 on b (local 1, pid 103) exited 1 after 0.2 s\n"
+            "hvdrun: ranks 0-1, 4 were ended by hvdrun\n");
+}
+
+TEST(ReportTest, SuccessSaysNothing) {
+  EXPECT_EQ(report({}, place, [](int) { return std::deque<Tail::Line>{}; }), "");
+}
+
+TEST(TailTest, KeepsTheLastTwentyLinesOfBothStreams) {
+  Tail tail;
+  for (int i = 0; i < 30; ++i) tail.feed(Stream::out, "line " + std::to_string(i) + "\n");
+  tail.feed(Stream::err, "unfinished");
+  const auto lines = tail.lines();
+  ASSERT_EQ(lines.size(), Tail::kLines);
+  EXPECT_EQ(lines.front().text, "line 11");
+  EXPECT_EQ(lines.back().text, "unfinished");
+  EXPECT_EQ(lines.back().stream, Stream::err);
+}
+
+TEST(TailTest, AProgressBarIsItsLastState) {
+  Tail tail;
+  tail.feed(Stream::out, "10%\r20");
+  tail.feed(Stream::out, "%\r30%\r");
+  tail.feed(Stream::out, "\nnext\r\n");
+  const auto lines = tail.lines();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].text, "30%");
+  EXPECT_EQ(lines[1].text, "next");
+}
+
+TEST(TailTest, LinesAreBounded) {
+  Tail tail;
+  for (int i = 0; i < 100; ++i) tail.feed(Stream::out, std::string(1000, 'x'));
+  ASSERT_EQ(tail.lines().size(), 1U);
+  EXPECT_EQ(tail.lines()[0].text.size(), Tail::kMaxLine);
+}
+
+TEST(TextTest, WhatATerminalInterpretsIsNotQuoted) {
+  EXPECT_EQ(in_quotes("a\x1b[31mb\n"), "'a?[31mb?'");
+  EXPECT_LT(in_quotes(std::string(5000, 'x')).size(), 200U);
+  EXPECT_EQ(rank_ranges({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
+  EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
+}
+
+TEST(CheckBuildTest, TheRecordBecomesATable) {
+  const std::string table = build_table(
+      R"({"version": "0.1.0", "build_type": "Release", "compiler": "GNU 12", "torch": true,
+          "libtorch_version": "2.11.0", "mpi": false, "mpi_version": "", "nccl": true,
+          "nccl_version": "2.28", "pmix": true, "something_new": [1]})");
+  EXPECT_THAT(table, HasSubstr("hvd 0.1.0 (Release, GNU 12)"));
+  EXPECT_THAT(table, HasSubstr("[X] LibTorch 2.11.0"));
+  EXPECT_THAT(table, HasSubstr("[ ] MPI\n"));
+  EXPECT_THAT(table, HasSubstr("[X] NCCL 2.28"));
+  EXPECT_THAT(table, HasSubstr("[X] PMIx"));
+}
+
+TEST(CheckBuildTest, ADamagedRecordIsAnError) {
+  for (const char* record : {"", "[]", "{\"torch\": \"yes\"}", "{"}) {
+    EXPECT_THROW((void)build_table(record), LaunchError) << record;
+  }
+}
+
+}  // namespace
+}  // namespace hvd::launcher

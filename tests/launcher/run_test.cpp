@@ -1,0 +1,257 @@
+// Whole runs of hvdrun: what ranks find, and what it exits with.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hvdrun.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(RunTest, ExactlyTheRanksAskedForEachWithItsPlace) {
+  const auto result = run(hvdrun_script(
+      4,
+      "echo $HVD_RANK/$HVD_SIZE $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE"
+      " $HVD_RESTART_COUNT $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK."));
+  EXPECT_EQ(result.exit_code(), 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(count(result.out, "\n"), 4U);
+  for (const std::string r : {"0", "1", "2", "3"}) {
+    EXPECT_THAT(result.out, HasSubstr("[" + r + "]<stdout>:" + r + "/4 " + r + "/4 0/1 0 " + r +
+                                      "/4 " + r + "/4 0.\n"));
+  }
+}
+
+TEST(RunTest, TheRanksOfAJobShareItsStoreAndId) {
+  const auto result = run(
+      hvdrun_script(3, "echo $HVD_JOB_ID $HVD_STORE $MASTER_ADDR:$MASTER_PORT", {"--no-prefix"}));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  const std::string line = result.out.substr(0, result.out.find('\n') + 1);
+  EXPECT_EQ(result.out, line + line + line);
+  EXPECT_THAT(line, AllOf(HasSubstr("unix:@"), HasSubstr("127.0.0.1:")));
+}
+
+TEST(RunTest, TwoSpellingsOfThisHostAreTwoAgents) {
+  const auto result =
+      run(hvdrun_script(3, "echo $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE",
+                        {"-H", "localhost:2,127.0.0.1:2"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[0]<stdout>:0/2 0/2\n"), HasSubstr("[1]<stdout>:1/2 0/1\n"),
+                    HasSubstr("[2]<stdout>:0/1 1/2\n")));
+}
+
+TEST(RunTest, VariablesReachTheRanks) {
+  auto options = hvdrun_script(1, "echo $A $B $C $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS",
+                               {"-x", "A=1", "-x", "B", "-x", "C=x y"});
+  options.environment = {
+      {"A", "0"}, {"B", "2"}, {"CUDA_VISIBLE_DEVICES", "7"}, {"OMP_NUM_THREADS", "3"}};
+  EXPECT_EQ(run(std::move(options)).out, "[0]<stdout>:1 2 x y 7 3\n");
+}
+
+TEST(RunTest, ThreadsAreSharedOutWhereTheUserDidNot) {
+  auto options = hvdrun_script(64, "test $OMP_NUM_THREADS -ge 1");
+  options.environment = {{"OMP_NUM_THREADS", std::nullopt}};
+  EXPECT_EQ(run(std::move(options)).exit_code(), 0);
+}
+
+TEST(RunTest, SixtyFourRanksStartAndEnd) {
+  test::Lifeline lifeline;
+  auto options = hvdrun_script(64, "echo rank $HVD_RANK of $HVD_SIZE");
+  options.inherited = {lifeline.fd()};
+  const auto result = run(std::move(options));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, " of 64\n"), 64U);
+  EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
+}
+
+TEST(RunTest, TheFirstRankReadsStandardInput) {
+  auto options = hvdrun_script(2, "read line; echo got: $line.");
+  options.input = "hello\n";
+  const auto result = run(std::move(options));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[0]<stdout>:got: hello.\n"), HasSubstr("[1]<stdout>:got: .\n")));
+}
+
+TEST(RunTest, ClosedStandardDescriptorsDoNoHarm) {
+  auto options = hvdrun_script(2, "echo x; exit 3");
+  options.close_output = true;
+  EXPECT_EQ(run(std::move(options)).exit_code(), 3);
+}
+
+// ---- the secret
+
+TEST(SecretTest, IsReadFromTheDescriptorAndTheSameEverywhere) {
+  const auto result = run(hvdrun_script(
+      2, "head -c 64 /proc/self/fd/$HVD_SECRET_FD | od -An -v -tx1 | tr -d ' \\n'; echo",
+      {"--no-prefix"}));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  constexpr std::size_t kHexDigits = 64;
+  ASSERT_EQ(result.out.size(), 2 * (kHexDigits + 1)) << result.out;
+  EXPECT_EQ(result.out.substr(0, kHexDigits), result.out.substr(kHexDigits + 1, kHexDigits));
+  EXPECT_NE(result.out.substr(0, kHexDigits), std::string(kHexDigits, '0'));
+}
+
+TEST(SecretTest, IsInNoArgumentAndNoEnvironment) {
+  // Every rank looks through /proc at itself, its agent and hvdrun, in binary and in hex.
+  const std::string script = R"(
+    secret=/proc/self/fd/$HVD_SECRET_FD
+    hex=$(head -c 32 $secret | od -An -v -tx1 | tr -d ' \n')
+    agent=$PPID
+    launcher=$(awk '/^PPid:/ {print $2}' /proc/$agent/status)
+    for pid in $$ $agent $launcher; do
+      for file in cmdline environ; do
+        dump=$(od -An -v -tx1 /proc/$pid/$file | tr -d ' \n')
+        test -n "$dump" || exit 3
+        case $dump in *$hex*) exit 4;; esac
+        grep -qa "$hex" /proc/$pid/$file && exit 5
+      done
+    done
+    echo looked)";
+  const auto result = run(hvdrun_script(2, script, {"--verbose"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, "looked"), 2U);
+}
+
+// ---- exit codes
+
+TEST(ExitCodeTest, OfTheRankThatFailed) {
+  const auto result = run(hvdrun_script(3, "test $HVD_RANK != 1 || exit 7; exec sleep 60"));
+  EXPECT_EQ(result.exit_code(), 7);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: rank 1 on localhost (local 1, pid "),
+                                HasSubstr(") exited 7 after "),
+                                HasSubstr("hvdrun: ranks 0, 2 were ended by hvdrun\n")));
+}
+
+TEST(ExitCodeTest, OfTheSignalThatKilledARank) {
+  const auto result = run(hvdrun_script(2, "test $HVD_RANK != 1 || kill -9 $$; exec sleep 60"));
+  EXPECT_EQ(result.exit_code(), 137);
+  EXPECT_THAT(result.err, HasSubstr(") was killed by signal 9 (SIGKILL) after "));
+}
+
+TEST(ExitCodeTest, TheLastLinesOfTheCulpritAreShown) {
+  const auto result = run(hvdrun_script(
+      2, "test $HVD_RANK = 0 && exec sleep 60; seq 100; echo last words >&2; exit 1"));
+  EXPECT_EQ(result.exit_code(), 1);
+  const auto report = result.err.substr(result.err.find("hvdrun: the last lines of rank 1:"));
+  EXPECT_THAT(report, AllOf(HasSubstr("  [1]<stdout>:100\n"), HasSubstr("last words"),
+                            Not(HasSubstr(":79\n"))));
+}
+
+TEST(ExitCodeTest, AKilledRankIsBlamedBeforeThoseItTookAlong) {
+  // Rank 0 kills rank 1 and fails itself at the same moment.
+  const auto result = run(hvdrun_script(
+      2,
+      "test $HVD_RANK = 1 && exec sleep 60;"
+      "while test $(wc -w < /proc/$PPID/task/$PPID/children) -lt 2; do :; done;"
+      "for pid in $(cat /proc/$PPID/task/$PPID/children); do test $pid = $$ || kill -9 $pid; done;"
+      "exit 1"));
+  EXPECT_EQ(result.exit_code(), 137) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(StartsWith("hvdrun: rank 1 on localhost"), HasSubstr("hvdrun: then rank 0")));
+}
+
+TEST(ExitCodeTest, RanksThatEndEarlyAreWaitedFor) {
+  const auto result =
+      run(hvdrun_script(2, "test $HVD_RANK = 0 && exit 0; sleep 0.3; echo still here"));
+  EXPECT_EQ(result.exit_code(), 0);
+  EXPECT_EQ(result.out, "[1]<stdout>:still here\n");
+}
+
+TEST(ExitCodeTest, ProgramsThatCannotRun) {
+  const auto missing = run(hvdrun({"-np", "2", "./no/such/program"}));
+  EXPECT_EQ(missing.exit_code(), 127);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("'./no/such/program'"), HasSubstr("not found")));
+  EXPECT_EQ(run(hvdrun({"-np", "2", "no-such-program-on-the-path"})).exit_code(), 127);
+  const auto directory = run(hvdrun({"-np", "2", "/tmp"}));
+  EXPECT_EQ(directory.exit_code(), 126);
+  EXPECT_EQ(count(directory.err, "\n"), 1U);
+  EXPECT_EQ(run(hvdrun({"-np", "2", "/etc/passwd"})).exit_code(), 126);
+}
+
+TEST(ExitCodeTest, AScriptWithoutItsInterpreter) {
+  const auto path =
+      std::filesystem::path(testing::TempDir()) / ("script-" + std::to_string(::getpid()));
+  std::ofstream(path) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const auto result = run(hvdrun({"-np", "2", path.string()}));
+  EXPECT_EQ(result.exit_code(), 127);
+  EXPECT_THAT(result.err, HasSubstr("interpreter"));
+  std::filesystem::remove(path);
+}
+
+TEST(ExitCodeTest, TheProgramsPathIsTheRanksOwn) {
+  EXPECT_EQ(run(hvdrun({"-np", "1", "-x", "PATH=/nowhere", "sh", "-c", "true"})).exit_code(), 127);
+  EXPECT_EQ(run(hvdrun({"-np", "1", "-x", "PATH=/bin", "sh", "-c", "true"})).exit_code(), 0);
+}
+
+TEST(ExitCodeTest, UsageIsOneLineAnd64) {
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"-np", "2"},
+                                             {"-np", "0", "true"},
+                                             {"--frobnicate"},
+                                             {"-np", "3", "-H", "localhost:2", "true"},
+                                             {"-np", "1", "-H", "-a", "true"}}) {
+    const auto result = run(hvdrun(arguments));
+    EXPECT_EQ(result.exit_code(), 64);
+    EXPECT_THAT(result.err, AllOf(StartsWith("hvdrun: "), EndsWith("\n")));
+    EXPECT_EQ(count(result.err, "\n"), 1U) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_THAT(run(hvdrun({"-np", "3", "-H", "localhost:2", "true"})).err,
+              AllOf(HasSubstr("3"), HasSubstr("2")));
+}
+
+TEST(ExitCodeTest, AHostThatIsNotThisOneIs69) {
+  const auto result = run(hvdrun({"-np", "2", "-H", "localhost:1,no-such-host.invalid:1", "true"}));
+  EXPECT_EQ(result.exit_code(), 69);
+  EXPECT_THAT(result.err, HasSubstr("host 'no-such-host.invalid' is not this host: hvdrun starts "
+                                    "ranks on this host only"));
+}
+
+TEST(ExitCodeTest, TheDeadlineOfTheJobIs124) {
+  const auto result = run(hvdrun({"-np", "2", "--timeout", "0.2", "sleep", "60"}));
+  EXPECT_EQ(result.exit_code(), 124);
+  EXPECT_THAT(result.err, HasSubstr("0.2 s"));
+}
+
+// ---- information
+
+TEST(InformationTest, IsPrintedWithoutStartingAnything) {
+  const auto dry = run(hvdrun_script(2, "echo started", {"--dry-run"}));
+  EXPECT_EQ(dry.exit_code(), 0);
+  EXPECT_EQ(count(dry.out, "\n"), 2U);
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("HVD_RANK=1"), HasSubstr("sh -c 'echo started'")));
+
+  const auto build = run(hvdrun({"--check-build"}));
+  EXPECT_EQ(build.exit_code(), 0) << build.err;
+  EXPECT_THAT(build.out, AllOf(HasSubstr("Available backends:"), HasSubstr("[X] native")));
+
+  EXPECT_THAT(run(hvdrun({"--version"})).out, StartsWith("hvdrun "));
+  EXPECT_THAT(run(hvdrun({"--help"})).out, HasSubstr("Usage: hvdrun -np N"));
+}
+
+TEST(InformationTest, VerboseSaysTheThreadsOnce) {
+  auto options = hvdrun_script(3, "true", {"--verbose"});
+  options.environment = {{"OMP_NUM_THREADS", std::nullopt}};
+  EXPECT_EQ(count(run(std::move(options)).err, "OMP_NUM_THREADS="), 1U);
+}
+
+}  // namespace
+}  // namespace hvd::launcher
