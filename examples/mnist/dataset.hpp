@@ -1,0 +1,28 @@
+// Images in the IDX format of MNIST and Fashion-MNIST, gzipped.
+#pragma once
+
+#include <string>
+
+#include <torch/types.h>
+
+namespace mnist {
+
+struct Dataset {
+  torch::Tensor
+      images;  ///< f32 [N, 1, 28, 28], normalised with the training set's mean and deviation
+  torch::Tensor labels;  ///< i64 [N]
+
+  [[nodiscard]] std::int64_t size() const { return labels.size(0); }
+  /// The examples of these indices, i64 [B].
+  [[nodiscard]] Dataset pick(const torch::Tensor& indices) const {
+    return {images.index_select(0, indices), labels.index_select(0, indices)};
+  }
+};
+
+enum class Split { train, test };
+
+/// Reads `train-*` or `t10k-*` from `folder`, the first `limit` examples of it when not 0.
+/// Throws std::runtime_error naming the file.
+[[nodiscard]] Dataset load(const std::string& folder, Split split, std::int64_t limit = 0);
+
+}  // namespace mnist

@@ -1,0 +1,313 @@
+// Collectives on tensors of every dtype and layout, against LibTorch on the ranks' inputs stacked.
+#include <gmock/gmock.h>
+
+#include "contexts.hpp"
+
+namespace hvd {
+namespace {
+
+using test::code_of;
+using test::on_ranks;
+using testing::HasSubstr;
+
+constexpr std::array kDtypes{torch::kUInt8,   torch::kInt8,     torch::kInt16,   torch::kInt32,
+                             torch::kInt64,   torch::kFloat16,  torch::kBFloat16, torch::kFloat32,
+                             torch::kFloat64, torch::kBool};
+
+struct Layout {
+  const char* name;
+  std::function<torch::Tensor(torch::Tensor)> apply;  ///< of a [4, 6] tensor
+};
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all{
+      {"row major", [](torch::Tensor t) { return t; }},
+      {"transposed", [](torch::Tensor t) { return t.t(); }},
+      {"every other column", [](torch::Tensor t) { return t.slice(1, 0, 6, 2); }},
+      {"offset", [](torch::Tensor t) { return t.slice(0, 1, 3); }},
+      {"empty", [](torch::Tensor t) { return t.slice(1, 3, 3); }},
+      {"scalar", [](torch::Tensor t) { return t[1][2]; }},
+  };
+  return all;
+}
+
+/// Small whole numbers that differ by rank and element; exact in every dtype, also their products.
+torch::Tensor values(int rank, torch::ScalarType dtype) {
+  const torch::Tensor numbers = (torch::arange(24).view({4, 6}) + rank) % 3;
+  return dtype == torch::kBool ? (numbers == 0) : numbers.to(dtype);
+}
+
+torch::Tensor stacked(int size, torch::ScalarType dtype, const Layout& layout) {
+  std::vector<torch::Tensor> inputs;
+  for (int rank = 0; rank < size; ++rank) inputs.push_back(layout.apply(values(rank, dtype)));
+  return torch::stack(inputs);
+}
+
+torch::Tensor expected(const torch::Tensor& inputs, ReduceOp op) {
+  const auto dtype = inputs.scalar_type();
+  const torch::Tensor wide = inputs.to(torch::kFloat64);
+  switch (op) {
+    case ReduceOp::sum:
+      return wide.sum(0).to(dtype);
+    case ReduceOp::average:
+      return torch::isIntegralType(dtype, false) ? (wide.mean(0) + 1e-9).trunc().to(dtype)
+                                                 : wide.mean(0).to(dtype);
+    case ReduceOp::min:
+      return std::get<0>(wide.min(0)).to(dtype);
+    case ReduceOp::max:
+      return std::get<0>(wide.max(0)).to(dtype);
+    default:
+      return wide.prod(0).to(dtype);
+  }
+}
+
+void expect_near(const torch::Tensor& actual, const torch::Tensor& wanted, const std::string& what) {
+  EXPECT_EQ(actual.scalar_type(), wanted.scalar_type()) << what;
+  ASSERT_EQ(actual.sizes(), wanted.sizes()) << what;
+  const double relative = wanted.scalar_type() == torch::kBFloat16  ? 1e-2
+                          : wanted.scalar_type() == torch::kFloat16 ? 2e-3
+                                                                    : 1e-6;
+  EXPECT_TRUE(torch::allclose(actual.to(torch::kFloat64), wanted.to(torch::kFloat64), relative, 0))
+      << what << "\nis " << actual << "\nnot " << wanted;
+}
+
+class Collectives : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4));
+
+TEST_P(Collectives, AllreduceOfEveryDtypeOpAndLayout) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    for (const auto dtype : kDtypes) {
+      for (const auto op : {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
+                            ReduceOp::product}) {
+        if (dtype == torch::kBool && op == ReduceOp::average) continue;
+        std::vector<TensorWork> copies;
+        std::vector<TensorWork> in_place;
+        std::vector<torch::Tensor> inputs;
+        for (const Layout& layout : layouts()) {
+          const torch::Tensor input = layout.apply(values(context.rank(), dtype));
+          inputs.push_back(layout.apply(values(context.rank(), dtype)));
+          copies.push_back(allreduce_async(context, input, {.op = op}));
+          in_place.push_back(allreduce_async_(context, inputs.back(), {.op = op}));
+          EXPECT_TRUE(torch::equal(input, layout.apply(values(context.rank(), dtype))));
+        }
+        for (std::size_t i = 0; i < copies.size(); ++i) {
+          const Layout& layout = layouts()[i];
+          const torch::Tensor wanted = expected(stacked(size, dtype, layout), op);
+          const auto what = std::string(layout.name) + " " + std::string(to_string(op)) + " " +
+                            c10::toString(dtype);
+          expect_near(copies[i].wait(), wanted, what);
+          EXPECT_TRUE(in_place[i].wait().is_same(inputs[i])) << what;
+          expect_near(inputs[i], wanted, what + " in place");
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, AverageIsTheDefaultAndScalesApply) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    const torch::Tensor mine = torch::full({5}, context.rank() + 1.0);
+    const double mean = (size + 1) / 2.0;
+    expect_near(allreduce(context, mine), torch::full({5}, mean), "average");
+    expect_near(allreduce(context, mine, {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4}),
+                torch::full({5}, 2 * mean * size), "scaled");
+  });
+}
+
+TEST_P(Collectives, ResultsOfAllRanksAreTheSameBits) {
+  const int size = GetParam();
+  std::vector<torch::Tensor> results(static_cast<std::size_t>(size));
+  on_ranks(size, [&](Context& context) {
+    const auto seed = static_cast<std::uint64_t>(context.rank());
+    results[seed] = allreduce(context, test::normal({1013}, seed));
+  });
+  for (const torch::Tensor& result : results) EXPECT_TRUE(test::equal_bits(result, results[0]));
+}
+
+TEST_P(Collectives, AllgatherOfDifferentRowsAlsoNone) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    for (const auto dtype : kDtypes) {
+      // Rank r gives r rows, as columns of another tensor.
+      const auto of = [&](int rank) { return values(rank, dtype).slice(1, 0, rank).t(); };
+      std::vector<torch::Tensor> all;
+      for (int rank = 0; rank < size; ++rank) all.push_back(of(rank));
+      const TensorWork gathered = allgather_async(context, of(context.rank()));
+      const TensorWork scalars = allgather_async(context, values(context.rank(), dtype)[0][0]);
+      EXPECT_TRUE(torch::equal(gathered.wait(), torch::cat(all)));
+      EXPECT_EQ(scalars.wait().sizes(), torch::IntArrayRef({size}));
+    }
+  });
+}
+
+TEST_P(Collectives, BroadcastFromEveryRoot) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    for (int root = 0; root < size; ++root) {
+      for (const auto dtype : kDtypes) {
+        for (const Layout& layout : layouts()) {
+          const torch::Tensor mine = layout.apply(values(context.rank(), dtype));
+          const torch::Tensor wanted = layout.apply(values(root, dtype));
+          const TensorWork copy = broadcast_async(context, mine, root);
+          EXPECT_TRUE(torch::equal(copy.wait(), wanted)) << layout.name;
+          EXPECT_TRUE(torch::equal(mine, layout.apply(values(context.rank(), dtype))));
+          EXPECT_TRUE(broadcast_(context, mine, root).is_same(mine));
+          EXPECT_TRUE(torch::equal(mine, wanted)) << layout.name;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, NamedOnesMatchInAnyOrder) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    const torch::Tensor one = torch::ones({3});
+    std::vector<std::string> names{"a", "b", "c", "d"};
+    if (context.rank() % 2 == 1) std::reverse(names.begin(), names.end());
+    std::vector<TensorWork> works;
+    for (const auto& name : names) {
+      works.push_back(
+          allreduce_async(context, one * (name[0] - 'a'), {.name = name, .op = ReduceOp::sum}));
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      expect_near(works[i].wait(), one * (names[i][0] - 'a') * size, names[i]);
+    }
+  });
+}
+
+TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
+  on_ranks(GetParam(), [&](Context& context) {
+    const torch::Tensor leaf = torch::ones({2, 2}, torch::requires_grad());
+    const torch::Tensor reduced = allreduce(context, leaf);
+    EXPECT_FALSE(reduced.requires_grad());
+    const auto version = leaf._version();
+    broadcast_(context, leaf);
+    EXPECT_TRUE(leaf.requires_grad());
+    EXPECT_TRUE(leaf.is_leaf());
+    EXPECT_GT(leaf._version(), version);
+
+    // A saved tensor that was overwritten makes backward() fail instead of giving wrong gradients.
+    const torch::Tensor product = leaf * leaf;
+    allreduce_(context, leaf);
+    EXPECT_THROW(product.sum().backward(), c10::Error);
+  });
+}
+
+TEST_P(Collectives, WhatCannotBeReducedIsATypedErrorAndNothingIsSubmitted) {
+  on_ranks(GetParam(), [&](Context& context) {
+    const auto before = context.stats().submitted;
+    const torch::Tensor sparse = torch::eye(3).to_sparse();
+    const torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
+    const torch::Tensor meta = torch::ones({2}, torch::kMeta);
+    std::string message;
+    EXPECT_EQ(code_of([&] { (void)allreduce(context, sparse); }, &message), Errc::unsupported);
+    EXPECT_THAT(message, HasSubstr("Sparse"));
+    EXPECT_EQ(code_of([&] { (void)broadcast(context, complex); }, &message), Errc::unsupported);
+    EXPECT_THAT(message, HasSubstr("ComplexFloat"));
+    EXPECT_EQ(code_of([&] { (void)allgather(context, meta); }, &message), Errc::unsupported);
+    EXPECT_THAT(message, HasSubstr("meta"));
+    EXPECT_EQ(code_of([&] { (void)allreduce(context, torch::Tensor()); }), Errc::invalid_argument);
+    const torch::Tensor overlapping = torch::ones({1}).expand({4});
+    EXPECT_EQ(code_of([&] { allreduce_(context, overlapping); }), Errc::invalid_argument);
+    EXPECT_EQ(context.stats().submitted, before);
+    expect_near(allreduce(context, overlapping), torch::ones({4}), "expanded, not in place");
+  });
+}
+
+TEST_P(Collectives, AnotherShapeOnOneRankFailsOnAllAndTheContextStaysUsable) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    const torch::Tensor tensor = context.rank() == 1 ? torch::ones({2, 3}) : torch::ones({3, 2});
+    std::string message;
+    EXPECT_EQ(code_of([&] { (void)allreduce(context, tensor, {.name = "weight"}); }, &message),
+              Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("weight"));
+    expect_near(allreduce(context, torch::ones({2}), {.name = "weight"}), torch::ones({2}), "after");
+  });
+}
+
+TEST_P(Collectives, VerifyFindsTheFirstDifference) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    const torch::Tensor nan = torch::full({3}, std::numeric_limits<double>::quiet_NaN());
+    const torch::Tensor same = torch::arange(13, torch::kUInt8).slice(0, 0, 13, 2);
+    const NamedTensors equal({{"nan", nan}, {"same", same}, {"none", torch::empty({0, 3})}});
+    EXPECT_TRUE(verify(context, equal).identical);
+    EXPECT_EQ(verify(context, equal).first_difference, "");
+
+    if (size == 1) return;
+    // The last bit of one element on the last rank.
+    torch::Tensor bit = torch::ones({100});
+    if (context.rank() == size - 1) bit[99].fill_(std::nextafter(1.0F, 2.0F));
+    const Verification differs = verify(context, NamedTensors({{"same", same}, {"bit", bit}}));
+    EXPECT_FALSE(differs.identical);
+    EXPECT_EQ(differs.first_difference,
+              "bit: rank " + std::to_string(size - 1) + " differs from rank 0");
+
+    const torch::Tensor shape = torch::zeros(context.rank() == 0 ? std::vector<std::int64_t>{2, 3}
+                                                                 : std::vector<std::int64_t>{3, 2});
+    EXPECT_FALSE(verify(context, NamedTensors({{"shape", shape}})));
+    const torch::Tensor dtype = torch::zeros({2}, context.rank() == 0 ? torch::kF32 : torch::kI32);
+    EXPECT_FALSE(verify(context, NamedTensors({{"dtype", dtype}})));
+
+    std::vector<NamedTensors::Item> fewer{{"same", same}};
+    if (context.rank() == 0) fewer.emplace_back("more", torch::ones({1}));
+    const Verification counts = verify(context, fewer);
+    EXPECT_THAT(counts.first_difference, HasSubstr("rank 1 has 1 of them, rank 0 has 2"));
+  });
+}
+
+TEST_P(Collectives, BroadcastParametersTakesBuffersAndSharedOnesOnce) {
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net->parameters()) parameter.fill_(context.rank() + 1);
+    for (auto& buffer : net->buffers()) buffer.fill_(context.rank() + 1);
+    const auto before = context.stats();
+    broadcast_parameters(context, net);
+    EXPECT_LT(context.stats().collectives - before.collectives, 7u);  // 6 f32 fused, 1 i64
+    for (const auto& [name, tensor] : NamedTensors::of(*net).items()) {
+      EXPECT_TRUE(tensor.eq(1).all().item<bool>()) << name;
+    }
+    for (const auto& parameter : net->parameters()) {
+      EXPECT_TRUE(parameter.requires_grad() && parameter.is_leaf());
+    }
+
+    const torch::Tensor tensor = torch::full({2}, context.rank());
+    const auto submitted = context.stats().submitted;
+    broadcast_parameters(context, NamedTensors({{"a", tensor}, {"b", tensor}}),
+                         context.size() - 1);
+    EXPECT_EQ(context.stats().submitted, submitted + 1);
+    EXPECT_TRUE(tensor.eq(context.size() - 1).all().item<bool>());
+  });
+}
+
+TEST(DefaultContext, IsWhatTheShortFormsUse) {
+  EXPECT_EQ(code_of([] { (void)allreduce(torch::ones({2})); }), Errc::not_initialized);
+  init(Config{});
+  const torch::Tensor tensor = torch::arange(3.0);
+  expect_near(allreduce(tensor), tensor, "allreduce");
+  expect_near(allreduce_async(tensor).wait(), tensor, "allreduce_async");
+  expect_near(allreduce_(tensor), tensor, "allreduce_");
+  expect_near(allreduce_async_(tensor).wait(), tensor, "allreduce_async_");
+  expect_near(allgather(tensor), tensor, "allgather");
+  expect_near(allgather_async(tensor).wait(), tensor, "allgather_async");
+  expect_near(broadcast(tensor), tensor, "broadcast");
+  expect_near(broadcast_async(tensor).wait(), tensor, "broadcast_async");
+  expect_near(broadcast_(tensor), tensor, "broadcast_");
+  const TensorWork work = broadcast_async_(tensor);
+  EXPECT_TRUE(work.wait_until(Clock::now() + std::chrono::seconds(30)));
+  EXPECT_TRUE(work.done());
+  EXPECT_EQ(work.error(), nullptr);
+  torch::nn::Linear layer(2, 2);
+  broadcast_parameters(layer);
+  EXPECT_TRUE(verify(layer));
+  shutdown();
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,48 @@
+// Ranks as threads, each with a context and a LibTorch of its own thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <hvd/torch.hpp>
+#include <hvd_test/ranks.hpp>
+
+namespace hvd::test {
+
+/// Runs `body` as every rank of a job; a rank that throws fails the test.
+inline void on_ranks(int size, const std::function<void(Context&)>& body) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(size, [&](int rank) {
+    const auto context = make_context(thread_config(rank, size), store);
+    body(*context);
+    context->shutdown();
+  });
+}
+
+/// The code of the error that `call` throws; nothing when it throws none.
+inline std::optional<Errc> code_of(const std::function<void()>& call,
+                                   std::string* message = nullptr) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (message) *message = error.what();
+    return error.code();
+  }
+  return std::nullopt;
+}
+
+/// Normally distributed, the same for the same seed on every thread.
+inline torch::Tensor normal(torch::IntArrayRef shape, std::uint64_t seed, double deviation = 1) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return torch::empty(shape).normal_(0, deviation, generator);
+}
+
+inline bool equal_bits(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && torch::equal(a, b);
+}
+
+}  // namespace hvd::test

@@ -1,0 +1,82 @@
+// What both forms of `DistributedOptimizer` are made of: hooks that reduce gradients while the
+// backward pass is still running.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <torch/optim/optimizer.h>
+
+#include <hvd/core/context.hpp>
+#include <hvd/torch/named_tensors.hpp>
+
+namespace hvd {
+
+struct DistributedOptimizerOptions {
+  ReduceOp op = ReduceOp::average;  ///< average or sum
+  /// Backward passes whose gradients add up before they are reduced.
+  int backward_passes_per_step = 1;
+  /// With `average`: gradients are divided by this before the sum and multiplied after it, so that
+  /// half precision does not overflow.
+  double gradient_predivide_factor = 1.0;
+  /// Construction gives every rank the parameters of rank 0.
+  bool broadcast_parameters = true;
+  /// Collectives are named `<name_prefix>/<instance>/<parameter>`. The instance is a number that
+  /// rank 0 picks at construction, so several optimizers of a process never clash; ranks construct
+  /// them in the same order.
+  std::string name_prefix = "gradient";
+  Context* context = nullptr;  ///< null: the default context. Outlives the optimizer.
+};
+
+/// Turns something off while it lives. Must not outlive the optimizer it came from.
+class [[nodiscard]] ScopedPause {
+ public:
+  explicit ScopedPause(int& depth) noexcept : depth_(depth) { ++depth_; }
+  ~ScopedPause() { --depth_; }
+  ScopedPause(const ScopedPause&) = delete;
+  ScopedPause& operator=(const ScopedPause&) = delete;
+
+ private:
+  int& depth_;
+};
+
+/// A parameter's gradient is submitted when autograd has accumulated it, and is reduced in place
+/// by the engine until `synchronize()`. Hooks run on the thread that autograd uses; everything else
+/// belongs to the training thread. docs/torch.md says what counts as misuse.
+class GradientReducer {
+ public:
+  /// Collective. Throws Errc::invalid_argument (empty or repeated names, parameters of the
+  /// optimizer without a name, options out of range) before anything is sent; Errc::mismatch on
+  /// every rank when ranks differ in names, shapes, dtypes or options.
+  GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
+                  const DistributedOptimizerOptions& options);
+  /// Removes the hooks; does not wait.
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  using LossClosure = torch::optim::Optimizer::LossClosure;
+  using BaseStep = std::function<torch::Tensor(LossClosure)>;
+  /// Synchronizes, then calls `base`; with a closure, each evaluation is synchronized and its loss
+  /// reduced like the gradients.
+  torch::Tensor step(const BaseStep& base, LossClosure closure);
+
+  /// Collective. Reduces what has not been submitted (zeros where there is no gradient), waits for
+  /// everything, and throws the first error of this step.
+  void synchronize();
+  /// Throws Errc::invalid_argument while gradients are in flight.
+  void require_idle(const char* caller) const;
+
+  ScopedPause skip_synchronize() noexcept;
+  ScopedPause no_sync() noexcept;
+
+  /// The number in the names.
+  [[nodiscard]] std::int64_t instance() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,41 @@
+// Tensors with names, in the same order on every rank.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/ordered_dict.h>
+#include <torch/types.h>
+
+namespace hvd {
+
+/// What `module->named_parameters()` returns, or any list of pairs (of a TorchScript module, say).
+/// The tensors are shared, not copied.
+class NamedTensors {
+ public:
+  using Item = std::pair<std::string, torch::Tensor>;
+
+  NamedTensors() = default;
+  NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>& tensors);  // NOLINT: implicit
+  NamedTensors(std::vector<Item> tensors) noexcept;                             // NOLINT: implicit
+
+  /// Parameters, then buffers, of the module and all below it.
+  [[nodiscard]] static NamedTensors of(const torch::nn::Module& module);
+
+  /// Without undefined tensors, and with each tensor once, under its first name: a parameter that
+  /// two modules share has two.
+  [[nodiscard]] NamedTensors distinct() const;
+  [[nodiscard]] std::vector<torch::Tensor> tensors() const;
+
+  [[nodiscard]] const std::vector<Item>& items() const& noexcept { return items_; }
+  /// By value: safe to loop over.
+  [[nodiscard]] std::vector<Item> items() && noexcept { return std::move(items_); }
+  [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
+
+ private:
+  std::vector<Item> items_;
+};
+
+}  // namespace hvd

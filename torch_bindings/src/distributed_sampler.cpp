@@ -1,0 +1,110 @@
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+#include <torch/serialize.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/distributed_sampler.hpp>
+
+namespace hvd {
+
+struct DistributedSampler::State {
+  DistributedSamplerOptions options;
+  std::size_t dataset_size = 0;
+  std::size_t epoch = 0;
+  std::size_t position = 0;
+  bool resumed = false;
+  std::vector<std::size_t> order;  ///< this rank's indices in the epoch that runs
+
+  [[nodiscard]] std::size_t share() const {
+    const auto size = static_cast<std::size_t>(options.size);
+    return options.drop_last ? dataset_size / size : (dataset_size + size - 1) / size;
+  }
+  void deal();
+};
+
+// std::shuffle and the distributions differ between standard libraries; the engine does not.
+void DistributedSampler::State::deal() {
+  std::vector<std::size_t> all(dataset_size);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (options.shuffle) {
+    std::seed_seq seeds{static_cast<std::uint32_t>(options.seed),
+                        static_cast<std::uint32_t>(options.seed >> 32),
+                        static_cast<std::uint32_t>(epoch)};
+    std::mt19937_64 random(seeds);
+    for (std::size_t left = all.size(); left > 1; --left) {
+      std::swap(all[left - 1], all[random() % left]);
+    }
+  }
+  order.clear();
+  order.reserve(share());
+  for (std::size_t card = 0; card < share(); ++card) {
+    const std::size_t place =
+        card * static_cast<std::size_t>(options.size) + static_cast<std::size_t>(options.rank);
+    order.push_back(all[place % dataset_size]);
+  }
+}
+
+DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options)
+    : state_(std::make_shared<State>()) {
+  if (options.rank < 0) options.rank = rank();
+  if (options.size < 0) options.size = hvd::size();
+  if (options.size < 1 || options.rank >= options.size) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("DistributedSampler: rank {} of {} ranks", options.rank, options.size));
+  }
+  state_->options = options;
+  state_->dataset_size = dataset_size;
+  state_->deal();
+}
+
+void DistributedSampler::set_epoch(std::size_t epoch) { state_->epoch = epoch; }
+
+std::size_t DistributedSampler::epoch() const { return state_->epoch; }
+
+std::size_t DistributedSampler::size() const { return state_->share(); }
+
+std::size_t DistributedSampler::position() const { return state_->position; }
+
+void DistributedSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size) state_->dataset_size = *new_size;
+  if (!std::exchange(state_->resumed, false)) state_->position = 0;
+  state_->deal();
+}
+
+std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
+  State& state = *state_;
+  const std::size_t taken = std::min(batch_size, state.order.size() - state.position);
+  if (taken == 0) return std::nullopt;
+  const auto first = state.order.begin() + static_cast<std::ptrdiff_t>(state.position);
+  state.position += taken;
+  return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("dataset_size", static_cast<std::int64_t>(state_->dataset_size));
+  archive.write("seed", static_cast<std::int64_t>(state_->options.seed));
+  archive.write("epoch", static_cast<std::int64_t>(state_->epoch));
+  archive.write("position", static_cast<std::int64_t>(state_->position));
+}
+
+void DistributedSampler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&archive](const char* key) {
+    c10::IValue value;
+    archive.read(key, value);
+    return value.toInt();
+  };
+  State& state = *state_;
+  if (static_cast<std::size_t>(read("dataset_size")) != state.dataset_size ||
+      static_cast<std::uint64_t>(read("seed")) != state.options.seed) {
+    throw Error(Errc::invalid_argument,
+                "DistributedSampler: the saved state is of another data set or seed");
+  }
+  state.epoch = static_cast<std::size_t>(read("epoch"));
+  state.deal();
+  state.position = std::min(static_cast<std::size_t>(read("position")), state.order.size());
+  state.resumed = true;
+}
+
+}  // namespace hvd
