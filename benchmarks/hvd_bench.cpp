@@ -1,0 +1,85 @@
+// hvd_bench COLLECTIVE [-b SIZE] [-e SIZE] [-f FACTOR] …: measured collectives in nccl-tests'
+// columns. Every rank runs it; rank 0 speaks. Exit status: 0, 1 when a result was wrong or the job
+// failed, 64 for a wrong command line.
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+#include "measure.hpp"
+#include "options.hpp"
+#include "report.hpp"
+
+namespace {
+
+constexpr int kUsage = 64;
+
+/// The engine of host memory, as the settings name it.
+std::string backend_of(const hvd::Config& config) {
+  return config.backend == "mpi" ? "mpi" : "native";
+}
+
+/// True when all results were right.
+bool run(const hvd::bench::Options& options) {
+  using namespace hvd::bench;
+  hvd::Context& context = hvd::context();
+  const bool speaks = context.rank() == 0;
+  const Setting setting{options, backend_of(context.config()), context.size()};
+  const auto print = [&](const std::string& text) {
+    if (!speaks) return;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  };
+
+  std::optional<JsonFile> json;
+  if (speaks && !options.json.empty()) json.emplace(options.json);
+
+  print(table_header(setting));
+  std::vector<Row> rows;
+  std::size_t bytes = options.begin;
+  for (;;) {
+    const Extent extent = extent_of(options, bytes, context.size());
+    rows.push_back(measure(context, options, extent));
+    print(table_row(setting, rows.back()));
+    if (options.kind == hvd::OpKind::barrier || bytes > options.end / options.factor) break;
+    bytes *= options.factor;
+  }
+  if (json) json->write(setting, rows);
+
+  bool right = true;
+  for (const Row& row : rows) right = right && row.wrong == 0;
+  return right;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  hvd::bench::CommandLine line;
+  try {
+    line = hvd::bench::parse_command_line(argc, argv);
+    if (line.help) return 0;
+  } catch (const hvd::bench::UsageError& error) {
+    std::fprintf(stderr, "hvd_bench: %s\nRun hvd_bench --help for the options.\n", error.what());
+    return kUsage;
+  }
+  try {
+    hvd::init();
+    if (line.options.root >= hvd::size()) {
+      if (hvd::rank() == 0) {
+        std::fprintf(stderr, "hvd_bench: --root %d, but there are %d ranks\n", line.options.root,
+                     hvd::size());
+      }
+      hvd::shutdown();
+      return kUsage;
+    }
+    const bool right = run(line.options);
+    hvd::shutdown();
+    return right ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hvd_bench: %s\n", error.what());
+    return 1;
+  }
+}

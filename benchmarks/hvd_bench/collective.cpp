@@ -1,0 +1,207 @@
+#include "collective.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "elements.hpp"
+#include "slots.hpp"
+
+namespace hvd::bench {
+namespace {
+
+/// Rank `rank`'s element: 1, 2 or 3, so that sums are exact; for a product 2 on one rank only.
+int value_of(ReduceOp op, int rank, std::int64_t index, int ranks) {
+  if (op == ReduceOp::product) return index % ranks == rank ? 2 : 1;
+  return 1 + static_cast<int>((index + rank) % 3);
+}
+
+double expected_of(DType dtype, ReduceOp op, std::int64_t index, int ranks) {
+  if (dtype == DType::boolean) return 1;
+  double sum = 0;
+  double least = 3;
+  double most = 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double value = value_of(op, rank, index, ranks);
+    sum += value;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  switch (op) {
+    case ReduceOp::sum:
+      return sum;
+    case ReduceOp::min:
+      return least;
+    case ReduceOp::max:
+      return most;
+    case ReduceOp::product:
+      return 2;
+    case ReduceOp::average:
+      break;
+  }
+  return tolerance(dtype) == 0 ? std::trunc(sum / ranks) : sum / ranks;
+}
+
+class Base : public Collective {
+ protected:
+  Base(Context& context, const Options& options, const Extent& extent)
+      : context_(context), options_(options), count_(extent.count) {}
+
+  [[nodiscard]] std::size_t bytes(std::int64_t count) const {
+    return static_cast<std::size_t>(count) * size_of(options_.dtype);
+  }
+  void fill(std::byte* data, ReduceOp op) const {
+    for (std::int64_t i = 0; i < count_; ++i) {
+      store(options_.dtype, data, i, value_of(op, context_.rank(), i, context_.size()));
+    }
+  }
+  /// Whether this is what `rank` filled in.
+  [[nodiscard]] bool is_from(int rank, const std::byte* data, std::int64_t i) const {
+    const int value = value_of(ReduceOp::sum, rank, i, context_.size());
+    return load(options_.dtype, data, i) == (options_.dtype == DType::boolean ? 1.0 : value);
+  }
+
+  Context& context_;
+  const Options& options_;
+  std::int64_t count_;
+};
+
+/// In place, as gradients are reduced.
+class Allreduce final : public Base {
+ public:
+  Allreduce(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent), slots_(extent.bytes) {
+    reduce_.name = "hvd_bench";
+    reduce_.op = options.op;
+  }
+  void run(std::size_t index) override { reduce(slots_[index]); }
+  std::int64_t check() override {
+    std::byte* const data = slots_[0];
+    fill(data, options_.op);
+    reduce(data);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      // The values repeat after lcm(3, ranks) elements; recomputing them is cheap enough.
+      const double expected = expected_of(options_.dtype, options_.op, i, context_.size());
+      const double error = std::fabs(load(options_.dtype, data, i) - expected);
+      if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
+    }
+    std::fill_n(data, bytes(count_), std::byte{0});  // sums of zeros do not grow
+    return wrong;
+  }
+
+ private:
+  void reduce(std::byte* data) {
+    allreduce_async(context_, data, data, count_, options_.dtype, reduce_).wait();
+  }
+
+  Slots slots_;
+  AllreduceOptions reduce_;
+};
+
+class Broadcast final : public Base {
+ public:
+  Broadcast(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent), slots_(extent.bytes) {}
+  void run(std::size_t index) override { broadcast(slots_[index]); }
+  std::int64_t check() override {
+    std::byte* const data = slots_[0];
+    if (context_.rank() == options_.root) fill(data, ReduceOp::sum);
+    broadcast(data);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      if (!is_from(options_.root, data, i)) ++wrong;
+    }
+    return wrong;
+  }
+
+ private:
+  void broadcast(std::byte* data) {
+    broadcast_async(context_, data, count_, options_.dtype, options_.root, "hvd_bench").wait();
+  }
+
+  Slots slots_;
+};
+
+class Allgather final : public Base {
+ public:
+  Allgather(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent),
+        inputs_(bytes(extent.count)),
+        outputs_(Slots::count(extent.bytes), Bytes(extent.bytes)) {}
+  void run(std::size_t index) override {
+    gather(inputs_[index], outputs_[index % outputs_.size()]);
+  }
+  std::int64_t check() override {
+    fill(inputs_[0], ReduceOp::sum);
+    Bytes& output = outputs_.front();
+    gather(inputs_[0], output);
+    const auto expected = bytes(count_) * static_cast<std::size_t>(context_.size());
+    if (output.size() != expected) return count_ * context_.size();
+    std::int64_t wrong = 0;
+    for (int rank = 0; rank < context_.size(); ++rank) {
+      const std::byte* const part = output.data() + bytes(count_) * static_cast<std::size_t>(rank);
+      for (std::int64_t i = 0; i < count_; ++i) {
+        if (!is_from(rank, part, i)) ++wrong;
+      }
+    }
+    return wrong;
+  }
+
+ private:
+  void gather(const std::byte* input, Bytes& output) {
+    allgather_async(context_, input, count_, options_.dtype, output, "hvd_bench").wait();
+  }
+
+  Slots inputs_;
+  std::vector<Bytes> outputs_;
+};
+
+class Barrier final : public Collective {
+ public:
+  explicit Barrier(Context& context) : context_(context) {}
+  void run(std::size_t) override { barrier(context_); }
+  std::int64_t check() override { return 0; }
+
+ private:
+  Context& context_;
+};
+
+}  // namespace
+
+Extent extent_of(const Options& options, std::size_t bytes, int ranks) {
+  if (options.kind == OpKind::barrier) return {};
+  const std::size_t element = size_of(options.dtype);
+  const std::size_t parts = options.kind == OpKind::allgather ? static_cast<std::size_t>(ranks) : 1;
+  const std::size_t count = std::max<std::size_t>(bytes / (element * parts), 1);
+  return {count * element * parts, static_cast<std::int64_t>(count)};
+}
+
+double bus_factor(OpKind kind, int ranks) {
+  const double n = ranks;
+  switch (kind) {
+    case OpKind::allreduce:
+      return 2 * (n - 1) / n;
+    case OpKind::allgather:
+      return (n - 1) / n;
+    default:
+      return 1;
+  }
+}
+
+std::unique_ptr<Collective> make_collective(Context& context, const Options& options,
+                                            const Extent& extent) {
+  switch (options.kind) {
+    case OpKind::allreduce:
+      return std::make_unique<Allreduce>(context, options, extent);
+    case OpKind::broadcast:
+      return std::make_unique<Broadcast>(context, options, extent);
+    case OpKind::allgather:
+      return std::make_unique<Allgather>(context, options, extent);
+    case OpKind::barrier:
+      break;
+  }
+  return std::make_unique<Barrier>(context);
+}
+
+}  // namespace hvd::bench

@@ -1,0 +1,45 @@
+// What the command line of hvd_bench says.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd::bench {
+
+struct Options {
+  OpKind kind = OpKind::allreduce;
+  std::size_t begin = 4;       ///< bytes
+  std::size_t end = 64 << 20;  ///< bytes, included
+  std::size_t factor = 4;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  int iterations = 0;  ///< 0: as many as fit into `budget`
+  int warmup = 3;
+  std::chrono::milliseconds budget{500};
+  bool check = true;
+  std::string json;  ///< file, empty: none
+};
+
+/// The command line is wrong; the text says how.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// `help` is set when that was all that was asked for, and already printed.
+struct CommandLine {
+  Options options;
+  bool help = false;
+};
+
+/// Throws UsageError.
+[[nodiscard]] CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// "256", "4K", "16M", "1G", also with a trailing B or iB; powers of 1024. Throws UsageError.
+[[nodiscard]] std::size_t parse_size(const std::string& text);
+
+}  // namespace hvd::bench

@@ -1,0 +1,36 @@
+// Rows as a table and as JSON.
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "measure.hpp"
+#include "options.hpp"
+
+namespace hvd::bench {
+
+/// What is the same for all rows.
+struct Setting {
+  Options options;
+  std::string backend;
+  int ranks = 1;
+};
+
+/// nccl-tests' columns, with the latency's distribution in place of its mean.
+[[nodiscard]] std::string table_header(const Setting& setting);
+[[nodiscard]] std::string table_row(const Setting& setting, const Row& row);
+
+/// The file of `--json`. Opened before anything is measured, so that a wrong path is known at once.
+/// Both throw std::runtime_error naming the file.
+class JsonFile {
+ public:
+  explicit JsonFile(const std::string& path);
+  void write(const Setting& setting, const std::vector<Row>& rows);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace hvd::bench
