@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -48,9 +49,12 @@ Row measure(Context& context, const Options& options, const Extent& extent) {
   std::int64_t wrong = options.check ? collective->check() : 0;
 
   std::size_t index = 0;
-  double trial_us = 0;
-  for (int i = 0; i < options.warmup; ++i) trial_us = run_once(*collective, index++);
-  if (options.warmup == 0 && options.iterations == 0) trial_us = run_once(*collective, index++);
+  // The quickest warm-up run: one that the scheduler struck would leave too few iterations.
+  double trial_us = std::numeric_limits<double>::infinity();
+  const bool needs_trial = options.warmup == 0 && options.iterations == 0;
+  for (int i = 0; i < options.warmup + (needs_trial ? 1 : 0); ++i) {
+    trial_us = std::min(trial_us, run_once(*collective, index++));
+  }
   row.iterations = agree_on_iterations(context, options, trial_us);
 
   barrier(context);

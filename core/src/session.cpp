@@ -44,6 +44,28 @@ struct Invitation {
   }
 };
 
+// A store that outlives a context (hvdrun's, over shutdown and init) still holds its keys, and they
+// lead to sockets that are closed.
+class GenerationStore final : public Store {
+ public:
+  GenerationStore(std::shared_ptr<Store> store, std::uint32_t generation)
+      : store_(std::move(store)), prefix_(fmt::format("{}/", generation)) {}
+
+  void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
+    store_->set(prefix_ + std::string(key), value, deadline);
+  }
+  std::optional<Bytes> get(std::string_view key, Deadline deadline) override {
+    return store_->get(prefix_ + std::string(key), deadline);
+  }
+  Bytes wait(std::string_view key, Deadline deadline) override {
+    return store_->wait(prefix_ + std::string(key), deadline);
+  }
+
+ private:
+  std::shared_ptr<Store> store_;
+  std::string prefix_;
+};
+
 }  // namespace
 
 struct Session::Impl {

@@ -7,6 +7,7 @@ namespace {
 // A program that ends without `shutdown()` leaves at once rather than wait for the others.
 struct DefaultContext {
   std::unique_ptr<Context> context;
+  std::uint32_t generation = 0;
 
   ~DefaultContext() {
     if (context) context->disconnect();
@@ -22,7 +23,10 @@ DefaultContext& default_context() {
 
 void init(const Config& config) {
   DefaultContext& instance = default_context();
-  if (!instance.context) instance.context = make_context(config);
+  if (instance.context) return;
+  Config settings = config;
+  settings.generation += instance.generation++;
+  instance.context = make_context(settings);
 }
 
 void shutdown() {

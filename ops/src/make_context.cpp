@@ -19,20 +19,24 @@ void require_known(std::string_view variable, const std::string& value,
               fmt::format("{}={}: expected one of {}", variable, value, fmt::join(known, ", ")));
 }
 
-/// What every rank uses for host memory: "shm", "tcp" or "mpi".
-std::string choose_engine(const Config& config, const Topology& topology) {
-  if (config.backend == "mpi") return "mpi";
-  if (config.transport != "auto") return config.transport;
-  const bool one_host = std::all_of(topology.host_of.begin(), topology.host_of.end(),
-                                    [](int host) { return host == 0; });
+constexpr std::string_view kMpi = "mpi";
+
+std::string native_engine(const Session& session) {
+  if (session.config().transport != "auto") return session.config().transport;
+  const std::vector<int>& hosts = session.topology().host_of;
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; });
   return one_host ? "shm" : "tcp";
+}
+
+/// What this rank would use for host memory: "shm", "tcp" or "mpi".
+std::string choose_engine(const Session& session) {
+  return session.config().backend == kMpi ? std::string(kMpi) : native_engine(session);
 }
 
 /// Rank 0 decides and the others follow, so that settings that differ between ranks are an error
 /// here and not a hang later.
 std::string agree_on_engine(Session& session) {
-  const Config& config = session.config();
-  const std::string own = choose_engine(config, session.topology());
+  const std::string own = choose_engine(session);
   constexpr std::string_view kKey = "plan/engine";
   if (session.topology().rank == 0) {
     session.store().set(kKey, std::as_bytes(std::span(own)), session.start_deadline());
@@ -54,10 +58,41 @@ std::unique_ptr<Transport> make_transport(Session& session, const std::string& e
   return engine == "shm" ? make_shm_transport(session) : make_tcp_transport(session);
 }
 
+/// Null when some rank cannot use MPI; every rank then says no.
+std::unique_ptr<Backend> try_mpi_backend(Session& session) {
+  std::string trouble;
+  std::unique_ptr<Backend> mpi;
+  try {
+    mpi = make_mpi_backend(session);
+    if (!mpi) trouble = "this build has no MPI";
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    trouble = error.what();
+  }
+  const auto key = [](int rank) { return fmt::format("plan/mpi/{}", rank); };
+  const Topology& topology = session.topology();
+  session.store().set(key(topology.rank), std::as_bytes(std::span(trouble)),
+                      session.start_deadline());
+  for (int rank = 0; rank < topology.size; ++rank) {
+    const Bytes other = session.store().wait(key(rank), session.start_deadline());
+    if (other.empty()) continue;
+    if (topology.rank == 0) {
+      log(LogLevel::warn, 0,
+          fmt::format("HVD_BACKEND=mpi, but rank {} cannot use MPI: {}; using the native transport",
+                      rank,
+                      std::string_view(reinterpret_cast<const char*>(other.data()), other.size())));
+    }
+    return nullptr;
+  }
+  return mpi;
+}
+
 std::unique_ptr<Backend> make_host_backend(Session& session, const std::string& engine) {
-  if (engine != "mpi") return make_ring_backend(make_transport(session, engine));
-  if (auto mpi = make_mpi_backend(session)) return mpi;
-  throw Error(Errc::unsupported, "HVD_BACKEND=mpi, but this build has no MPI");
+  if (engine == kMpi) {
+    if (auto mpi = try_mpi_backend(session)) return mpi;
+    return make_ring_backend(make_transport(session, native_engine(session)));
+  }
+  return make_ring_backend(make_transport(session, engine));
 }
 
 }  // namespace

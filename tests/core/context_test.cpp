@@ -346,6 +346,18 @@ TEST(Context, ComesAndGoesAHundredTimes) {
   }
 }
 
+TEST(Context, MeetsAgainInAStoreThatRemembersTheLastMeeting) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  for (std::uint32_t generation = 0; generation < 3; ++generation) {
+    test::expect_threads(3, [&](int rank) {
+      Config config = test::thread_config(rank, 3);
+      config.generation = generation;
+      const auto context = make_context(config, store);
+      barrier(*context);
+    });
+  }
+}
+
 TEST(Context, SettingsThatDifferBetweenRanksAreAnErrorAtStart) {
   const auto errors = run(
       2, [](Context&) {},

@@ -28,6 +28,9 @@ struct Config {
 
   std::string job_id = "local";
   std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused
+  /// Which meeting of these ranks in this store: contexts of different generations do not see each
+  /// other's keys. `hvd::init()` counts its calls; a rank must call it as often as the others.
+  std::uint32_t generation = 0;
 
   Rendezvous rendezvous = Rendezvous::none;
   std::string store_address;  ///< `HVD_STORE`, spelled as in `address.hpp`

@@ -12,7 +12,7 @@
 namespace hvd {
 
 struct AllreduceOptions {
-  std::string name;  ///< empty: from the order of unnamed calls
+  std::string name{};  ///< empty: from the order of unnamed calls
   ReduceOp op = ReduceOp::average;
   double prescale = 1.0;
   double postscale = 1.0;
