@@ -9,6 +9,7 @@
 #include <hvd/core/secret.hpp>
 #include <hvd/core/session.hpp>
 
+#include "net/interfaces.hpp"
 #include "topology.hpp"
 
 namespace hvd {
@@ -118,8 +119,9 @@ struct Session::Impl {
       // One host: a Unix socket that only this host can reach.
       const bool one_host = config.local_size == config.size;
       const Secret secret = Secret::random();
-      server = std::make_unique<StoreServer>(loop, one_host ? "unix:@" : "tcp:0.0.0.0:0",
-                                             identity(secret));
+      server = std::make_unique<StoreServer>(
+          loop, one_host ? "unix:@" : net::listen_address(config.interfaces, false),
+          identity(secret));
       pmix->set(kKey, Invitation{server->address(), secret}.encode(), start_deadline);
     }
     const Invitation invitation = Invitation::decode(pmix->wait(kKey, start_deadline));

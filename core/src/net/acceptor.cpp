@@ -53,8 +53,8 @@ void Acceptor::wait(const std::shared_ptr<Port>& port) {
   port->waiting = true;
   // Weak: an open wait must not keep a listener alive that close() has dropped.
   port->wait.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                        [self = shared_from_this(), weak = std::weak_ptr<Port>(port)](
-                            const boost::system::error_code& error) {
+                        [self = shared_from_this(),
+                         weak = std::weak_ptr<Port>(port)](const boost::system::error_code& error) {
                           const std::shared_ptr<Port> ready = weak.lock();
                           if (error || !ready || self->closed_) return;
                           ready->waiting = false;
@@ -87,8 +87,7 @@ bool Acceptor::accept_one(int listener) {
   }
   tune_stream(stream.get());
   auto greeting = std::make_shared<Greeting>(loop_.io(), std::move(stream), self_,
-                                             static_cast<Greeting::Owner&>(*this),
-                                             kHandshakeLimit);
+                                             static_cast<Greeting::Owner&>(*this), kHandshakeLimit);
   unproven_.insert(greeting);
   greeting->start();
   return true;

@@ -16,8 +16,8 @@ namespace hvd::net {
 
 struct DialOptions {
   Address address;
-  int peer = -1;      ///< rank that must answer, -1: the launcher, `kAnyRank`: whoever listens
-  std::string host;   ///< the peer's, for errors
+  int peer = -1;     ///< rank that must answer, -1: the launcher, `kAnyRank`: whoever listens
+  std::string host;  ///< the peer's, for errors
   std::string label;
   Deadline deadline;
   /// How long "nobody listens" is taken for "not yet"; then the peer is lost.

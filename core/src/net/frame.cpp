@@ -8,9 +8,8 @@ namespace hvd::net {
 
 Bytes encode_frame(FrameType type, std::span<const std::byte> payload) {
   if (payload.size() > kMaxFrame) {
-    throw Error(Errc::invalid_argument,
-                fmt::format("a message of {} bytes exceeds the limit of {}", payload.size(),
-                            kMaxFrame));
+    throw Error(Errc::invalid_argument, fmt::format("a message of {} bytes exceeds the limit of {}",
+                                                    payload.size(), kMaxFrame));
   }
   WireWriter writer;
   writer.u32(kFrameMagic);

@@ -55,13 +55,13 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   boost::asio::posix::stream_descriptor stream_;
   FrameRules rules_;
   Listener* listener_ = nullptr;
-  Bytes input_;                // a frame may be incomplete
-  std::deque<Bytes> output_;   // whole frames
-  std::size_t written_ = 0;    // of the first of them
+  Bytes input_;               // a frame may be incomplete
+  std::deque<Bytes> output_;  // whole frames
+  std::size_t written_ = 0;   // of the first of them
   std::size_t backlog_ = 0;
-  bool writing_ = false;       // a wait for room is open
-  std::string write_error_;    // reading goes on: the peer's last words may still be there
-  bool ending_ = false;        // `end_later` was called
+  bool writing_ = false;     // a wait for room is open
+  std::string write_error_;  // reading goes on: the peer's last words may still be there
+  bool ending_ = false;      // `end_later` was called
   bool closed_ = false;
 };
 

@@ -21,8 +21,8 @@ Nonce fresh_nonce() {
 
 }  // namespace
 
-Greeting::Greeting(boost::asio::io_context& io, UniqueFd stream, const Identity& self,
-                   Owner& owner, std::chrono::milliseconds limit)
+Greeting::Greeting(boost::asio::io_context& io, UniqueFd stream, const Identity& self, Owner& owner,
+                   std::chrono::milliseconds limit)
     : stream_(io),
       timer_(io, limit),
       handshake_(Handshake::server(self, fresh_nonce())),
@@ -72,8 +72,7 @@ bool Greeting::read_some() {
   std::array<std::byte, kHelloSize> chunk{};
   // After a refusal the rest is read and thrown away: closing on unread bytes would reset the
   // connection, and the peer would not read why.
-  const std::size_t wanted =
-      rejected_.empty() ? handshake_.wanted() - input_.size() : chunk.size();
+  const std::size_t wanted = rejected_.empty() ? handshake_.wanted() - input_.size() : chunk.size();
   const ssize_t n = ::recv(stream_.native_handle(), chunk.data(), wanted, MSG_DONTWAIT);
   if (n < 0 && errno == EINTR) return true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
@@ -105,8 +104,8 @@ void Greeting::take_input() {
 // All that a server says fits into the empty buffer of a new socket.
 bool Greeting::flush() {
   const Bytes output = handshake_.take_output();
-  const ssize_t sent = ::send(stream_.native_handle(), output.data(), output.size(),
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent =
+      ::send(stream_.native_handle(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(output.size());
 }
 

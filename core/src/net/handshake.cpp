@@ -200,16 +200,17 @@ void Handshake::check_peer() const {
   }
   const bool asked_for = self_.to == kAnyRank || peer_.from == self_.to;
   if (self_.role == Role::client && (!asked_for || peer_.label != self_.label)) {
-    throw Error(Errc::protocol, fmt::format("rank {} answers for '{}' where rank {} was asked for '{}'",
-                                            peer_.from, peer_.label, self_.to, self_.label));
+    throw Error(Errc::protocol,
+                fmt::format("rank {} answers for '{}' where rank {} was asked for '{}'", peer_.from,
+                            peer_.label, self_.to, self_.label));
   }
   if (!is_label(peer_.label)) throw Error(Errc::protocol, "a stream without a label");
 }
 
 void Handshake::take_mac(std::string_view role_label, std::span<const std::byte> input) {
   if (!equal_in_constant_time(mac(role_label), input)) {
-    throw Error(Errc::unauthenticated,
-                fmt::format("rank {} does not hold the secret of job {}", peer_.from, self_.job_id));
+    throw Error(Errc::unauthenticated, fmt::format("rank {} does not hold the secret of job {}",
+                                                   peer_.from, self_.job_id));
   }
 }
 

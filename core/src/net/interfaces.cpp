@@ -58,12 +58,12 @@ bool is_bridge(const std::string& interface) {
 
 std::string numeric_address(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* raw = address->sa_family == AF_INET
-                        ? static_cast<const void*>(
-                              &reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
-                        : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  const void* raw =
+      address->sa_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+          : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
   return ::inet_ntop(address->sa_family, raw, text.data(), text.size()) != nullptr ? text.data()
-                                                                                    : "";
+                                                                                   : "";
 }
 
 bool is_link_local(const sockaddr* address) {

@@ -101,8 +101,9 @@ void Roster::name_missing(std::string_view what, int first) const {
   }
   Fault fault;
   fault.rank = missing.size() == 1 ? first : -1;
-  fault.cause = missing.size() == 1 ? "it did not come"
-                                    : fmt::format("ranks {} did not come", fmt::join(missing, ", "));
+  fault.cause = missing.size() == 1
+                    ? "it did not come"
+                    : fmt::format("ranks {} did not come", fmt::join(missing, ", "));
   fault.phase = "init";
   fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
   throw Error(Errc::timeout, std::move(fault));

@@ -64,13 +64,12 @@ std::vector<Endpoint> tcp_endpoints(const Address& address, bool passive) {
   const int failed =
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
   if (failed != 0) {
-    throw Unreachable(
-        fmt::format("cannot resolve '{}': {}", address.host, ::gai_strerror(failed)), false);
+    throw Unreachable(fmt::format("cannot resolve '{}': {}", address.host, ::gai_strerror(failed)),
+                      false);
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   std::vector<Endpoint> endpoints;
-  for (const addrinfo* i = list; i != nullptr && endpoints.size() < kMaxAddresses;
-       i = i->ai_next) {
+  for (const addrinfo* i = list; i != nullptr && endpoints.size() < kMaxAddresses; i = i->ai_next) {
     Endpoint& endpoint = endpoints.emplace_back();
     std::memcpy(&endpoint.storage, i->ai_addr, i->ai_addrlen);
     endpoint.size = i->ai_addrlen;
@@ -106,9 +105,8 @@ bool connected_to_itself(int fd) {
   Endpoint peer;
   own.size = peer.size = sizeof(own.storage);
   return ::getsockname(fd, own.data(), &own.size) == 0 &&
-         ::getpeername(fd, peer.data(), &peer.size) == 0 &&
-         own.data()->sa_family != AF_UNIX && own.size == peer.size &&
-         std::memcmp(&own.storage, &peer.storage, own.size) == 0;
+         ::getpeername(fd, peer.data(), &peer.size) == 0 && own.data()->sa_family != AF_UNIX &&
+         own.size == peer.size && std::memcmp(&own.storage, &peer.storage, own.size) == 0;
 }
 
 [[noreturn]] void throw_connect_error(int error) {
@@ -154,8 +152,7 @@ Listener::Listener(const Address& wanted) : address_(wanted) {
   }
   const Endpoint& endpoint = endpoints.front();
   UniqueFd fd = stream_socket(endpoint.data()->sa_family);
-  if (::bind(fd.get(), endpoint.data(), endpoint.size) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0) {
+  if (::bind(fd.get(), endpoint.data(), endpoint.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     throw Error(Errc::resource, fmt::format("cannot listen on {}: {}", address_.to_string(),
                                             describe_errno(errno)));
   }
@@ -164,7 +161,8 @@ Listener::Listener(const Address& wanted) : address_(wanted) {
 }
 
 Listener::~Listener() {
-  const bool has_path = address_.kind == Address::Kind::unix_socket && address_.host.starts_with('/');
+  const bool has_path =
+      address_.kind == Address::Kind::unix_socket && address_.host.starts_with('/');
   if (fd_ && has_path) ::unlink(address_.host.c_str());
 }
 

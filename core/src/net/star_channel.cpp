@@ -77,8 +77,7 @@ std::unique_ptr<ControlChannel> make_star_channel(EventLoop& loop, PeerNetwork& 
                                                   int size, Deadline deadline) {
   std::vector<std::unique_ptr<Spoke>> spokes;
   const auto connect = [&](int peer) {
-    spokes.push_back(
-        std::make_unique<Spoke>(loop, peer, network.open(peer, kLabel, deadline)));
+    spokes.push_back(std::make_unique<Spoke>(loop, peer, network.open(peer, kLabel, deadline)));
   };
   if (rank == 0) {
     for (int peer = 1; peer < size; ++peer) connect(peer);

@@ -62,7 +62,10 @@ class PmixStore final : public Store {
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline) override {
     if (self_.rank != 0) throw Error(Errc::unsupported, "only rank 0 sets keys through PMIx");
-    check_store_value(key, value.size() > kMaxPmixValue ? kMaxStoreValue + 1 : value.size());
+    if (value.size() > kMaxPmixValue) {
+      throw Error(Errc::invalid_argument,
+                  fmt::format("a value of {} bytes is too long for PMIx", value.size()));
+    }
     Bytes copy(value.begin(), value.end());
     pmix_value_t wrapped{};
     wrapped.type = PMIX_BYTE_OBJECT;
@@ -71,7 +74,8 @@ class PmixStore final : public Store {
     pmix_status_t status = PMIx_Put(PMIX_GLOBAL, full(key).c_str(), &wrapped);
     if (status == PMIX_SUCCESS) status = PMIx_Commit();
     if (status != PMIX_SUCCESS) {
-      throw Error(Errc::resource, fmt::format("PMIx does not take '{}': {}", key, describe(status)));
+      throw Error(Errc::resource,
+                  fmt::format("PMIx does not take '{}': {}", key, describe(status)));
     }
   }
 
@@ -132,8 +136,8 @@ class PmixStore final : public Store {
 std::shared_ptr<Store> connect_pmix_store(const Config& config) {
   PmixClient& client = pmix_client();
   if (!client.connected()) return nullptr;
-  return std::make_shared<PmixStore>(
-      client.self(), fmt::format("hvd/{}/{}/", config.epoch, client.next_store()));
+  return std::make_shared<PmixStore>(client.self(),
+                                     fmt::format("hvd/{}/{}/", config.epoch, client.next_store()));
 }
 
 }  // namespace hvd

@@ -32,8 +32,7 @@ class StoreClient final : public Store {
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
     check_store_value(key, value.size());
-    const StoreReply reply =
-        ask(StoreVerb::set, key, Bytes(value.begin(), value.end()), deadline);
+    const StoreReply reply = ask(StoreVerb::set, key, Bytes(value.begin(), value.end()), deadline);
     if (reply.outcome == StoreOutcome::full) {
       throw Error(Errc::resource, fmt::format("the store at {} is full", address_));
     }
@@ -84,8 +83,7 @@ class StoreClient final : public Store {
         net::decode_frame_header(std::span(input_).first(net::kFrameHeaderSize),
                                  net::FrameType::store_reply, kMaxStoreMessage);
     fill(net::kFrameHeaderSize + header.length, key, deadline);
-    const StoreReply reply =
-        decode_store_reply(std::span(input_).subspan(net::kFrameHeaderSize));
+    const StoreReply reply = decode_store_reply(std::span(input_).subspan(net::kFrameHeaderSize));
     input_.clear();
     return reply;
   }

@@ -19,8 +19,9 @@ void check_store_key(std::string_view key) {
 
 void check_store_value(std::string_view key, std::size_t size) {
   if (size > kMaxStoreValue) {
-    throw Error(Errc::invalid_argument, fmt::format("the value of store key '{}' has {} bytes, {} are the limit",
-                                                    key, size, kMaxStoreValue));
+    throw Error(Errc::invalid_argument,
+                fmt::format("the value of store key '{}' has {} bytes, {} are the limit", key, size,
+                            kMaxStoreValue));
   }
 }
 

@@ -78,7 +78,8 @@ class StoreTable final : private net::FrameStream::Listener {
       return reply(client, {request.id, StoreOutcome::full, {}});
     }
     held_ += added - freed;
-    const Bytes& value = values_.insert_or_assign(request.key, std::move(request.value)).first->second;
+    const Bytes& value =
+        values_.insert_or_assign(request.key, std::move(request.value)).first->second;
     reply(client, {request.id, StoreOutcome::done, {}});
     answer_waits(request.key, value);
   }
@@ -128,8 +129,7 @@ StoreServer::StoreServer(EventLoop& loop, const std::string& listen_address,
   net::Listener listener(wanted);
   impl_->address = listener.address().to_string();
   impl_->acceptor = std::make_shared<net::Acceptor>(
-      loop, identity,
-      [weak = std::weak_ptr<Impl>(impl_)](UniqueFd stream, const net::Hello& peer) {
+      loop, identity, [weak = std::weak_ptr<Impl>(impl_)](UniqueFd stream, const net::Hello& peer) {
         const auto impl = weak.lock();
         if (impl && peer.label == kStoreLabel) impl->table.add_client(std::move(stream));
       });

@@ -9,8 +9,9 @@ namespace {
 
 TEST(Address, GoodOnesRoundTrip) {
   for (const std::string text :
-       {"unix:@name", "unix:@", "unix:/run/user/0/hvd.sock", "tcp:127.0.0.1:0", "tcp:localhost:65535",
-        "tcp:node-07.cluster.example:4321", "tcp:[::1]:80", "tcp:[fd00::1:2]:1", "tcp:a:1"}) {
+       {"unix:@name", "unix:@", "unix:/run/user/0/hvd.sock", "tcp:127.0.0.1:0",
+        "tcp:localhost:65535", "tcp:node-07.cluster.example:4321", "tcp:[::1]:80",
+        "tcp:[fd00::1:2]:1", "tcp:a:1"}) {
     EXPECT_EQ(Address::parse(text).to_string(), text);
   }
 }
@@ -28,15 +29,48 @@ TEST(Address, PartsAreTakenApart) {
 TEST(Address, BadOnesAreRefusedAndQuoted) {
   const std::string long_label(64, 'a');
   const std::string long_unix = "unix:@" + std::string(108, 'u');
-  for (const std::string& text : std::vector<std::string>{
-           "", "tcp", "tcp:", "tcp::1", "tcp:host", "tcp:host:", "tcp:host:-1", "tcp:host:+1",
-           "tcp:host:65536", "tcp:host:1x", "tcp:host: 1", "tcp:host:080", "tcp:-host:1",
-           "tcp:host-:1", "tcp:-oProxyCommand=x:1", "tcp:ho st:1", "tcp:host\n:1", "tcp:a..b:1",
-           "tcp:.a:1", "tcp:a.:1", "tcp:a_b:1", "tcp:ho;st:1", "tcp:$(id):1", "tcp:::1:80",
-           "tcp:[::1:80", "tcp:::1]:80", "tcp:[]:80", "tcp:[host]:80", "tcp:[::1%eth0]:80",
-           "tcp:" + long_label + ":1", "tcp:" + std::string(260, 'a') + ":1", "unix:", "unix:name",
-           "unix:relative/path", "unix:@a b", "unix:/a\tb", long_unix, "UNIX:@a", "udp:host:1",
-           "http://host:1", std::string("tcp:host\0:1", 11), std::string("unix:@a\0b", 9)}) {
+  for (const std::string& text : std::vector<std::string>{"",
+                                                          "tcp",
+                                                          "tcp:",
+                                                          "tcp::1",
+                                                          "tcp:host",
+                                                          "tcp:host:",
+                                                          "tcp:host:-1",
+                                                          "tcp:host:+1",
+                                                          "tcp:host:65536",
+                                                          "tcp:host:1x",
+                                                          "tcp:host: 1",
+                                                          "tcp:host:080",
+                                                          "tcp:-host:1",
+                                                          "tcp:host-:1",
+                                                          "tcp:-oProxyCommand=x:1",
+                                                          "tcp:ho st:1",
+                                                          "tcp:host\n:1",
+                                                          "tcp:a..b:1",
+                                                          "tcp:.a:1",
+                                                          "tcp:a.:1",
+                                                          "tcp:a_b:1",
+                                                          "tcp:ho;st:1",
+                                                          "tcp:$(id):1",
+                                                          "tcp:::1:80",
+                                                          "tcp:[::1:80",
+                                                          "tcp:::1]:80",
+                                                          "tcp:[]:80",
+                                                          "tcp:[host]:80",
+                                                          "tcp:[::1%eth0]:80",
+                                                          "tcp:" + long_label + ":1",
+                                                          "tcp:" + std::string(260, 'a') + ":1",
+                                                          "unix:",
+                                                          "unix:name",
+                                                          "unix:relative/path",
+                                                          "unix:@a b",
+                                                          "unix:/a\tb",
+                                                          long_unix,
+                                                          "UNIX:@a",
+                                                          "udp:host:1",
+                                                          "http://host:1",
+                                                          std::string("tcp:host\0:1", 11),
+                                                          std::string("unix:@a\0b", 9)}) {
     const std::string message = test::expect_error(
         Errc::invalid_argument, [&] { static_cast<void>(Address::parse(text)); });
     EXPECT_THAT(message, testing::StartsWith("address '")) << text;

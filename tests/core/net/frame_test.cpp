@@ -1,7 +1,8 @@
+#include "net/frame.hpp"
+
 #include <gmock/gmock.h>
 
 #include "expect_error.hpp"
-#include "net/frame.hpp"
 
 namespace hvd::net {
 namespace {
@@ -22,9 +23,8 @@ TEST(Frame, RoundTrip) {
 }
 
 TEST(Frame, TooLongIsRefusedOnBothSides) {
-  expect_error(Errc::invalid_argument, [] {
-    static_cast<void>(encode_frame(FrameType::control, Bytes(kMaxFrame + 1)));
-  });
+  expect_error(Errc::invalid_argument,
+               [] { static_cast<void>(encode_frame(FrameType::control, Bytes(kMaxFrame + 1))); });
   const Bytes frame = encode_frame(FrameType::control, Bytes(100));
   expect_error(Errc::protocol, [&] {
     static_cast<void>(decode_frame_header(header_of(frame), FrameType::control, 99));
@@ -38,9 +38,8 @@ TEST(Frame, EveryFlippedBitOfTheHeaderIsSeen) {
     Bytes bad(header_of(frame).begin(), header_of(frame).end());
     bad[bit / 8] ^= std::byte{1} << (bit % 8);
     if (bit == 64 + 3) continue;  // turns the length 8 into 0
-    expect_error(Errc::protocol, [&] {
-      static_cast<void>(decode_frame_header(bad, FrameType::store_reply, 8));
-    });
+    expect_error(Errc::protocol,
+                 [&] { static_cast<void>(decode_frame_header(bad, FrameType::store_reply, 8)); });
   }
 }
 

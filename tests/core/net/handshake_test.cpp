@@ -1,9 +1,10 @@
+#include "net/handshake.hpp"
+
 #include <optional>
 
 #include <gmock/gmock.h>
 
 #include "expect_error.hpp"
-#include "net/handshake.hpp"
 
 namespace hvd::net {
 namespace {
@@ -200,8 +201,8 @@ TEST(Handshake, ReflectedMessagesFail) {
   const Secret secret = Secret::random();
   Handshake client = Handshake::client(identity(2, secret), 2, kLabel, fresh_nonce());
   const Bytes hello = client.take_output();
-  const std::string text = expect_error(
-      Errc::protocol, [&] { client.consume(std::span(hello).first(kPrefixSize)); });
+  const std::string text =
+      expect_error(Errc::protocol, [&] { client.consume(std::span(hello).first(kPrefixSize)); });
   EXPECT_THAT(text, HasSubstr("our own role"));
 
   Handshake server = Handshake::server(identity(0, secret), fresh_nonce());

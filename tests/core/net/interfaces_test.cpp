@@ -1,19 +1,17 @@
+#include "net/interfaces.hpp"
+
 #include <gmock/gmock.h>
 
 #include "expect_error.hpp"
-#include "net/interfaces.hpp"
 
 namespace hvd::net {
 namespace {
 
 using test::expect_error;
 
-const std::vector<InterfaceAddress> kMachine{{"lo", "127.0.0.1", true},
-                                             {"lo", "::1", true},
-                                             {"docker0", "172.17.0.1", false},
-                                             {"eth1", "2001:db8::5", false},
-                                             {"eth0", "10.1.2.3", false},
-                                             {"ib0", "192.168.9.1", false}};
+const std::vector<InterfaceAddress> kMachine{
+    {"lo", "127.0.0.1", true},      {"lo", "::1", true},         {"docker0", "172.17.0.1", false},
+    {"eth1", "2001:db8::5", false}, {"eth0", "10.1.2.3", false}, {"ib0", "192.168.9.1", false}};
 
 TEST(Interfaces, WithoutAWishLoopbackOrTheFirstRealOne) {
   EXPECT_EQ(choose_address(kMachine, "", true), "127.0.0.1");
@@ -31,9 +29,8 @@ TEST(Interfaces, TheFirstWishThatMatchesDecides) {
 }
 
 TEST(Interfaces, NoMatchIsAnErrorThatListsWhatThereIs) {
-  const std::string text = expect_error(Errc::invalid_argument, [] {
-    static_cast<void>(choose_address(kMachine, "ib7", false));
-  });
+  const std::string text = expect_error(
+      Errc::invalid_argument, [] { static_cast<void>(choose_address(kMachine, "ib7", false)); });
   EXPECT_THAT(text, testing::AllOf(testing::HasSubstr("ib7"), testing::HasSubstr("eth0 10.1.2.3")));
   const std::vector<InterfaceAddress> lonely{{"lo", "127.0.0.1", true}};
   expect_error(Errc::invalid_argument,

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <hvd_test/ranks.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
@@ -12,7 +13,6 @@
 
 #include <hvd/core/address.hpp>
 #include <hvd/core/peer_network.hpp>
-#include <hvd_test/ranks.hpp>
 
 #include "expect_error.hpp"
 #include "net/roster.hpp"
@@ -168,8 +168,7 @@ TEST(PeerNetwork, MissingRanksAreNamedTogether) {
   const auto store = make_hash_store();
   const auto errors = test::run_threads(5, [&](int rank) {
     if (rank == 1 || rank == 3) return;
-    const std::string text =
-        expect_error(Errc::timeout, [&] { Rank(*store, rank, 5, in(300ms)); });
+    const std::string text = expect_error(Errc::timeout, [&] { Rank(*store, rank, 5, in(300ms)); });
     EXPECT_THAT(text, HasSubstr("ranks 1, 3 did not come"));
   });
   for (const auto& error : errors) EXPECT_EQ(error, nullptr);
@@ -185,9 +184,8 @@ TEST(PeerNetwork, APeerThatDoesNotOpenIsNamed) {
       EXPECT_EQ(over.wait_for(30s), std::future_status::ready);
       return;
     }
-    const std::string text = expect_error(Errc::timeout, [&] {
-      static_cast<void>(self.network.open(1, "lonely", in(50ms)));
-    });
+    const std::string text = expect_error(
+        Errc::timeout, [&] { static_cast<void>(self.network.open(1, "lonely", in(50ms))); });
     EXPECT_THAT(text, testing::AllOf(HasSubstr("rank 1"), HasSubstr("lonely"),
                                      HasSubstr(self.network.hosts()[1].hostname)));
     done.set_value();
@@ -206,9 +204,8 @@ TEST(PeerNetwork, APeerThatHasGoneIsLost) {
     }
     ASSERT_EQ(gone.get_future().wait_for(30s), std::future_status::ready);
     for (const std::string label : {"x", "tcp/x"}) {
-      const std::string text = expect_error(Errc::peer_lost, [&] {
-        static_cast<void>(self->network.open(0, label, soon()));
-      });
+      const std::string text = expect_error(
+          Errc::peer_lost, [&] { static_cast<void>(self->network.open(0, label, soon())); });
       EXPECT_THAT(text, testing::AllOf(HasSubstr("rank 0"), HasSubstr("refused")));
     }
   });
@@ -243,8 +240,7 @@ TEST(PeerNetwork, StrayConnectionsDoNotDisturb) {
   const auto store = make_hash_store();
   expect_threads(2, [&](int rank) {
     Rank self(*store, rank, 2);
-    const net::PeerAddresses there =
-        net::decode_addresses(store->wait("1/addr/0", soon()));
+    const net::PeerAddresses there = net::decode_addresses(store->wait("1/addr/0", soon()));
     std::vector<UniqueFd> strays;
     for (const std::string& address : {there.unix_address, there.tcp_address}) {
       for (int i = 0; i < 40; ++i) {

@@ -46,8 +46,8 @@ TEST(PmixStore, BytesOfAnyValueTravel) {
 TEST(PmixStore, AKeyThatNobodySetsIsATimeoutThatNamesIt) {
   const auto store = connect_pmix_store(Config());
   ASSERT_NE(store, nullptr);
-  const std::string text = expect_error(
-      Errc::timeout, [&] { static_cast<void>(store->wait("never", in(100ms))); });
+  const std::string text =
+      expect_error(Errc::timeout, [&] { static_cast<void>(store->wait("never", in(100ms))); });
   EXPECT_THAT(text, testing::HasSubstr("never"));
   EXPECT_EQ(store->get("never", soon()), std::nullopt);
 }

@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include <gmock/gmock.h>
+#include <hvd_test/ranks.hpp>
 #include <sys/socket.h>
 
 #include <hvd/core/control_channel.hpp>
-#include <hvd_test/ranks.hpp>
 
 #include "expect_error.hpp"
 #include "net/blocking_io.hpp"
@@ -68,9 +68,7 @@ struct Rank {
   Rank(Store& store, int rank, int size)
       : network(loop, store, {"job", 0, rank, {}}, size, "", soon()), recorder(loop) {}
 
-  void open(int rank, int size) {
-    channel = make_star_channel(loop, network, rank, size, soon());
-  }
+  void open(int rank, int size) { channel = make_star_channel(loop, network, rank, size, soon()); }
   void start() {
     loop.run_sync([this] { channel->start(recorder); });
   }

@@ -1,7 +1,8 @@
+#include "store/store_protocol.hpp"
+
 #include <gmock/gmock.h>
 
 #include "expect_error.hpp"
-#include "store/store_protocol.hpp"
 
 namespace hvd {
 namespace {
@@ -51,14 +52,14 @@ TEST(StoreProtocol, EveryTruncationAndExtensionThrows) {
 }
 
 TEST(StoreProtocol, NonsenseThrows) {
-  for (const StoreRequest& bad : std::vector<StoreRequest>{
-           {1, static_cast<StoreVerb>(0), "k", {}},
-           {1, static_cast<StoreVerb>(4), "k", {}},
-           {1, StoreVerb::get, "", {}},
-           {1, StoreVerb::get, "a b", {}},
-           {1, StoreVerb::get, std::string("a\0b", 3), {}},
-           {1, StoreVerb::get, std::string(417, 'k'), {}},
-           {1, StoreVerb::set, "k", Bytes(kMaxStoreValue + 1)}}) {
+  for (const StoreRequest& bad :
+       std::vector<StoreRequest>{{1, static_cast<StoreVerb>(0), "k", {}},
+                                 {1, static_cast<StoreVerb>(4), "k", {}},
+                                 {1, StoreVerb::get, "", {}},
+                                 {1, StoreVerb::get, "a b", {}},
+                                 {1, StoreVerb::get, std::string("a\0b", 3), {}},
+                                 {1, StoreVerb::get, std::string(417, 'k'), {}},
+                                 {1, StoreVerb::set, "k", Bytes(kMaxStoreValue + 1)}}) {
     expect_error(Errc::protocol, [&] { static_cast<void>(decode_store_request(encode(bad))); });
   }
 }

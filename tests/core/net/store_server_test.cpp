@@ -1,8 +1,15 @@
 // What only a store on the network can do: be gone, be attacked, be somebody else's.
+#include <cstddef>
+#include <filesystem>
+#include <functional>
 #include <future>
+#include <iterator>
 #include <thread>
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <hvd/core/address.hpp>
@@ -11,6 +18,7 @@
 #include "expect_error.hpp"
 #include "net/dial.hpp"
 #include "net/frame.hpp"
+#include "net/handshake.hpp"
 #include "net/socket.hpp"
 #include "store/store_protocol.hpp"
 
@@ -55,9 +63,8 @@ TEST_P(StoreServerTest, ServerGoneEndsAWait) {
 TEST_P(StoreServerTest, NobodyListensIsATimeoutThatSaysWhere) {
   const std::string address = server_->address();
   server_.reset();
-  const std::string text = expect_error(Errc::timeout, [&] {
-    static_cast<void>(connect_store(address, identity(0), in(50ms)));
-  });
+  const std::string text = expect_error(
+      Errc::timeout, [&] { static_cast<void>(connect_store(address, identity(0), in(50ms))); });
   EXPECT_THAT(text, HasSubstr(address));
   EXPECT_THAT(text, HasSubstr("refused"));
 }
@@ -106,6 +113,22 @@ TEST_P(StoreServerTest, StrayConnectionsDoNotDisturb) {
     std::byte byte{};
     EXPECT_THROW(static_cast<void>(net::read_exact(stray.get(), {&byte, 1}, soon(), never_)),
                  net::StreamLost);
+  }
+}
+
+std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+TEST_P(StoreServerTest, AtMost64ConnectionsAreInTheHandshake) {
+  const Address address = Address::parse(server_->address());
+  const std::ptrdiff_t before = open_descriptors();
+  constexpr int kStrays = 100;
+  std::vector<UniqueFd> strays;
+  for (int i = 0; i < kStrays; ++i) strays.push_back(net::connect_to(address, soon(), never_));
+  for (int look = 0; look < 50; ++look) {
+    loop_.run_sync([&] { EXPECT_LE(open_descriptors() - before, kStrays + 64); });
   }
 }
 
@@ -159,14 +182,63 @@ INSTANTIATE_TEST_SUITE_P(Sockets, StoreServerTest, testing::Values("unix:@", "tc
 
 TEST(StoreSecurity, TcpNeedsASecret) {
   EventLoop loop;
-  expect_error(Errc::unauthenticated,
-               [&] { StoreServer(loop, "tcp:127.0.0.1:0", {"job", 0, -1, {}}); });
+  expect_error(Errc::unauthenticated, [&] {
+    StoreServer(loop, "tcp:127.0.0.1:0", {"job", 0, -1, {}});
+  });
   expect_error(Errc::unauthenticated, [&] {
     static_cast<void>(connect_store("tcp:127.0.0.1:1", {"job", 0, 0, {}}, soon()));
   });
   StoreServer server(loop, "unix:@", {"job", 0, -1, {}});
   EXPECT_EQ(connect_store(server.address(), {"job", 0, 0, {}}, soon())->get("k", soon()),
             std::nullopt);
+}
+
+/// Runs `body` on a thread that acts as another user; only root can.
+void as_another_user(const std::function<void()>& body) {
+  std::thread([&] {
+    constexpr uid_t kKeep = static_cast<uid_t>(-1);
+    constexpr uid_t kNobody = 65534;
+    // The system call, unlike the C library's function, changes the calling thread alone.
+    ASSERT_EQ(::syscall(SYS_setresuid, kKeep, kNobody, kKeep), 0);
+    body();
+  }).join();
+}
+
+TEST(StoreSecurity, AnotherUserIsRefusedByBothSidesOfAUnixSocket) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to act as another user";
+  EventLoop loop;
+  const Identity nobody_knows_more{"job", 0, 0, {}};
+  StoreServer server(loop, "unix:@", {"job", 0, -1, {}});
+  as_another_user([&] {
+    expect_error(Errc::unauthenticated, [&] {
+      static_cast<void>(connect_store(server.address(), nobody_knows_more, soon()));
+    });
+  });
+
+  // The server's side: a client that does not look whom it talks to, and knows all there is.
+  const std::string name = Address::parse(server.address()).host;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, name.size() - 1, 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  const auto greet = [&](int fd) {
+    const net::Interrupt never;
+    net::Handshake handshake = net::Handshake::client(nobody_knows_more, -1, kStoreLabel, {});
+    while (!handshake.done()) {
+      Bytes piece = handshake.take_output();
+      ASSERT_TRUE(net::write_all(fd, piece, soon(), never));
+      piece.resize(handshake.wanted());
+      ASSERT_TRUE(net::read_exact(fd, piece, soon(), never));
+      handshake.consume(piece);
+    }
+  };
+  const UniqueFd ours(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(ours.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  greet(ours.get());
+  const UniqueFd theirs(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  as_another_user(
+      [&] { ASSERT_EQ(::connect(theirs.get(), reinterpret_cast<sockaddr*>(&address), size), 0); });
+  EXPECT_THROW(greet(theirs.get()), net::StreamLost);
 }
 
 TEST(StoreSecurity, ASocketFileIsRemovedWithItsServer) {

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include <gmock/gmock.h>
+#include <hvd_test/ranks.hpp>
 
 #include <hvd/core/store.hpp>
-#include <hvd_test/ranks.hpp>
 
 #include "expect_error.hpp"
 
@@ -96,8 +96,9 @@ TEST_P(StoreSuite, WhatIsTooLongOrUnprintableIsRefusedAndHarmless) {
 }
 
 TEST_P(StoreSuite, TimeoutNamesTheKeyAndTheStoreGoesOn) {
-  const std::string text = expect_error(
-      Errc::timeout, [&] { static_cast<void>(store_->wait("never/7", in(std::chrono::milliseconds(30)))); });
+  const std::string text = expect_error(Errc::timeout, [&] {
+    static_cast<void>(store_->wait("never/7", in(std::chrono::milliseconds(30))));
+  });
   EXPECT_THAT(text, testing::HasSubstr("never/7"));
   store_->set("never/7", bytes_of("late"), soon());
   store_->set("other", bytes_of("o"), soon());

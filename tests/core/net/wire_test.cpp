@@ -52,7 +52,7 @@ TEST(Wire, IsLittleEndian) {
   WireWriter writer;
   writer.u32(0x04030201);
   writer.text("a");
-  const Bytes expected{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{1},
+  const Bytes expected{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4},  std::byte{1},
                        std::byte{0}, std::byte{0}, std::byte{0}, std::byte{'a'}};
   EXPECT_EQ(writer.take(), expected);
 }
@@ -60,8 +60,8 @@ TEST(Wire, IsLittleEndian) {
 TEST(Wire, EveryTruncationThrowsAndNamesTheMessage) {
   const Bytes whole = sample();
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    const std::string text = expect_error(
-        Errc::protocol, [&] { read_sample(std::span(whole).first(size)); });
+    const std::string text =
+        expect_error(Errc::protocol, [&] { read_sample(std::span(whole).first(size)); });
     EXPECT_THAT(text, testing::HasSubstr("sample")) << size;
   }
 }

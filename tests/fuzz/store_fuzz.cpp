@@ -1,0 +1,12 @@
+// What clients send to a store, and what servers answer.
+#include "check.hpp"
+#include "store/store_protocol.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto bytes = hvd::fuzz::input(data, size);
+  hvd::fuzz::check_canonical(bytes, hvd::decode_store_request,
+                             [](const auto& request) { return hvd::encode(request); });
+  hvd::fuzz::check_canonical(bytes, hvd::decode_store_reply,
+                             [](const auto& reply) { return hvd::encode(reply); });
+  return 0;
+}
