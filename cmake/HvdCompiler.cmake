@@ -45,8 +45,4 @@ function(hvd_set_warnings target)
   target_compile_options(
     ${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                       $<$<BOOL:${HVD_WARNINGS_AS_ERRORS}>:-Werror>)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # False positives on std::string's operator+ at -O2 (GCC bug 105329).
-    target_compile_options(${target} PRIVATE -Wno-restrict)
-  endif()
 endfunction()

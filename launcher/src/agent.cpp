@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -95,9 +94,8 @@ void Agent::prepare(const Prepare& frame) {
   }
   job_ = frame;
   if (::chdir(frame.directory.c_str()) != 0) {
-    throw LaunchError(kExitNotFound,
-                      fmt::format("cannot change to {}: {}", in_quotes(frame.directory),
-                                  std::generic_category().message(errno)));
+    throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
+                                                 in_quotes(frame.directory), error_text(errno)));
   }
   const Variables variables =
       frame.ranks.empty() ? frame.environment : merge(frame.environment, frame.ranks[0].variables);
@@ -116,9 +114,9 @@ void Agent::launch() {
   try {
     for (std::size_t local = 0; local < job_->ranks.size(); ++local) start_rank(local);
   } catch (...) {
-    for (const auto& rank : ranks_) rank->running = false;  // nobody needs to hear of them
+    for (const auto& rank : ranks_) ::kill(-rank->pid, SIGKILL);
+    ranks_.clear();  // nobody needs to hear of them, and looking around takes descriptors
     kill_all();
-    ranks_.clear();
     done_ = true;  // `Refused` takes the place of `Done`
     throw;
   }

@@ -23,6 +23,7 @@
 
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
+#include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -78,8 +79,7 @@ void wait_for_child(const sigset_t& child_signal, Deadline deadline) {
 
 void become_subreaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    throw LaunchError(kExitResource, fmt::format("cannot adopt orphans: {}",
-                                                 std::generic_category().message(errno)));
+    throw LaunchError(kExitResource, fmt::format("cannot adopt orphans: {}", error_text(errno)));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "descriptors.hpp"
 
 #include <cerrno>
-#include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,14 +9,14 @@
 #include <unistd.h>
 
 #include "exit_codes.hpp"
+#include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
 
 int checked(int result, const char* what) {
   if (result < 0) {
-    throw LaunchError(kExitResource,
-                      fmt::format("{}: {}", what, std::generic_category().message(errno)));
+    throw LaunchError(kExitResource, fmt::format("{}: {}", what, error_text(errno)));
   }
   return result;
 }

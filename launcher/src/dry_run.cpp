@@ -23,7 +23,7 @@ std::string dry_run(const Options& options, const Plan& plan) {
       text += fmt::format(" {}{}", variable.substr(0, equals),
                           shell_word(port ? "<port>" : variable.substr(equals)));
     }
-    for (const std::string& word : options.program) text += " " + shell_word(word);
+    for (const std::string& word : options.program) text += fmt::format(" {}", shell_word(word));
     text += '\n';
   }
   return text;

@@ -29,7 +29,7 @@ OutputFiles::OutputFiles(const std::string& directory, int ranks) : directory_(d
     for (const char* name : {"stdout", "stderr"}) {
       const auto path = fmt::format("{}/{}", place, name);
       files_.emplace_back(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-      if (!files_.back()) refuse(path, std::generic_category().message(errno));
+      if (!files_.back()) refuse(path, error_text(errno));
     }
   }
 }
@@ -40,7 +40,7 @@ void OutputFiles::write(int rank, Stream stream, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t size = ::write(fd, bytes.data(), bytes.size());
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) refuse(directory_, std::generic_category().message(errno));
+    if (size < 0) refuse(directory_, error_text(errno));
     bytes.remove_prefix(static_cast<std::size_t>(size));
   }
 }

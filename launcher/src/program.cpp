@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -27,8 +26,8 @@ int why_not(const std::string& path) {
   if (reason == ENOENT || reason == ENOTDIR) {
     throw LaunchError(kExitNotFound, fmt::format("{}: program not found", in_quotes(name)));
   }
-  throw LaunchError(kExitNotExecutable, fmt::format("{}: cannot be executed: {}", in_quotes(name),
-                                                    std::generic_category().message(reason)));
+  throw LaunchError(kExitNotExecutable,
+                    fmt::format("{}: cannot be executed: {}", in_quotes(name), error_text(reason)));
 }
 
 }  // namespace

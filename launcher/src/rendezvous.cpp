@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <random>
-#include <system_error>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "exit_codes.hpp"
+#include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -20,8 +20,7 @@ std::string random_id() {
 }
 
 [[noreturn]] void refuse(const char* what) {
-  throw LaunchError(kExitResource,
-                    fmt::format("{}: {}", what, std::generic_category().message(errno)));
+  throw LaunchError(kExitResource, fmt::format("{}: {}", what, error_text(errno)));
 }
 
 }  // namespace

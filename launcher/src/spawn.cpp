@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -91,7 +90,7 @@ bool place_descriptors(const SpawnRequest& request) {
 }
 
 [[noreturn]] void refuse(const SpawnRequest& request, int reason) {
-  const auto text = std::generic_category().message(reason);
+  const auto text = error_text(reason);
   const std::string name = in_quotes(request.arguments.front());
   switch (reason) {
     case EAGAIN:

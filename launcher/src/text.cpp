@@ -49,4 +49,9 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
+std::string error_text(int error) {
+  const char* text = ::strerrordesc_np(error);
+  return text != nullptr ? text : fmt::format("error {}", error);
+}
+
 }  // namespace hvd::launcher

@@ -19,4 +19,7 @@ namespace hvd::launcher {
 /// "SIGKILL" for 9; "signal 70" where there is no name.
 [[nodiscard]] std::string signal_name(int signal);
 
+/// What an errno value means.
+[[nodiscard]] std::string error_text(int error);
+
 }  // namespace hvd::launcher

@@ -36,11 +36,9 @@ class EndTest : public testing::Test {
   std::optional<test::Process> process;
 };
 
-/// Deaf to every polite request, with a child in a session of its own.
+/// Deaf to every polite request, with a child in a session of its own, which says that it is ready.
 const std::string kDeaf =
-    "trap '' INT TERM HUP; setsid sh -c 'trap \"\" INT TERM HUP; sleep 600' & echo ready; sleep "
-    "600; "
-    "sleep 600";
+    "trap '' INT TERM HUP; setsid sh -c 'echo ready; sleep 600; sleep 600' & sleep 600; sleep 600";
 
 /// In small steps: a shell runs its traps between commands only, and a signal that comes just
 /// before a long one would have to wait for it.
@@ -55,10 +53,24 @@ TEST_F(EndTest, AKilledLauncherTakesEverythingAlong) {
 }
 
 TEST_F(EndTest, AKilledAgentTakesEverythingAlong) {
-  start(hvdrun_script(2, "test $HVD_RANK = 1 && { sleep 0.1; kill -9 $PPID; }; " + kDeaf));
+  start(hvdrun_script(2, "echo agent=$PPID; " + kDeaf));
+  wait_until_ready(2);
+  const std::string& out = process->out();
+  const pid_t agent = std::stoi(out.substr(out.find("agent=") + 6));
+  ASSERT_EQ(::kill(agent, SIGKILL), 0);
   const auto result = finish();
   EXPECT_EQ(result.exit_code(), 70);
-  EXPECT_THAT(result.err, HasSubstr("hvdrun: the agent on localhost was killed by SIGKILL"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: the agent on localhost was killed by SIGKILL\n"),
+                                HasSubstr("hvdrun: ranks 0-1 were ended by hvdrun\n")));
+  expect_all_gone();
+}
+
+TEST_F(EndTest, RanksDieWithAnAgentThatDiesWithItsLauncher) {
+  start(hvdrun_script(2,
+                      "test $HVD_RANK = 0 && exec sleep 600;"
+                      "kill -9 $(awk '/^PPid:/ {print $2}' /proc/$PPID/status) $PPID;"
+                      "exec sleep 600"));
+  EXPECT_EQ(finish().signal(), SIGKILL);
   expect_all_gone();
 }
 
@@ -135,10 +147,11 @@ TEST_F(EndTest, OrphansOfAWrapperAreEndedWithTheJob) {
 TEST_F(EndTest, OrphansAreEndedAsSoonAsTheirRankIsOver) {
   const Directory directory;
   directory.make_fifo("held");
+  directory.make_fifo("up");
   // Rank 1 reads to the end of what rank 0's orphan holds open.
   start(hvdrun_script(2, "cd " + directory.path().string() +
                              "; test $HVD_RANK = 1 && { cat held; echo released; exit 0; };"
-                             "exec 9>held; setsid sleep 600 & exit 0"));
+                             "exec 9>held; setsid sh -c 'echo up >up; exec sleep 600' & cat up"));
   const auto result = finish();
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:released\n"));

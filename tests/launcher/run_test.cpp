@@ -225,6 +225,17 @@ TEST(ExitCodeTest, AHostThatIsNotThisOneIs69) {
                                     "ranks on this host only"));
 }
 
+TEST(ExitCodeTest, TooFewDescriptorsIs71AndLeavesNothing) {
+  test::Lifeline lifeline;
+  test::ProcessOptions options;
+  options.arguments = {"sh", "-c", "ulimit -n 32; exec " HVDRUN " -np 32 sleep 600"};
+  options.inherited = {lifeline.fd()};
+  const auto result = run(std::move(options));
+  EXPECT_EQ(result.exit_code(), 71);
+  EXPECT_EQ(count(result.err, "\n"), 1U) << result.err;
+  EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
+}
+
 TEST(ExitCodeTest, TheDeadlineOfTheJobIs124) {
   const auto result = run(hvdrun({"-np", "2", "--timeout", "0.2", "sleep", "60"}));
   EXPECT_EQ(result.exit_code(), 124);

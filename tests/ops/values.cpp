@@ -188,8 +188,12 @@ std::vector<std::byte> random_values(DType dtype, std::int64_t count, std::uint6
     }
   } else if (is_floating(dtype)) {
     for (std::int64_t i = 0; i < count; ++i) {
-      store(dtype, data.data(), i,
-            std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), -62));
+      const double value = static_cast<double>(static_cast<std::int64_t>(random())) * 0x1p-62;
+      if (dtype == DType::f64) {
+        put(data.data(), i, value);
+      } else {
+        put(data.data(), i, static_cast<float>(value));
+      }
     }
   } else {
     std::generate(data.begin(), data.end(), [&] { return std::byte(random() >> 56); });

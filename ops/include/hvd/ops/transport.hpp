@@ -44,7 +44,8 @@ class Transport {
   [[nodiscard]] virtual int size() const noexcept = 0;
   /// Sends and receives at the same time; returns when both are through.
   virtual void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) = 0;
-  /// Any thread: a running `exchange` and every later one throw Errc::aborted soon.
+  /// Any thread: a running `exchange` and every later one throw Errc::aborted soon. The transport
+  /// must live until the call returns.
   virtual void abort() noexcept = 0;
 };
 
