@@ -100,6 +100,10 @@ void Job::send_prepare(std::size_t host) {
         merge(frame.environment,
               {fmt::format("HVD_START_TIMEOUT={}", in_seconds(*options_.start_timeout))});
   }
+  if (::isatty(STDOUT_FILENO) == 1) {
+    // A rank writes into a pipe and could not know that a person reads.
+    frame.environment = merge(frame.environment, {"HVD_TERMINAL=1"});
+  }
   for (const Placement& at : plan_.ranks) {
     if (at.host != host) continue;
     frame.ranks.push_back(

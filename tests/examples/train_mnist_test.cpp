@@ -132,6 +132,14 @@ TEST_F(TrainMnist, WithoutCommunicationTheReplicasDiffer) {
   EXPECT_FALSE(result.value("replicas_identical", true));
 }
 
+TEST_F(TrainMnist, ShardsArePaddedToEqualSize) {
+  const nlohmann::json result =
+      train(command(hvdrun(3), {"--limit", "1000", "--epochs", "2", "--batch-size", "50"}));
+  EXPECT_EQ(result.value("images_seen", 0), 2 * 3 * 334);
+  EXPECT_EQ(result.value("steps", 0), 2 * 7);
+  EXPECT_TRUE(result.value("shards_disjoint", false));
+}
+
 TEST_F(TrainMnist, RunsAlone) {
   const nlohmann::json result = train(command({}, {"--steps", "5", "--limit", "1000"}));
   EXPECT_EQ(result.value("ranks", 0), 1);

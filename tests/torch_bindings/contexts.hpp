@@ -6,20 +6,20 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 #include <torch/torch.h>
 
 #include <hvd/torch.hpp>
-#include <hvd_test/ranks.hpp>
 
 namespace hvd::test {
 
-/// Runs `body` as every rank of a job; a rank that throws fails the test.
+/// Runs `body` as every rank of a job, which it leaves by the destructor. A rank that throws fails
+/// the test.
 inline void on_ranks(int size, const std::function<void(Context&)>& body) {
   const std::shared_ptr<Store> store = make_hash_store();
   expect_threads(size, [&](int rank) {
     const auto context = make_context(thread_config(rank, size), store);
     body(*context);
-    context->shutdown();
   });
 }
 

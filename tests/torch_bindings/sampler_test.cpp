@@ -38,8 +38,7 @@ class IndexDataset : public torch::data::datasets::BatchDataset<IndexDataset, In
 class Sampler : public testing::TestWithParam<std::tuple<int, std::size_t, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Shards, Sampler,
                          testing::Combine(testing::Values(1, 2, 3, 4, 5, 8),
-                                          testing::Values(0, 1, 3, 7, 16, 101),
-                                          testing::Bool()));
+                                          testing::Values(0, 1, 3, 7, 16, 101), testing::Bool()));
 
 TEST_P(Sampler, ShardsAreEqualDisjointAndTogetherEverything) {
   const auto [size, dataset, drop] = GetParam();
@@ -55,7 +54,9 @@ TEST_P(Sampler, ShardsAreEqualDisjointAndTogetherEverything) {
   }
   const std::set<std::size_t> distinct(all.begin(), all.end());
   EXPECT_EQ(distinct.size(), drop ? all.size() : dataset);
-  if (!distinct.empty()) EXPECT_LT(*distinct.rbegin(), dataset);
+  if (!distinct.empty()) {
+    EXPECT_LT(*distinct.rbegin(), dataset);
+  }
 }
 
 TEST(Sampler, BatchesOfTheRanksTogetherAreTheBatchOfOne) {

@@ -1,6 +1,7 @@
 // Tensors with names, in the same order on every rank.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ class NamedTensors {
   NamedTensors() = default;
   NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>& tensors);  // NOLINT: implicit
   NamedTensors(std::vector<Item> tensors) noexcept;                             // NOLINT: implicit
+  NamedTensors(std::initializer_list<Item> tensors) : items_(tensors) {}
 
   /// Parameters, then buffers, of the module and all below it.
   [[nodiscard]] static NamedTensors of(const torch::nn::Module& module);

@@ -1,0 +1,304 @@
+// Ranks that each train on their part end where one process ends that trains on all of it.
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using torch::optim::Optimizer;
+
+constexpr int kSteps = 8;
+
+struct Kind {
+  std::string name;
+  /// As LibTorch makes it; and as hvd derives it.
+  std::function<std::unique_ptr<Optimizer>(std::vector<torch::Tensor>)> make;
+  std::function<std::unique_ptr<Optimizer>(const NamedTensors&, DistributedOptimizerOptions)>
+      derive;
+
+  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+};
+
+template <class Base, class Options>
+Kind kind(const char* name, Options options) {
+  return {name,
+          [options](std::vector<torch::Tensor> parameters) {
+            return std::make_unique<Base>(std::move(parameters), options);
+          },
+          [options](const NamedTensors& parameters, DistributedOptimizerOptions distributed) {
+            return std::make_unique<DistributedOptimizer<Base>>(parameters, options, distributed);
+          }};
+}
+
+std::vector<Kind> kinds() {
+  namespace optim = torch::optim;
+  return {
+      kind<optim::SGD>("SGD", optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3)),
+      kind<optim::Adam>("Adam", optim::AdamOptions(0.01).amsgrad(true)),
+      kind<optim::AdamW>("AdamW", optim::AdamWOptions(0.01)),
+      kind<optim::Adagrad>("Adagrad", optim::AdagradOptions(0.05)),
+      kind<optim::RMSprop>("RMSprop", optim::RMSpropOptions(0.01).momentum(0.5).centered(true)),
+  };
+}
+
+void train(torch::nn::Sequential& net, Optimizer& optimizer, int rank, int size,
+           const std::function<void()>& step, bool set_to_none = true) {
+  for (int i = 0; i < kSteps; ++i) {
+    optimizer.zero_grad(set_to_none);
+    loss_of(net, global_batch(i).of_rank(rank, size)).backward();
+    step();
+  }
+}
+
+class DistributedOptimizerOf : public testing::TestWithParam<std::tuple<Kind, int>> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, DistributedOptimizerOf,
+                         testing::Combine(testing::ValuesIn(kinds()), testing::Values(1, 2, 3, 4)),
+                         [](const auto& suite) {
+                           return std::get<0>(suite.param).name + "At" +
+                                  std::to_string(std::get<1>(suite.param));
+                         });
+
+std::vector<torch::Tensor> alone(const Kind& kind) {
+  auto net = make_net(1);
+  const auto optimizer = kind.make(net->parameters());
+  train(net, *optimizer, 0, 1, [&] { optimizer->step(); });
+  return values_of(net);
+}
+
+TEST_P(DistributedOptimizerOf, WrappedEqualsOneProcess) {
+  const auto& [kind, size] = GetParam();
+  Outcomes outcomes(size);
+  on_ranks(size, [&, &kind = kind, size = size](Context& context) {
+    auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
+    const auto base = kind.make(net->parameters());
+    DistributedOptimizer optimizer(*base, net->named_parameters(),
+                                   DistributedOptimizerOptions{.context = &context});
+    train(net, *base, context.rank(), size, [&] { optimizer.step(); });
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(alone(kind), values_of(start));
+}
+
+TEST_P(DistributedOptimizerOf, DerivedEqualsOneProcessThroughTheBaseReference) {
+  const auto& [kind, size] = GetParam();
+  Outcomes outcomes(size);
+  on_ranks(size, [&, &kind = kind, size = size](Context& context) {
+    auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
+    const auto optimizer = kind.derive(net->named_parameters(), {.context = &context});
+    train(
+        net, *optimizer, context.rank(), size, [&] { optimizer->step(); }, false);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(alone(kind), values_of(start));
+}
+
+class Distributed : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Distributed, testing::Values(1, 2, 3, 4));
+
+using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+
+// The line search looks at losses as well: they are averaged, or ranks would take other paths.
+TEST_P(Distributed, LbfgsWithClosureEqualsOneProcess) {
+  const int size = GetParam();
+  const auto options = torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe");
+  const auto fit = [](torch::nn::Sequential& net, Optimizer& optimizer, int rank, int ranks) {
+    for (int i = 0; i < 2; ++i) {
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        torch::Tensor loss = loss_of(net, global_batch(0).of_rank(rank, ranks));
+        loss.backward();
+        return loss;
+      });
+    }
+  };
+  auto reference = make_net(1);
+  torch::optim::LBFGS lbfgs(reference->parameters(), options);
+  fit(reference, lbfgs, 0, 1);
+
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedOptimizer<torch::optim::LBFGS> optimizer(net->named_parameters(), options,
+                                                        {.context = &context});
+    fit(net, optimizer, context.rank(), size);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start), 1e-3);
+}
+
+TEST_P(Distributed, ClosureOfSgdReturnsTheAverageLoss) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  const double wanted = loss_of(reference, global_batch(0)).item<double>();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    const torch::Tensor loss = optimizer.step([&] {
+      torch::Tensor mine = loss_of(net, global_batch(0).of_rank(context.rank(), size));
+      mine.backward();
+      return mine;
+    });
+    EXPECT_NEAR(loss.item<double>(), wanted, 1e-5);
+    EXPECT_TRUE(verify(context, net));
+  });
+}
+
+TEST_P(Distributed, SchedulersAndParameterGroupsWork) {
+  const int size = GetParam();
+  const auto groups = [](torch::nn::Sequential& net) {
+    std::vector<torch::optim::OptimizerParamGroup> two;
+    const auto parameters = net->parameters();
+    two.emplace_back(std::vector<torch::Tensor>(parameters.begin(), parameters.begin() + 2));
+    two.emplace_back(std::vector<torch::Tensor>(parameters.begin() + 2, parameters.end()),
+                     std::make_unique<torch::optim::SGDOptions>(0.01));
+    return two;
+  };
+  const auto fit = [](torch::nn::Sequential& net, Optimizer& optimizer, int rank, int ranks) {
+    torch::optim::StepLR scheduler(optimizer, 2, 0.5);
+    train(net, optimizer, rank, ranks, [&] {
+      optimizer.step();
+      scheduler.step();
+    });
+  };
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(groups(reference), kSgd);
+  fit(reference, sgd, 0, 1);
+
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(groups(net), net->named_parameters(), kSgd, {.context = &context});
+    fit(net, optimizer, context.rank(), size);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+TEST_P(Distributed, AccumulatesBackwardPassesAndSendsTheLast) {
+  const int size = GetParam();
+  const auto accumulate = [](torch::nn::Sequential& net, int rank, int ranks) {
+    loss_of(net, global_batch(0).of_rank(rank, ranks)).backward();
+  };
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  for (const int batch : {0, 1, 0, 1}) {
+    loss_of(reference, global_batch(batch)).backward();
+    if (batch == 1) {
+      sgd.step();
+      sgd.zero_grad();
+    }
+  }
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.backward_passes_per_step = 2, .context = &context});
+    for (int step = 0; step < 2; ++step) {
+      const auto before = context.stats().submitted;
+      accumulate(net, context.rank(), size);
+      EXPECT_EQ(context.stats().submitted, before);
+      loss_of(net, global_batch(1).of_rank(context.rank(), size)).backward();
+      EXPECT_EQ(context.stats().submitted, before + 4);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+TEST_P(Distributed, NoSyncSendsNothingAndFewerPassesThanPlannedAreReducedAtStep) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  for (const int batch : {0, 1, 2}) loss_of(reference, global_batch(batch)).backward();
+  sgd.step();
+
+  for (const int planned : {1, 2}) {
+    Outcomes outcomes(size);
+    on_ranks(size, [&](Context& context) {
+      auto net = make_net(1);
+      DistributedSGD optimizer(net->named_parameters(), kSgd,
+                               {.backward_passes_per_step = planned, .context = &context});
+      const auto before = context.stats().submitted;
+      {
+        const auto pause = optimizer.no_sync();
+        for (const int batch : {0, 1}) {
+          loss_of(net, global_batch(batch).of_rank(context.rank(), size)).backward();
+        }
+      }
+      EXPECT_EQ(context.stats().submitted, before);
+      loss_of(net, global_batch(2).of_rank(context.rank(), size)).backward();
+      EXPECT_EQ(context.stats().submitted, planned == 1 ? before + 4 : before);
+      optimizer.step();
+      outcomes.set(context.rank(), net);
+    });
+    auto start = make_net(1);
+    outcomes.expect(values_of(reference), values_of(start));
+  }
+}
+
+TEST_P(Distributed, ClipsBetweenSynchronizeAndStep) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  train(reference, sgd, 0, 1, [&] {
+    torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.1);
+    sgd.step();
+  });
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    train(net, optimizer, context.rank(), size, [&] {
+      optimizer.synchronize();
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.1);
+      const auto skip = optimizer.skip_synchronize();
+      optimizer.step();
+    });
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+TEST_P(Distributed, SumAndPredivideFactor) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    const auto reduced = [&](DistributedOptimizerOptions options) {
+      torch::Tensor weight = torch::zeros({3}, torch::requires_grad());
+      options.context = &context;
+      DistributedSGD optimizer(NamedTensors{{"weight", weight}}, kSgd, options);
+      (weight.sum() * (context.rank() + 1)).backward();
+      optimizer.synchronize();
+      return weight.grad()[0].item<double>();
+    };
+    const double sum = size * (size + 1) / 2.0;
+    EXPECT_NEAR(reduced({}), sum / size, 1e-6);
+    EXPECT_NEAR(reduced({.op = ReduceOp::sum}), sum, 1e-6);
+    EXPECT_NEAR(reduced({.gradient_predivide_factor = 8}), sum / size, 1e-6);
+  });
+}
+
+TEST_P(Distributed, ParametersStartAsThoseOfRank0UnlessLeftToTheUser) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(static_cast<std::uint64_t>(context.rank()));
+    auto of_rank0 = make_net(0);
+    DistributedSGD left(net->named_parameters(), kSgd,
+                        {.broadcast_parameters = false, .context = &context});
+    EXPECT_EQ(verify(context, net).identical, size == 1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    EXPECT_TRUE(verify(context, net));
+    EXPECT_EQ(largest_difference(values_of(net), values_of(of_rank0)), 0);
+  });
+}
+
+}  // namespace
+}  // namespace hvd

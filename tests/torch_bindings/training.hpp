@@ -1,0 +1,81 @@
+// A small network, its data, and training it with and without ranks.
+#pragma once
+
+#include "contexts.hpp"
+
+namespace hvd::test {
+
+constexpr std::int64_t kGlobalBatch = 24;  // divisible by 1, 2, 3 and 4 ranks
+constexpr std::int64_t kFeatures = 6;
+constexpr std::int64_t kClasses = 3;
+
+/// Parameters depend on `seed` alone.
+inline torch::nn::Sequential make_net(std::uint64_t seed) {
+  torch::nn::Sequential net(torch::nn::Linear(kFeatures, 8), torch::nn::Tanh(),
+                            torch::nn::Linear(8, kClasses));
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : net->parameters()) parameter.copy_(normal(parameter.sizes(), ++seed, 0.5));
+  return net;
+}
+
+struct Batch {
+  torch::Tensor inputs;
+  torch::Tensor targets;
+
+  /// Every size-th example, beginning with `rank`.
+  [[nodiscard]] Batch of_rank(int rank, int size) const {
+    return {inputs.slice(0, rank, kGlobalBatch, size), targets.slice(0, rank, kGlobalBatch, size)};
+  }
+};
+
+inline Batch global_batch(int step) {
+  const auto seed = static_cast<std::uint64_t>(1000 + step);
+  return {normal({kGlobalBatch, kFeatures}, seed), normal({kGlobalBatch, kClasses}, seed + 500)};
+}
+
+inline torch::Tensor loss_of(torch::nn::Sequential& net, const Batch& batch) {
+  return torch::mse_loss(net->forward(batch.inputs), batch.targets);
+}
+
+inline std::vector<torch::Tensor> values_of(torch::nn::Sequential& net) {
+  std::vector<torch::Tensor> values;
+  for (const auto& parameter : net->parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+inline double largest_difference(const std::vector<torch::Tensor>& a,
+                                 const std::vector<torch::Tensor>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  }
+  return largest;
+}
+
+/// What each rank ended with, and that all ended with the same bits.
+class Outcomes {
+ public:
+  explicit Outcomes(int size) : by_rank_(static_cast<std::size_t>(size)) {}
+
+  void set(int rank, torch::nn::Sequential& net) {
+    by_rank_[static_cast<std::size_t>(rank)] = values_of(net);
+  }
+  /// Near `wanted`, which must have moved from `start` by at least 100 times the tolerance.
+  void expect(const std::vector<torch::Tensor>& wanted, const std::vector<torch::Tensor>& start,
+              double tolerance = 1e-5) const {
+    EXPECT_GT(largest_difference(wanted, start), 100 * tolerance) << "nothing was learnt";
+    for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
+      ASSERT_EQ(by_rank_[rank].size(), wanted.size()) << "rank " << rank;
+      EXPECT_LT(largest_difference(by_rank_[rank], wanted), tolerance) << "rank " << rank;
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(equal_bits(by_rank_[rank][i], by_rank_[0][i]))
+            << "rank " << rank << " differs from rank 0 in parameter " << i;
+      }
+    }
+  }
+
+ private:
+  std::vector<std::vector<torch::Tensor>> by_rank_;
+};
+
+}  // namespace hvd::test
