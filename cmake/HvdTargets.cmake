@@ -52,8 +52,12 @@ function(hvd_check_headers target)
   if(sources)
     add_library(${target}_headers OBJECT ${sources})
     target_link_libraries(${target}_headers PRIVATE ${target})
-    target_compile_options(${target}_headers PRIVATE -O0)
     hvd_set_warnings(${target}_headers)
+    if(TARGET hvd_torch_pch AND target STREQUAL "hvd_torch")
+      hvd_use_torch_pch(${target}_headers) # LibTorch alone takes 20 s each
+    else()
+      target_compile_options(${target}_headers PRIVATE -O0)
+    endif()
   endif()
 endfunction()
 
