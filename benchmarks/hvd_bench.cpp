@@ -10,6 +10,7 @@
 #include <hvd/hvd.hpp>
 
 #include "measure.hpp"
+#include "negotiation.hpp"
 #include "options.hpp"
 #include "report.hpp"
 
@@ -54,6 +55,16 @@ bool run(const hvd::bench::Options& options) {
   return right;
 }
 
+void run_negotiation(const hvd::bench::Options& options) {
+  using namespace hvd::bench;
+  const hvd::Config config = hvd::Config::from_environment();
+  const std::vector<NegotiationRow> rows = measure_negotiation(config, options);
+  if (config.rank != 0) return;
+  std::fputs(negotiation_header().c_str(), stdout);
+  for (const NegotiationRow& row : rows) std::fputs(negotiation_row(row).c_str(), stdout);
+  if (!options.json.empty()) write_negotiation(options.json, rows);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -66,6 +77,10 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   try {
+    if (line.options.negotiation) {
+      run_negotiation(line.options);
+      return 0;
+    }
     hvd::init();
     if (line.options.root >= hvd::size()) {
       if (hvd::rank() == 0) {

@@ -92,7 +92,7 @@ class Allreduce final : public Base {
 
  private:
   void reduce(std::byte* data) {
-    allreduce_async(context_, data, data, count_, options_.dtype, reduce_).wait();
+    allreduce(context_, data, data, count_, options_.dtype, reduce_);
   }
 
   Slots slots_;
@@ -117,7 +117,7 @@ class Broadcast final : public Base {
 
  private:
   void broadcast(std::byte* data) {
-    broadcast_async(context_, data, count_, options_.dtype, options_.root, "hvd_bench").wait();
+    hvd::broadcast(context_, data, count_, options_.dtype, options_.root, {"hvd_bench"});
   }
 
   Slots slots_;
@@ -150,11 +150,84 @@ class Allgather final : public Base {
 
  private:
   void gather(const std::byte* input, Bytes& output) {
-    allgather_async(context_, input, count_, options_.dtype, output, "hvd_bench").wait();
+    allgather_async(context_, input, count_, options_.dtype, output, {"hvd_bench"}).wait();
   }
 
   Slots inputs_;
   std::vector<Bytes> outputs_;
+};
+
+/// The size is the input's; every rank gets its part.
+class Reducescatter final : public Base {
+ public:
+  Reducescatter(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent), inputs_(extent.bytes) {
+    reduce_.name = "hvd_bench";
+    reduce_.op = options.op;
+  }
+  void run(std::size_t index) override { reduce(inputs_[index]); }
+  std::int64_t check() override {
+    fill(inputs_[0], options_.op);
+    reduce(inputs_[0]);
+    const std::int64_t ranks = context_.size();
+    const std::int64_t rank = context_.rank();
+    const std::int64_t begin = rank * (count_ / ranks) + std::min(rank, count_ % ranks);
+    const std::int64_t own = count_ / ranks + (rank < count_ % ranks ? 1 : 0);
+    if (output_.size() != bytes(own)) return own;
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < own; ++i) {
+      const double expected =
+          expected_of(options_.dtype, options_.op, begin + i, context_.size());
+      const double error = std::fabs(load(options_.dtype, output_.data(), i) - expected);
+      if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
+    }
+    return wrong;
+  }
+
+ private:
+  void reduce(const std::byte* input) {
+    reducescatter_async(context_, input, count_, options_.dtype, output_, reduce_).wait();
+  }
+
+  Slots inputs_;
+  Bytes output_;
+  AllreduceOptions reduce_;
+};
+
+/// Equal splits. The size is the input's, as is the output's.
+class Alltoall final : public Base {
+ public:
+  Alltoall(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent),
+        inputs_(extent.bytes),
+        splits_(static_cast<std::size_t>(context.size()), extent.count / context.size()) {}
+  void run(std::size_t index) override { exchange(inputs_[index]); }
+  std::int64_t check() override {
+    fill(inputs_[0], ReduceOp::sum);
+    exchange(inputs_[0]);
+    if (output_.size() != bytes(count_)) return count_;
+    const std::int64_t part = splits_.front();
+    std::int64_t wrong = 0;
+    for (int rank = 0; rank < context_.size(); ++rank) {
+      for (std::int64_t i = 0; i < part; ++i) {
+        const int value = value_of(ReduceOp::sum, rank, context_.rank() * part + i, context_.size());
+        const double expected = options_.dtype == DType::boolean ? 1.0 : value;
+        if (load(options_.dtype, output_.data(), rank * part + i) != expected) ++wrong;
+      }
+    }
+    return wrong;
+  }
+
+ private:
+  void exchange(const std::byte* input) {
+    alltoall_async(context_, input, splits_, options_.dtype, output_, received_, {"hvd_bench"})
+        .wait();
+  }
+
+  Slots inputs_;
+  std::vector<std::int64_t> splits_;
+  Bytes output_;
+  std::vector<std::int64_t> received_;
 };
 
 class Barrier final : public Collective {
@@ -172,9 +245,13 @@ class Barrier final : public Collective {
 Extent extent_of(const Options& options, std::size_t bytes, int ranks) {
   if (options.kind == OpKind::barrier) return {};
   const std::size_t element = size_of(options.dtype);
-  const std::size_t parts = options.kind == OpKind::allgather ? static_cast<std::size_t>(ranks) : 1;
+  const bool whole_parts = options.kind == OpKind::allgather || options.kind == OpKind::alltoall;
+  const std::size_t parts = whole_parts ? static_cast<std::size_t>(ranks) : 1;
   const std::size_t count = std::max<std::size_t>(bytes / (element * parts), 1);
-  return {count * element * parts, static_cast<std::int64_t>(count)};
+  const std::size_t total = count * parts;
+  // nccl-tests counts what a rank puts in: a part of an allgather, the whole of anything else.
+  return {total * element,
+          static_cast<std::int64_t>(options.kind == OpKind::allgather ? count : total)};
 }
 
 double bus_factor(OpKind kind, int ranks) {
@@ -183,6 +260,8 @@ double bus_factor(OpKind kind, int ranks) {
     case OpKind::allreduce:
       return 2 * (n - 1) / n;
     case OpKind::allgather:
+    case OpKind::reducescatter:
+    case OpKind::alltoall:
       return (n - 1) / n;
     default:
       return 1;
@@ -198,7 +277,11 @@ std::unique_ptr<Collective> make_collective(Context& context, const Options& opt
       return std::make_unique<Broadcast>(context, options, extent);
     case OpKind::allgather:
       return std::make_unique<Allgather>(context, options, extent);
-    case OpKind::barrier:
+    case OpKind::reducescatter:
+      return std::make_unique<Reducescatter>(context, options, extent);
+    case OpKind::alltoall:
+      return std::make_unique<Alltoall>(context, options, extent);
+    default:
       break;
   }
   return std::make_unique<Barrier>(context);

@@ -62,7 +62,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   CLI::App app("Measures one collective over a range of sizes. Start it with hvdrun or mpirun.",
                "hvd_bench");
-  app.add_option("collective", kind, "allreduce, broadcast, allgather or barrier")->required();
+  app.add_option("collective", kind, "allreduce, allgather, broadcast, reducescatter, alltoall or barrier; or negotiation")
+      ->required();
   app.add_option("-b,--begin", begin, "smallest size in bytes; K, M and G are powers of 1024");
   app.add_option("-e,--end", end, "largest size in bytes");
   app.add_option("-f,--factor", options.factor, "from one size to the next")
@@ -88,14 +89,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw UsageError(error.what());
   }
 
-  options.kind = parse_name<OpKind>(kind, kOpKindCount, "collective");
+  options.negotiation = kind == "negotiation";
+  if (!options.negotiation) {
+    options.kind = parse_name<OpKind>(kind, static_cast<int>(OpKind::barrier) + 1, "collective");
+  }
   options.dtype = parse_name<DType>(dtype, kDTypeCount, "--dtype");
   options.op = parse_name<ReduceOp>(op, kReduceOpCount, "--op");
   options.begin = parse_size(begin);
   options.end = parse_size(end);
   options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));
   if (options.begin > options.end) throw UsageError("-b " + begin + " is more than -e " + end);
-  if (options.kind == OpKind::allreduce && options.op == ReduceOp::average &&
+  if (reduces(options.kind) && options.op == ReduceOp::average &&
       options.dtype == DType::boolean) {
     throw UsageError("--op average has no meaning for --dtype bool");
   }

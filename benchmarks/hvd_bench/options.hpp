@@ -11,6 +11,7 @@
 namespace hvd::bench {
 
 struct Options {
+  bool negotiation = false;  ///< not a collective, but what agreeing costs
   OpKind kind = OpKind::allreduce;
   std::size_t begin = 4;       ///< bytes
   std::size_t end = 64 << 20;  ///< bytes, included

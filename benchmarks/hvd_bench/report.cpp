@@ -18,7 +18,7 @@ double bus_bandwidth(const Setting& setting, const Row& row) {
 }
 
 std::string_view reduce_op(const Setting& setting) {
-  return setting.options.kind == OpKind::allreduce ? to_string(setting.options.op) : "none";
+  return reduces(setting.options.kind) ? to_string(setting.options.op) : "none";
 }
 
 std::string wrong_column(const Setting& setting, const Row& row) {

@@ -231,6 +231,17 @@ void read_tuning(const Reader& read, Config& config) {
   read.one_of("HVD_TRANSPORT", {"auto", "shm", "tcp"}, config.transport);
   config.interfaces = read.text("HVD_NETWORK_INTERFACES").value_or("");
   read.bytes("HVD_FUSION_THRESHOLD", config.fusion_threshold);
+  if (const auto steps = read.integer("HVD_FREEZE_AFTER")) config.freeze_after = *steps;
+  if (config.freeze_after < 0 || config.freeze_after > 1'000) {
+    throw Error(Errc::invalid_argument, fmt::format("HVD_FREEZE_AFTER is {}: expected 0 to 1000",
+                                                    config.freeze_after));
+  }
+  config.timeline = read.text("HVD_TIMELINE").value_or("");
+  if (const auto port = read.integer("HVD_METRICS_PORT")) config.metrics_port = *port;
+  if (config.metrics_port < 0 || config.metrics_port > 65'535) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("HVD_METRICS_PORT is {}: expected a port", config.metrics_port));
+  }
   read_log_level(read, config);
 
   constexpr milliseconds kSecond{1000};

@@ -26,8 +26,9 @@ constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{{1, "u8"},
                                                       {1, "bool"}}};
 constexpr std::array<std::string_view, kReduceOpCount> kReduceOps{"average", "sum", "min", "max",
                                                                   "product"};
-constexpr std::array<std::string_view, kOpKindCount> kOpKinds{"allreduce", "allgather", "broadcast",
-                                                              "barrier"};
+constexpr std::array<std::string_view, kOpKindCount> kOpKinds{
+    "allreduce", "allgather", "broadcast",       "reducescatter",     "alltoall",
+    "barrier",   "join",      "add_process_set", "remove_process_set"};
 
 template <class Enum>
 constexpr std::size_t index(Enum value) {

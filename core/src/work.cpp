@@ -8,13 +8,16 @@
 namespace hvd {
 
 struct WorkState::Impl {
+  std::shared_ptr<WorkDriver> driver;
   std::atomic<bool> done{false};
   std::exception_ptr error;  // written before `done`
   std::mutex mutex;
   std::condition_variable changed;
 };
 
-WorkState::WorkState() : impl_(std::make_unique<Impl>()) {}
+WorkState::WorkState(std::shared_ptr<WorkDriver> driver) : impl_(std::make_unique<Impl>()) {
+  impl_->driver = std::move(driver);
+}
 WorkState::~WorkState() = default;
 
 void WorkState::complete(std::exception_ptr error) noexcept {
@@ -27,6 +30,12 @@ void WorkState::complete(std::exception_ptr error) noexcept {
 
 bool WorkState::done() const noexcept { return impl_->done.load(std::memory_order_acquire); }
 
+void WorkState::wait() const {
+  if (!done() && impl_->driver) impl_->driver->drive(*this);
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [this] { return done(); });
+}
+
 bool WorkState::wait_until(Deadline deadline) const {
   if (done()) return true;
   std::unique_lock lock(impl_->mutex);
@@ -35,20 +44,43 @@ bool WorkState::wait_until(Deadline deadline) const {
 
 std::exception_ptr WorkState::error() const noexcept { return done() ? impl_->error : nullptr; }
 
+void WorkState::observed() const noexcept {
+  if (impl_->driver) impl_->driver->observed();
+}
+
+namespace {
+
+const WorkState& existing(const std::shared_ptr<WorkState>& state) {
+  if (!state) throw Error(Errc::invalid_argument, "wait on an empty Work");
+  return *state;
+}
+
+/// The end of an operation, as its user gets to see it.
+void reveal(const WorkState& state) {
+  state.observed();
+  if (const std::exception_ptr error = state.error()) std::rethrow_exception(error);
+}
+
+}  // namespace
+
 void Work::wait() const {
-  // The engine bounds every operation; the hour only keeps the clock arithmetic finite.
-  while (!wait_until(Clock::now() + std::chrono::hours(1))) {
-  }
+  const WorkState& state = existing(state_);
+  state.wait();
+  reveal(state);
 }
 
 bool Work::wait_until(Deadline deadline) const {
-  if (!state_) throw Error(Errc::invalid_argument, "wait on an empty Work");
-  if (!state_->wait_until(deadline)) return false;
-  if (const std::exception_ptr error = state_->error()) std::rethrow_exception(error);
+  const WorkState& state = existing(state_);
+  if (!state.wait_until(deadline)) return false;
+  reveal(state);
   return true;
 }
 
-bool Work::done() const noexcept { return state_ && state_->done(); }
+bool Work::done() const noexcept {
+  if (!state_ || !state_->done()) return false;
+  state_->observed();
+  return true;
+}
 
 std::exception_ptr Work::error() const noexcept { return state_ ? state_->error() : nullptr; }
 

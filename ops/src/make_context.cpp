@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/ops/arrivals.hpp>
 #include <hvd/ops/backends.hpp>
 
 namespace hvd {
@@ -56,6 +57,12 @@ std::string agree_on_engine(Session& session) {
 std::unique_ptr<Transport> make_transport(Session& session, const std::string& engine) {
   if (session.topology().size == 1) return std::move(make_in_process_transports(1).front());
   return engine == "shm" ? make_shm_transport(session) : make_tcp_transport(session);
+}
+
+std::unique_ptr<Arrivals> make_arrivals(Session& session, const std::string& engine) {
+  if (session.topology().size == 1) return nullptr;  // nobody else has to come
+  const std::string native = engine == kMpi ? native_engine(session) : engine;
+  return native == "shm" ? make_shm_arrivals(session) : make_tcp_arrivals(session);
 }
 
 /// Null when some rank cannot use MPI; every rank then says no.
@@ -117,7 +124,8 @@ std::unique_ptr<Context> make_context(const Config& config, std::shared_ptr<Stor
     log(LogLevel::plan, session->topology().rank,
         fmt::format("backend {} ({})", backend->name(), engine));
   }
-  return std::make_unique<Context>(std::move(session), std::move(backends));
+  auto arrivals = make_arrivals(*session, engine);
+  return std::make_unique<Context>(std::move(session), std::move(backends), std::move(arrivals));
 }
 
 }  // namespace hvd

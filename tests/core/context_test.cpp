@@ -146,7 +146,7 @@ TEST_P(ContextAt, AllgatherOfUnevenAndZeroRowsAndBroadcastFromEveryRoot) {
     const int rank = context.rank();
     const std::vector<std::int32_t> mine(static_cast<std::size_t>(rank), rank);  // rank 0: none
     Bytes gathered;
-    allgather_async(context, mine.data(), rank, DType::i32, gathered, "g").wait();
+    allgather_async(context, mine.data(), rank, DType::i32, gathered, {"g"}).wait();
     std::vector<std::int32_t> expected;
     for (int r = 0; r < size; ++r) expected.insert(expected.end(), static_cast<std::size_t>(r), r);
     ASSERT_EQ(gathered.size(), expected.size() * 4);

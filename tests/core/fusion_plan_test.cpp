@@ -48,6 +48,7 @@ TEST(FusionPlan, OnlyLikeRunsWithLike) {
       [](Request& r) { r.root = 1; },
       [](Request& r) { r.prescale = 0.5; },
       [](Request& r) { r.postscale = 0.5; },
+      [](Request& r) { r.process_set = 1; },
   };
   for (const Change change : changes) {
     std::deque<ReadyTensor> ready{tensor("a", 1), tensor("other", 1), tensor("b", 1)};
@@ -74,7 +75,7 @@ TEST(FusionPlan, AnAllgatherCountsAllRanksRows) {
   ReadyTensor gather = tensor("g", 0);
   gather.request.kind = OpKind::allgather;
   gather.request.shape = {2, 3};
-  gather.first_dimensions = {2, 0, 5};
+  gather.rows = {{2}, {0}, {5}};
   EXPECT_EQ(bytes_of(gather), 7U * 3U * 4U);
 }
 

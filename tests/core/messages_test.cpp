@@ -1,5 +1,6 @@
 #include "coordinator/messages.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace hvd {
@@ -16,19 +17,35 @@ Request request() {
   request.root = 2;
   request.prescale = 0.25;
   request.postscale = -3.5;
+  request.process_set = 7;
+  request.group = "group";
+  request.group_size = 4;
+  request.splits = {0, 5};
+  request.over_contributors = true;
   return request;
 }
 
+Plan plan() {
+  return {{PlannedBatch{0, {}, {request(), Request{}}, {{1, 2}, {3, 4}}},
+           PlannedBatch{2, {1, 5}, {Request{}}, {}}}};
+}
+
 std::vector<Message> one_of_each() {
-  return {Submitted{{request(), Request{}}},
+  return {Submitted{9, {{request(), 3}, {}}},
           Goodbye{},
           Suspicion{Errc::timeout, 4, "no data"},
-          Schedule{{Batch{{"a", "b"}, {{1, 2}, {0, 9}}}, Batch{{"c"}, {}},
-                    Rejection{"d", Errc::mismatch, "why"}}},
+          Schedule{{Batch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0},
+                    Batch{3, {"c"}, {}, {request()}, 2}, Rejection{1, "d", Errc::mismatch, "why"},
+                    SetAdded{"s", 3, {0, 4}}, SetRemoved{"s", 3}, AllJoined{2},
+                    Freeze{10, plan()}}},
           Farewell{},
           Poison{Errc::peer_lost,
                  {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
-          Heartbeat{}};
+          Heartbeat{},
+          ThawRequest{10},
+          Stopped{10, 77},
+          Thaw{10},
+          Resume{11, {0, 77, 78}}};
 }
 
 TEST(Messages, EachTypeComesBackAsItWent) {
@@ -39,7 +56,7 @@ TEST(Messages, EachTypeComesBackAsItWent) {
     EXPECT_EQ(encode(again), bytes) << "type " << message.index();
   }
   const auto submitted = std::get<Submitted>(decode_message(encode(one_of_each()[0])));
-  EXPECT_EQ(submitted.requests.at(0), request());
+  EXPECT_EQ(submitted.operations.at(0), (Announcement{request(), 3}));
   const auto schedule = std::get<Schedule>(decode_message(encode(one_of_each()[3])));
   EXPECT_EQ(schedule.decisions, std::get<Schedule>(one_of_each()[3]).decisions);
   const auto poison = std::get<Poison>(decode_message(encode(one_of_each()[5])));
@@ -59,19 +76,41 @@ TEST(Messages, EveryTruncationAndEveryTailIsRefused) {
 }
 
 TEST(Messages, ValuesOutOfRangeAreRefused) {
-  EXPECT_THROW((void)decode_message(Bytes{std::byte{7}}), Error);
+  EXPECT_THROW((void)decode_message(Bytes{std::byte{11}}), Error);
+  const auto refused = [](const Message& message) {
+    EXPECT_THROW((void)decode_message(encode(message)), Error);
+  };
   Request bad = request();
   bad.shape = {-1};
-  EXPECT_THROW((void)decode_message(encode(Submitted{{bad}})), Error);
+  refused(Submitted{0, {{bad, 0}}});
   bad = request();
   bad.shape = {};  // an allgather without a first dimension
-  EXPECT_THROW((void)decode_message(encode(Submitted{{bad}})), Error);
-  EXPECT_THROW((void)decode_message(encode(Schedule{{Batch{}}})), Error);
-  EXPECT_THROW((void)decode_message(encode(Schedule{{Batch{{"a", "b"}, {{1}}}}})), Error);
+  refused(Submitted{0, {{bad, 0}}});
+  refused(Schedule{{Batch{}}});
+  refused(Schedule{{Batch{0, {"a", "b"}, {{1}}, {}, 0}}});
+  refused(Schedule{{Batch{0, {"a", "b"}, {}, {Request{}}, 0}}});
+  refused(Schedule{{SetAdded{"s", 1, {2, 2}}}});
+  refused(Schedule{{SetAdded{"s", 1, {-1}}}});
+  refused(Schedule{{Freeze{1, {}}}});
+  refused(Schedule{{Freeze{1, {{PlannedBatch{}}}}}});
+}
+
+TEST(Messages, NegotiationIsToldFromTheRest) {
+  std::vector<bool> found;
+  for (const Message& message : one_of_each()) found.push_back(is_negotiation(encode(message)));
+  EXPECT_THAT(found, testing::ElementsAre(true, false, false, true, false, false, false, true, true,
+                                          true, true));
+}
+
+TEST(Messages, APlansDigestTellsPlansApart) {
+  Plan other = plan();
+  EXPECT_EQ(digest_of(plan()), digest_of(other));
+  other.batches[0].requests[1].shape = {1};
+  EXPECT_NE(digest_of(plan()), digest_of(other));
 }
 
 TEST(Messages, ALongReasonIsClippedNotRefused) {
-  const Message message = Schedule{{Rejection{"a", Errc::mismatch, std::string(1 << 20, 'x')}}};
+  const Message message = Schedule{{Rejection{0, "a", Errc::mismatch, std::string(1 << 20, 'x')}}};
   const auto schedule = std::get<Schedule>(decode_message(encode(message)));
   EXPECT_EQ(std::get<Rejection>(schedule.decisions[0]).message, std::string(64 * 1024, 'x'));
 }

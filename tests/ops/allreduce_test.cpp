@@ -11,6 +11,7 @@
 #include <hvd/core/backend.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "reference.hpp"
 #include "transports.hpp"
 #include "values.hpp"
 
@@ -83,94 +84,16 @@ std::vector<Buffer> run_case(Backend& backend, int rank, const Case& test) {
   return results;
 }
 
-void check_integers(const Case& test, int ranks, std::size_t tensor, const Buffer& result) {
-  std::vector<Buffer> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(test.input(rank, tensor));
-  const bool boolean = test.dtype == DType::boolean;
-  for (std::int64_t i = 0; i < test.counts[tensor]; ++i) {
-    std::int64_t least = load_integer(test.dtype, inputs[0].data(), i);
-    std::int64_t largest = least;
-    std::uint64_t sum = 0;
-    std::uint64_t product = 1;
-    __extension__ __int128 exact = 0;
-    for (const Buffer& input : inputs) {
-      const std::int64_t value = load_integer(test.dtype, input.data(), i);
-      least = std::min(least, value);
-      largest = std::max(largest, value);
-      sum += static_cast<std::uint64_t>(value);
-      product *= static_cast<std::uint64_t>(value);
-      exact += value;
-    }
-    std::int64_t wanted = 0;
-    switch (test.op) {
-      case ReduceOp::average:
-        wanted = static_cast<std::int64_t>(exact / ranks);
-        break;
-      case ReduceOp::sum:
-        wanted = boolean ? largest : wrap(test.dtype, sum);
-        break;
-      case ReduceOp::min:
-        wanted = least;
-        break;
-      case ReduceOp::max:
-        wanted = largest;
-        break;
-      case ReduceOp::product:
-        wanted = boolean ? least : wrap(test.dtype, product);
-        break;
-    }
-    ASSERT_EQ(load_integer(test.dtype, result.data(), i), wanted) << "element " << i;
-  }
-}
-
-/// Within the error of rounding after every step: (n-1)·u·Σ|x| for sums.
-void check_floats(const Case& test, int ranks, std::size_t tensor, const Buffer& result) {
-  std::vector<Buffer> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(test.input(rank, tensor));
-  const double u = unit_roundoff(test.dtype);
-  const bool scaled = test.prescale != 1.0 || test.postscale != 1.0;
-  for (std::int64_t i = 0; i < test.counts[tensor]; ++i) {
-    long double wanted = 0;
-    long double magnitude = 0;
-    for (const Buffer& input : inputs) {
-      const long double value = load(test.dtype, input.data(), i) * test.prescale;
-      const bool first = &input == inputs.data();
-      switch (test.op) {
-        case ReduceOp::min:
-          wanted = first ? value : std::min(wanted, value);
-          break;
-        case ReduceOp::max:
-          wanted = first ? value : std::max(wanted, value);
-          break;
-        case ReduceOp::product:
-          wanted = first ? value : wanted * value;
-          break;
-        default:
-          wanted += value;
-      }
-      magnitude += std::fabs(value);
-    }
-    long double error = 0;
-    if (test.op == ReduceOp::sum || test.op == ReduceOp::average)
-      error = (ranks - 1) * u * magnitude;
-    if (test.op == ReduceOp::product) error = (ranks - 1) * u * std::fabs(wanted);
-    if (scaled) error += 4 * u * magnitude;
-    if (test.op == ReduceOp::average) {
-      wanted /= ranks;
-      error = error / ranks + u * std::fabs(wanted);
-    }
-    wanted *= test.postscale;
-    error = 1.05L * error * std::fabs(test.postscale) + ranks * smallest_step(test.dtype);
-    ASSERT_NEAR(static_cast<double>(load(test.dtype, result.data(), i)),
-                static_cast<double>(wanted), static_cast<double>(error))
-        << "element " << i;
-  }
-}
-
 void check_case(const Case& test, int ranks, const std::vector<Buffer>& results) {
   for (std::size_t t = 0; t < test.counts.size(); ++t) {
-    is_floating(test.dtype) ? check_floats(test, ranks, t, results[t])
-                            : check_integers(test, ranks, t, results[t]);
+    std::vector<Buffer> inputs;
+    for (int rank = 0; rank < ranks; ++rank) inputs.push_back(test.input(rank, t));
+    expect_reduced({.dtype = test.dtype,
+                    .op = test.op,
+                    .prescale = test.prescale,
+                    .postscale = test.postscale,
+                    .divisor = ranks},
+                   inputs, results[t]);
   }
 }
 

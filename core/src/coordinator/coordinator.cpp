@@ -1,6 +1,7 @@
 #include "coordinator/coordinator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,50 +12,80 @@
 namespace hvd {
 namespace {
 
-// One batch runs while the next is agreed on; what becomes ready meanwhile is fused.
-constexpr std::size_t kBatchesInFlight = 2;
-
 // Rank 0 collects evidence for this long before it believes a victim; the others give rank 0 time
 // to do so and to tell them.
 constexpr std::chrono::milliseconds kSettleLeader{200};
 constexpr std::chrono::milliseconds kSettleFollower{1'000};
 
-FaultDetector::Settings detector_settings(const Config& config, bool leads) {
-  const Clock::duration settle = leads ? kSettleLeader : kSettleFollower;
-  return {config.heartbeat_interval, config.peer_timeout, settle};
+// How long a frozen collective waits for its other ranks before the schedule is thawed: negotiation
+// knows who is missing, and says so.
+constexpr std::chrono::seconds kFrozenPatience{1};
+
+Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
+  const Config& config = session.config();
+  Protocol::Settings settings;
+  settings.rank = session.topology().rank;
+  settings.size = session.topology().size;
+  settings.fusion_threshold = config.fusion_threshold;
+  settings.freeze_after = can_freeze ? config.freeze_after : 0;
+  const Clock::duration settle = settings.rank == 0 ? kSettleLeader : kSettleFollower;
+  settings.detector = {config.heartbeat_interval, config.peer_timeout, settle};
+  settings.stall_warn = config.stall_warn;
+  settings.stall_abort = config.stall_abort;
+  return settings;
 }
+
+TimelineOptions timeline_options(const Session& session) {
+  TimelineOptions options;
+  options.rank = session.topology().rank;
+  options.host = session.topology().hostnames[static_cast<std::size_t>(options.rank)];
+  return options;
+}
+
+Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
 
 }  // namespace
 
 Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
-                         std::vector<std::unique_ptr<Backend>> backends)
+                         std::vector<std::unique_ptr<Backend>> backends,
+                         std::unique_ptr<Arrivals> arrivals)
     : session_(session),
       rank_(session.topology().rank),
       size_(session.topology().size),
       began_(Clock::now()),
       channel_(std::move(channel)),
-      negotiator_(size_, session.config().fusion_threshold),
-      detector_(detector_settings(session.config(), leads()), began_),
-      stalls_reported_(began_),
+      observer_(timeline_options(session)),
+      table_(rank_, size_),
+      sets_(size_),
+      protocol_(protocol_settings(session, arrivals || size_ == 1), *this, began_),
       timer_(session.loop(), session.config().heartbeat_interval, [this] { on_tick(); }),
-      executor_(std::move(backends), session.config().collective_timeout, counters_,
-                {[this](PendingTensor& tensor, std::exception_ptr error) {
-                   tensor_done(tensor, std::move(error));
-                 },
-                 [this] { session_.loop().post([this] { batch_done(); }); },
-                 [this](const Error& error) {
-                   session_.loop().post([this, code = error.code(), fault = error.fault()] {
-                     suspect(code, fault.rank, fault.cause);
-                   });
-                 },
-                 [this] { fail_pending(); }}) {
+      executor_(std::make_shared<Executor>(
+          std::make_unique<CollectiveRunner>(std::move(backends), rank_, size_, observer_),
+          std::move(arrivals), session.config().collective_timeout, executor_callbacks())) {
+  const Config& config = session_.config();
+  if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
+  if (config.metrics_port != 0) serve_metrics();
   session_.loop().run_sync([this] {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_ && (leads() || peer == 0)) detector_.watch(peer, Clock::now());
-    }
     if (channel_) channel_->start(*this);
     timer_.start();
   });
+}
+
+/// One port per rank of a host.
+void Coordinator::serve_metrics() {
+  const Topology& topology = session_.topology();
+  const int port = session_.config().metrics_port + topology.local_rank;
+  if (port > 65'535) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("HVD_METRICS_PORT: {} plus the local rank {} is no port",
+                            session_.config().metrics_port, topology.local_rank));
+  }
+  observe::MetricsOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.labels = {rank_, session_.config().job_id,
+                    topology.hostnames[static_cast<std::size_t>(rank_)]};
+  metrics_ = std::make_unique<observe::MetricsServer>(session_.loop(), options,
+                                                      [this] { return observer_.stats(); });
 }
 
 Coordinator::~Coordinator() { disconnect(); }
@@ -63,9 +94,11 @@ void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
   session_.network().abort();
-  table_.close(std::make_exception_ptr(Error(Errc::shut_down, "this rank has shut down")));
-  executor_.stop();
-  executor_.join();
+  table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
+  executor_->stop();
+  executor_->join();
+  metrics_.reset();
+  observer_.timeline.stop();
   // Behind everything that the executor has posted.
   session_.loop().run_sync([this] {
     timer_.stop();
@@ -73,206 +106,245 @@ void Coordinator::disconnect() noexcept {
   });
 }
 
-Work Coordinator::submit(Submission submission) {
-  if (!executor_.supports(submission.request)) {
-    const Request& request = submission.request;
+Executor::Callbacks Coordinator::executor_callbacks() {
+  Executor::Callbacks callbacks;
+  callbacks.take_turn = [this] { return take_turn(); };
+  callbacks.turn_ready = [this] { return table_.turn_ready(); };
+  callbacks.turn_over = [this] { table_.end_turn(); };
+  callbacks.tensor_done = [this](PendingTensor& tensor, std::exception_ptr error) {
+    tensor_done(tensor, std::move(error));
+  };
+  callbacks.job_done = [this] {
+    if (rank_ == 0) session_.loop().post([this] { protocol_.batch_done(Clock::now()); });
+  };
+  callbacks.failed = [this](const Error& error) {
+    session_.loop().post([this, code = error.code(), fault = error.fault()] {
+      protocol_.collective_failed(code, fault.rank, fault.cause, Clock::now());
+    });
+  };
+  callbacks.waited = [this](Clock::time_point begin, Clock::time_point end) {
+    observer_.meter.blocked(begin, end);
+  };
+  callbacks.nothing_runs = [this] {
+    if (table_.held_back()) want_thaw();
+  };
+  callbacks.stopped = [this] { fail_pending(); };
+  return callbacks;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Threads that submit.
+
+std::shared_ptr<PendingTensor> Coordinator::accept(Submission submission) {
+  const Request& request = submission.request;
+  if (!executor_->supports(request)) {
+    table_.check_open();
     throw Error(
         Errc::unsupported,
         fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
                     to_string(request.dtype), to_string(request.op), to_string(request.device)));
   }
-  auto tensor = std::make_shared<PendingTensor>();
+  auto tensor = std::make_shared<PendingTensor>(executor_);
   tensor->submission = std::move(submission);
   tensor->since = Clock::now();
-  Work work(tensor->work);
-  if (table_.add(std::move(tensor))) session_.loop().post([this] { announce(); });
-  ++counters_.submitted;
-  return work;
+  return tensor;
 }
 
-void Coordinator::announce() {
-  std::vector<Request> requests = table_.take_unannounced();
-  if (requests.empty()) return;
-  if (leads()) {
-    negotiator_.submitted(rank_, std::move(requests), Clock::now());
-    pump();
-  } else {
-    send(0, Submitted{std::move(requests)});
+Work Coordinator::submit(Submission submission, bool waits) {
+  const std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
+  const TensorTable::Next next = table_.add({&tensor, 1}, executor_->observations());
+  ++observer_.counters.submitted;
+  follow_up(next, waits);
+  return Work(tensor->work);
+}
+
+std::vector<Work> Coordinator::submit_all(std::vector<Submission> submissions) {
+  std::vector<std::shared_ptr<PendingTensor>> tensors;
+  std::vector<Work> works;
+  for (Submission& submission : submissions) {
+    works.emplace_back(tensors.emplace_back(accept(std::move(submission)))->work);
   }
+  const TensorTable::Next next = table_.add(tensors, executor_->observations());
+  observer_.counters.submitted += tensors.size();
+  follow_up(next, false);
+  return works;
 }
 
-void Coordinator::pump() {
-  const std::size_t free = kBatchesInFlight - std::min(kBatchesInFlight, in_flight_);
-  if (auto decisions = negotiator_.take(free); !decisions.empty()) {
-    const Schedule schedule{std::move(decisions)};
-    send_to_all(schedule);
-    for (const Decision& decision : schedule.decisions) {
-      std::visit([this](const auto& it) { carry_out(it); }, decision);
-    }
+void Coordinator::follow_up(const TensorTable::Next& next, bool waits) {
+  if (next.announce) session_.loop().post([this] { announce(); });
+  if (next.thaw) want_thaw();
+  if (next.run && !waits) executor_->turn_came();
+}
+
+void Coordinator::want_thaw() {
+  session_.loop().post([this] { protocol_.thaw_wanted(Clock::now()); });
+}
+
+void Coordinator::abort(const std::string& reason) noexcept {
+  session_.loop().post([this, reason] { protocol_.abort(reason, Clock::now()); });
+}
+
+void Coordinator::shutdown() {
+  const std::lock_guard once(shutdown_mutex_);
+  if (std::exchange(shut_down_, true)) return;
+  table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
+  session_.loop().post([this] {
+    announce();  // what was submitted before the goodbye goes before it
+    protocol_.goodbye(Clock::now());
+  });
+  std::unique_lock lock(end_mutex_);
+  const Deadline deadline = Clock::now() + session_.config().shutdown_timeout;
+  if (!ended_.wait_until(lock, deadline, [this] { return end_ != End::none; })) {
+    throw Error(Errc::timeout, Fault{-1, "", "not every rank has shut down", "shutdown", "",
+                                     session_.config().shutdown_timeout});
   }
-  if (negotiator_.finished()) {
-    send_to_all(Farewell{});
-    handle(rank_, Farewell{});
-  }
+  lock.unlock();
+  executor_->join();
+  lock.lock();
+  if (end_ == End::poisoned) std::rethrow_exception(error_);
 }
 
-void Coordinator::carry_out(const Batch& batch) {
-  TensorBatch tensors{{}, batch.first_dimensions};
-  for (const std::string& name : batch.names) {
-    auto tensor = table_.find(name);
-    if (!tensor) {
-      // Only after `fail_pending`, or when rank 0 has lost its mind.
-      suspect(Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", name));
-      return;
-    }
-    table_.mark_scheduled(*tensor);
-    tensors.tensors.push_back(std::move(tensor));
-  }
-  ++in_flight_;
-  executor_.run(std::move(tensors));
-}
-
-void Coordinator::carry_out(const Rejection& rejection) {
-  if (const auto tensor = table_.find(rejection.name)) {
-    tensor_done(*tensor, std::make_exception_ptr(Error(rejection.code, rejection.message)));
-  }
-}
-
-void Coordinator::batch_done() {
-  --in_flight_;
-  if (leads()) pump();
-}
-
-void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
-  table_.remove(tensor.submission.request.name);
-  tensor.submission.keep_alive.reset();
-  ++(error ? counters_.failed : counters_.completed);
-  tensor.work->complete(std::move(error));
-}
+// ---------------------------------------------------------------------------------------------
+// Loop thread.
 
 void Coordinator::on_message(int from, std::span<const std::byte> bytes) {
-  if (end_ == End::poisoned) return;
-  const Clock::time_point now = Clock::now();
-  detector_.heard(from, now);
-  try {
-    Message message = decode_message(bytes);
-    std::visit([this, from](auto& it) { handle(from, it); }, message);
-  } catch (const Error& error) {
-    detector_.lost(from, error.what(), now);
-    judge(now);
-  }
+  if (is_negotiation(bytes)) ++observer_.counters.control_messages_received;
+  protocol_.received(from, bytes, Clock::now());
 }
 
 void Coordinator::on_lost(int peer, const std::string& cause) {
-  const Clock::time_point now = Clock::now();
-  detector_.lost(peer, cause, now);
-  judge(now);
+  protocol_.lost(peer, cause, Clock::now());
 }
-
-namespace {
-
-void expect(bool condition, std::string_view what) {
-  if (!condition) throw Error(Errc::protocol, fmt::format("unexpected message: {}", what));
-}
-
-}  // namespace
-
-void Coordinator::handle(int from, Submitted& message) {
-  expect(leads(), "submitted");
-  ++counters_.control_messages_received;
-  negotiator_.submitted(from, std::move(message.requests), Clock::now());
-  pump();
-}
-
-void Coordinator::handle(int from, const Goodbye&) {
-  expect(leads(), "goodbye");
-  negotiator_.departed(from);
-  pump();
-}
-
-void Coordinator::handle(int, const Suspicion& message) {
-  expect(leads(), "suspicion");
-  suspect(message.code, message.rank, message.cause);
-}
-
-void Coordinator::handle(int from, Schedule& message) {
-  expect(from == 0 && !leads(), "schedule");
-  ++counters_.control_messages_received;
-  for (const Decision& decision : message.decisions) {
-    std::visit([this](const auto& it) { carry_out(it); }, decision);
-  }
-}
-
-void Coordinator::handle(int from, const Farewell&) {
-  expect(from == 0, "farewell");
-  for (int peer = 0; peer < size_; ++peer) detector_.unwatch(peer);
-  executor_.drain();
-  end(End::farewell);
-}
-
-void Coordinator::handle(int from, const Poison& message) {
-  expect(from == 0 && !leads(), "poison");
-  poison(message.code, message.fault);
-}
-
-void Coordinator::handle(int, const Heartbeat&) {}
 
 void Coordinator::on_tick() {
   const Clock::time_point now = Clock::now();
-  if (leads()) {
-    send_to_all(Heartbeat{});
-    report_stalls(now);
-  } else {
-    send(0, Heartbeat{});
+  protocol_.tick(now);
+  // Nobody may be waiting whom `nothing_runs` would serve, and a turn may wait for others.
+  const auto held_back = table_.held_back();
+  const auto since = table_.turn_since();
+  if ((held_back && held_back == held_back_before_) || (since && now - *since > kFrozenPatience)) {
+    protocol_.thaw_wanted(now);
   }
-  judge(now);
+  held_back_before_ = held_back;
 }
 
-void Coordinator::report_stalls(Clock::time_point now) {
-  const Config& config = session_.config();
-  if (config.stall_warn.count() > 0 && now - stalls_reported_ >= config.stall_warn) {
-    stalls_reported_ = now;
-    for (const Stall& stall : negotiator_.stalls(now, config.stall_warn)) {
-      log(LogLevel::warn, rank_,
-          fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}",
-                      to_string(stall.kind), stall.name,
-                      std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
-                      fmt::join(stall.missing, ", "), fmt::join(stall.submitted, ", ")));
+void Coordinator::announce() { protocol_.submitted(table_.take_unannounced(), Clock::now()); }
+
+void Coordinator::send(int to, const Message& message) {
+  if (!channel_) return;
+  Bytes bytes = encode(message);
+  if (is_negotiation(bytes)) ++observer_.counters.control_messages_sent;
+  channel_->send(to, std::move(bytes));
+}
+
+std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
+  auto tensor = table_.find(key);
+  if (!tensor) return nullptr;
+  table_.mark_scheduled(*tensor);
+  observer_.scheduled(*tensor, true);
+  return tensor;
+}
+
+void Coordinator::run(const Batch& batch) {
+  Job job;
+  job.process_set = batch.process_set;
+  job.rows = batch.rows;
+  job.contributors = batch.contributors;
+  for (std::size_t i = 0; i < batch.names.size(); ++i) {
+    auto tensor = scheduled({batch.process_set, batch.names[i]});
+    if (!tensor && !batch.requests.empty()) {  // this rank has joined
+      tensor = std::make_shared<PendingTensor>();
+      tensor->stand_in = true;
+      tensor->submission.request = batch.requests[i];
+      tensor->since = tensor->scheduled_at = Clock::now();
     }
-  }
-  if (config.stall_abort.count() > 0) {
-    const std::vector<Stall> stalls = negotiator_.stalls(now, config.stall_abort);
-    if (!stalls.empty()) {
-      const Stall& stall = stalls.front();
-      suspect(Errc::timeout, stall.missing.front(),
-              fmt::format("did not submit {} '{}', for which rank {} waited {} s",
-                          to_string(stall.kind), stall.name, fmt::join(stall.submitted, ", "),
-                          std::chrono::duration_cast<std::chrono::seconds>(stall.age).count()));
+    if (!tensor) {
+      // Only after `fail_pending`, or when rank 0 has lost its mind.
+      protocol_.collective_failed(
+          Errc::protocol, 0,
+          fmt::format("'{}' was scheduled but is not pending", batch.names[i]), Clock::now());
+      return;
     }
+    job.tensors.push_back(std::move(tensor));
+  }
+  job.kind = job.tensors.front()->submission.request.kind;
+  executor_->run(std::move(job));
+}
+
+void Coordinator::carry_out(const Rejection& rejection) {
+  if (const auto tensor = table_.find({rejection.process_set, rejection.name})) {
+    tensor_done(*tensor, std::make_exception_ptr(Error(rejection.code, rejection.message)));
+    executor_->wake_waiting();
   }
 }
 
-void Coordinator::suspect(Errc code, int rank, const std::string& cause) {
-  const Clock::time_point now = Clock::now();
-  if (leads() && code == Errc::aborted && rank >= 0) {
-    detector_.aborted(rank, cause, now);
-  } else {
-    detector_.suspected(rank, code, cause, now);
-    if (!leads()) send(0, Suspicion{code, rank, cause});
+void Coordinator::carry_out(const SetAdded& added) {
+  sets_.add(added.id, added.ranks);
+  Job job;
+  job.kind = OpKind::add_process_set;
+  job.process_set = added.id;
+  job.members = added.ranks;
+  if (auto tensor = scheduled({0, added.name})) {
+    const std::array<std::int64_t, 1> id{added.id};
+    tensor->submission.report(id);
+    job.tensors.push_back(std::move(tensor));
   }
-  judge(now);
+  executor_->run(std::move(job));
 }
 
-void Coordinator::judge(Clock::time_point now) {
-  if (end_ == End::poisoned) return;
-  const std::optional<Verdict> verdict = detector_.tick(now);
-  if (!verdict) return;
-  const Fault fault = describe(*verdict, now);
-  if (leads()) send_to_all(Poison{verdict->code, fault});
-  poison(verdict->code, fault);
+void Coordinator::carry_out(const SetRemoved& removed) {
+  sets_.remove(removed.id);
+  Job job;
+  job.kind = OpKind::remove_process_set;
+  job.process_set = removed.id;
+  if (auto tensor = scheduled({0, removed.name})) job.tensors.push_back(std::move(tensor));
+  executor_->run(std::move(job));
 }
 
-Fault Coordinator::describe(const Verdict& verdict, Clock::time_point now) const {
+void Coordinator::carry_out(const AllJoined& joined) {
+  if (const auto tensor = table_.find({0, std::string(kJoinName)})) {
+    const std::array<std::int64_t, 1> last{joined.last};
+    tensor->submission.report(last);
+    tensor_done(*tensor, nullptr);
+    executor_->wake_waiting();
+  }
+}
+
+void Coordinator::carry_out(const Freeze& freeze) {
+  ++observer_.counters.freezes;
+  observer_.timeline.mark("freeze", Clock::now());
+  follow_up(table_.freeze(freeze.plan, freeze.epoch), false);
+}
+
+std::uint64_t Coordinator::stop_replay() {
+  ++observer_.counters.thaws;
+  observer_.timeline.mark("thaw", Clock::now());
+  return table_.stop();
+}
+
+void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
+  if (const Ticket withdrawn = table_.resume(begun)) executor_->withdraw(withdrawn);
+  announce();
+}
+
+void Coordinator::stalled(const Stall& stall) {
+  ++observer_.counters.stall_warnings;
+  log(LogLevel::warn, rank_,
+      fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}",
+                  to_string(stall.kind), stall.name,
+                  std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
+                  fmt::join(stall.missing, ", "), fmt::join(stall.submitted, ", ")));
+}
+
+void Coordinator::failed(const Verdict& verdict) {
+  const Poison message{verdict.code, describe(verdict)};
+  if (rank_ == 0) {
+    for (int peer = 1; peer < size_; ++peer) send(peer, message);
+  }
+  poisoned(message);
+}
+
+Fault Coordinator::describe(const Verdict& verdict) const {
   Fault fault;
   fault.rank = verdict.rank;
   if (verdict.rank >= 0 && verdict.rank < size_) {
@@ -285,13 +357,12 @@ Fault Coordinator::describe(const Verdict& verdict, Clock::time_point now) const
     fault.tensor = oldest->name;
     since = oldest->since;
   }
-  fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
+  fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
   return fault;
 }
 
-void Coordinator::poison(Errc code, const Fault& fault) {
-  if (end_ == End::poisoned) return;
-  const Error error(code, fault);
+void Coordinator::poisoned(const Poison& poison) {
+  const Error error(poison.code, poison.fault);
   log(LogLevel::info, rank_, error.what());
   {
     const std::lock_guard lock(end_mutex_);
@@ -299,18 +370,13 @@ void Coordinator::poison(Errc code, const Fault& fault) {
   }
   table_.close(error_);
   session_.network().abort();
-  executor_.stop();  // its last act is `fail_pending`
+  executor_->stop();  // its last act is `fail_pending`
   end(End::poisoned);
 }
 
-void Coordinator::fail_pending() {
-  std::exception_ptr error;
-  {
-    const std::lock_guard lock(end_mutex_);
-    error = error_;
-  }
-  if (!error) error = std::make_exception_ptr(Error(Errc::shut_down, "this rank has shut down"));
-  for (const auto& tensor : table_.take_all()) tensor_done(*tensor, error);
+void Coordinator::farewell() {
+  executor_->drain();
+  end(End::farewell);
 }
 
 void Coordinator::end(End how) {
@@ -319,53 +385,41 @@ void Coordinator::end(End how) {
   ended_.notify_all();
 }
 
-void Coordinator::abort(const std::string& reason) noexcept {
-  session_.loop().post([this, reason] { suspect(Errc::aborted, rank_, reason); });
+// ---------------------------------------------------------------------------------------------
+// Whoever holds the executor's baton.
+
+std::optional<Job> Coordinator::take_turn() {
+  std::optional<TensorTable::Turn> turn = table_.take_turn();
+  if (!turn) return std::nullopt;
+  observer_.counters.schedule_hits += turn->tensors.size();
+  Job job;
+  job.process_set = turn->process_set;
+  job.tensors = std::move(turn->tensors);
+  for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false);
+  job.kind = job.tensors.front()->submission.request.kind;
+  job.rows = std::move(turn->rows);
+  job.ticket = turn->ticket;
+  job.digest = turn->digest;
+  job.members = std::move(turn->members);
+  return job;
 }
 
-void Coordinator::shutdown() {
-  const std::lock_guard once(shutdown_mutex_);
-  if (std::exchange(shut_down_, true)) return;
-  table_.close(std::make_exception_ptr(Error(Errc::shut_down, "this rank has shut down")));
-  session_.loop().post([this] {
-    announce();  // what was submitted before the goodbye goes before it
-    if (leads()) {
-      negotiator_.departed(rank_);
-      pump();
-    } else {
-      send(0, Goodbye{});
-    }
-  });
-  std::unique_lock lock(end_mutex_);
-  const Deadline deadline = Clock::now() + session_.config().shutdown_timeout;
-  if (!ended_.wait_until(lock, deadline, [this] { return end_ != End::none; })) {
-    throw Error(Errc::timeout, Fault{-1, "", "not every rank has shut down", "shutdown", "",
-                                     session_.config().shutdown_timeout});
+void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
+  if (tensor.stand_in) return;
+  table_.remove(key_of(tensor.submission.request));
+  tensor.submission.keep_alive.reset();
+  ++(error ? observer_.counters.failed : observer_.counters.completed);
+  tensor.work->complete(std::move(error));
+}
+
+void Coordinator::fail_pending() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(end_mutex_);
+    error = error_;
   }
-  lock.unlock();
-  executor_.join();
-  lock.lock();
-  if (end_ == End::poisoned) std::rethrow_exception(error_);
-}
-
-void Coordinator::send(int to, const Message& message) {
-  send_encoded(to, message, encode(message));
-}
-
-void Coordinator::send_to_all(const Message& message) {
-  if (!channel_) return;
-  const Bytes bytes = encode(message);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer != rank_) send_encoded(peer, message, bytes);
-  }
-}
-
-void Coordinator::send_encoded(int to, const Message& message, Bytes bytes) {
-  if (!channel_) return;
-  if (std::holds_alternative<Submitted>(message) || std::holds_alternative<Schedule>(message)) {
-    ++counters_.control_messages_sent;
-  }
-  channel_->send(to, std::move(bytes));
+  if (!error) error = std::make_exception_ptr(this_rank_has_shut_down());
+  for (const auto& tensor : table_.take_all()) tensor_done(*tensor, error);
 }
 
 }  // namespace hvd

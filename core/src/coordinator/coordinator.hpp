@@ -1,38 +1,46 @@
 // Agrees with the other ranks on what runs next, and hands it to the executor.
 //
-// The loop thread owns everything here but the tensor table and the end state, which are guarded.
+// `Protocol` decides; this carries its messages between the channel, the loop, the executor and the
+// threads that submit. The loop thread owns the protocol; the tensor table, the process sets and the
+// end state are guarded.
 #pragma once
 
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <hvd/core/arrivals.hpp>
 #include <hvd/core/control_channel.hpp>
 #include <hvd/core/session.hpp>
 #include <hvd/core/stats.hpp>
 #include <hvd/core/work.hpp>
 
-#include "coordinator/counters.hpp"
 #include "coordinator/executor.hpp"
-#include "coordinator/fault_detector.hpp"
 #include "coordinator/heartbeat_timer.hpp"
-#include "coordinator/messages.hpp"
-#include "coordinator/negotiator.hpp"
+#include "coordinator/observer.hpp"
+#include "coordinator/process_sets.hpp"
+#include "coordinator/protocol.hpp"
 #include "coordinator/tensor_table.hpp"
+#include "observe/metrics_server.hpp"
 
 namespace hvd {
 
-class Coordinator : private ControlChannel::Listener {
+class Coordinator : private ControlChannel::Listener, private Protocol::Actions {
  public:
-  /// `session` outlives it; `channel` is null when the job is one rank.
+  /// `session` outlives it; `channel` is null when the job is one rank; without `arrivals` several
+  /// ranks never freeze their schedule.
   Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
-              std::vector<std::unique_ptr<Backend>> backends);
+              std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<Arrivals> arrivals);
   ~Coordinator() override;
 
-  /// Any thread. The request is valid and named. Throws as `Context::submit`.
-  [[nodiscard]] Work submit(Submission submission);
+  /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits`: the caller
+  /// waits for this work next, and will run it if it can.
+  [[nodiscard]] Work submit(Submission submission, bool waits);
+  /// As `submit`, all or nothing.
+  [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
   /// Any thread but the loop's. As `Context::shutdown`.
   void shutdown();
   /// Any thread but the loop's. Ends both threads' work for this coordinator; without a `shutdown`
@@ -40,7 +48,9 @@ class Coordinator : private ControlChannel::Listener {
   void disconnect() noexcept;
   /// Any thread.
   void abort(const std::string& reason) noexcept;
-  [[nodiscard]] Stats stats() const { return counters_.read(); }
+  /// Any thread.
+  [[nodiscard]] Observer& observer() noexcept { return observer_; }
+  [[nodiscard]] const ProcessSets& process_sets() const noexcept { return sets_; }
 
  private:
   enum class End { none, farewell, poisoned };
@@ -49,47 +59,47 @@ class Coordinator : private ControlChannel::Listener {
   void on_message(int from, std::span<const std::byte> bytes) override;
   void on_lost(int peer, const std::string& cause) override;
 
-  // A message from `from`, by type.
-  void handle(int from, Submitted& message);
-  void handle(int from, const Goodbye& message);
-  void handle(int from, const Suspicion& message);
-  void handle(int from, Schedule& message);
-  void handle(int from, const Farewell& message);
-  void handle(int from, const Poison& message);
-  void handle(int from, const Heartbeat& message);
+  // Protocol::Actions
+  void send(int to, const Message& message) override;
+  void run(const Batch& batch) override;
+  void carry_out(const Rejection& rejection) override;
+  void carry_out(const SetAdded& added) override;
+  void carry_out(const SetRemoved& removed) override;
+  void carry_out(const AllJoined& joined) override;
+  void carry_out(const Freeze& freeze) override;
+  std::uint64_t stop_replay() override;
+  void resume(const std::vector<std::uint64_t>& begun) override;
+  void stalled(const Stall& stall) override;
+  void failed(const Verdict& verdict) override;
+  void poisoned(const Poison& poison) override;
+  void farewell() override;
 
-  void announce();
-  void pump();
-  void carry_out(const Batch& batch);
-  void carry_out(const Rejection& rejection);
-  void batch_done();
-  void on_tick();
-  void report_stalls(Clock::time_point now);
-  void judge(Clock::time_point now);
-  void suspect(Errc code, int rank, const std::string& cause);
-  void poison(Errc code, const Fault& fault);
+  // Executor
+  Executor::Callbacks executor_callbacks();
+  std::optional<Job> take_turn();
   void tensor_done(PendingTensor& tensor, std::exception_ptr error);
   void fail_pending();
+
+  [[nodiscard]] std::shared_ptr<PendingTensor> accept(Submission submission);
+  void serve_metrics();
+  void announce();
+  void follow_up(const TensorTable::Next& next, bool waits);
+  void want_thaw();
+  void on_tick();
   void end(End how);
-  void send(int to, const Message& message);
-  void send_to_all(const Message& message);
-  void send_encoded(int to, const Message& message, Bytes bytes);
-  [[nodiscard]] bool leads() const noexcept { return rank_ == 0; }
-  [[nodiscard]] Fault describe(const Verdict& verdict, Clock::time_point now) const;
+  [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
+  [[nodiscard]] Fault describe(const Verdict& verdict) const;
 
   Session& session_;
   const int rank_;
   const int size_;
   const Clock::time_point began_;
   std::unique_ptr<ControlChannel> channel_;
-  Counters counters_;
+  Observer observer_;
   TensorTable table_;
-
-  // Loop thread.
-  Negotiator negotiator_;  // rank 0 only
-  FaultDetector detector_;
-  std::size_t in_flight_ = 0;  // batches given to the executor and not done
-  Clock::time_point stalls_reported_;
+  ProcessSets sets_;
+  Protocol protocol_;  // loop thread, like the next
+  std::optional<std::uint64_t> held_back_before_;
 
   mutable std::mutex end_mutex_;
   std::condition_variable ended_;
@@ -100,7 +110,8 @@ class Coordinator : private ControlChannel::Listener {
   bool shut_down_ = false;
 
   HeartbeatTimer timer_;
-  Executor executor_;
+  std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
+  std::shared_ptr<Executor> executor_;               // works of the user keep it, after its end
 };
 
 }  // namespace hvd

@@ -18,17 +18,29 @@ struct Counters {
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> control_messages_sent{0};
   std::atomic<std::uint64_t> control_messages_received{0};
+  std::atomic<std::uint64_t> fused_bytes{0};
+  std::atomic<std::uint64_t> stall_warnings{0};
+  std::atomic<std::uint64_t> schedule_hits{0};
+  std::atomic<std::uint64_t> freezes{0};
+  std::atomic<std::uint64_t> thaws{0};
 
   [[nodiscard]] Stats read() const {
-    return {submitted.load(),
-            completed.load(),
-            failed.load(),
-            collectives_started.load(),
-            collectives.load(),
-            fused_tensors.load(),
-            bytes.load(),
-            control_messages_sent.load(),
-            control_messages_received.load()};
+    Stats stats;
+    stats.submitted = submitted.load();
+    stats.completed = completed.load();
+    stats.failed = failed.load();
+    stats.collectives_started = collectives_started.load();
+    stats.collectives = collectives.load();
+    stats.fused_tensors = fused_tensors.load();
+    stats.bytes = bytes.load();
+    stats.control_messages_sent = control_messages_sent.load();
+    stats.control_messages_received = control_messages_received.load();
+    stats.fused_bytes = fused_bytes.load();
+    stats.stall_warnings = stall_warnings.load();
+    stats.schedule_hits = schedule_hits.load();
+    stats.freezes = freezes.load();
+    stats.thaws = thaws.load();
+    return stats;
   }
 };
 

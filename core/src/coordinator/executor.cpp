@@ -5,25 +5,26 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
 namespace hvd {
 namespace {
 
-const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
-std::byte* bytes(void* pointer) { return static_cast<std::byte*>(pointer); }
+// A thread that waits lets others have the core for as long as a sleep in the kernel would cost
+// several times over.
+constexpr std::chrono::microseconds kYield{100};
 
-/// Elements of one row of an allgather.
-std::int64_t row_elements(const Shape& shape) {
-  return element_count(Shape(shape.begin() + 1, shape.end()));
-}
+// Then it looks now and then whether the frozen schedule holds up what it waits for.
+constexpr std::chrono::milliseconds kFirstLook{1};
+constexpr std::chrono::milliseconds kLastLook{100};
 
 }  // namespace
 
-Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, Clock::duration timeout,
-                   Counters& counters, Callbacks callbacks)
-    : backends_(std::move(backends)),
+Executor::Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<Arrivals> arrivals,
+                   Clock::duration timeout, Callbacks callbacks)
+    : runner_(std::move(runner)),
+      arrivals_(std::move(arrivals)),
       timeout_(timeout),
-      counters_(counters),
       callbacks_(std::move(callbacks)),
       thread_([this] { thread_main(); }) {
   pthread_setname_np(thread_.native_handle(), "hvd-executor");
@@ -34,77 +35,105 @@ Executor::~Executor() {
   join();
 }
 
-Backend* Executor::backend_for(const Request& request) const noexcept {
-  for (const auto& backend : backends_) {
-    if (backend->supports(request.kind, request.device, request.dtype, request.op)) {
-      return backend.get();
-    }
-  }
-  return nullptr;
-}
-
-bool Executor::supports(const Request& request) const noexcept {
-  return backend_for(request) != nullptr;
-}
-
-void Executor::run(TensorBatch batch) {
+bool Executor::supports(const Request& request) {
   const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(batch));
-  changed_.notify_one();
+  return !over_ && runner_->supports(request);
+}
+
+void Executor::run(Job job) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(job));
+  (drivers_ > 0 ? waiting_ : idle_).notify_one();
+}
+
+void Executor::turn_came() {
+  const std::lock_guard lock(mutex_);
+  (drivers_ > 0 ? waiting_ : idle_).notify_one();
+}
+
+void Executor::wake_waiting() {
+  const std::lock_guard lock(mutex_);
+  if (drivers_ > 0) waiting_.notify_all();
+}
+
+void Executor::withdraw(std::uint64_t ticket) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (arrivals_) arrivals_->withdraw(ticket);
 }
 
 void Executor::drain() {
   const std::lock_guard lock(mutex_);
   if (state_ == State::running) state_ = State::draining;
-  changed_.notify_one();
+  idle_.notify_one();
 }
 
 void Executor::stop() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    state_ = State::stopped;
-    changed_.notify_one();
-  }
-  for (const auto& backend : backends_) backend->abort();
+  const std::lock_guard lock(mutex_);
+  state_ = State::stopped;
+  idle_.notify_one();
+  if (over_) return;
+  runner_->abort();
+  if (arrivals_) arrivals_->abort();
 }
 
 void Executor::join() {
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  runner_.reset();
+  arrivals_.reset();
+  callbacks_ = {};
 }
 
-bool Executor::next(TensorBatch& batch) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return state_ != State::running || !queue_.empty(); });
-  if (state_ == State::stopped || queue_.empty()) return false;
-  batch = std::move(queue_.front());
+bool Executor::can_run() const {
+  return state_ != State::stopped && !over_ && !failed_ && !baton_taken_ &&
+         (!queue_.empty() || callbacks_.turn_ready());
+}
+
+std::optional<Job> Executor::next() {
+  if (queue_.empty()) return callbacks_.take_turn();
+  Job job = std::move(queue_.front());
   queue_.pop_front();
-  return true;
+  return job;
 }
 
-void Executor::thread_main() {
-  for (TensorBatch batch; next(batch);) {
-    try {
-      execute(batch);
-    } catch (const Error& error) {
-      callbacks_.failed(error);
-      break;
-    } catch (const std::bad_alloc&) {
-      callbacks_.failed(Error(Errc::resource, "out of memory"));
-      break;
-    } catch (const std::exception& error) {
-      callbacks_.failed(Error(Errc::internal, error.what()));
-      break;
-    }
-    for (const auto& tensor : batch.tensors) finish(*tensor);
-    batch = {};  // what the tensors keep alive goes with them, not with the next batch
-    callbacks_.batch_done();
-  }
-  std::unique_lock lock(mutex_);
-  if (state_ == State::draining && queue_.empty()) return;
-  changed_.wait(lock, [this] { return state_ == State::stopped; });
-  queue_.clear();
+/// Takes the baton, runs one job and gives it back.
+void Executor::run_next(Lock& lock) {
+  std::optional<Job> job = next();
+  if (!job) return;
+  baton_taken_ = true;
   lock.unlock();
-  callbacks_.stopped();
+  const bool good = execute(*job);
+  const bool negotiated = job->ticket == 0;
+  job.reset();  // what the tensors keep alive goes with them
+  if (good && negotiated) callbacks_.job_done();
+  lock.lock();
+  baton_taken_ = false;
+  if (!good) failed_ = true;
+  if (drivers_ > 0) waiting_.notify_all();
+  if (state_ != State::running || drivers_ == 0) idle_.notify_one();
+}
+
+bool Executor::execute(const Job& job) {
+  try {
+    if (job.ticket != 0 && arrivals_ && !arrivals_->meet(job.ticket, job.digest, job.members)) {
+      callbacks_.turn_over();
+      return true;
+    }
+    runner_->run(job, Clock::now() + timeout_);
+  } catch (const Error& error) {
+    callbacks_.failed(error);
+    return false;
+  } catch (const std::bad_alloc&) {
+    callbacks_.failed(Error(Errc::resource, "out of memory"));
+    return false;
+  } catch (const std::exception& error) {
+    callbacks_.failed(Error(Errc::internal, error.what()));
+    return false;
+  }
+  // Before the works are done: whoever sees them done may submit for the next turn.
+  if (job.ticket != 0) callbacks_.turn_over();
+  for (const auto& tensor : job.tensors) finish(*tensor);
+  return true;
 }
 
 void Executor::finish(PendingTensor& tensor) const {
@@ -116,93 +145,55 @@ void Executor::finish(PendingTensor& tensor) const {
   callbacks_.tensor_done(tensor, tensor.error);
 }
 
-void Executor::execute(const TensorBatch& batch) {
-  const Request& first = batch.tensors.front()->submission.request;
-  Backend* const backend = backend_for(first);
-  if (!backend) throw Error(Errc::internal, fmt::format("no backend runs '{}'", first.name));
-  const Deadline deadline = Clock::now() + timeout_;
-  for (const auto& tensor : batch.tensors) {
-    if (tensor->submission.ready) tensor->submission.ready->wait(deadline);
-  }
-  ++counters_.collectives_started;
-  switch (first.kind) {
-    case OpKind::allreduce:
-      allreduce(*backend, batch, deadline);
-      break;
-    case OpKind::allgather:
-      allgather(*backend, batch, deadline);
-      break;
-    case OpKind::broadcast:
-      broadcast(*backend, batch, deadline);
-      break;
-    case OpKind::barrier:
-      backend->barrier(deadline);
-      break;
-  }
-  ++counters_.collectives;
-  if (batch.tensors.size() > 1) counters_.fused_tensors += batch.tensors.size();
-  for (const auto& tensor : batch.tensors) {
-    const Request& request = tensor->submission.request;
-    counters_.bytes +=
-        static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
-  }
-}
-
-namespace {
-
-std::vector<TensorSlice> slices(const TensorBatch& batch) {
-  std::vector<TensorSlice> all;
-  all.reserve(batch.tensors.size());
-  for (const auto& tensor : batch.tensors) {
-    const Submission& submission = tensor->submission;
-    all.push_back({bytes(submission.input), bytes(submission.output),
-                   element_count(submission.request.shape)});
-  }
-  return all;
-}
-
-}  // namespace
-
-void Executor::allreduce(Backend& backend, const TensorBatch& batch, Deadline deadline) {
-  const Request& first = batch.tensors.front()->submission.request;
-  const std::vector<TensorSlice> tensors = slices(batch);
-  backend.allreduce({tensors, first.device, first.dtype, first.op, first.prescale, first.postscale},
-                    deadline);
-}
-
-void Executor::broadcast(Backend& backend, const TensorBatch& batch, Deadline deadline) {
-  const Request& first = batch.tensors.front()->submission.request;
-  const std::vector<TensorSlice> tensors = slices(batch);
-  backend.broadcast({tensors, first.device, first.dtype, first.root}, deadline);
-}
-
-void Executor::allgather(Backend& backend, const TensorBatch& batch, Deadline deadline) {
-  const Request& first = batch.tensors.front()->submission.request;
-  std::vector<GatherSlice> tensors;
-  std::vector<std::vector<std::int64_t>> counts(batch.tensors.size());
-  // Where the user gave no memory this rank still takes part, so that the others do not wait.
-  std::vector<std::vector<std::byte>> substitutes;
-  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
-    const Submission& submission = batch.tensors[i]->submission;
-    Shape shape = submission.request.shape;
-    const std::int64_t row = row_elements(shape);
-    shape.front() = 0;
-    for (const std::int64_t rows : batch.first_dimensions[i]) {
-      shape.front() += rows;
-      counts[i].push_back(rows * row);
+void Executor::thread_main() {
+  Lock lock(mutex_);
+  for (;;) {
+    idle_.wait(lock, [this] { return state_ != State::running || can_run(); });
+    if (state_ == State::stopped) break;
+    if (can_run()) {
+      run_next(lock);
+    } else if (baton_taken_ || failed_) {
+      idle_.wait(lock, [this] { return state_ == State::stopped || (!baton_taken_ && !failed_); });
+    } else {
+      break;  // drained
     }
-    void* output = nullptr;
-    try {
-      output = submission.allocate(shape);
-    } catch (...) {
-      batch.tensors[i]->error = std::current_exception();
-      substitutes.emplace_back(static_cast<std::size_t>(element_count(shape)) *
-                               size_of(first.dtype));
-      output = substitutes.back().data();
-    }
-    tensors.push_back({bytes(submission.input), bytes(output), counts[i]});
   }
-  backend.allgather({tensors, first.device, first.dtype}, deadline);
+  idle_.wait(lock, [this] { return !baton_taken_; });
+  queue_.clear();
+  over_ = true;
+  lock.unlock();
+  callbacks_.stopped();
+  wake_waiting();
+}
+
+void Executor::drive(const WorkState& work) {
+  Lock lock(mutex_);
+  ++drivers_;
+  auto look = Clock::duration(kFirstLook);
+  const auto began = Clock::now();
+  auto yield_until = began + kYield;
+  while (!work.done() && !over_) {
+    if (can_run()) {
+      run_next(lock);
+      yield_until = Clock::now() + kYield;
+      continue;
+    }
+    if (Clock::now() < yield_until) {
+      lock.unlock();
+      ::sched_yield();
+      lock.lock();
+      continue;
+    }
+    const auto something = [&] { return work.done() || over_ || can_run(); };
+    if (waiting_.wait_for(lock, look, something)) continue;
+    look = std::min<Clock::duration>(2 * look, kLastLook);
+    if (baton_taken_ || over_ || state_ != State::running) continue;
+    callbacks_.nothing_runs();
+  }
+  --drivers_;
+  if (!over_) callbacks_.waited(began, Clock::now());
+  // What this thread leaves behind.
+  if (can_run()) idle_.notify_one();
 }
 
 }  // namespace hvd

@@ -1,76 +1,103 @@
-// The executor thread: runs batches on the backends, in the order it is given them.
+// Runs jobs, one at a time, on whoever holds the baton: the executor thread, or a thread that waits
+// for a result.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
-#include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/arrivals.hpp>
+#include <hvd/core/work.hpp>
 
-#include "coordinator/counters.hpp"
-#include "coordinator/pending_tensor.hpp"
+#include "coordinator/collective_runner.hpp"
+#include "coordinator/job.hpp"
 
 namespace hvd {
 
-struct TensorBatch {
-  std::vector<std::shared_ptr<PendingTensor>> tensors;      ///< alike but for shape; not empty
-  std::vector<std::vector<std::int64_t>> first_dimensions;  ///< allgather: by tensor, by rank
-};
-
-class Executor {
+class Executor final : public WorkDriver {
  public:
-  /// All on the executor thread.
+  /// On the thread that holds the baton, unless said otherwise.
   struct Callbacks {
+    /// The next job of the frozen schedule, if it may begin; and whether there is one (any thread).
+    std::function<std::optional<Job>()> take_turn;
+    std::function<bool()> turn_ready;
+    /// A job of the frozen schedule is over, or was taken back.
+    std::function<void()> turn_over;
     /// The tensor's result is in place, or `error` struck it alone. Completes its work.
     std::function<void(PendingTensor&, std::exception_ptr error)> tensor_done;
-    std::function<void()> batch_done;
-    /// A backend failed: nothing more runs, the batch's tensors are not done, `stop` is expected.
+    /// A job that was given to `run` is over.
+    std::function<void()> job_done;
+    /// A backend failed: nothing more runs, the job's tensors are not done, `stop` is expected.
     std::function<void(const Error&)> failed;
-    /// The last call, unless the queue ended by `drain`.
+    /// A thread has waited for a work, and its wait is over. That thread.
+    std::function<void(Clock::time_point begin, Clock::time_point end)> waited;
+    /// A thread has waited for a while and nothing runs. That thread.
+    std::function<void()> nothing_runs;
+    /// The last call; nothing runs any more. Executor thread.
     std::function<void()> stopped;
   };
 
-  Executor(std::vector<std::unique_ptr<Backend>> backends, Clock::duration timeout,
-           Counters& counters, Callbacks callbacks);
-  /// `stop()` and joins.
-  ~Executor();
+  /// `arrivals` may be null: then `take_turn` gives nothing that others have to come to.
+  Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<Arrivals> arrivals,
+           Clock::duration timeout, Callbacks callbacks);
+  /// `stop()` and `join()` come first.
+  ~Executor() override;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  [[nodiscard]] bool supports(const Request& request) const noexcept;
-  void run(TensorBatch batch);
-  /// Ends the thread once the queue is empty. Does not wait.
+  [[nodiscard]] bool supports(const Request& request);
+  void run(Job job);
+  /// There is a turn. Somebody takes it; when `waits`, the caller is about to.
+  void turn_came();
+  /// A work was completed elsewhere.
+  void wake_waiting();
+  void withdraw(std::uint64_t ticket) noexcept;
+  /// Ends once the queue is empty. Does not wait.
   void drain();
-  /// Aborts what runs, drops the queue and ends the thread. Does not wait. Any thread.
+  /// Aborts what runs, drops the queue and ends. Does not wait. Any thread.
   void stop() noexcept;
-  /// Waits for the thread's end, after `drain` or `stop`. Not on the executor or loop thread.
+  /// Waits for the end, after `drain` or `stop`; then drops the backends. Neither on the loop thread
+  /// nor with the baton.
   void join();
+
+  // WorkDriver
+  void drive(const WorkState& work) override;
+  void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t observations() const noexcept {
+    return observed_.load(std::memory_order_relaxed);
+  }
 
  private:
   enum class State { running, draining, stopped };
+  using Lock = std::unique_lock<std::mutex>;
 
   void thread_main();
-  bool next(TensorBatch& batch);
-  void execute(const TensorBatch& batch);
-  void allreduce(Backend& backend, const TensorBatch& batch, Deadline deadline);
-  void allgather(Backend& backend, const TensorBatch& batch, Deadline deadline);
-  void broadcast(Backend& backend, const TensorBatch& batch, Deadline deadline);
+  [[nodiscard]] bool can_run() const;
+  [[nodiscard]] std::optional<Job> next();
+  void run_next(Lock& lock);
+  [[nodiscard]] bool execute(const Job& job);
   void finish(PendingTensor& tensor) const;
-  [[nodiscard]] Backend* backend_for(const Request& request) const noexcept;
 
-  const std::vector<std::unique_ptr<Backend>> backends_;
+  std::unique_ptr<CollectiveRunner> runner_;
+  std::unique_ptr<Arrivals> arrivals_;
   const Clock::duration timeout_;
-  Counters& counters_;
-  const Callbacks callbacks_;
+  Callbacks callbacks_;
+  std::atomic<std::uint64_t> observed_{0};
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<TensorBatch> queue_;
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;     // the executor thread waits
+  std::condition_variable waiting_;  // threads in `drive` wait
+  std::deque<Job> queue_;
   State state_ = State::running;
+  bool baton_taken_ = false;
+  bool failed_ = false;
+  bool over_ = false;  // the executor thread has left
+  int drivers_ = 0;
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Which ready tensors share one collective. A pure function.
+// Which ready tensors share one collective. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,24 @@
 
 namespace hvd {
 
-/// An operation that every rank has submitted alike.
+/// An operation that every rank of its process set has submitted alike.
 struct ReadyTensor {
-  Request request;
-  std::vector<std::int64_t> first_dimensions;  ///< allgather: rows per rank, else empty
+  Request request;  ///< as the first member asked for it
+  std::vector<std::vector<std::int64_t>> rows;  ///< by member. Allgather: {rows}; alltoall: splits
+  std::vector<std::uint32_t> segments;          ///< by member, see Announcement; empty if one joined
+  int contributors = 0;                         ///< members that submitted it; 0: all
 };
 
 /// Bytes that an operation moves: those of its shape; an allgather's, of all ranks.
 [[nodiscard]] std::size_t bytes_of(const ReadyTensor& tensor) noexcept;
 
-/// Removes from `ready` the oldest tensor and those behind it that may run with it, in order:
-/// same kind, dtype, device kind, reduce op, scales and root, together at most `threshold` bytes. A
-/// tensor that does not fit is passed over. Barriers run alone. `ready` is not empty.
+/// Same kind, process set, dtype, device kind, reduce op, scales, root and contributors, and a kind
+/// that fuses.
+[[nodiscard]] bool may_share(const ReadyTensor& a, const ReadyTensor& b) noexcept;
+
+/// Removes from `ready` the oldest tensor and those behind it that may run with it, in order,
+/// together at most `threshold` bytes. A tensor that does not fit is passed over. `ready` is not
+/// empty.
 [[nodiscard]] std::vector<ReadyTensor> take_fused(std::deque<ReadyTensor>& ready,
                                                   std::size_t threshold);
 

@@ -16,9 +16,9 @@ struct Field {
   std::function<std::string(const Request&)> value;
 };
 
-/// An allgather's first dimension is each rank's own.
+/// The first dimension of an allgather or alltoall is each rank's own.
 std::string agreed_shape(const Request& request) {
-  if (request.kind != OpKind::allgather || request.shape.empty()) return to_string(request.shape);
+  if (!needs_rows(request.kind) || request.shape.empty()) return to_string(request.shape);
   std::string text = "[*";
   for (std::size_t i = 1; i < request.shape.size(); ++i) {
     text += fmt::format(",{}", request.shape[i]);
@@ -36,6 +36,11 @@ const std::vector<Field>& fields() {
        [](const Request& r) { return r.device.kind == Device::Kind::cpu ? "cpu" : "cuda"; }},
       {"root", [](const Request& r) { return fmt::format("rank {}", r.root); }},
       {"prescale", [](const Request& r) { return fmt::format("{}", r.prescale); }},
+      {"group",
+       [](const Request& r) {
+         return r.group.empty() ? std::string("none")
+                                : fmt::format("'{}' of {}", r.group, r.group_size);
+       }},
       {"postscale", [](const Request& r) { return fmt::format("{}", r.postscale); }},
   };
   return all;

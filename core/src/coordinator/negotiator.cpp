@@ -1,6 +1,9 @@
 #include "coordinator/negotiator.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,90 +14,325 @@
 #include "coordinator/mismatch.hpp"
 
 namespace hvd {
+namespace {
+
+bool contains(const std::vector<int>& sorted, int rank) {
+  return std::binary_search(sorted.begin(), sorted.end(), rank);
+}
+
+}  // namespace
 
 Negotiator::Negotiator(int size, std::size_t fusion_threshold)
-    : size_(size), fusion_threshold_(fusion_threshold) {}
+    : size_(size), fusion_threshold_(fusion_threshold) {
+  std::vector<int> everybody(static_cast<std::size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  sets_.emplace(0, std::move(everybody));
+}
 
-void Negotiator::submitted(int rank, std::vector<Request> requests, Clock::time_point now) {
-  for (Request& request : requests) {
-    if (!departed_.empty()) {
-      reject_departed(request.name);
-      continue;
-    }
-    auto [at, is_new] = pending_.try_emplace(request.name);
-    Entry& entry = at->second;
-    if (is_new) {
-      entry.since = now;
-      entry.arrival = arrivals_++;
-    }
-    if (std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end()) {
-      throw Error(Errc::protocol, fmt::format("rank {} submitted '{}' twice", rank, request.name));
-    }
-    entry.ranks.push_back(rank);
-    entry.requests.push_back(std::move(request));
-    if (std::ssize(entry.ranks) == size_) {
-      const auto complete = pending_.extract(at);
-      resolve(complete.key(), complete.mapped());
-    }
+void Negotiator::submitted(int rank, std::vector<Announcement> operations, Clock::time_point now) {
+  for (Announcement& operation : operations) submitted(rank, std::move(operation), now);
+}
+
+/// What every rank checks before it announces, and this one relies on.
+void Negotiator::check(int rank, const Request& request, std::size_t members) const {
+  bool good = true;
+  switch (request.kind) {
+    case OpKind::alltoall:
+      good = request.splits.size() == members;
+      break;
+    case OpKind::add_process_set:
+      good = !request.shape.empty() && request.shape.front() >= 0 && request.shape.back() < size_ &&
+             std::adjacent_find(request.shape.begin(), request.shape.end(),
+                                std::greater_equal<>()) == request.shape.end();
+      break;
+    case OpKind::remove_process_set:
+      good = request.shape.size() == 1;
+      break;
+    default:
+      break;
+  }
+  if (request.group_size < 0) good = false;
+  if (!good) throw Error(Errc::protocol, fmt::format("rank {}: malformed '{}'", rank, request.name));
+}
+
+void Negotiator::submitted(int rank, Announcement operation, Clock::time_point now) {
+  const OperationKey key = key_of(operation.request);
+  if (misses_departed(key.first)) return reject_departed(key);
+  const auto set = sets_.find(key.first);
+  if (set == sets_.end() || removed_.count(key.first) > 0) {
+    return reject(key, Errc::invalid_argument,
+                  fmt::format("'{}': its process set has been removed", key.second));
+  }
+  if (!contains(set->second, rank)) {
+    throw Error(Errc::protocol, fmt::format("rank {} submitted '{}' to a process set of others",
+                                            rank, key.second));
+  }
+  check(rank, operation.request, set->second.size());
+  if (operation.request.kind == OpKind::join) return join(rank, operation.request);
+
+  auto [at, is_new] = pending_.try_emplace(key);
+  Entry& entry = at->second;
+  if (is_new) {
+    entry.since = now;
+    entry.arrival = arrivals_++;
+  }
+  if (std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end()) {
+    throw Error(Errc::protocol, fmt::format("rank {} submitted '{}' twice", rank, key.second));
+  }
+  entry.ranks.push_back(rank);
+  entry.operations.push_back(std::move(operation));
+  if (!complete(key, entry)) return;
+  const auto done = pending_.extract(at);
+  resolve(done.key(), done.mapped());
+}
+
+/// Everybody who has not joined has submitted it.
+bool Negotiator::complete(const OperationKey& key, const Entry& entry) const {
+  const std::vector<int>& members = sets_.at(key.first);
+  if (entry.ranks.size() == members.size()) return true;
+  if (joined_.empty()) return false;
+  return std::all_of(members.begin(), members.end(), [&](int rank) {
+    return joined_.count(rank) > 0 ||
+           std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end();
+  });
+}
+
+void Negotiator::join(int rank, const Request& request) {
+  if (joined_.empty()) over_contributors_ = request.over_contributors;
+  if (!joined_.insert(rank).second) {
+    throw Error(Errc::protocol, fmt::format("rank {} joined twice", rank));
+  }
+  complete_what_waited_for_joined();
+  if (std::ssize(joined_) < size_) return;
+  // Behind the tensors that are ready: a rank whose join is over may submit these names anew.
+  after_ready_.emplace_back(AllJoined{rank});
+  joined_.clear();
+}
+
+void Negotiator::complete_what_waited_for_joined() {
+  std::vector<std::pair<std::uint64_t, OperationKey>> done;
+  for (const auto& [key, entry] : pending_) {
+    if (complete(key, entry)) done.emplace_back(entry.arrival, key);
+  }
+  std::sort(done.begin(), done.end());
+  for (const auto& [arrival, key] : done) {
+    const auto entry = pending_.extract(key);
+    resolve(entry.key(), entry.mapped());
   }
 }
 
-void Negotiator::resolve(const std::string& name, const Entry& entry) {
-  if (const auto mismatch = describe_mismatch(entry.requests, entry.ranks)) {
-    rejections_.push_back({name, Errc::mismatch, *mismatch});
-    return;
+void Negotiator::resolve(const OperationKey& key, const Entry& entry) {
+  std::vector<Request> requests;
+  for (const Announcement& operation : entry.operations) requests.push_back(operation.request);
+  const Request& request = requests.front();
+  if (const auto mismatch = describe_mismatch(requests, entry.ranks)) {
+    return fail(key, requests, Errc::mismatch, *mismatch);
   }
-  ReadyTensor ready{entry.requests.front(), {}};
-  if (ready.request.kind == OpKind::allgather) {
-    ready.first_dimensions.resize(static_cast<std::size_t>(size_));
-    for (std::size_t i = 0; i < entry.ranks.size(); ++i) {
-      ready.first_dimensions[static_cast<std::size_t>(entry.ranks[i])] =
-          entry.requests[i].shape.front();
+  const bool all_here = entry.ranks.size() == sets_.at(key.first).size();
+  if (!all_here && request.kind != OpKind::allreduce && request.kind != OpKind::barrier) {
+    return fail(key, requests, Errc::unsupported,
+                fmt::format("{} '{}' needs every rank, but rank {} has joined",
+                            to_string(request.kind), key.second, fmt::join(joined_, ", ")));
+  }
+  switch (request.kind) {
+    case OpKind::add_process_set: {
+      std::vector<int> ranks(request.shape.begin(), request.shape.end());
+      decided_.emplace_back(SetAdded{key.second, next_set_, ranks});
+      sets_.emplace(next_set_++, std::move(ranks));
+      break;
     }
+    case OpKind::remove_process_set:
+      remove_set(request);
+      break;
+    default:
+      ready(merge(key, entry));
   }
-  ready_.push_back(std::move(ready));
+}
+
+void Negotiator::remove_set(const Request& request) {
+  const auto id = static_cast<std::int32_t>(request.shape.front());
+  if (!has_set(id) || id == 0) {
+    return reject(key_of(request), Errc::invalid_argument,
+                  fmt::format("process set {} does not exist", id));
+  }
+  std::vector<OperationKey> orphans;
+  for (const auto& [key, entry] : pending_) {
+    if (key.first == id) orphans.push_back(key);
+  }
+  std::vector<OperationKey> groups;
+  for (const auto& [key, group] : groups_) {
+    if (key.first != id) continue;
+    groups.push_back(key);
+    for (const ReadyTensor& member : group.ready) orphans.push_back(key_of(member.request));
+  }
+  for (const OperationKey& key : groups) groups_.erase(key);
+  for (const OperationKey& key : orphans) {
+    pending_.erase(key);
+    reject(key, Errc::invalid_argument,
+           fmt::format("'{}': its process set has been removed", key.second));
+  }
+  removed_.insert(id);  // its members are still asked for, by what is ready
+  after_ready_.emplace_back(SetRemoved{request.name, id});
+}
+
+ReadyTensor Negotiator::merge(const OperationKey& key, const Entry& entry) const {
+  const std::vector<int>& members = sets_.at(key.first);
+  const std::size_t count = members.size();
+  ReadyTensor tensor;
+  std::size_t first = count;
+  if (entry.ranks.size() == count) tensor.segments.resize(count);
+  for (std::size_t i = 0; i < entry.ranks.size(); ++i) {
+    const Announcement& operation = entry.operations[i];
+    const auto at = std::lower_bound(members.begin(), members.end(), entry.ranks[i]);
+    const auto place = static_cast<std::size_t>(at - members.begin());
+    if (place < first) {
+      first = place;
+      tensor.request = operation.request;
+    }
+    if (!tensor.segments.empty()) tensor.segments[place] = operation.segment;
+    if (!needs_rows(operation.request.kind)) continue;
+    tensor.rows.resize(count);
+    tensor.rows[place] = operation.request.kind == OpKind::allgather
+                             ? std::vector{operation.request.shape.front()}
+                             : operation.request.splits;
+  }
+  if (entry.ranks.size() < count && over_contributors_) {
+    tensor.contributors = static_cast<int>(entry.ranks.size());
+  }
+  return tensor;
+}
+
+void Negotiator::ready(ReadyTensor tensor) {
+  if (!tensor.request.group.empty()) return add_to_group(std::move(tensor));
+  ready_.push_back(std::move(tensor));
+}
+
+void Negotiator::add_to_group(ReadyTensor tensor) {
+  const OperationKey key{tensor.request.process_set, tensor.request.group};
+  Group& group = groups_[key];
+  const auto size = static_cast<std::size_t>(tensor.request.group_size);
+  group.names.insert(tensor.request.name);
+  if (group.failure.empty()) {
+    group.ready.push_back(std::move(tensor));
+  } else {
+    reject(key_of(tensor.request), group.code, group.failure);
+  }
+  if (group.names.size() < size) return;
+  for (ReadyTensor& member : group.ready) ready_.push_back(std::move(member));
+  groups_.erase(key);
+}
+
+/// One operation cannot run, and with it its whole group: members that are ready now, and those that
+/// come later. Ranks that disagree may have named different groups.
+void Negotiator::fail(const OperationKey& key, std::span<const Request> requests, Errc code,
+                      const std::string& why) {
+  reject(key, code, why);
+  std::map<std::string, std::int32_t> sizes;
+  for (const Request& request : requests) {
+    if (!request.group.empty()) sizes[request.group] = request.group_size;
+  }
+  for (const auto& [name, size] : sizes) {
+    const OperationKey group_key{key.first, name};
+    Group& group = groups_[group_key];
+    group.failure = why;
+    group.code = code;
+    group.names.insert(key.second);
+    for (const ReadyTensor& member : std::exchange(group.ready, {})) {
+      reject(key_of(member.request), code, why);
+    }
+    if (std::ssize(group.names) >= size) groups_.erase(group_key);
+  }
+}
+
+/// A member of the set has shut down.
+bool Negotiator::misses_departed(std::int32_t process_set) const {
+  const auto set = sets_.find(process_set);
+  if (set == sets_.end()) return false;
+  return std::any_of(departed_.begin(), departed_.end(),
+                     [&](int rank) { return contains(set->second, rank); });
 }
 
 void Negotiator::departed(int rank) {
   departed_.insert(rank);
-  for (const auto& [name, entry] : std::exchange(pending_, {})) reject_departed(name);
-}
-
-void Negotiator::reject_departed(const std::string& name) {
-  rejections_.push_back({name, Errc::shut_down,
-                         fmt::format("'{}' cannot complete: rank {} has shut down", name,
-                                     fmt::join(departed_, ", "))});
-}
-
-std::vector<Decision> Negotiator::take(std::size_t max_batches) {
-  std::vector<Decision> decisions;
-  for (Rejection& rejection : rejections_) decisions.emplace_back(std::move(rejection));
-  rejections_.clear();
-  for (; max_batches > 0 && !ready_.empty(); --max_batches) {
-    Batch batch;
-    for (ReadyTensor& tensor : take_fused(ready_, fusion_threshold_)) {
-      batch.names.push_back(std::move(tensor.request.name));
-      if (!tensor.first_dimensions.empty()) {
-        batch.first_dimensions.push_back(std::move(tensor.first_dimensions));
-      }
-    }
-    decisions.emplace_back(std::move(batch));
+  std::vector<OperationKey> keys;
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    const bool lost = misses_departed(at->first.first);
+    if (lost) keys.push_back(at->first);
+    at = lost ? pending_.erase(at) : std::next(at);
   }
-  return decisions;
+  for (auto at = groups_.begin(); at != groups_.end();) {
+    const bool lost = misses_departed(at->first.first);
+    if (lost) {
+      for (const ReadyTensor& member : at->second.ready) keys.push_back(key_of(member.request));
+    }
+    at = lost ? groups_.erase(at) : std::next(at);
+  }
+  if (!std::exchange(joined_, {}).empty()) keys.emplace_back(0, std::string(kJoinName));
+  for (const OperationKey& key : keys) reject_departed(key);
+}
+
+void Negotiator::forget_pending() {
+  pending_.clear();
+  groups_.clear();
+  ready_.clear();
+}
+
+void Negotiator::reject(const OperationKey& key, Errc code, const std::string& why) {
+  decided_.emplace_back(Rejection{key.first, key.second, code, why});
+}
+
+void Negotiator::reject_departed(const OperationKey& key) {
+  reject(key, Errc::shut_down,
+         fmt::format("'{}' cannot complete: rank {} has shut down", key.second,
+                     fmt::join(departed_, ", ")));
+}
+
+std::vector<Agreement> Negotiator::take(std::size_t max_batches) {
+  if (ready_.empty() && after_ready_.empty()) {
+    for (const std::int32_t id : std::exchange(removed_, {})) sets_.erase(id);
+  }
+  std::vector<Agreement> agreements;
+  for (Decision& decision : decided_) agreements.emplace_back(std::move(decision));
+  decided_.clear();
+  for (; max_batches > 0 && !ready_.empty(); --max_batches) {
+    agreements.emplace_back(take_fused(ready_, fusion_threshold_));
+  }
+  if (ready_.empty()) {
+    for (Decision& decision : after_ready_) agreements.emplace_back(std::move(decision));
+    after_ready_.clear();
+  }
+  return agreements;
 }
 
 bool Negotiator::finished() const noexcept {
-  return std::ssize(departed_) == size_ && ready_.empty() && rejections_.empty();
+  return std::ssize(departed_) == size_ && ready_.empty() && decided_.empty() &&
+         after_ready_.empty();
+}
+
+bool Negotiator::group_is_ready() const {
+  return std::any_of(ready_.begin(), ready_.end(), [](const ReadyTensor& tensor) {
+    return !tensor.request.group.empty();
+  });
+}
+
+std::vector<OperationKey> Negotiator::pending() const {
+  std::vector<OperationKey> keys;
+  for (const auto& [key, entry] : pending_) keys.push_back(key);
+  for (const auto& [name, group] : groups_) {
+    for (const ReadyTensor& member : group.ready) keys.push_back(key_of(member.request));
+  }
+  return keys;
 }
 
 std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age) const {
   std::vector<std::pair<std::uint64_t, Stall>> found;
-  for (const auto& [name, entry] : pending_) {
+  for (const auto& [key, entry] : pending_) {
     if (now - entry.since < age) continue;
-    Stall stall{name, entry.requests.front().kind, entry.ranks, {}, now - entry.since};
+    Stall stall{key.second, entry.operations.front().request.kind, entry.ranks, {},
+                now - entry.since};
     std::sort(stall.submitted.begin(), stall.submitted.end());
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!std::binary_search(stall.submitted.begin(), stall.submitted.end(), rank)) {
+    for (const int rank : sets_.at(key.first)) {
+      if (!contains(stall.submitted, rank) && joined_.count(rank) == 0) {
         stall.missing.push_back(rank);
       }
     }

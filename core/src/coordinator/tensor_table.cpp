@@ -1,5 +1,7 @@
 #include "coordinator/tensor_table.hpp"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,33 +10,153 @@
 
 namespace hvd {
 
-bool TensorTable::add(std::shared_ptr<PendingTensor> tensor) {
-  const Request& request = tensor->submission.request;
+TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_t observed) {
   const std::lock_guard lock(mutex_);
   if (closed_) std::rethrow_exception(closed_);
-  if (!pending_.try_emplace(request.name, tensor).second) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Request& request = tensors[i]->submission.request;
+    if (pending_.try_emplace(key_of(request), tensors[i]).second) continue;
+    for (std::size_t j = 0; j < i; ++j) pending_.erase(key_of(tensors[j]->submission.request));
     throw Error(Errc::duplicate_name,
                 fmt::format("{} '{}': this name is still pending on this rank",
                             to_string(request.kind), request.name));
   }
-  unannounced_.push_back(request);
-  return unannounced_.size() == 1;
+  if (observed != observed_) ++segment_;
+  observed_ = observed;
+  Next next;
+  for (const Tensor& tensor : tensors) add(next, tensor);
+  return next;
 }
 
-std::vector<Request> TensorTable::take_unannounced() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(unannounced_, {});
+void TensorTable::add(Next& next, const Tensor& tensor) {
+  tensor->segment = segment_;
+  tensor->order = order_++;
+  if (!replay_) {
+    unannounced_.push_back(tensor);
+    next.announce = next.announce || unannounced_.size() == 1;
+    return;
+  }
+  if (stopped_) return;  // `resume` announces it
+  tensor->planned = replay_->submitted(tensor->submission.request);
+  if (!tensor->planned) next.thaw = true;
+  next.run = replay_->ready();
 }
 
-std::shared_ptr<PendingTensor> TensorTable::find(const std::string& name) const {
+std::vector<Announcement> TensorTable::take_unannounced() {
   const std::lock_guard lock(mutex_);
-  const auto at = pending_.find(name);
-  return at == pending_.end() ? nullptr : at->second;
+  std::vector<Announcement> announcements;
+  for (const Tensor& tensor : std::exchange(unannounced_, {})) {
+    announcements.push_back({tensor->submission.request, tensor->segment});
+  }
+  return announcements;
 }
 
-void TensorTable::remove(const std::string& name) {
+std::shared_ptr<PendingTensor> TensorTable::find(const OperationKey& key) const {
   const std::lock_guard lock(mutex_);
-  pending_.erase(name);
+  const auto at = pending_.find(key);
+  return at == pending_.end() || at->second->scheduled ? nullptr : at->second;
+}
+
+void TensorTable::remove(const OperationKey& key) {
+  const std::lock_guard lock(mutex_);
+  pending_.erase(key);
+}
+
+TensorTable::Next TensorTable::freeze(Plan plan, std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  unannounced_.clear();
+  replay_.emplace(std::move(plan), epoch, rank_);
+  stopped_ = false;
+  std::vector<PendingTensor*> waiting;
+  for (const auto& [key, tensor] : pending_) {
+    if (!tensor->scheduled) waiting.push_back(tensor.get());
+  }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const auto* a, const auto* b) { return a->order < b->order; });
+  Next next;
+  for (PendingTensor* tensor : waiting) {
+    tensor->planned = replay_->submitted(tensor->submission.request);
+    if (!tensor->planned) next.thaw = true;
+  }
+  next.run = replay_->ready();
+  return next;
+}
+
+bool TensorTable::turn_ready() const {
+  const std::lock_guard lock(mutex_);
+  return replay_ && !stopped_ && !turn_ && replay_->ready();
+}
+
+std::optional<std::uint64_t> TensorTable::held_back() const {
+  const std::lock_guard lock(mutex_);
+  if (!replay_ || stopped_ || turn_ || !replay_->held_back()) return std::nullopt;
+  return replay_->turns();
+}
+
+std::optional<Clock::time_point> TensorTable::turn_since() const {
+  const std::lock_guard lock(mutex_);
+  if (!turn_) return std::nullopt;
+  return turn_->since;
+}
+
+std::optional<TensorTable::Turn> TensorTable::take_turn() {
+  const std::lock_guard lock(mutex_);
+  if (!replay_ || stopped_ || turn_ || !replay_->ready()) return std::nullopt;
+  const Replay::Turn next = replay_->begin();
+  const PlannedBatch& batch = *next.batch;
+  Turn turn{next.ticket,   next.digest,   batch.process_set, Clock::now(),
+            batch.members, {}, batch.rows};
+  if (turn.members.empty()) {
+    turn.members.resize(static_cast<std::size_t>(size_));
+    std::iota(turn.members.begin(), turn.members.end(), 0);
+  }
+  for (const Request& request : batch.requests) {
+    const Tensor& tensor = pending_.at(key_of(request));
+    tensor->scheduled = true;
+    turn.tensors.push_back(tensor);
+  }
+  turn_ = turn;
+  return turn;
+}
+
+void TensorTable::end_turn() {
+  const std::lock_guard lock(mutex_);
+  turn_.reset();
+}
+
+Ticket TensorTable::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  return replay_ ? replay_->begun() : 0;
+}
+
+Ticket TensorTable::resume(const std::vector<Ticket>& begun) {
+  const std::lock_guard lock(mutex_);
+  Ticket withdrawn = 0;
+  // A turn of an earlier schedule may still run: all have begun it, and this says nothing of it.
+  const bool of_this = turn_ && replay_ && place_of(turn_->ticket, 1).epoch == replay_->epoch();
+  if (of_this && !std::all_of(turn_->members.begin(), turn_->members.end(), [&](int member) {
+        return begun.at(static_cast<std::size_t>(member)) >= turn_->ticket;
+      })) {
+    withdrawn = turn_->ticket;
+    for (const Tensor& tensor : turn_->tensors) tensor->scheduled = false;
+    turn_->tensors.clear();  // they are no longer its own, even while it still unwinds
+    turn_->members.clear();
+  }
+  replay_.reset();
+  stopped_ = false;
+  announce_again();
+  return withdrawn;
+}
+
+void TensorTable::announce_again() {
+  unannounced_.clear();
+  for (const auto& [key, tensor] : pending_) {
+    tensor->planned = false;
+    if (!tensor->scheduled) unannounced_.push_back(tensor);
+  }
+  std::sort(unannounced_.begin(), unannounced_.end(),
+            [](const Tensor& a, const Tensor& b) { return a->order < b->order; });
 }
 
 void TensorTable::close(std::exception_ptr error) {
@@ -42,18 +164,25 @@ void TensorTable::close(std::exception_ptr error) {
   if (!closed_) closed_ = std::move(error);
 }
 
+void TensorTable::check_open() const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) std::rethrow_exception(closed_);
+}
+
 std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<PendingTensor>> all;
-  for (auto& [name, tensor] : std::exchange(pending_, {})) all.push_back(std::move(tensor));
+  std::vector<Tensor> all;
+  for (auto& [key, tensor] : std::exchange(pending_, {})) all.push_back(std::move(tensor));
   unannounced_.clear();
+  replay_.reset();
+  turn_.reset();
   return all;
 }
 
 std::optional<TensorTable::Oldest> TensorTable::oldest() const {
   const std::lock_guard lock(mutex_);
   const PendingTensor* found = nullptr;
-  for (const auto& [name, tensor] : pending_) {
+  for (const auto& [key, tensor] : pending_) {
     if (!found || tensor->since < found->since) found = tensor.get();
   }
   if (!found) return std::nullopt;

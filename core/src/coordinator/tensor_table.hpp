@@ -1,34 +1,79 @@
-// This rank's pending operations by name. Any thread.
+// This rank's pending operations, and its place in the frozen schedule. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "coordinator/messages.hpp"
+#include "coordinator/operation_key.hpp"
 #include "coordinator/pending_tensor.hpp"
+#include "coordinator/replay.hpp"
 
 namespace hvd {
 
 class TensorTable {
  public:
-  /// Throws Errc::duplicate_name, or what `close` was given. Returns true when the loop must be
-  /// told: nothing else is waiting to be announced.
-  bool add(std::shared_ptr<PendingTensor> tensor);
-  /// What was added since the last call, in order, for the negotiation.
-  [[nodiscard]] std::vector<Request> take_unannounced();
+  TensorTable(int rank, int size) : rank_(rank), size_(size) {}
 
-  /// Null when no such operation is pending.
-  [[nodiscard]] std::shared_ptr<PendingTensor> find(const std::string& name) const;
+  /// What has to happen after a change here.
+  struct Next {
+    bool announce = false;  ///< the loop has something to announce
+    bool run = false;       ///< a collective of the frozen schedule may begin
+    bool thaw = false;      ///< the frozen schedule does not hold this
+  };
+
+  /// All or none. Throws Errc::duplicate_name, or what `close` was given. `observed` counts results
+  /// that this rank has seen so far.
+  Next add(std::span<const std::shared_ptr<PendingTensor>> tensors, std::uint64_t observed);
+  /// What was added since the last call, in order, for the negotiation.
+  [[nodiscard]] std::vector<Announcement> take_unannounced();
+
+  /// Null when no such operation waits to be scheduled: one that runs still bears its name, and what
+  /// comes from rank 0 then means the next.
+  [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
   /// The name is free again. To be called before the work completes, so that whoever waited for it
   /// can submit at once.
-  void remove(const std::string& name);
+  void remove(const OperationKey& key);
 
-  /// From now on `add` throws `error`. The first call counts.
+  /// From now on this plan is replayed; operations that wait take their places in it.
+  Next freeze(Plan plan, std::uint32_t epoch);
+  /// A collective may begin: `take_turn` has something.
+  [[nodiscard]] bool turn_ready() const;
+  /// Operations of this rank wait because it has not submitted all of the next collective: which one
+  /// that is, counted from the freeze. Nothing when that is not so.
+  [[nodiscard]] std::optional<std::uint64_t> held_back() const;
+  /// When the collective that runs began; nothing when none does.
+  [[nodiscard]] std::optional<Clock::time_point> turn_since() const;
+
+  struct Turn {
+    Ticket ticket = 0;
+    std::uint64_t digest = 0;
+    std::int32_t process_set = 0;
+    Clock::time_point since;
+    std::vector<int> members;
+    std::vector<std::shared_ptr<PendingTensor>> tensors;
+    std::vector<std::vector<std::int64_t>> rows;
+  };
+  /// Begins the next collective of the frozen schedule. One at a time, each ended by `end_turn`.
+  [[nodiscard]] std::optional<Turn> take_turn();
+  void end_turn();
+
+  /// Nothing more begins; returns the last ticket begun, 0: none.
+  [[nodiscard]] Ticket stop();
+  /// Back to negotiation. What was not begun by all its members is announced again. Returns the
+  /// ticket of a turn that is running and must be withdrawn, 0: none.
+  [[nodiscard]] Ticket resume(const std::vector<Ticket>& begun);
+
+  /// From now on `add` and `check_open` throw `error`. The first call counts.
   void close(std::exception_ptr error);
+  void check_open() const;
   /// Removes and returns everything pending.
   [[nodiscard]] std::vector<std::shared_ptr<PendingTensor>> take_all();
 
@@ -42,10 +87,23 @@ class TensorTable {
   void mark_scheduled(PendingTensor& tensor);
 
  private:
+  using Tensor = std::shared_ptr<PendingTensor>;
+
+  void add(Next& next, const Tensor& tensor);
+  void announce_again();
+
+  const int rank_;
+  const int size_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<PendingTensor>, std::less<>> pending_;
-  std::vector<Request> unannounced_;
+  std::map<OperationKey, Tensor> pending_;
+  std::vector<Tensor> unannounced_;
   std::exception_ptr closed_;
+  std::uint64_t order_ = 0;
+  std::uint64_t observed_ = 0;
+  std::uint32_t segment_ = 0;
+  std::optional<Replay> replay_;
+  bool stopped_ = false;
+  std::optional<Turn> turn_;  // running
 };
 
 }  // namespace hvd

@@ -1,18 +1,27 @@
 #include "fusion/pack.hpp"
 
-#include <cstring>
-
-#include "reduce/integer_mean.hpp"
-#include "reduce/scale.hpp"
+#include <utility>
 
 namespace hvd {
+namespace {
 
-Accumulator Accumulator::of(const AllreduceCall& call) noexcept {
-  if (call.op == ReduceOp::average && is_integer(call.dtype)) {
-    return {DType::i64, mean_lanes(call.dtype), true};
-  }
-  return {call.dtype, 1, false};
+/// Null stays null.
+template <class Byte>
+Byte* element(Byte* data, std::int64_t index, std::size_t size) {
+  return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;
 }
+
+template <class Tensors, class Layout>
+void load_parts(const Tensors& tensors, const Layout& layout, const Accumulator& accumulator,
+                std::byte* buffer) {
+  layout.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
+    accumulator.load(element(buffer, offset, accumulator.element_size()),
+                     element(tensors[tensor].input, part.begin, accumulator.given_size()),
+                     part.size());
+  });
+}
+
+}  // namespace
 
 FusionLayout layout_of(std::span<const TensorSlice> tensors, int ranks) {
   std::vector<std::int64_t> counts;
@@ -21,36 +30,34 @@ FusionLayout layout_of(std::span<const TensorSlice> tensors, int ranks) {
   return FusionLayout(std::move(counts), ranks);
 }
 
-void pack(const AllreduceCall& call, const FusionLayout& layout, const Accumulator& accumulator,
-          int ranks, std::byte* buffer) {
-  const std::size_t size = size_of(call.dtype);
-  const std::size_t fused_size = accumulator.element_size();
+bool is_lone(std::span<const TensorSlice> tensors) noexcept {
+  return tensors.size() == 1 && tensors.front().input != nullptr &&
+         tensors.front().output != nullptr;
+}
+
+void pack(std::span<const TensorSlice> tensors, const FusionLayout& layout,
+          const Accumulator& accumulator, std::byte* buffer) {
+  load_parts(tensors, layout, accumulator, buffer);
+}
+
+void pack(std::span<const ScatterSlice> tensors, const ScatterBlocks& blocks,
+          const Accumulator& accumulator, std::byte* buffer) {
+  load_parts(tensors, blocks, accumulator, buffer);
+}
+
+void unpack(std::span<const TensorSlice> tensors, const FusionLayout& layout,
+            const Accumulator& accumulator, const std::byte* buffer) {
   layout.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
-    const std::byte* from =
-        call.tensors[tensor].input + static_cast<std::size_t>(part.begin) * size;
-    std::byte* to = buffer + static_cast<std::size_t>(offset) * fused_size;
-    if (accumulator.widened) {
-      widen_for_mean(call.dtype, reinterpret_cast<std::int64_t*>(to), from, part.size(), ranks,
-                     call.prescale);
-    } else {
-      scale(call.dtype, to, from, part.size(), call.prescale);
-    }
+    accumulator.unload(element(tensors[tensor].output, part.begin, accumulator.given_size()),
+                       element(buffer, offset, accumulator.element_size()), part.size());
   });
 }
 
-void unpack(const AllreduceCall& call, const FusionLayout& layout, const Accumulator& accumulator,
-            int ranks, const std::byte* buffer) {
-  const std::size_t size = size_of(call.dtype);
-  const std::size_t fused_size = accumulator.element_size();
-  layout.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
-    const std::byte* from = buffer + static_cast<std::size_t>(offset) * fused_size;
-    std::byte* to = call.tensors[tensor].output + static_cast<std::size_t>(part.begin) * size;
-    if (accumulator.widened) {
-      narrow_mean(call.dtype, to, reinterpret_cast<const std::int64_t*>(from), part.size(), ranks,
-                  call.postscale);
-    } else {
-      std::memcpy(to, from, static_cast<std::size_t>(part.size()) * size);
-    }
+void unpack(std::span<const ScatterSlice> tensors, const ScatterBlocks& blocks, int rank,
+            const Accumulator& accumulator, const std::byte* block) {
+  blocks.for_each_result(rank, [&](std::size_t tensor, std::int64_t offset, std::int64_t count) {
+    accumulator.unload(tensors[tensor].output, element(block, offset, accumulator.element_size()),
+                       count);
   });
 }
 

@@ -1,235 +1,155 @@
 #include "mpi/mpi_backend.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <numeric>
 #include <utility>
+#include <vector>
 
+#include "fusion/byte_offsets.hpp"
+#include "fusion/observed.hpp"
 #include "fusion/pack.hpp"
+#include "group/subset.hpp"
 #include "mpi/mpi_error.hpp"
-#include "reduce/scale.hpp"
 
 namespace hvd {
 namespace {
 
 constexpr std::string_view kEngine = "MPI";
 
-void copy_bytes(std::byte* dst, const std::byte* src, std::size_t size) {
-  if (size > 0 && dst != src) std::memcpy(dst, src, size);
-}
-
-std::int64_t total_count(std::span<const TensorSlice> tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
-                         [](std::int64_t sum, const TensorSlice& t) { return sum + t.count; });
-}
-
-bool is_floating(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
-}
-
-/// The division of an average and the postscale, on reduced data. A widened mean gets both in
-/// `unpack`.
-void finish(const AllreduceCall& call, std::byte* data, std::int64_t count, int ranks) {
-  if (call.op == ReduceOp::average && is_floating(call.dtype)) {
-    finish_average(call.dtype, data, count, ranks, call.postscale);
-  } else if (call.postscale != 1.0) {
-    scale(call.dtype, data, data, count, call.postscale);
-  }
-}
-
 }  // namespace
 
 MpiBackend::MpiBackend(std::unique_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
                        const MpiOptions& options)
-    : options_(options), use_(std::move(use)) {
-  options_.max_piece = std::min<std::size_t>(options_.max_piece, std::numeric_limits<int>::max());
-  Watch watch(deadline, aborted_, "init", kEngine);
+    : shared_(std::make_shared<Shared>()) {
+  shared_->options.max_piece =
+      std::min<std::size_t>(options.max_piece, std::numeric_limits<int>::max());
+  shared_->use = std::move(use);
+  Watch watch(deadline, shared_->aborted, "init", kEngine);
   try {
     comm_ = std::make_unique<MpiComm>(parent, watch);
   } catch (...) {
-    use_->mark_failed();
+    shared_->use->mark_failed();
     throw;
   }
 }
 
-MpiBackend::~MpiBackend() = default;
+MpiBackend::MpiBackend(std::shared_ptr<Shared> shared, std::unique_ptr<MpiComm> comm)
+    : shared_(std::move(shared)), comm_(std::move(comm)) {}
 
 bool MpiBackend::supports(OpKind, Device device, DType, ReduceOp) const noexcept {
   return device.kind == Device::Kind::cpu;
 }
 
-void MpiBackend::abort() noexcept { aborted_.store(true, std::memory_order_release); }
+void MpiBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
 
 void MpiBackend::run(std::string_view phase, Deadline deadline,
                      const std::function<void(Watch&)>& body) {
-  if (first_error_) std::rethrow_exception(first_error_);
+  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
-    Watch watch(deadline, aborted_, phase, kEngine);
+    Watch watch(deadline, shared_->aborted, phase, kEngine);
     watch.check();
     body(watch);
   } catch (...) {
-    first_error_ = std::current_exception();
-    use_->mark_failed();
+    shared_->first_error = std::current_exception();
+    shared_->use->mark_failed();
     // MPI may still write there: left to it for good.
-    static_cast<void>(buffers_.release());
+    static_cast<void>(shared_->buffers.release());
     throw;
   }
 }
 
-void MpiBackend::reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count,
-                               DType dtype, ReduceOp op, Watch& watch) {
-  const auto element = static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t most = static_cast<std::int64_t>(options_.max_piece) / element;
-  for (std::int64_t begin = 0; begin < count; begin += most) {
-    const std::int64_t piece = std::min(most, count - begin);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(src == data ? MPI_IN_PLACE : src + begin * element,
-                             data + begin * element, static_cast<int>(piece), mpi_type(dtype),
-                             reductions_.op(dtype, op), comm_->get(), &request),
-              "MPI_Iallreduce", watch);
-    complete(request, "MPI_Iallreduce", watch);
-  }
+Staging MpiBackend::staging() {
+  return {.copy = copy_bytes,
+          .reserve = [this](std::size_t size) { return shared_->buffers->fused.reserve(size); },
+          .lone_in_place = may_lend()};
+}
+
+std::unique_ptr<Backend> MpiBackend::subset(std::span<const int> ranks, Deadline deadline) {
+  static_cast<void>(rank_in_subset(ranks, comm_->rank(), comm_->size()));
+  std::unique_ptr<MpiComm> members;
+  run("subset", deadline,
+      [&](Watch& watch) { members = std::make_unique<MpiComm>(*comm_, ranks, watch); });
+  return std::unique_ptr<Backend>(new MpiBackend(shared_, std::move(members)));
 }
 
 void MpiBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
-  const Accumulator accumulator = Accumulator::of(call);
+  const Accumulator accumulator(Arithmetic::of(call, comm_->size()));
   run("allreduce", deadline, [&](Watch& watch) {
-    const int ranks = comm_->size();
-    if (call.tensors.size() == 1 && !accumulator.widened && may_lend()) {
+    if (is_lone(call.tensors) && !accumulator.widened() && may_lend()) {
       const TensorSlice& tensor = call.tensors.front();
       const std::byte* src = tensor.input;
-      if (call.prescale != 1.0) {
-        scale(call.dtype, tensor.output, tensor.input, total, call.prescale);
+      if (!accumulator.as_given()) {
+        accumulator.load(tensor.output, tensor.input, total);
         src = tensor.output;
       }
-      reduce_pieces(src, tensor.output, total, call.dtype, call.op, watch);
-      finish(call, tensor.output, total, ranks);
+      reduce_pieces(src, tensor.output, total, accumulator, watch);
+      accumulator.finish(tensor.output, total);
       return;
     }
-    const FusionLayout layout = layout_of(call.tensors, ranks);
-    std::byte* const fused =
-        buffers_->fused.reserve(static_cast<std::size_t>(total) * accumulator.element_size());
-    pack(call, layout, accumulator, ranks, fused);
-    reduce_pieces(fused, fused, total * accumulator.lanes, accumulator.dtype, call.op, watch);
-    if (!accumulator.widened) finish(call, fused, total, ranks);
-    unpack(call, layout, accumulator, ranks, fused);
+    const FusionLayout layout = layout_of(call.tensors, comm_->size());
+    std::byte* const fused = shared_->buffers->fused.reserve(static_cast<std::size_t>(total) *
+                                                             accumulator.element_size());
+    observed(call.observer, &CallObserver::copied_in,
+             [&] { pack(call.tensors, layout, accumulator, fused); });
+    reduce_pieces(fused, fused, total, accumulator, watch);
+    accumulator.finish(fused, total);
+    observed(call.observer, &CallObserver::copied_out,
+             [&] { unpack(call.tensors, layout, accumulator, fused); });
   });
 }
 
-void MpiBackend::broadcast_pieces(std::byte* data, std::size_t size, int root, Watch& watch) {
-  for (std::size_t begin = 0; begin < size; begin += options_.max_piece) {
-    const std::size_t piece = std::min(options_.max_piece, size - begin);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(
-        MPI_Ibcast(data + begin, static_cast<int>(piece), MPI_BYTE, root, comm_->get(), &request),
-        "MPI_Ibcast", watch);
-    complete(request, "MPI_Ibcast", watch);
-  }
+void MpiBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
+  const ScatterBlocks blocks(call.tensors, comm_->size());
+  if (blocks.total() == 0) return;
+  const Accumulator accumulator(Arithmetic::of(call, comm_->size()));
+  const std::int64_t count = blocks.block(comm_->rank()).size();
+  run("reducescatter", deadline, [&](Watch& watch) {
+    if (call.tensors.size() == 1 && accumulator.as_given() && may_lend()) {
+      const ScatterSlice& tensor = call.tensors.front();
+      scatter_pieces(tensor.input, tensor.output, blocks.bounds(), accumulator, watch);
+      accumulator.finish(tensor.output, count);
+      return;
+    }
+    const std::size_t element = accumulator.element_size();
+    std::byte* const fused =
+        shared_->buffers->fused.reserve(static_cast<std::size_t>(blocks.total()) * element);
+    std::byte* const own =
+        shared_->buffers->received.reserve(static_cast<std::size_t>(count) * element);
+    pack(call.tensors, blocks, accumulator, fused);
+    scatter_pieces(fused, own, blocks.bounds(), accumulator, watch);
+    accumulator.finish(own, count);
+    unpack(call.tensors, blocks, comm_->rank(), accumulator, own);
+  });
 }
 
 void MpiBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const auto bytes = [&](const TensorSlice& tensor) {
-    return static_cast<std::size_t>(tensor.count) * element;
-  };
-  const std::size_t total = static_cast<std::size_t>(total_count(call.tensors)) * element;
-  if (total == 0) return;
+  if (total_count(call.tensors) == 0) return;
   run("broadcast", deadline, [&](Watch& watch) {
-    const bool root = comm_->rank() == call.root;
-    if (root) {
-      for (const TensorSlice& tensor : call.tensors) {
-        copy_bytes(tensor.output, tensor.input, bytes(tensor));
-      }
-    }
-    if (call.tensors.size() == 1 && may_lend()) {
-      broadcast_pieces(call.tensors.front().output, total, call.root, watch);
-      return;
-    }
-    std::byte* const fused = buffers_->fused.reserve(total);
-    std::byte* at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      if (root) copy_bytes(at, tensor.output, bytes(tensor));
-      at += bytes(tensor);
-    }
-    broadcast_pieces(fused, total, call.root, watch);
-    if (root) return;
-    at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      copy_bytes(tensor.output, at, bytes(tensor));
-      at += bytes(tensor);
-    }
+    staged_broadcast(call, comm_->rank(), staging(), [&](std::byte* data, std::size_t size) {
+      broadcast_pieces(data, size, call.root, watch);
+    });
   });
 }
 
-void MpiBackend::gather_pieces(const std::byte* src, std::byte* dst,
-                               const std::vector<std::size_t>& sizes, Watch& watch) {
-  const auto me = static_cast<std::size_t>(comm_->rank());
-  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (total > options_.max_piece) {
-    // Too much for MPI's counts: every rank sends its part to all.
-    std::size_t offset = 0;
-    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
-      if (rank == me) copy_bytes(dst + offset, src, sizes[rank]);
-      broadcast_pieces(dst + offset, sizes[rank], static_cast<int>(rank), watch);
-      offset += sizes[rank];
-    }
-    return;
-  }
-  std::vector<int> counts;
-  std::vector<int> offsets;
-  int offset = 0;
-  for (const std::size_t size : sizes) {
-    counts.push_back(static_cast<int>(size));
-    offsets.push_back(offset);
-    offset += static_cast<int>(size);
-  }
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgatherv(src, counts[me], MPI_BYTE, dst, counts.data(), offsets.data(), MPI_BYTE,
-                            comm_->get(), &request),
-            "MPI_Iallgatherv", watch);
-  complete(request, "MPI_Iallgatherv", watch);
+void MpiBackend::allgather(const AllgatherCall& call, Deadline deadline) {
+  run("allgather", deadline, [&](Watch& watch) {
+    staged_allgather(call, comm_->rank(), comm_->size(), staging(),
+                     [&](auto* data, auto bounds) { gather_pieces(data, bounds, watch); });
+  });
 }
 
-void MpiBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const auto ranks = static_cast<std::size_t>(comm_->size());
-  const auto me = static_cast<std::size_t>(comm_->rank());
-  const auto bytes = [&](const GatherSlice& tensor, std::size_t rank) {
-    return static_cast<std::size_t>(tensor.counts[rank]) * element;
-  };
-  std::vector<std::size_t> sizes(ranks, 0);  // contributed by each rank, all tensors
-  for (const GatherSlice& tensor : call.tensors) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) sizes[rank] += bytes(tensor, rank);
-  }
-  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (total == 0) return;
-  run("allgather", deadline, [&](Watch& watch) {
-    if (call.tensors.size() == 1 && may_lend()) {
-      gather_pieces(call.tensors.front().input, call.tensors.front().output, sizes, watch);
-      return;
-    }
-    std::byte* const fused = buffers_->fused.reserve(std::max<std::size_t>(sizes[me], 1));
-    std::byte* const gathered = buffers_->gathered.reserve(total);
-    std::byte* to = fused;
-    for (const GatherSlice& tensor : call.tensors) {
-      copy_bytes(to, tensor.input, bytes(tensor, me));
-      to += bytes(tensor, me);
-    }
-    gather_pieces(fused, gathered, sizes, watch);
-    // From "by rank, then tensor" to "by tensor, then rank".
-    std::vector<std::size_t> written(call.tensors.size(), 0);
-    const std::byte* from = gathered;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-        const std::size_t size = bytes(call.tensors[i], rank);
-        copy_bytes(call.tensors[i].output + written[i], from, size);
-        written[i] += size;
-        from += size;
-      }
-    }
+void MpiBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
+  run("alltoall", deadline, [&](Watch& watch) {
+    if (may_lend()) return exchange_parts(call, call.input, call.output, watch);
+    const std::size_t sent = byte_offsets(call.send_counts, call.dtype).back();
+    const std::size_t received = byte_offsets(call.receive_counts, call.dtype).back();
+    std::byte* const from = shared_->buffers->fused.reserve(sent);
+    std::byte* const to = shared_->buffers->received.reserve(received);
+    copy_bytes(from, call.input, sent);
+    exchange_parts(call, from, to, watch);
+    copy_bytes(call.output, to, received);
   });
 }
 

@@ -5,11 +5,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include <hvd/core/backend.hpp>
 
+#include "fusion/accumulator.hpp"
 #include "fusion/buffer.hpp"
+#include "fusion/staging.hpp"
 #include "mpi/mpi_comm.hpp"
 #include "mpi/mpi_process.hpp"
 #include "mpi/mpi_reduction.hpp"
@@ -29,7 +30,6 @@ class MpiBackend final : public Backend {
   /// Collective over `parent`. Takes the use of MPI as the constructor of `MpiUse` gave it.
   MpiBackend(std::unique_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
              const MpiOptions& options = {});
-  ~MpiBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -37,35 +37,51 @@ class MpiBackend final : public Backend {
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
   void allgather(const AllgatherCall& call, Deadline deadline) override;
   void broadcast(const BroadcastCall& call, Deadline deadline) override;
+  void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
+  void alltoall(const AlltoallCall& call, Deadline deadline) override;
   void barrier(Deadline deadline) override;
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
+                                                Deadline deadline) override;
   void abort() noexcept override;
 
  private:
   struct Buffers {
     FusionBuffer fused;
-    FusionBuffer gathered;
+    FusionBuffer received;
   };
+
+  /// What a backend and its subsets, of which one works at a time, have together.
+  struct Shared {
+    MpiOptions options;
+    std::unique_ptr<MpiUse> use;
+    std::atomic<bool> aborted{false};
+    std::exception_ptr first_error;
+    std::unique_ptr<Buffers> buffers = std::make_unique<Buffers>();
+    MpiReductions reductions;
+  };
+
+  MpiBackend(std::shared_ptr<Shared> shared, std::unique_ptr<MpiComm> comm);
 
   /// Runs `body`; after an error MPI is given up and every later call throws that error again.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
   /// Whether the caller's memory may be given to MPI: after a failure MPI keeps it, which does no
   /// harm as long as nobody calls MPI again.
-  [[nodiscard]] bool may_lend() const noexcept { return !use_->shared_with_program(); }
+  [[nodiscard]] bool may_lend() const noexcept { return !shared_->use->shared_with_program(); }
+  [[nodiscard]] Staging staging();
   /// In place when `src` is `data`.
-  void reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count, DType dtype,
-                     ReduceOp op, Watch& watch);
+  void reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count,
+                     const Accumulator& elements, Watch& watch);
+  /// Block r of `src`, reduced, to rank r's `dst`.
+  void scatter_pieces(const std::byte* src, std::byte* dst, std::span<const std::int64_t> bounds,
+                      const Accumulator& elements, Watch& watch);
   void broadcast_pieces(std::byte* data, std::size_t size, int root, Watch& watch);
-  /// `sizes[r]` bytes from each rank, one after the other.
-  void gather_pieces(const std::byte* src, std::byte* dst, const std::vector<std::size_t>& sizes,
-                     Watch& watch);
+  /// Every rank's block of `data`, in place.
+  void gather_pieces(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch);
+  void exchange_parts(const AlltoallCall& call, const std::byte* input, std::byte* output,
+                      Watch& watch);
 
-  MpiOptions options_;
-  std::unique_ptr<MpiUse> use_;
-  std::atomic<bool> aborted_{false};
-  std::exception_ptr first_error_;
-  std::unique_ptr<Buffers> buffers_ = std::make_unique<Buffers>();
+  std::shared_ptr<Shared> shared_;
   std::unique_ptr<MpiComm> comm_;
-  MpiReductions reductions_;
 };
 
 }  // namespace hvd

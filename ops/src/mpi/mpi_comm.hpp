@@ -1,5 +1,8 @@
-// An owned duplicate of a communicator, on which errors return.
+// An owned communicator, on which errors return.
 #pragma once
+
+#include <span>
+#include <string_view>
 
 #include <mpi.h>
 
@@ -9,8 +12,11 @@ namespace hvd {
 
 class MpiComm {
  public:
-  /// Collective; bounded by `watch`.
+  /// A duplicate. Collective; bounded by `watch`.
   MpiComm(MPI_Comm parent, Watch& watch);
+  /// Among some ranks of `parent`, ascending, this one among them. Collective among these. MPI has
+  /// no call for it that could be given up, so all first meet, bounded by `watch`.
+  MpiComm(const MpiComm& parent, std::span<const int> ranks, Watch& watch);
   ~MpiComm();
   MpiComm(const MpiComm&) = delete;
   MpiComm& operator=(const MpiComm&) = delete;
@@ -20,6 +26,8 @@ class MpiComm {
   [[nodiscard]] int size() const noexcept { return size_; }
 
  private:
+  void set_up(const Watch& watch);
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

@@ -1,13 +1,14 @@
 #include "nccl/nccl_backend.hpp"
 
-#include <algorithm>
-#include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "fusion/byte_offsets.hpp"
+#include "fusion/scatter_blocks.hpp"
+#include "group/subset.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl/nccl_types.hpp"
-#include "nccl/premul_sum.hpp"
 
 namespace hvd {
 namespace {
@@ -17,34 +18,34 @@ constexpr std::chrono::seconds kCloseTimeout{5};
 // An aborted kernel looks at its flag many times in a millisecond.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
-std::int64_t total_count(std::span<const TensorSlice> tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
-                         [](std::int64_t sum, const TensorSlice& t) { return sum + t.count; });
-}
-
 }  // namespace
 
-NcclBackend::Resources::Resources(const ncclUniqueId& id, const NcclPlace& place, Watch& watch)
-    : comm(id, place.size, place.rank, watch) {}
-
 NcclBackend::NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline)
-    : place_(place) {
+    : NcclBackend(place, id, deadline, std::make_shared<Shared>()) {}
+
+NcclBackend::NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline,
+                         std::shared_ptr<Shared> shared)
+    : place_(place), shared_(std::move(shared)) {
   const DeviceGuard guard(place_.device);
-  Watch watch(deadline, aborted_, "init", "NCCL");
-  own_.emplace(id, place_, watch);
-  check(cudaMemset(own_->token.reserve(sizeof(std::int32_t)), 0, sizeof(std::int32_t)),
-        "cudaMemset");
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  if (!shared_->resources) {
+    shared_->resources.emplace();
+    check(cudaMemset(own().token.reserve(sizeof(std::int32_t)), 0, sizeof(std::int32_t)),
+          "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  Watch watch(deadline, shared_->aborted, "init", "NCCL");
+  comm_.emplace(id, place_.size, place_.rank, watch);
 }
 
 NcclBackend::~NcclBackend() {
   try {
     const DeviceGuard guard(place_.device);
-    if (!first_error_) {
-      Watch watch(Clock::now() + kCloseTimeout, aborted_, "shutdown", "NCCL");
-      own_->comm.close(watch);
+    if (!shared_->first_error) {
+      Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
+      comm_->close(watch);
     }
-    own_.reset();
+    comm_.reset();
+    shared_.reset();
   } catch (const std::exception&) {
     // Nobody is left to tell. What is still open is aborted below.
   }
@@ -52,31 +53,33 @@ NcclBackend::~NcclBackend() {
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
   if (device.kind != Device::Kind::cuda || device.index != place_.device) return false;
-  return kind != OpKind::allreduce || nccl_type(dtype, op).has_value();
+  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
+  return !reduces || nccl_type(dtype, op).has_value();
 }
 
-void NcclBackend::abort() noexcept { aborted_.store(true, std::memory_order_release); }
+void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
 
 void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
-  if (first_error_) std::rethrow_exception(first_error_);
+  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
+  // Every time: the calls need not come from one thread.
+  const DeviceGuard guard(place_.device);
   try {
-    const DeviceGuard guard(place_.device);
-    Watch watch(deadline, aborted_, phase, "NCCL");
+    Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
     enqueue(watch);
-    own_->finished.record(own_->stream.get());
+    own().finished.record(stream());
     bool done = false;
     while (!done) {
-      done = own_->finished.done();
-      own_->comm.check_health(watch);  // after the end too: kernels also end when NCCL gives up
+      done = own().finished.done();
+      comm_->check_health(watch);  // after the end too: kernels also end when NCCL gives up
       if (!done) watch.pause();
     }
   } catch (...) {
-    first_error_ = std::current_exception();
+    shared_->first_error = std::current_exception();
     // Kernels that wait for a peer end with the communicator.
-    own_->comm.abort();
-    own_->scaler.abort();
+    comm_->abort();
+    own().scaler.abort();
     drain();
     throw;
   }
@@ -84,171 +87,161 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
 
 void NcclBackend::drain() noexcept {
   const Deadline deadline = Clock::now() + kDrainTimeout;
-  while (cudaStreamQuery(own_->stream.get()) == cudaErrorNotReady && Clock::now() < deadline) {
+  while (cudaStreamQuery(stream()) == cudaErrorNotReady && Clock::now() < deadline) {
     std::this_thread::yield();
   }
 }
 
-void NcclBackend::copy(std::byte* dst, const std::byte* src, std::size_t size) {
-  if (size == 0 || dst == src) return;
-  check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDeviceToDevice, own_->stream.get()),
-        "cudaMemcpyAsync");
-}
-
-void NcclBackend::reduce(const ReduceRecipe& recipe, const std::byte* src, std::byte* dst,
-                         std::int64_t count, Watch& watch) {
-  const cudaStream_t stream = own_->stream.get();
-  if (recipe.before != 1.0) {
-    own_->scaler.scale(src, dst, count, recipe.type, recipe.before, stream, watch);
-    src = dst;
+std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
+  const int rank = rank_in_subset(ranks, place_.rank, place_.size);
+  // The first of them makes the id and sends it through this communicator: splitting it would take
+  // all its ranks, and the store is for the start only.
+  ncclUniqueId id{};
+  constexpr std::size_t kSize = sizeof id.internal;
+  auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
+  run("subset", deadline, [&](Watch& watch) {
+    if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
+    if (ranks.size() == 1) return;
+    std::byte* const box = own().fusion.reserve(kSize);
+    if (rank == 0) {
+      check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
+            "cudaMemcpyAsync");
+    }
+    grouped("ncclSend", watch, [&](const Queue& queue) {
+      if (rank != 0) {
+        return queue(ncclRecv(box, kSize, ncclUint8, ranks.front(), comm_->get(), stream()));
+      }
+      for (const int peer : ranks.subspan(1)) {
+        queue(ncclSend(box, kSize, ncclUint8, peer, comm_->get(), stream()));
+      }
+    });
+  });
+  if (rank != 0) {
+    const DeviceGuard guard(place_.device);
+    check(cudaMemcpy(bytes, own().fusion.reserve(kSize), kSize, cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
   }
-  std::optional<PremulSum> premultiplied;
-  if (recipe.premultiply) {
-    premultiplied.emplace(own_->comm, recipe.type, *recipe.premultiply, watch);
-  }
-  own_->comm.settle(
-      ncclAllReduce(src, dst, static_cast<std::size_t>(count), recipe.type,
-                    premultiplied ? premultiplied->get() : recipe.op, own_->comm.get(), stream),
-      "ncclAllReduce", watch);
-  if (recipe.after != 1.0) {
-    own_->scaler.scale(dst, dst, count, recipe.type, recipe.after, stream, watch);
-  }
+  const NcclPlace place{rank, static_cast<int>(ranks.size()), place_.device};
+  return std::unique_ptr<Backend>(new NcclBackend(place, id, deadline, shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  const ReduceRecipe recipe = reduce_recipe(call, place_.size);
+  const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
+  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size);
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
-  const std::size_t element = size_of(call.dtype);
 
   run("allreduce", deadline, [&](Watch& watch) {
-    if (call.tensors.size() == 1) {
-      const TensorSlice& tensor = call.tensors.front();
-      reduce(recipe, tensor.input, tensor.output, total, watch);
-      return;
+    const TensorSlice& first = call.tensors.front();
+    const bool lone = call.tensors.size() == 1 && first.input != nullptr && first.output != nullptr;
+    std::byte* const data =
+        lone ? first.output
+             : own().fusion.reserve(static_cast<std::size_t>(total) * size_of(call.dtype));
+    const std::byte* src = lone ? first.input : data;
+    if (!lone) {
+      for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto size) {
+        if (tensor.input != nullptr) copy(at, tensor.input, size);
+      });
     }
-    std::byte* const fused = own_->fusion.reserve(static_cast<std::size_t>(total) * element);
-    std::byte* at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      const std::size_t size = static_cast<std::size_t>(tensor.count) * element;
-      copy(at, tensor.input, size);
-      at += size;
+    if (recipe.before != 1.0) {
+      scale(recipe, recipe.before, src, data, total, watch);
+      src = data;
     }
-    reduce(recipe, fused, fused, total, watch);
-    at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      const std::size_t size = static_cast<std::size_t>(tensor.count) * element;
-      copy(tensor.output, at, size);
-      at += size;
+    if (!lone) {
+      for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto) {
+        if (tensor.input == nullptr) fill_identity(arithmetic, at, tensor.count);
+      });
     }
+    reduce(recipe, watch, [&](ncclRedOp_t op) {
+      comm_->settle(ncclAllReduce(src, data, static_cast<std::size_t>(total), recipe.type, op,
+                                  comm_->get(), stream()),
+                    "ncclAllReduce", watch);
+    });
+    scale(recipe, recipe.after, data, data, total, watch);
+    if (lone) return;
+    for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto size) {
+      if (tensor.output != nullptr) copy(tensor.output, at, size);
+    });
+  });
+}
+
+void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
+  const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
+  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size);
+  const ScatterBlocks blocks(call.tensors, place_.size);
+  if (blocks.total() == 0) return;
+  const std::size_t element = size_of(call.dtype);
+  const Range block = blocks.block(place_.rank);
+  const auto bytes = [&](std::int64_t count) { return static_cast<std::size_t>(count) * element; };
+
+  run("reducescatter", deadline, [&](Watch& watch) {
+    if (call.tensors.size() == 1 && recipe.before == 1.0) {
+      const ScatterSlice& tensor = call.tensors.front();
+      scatter(recipe, tensor.input, tensor.output, blocks.bounds(), element, watch);
+      return scale(recipe, recipe.after, tensor.output, tensor.output, block.size(), watch);
+    }
+    std::byte* const fused = own().fusion.reserve(bytes(blocks.total()));
+    blocks.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
+      copy(fused + bytes(offset), call.tensors[tensor].input + bytes(part.begin),
+           bytes(part.size()));
+    });
+    scale(recipe, recipe.before, fused, fused, blocks.total(), watch);
+    std::byte* const result = fused + bytes(block.begin);
+    scatter(recipe, fused, result, blocks.bounds(), element, watch);
+    scale(recipe, recipe.after, result, result, block.size(), watch);
+    blocks.for_each_result(place_.rank, [&](std::size_t tensor, auto offset, auto count) {
+      copy(call.tensors[tensor].output, result + bytes(offset), bytes(count));
+    });
   });
 }
 
 void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const std::size_t total = static_cast<std::size_t>(total_count(call.tensors)) * element;
-  if (total == 0) return;
-
+  if (total_count(call.tensors) == 0) return;
   run("broadcast", deadline, [&](Watch& watch) {
-    const auto send = [&](const std::byte* src, std::byte* dst) {
-      own_->comm.settle(ncclBroadcast(src, dst, total, ncclUint8, call.root, own_->comm.get(),
-                                      own_->stream.get()),
-                        "ncclBroadcast", watch);
-    };
-    if (call.tensors.size() == 1) {
-      const TensorSlice& tensor = call.tensors.front();
-      send(place_.rank == call.root ? tensor.input : tensor.output, tensor.output);
-      return;
-    }
-    std::byte* const fused = own_->fusion.reserve(total);
-    const bool root = place_.rank == call.root;
-    std::byte* at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      const std::size_t size = static_cast<std::size_t>(tensor.count) * element;
-      if (root) {
-        copy(at, tensor.input, size);
-        copy(tensor.output, tensor.input, size);
-      }
-      at += size;
-    }
-    send(fused, fused);
-    if (root) return;
-    at = fused;
-    for (const TensorSlice& tensor : call.tensors) {
-      const std::size_t size = static_cast<std::size_t>(tensor.count) * element;
-      copy(tensor.output, at, size);
-      at += size;
-    }
+    staged_broadcast(call, place_.rank, staging(), [&](std::byte* data, std::size_t size) {
+      comm_->settle(ncclBroadcast(data, data, size, ncclUint8, call.root, comm_->get(), stream()),
+                    "ncclBroadcast", watch);
+    });
   });
 }
 
-void NcclBackend::gather(const std::byte* src, std::byte* dst, std::span<const std::size_t> sizes,
-                         Watch& watch) {
-  // NCCL has no allgather of unequal counts: one broadcast per rank, launched as one group.
-  own_->comm.settle(ncclGroupStart(), "ncclGroupStart", watch);
-  ncclResult_t queued = ncclSuccess;
-  std::size_t offset = 0;
-  for (int root = 0; root < place_.size; ++root) {
-    const std::size_t size = sizes[static_cast<std::size_t>(root)];
-    if (size > 0) {
-      const std::byte* from = root == place_.rank ? src : dst + offset;
-      const ncclResult_t result = ncclBroadcast(from, dst + offset, size, ncclUint8, root,
-                                                own_->comm.get(), own_->stream.get());
-      if (result != ncclSuccess && result != ncclInProgress) queued = result;
-    }
-    offset += size;
-  }
-  const ncclResult_t launched = ncclGroupEnd();
-  own_->comm.settle(queued == ncclSuccess ? launched : queued, "ncclBroadcast", watch);
+void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
+  run("allgather", deadline, [&](Watch& watch) {
+    staged_allgather(call, place_.rank, place_.size, staging(),
+                     [&](auto* data, auto bounds) { gather(data, bounds, watch); });
+  });
 }
 
-void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const auto ranks = static_cast<std::size_t>(place_.size);
-  const auto bytes = [&](const GatherSlice& tensor, std::size_t rank) {
-    return static_cast<std::size_t>(tensor.counts[rank]) * element;
-  };
-  std::vector<std::size_t> sizes(ranks, 0);  // contributed by each rank, all tensors
-  for (const GatherSlice& tensor : call.tensors) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) sizes[rank] += bytes(tensor, rank);
-  }
-  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (total == 0) return;
+void NcclBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
+  const std::vector<std::size_t> sends = byte_offsets(call.send_counts, call.dtype);
+  const std::vector<std::size_t> receives = byte_offsets(call.receive_counts, call.dtype);
   const auto me = static_cast<std::size_t>(place_.rank);
 
-  run("allgather", deadline, [&](Watch& watch) {
-    if (call.tensors.size() == 1) {
-      gather(call.tensors.front().input, call.tensors.front().output, sizes, watch);
-      return;
-    }
-    std::byte* const fused = own_->fusion.reserve(std::max<std::size_t>(sizes[me], 1));
-    std::byte* const gathered = own_->gathered.reserve(total);
-    std::byte* to = fused;
-    for (const GatherSlice& tensor : call.tensors) {
-      copy(to, tensor.input, bytes(tensor, me));
-      to += bytes(tensor, me);
-    }
-    gather(fused, gathered, sizes, watch);
-    // From "by rank, then tensor" to "by tensor, then rank".
-    std::vector<std::size_t> written(call.tensors.size(), 0);
-    const std::byte* from = gathered;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-        const std::size_t size = bytes(call.tensors[i], rank);
-        copy(call.tensors[i].output + written[i], from, size);
-        written[i] += size;
-        from += size;
+  run("alltoall", deadline, [&](Watch& watch) {
+    copy(call.output + receives[me], call.input + sends[me], sends[me + 1] - sends[me]);
+    grouped("ncclSend", watch, [&](const Queue& queue) {
+      for (int peer = 0; peer < place_.size; ++peer) {
+        if (peer == place_.rank) continue;
+        const auto p = static_cast<std::size_t>(peer);
+        const std::size_t sent = sends[p + 1] - sends[p];
+        const std::size_t received = receives[p + 1] - receives[p];
+        if (sent > 0) {
+          queue(ncclSend(call.input + sends[p], sent, ncclUint8, peer, comm_->get(), stream()));
+        }
+        if (received > 0) {
+          queue(ncclRecv(call.output + receives[p], received, ncclUint8, peer, comm_->get(),
+                         stream()));
+        }
       }
-    }
+    });
   });
 }
 
 void NcclBackend::barrier(Deadline deadline) {
   run("barrier", deadline, [&](Watch& watch) {
-    std::byte* const token = own_->token.reserve(sizeof(std::int32_t));
-    own_->comm.settle(
-        ncclAllReduce(token, token, 1, ncclInt32, ncclSum, own_->comm.get(), own_->stream.get()),
-        "ncclAllReduce", watch);
+    std::byte* const token = own().token.reserve(sizeof(std::int32_t));
+    comm_->settle(ncclAllReduce(token, token, 1, ncclInt32, ncclSum, comm_->get(), stream()),
+                  "ncclAllReduce", watch);
   });
 }
 

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include <hvd/core/backend.hpp>
 
+#include "fusion/staging.hpp"
 #include "nccl/cuda_event.hpp"
 #include "nccl/cuda_stream.hpp"
 #include "nccl/device_buffer.hpp"
@@ -35,38 +37,60 @@ class NcclBackend final : public Backend {
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
   void allgather(const AllgatherCall& call, Deadline deadline) override;
   void broadcast(const BroadcastCall& call, Deadline deadline) override;
+  void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
+  void alltoall(const AlltoallCall& call, Deadline deadline) override;
   void barrier(Deadline deadline) override;
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
+                                                Deadline deadline) override;
   void abort() noexcept override;
 
  private:
-  /// What exists only while our device is the current one, in the order of its making.
+  /// What exists only while our device is the current one.
   struct Resources {
-    Resources(const ncclUniqueId& id, const NcclPlace& place, Watch& watch);
-
     CudaStream stream;
     CudaEvent finished;
     DeviceBuffer fusion;
-    DeviceBuffer gathered;
     DeviceBuffer token;
     NcclScaler scaler;
-    NcclComm comm;
   };
+
+  /// What a backend and its subsets, of which one works at a time, have together.
+  struct Shared {
+    std::atomic<bool> aborted{false};
+    std::exception_ptr first_error;
+    std::optional<Resources> resources;
+  };
+
+  NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline,
+              std::shared_ptr<Shared> shared);
 
   /// Queues work on the stream with `enqueue` and returns when it is done; after an error the
   /// communicator is aborted and every later call throws that error again.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
-  void reduce(const ReduceRecipe& recipe, const std::byte* src, std::byte* dst, std::int64_t count,
-              Watch& watch);
-  void gather(const std::byte* src, std::byte* dst, std::span<const std::size_t> sizes,
-              Watch& watch);
   /// After an abort: until nothing on the device writes to the caller's memory any more, bounded.
   void drain() noexcept;
+
+  // Below: inside `run`.
+  [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
+  [[nodiscard]] cudaStream_t stream() noexcept { return own().stream.get(); }
+  [[nodiscard]] Staging staging();
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
+  void fill_identity(const Arithmetic& arithmetic, std::byte* data, std::int64_t count);
+  void scale(const ReduceRecipe& recipe, double factor, const std::byte* src, std::byte* dst,
+             std::int64_t count, Watch& watch);
+  /// Several calls of NCCL launched as one: `queue` passes each result on.
+  using Queue = std::function<void(ncclResult_t)>;
+  void grouped(std::string_view name, Watch& watch, const std::function<void(const Queue&)>& calls);
+  /// `launch` calls NCCL with the recipe's operation.
+  void reduce(const ReduceRecipe& recipe, Watch& watch,
+              const std::function<void(ncclRedOp_t)>& launch);
+  void gather(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch);
+  void scatter(const ReduceRecipe& recipe, const std::byte* src, std::byte* dst,
+               std::span<const std::int64_t> bounds, std::size_t element, Watch& watch);
 
   NcclPlace place_;
-  std::atomic<bool> aborted_{false};
-  std::exception_ptr first_error_;
-  std::optional<Resources> own_;
+  std::shared_ptr<Shared> shared_;
+  std::optional<NcclComm> comm_;
 };
 
 }  // namespace hvd

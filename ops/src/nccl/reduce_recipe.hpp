@@ -1,11 +1,11 @@
-// How an allreduce with its scales is made of what NCCL offers.
+// How a reduction with its scales is made of what NCCL offers.
 #pragma once
 
 #include <optional>
 
 #include <nccl.h>
 
-#include <hvd/core/backend.hpp>
+#include "fusion/arithmetic.hpp"
 
 namespace hvd {
 
@@ -19,7 +19,8 @@ struct ReduceRecipe {
   double after = 1.0;
 };
 
-/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, and scaled integers.
-[[nodiscard]] ReduceRecipe reduce_recipe(const AllreduceCall& call, int size);
+/// Among `size` ranks. Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, scaled
+/// integers, and their average by another number than that of the ranks.
+[[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size);
 
 }  // namespace hvd

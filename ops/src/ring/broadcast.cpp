@@ -16,29 +16,26 @@ struct Order {
   [[nodiscard]] int rank(int position) const { return (position + root) % size; }
 };
 
-void tree(Transport& transport, const Order& order, const std::byte* source, std::byte* destination,
-          std::size_t size, Deadline deadline) {
+void tree(Transport& transport, const Order& order, std::byte* data, std::size_t size,
+          Deadline deadline) {
   const int me = order.position(transport.rank());
   int reach = 1;  // how far the children are: below the lowest set bit of the position
   while (reach < order.size && (me & reach) == 0) reach *= 2;
   if (me != 0) {
-    transport.exchange(
-        {}, {.peer = order.rank(me - reach), .size = size, .into = destination, .sink = {}},
-        deadline);
+    transport.exchange({}, {.peer = order.rank(me - reach), .size = size, .into = data, .sink = {}},
+                       deadline);
   }
-  const std::byte* held = me == 0 ? source : destination;
   for (int distance = reach / 2; distance > 0; distance /= 2) {
     if (me + distance >= order.size) continue;
-    transport.exchange({.peer = order.rank(me + distance), .bytes = {held, size}}, {}, deadline);
+    transport.exchange({.peer = order.rank(me + distance), .bytes = {data, size}}, {}, deadline);
   }
 }
 
-void chain(Transport& transport, const Order& order, const std::byte* source,
-           std::byte* destination, std::size_t size, Deadline deadline) {
+void chain(Transport& transport, const Order& order, std::byte* data, std::size_t size,
+           Deadline deadline) {
   const int me = order.position(transport.rank());
   const bool first = me == 0;
   const bool last = me == order.size - 1;
-  const std::byte* held = first ? source : destination;
   const auto segment_size = [&](std::size_t begin) { return std::min(kSegment, size - begin); };
   std::size_t sent = 0;
   std::size_t received = first ? size : 0;
@@ -46,12 +43,12 @@ void chain(Transport& transport, const Order& order, const std::byte* source,
     Outgoing out;
     Incoming in;
     if (!last && sent < received) {
-      out = {.peer = order.rank(me + 1), .bytes = {held + sent, segment_size(sent)}};
+      out = {.peer = order.rank(me + 1), .bytes = {data + sent, segment_size(sent)}};
     }
     if (received < size) {
       in = {.peer = order.rank(me - 1),
             .size = segment_size(received),
-            .into = destination + received,
+            .into = data + received,
             .sink = {}};
     }
     transport.exchange(out, in, deadline);
@@ -62,12 +59,12 @@ void chain(Transport& transport, const Order& order, const std::byte* source,
 
 }  // namespace
 
-void broadcast_bytes(Transport& transport, const std::byte* source, std::byte* destination,
-                     std::size_t size, int root, Deadline deadline) {
+void broadcast_bytes(Transport& transport, std::byte* data, std::size_t size, int root,
+                     Deadline deadline) {
   if (size == 0 || transport.size() == 1) return;
   const Order order{.root = root, .size = transport.size()};
   const auto& run = size <= kTreeBytes ? tree : chain;
-  run(transport, order, source, destination, size, deadline);
+  run(transport, order, data, size, deadline);
 }
 
 }  // namespace hvd

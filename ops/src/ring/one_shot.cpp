@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "reduce/reduce.hpp"
 #include "ring/allreduce.hpp"
 
@@ -7,7 +5,7 @@ namespace hvd {
 
 bool prefers_one_shot(std::size_t bytes, int ranks) noexcept {
   constexpr std::size_t kReceived = std::size_t{16} << 10;
-  return bytes * static_cast<std::size_t>(ranks - 1) <= kReceived;
+  return ranks > 1 && bytes * static_cast<std::size_t>(ranks - 1) <= kReceived;
 }
 
 void one_shot_allreduce(Transport& transport, const Reduction& job, FusionBuffer& scratch,
@@ -24,23 +22,21 @@ void one_shot_allreduce(Transport& transport, const Reduction& job, FusionBuffer
                        {.peer = from, .size = bytes, .into = slot(from), .sink = {}}, deadline);
   }
 
-  const std::size_t element = job.element_size();
   const auto contribution = [&](int r) -> const std::byte* {
     return r % size == rank ? job.own : slot(r);
   };
   for (int k = 0; k < size; ++k) {  // in the order of plan_ring
-    const std::int64_t begin = job.bounds[static_cast<std::size_t>(k)];
-    const std::int64_t count = job.bounds[static_cast<std::size_t>(k) + 1] - begin;
-    const std::size_t offset = static_cast<std::size_t>(begin) * element;
+    const std::size_t offset = job.offset(k);
     const std::byte* partial = contribution(k + 1) + offset;
     for (int hop = 2; hop <= size; ++hop) {
       // This rank's own slot is free for what is not complete: `result` may be `own`.
       std::byte* const to = (hop == size ? job.result : slot(rank)) + offset;
-      reduce(job.dtype, job.op, to, contribution(k + hop) + offset, partial, count * job.lanes);
+      reduce(job.elements.dtype(), job.elements.op(), to, contribution(k + hop) + offset, partial,
+             job.count(k) * job.elements.lanes());
       partial = to;
     }
   }
-  finish(job, job.result, job.bounds.back(), size);
+  job.elements.finish(job.result, job.bounds.back());
 }
 
 }  // namespace hvd

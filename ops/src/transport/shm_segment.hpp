@@ -4,15 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include <hvd/core/fd.hpp>
 
+#include "transport/sealed_memory.hpp"
 #include "transport/shm_layout.hpp"
 
 namespace hvd {
 
-/// A memfd: without a name, gone with its last holder, never in /dev/shm. Sealed, so that no holder
-/// can shrink it under another's feet. The mapping is not inherited by fork.
+/// Every rank of the host writes to it.
 class ShmSegment {
  public:
   /// Throws Errc::resource.
@@ -22,11 +23,8 @@ class ShmSegment {
   [[nodiscard]] static ShmSegment attach(UniqueFd fd, const ShmLayout& layout, int owner);
 
   ShmSegment() noexcept = default;
-  ShmSegment(ShmSegment&& other) noexcept;
-  ShmSegment& operator=(ShmSegment&& other) noexcept;
-  ~ShmSegment();
 
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
   [[nodiscard]] ShmDoorbell& doorbell() const noexcept;
   [[nodiscard]] ShmCounters& counters(const ShmLayout& layout, int owner,
                                       int sender) const noexcept;
@@ -34,11 +32,9 @@ class ShmSegment {
                                           int sender) const noexcept;
 
  private:
-  ShmSegment(UniqueFd fd, std::size_t size);
+  explicit ShmSegment(SealedMemory memory) noexcept : memory_(std::move(memory)) {}
 
-  UniqueFd fd_;
-  std::byte* memory_ = nullptr;
-  std::size_t size_ = 0;
+  SealedMemory memory_;
 };
 
 }  // namespace hvd

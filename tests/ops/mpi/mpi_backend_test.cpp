@@ -125,6 +125,54 @@ TEST_F(MpiBackendTest, GathersDifferentCounts) {
   }
 }
 
+TEST_F(MpiBackendTest, ReducesAndScattersDifferentCounts) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::string(to_string(op)));
+      EXPECT_EQ(checks().reducescatter(dtype, op, {5}), 0);
+      EXPECT_EQ(checks().reducescatter(dtype, op, {-1}), 0) << "nothing for some";
+      EXPECT_EQ(checks().reducescatter(dtype, op, {4, -1, 0, 900}), 0) << "fused";
+      EXPECT_EQ(checks().reducescatter(dtype, op, {61}, {0.5, 2.5}), 0) << "scaled";
+    }
+  }
+  EXPECT_EQ(checks().reducescatter(DType::f32, ReduceOp::sum, {300'000}), 0);
+}
+
+TEST_F(MpiBackendTest, SendsPartsToAll) {
+  for (const DType dtype : kAllDTypes) {
+    SCOPED_TRACE(to_string(dtype));
+    EXPECT_EQ(checks().alltoall(dtype, 0), 0);
+    EXPECT_EQ(checks().alltoall(dtype, -1), 0) << "nothing for some";
+    EXPECT_EQ(checks().alltoall(dtype, 30'011), 0) << "beyond the eager limit";
+  }
+}
+
+TEST_F(MpiBackendTest, WorksWithRanksThatHaveNothing) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::string(to_string(op)));
+      EXPECT_EQ(checks().allreduce_without_last(dtype, op, {5}), 0);
+      EXPECT_EQ(checks().allreduce_without_last(dtype, op, {5, 1009, 2}), 0) << "fused";
+      if (!is_floating(dtype)) continue;
+      EXPECT_EQ(checks().allreduce_without_last(dtype, op, {5, 7}, {-0.5, 2.0}), 0) << "scaled";
+    }
+  }
+}
+
+TEST_F(MpiBackendTest, SubsetsOverlapAndWorkInTurn) {
+  std::vector<std::vector<int>> groups{{0}};
+  if (size_ > 1) groups.push_back({0, 1});
+  if (size_ > 2) groups.insert(groups.end(), {{1, 2}, {0, 2}, {0, 1, 2}});
+  EXPECT_EQ(checks().subsets(groups), 0);
+}
+
+TEST_F(MpiBackendTest, ASubsetHasSubsets) {
+  const auto outer = backend_->subset(std::vector<int>{rank_}, soon());
+  const auto inner = outer->subset(std::vector<int>{0}, soon());
+  inner->barrier(soon());
+  EXPECT_THROW(static_cast<void>(outer->subset(std::vector<int>{1}, soon())), Error);
+}
+
 TEST_F(MpiBackendTest, CutsWhatMpiCannotCount) {
   backend_.reset();
   backend_ = make_backend({.max_piece = 24});
@@ -134,6 +182,9 @@ TEST_F(MpiBackendTest, CutsWhatMpiCannotCount) {
     EXPECT_EQ(checks().allreduce(dtype, ReduceOp::average, {101, 7}, true), 0);
     EXPECT_EQ(checks().broadcast(dtype, size_ - 1, {101, 3}), 0);
     EXPECT_EQ(checks().allgather(dtype, {50, -1}), 0);
+    EXPECT_EQ(checks().reducescatter(dtype, ReduceOp::sum, {50, -1}), 0);
+    EXPECT_EQ(checks().reducescatter(dtype, ReduceOp::average, {50}), 0);
+    EXPECT_EQ(checks().alltoall(dtype, 50), 0);
   }
 }
 

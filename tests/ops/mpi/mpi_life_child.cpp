@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "mpi/mpi_backend.hpp"
 
@@ -71,6 +72,16 @@ void timeout() {
   }
 }
 
+/// As `timeout`, of what MPI itself could not give up.
+void lonely_subset() {
+  const auto backend = make_backend();
+  if (rank() == 0) {
+    const std::vector<int> both{0, 1};
+    say(outcome([&] { static_cast<void>(backend->subset(both, in(milliseconds(100)))); }));
+    say("whole " + outcome([&] { backend->barrier(in(seconds(20))); }));
+  }
+}
+
 void abort_from_another_thread() {
   const auto backend = make_backend();
   if (rank() == 0) {
@@ -95,6 +106,7 @@ int main(int argc, char** argv) {
       {"twice", twice},
       {"keep", keep_until_exit},
       {"timeout", timeout},
+      {"subset", lonely_subset},
       {"abort", abort_from_another_thread},
       {"program-funneled", [] { program_initialises(MPI_THREAD_FUNNELED); }},
       {"program-multiple", [] { program_initialises(MPI_THREAD_MULTIPLE); }},

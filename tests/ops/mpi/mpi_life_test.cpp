@@ -82,6 +82,12 @@ TEST_F(MpiLifeTest, ADeadlineIsATimeoutAndMpiIsNotUsedAgain) {
   EXPECT_NE(finalizations(0), "1") << output;
 }
 
+TEST_F(MpiLifeTest, ASubsetWhoseMembersDoNotComeIsATimeout) {
+  const std::string output = run("subset");
+  EXPECT_TRUE(has(output, "[0] timeout: ")) << output;
+  EXPECT_TRUE(has(output, "[0] whole timeout: ")) << output;
+}
+
 TEST_F(MpiLifeTest, AbortEndsAWait) {
   const std::string output = run("abort");
   EXPECT_TRUE(has(output, "[0] aborted: ")) << output;

@@ -1,19 +1,30 @@
-// Loaded with LD_PRELOAD: counts the MPI collectives of a program and their bytes, through MPI's
-// profiling interface, and writes them as JSON to $HVD_TEST_PMPI_JSON with the rank appended
+// Loaded with LD_PRELOAD: counts the MPI calls of a program that move data and their bytes, through
+// MPI's profiling interface, and writes them as JSON to $HVD_TEST_PMPI_JSON with the rank appended
 // ("F.0", "F.1", …) when MPI is finalised, or else when the process exits.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include <mpi.h>
 
 namespace {
 
-enum Counted { kIallreduce, kIbcast, kIallgatherv, kIbarrier, kAllreduce, kBcast, kCount };
-constexpr std::array<const char*, kCount> kNames = {"MPI_Iallreduce",  "MPI_Ibcast",
-                                                    "MPI_Iallgatherv", "MPI_Ibarrier",
-                                                    "MPI_Allreduce",   "MPI_Bcast"};
+enum Counted {
+  kIallreduce,
+  kIbcast,
+  kIallgatherv,
+  kIreduceScatter,
+  kIsend,
+  kIbarrier,
+  kAllreduce,
+  kBcast,
+  kCount
+};
+constexpr std::array<const char*, kCount> kNames = {
+    "MPI_Iallreduce", "MPI_Ibcast",   "MPI_Iallgatherv", "MPI_Ireduce_scatter",
+    "MPI_Isend",      "MPI_Ibarrier", "MPI_Allreduce",   "MPI_Bcast"};
 
 class Counter {
  public:
@@ -99,6 +110,20 @@ int MPI_Iallgatherv(const void* in, int count, MPI_Datatype type, void* out, con
                     MPI_Request* request) {
   counter.add(kIallgatherv, count, type);
   return PMPI_Iallgatherv(in, count, type, out, counts, offsets, out_type, comm, request);
+}
+
+int MPI_Ireduce_scatter(const void* in, void* out, const int counts[], MPI_Datatype type, MPI_Op op,
+                        MPI_Comm comm, MPI_Request* request) {
+  int ranks = 0;
+  PMPI_Comm_size(comm, &ranks);
+  counter.add(kIreduceScatter, std::accumulate(counts, counts + ranks, 0), type);
+  return PMPI_Ireduce_scatter(in, out, counts, type, op, comm, request);
+}
+
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  counter.add(kIsend, count, type);
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {

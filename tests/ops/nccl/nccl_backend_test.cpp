@@ -69,6 +69,9 @@ TEST_P(NcclBackendTest, Reduces) {
 TEST_P(NcclBackendTest, Scales) { on_all_ranks(check_scales); }
 TEST_P(NcclBackendTest, Broadcasts) { on_all_ranks(check_broadcasts); }
 TEST_P(NcclBackendTest, Gathers) { on_all_ranks(check_allgathers); }
+TEST_P(NcclBackendTest, ReducesAndScatters) { on_all_ranks(check_reducescatters); }
+TEST_P(NcclBackendTest, SendsPartsToAll) { on_all_ranks(check_alltoalls); }
+TEST_P(NcclBackendTest, WorksWithRanksThatHaveNothing) { on_all_ranks(check_absent_ranks); }
 TEST_P(NcclBackendTest, RefusesWhatNcclCannotDo) { on_all_ranks(check_refusals); }
 
 TEST_P(NcclBackendTest, FusedTensorsShareOneCollective) {
@@ -106,6 +109,59 @@ TEST_P(NcclBackendTest, TheCallersDeviceStaysCurrent) {
     int device = -1;
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
     EXPECT_EQ(device, 0);
+  });
+}
+
+TEST_P(NcclBackendTest, EqualPartsAreScatteredByOneCollective) {
+  on_all_ranks([](BackendChecks checks) {
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(checks.size), 3);
+    std::byte* const input = checks.memory.put(Bytes(static_cast<std::size_t>(checks.size) * 12));
+    const std::vector<ScatterSlice> slices{{input, checks.memory.put(Bytes(12)), counts}};
+    checks.backend.reducescatter({slices, checks.device}, soon());
+  });
+  EXPECT_EQ(fake_gpu::collectives_run(), ranks());
+}
+
+TEST_P(NcclBackendTest, CallsMayComeFromDifferentThreads) {
+  on_all_ranks([](BackendChecks checks) {
+    for (int i = 0; i < 3; ++i) {
+      // A new thread's device is the first one, whatever the rank's.
+      std::thread([&] { checks.backend.barrier(soon()); }).join();
+      std::thread([&] {
+        const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};
+        checks.backend.allreduce({absent, checks.device}, soon());
+      }).join();
+    }
+  });
+}
+
+TEST_P(NcclBackendTest, SubsetsOverlapAndWorkInTurn) {
+  on_all_ranks([](BackendChecks checks) {
+    std::vector<std::vector<int>> groups{{0}};
+    if (checks.size > 1) groups.push_back({0, 1});
+    if (checks.size > 2) groups.insert(groups.end(), {{1, 2}, {0, 2}, {0, 1, 2}});
+    EXPECT_EQ(checks.subsets(groups), 0);
+  });
+}
+
+TEST_P(NcclBackendTest, ASubsetIsAbortedWithTheWhole) {
+  on_all_ranks([](BackendChecks checks) {
+    const auto alone = checks.backend.subset(std::vector<int>{checks.rank}, soon());
+    checks.backend.abort();
+    EXPECT_EQ(code_of([&] { alone->barrier(soon()); }), Errc::aborted);
+    EXPECT_EQ(code_of([&] { checks.backend.barrier(soon()); }), Errc::aborted);
+  });
+}
+
+TEST_P(NcclBackendTest, ASubsetWaitsForItsMembersUntilTheDeadline) {
+  if (ranks() == 1) return;
+  on_all_ranks([](BackendChecks checks) {
+    if (checks.rank != 0) return;
+    const std::vector<int> pair{0, 1};
+    EXPECT_EQ(code_of([&] {
+                static_cast<void>(checks.backend.subset(pair, Clock::now() + milliseconds(100)));
+              }),
+              Errc::timeout);
   });
 }
 

@@ -62,6 +62,49 @@ void check_allgathers(BackendChecks checks) {
   }
 }
 
+void check_reducescatters(BackendChecks checks) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      if (!checks.backend.supports(OpKind::reducescatter, checks.device, dtype, op)) continue;
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.reducescatter(dtype, op, {5}), 0) << what << ", unequal";
+      EXPECT_EQ(checks.reducescatter(dtype, op, {-1}), 0) << what << ", nothing for some";
+      EXPECT_EQ(checks.reducescatter(dtype, op, {4, -1, 0, 90}), 0) << what << ", fused";
+    }
+  }
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    for (const ReduceOp op : kAllOps) {
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.reducescatter(dtype, op, {11}, {0.5, 2.5}), 0) << what << ", scaled";
+      EXPECT_EQ(checks.reducescatter(dtype, op, {11, 0}, {0.5, 1.0}), 0) << what << ", before";
+    }
+  }
+}
+
+void check_alltoalls(BackendChecks checks) {
+  for (const DType dtype : kAllDTypes) {
+    const std::string what = trace(checks, dtype, "alltoall");
+    EXPECT_EQ(checks.alltoall(dtype, 0), 0) << what;
+    EXPECT_EQ(checks.alltoall(dtype, -1), 0) << what << ", nothing for some";
+    EXPECT_EQ(checks.alltoall(dtype, 1000), 0) << what << ", more";
+  }
+}
+
+void check_absent_ranks(BackendChecks checks) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      if (!checks.backend.supports(OpKind::allreduce, checks.device, dtype, op)) continue;
+      if (op == ReduceOp::average && !is_floating(dtype)) continue;
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.allreduce_without_last(dtype, op, {5}), 0) << what << ", one tensor";
+      EXPECT_EQ(checks.allreduce_without_last(dtype, op, {5, 30'011, 2}), 0) << what << ", fused";
+      if (!is_floating(dtype)) continue;
+      EXPECT_EQ(checks.allreduce_without_last(dtype, op, {5, 7}, {-0.5, 2.0}), 0)
+          << what << ", scaled";
+    }
+  }
+}
+
 void check_refusals(BackendChecks checks) {
   const auto code_of = [&](DType dtype, ReduceOp op, const Scales& scales) {
     try {

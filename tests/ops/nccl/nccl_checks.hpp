@@ -11,6 +11,9 @@ void check_every_reduction(BackendChecks checks);
 void check_scales(BackendChecks checks);
 void check_broadcasts(BackendChecks checks);
 void check_allgathers(BackendChecks checks);
+void check_reducescatters(BackendChecks checks);
+void check_alltoalls(BackendChecks checks);
+void check_absent_ranks(BackendChecks checks);
 /// What NCCL cannot do is refused before anything is launched, and the backend stays usable.
 void check_refusals(BackendChecks checks);
 

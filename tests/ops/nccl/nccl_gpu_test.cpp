@@ -1,5 +1,7 @@
 // The NCCL backend on a real GPU, one rank: what of the fake's promises NCCL keeps.
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -35,6 +37,19 @@ TEST_F(NcclGpuTest, Reduces) { check_every_reduction(checks()); }
 TEST_F(NcclGpuTest, Scales) { check_scales(checks()); }
 TEST_F(NcclGpuTest, Broadcasts) { check_broadcasts(checks()); }
 TEST_F(NcclGpuTest, Gathers) { check_allgathers(checks()); }
+TEST_F(NcclGpuTest, ReducesAndScatters) { check_reducescatters(checks()); }
+TEST_F(NcclGpuTest, SendsPartsToAll) { check_alltoalls(checks()); }
+TEST_F(NcclGpuTest, WorksWithoutInputAndOutput) {
+  const std::vector<TensorSlice> nothing{{nullptr, nullptr, 100'000}};
+  backend_->allreduce({nothing, checks().device, DType::f32, ReduceOp::min}, soon());
+  // Infinity, from the host, over the whole tensor.
+  std::byte* const output = memory_->put(Bytes(400'000));
+  const std::vector<TensorSlice> absent{{nullptr, output, 100'000}};
+  backend_->allreduce({absent, checks().device, DType::f32, ReduceOp::min}, soon());
+  const std::vector<double> infinite(100'000, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(memory_->get(output, 400'000), encode(DType::f32, infinite));
+}
+TEST_F(NcclGpuTest, HasSubsets) { EXPECT_EQ(checks().subsets({{0}, {0}}), 0); }
 TEST_F(NcclGpuTest, RefusesWhatNcclCannotDo) { check_refusals(checks()); }
 
 TEST_F(NcclGpuTest, LargeTensors) {

@@ -50,6 +50,19 @@ struct BackendChecks {
   /// Rank r contributes bases[i] + r elements to tensor i; of a negative base, odd ranks three and
   /// even ones none.
   [[nodiscard]] std::int64_t allgather(DType dtype, const std::vector<std::int64_t>& bases);
+  /// The part of tensor i for rank r has as many.
+  [[nodiscard]] std::int64_t reducescatter(DType dtype, ReduceOp op,
+                                           const std::vector<std::int64_t>& bases,
+                                           const Scales& scales = {});
+  /// Rank a sends base + a + 2b elements to b; of a negative base, three or none.
+  [[nodiscard]] std::int64_t alltoall(DType dtype, std::int64_t base);
+  /// An allreduce in which the last rank of several has nothing and wants nothing; unless it is an
+  /// average, of every other tensor only.
+  [[nodiscard]] std::int64_t allreduce_without_last(DType dtype, ReduceOp op,
+                                                    const std::vector<std::int64_t>& counts,
+                                                    const Scales& scales = {});
+  /// Backends for these overlapping groups used in turn, then the whole again.
+  [[nodiscard]] std::int64_t subsets(const std::vector<std::vector<int>>& groups);
 };
 
 /// Long enough for a loaded machine.

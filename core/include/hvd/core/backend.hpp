@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -12,11 +13,20 @@
 namespace hvd {
 
 /// One tensor of a fused allreduce or broadcast. `input` may equal `output`; otherwise they do not
-/// overlap and `input` is left as it was. Null pointers when `count` is 0.
+/// overlap and `input` is left as it was. Null pointers when `count` is 0. In an allreduce a null
+/// `input` with elements contributes the identity element of the operation, whatever the scales,
+/// and a null `output` discards the result: so a rank that has joined takes part.
 struct TensorSlice {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::int64_t count = 0;  ///< elements
+};
+
+/// One tensor of a fused reducescatter. `input` is left as it was and does not overlap `output`.
+struct ScatterSlice {
+  const std::byte* input = nullptr;      ///< rank 0's part, then rank 1's, …
+  std::byte* output = nullptr;           ///< this rank's part of the result
+  std::span<const std::int64_t> counts;  ///< elements of each rank's part
 };
 
 /// One tensor of a fused allgather.
@@ -24,6 +34,14 @@ struct GatherSlice {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;           ///< rank 0's elements, then rank 1's, …
   std::span<const std::int64_t> counts;  ///< elements contributed by each rank
+};
+
+/// Told what a backend does inside a call. On the thread of the call.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  virtual void copied_in(Clock::time_point begin, Clock::time_point end) = 0;
+  virtual void copied_out(Clock::time_point begin, Clock::time_point end) = 0;
 };
 
 /// output = postscale · op over ranks of (prescale · input). Integers are scaled in double and
@@ -36,6 +54,29 @@ struct AllreduceCall {
   ReduceOp op = ReduceOp::sum;
   double prescale = 1.0;
   double postscale = 1.0;
+  int contributors = 0;              ///< what `average` divides by; 0: the number of ranks
+  CallObserver* observer = nullptr;  ///< of copies to and from fusion memory; may be null
+};
+
+/// As AllreduceCall, but each rank gets its part of the result only.
+struct ReducescatterCall {
+  std::span<const ScatterSlice> tensors;
+  Device device;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+/// Elements for rank 0, then rank 1, …; received likewise. `input` does not overlap `output`. What
+/// rank a sends to b and what b expects from a are equal. Null pointers when there is nothing.
+struct AlltoallCall {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::span<const std::int64_t> send_counts;     ///< elements, by rank
+  std::span<const std::int64_t> receive_counts;  ///< elements, by rank
+  Device device;
+  DType dtype = DType::f32;
 };
 
 struct AllgatherCall {
@@ -51,10 +92,11 @@ struct BroadcastCall {
   int root = 0;
 };
 
-/// Moves and reduces fused buffers among all ranks of a context. Every rank makes the same calls in
-/// the same order. All calls but `abort` come from one thread at a time (the executor), may block,
-/// at most until `deadline`, and throw `Error` (peer_lost with the peer's rank, timeout, aborted);
-/// after such an error the backend is unusable.
+/// Moves and reduces fused buffers among the ranks of a group, all of a context or a subset. Every
+/// rank makes the same calls in the same order. All calls but `abort` come from one thread at a
+/// time (not always the same one), may block, at most until `deadline`, and throw `Error`
+/// (peer_lost with the peer's rank in the context, timeout, aborted); after such an error the
+/// backend is unusable. Ranks and roots in calls are those of the group.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -65,7 +107,14 @@ class Backend {
   virtual void allreduce(const AllreduceCall& call, Deadline deadline) = 0;
   virtual void allgather(const AllgatherCall& call, Deadline deadline) = 0;
   virtual void broadcast(const BroadcastCall& call, Deadline deadline) = 0;
+  virtual void reducescatter(const ReducescatterCall& call, Deadline deadline) = 0;
+  virtual void alltoall(const AlltoallCall& call, Deadline deadline) = 0;
   virtual void barrier(Deadline deadline) = 0;
+  /// A backend for some of this one's ranks: ascending, this rank among them. Collective among
+  /// these. It may share this one's connections: calls to both, and its end, come in one order, the
+  /// same on all ranks; an error or `abort` of one ends both; and it does not outlive this one.
+  [[nodiscard]] virtual std::unique_ptr<Backend> subset(std::span<const int> ranks,
+                                                        Deadline deadline) = 0;
   /// Any thread, at any time, also while a call runs: that call and every later one throw
   /// Errc::aborted soon. Does not block.
   virtual void abort() noexcept = 0;

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <hvd/core/arrivals.hpp>
 #include <hvd/core/backend.hpp>
 #include <hvd/core/config.hpp>
+#include <hvd/core/process_set.hpp>
 #include <hvd/core/request.hpp>
 #include <hvd/core/session.hpp>
 #include <hvd/core/stats.hpp>
@@ -20,8 +22,10 @@ namespace hvd {
 class Context {
  public:
   /// Collective. Backends are asked in order; the first that supports an operation runs it, and
-  /// every rank must pass the same list.
-  Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends);
+  /// every rank must pass the same list. Without `arrivals` several ranks negotiate every operation
+  /// for ever.
+  Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
+          std::unique_ptr<Arrivals> arrivals = nullptr);
   /// `shutdown()`, with its errors logged.
   ~Context();
   /// Leaves without a goodbye: the others see this rank as lost. For the end of a process that did
@@ -41,7 +45,38 @@ class Context {
   /// poisoned context; everything else arrives through the `Work`.
   [[nodiscard]] Work submit(Submission submission);
 
+  /// As `submit` and then `wait` on it, for less: the calling thread runs the collective itself where
+  /// it can.
+  void run(Submission submission);
+
+  /// Several operations that become ready together: none runs before all are pending on all ranks,
+  /// and when one cannot run none does. They get `group` as their group's name; an empty one comes
+  /// from the order of such calls. All or nothing is submitted.
+  [[nodiscard]] std::vector<Work> submit_group(std::vector<Submission> submissions,
+                                               std::string group = {});
+
+  /// This rank has no more data. Returns when every rank has joined: the last one to do so. Until
+  /// then it takes part in the others' allreduces with the identity element of the operation;
+  /// anything that needs every rank's data fails on them with Errc::unsupported. Averages divide by
+  /// the number of ranks, or by the number that took part when the first rank to join asks for that.
+  int join(bool average_over_contributors = false);
+
+  /// Collective over all ranks, which pass the same ranks: ascending, without duplicates. The set's
+  /// operations are ordered with all others, so sets may overlap.
+  [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
+  /// Collective over all ranks. What is pending in the set fails with Errc::invalid_argument.
+  void remove_process_set(const ProcessSet& set);
+  /// Ranks of the set in the context; throws invalid_argument for a set that does not exist.
+  [[nodiscard]] std::vector<int> ranks_of(std::int32_t process_set) const;
+
+  /// Counters since the context began, and where the last steps went.
   [[nodiscard]] Stats stats() const;
+  /// A step of the training ends here and the next begins; for `Stats::step`. Does not communicate.
+  void mark_step();
+  /// Writes what happens to every operation of this rank to `path`, which `timeline_path` makes, until
+  /// `stop_timeline` or the end. Throws invalid_argument when it is on already, and resource.
+  void start_timeline(const std::string& path);
+  void stop_timeline() noexcept;
 
   /// Poisons the context on every rank: pending and later operations throw Errc::aborted with
   /// `reason` and this rank as the culprit. Does not block.

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <hvd/core/types.hpp>
 
@@ -14,17 +16,23 @@ namespace hvd {
 inline constexpr std::size_t kMaxNameBytes = 1024;
 
 /// The part of an operation that ranks must agree on. Operations match by name; everything else
-/// must be equal on every rank, but for the first dimension of an allgather and the device index.
+/// must be equal on every rank, but for the first dimension of an allgather or alltoall, the splits
+/// and the device index.
 struct Request {
   std::string name;
   OpKind kind = OpKind::allreduce;
   DType dtype = DType::f32;
-  ReduceOp op = ReduceOp::sum;  ///< allreduce only
+  ReduceOp op = ReduceOp::sum;  ///< allreduce and reducescatter only
   Device device;
   Shape shape;
   int root = 0;            ///< broadcast only: a global rank
-  double prescale = 1.0;   ///< allreduce only: factor on the inputs
-  double postscale = 1.0;  ///< allreduce only: factor on the result
+  double prescale = 1.0;   ///< allreduce and reducescatter only: factor on the inputs
+  double postscale = 1.0;  ///< likewise, on the result
+  std::int32_t process_set = 0;       ///< id; 0 is every rank
+  std::string group;                  ///< operations of one group become ready together; empty: none
+  std::int32_t group_size = 0;        ///< how many operations have this group
+  std::vector<std::int64_t> splits;   ///< alltoall only: rows for each rank of the set
+  bool over_contributors = false;     ///< join only: averages divide by the ranks that took part
 
   friend bool operator==(const Request&, const Request&) = default;
 };
@@ -33,7 +41,7 @@ struct Request {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Executor thread. Returns once the input may be read by the backend's own stream; a host
+  /// Returns once the input may be read by the backend's own stream; a host
   /// event blocks, at most until `deadline`, then throws Errc::timeout.
   virtual void wait(Deadline deadline) = 0;
 };
@@ -43,10 +51,12 @@ struct Submission {
   Request request;
   const void* input = nullptr;  ///< dense, row-major, `request.shape` elements; null when empty
   void* output = nullptr;       ///< as `input` for allreduce and broadcast; may equal it
-  /// Allgather: called on the executor thread with the gathered shape, returns dense memory for it.
-  /// An exception it throws fails this operation on this rank.
+  /// Allgather, reducescatter and alltoall: called with the shape of the result, returns dense memory
+  /// for it. An exception it throws fails this operation on this rank.
   std::function<void*(const Shape&)> allocate;
-  /// Executor thread, after success and before the work is done (copy back to a strided tensor).
+  /// Alltoall and join, before `finish`: the rows received from each rank; the last rank to join.
+  std::function<void(std::span<const std::int64_t>)> report;
+  /// After success and before the work is done (copy back to a strided tensor).
   std::function<void()> finish;
   /// Released when the operation is over: what keeps `input` and `output` alive.
   std::shared_ptr<void> keep_alive;

@@ -1,9 +1,44 @@
-// Counters of one context since it began.
+// Counters of one context since it began, where its steps went, and both as text.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace hvd {
+
+/// One step: the interval between two marks of the optimizer. What crosses a mark belongs to the
+/// step in which it ended.
+struct StepSample {
+  std::chrono::nanoseconds duration{0};
+  std::chrono::nanoseconds compute{0};        ///< duration less exposed communication
+  std::chrono::nanoseconds communication{0};  ///< a backend ran
+  /// At least one user thread was blocked on communication; several at a time count once.
+  std::chrono::nanoseconds exposed{0};
+  /// From submission to schedule, summed over the operations that were negotiated: with operations
+  /// in parallel it may exceed the duration.
+  std::chrono::nanoseconds negotiation{0};
+  std::chrono::nanoseconds ready_wait{0};  ///< the executor waited for data to be ready
+  std::chrono::nanoseconds pack{0};        ///< copies into and out of fusion memory, where known
+  std::uint64_t operations = 0;            ///< completed
+  std::uint64_t negotiated = 0;            ///< of those scheduled, not from the frozen schedule
+  std::uint64_t schedule_hits = 0;         ///< run from the frozen schedule
+  std::uint64_t collectives = 0;           ///< backend calls
+  std::uint64_t bytes = 0;
+  std::uint64_t fused_bytes = 0;
+  std::uint64_t messages = 0;  ///< control messages sent and received
+};
+
+/// The last `window` steps, at most 100. `mean`, `p50` and `p99` are taken field by field (a
+/// percentile is the nearest rank, a mean count is rounded down).
+struct StepStats {
+  std::uint64_t count = 0;  ///< steps since the context began
+  std::uint64_t window = 0;
+  StepSample last{};
+  StepSample mean{};
+  StepSample p50{};
+  StepSample p99{};
+};
 
 struct Stats {
   std::uint64_t submitted = 0;              ///< operations this rank submitted
@@ -15,6 +50,36 @@ struct Stats {
   std::uint64_t bytes = 0;                  ///< input bytes of the finished calls
   std::uint64_t control_messages_sent = 0;  ///< negotiation only, heartbeats not counted
   std::uint64_t control_messages_received = 0;
+
+  std::uint64_t fused_bytes = 0;       ///< of `bytes`, those of calls with several tensors
+  std::uint64_t schedule_hits = 0;     ///< operations run from the frozen schedule
+  std::uint64_t freezes = 0;           ///< times a schedule was frozen
+  std::uint64_t thaws = 0;             ///< times a frozen schedule was given up
+  std::uint64_t stall_warnings = 0;    ///< operations that were reported as stalled
+  std::uint64_t timeline_dropped = 0;  ///< events that the timeline had no room for
+
+  // As in StepSample, but since the context began, outside of steps too.
+  std::uint64_t negotiated = 0;
+  std::chrono::nanoseconds communication{0};
+  std::chrono::nanoseconds exposed{0};
+  std::chrono::nanoseconds negotiation{0};
+  std::chrono::nanoseconds ready_wait{0};
+  std::chrono::nanoseconds pack{0};
+
+  StepStats step{};
 };
+
+/// What tells one rank's metrics from another's. Any bytes; escaped where needed.
+struct MetricLabels {
+  int rank = 0;
+  std::string job{};
+  std::string host{};
+};
+
+/// One line, an object with the names of the fields above; durations are in seconds, as
+/// `communication_seconds`.
+[[nodiscard]] std::string to_json(const Stats& stats);
+/// The Prometheus text format, version 0.0.4; docs/observability.md lists the metrics.
+[[nodiscard]] std::string to_prometheus(const Stats& stats, const MetricLabels& labels);
 
 }  // namespace hvd

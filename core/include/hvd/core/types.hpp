@@ -18,8 +18,28 @@ inline constexpr int kDTypeCount = 10;
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product };
 inline constexpr int kReduceOpCount = 5;
 
-enum class OpKind : std::uint8_t { allreduce, allgather, broadcast, barrier };
-inline constexpr int kOpKindCount = 4;
+enum class OpKind : std::uint8_t {
+  allreduce,
+  allgather,
+  broadcast,
+  reducescatter,
+  alltoall,
+  barrier,
+  join,  ///< this rank has no more data
+  add_process_set,
+  remove_process_set,
+};
+inline constexpr int kOpKindCount = 9;
+
+/// Whether it has a reduce operation and scales.
+[[nodiscard]] constexpr bool reduces(OpKind kind) noexcept {
+  return kind == OpKind::allreduce || kind == OpKind::reducescatter;
+}
+
+/// Whether ranks may bring different numbers of rows (allgather, alltoall).
+[[nodiscard]] constexpr bool needs_rows(OpKind kind) noexcept {
+  return kind == OpKind::allgather || kind == OpKind::alltoall;
+}
 
 struct Device {
   enum class Kind : std::uint8_t { cpu, cuda };

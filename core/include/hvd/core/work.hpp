@@ -18,9 +18,10 @@ class Work {
 
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// Any thread. Returns when the result is in place; throws the operation's `Error`. Bounded: the
-  /// engine completes every operation, with an error when a rank is lost or a deadline passes.
+  /// engine completes every operation, with an error when a rank is lost or a deadline passes. The
+  /// thread may run collectives meanwhile, this one and others.
   void wait() const;
-  /// As `wait()`, but returns false when `deadline` comes first.
+  /// As `wait()`, but only waits, and returns false when `deadline` comes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   [[nodiscard]] bool done() const noexcept;
   /// Null while running and after success.
@@ -30,9 +31,20 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
+/// Lets a thread that waits do the engine's work meanwhile: a hand-over to another thread costs
+/// more than a small collective. Lives as long as any work that knows it.
+class WorkDriver {
+ public:
+  virtual ~WorkDriver() = default;
+  /// Returns once `work` is done.
+  virtual void drive(const WorkState& work) = 0;
+  /// A result was seen: what is submitted from now on may depend on it.
+  virtual void observed() noexcept = 0;
+};
+
 class WorkState {
  public:
-  WorkState();
+  explicit WorkState(std::shared_ptr<WorkDriver> driver = nullptr);
   ~WorkState();
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
@@ -40,8 +52,11 @@ class WorkState {
   /// The first call counts, later ones are ignored. Any thread.
   void complete(std::exception_ptr error) noexcept;
   [[nodiscard]] bool done() const noexcept;
+  void wait() const;
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   [[nodiscard]] std::exception_ptr error() const noexcept;
+  /// Tells the driver that the user has seen the end.
+  void observed() const noexcept;
 
  private:
   struct Impl;

@@ -1,11 +1,15 @@
 // Collectives on plain host memory, torch-free.
+//
+// The blocking forms run the collective on the calling thread where they can, which is the fastest
+// way for small data; the `_async` forms return a `Work` at once. Memory lives until the work is
+// done.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <hvd/core/context.hpp>
 
@@ -16,19 +20,60 @@ struct AllreduceOptions {
   ReduceOp op = ReduceOp::average;
   double prescale = 1.0;
   double postscale = 1.0;
+  std::int32_t process_set = 0;  ///< `ProcessSet::id`
 };
 
-/// `count` elements each; `output` may equal `input`, and both live until the work is done.
+/// Of the operations that reduce nothing.
+struct CollectiveOptions {
+  std::string name{};            ///< empty: from the order of unnamed calls of that kind
+  std::int32_t process_set = 0;  ///< `ProcessSet::id`
+};
+
+/// `count` elements each; `output` may equal `input`.
 [[nodiscard]] Work allreduce_async(Context& context, const void* input, void* output,
                                    std::int64_t count, DType dtype,
                                    const AllreduceOptions& options = {});
+void allreduce(Context& context, const void* input, void* output, std::int64_t count, DType dtype,
+               const AllreduceOptions& options = {});
+
+/// In place: every rank gets what `root`, a rank of the context, has.
 [[nodiscard]] Work broadcast_async(Context& context, void* data, std::int64_t count, DType dtype,
-                                   int root, const std::string& name = {});
+                                   int root, const CollectiveOptions& options = {});
+void broadcast(Context& context, void* data, std::int64_t count, DType dtype, int root,
+               const CollectiveOptions& options = {});
+
 /// Ranks may contribute different counts; `output` is resized to all of them in rank order.
 [[nodiscard]] Work allgather_async(Context& context, const void* input, std::int64_t count,
-                                   DType dtype, Bytes& output, const std::string& name = {});
-/// Returns when every rank has called it.
-void barrier(Context& context);
+                                   DType dtype, Bytes& output,
+                                   const CollectiveOptions& options = {});
+
+/// Reduces and hands each rank its part, which `output` is resized to: `count` elements are split
+/// evenly, the first `count % size` ranks get one more.
+[[nodiscard]] Work reducescatter_async(Context& context, const void* input, std::int64_t count,
+                                       DType dtype, Bytes& output,
+                                       const AllreduceOptions& options = {});
+
+/// Sends `splits[i]` elements to the i-th rank of the process set, in order from `input`; `output`
+/// and `received` are resized to what they sent here.
+[[nodiscard]] Work alltoall_async(Context& context, const void* input,
+                                  std::span<const std::int64_t> splits, DType dtype, Bytes& output,
+                                  std::vector<std::int64_t>& received,
+                                  const CollectiveOptions& options = {});
+
+/// Returns when every rank of the set has called it.
+void barrier(Context& context, const CollectiveOptions& options = {});
+
+/// One allreduce of several arrays: none runs before every rank has them all.
+struct AllreduceItem {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  std::string name{};
+};
+[[nodiscard]] std::vector<Work> grouped_allreduce_async(Context& context,
+                                                        std::span<const AllreduceItem> items,
+                                                        const AllreduceOptions& options = {});
 
 template <class T>
 inline constexpr DType kDTypeOf = [] {
@@ -45,9 +90,8 @@ inline constexpr DType kDTypeOf = [] {
 /// In place, blocking.
 template <class T>
 void allreduce(Context& context, std::span<T> data, const AllreduceOptions& options = {}) {
-  allreduce_async(context, data.data(), data.data(), static_cast<std::int64_t>(data.size()),
-                  kDTypeOf<T>, options)
-      .wait();
+  allreduce(context, data.data(), data.data(), static_cast<std::int64_t>(data.size()), kDTypeOf<T>,
+            options);
 }
 
 }  // namespace hvd

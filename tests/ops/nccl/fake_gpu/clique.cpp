@@ -49,14 +49,46 @@ void Clique::run(Meeting& meeting) {
     violate("ranks made different NCCL calls");
     return;
   }
-  const std::size_t bytes = first.count * size_of(first.type);
-  std::vector<std::byte> result(bytes);
-  if (first.kind == Call::Kind::allreduce) {
-    result = reduce(inputs, first.count, first.type, first.reduction);
-  } else {
-    std::memcpy(result.data(), meeting.calls.at(first.root).src, bytes);
+  const bool scatters = first.kind == Call::Kind::reduce_scatter;
+  const std::size_t count = first.count * (scatters ? inputs.size() : 1);
+  if (first.kind != Call::Kind::broadcast) {
+    deliver(meeting, reduce(inputs, count, first.type, first.reduction));
+    return;
   }
-  for (const auto& [rank, call] : meeting.calls) std::memcpy(call.dst, result.data(), bytes);
+  const auto* const source = static_cast<const std::byte*>(meeting.calls.at(first.root).src);
+  deliver(meeting, {source, source + count * size_of(first.type)});
+}
+
+void Clique::deliver(const Meeting& meeting, const std::vector<std::byte>& result) {
+  for (const auto& [rank, call] : meeting.calls) {
+    const std::size_t bytes = call.count * size_of(call.type);
+    if (call.kind == Call::Kind::reduce && rank != call.root) continue;
+    const bool scatters = call.kind == Call::Kind::reduce_scatter;
+    const std::size_t from = scatters ? static_cast<std::size_t>(rank) * bytes : 0;
+    if (bytes > 0) std::memcpy(call.dst, result.data() + from, bytes);
+  }
+}
+
+bool Clique::pass(int rank, const Call& call) {
+  const std::size_t bytes = call.count * size_of(call.type);
+  std::unique_lock lock(mutex_);
+  if (call.kind == Call::Kind::send) {
+    const auto* const source = static_cast<const std::byte*>(call.src);
+    messages_[{rank, call.root}].emplace_back(source, source + bytes);
+    changed_.notify_all();
+    return true;
+  }
+  auto& inbox = messages_[{call.root, rank}];
+  changed_.wait(lock, [&] { return !inbox.empty() || aborted_.contains(rank); });
+  if (inbox.empty()) return false;
+  const std::vector<std::byte> message = std::move(inbox.front());
+  inbox.pop_front();
+  if (message.size() != bytes) {
+    violate("a message of another size than was expected");
+    return false;
+  }
+  std::memcpy(call.dst, message.data(), bytes);
+  return true;
 }
 
 void Clique::abort(int rank) {

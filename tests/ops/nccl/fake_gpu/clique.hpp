@@ -9,21 +9,33 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "fake_gpu/arithmetic.hpp"
 
 namespace hvd::test::fake_gpu {
 
-/// One collective as one rank asked for it.
+/// One collective, or one end of a message, as one rank asked for it.
 struct Call {
-  enum class Kind : std::uint8_t { allreduce, broadcast } kind = Kind::allreduce;
+  enum class Kind : std::uint8_t {
+    allreduce,
+    broadcast,
+    reduce,
+    reduce_scatter,
+    send,
+    receive
+  } kind = Kind::allreduce;
   const void* src = nullptr;
   void* dst = nullptr;
-  std::size_t count = 0;
+  std::size_t count = 0;  ///< of a reduce_scatter: of one rank's part
   ncclDataType_t type = ncclFloat32;
   Reduction reduction;
-  int root = 0;
+  int root = 0;  ///< of a message: the peer
+
+  [[nodiscard]] bool is_message() const noexcept {
+    return kind == Kind::send || kind == Kind::receive;
+  }
 };
 
 class Clique {
@@ -38,6 +50,9 @@ class Clique {
   /// Stream threads: waits for the same call of all other ranks, then all results are there. False
   /// when this rank was aborted meanwhile, or the calls do not fit together.
   bool meet(int rank, const Call& call);
+  /// Stream threads: a message leaves at once, as in a group of NCCL, and is waited for. False as
+  /// of `meet`.
+  bool pass(int rank, const Call& call);
   void abort(int rank);
   /// As NCCL's finalize: true once every rank has said so or gone away.
   bool leave(int rank);
@@ -50,6 +65,7 @@ class Clique {
     bool fits = true;
   };
   void run(Meeting& meeting);
+  static void deliver(const Meeting& meeting, const std::vector<std::byte>& result);
 
   const int size_;
   mutable std::mutex mutex_;
@@ -57,6 +73,7 @@ class Clique {
   std::map<int, int> devices_;  ///< by rank
   std::map<int, std::uint64_t> next_;
   std::map<std::uint64_t, Meeting> meetings_;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages_;  ///< by ends
   std::set<int> aborted_;
   std::set<int> left_;
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -108,12 +109,21 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
                             cudaStream_t handle) {
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaMemcpyAsync on a stream that does not exist");
-  if (kind != cudaMemcpyDeviceToDevice) return misuse("the fake copies device to device only");
+  const bool from_host = kind == cudaMemcpyHostToDevice;
+  if (!from_host && kind != cudaMemcpyDeviceToDevice) return misuse("the fake copies to devices");
   if (!device_memory().contains(dst, size, stream->device()) ||
-      !device_memory().contains(src, size, stream->device())) {
+      (!from_host && !device_memory().contains(src, size, stream->device()))) {
     return misuse("cudaMemcpyAsync outside the memory of the stream's device");
   }
-  stream->push([=] { std::memmove(dst, src, size); });
+  if (!from_host) {
+    stream->push([=] { std::memmove(dst, src, size); });
+    return cudaSuccess;
+  }
+  // Pageable memory is read before the call returns.
+  const auto* const bytes = static_cast<const std::byte*>(src);
+  stream->push([dst, staged = std::vector<std::byte>(bytes, bytes + size)] {
+    std::memcpy(dst, staged.data(), staged.size());
+  });
   return cudaSuccess;
 }
 

@@ -71,7 +71,7 @@ Group& group() {
   return state;
 }
 
-// The library's mutex is held in all of these.
+// The library's mutex is held in all of these but the two that enqueue.
 
 std::shared_ptr<Comm> find(ncclComm_t handle, const char* call) {
   const auto found = library().comms.find(handle);
@@ -99,7 +99,8 @@ void run(const std::shared_ptr<Comm>& comm, const Call& call) {
   lib.changed.wait(lock, [&] { return !lib.faults[comm->rank].hang || gone(); });
   if (gone()) return;
   lock.unlock();
-  const bool done = comm->clique->meet(comm->rank, call);
+  const bool done = call.is_message() ? comm->clique->pass(comm->rank, call)
+                                      : comm->clique->meet(comm->rank, call);
   lock.lock();
   if (done) ++lib.collectives;
   comm->failed = comm->failed || !done;
@@ -117,9 +118,17 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
   }
   const std::size_t bytes = call.count * hvd::test::fake_gpu::size_of(call.type);
   const auto& memory = hvd::test::fake_gpu::device_memory();
-  const bool reads = call.kind == Call::Kind::allreduce || call.root == comm->rank;
-  if (!memory.contains(call.dst, bytes, comm->device) ||
-      (reads && !memory.contains(call.src, bytes, comm->device))) {
+  const auto is = [&](Call::Kind kind) { return call.kind == kind; };
+  const bool root = call.root == comm->rank;
+  const bool reads = !is(Call::Kind::receive) && (root || !is(Call::Kind::broadcast));
+  const bool writes = !is(Call::Kind::send) && (root || !is(Call::Kind::reduce));
+  const auto ranks = static_cast<std::size_t>(comm->clique->size());
+  const std::size_t read = is(Call::Kind::reduce_scatter) ? bytes * ranks : bytes;
+  if (call.is_message() && (root || call.root < 0 || call.root >= comm->clique->size())) {
+    return invalid(std::string(name) + " to or from a rank that is no other's");
+  }
+  if ((writes && !memory.contains(call.dst, bytes, comm->device)) ||
+      (reads && !memory.contains(call.src, read, comm->device))) {
     return invalid(std::string(name) + " outside the memory of the communicator's device");
   }
   Launch launch{call, line};
@@ -130,6 +139,23 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
   comm->queued.push_back(std::move(launch));
   comm->polls = 0;
   return ncclInProgress;
+}
+
+/// With an operation that is NCCL's or was created for this communicator and type.
+ncclResult_t enqueue_reduction(ncclComm_t handle, const char* name, Call call, ncclRedOp_t op,
+                               cudaStream_t stream) {
+  call.reduction.op = op;
+  if (static_cast<int>(op) >= static_cast<int>(ncclNumOps)) {
+    const std::lock_guard lock(library().mutex);
+    const std::shared_ptr<Comm> comm = find(handle, name);
+    if (!comm) return ncclInvalidArgument;
+    const auto found = comm->operations.find(static_cast<int>(op));
+    if (found == comm->operations.end() || found->second.first != call.type) {
+      return invalid("a reduce operation of another communicator or type");
+    }
+    call.reduction = {ncclSum, found->second.second};
+  }
+  return enqueue(handle, name, call, stream);
 }
 
 void give_up(ncclComm_t handle, Library& lib) {
@@ -309,18 +335,33 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t handle) {
 
 ncclResult_t ncclAllReduce(const void* src, void* dst, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t handle, cudaStream_t stream) {
-  Call call{Call::Kind::allreduce, src, dst, count, type, {op, std::nullopt}, 0};
-  if (static_cast<int>(op) >= static_cast<int>(ncclNumOps)) {
-    const std::lock_guard lock(library().mutex);
-    const std::shared_ptr<Comm> comm = find(handle, "ncclAllReduce");
-    if (!comm) return ncclInvalidArgument;
-    const auto found = comm->operations.find(static_cast<int>(op));
-    if (found == comm->operations.end() || found->second.first != type) {
-      return invalid("a reduce operation of another communicator or type");
-    }
-    call.reduction = {ncclSum, found->second.second};
-  }
-  return enqueue(handle, "ncclAllReduce", call, stream);
+  return enqueue_reduction(handle, "ncclAllReduce",
+                           Call{Call::Kind::allreduce, src, dst, count, type, {}, 0}, op, stream);
+}
+
+ncclResult_t ncclReduce(const void* src, void* dst, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream) {
+  return enqueue_reduction(handle, "ncclReduce",
+                           Call{Call::Kind::reduce, src, dst, count, type, {}, root}, op, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* src, void* dst, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t handle, cudaStream_t stream) {
+  return enqueue_reduction(handle, "ncclReduceScatter",
+                           Call{Call::Kind::reduce_scatter, src, dst, count, type, {}, 0}, op,
+                           stream);
+}
+
+ncclResult_t ncclSend(const void* src, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t handle, cudaStream_t stream) {
+  return enqueue(handle, "ncclSend", Call{Call::Kind::send, src, nullptr, count, type, {}, peer},
+                 stream);
+}
+
+ncclResult_t ncclRecv(void* dst, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t handle, cudaStream_t stream) {
+  return enqueue(handle, "ncclRecv", Call{Call::Kind::receive, nullptr, dst, count, type, {}, peer},
+                 stream);
 }
 
 ncclResult_t ncclBroadcast(const void* src, void* dst, std::size_t count, ncclDataType_t type,

@@ -8,6 +8,8 @@
 
 #include <hvd/core/backend.hpp>
 
+#include "fusion/copy_bytes.hpp"
+
 namespace hvd {
 
 /// Block r holds what rank r contributes to each tensor, one after the other. For a single tensor
@@ -21,9 +23,9 @@ class GatherBlocks {
   [[nodiscard]] std::int64_t total() const noexcept { return bounds_.back(); }
 
   /// This rank's inputs to its block of `data`, unless they are there already.
-  void pack(const AllgatherCall& call, int rank, std::byte* data) const;
+  void pack(const AllgatherCall& call, int rank, std::byte* data, const ByteCopy& copy) const;
   /// All blocks to the outputs.
-  void unpack(const AllgatherCall& call, const std::byte* data) const;
+  void unpack(const AllgatherCall& call, const std::byte* data, const ByteCopy& copy) const;
 
  private:
   std::int64_t element_;

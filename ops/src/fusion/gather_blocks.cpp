@@ -1,6 +1,4 @@
-#include "ring/gather_blocks.hpp"
-
-#include <cstring>
+#include "fusion/gather_blocks.hpp"
 
 namespace hvd {
 
@@ -15,25 +13,27 @@ GatherBlocks::GatherBlocks(const AllgatherCall& call, int ranks)
   }
 }
 
-void GatherBlocks::pack(const AllgatherCall& call, int rank, std::byte* data) const {
+void GatherBlocks::pack(const AllgatherCall& call, int rank, std::byte* data,
+                        const ByteCopy& copy) const {
   const auto me = static_cast<std::size_t>(rank);
   std::byte* to = data + bounds_[me];
   for (const GatherSlice& tensor : call.tensors) {
     const auto bytes = static_cast<std::size_t>(tensor.counts[me] * element_);
-    if (bytes != 0 && to != tensor.input) std::memcpy(to, tensor.input, bytes);
+    copy(to, tensor.input, bytes);
     to += bytes;
   }
 }
 
-void GatherBlocks::unpack(const AllgatherCall& call, const std::byte* data) const {
+void GatherBlocks::unpack(const AllgatherCall& call, const std::byte* data,
+                          const ByteCopy& copy) const {
   std::vector<std::int64_t> filled(call.tensors.size(), 0);
+  const std::byte* from = data;
   for (std::size_t rank = 0; rank + 1 < bounds_.size(); ++rank) {
-    const std::byte* from = data + bounds_[rank];
     for (std::size_t t = 0; t < call.tensors.size(); ++t) {
       const GatherSlice& tensor = call.tensors[t];
       const std::int64_t bytes = tensor.counts[rank] * element_;
       if (bytes == 0) continue;
-      std::memcpy(tensor.output + filled[t], from, static_cast<std::size_t>(bytes));
+      copy(tensor.output + filled[t], from, static_cast<std::size_t>(bytes));
       filled[t] += bytes;
       from += bytes;
     }

@@ -1,0 +1,100 @@
+// What happened to every tensor and when, as a Chrome trace that opens in Perfetto: one file per
+// rank. docs/observability.md has the format.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+/// The phases of an operation, in order. The collective has its own kind's name, as "allreduce",
+/// and the algorithm in `TimelineArgs`.
+namespace timeline_phase {
+inline constexpr std::string_view kNegotiate = "NEGOTIATE";        ///< submitted, not yet scheduled
+inline constexpr std::string_view kQueue = "QUEUE";                ///< waits for its turn
+inline constexpr std::string_view kWaitForData = "WAIT_FOR_DATA";  ///< the device computes it still
+inline constexpr std::string_view kMemcpyIn = "MEMCPY_IN";
+inline constexpr std::string_view kMemcpyOut = "MEMCPY_OUT";
+}  // namespace timeline_phase
+
+struct TimelineArgs {
+  std::optional<DType> dtype{};
+  std::span<const std::int64_t> shape{};  ///< shown when there is a dtype; the first 16 dimensions
+  std::uint64_t bytes = 0;                ///< shown when not 0
+  std::uint64_t fused = 0;                ///< tensors in the same backend call; shown above 1
+  std::string_view algorithm{};           ///< algorithm or backend, shown beside the phase
+};
+
+struct TimelineOptions {
+  int rank = 0;
+  std::string host{};
+  /// Added to this host's clock when files are merged: how far it lags behind the reference.
+  std::chrono::nanoseconds clock_offset{0};
+  std::size_t buffer_bytes = std::size_t{4} << 20;  ///< of two; a full one drops events
+  /// A full file drops events; at least 64 KiB.
+  std::size_t max_file_bytes = std::size_t{256} << 20;
+  std::chrono::milliseconds flush_interval{200};
+  int max_lanes = 512;  ///< tensors with a lane of their own; more share lanes
+};
+
+/// Any thread may call anything at any time, but for the destructor.
+///
+/// Off, recording costs one relaxed load. On, it copies a few hundred bytes under a lock; a thread
+/// of its own writes the file. The file is valid JSON at every moment, also after SIGKILL; what was
+/// recorded after the last flush is lost then. Memory and file are bounded: events without room
+/// are dropped, counted, and the trace says so.
+class Timeline {
+ public:
+  explicit Timeline(TimelineOptions options);
+  /// Stops.
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  /// Replaces the file at `path`. Throws Errc::invalid_argument when a timeline is being written,
+  /// Errc::resource naming the path when it cannot be.
+  void start(const std::string& path);
+  /// Writes what was recorded and closes the file. Nothing happens when it is off.
+  void stop() noexcept;
+
+  [[nodiscard]] bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
+  /// The file being written; empty when off.
+  [[nodiscard]] std::string path() const;
+  /// Events without room since construction.
+  [[nodiscard]] std::uint64_t dropped() const noexcept;
+
+  /// One phase of one tensor is over. Names may hold any bytes; long ones are cut when shown.
+  void complete(std::string_view tensor, std::string_view phase, Clock::time_point begin,
+                Clock::time_point end, const TimelineArgs& args = {}) {
+    if (on()) record_span(tensor, phase, begin, end, args);
+  }
+  /// A moment of the whole rank: "step", "freeze", "thaw", …
+  void mark(std::string_view name, Clock::time_point at) {
+    if (on()) record_mark(name, at);
+  }
+
+ private:
+  struct Impl;
+
+  void record_span(std::string_view tensor, std::string_view phase, Clock::time_point begin,
+                   Clock::time_point end, const TimelineArgs& args);
+  void record_mark(std::string_view name, Clock::time_point at);
+
+  std::atomic<bool> on_{false};
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where rank `rank` writes when a user names one file for all: "a/trace.json" becomes
+/// "a/trace.rank3.json"; "a/" becomes "a/timeline.rank3.json".
+[[nodiscard]] std::string timeline_path(std::string_view name, int rank);
+
+}  // namespace hvd

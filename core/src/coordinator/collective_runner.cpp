@@ -1,0 +1,277 @@
+#include "coordinator/collective_runner.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace hvd {
+namespace {
+
+const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
+std::byte* bytes(void* pointer) { return static_cast<std::byte*>(pointer); }
+
+/// Elements of one row.
+std::int64_t row_elements(const Shape& shape) {
+  return element_count(Shape(shape.begin() + 1, shape.end()));
+}
+
+/// Memory for results. Where the user gives none this rank still takes part, so that the others do
+/// not wait.
+class Outputs {
+ public:
+  std::byte* for_tensor(PendingTensor& tensor, const Shape& shape) {
+    try {
+      return bytes(tensor.submission.allocate(shape));
+    } catch (...) {
+      tensor.error = std::current_exception();
+    }
+    return substitutes_
+        .emplace_back(static_cast<std::size_t>(element_count(shape)) *
+                      size_of(tensor.submission.request.dtype))
+        .data();
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> substitutes_;
+};
+
+std::vector<TensorSlice> slices(const Job& job) {
+  std::vector<TensorSlice> all;
+  all.reserve(job.tensors.size());
+  for (const auto& tensor : job.tensors) {
+    const Submission& submission = tensor->submission;
+    all.push_back({bytes(submission.input), bytes(submission.output),
+                   element_count(submission.request.shape)});
+  }
+  return all;
+}
+
+const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
+
+}  // namespace
+
+CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank,
+                                   int size, Observer& observer)
+    : backends_(std::move(backends)), rank_(rank), observer_(observer) {
+  Group& everybody = groups_[0];
+  everybody.ranks.resize(static_cast<std::size_t>(size));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  everybody.place = rank;
+}
+
+std::size_t CollectiveRunner::index_for(const Request& request) const noexcept {
+  std::size_t index = 0;
+  while (index < backends_.size() && !backends_[index]->supports(request.kind, request.device,
+                                                                 request.dtype, request.op)) {
+    ++index;
+  }
+  return index;
+}
+
+bool CollectiveRunner::supports(const Request& request) const noexcept {
+  switch (request.kind) {
+    case OpKind::join:
+    case OpKind::add_process_set:
+    case OpKind::remove_process_set:
+      return true;
+    default:
+      return index_for(request) < backends_.size();
+  }
+}
+
+Backend& CollectiveRunner::backend_for(const Request& request, const Group& group) const {
+  const std::size_t index = index_for(request);
+  if (index == backends_.size()) {
+    throw Error(Errc::internal, fmt::format("no backend runs '{}'", request.name));
+  }
+  return group.subsets.empty() ? *backends_[index] : *group.subsets[index];
+}
+
+void CollectiveRunner::abort() noexcept {
+  for (const auto& backend : backends_) backend->abort();
+}
+
+void CollectiveRunner::add_set(const Job& job, Deadline deadline) {
+  Group group{job.members, 0, {}};
+  const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank_);
+  if (place == group.ranks.end() || *place != rank_) return;
+  group.place = static_cast<int>(place - group.ranks.begin());
+  for (const auto& backend : backends_) {
+    group.subsets.push_back(backend->subset(group.ranks, deadline));
+  }
+  groups_.emplace(job.process_set, std::move(group));
+}
+
+void CollectiveRunner::run(const Job& job, Deadline deadline) {
+  if (job.kind == OpKind::add_process_set) return add_set(job, deadline);
+  if (job.kind == OpKind::remove_process_set) {
+    groups_.erase(job.process_set);
+    return;
+  }
+  const Group& group = groups_.at(job.process_set);
+  Backend& backend = backend_for(first_of(job), group);
+  observer_.dequeued(job, Clock::now());
+  wait_for_data(job, deadline);
+  ++observer_.counters.collectives_started;
+  const auto began = Clock::now();
+  call(backend, job, group, deadline);
+  const auto ended = Clock::now();
+  observer_.meter.communication(began, ended);
+  observer_.phase(job, to_string(job.kind), began, ended, backend.name());
+  count(job);
+}
+
+void CollectiveRunner::wait_for_data(const Job& job, Deadline deadline) {
+  const auto waits = [](const auto& tensor) { return tensor->submission.ready != nullptr; };
+  if (std::none_of(job.tensors.begin(), job.tensors.end(), waits)) return;
+  const auto began = Clock::now();
+  for (const auto& tensor : job.tensors) {
+    if (tensor->submission.ready) tensor->submission.ready->wait(deadline);
+  }
+  const auto ended = Clock::now();
+  observer_.meter.waited_for_data(ended - began);
+  observer_.phase(job, timeline_phase::kWaitForData, began, ended);
+}
+
+void CollectiveRunner::call(Backend& backend, const Job& job, const Group& group,
+                            Deadline deadline) {
+  switch (job.kind) {
+    case OpKind::allreduce:
+      return allreduce(backend, job, deadline);
+    case OpKind::allgather:
+      return allgather(backend, job, deadline);
+    case OpKind::broadcast:
+      return broadcast(backend, job, group, deadline);
+    case OpKind::reducescatter:
+      return reducescatter(backend, job, group, deadline);
+    case OpKind::alltoall:
+      return alltoall(backend, job, deadline);
+    default:
+      return backend.barrier(deadline);
+  }
+}
+
+void CollectiveRunner::count(const Job& job) {
+  Counters& counters = observer_.counters;
+  std::uint64_t bytes = 0;
+  for (const auto& tensor : job.tensors) {
+    const Request& request = tensor->submission.request;
+    bytes += static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+  }
+  ++counters.collectives;
+  counters.bytes += bytes;
+  if (job.tensors.size() == 1) return;
+  counters.fused_tensors += job.tensors.size();
+  counters.fused_bytes += bytes;
+}
+
+namespace {
+
+/// Copies of a fused call, for the meter and the timeline.
+class Copies final : public CallObserver {
+ public:
+  Copies(Observer& observer, const Job& job) : observer_(observer), job_(job) {}
+  void copied_in(Clock::time_point begin, Clock::time_point end) override {
+    tell(timeline_phase::kMemcpyIn, begin, end);
+  }
+  void copied_out(Clock::time_point begin, Clock::time_point end) override {
+    tell(timeline_phase::kMemcpyOut, begin, end);
+  }
+
+ private:
+  void tell(std::string_view phase, Clock::time_point begin, Clock::time_point end) {
+    observer_.meter.packed(end - begin);
+    observer_.phase(job_, phase, begin, end);
+  }
+
+  Observer& observer_;
+  const Job& job_;
+};
+
+}  // namespace
+
+void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
+  const Request& first = first_of(job);
+  const std::vector<TensorSlice> tensors = slices(job);
+  Copies copies(observer_, job);
+  backend.allreduce({tensors, first.device, first.dtype, first.op, first.prescale, first.postscale,
+                     job.contributors, &copies},
+                    deadline);
+}
+
+void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& group,
+                                 Deadline deadline) {
+  const Request& first = first_of(job);
+  const std::vector<TensorSlice> tensors = slices(job);
+  const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
+  backend.broadcast({tensors, first.device, first.dtype,
+                     static_cast<int>(root - group.ranks.begin())},
+                    deadline);
+}
+
+void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline deadline) {
+  const Request& first = first_of(job);
+  std::vector<GatherSlice> tensors;
+  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
+  Outputs outputs;
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    PendingTensor& tensor = *job.tensors[i];
+    Shape shape = tensor.submission.request.shape;
+    const std::int64_t row = row_elements(shape);
+    shape.front() = 0;
+    for (const std::int64_t rows : job.rows[i]) {
+      shape.front() += rows;
+      counts[i].push_back(rows * row);
+    }
+    std::byte* const output = outputs.for_tensor(tensor, shape);
+    tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
+  }
+  backend.allgather({tensors, first.device, first.dtype}, deadline);
+}
+
+void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Group& group,
+                                     Deadline deadline) {
+  const Request& first = first_of(job);
+  const auto ranks = static_cast<std::int64_t>(group.ranks.size());
+  std::vector<ScatterSlice> tensors;
+  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
+  Outputs outputs;
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    PendingTensor& tensor = *job.tensors[i];
+    Shape shape = tensor.submission.request.shape;
+    const std::int64_t rows = shape.front();
+    const std::int64_t row = row_elements(shape);
+    // The first ranks get one row more.
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      counts[i].push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
+    }
+    shape.front() = rows / ranks + (group.place < rows % ranks ? 1 : 0);
+    std::byte* const output = outputs.for_tensor(tensor, shape);
+    tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
+  }
+  backend.reducescatter(
+      {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
+}
+
+void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadline) {
+  PendingTensor& tensor = *job.tensors.front();
+  const Request& request = tensor.submission.request;
+  const std::vector<std::int64_t>& received = job.rows.front();
+  const std::int64_t row = row_elements(request.shape);
+  std::vector<std::int64_t> send_counts;
+  std::vector<std::int64_t> receive_counts;
+  for (const std::int64_t rows : request.splits) send_counts.push_back(rows * row);
+  for (const std::int64_t rows : received) receive_counts.push_back(rows * row);
+  Shape shape = request.shape;
+  shape.front() = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  Outputs outputs;
+  std::byte* const output = outputs.for_tensor(tensor, shape);
+  backend.alltoall({bytes(tensor.submission.input), output, send_counts, receive_counts,
+                    request.device, request.dtype},
+                   deadline);
+  if (!tensor.error && tensor.submission.report) tensor.submission.report(received);
+}
+
+}  // namespace hvd

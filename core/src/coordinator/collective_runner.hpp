@@ -1,0 +1,54 @@
+// Turns a job into calls of the backend that runs it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <hvd/core/backend.hpp>
+
+#include "coordinator/job.hpp"
+#include "coordinator/observer.hpp"
+
+namespace hvd {
+
+/// One thread at a time, but for `supports` and `abort`.
+class CollectiveRunner {
+ public:
+  CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank, int size,
+                   Observer& observer);
+
+  /// Any thread.
+  [[nodiscard]] bool supports(const Request& request) const noexcept;
+  /// What went wrong with one tensor alone is kept in it. Throws what a backend throws.
+  void run(const Job& job, Deadline deadline);
+  /// Any thread.
+  void abort() noexcept;
+
+ private:
+  struct Group {
+    std::vector<int> ranks;  // in the context, ascending
+    int place = 0;           // this rank among them
+    std::vector<std::unique_ptr<Backend>> subsets;  // parallel to the whole's; empty: the whole
+  };
+
+  [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
+  [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
+  void add_set(const Job& job, Deadline deadline);
+  void wait_for_data(const Job& job, Deadline deadline);
+  void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void count(const Job& job);
+  void allreduce(Backend& backend, const Job& job, Deadline deadline);
+  void allgather(Backend& backend, const Job& job, Deadline deadline);
+  void broadcast(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void reducescatter(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void alltoall(Backend& backend, const Job& job, Deadline deadline);
+
+  const std::vector<std::unique_ptr<Backend>> backends_;
+  const int rank_;
+  Observer& observer_;
+  std::map<std::int32_t, Group> groups_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,77 @@
+// Notices that ranks repeat themselves, and writes down what they repeat. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "coordinator/fusion_plan.hpp"
+#include "coordinator/negotiator.hpp"
+#include "coordinator/operation_key.hpp"
+#include "coordinator/plan.hpp"
+
+namespace hvd {
+
+/// What is negotiated is cut into rounds: a round ends before a name that it already has. A schedule
+/// is learned when the last rounds repeat with a period of at most `kMaxPeriod` rounds. It is then
+/// about to begin again, and its cycle is one period.
+class ScheduleLearner {
+ public:
+  static constexpr int kMaxPeriod = 4;
+  static constexpr std::size_t kMaxRound = 20'000;  ///< tensors; longer rounds are not learned
+
+  struct Settings {
+    int repetitions = 3;  ///< identical periods before a plan is made, at least 2; 0: never
+    std::size_t fusion_threshold = 0;
+  };
+
+  explicit ScheduleLearner(Settings settings) : settings_(settings) {}
+
+  /// Tensors of one process set that the ranks were told to run; in order.
+  void observe(std::span<const ReadyTensor> batch);
+  /// Something happened that no plan can hold.
+  void reset();
+  /// The buckets of one cycle, when the ranks are at the end of a period. What is in one bucket is
+  /// one collective.
+  [[nodiscard]] std::optional<std::vector<FusedTensors>> learned() const;
+
+  /// The ranks repeat `cycle`.
+  void frozen(std::vector<FusedTensors> cycle);
+  /// They no longer do, after so many whole cycles and this part of the next. The same rounds are
+  /// frozen again after one repetition; what did not last is tried later and later.
+  void thawed(std::uint64_t cycles, std::span<const std::size_t> buckets_of_this_cycle);
+
+  void set_fusion_threshold(std::size_t bytes) noexcept { settings_.fusion_threshold = bytes; }
+
+ private:
+  struct Round {
+    std::uint64_t fingerprint = 0;  // of the tensors, whatever their order
+    std::vector<ReadyTensor> tensors;
+    std::set<OperationKey> keys;
+  };
+
+  void observe(const ReadyTensor& tensor);
+  [[nodiscard]] int period() const;
+  [[nodiscard]] bool ends_with_known() const;
+  [[nodiscard]] std::size_t wanted_history() const noexcept;
+
+  Settings settings_;
+  std::deque<std::uint64_t> closed_;  // fingerprints of rounds
+  std::deque<Round> recent_;          // the last ones; the very last is open
+  std::vector<std::uint64_t> known_;  // the rounds of the cycle that was frozen last
+  std::vector<FusedTensors> cycle_;
+  int patience_ = 0;  // more repetitions than usual
+};
+
+/// The tensors of one cycle, in the order they became ready, in buckets: what may share a call and on
+/// no rank depended on each other's result, up to the threshold. The first and the last bucket of
+/// many stay below a sixteenth of it, so that communication begins early and ends soon after the
+/// backward pass. Ordered by when a bucket is complete.
+[[nodiscard]] std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors,
+                                                     std::size_t fusion_threshold);
+
+}  // namespace hvd

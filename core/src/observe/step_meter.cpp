@@ -1,0 +1,145 @@
+#include "observe/step_meter.hpp"
+
+#include <algorithm>
+
+#include "observe/step_fields.hpp"
+
+namespace hvd::observe {
+namespace {
+
+using std::chrono::nanoseconds;
+
+StepSample difference(const StepSample& later, const StepSample& earlier) {
+  StepSample step;
+  for (const auto& field : kStepTimes) {
+    step.*field.value = later.*field.value - earlier.*field.value;
+  }
+  // Of two marks at the same time, the second to come may have read its counters first.
+  for (const auto& field : kStepCounts) {
+    const std::uint64_t before = earlier.*field.value;
+    step.*field.value = std::max(later.*field.value, before) - before;
+  }
+  return step;
+}
+
+template <class Value>
+struct Summary {
+  Value mean{0};
+  Value p50{0};
+  Value p99{0};
+};
+
+template <class Value>
+Summary<Value> summary_of(const std::vector<StepSample>& window, Value StepSample::*field) {
+  std::vector<Value> values;
+  Value sum{0};
+  for (const StepSample& sample : window) {
+    values.push_back(sample.*field);
+    sum += sample.*field;
+  }
+  std::sort(values.begin(), values.end());
+  const auto nearest_rank = [&](std::size_t percent) {
+    return values[(values.size() * percent + 99) / 100 - 1];
+  };
+  return {sum / values.size(), nearest_rank(50), nearest_rank(99)};
+}
+
+template <class Field>
+void summarize_field(StepStats& stats, const std::vector<StepSample>& window, const Field& field) {
+  const auto summary = summary_of(window, field.value);
+  stats.mean.*field.value = summary.mean;
+  stats.p50.*field.value = summary.p50;
+  stats.p99.*field.value = summary.p99;
+}
+
+}  // namespace
+
+void StepMeter::communication(Clock::time_point begin, Clock::time_point end) {
+  const std::lock_guard lock(intervals_mutex_);
+  communication_.add(begin, end);
+}
+
+void StepMeter::blocked(Clock::time_point begin, Clock::time_point end) {
+  const std::lock_guard lock(intervals_mutex_);
+  blocked_.add(begin, end);
+}
+
+void StepMeter::negotiated(nanoseconds time) noexcept {
+  add(negotiation_, time);
+  negotiated_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void StepMeter::step(Clock::time_point now, const Stats& counters) {
+  const std::lock_guard lock(steps_mutex_);
+  const StepSample at = totals(counters);
+  if (began_) {
+    StepSample step = difference(at, at_mark_);
+    step.duration = std::max(nanoseconds(now - *began_), nanoseconds{0});
+    // A wait that began before the last mark can be longer than the step.
+    step.compute = std::max(step.duration - step.exposed, nanoseconds{0});
+    if (window_.size() < kWindow) {
+      window_.push_back(step);
+    } else {
+      window_[count_ % kWindow] = step;
+    }
+    ++count_;
+  }
+  began_ = now;
+  at_mark_ = at;
+}
+
+Stats StepMeter::fill(const Stats& counters) const {
+  Stats stats = counters;
+  const StepSample now = totals(counters);
+  stats.negotiated = now.negotiated;
+  stats.communication = now.communication;
+  stats.exposed = now.exposed;
+  stats.negotiation = now.negotiation;
+  stats.ready_wait = now.ready_wait;
+  stats.pack = now.pack;
+  std::vector<StepSample> window;
+  StepSample last;
+  std::uint64_t count = 0;
+  {
+    const std::lock_guard lock(steps_mutex_);
+    window = window_;
+    count = count_;
+    if (count > 0) last = window_[(count - 1) % kWindow];
+  }
+  stats.step = summarize(window);
+  stats.step.count = count;
+  stats.step.last = last;
+  return stats;
+}
+
+// Duration and compute are the step's own and stay 0 here.
+StepSample StepMeter::totals(const Stats& counters) const {
+  StepSample total;
+  {
+    const std::lock_guard lock(intervals_mutex_);
+    total.communication = communication_.total();
+    total.exposed = blocked_.total();
+  }
+  total.negotiation = nanoseconds(negotiation_.load(std::memory_order_relaxed));
+  total.ready_wait = nanoseconds(ready_wait_.load(std::memory_order_relaxed));
+  total.pack = nanoseconds(pack_.load(std::memory_order_relaxed));
+  total.negotiated = negotiated_.load(std::memory_order_relaxed);
+  total.operations = counters.completed;
+  total.schedule_hits = counters.schedule_hits;
+  total.collectives = counters.collectives;
+  total.bytes = counters.bytes;
+  total.fused_bytes = counters.fused_bytes;
+  total.messages = counters.control_messages_sent + counters.control_messages_received;
+  return total;
+}
+
+StepStats summarize(const std::vector<StepSample>& window) {
+  StepStats stats;
+  stats.window = window.size();
+  if (window.empty()) return stats;
+  for (const auto& field : kStepTimes) summarize_field(stats, window, field);
+  for (const auto& field : kStepCounts) summarize_field(stats, window, field);
+  return stats;
+}
+
+}  // namespace hvd::observe

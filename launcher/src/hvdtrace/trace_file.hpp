@@ -1,0 +1,45 @@
+// Reads the files that hvd::Timeline writes, and those that `hvdtrace merge` makes of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace hvd::trace {
+
+inline constexpr int kExitUsage = 64;
+inline constexpr int kExitData = 65;   // EX_DATAERR of sysexits.h
+inline constexpr int kExitWrite = 74;  // EX_IOERR
+
+/// One line for the user and the code to exit with.
+class TraceError : public std::runtime_error {
+ public:
+  TraceError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// Whose events they are; what the file's "hvd_rank" element says.
+struct Origin {
+  int rank = 0;
+  std::string host;
+  /// Added to a time of the file: nanoseconds since 1970 on the reference clock.
+  std::int64_t to_unix_ns = 0;
+};
+
+/// Calls `body` with each element and the origin of its rank, in the file's order; holds one
+/// element at a time. Throws TraceError naming the file when it is no such trace.
+void for_each_event(const std::string& path,
+                    const std::function<void(nlohmann::json& event, const Origin& origin)>& body);
+
+[[nodiscard]] bool is_origin(const nlohmann::json& event);
+/// Of "ts" or "dur", which are microseconds with a fraction.
+[[nodiscard]] std::int64_t nanoseconds_in(const nlohmann::json& event, const char* key);
+
+}  // namespace hvd::trace

@@ -1,0 +1,55 @@
+// Host memory over a transport: the real thing behind make_ring_backend.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <hvd/core/backend.hpp>
+#include <hvd/ops/transport.hpp>
+
+#include "fusion/buffer.hpp"
+#include "fusion/staging.hpp"
+#include "ring/plan.hpp"
+#include "ring/reduction.hpp"
+
+namespace hvd {
+
+class RingBackend final : public Backend {
+ public:
+  explicit RingBackend(std::unique_ptr<Transport> transport);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "ring"; }
+  [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
+                              ReduceOp op) const noexcept override;
+  void allreduce(const AllreduceCall& call, Deadline deadline) override;
+  void allgather(const AllgatherCall& call, Deadline deadline) override;
+  void broadcast(const BroadcastCall& call, Deadline deadline) override;
+  void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
+  void alltoall(const AlltoallCall& call, Deadline deadline) override;
+  void barrier(Deadline deadline) override;
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
+                                                Deadline deadline) override;
+  void abort() noexcept override;
+
+ private:
+  /// What a backend and its subsets, of which one works at a time, have together.
+  struct Shared {
+    FusionBuffer fused;
+    FusionBuffer scratch;
+    std::atomic<bool> aborted{false};
+  };
+
+  RingBackend(std::unique_ptr<Transport> transport, std::shared_ptr<Shared> shared);
+
+  [[nodiscard]] int size() const noexcept { return transport_->size(); }
+  /// A lone rank never enters its transport, which otherwise notices.
+  void check() const;
+  void run(const Reduction& job, Deadline deadline);
+  [[nodiscard]] Staging staging();
+
+  std::unique_ptr<Transport> transport_;
+  RingPlan plan_;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace hvd

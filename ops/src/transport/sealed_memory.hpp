@@ -1,0 +1,42 @@
+// Memory that one rank makes and others map.
+#pragma once
+
+#include <cstddef>
+
+#include <hvd/core/fd.hpp>
+
+namespace hvd {
+
+/// What others than the owner may do with it.
+enum class PeerAccess { read, write };
+
+/// A memfd: without a name, gone with its last holder, never in /dev/shm. Sealed, so that no holder
+/// can shrink it under another's feet. The mapping is not inherited by fork.
+class SealedMemory {
+ public:
+  /// Zeroes. With PeerAccess::read the kernel refuses every later writable mapping (Linux 5.1 and
+  /// later; before, peers only map it read-only of their own accord). Throws Errc::resource.
+  [[nodiscard]] static SealedMemory create(const char* name, std::size_t size, PeerAccess peers);
+  /// Maps what rank `owner` passed. Throws Errc::protocol naming the rank when it is not sealed or
+  /// not of that size.
+  [[nodiscard]] static SealedMemory attach(UniqueFd fd, std::size_t size, int owner,
+                                           PeerAccess access);
+
+  SealedMemory() noexcept = default;
+  SealedMemory(SealedMemory&& other) noexcept;
+  SealedMemory& operator=(SealedMemory&& other) noexcept;
+  ~SealedMemory();
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  SealedMemory(UniqueFd fd, std::size_t size, bool writable);
+
+  UniqueFd fd_;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace hvd

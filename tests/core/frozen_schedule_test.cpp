@@ -1,0 +1,235 @@
+// The frozen schedule in whole contexts, ranks as threads.
+#include <functional>
+#include <latch>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/hvd.hpp>
+
+namespace hvd {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Each;
+using testing::HasSubstr;
+
+using Body = std::function<void(Context&)>;
+using Configure = std::function<void(Config&)>;
+
+void expect_run(int size, const Body& body, const Configure& configure = {}) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(size, [&](int rank) {
+    Config config = test::thread_config(rank, size);
+    if (configure) configure(config);
+    const auto context = make_context(config, store);
+    body(*context);
+  });
+}
+
+std::uint64_t control_messages(Context& context) {
+  const Stats stats = context.stats();
+  return stats.control_messages_sent + stats.control_messages_received;
+}
+
+/// The gradients of one backward pass, each with a value that tells step, tensor and rank.
+class Step {
+ public:
+  Step(Context& context, int tensors) : context_(context) {
+    for (int i = 0; i < tensors; ++i) data_.emplace_back(static_cast<std::size_t>(3 + 7 * i));
+  }
+
+  static float value(int step, int tensor, int rank) {
+    return static_cast<float>(100 * step + 10 * tensor + rank);
+  }
+
+  /// Submits all but `left_out`, in an order that depends on the rank and the step.
+  void begin(int step, int left_out = -1) {
+    step_ = step;
+    const int count = static_cast<int>(data_.size());
+    for (int i = 0; i < count; ++i) {
+      const int tensor = (i + step * (1 + context_.rank())) % count;
+      if (tensor != left_out) submit(tensor);
+    }
+  }
+  void submit(int tensor) {
+    auto& mine = data_[static_cast<std::size_t>(tensor)];
+    std::fill(mine.begin(), mine.end(), value(step_, tensor, context_.rank()));
+    works_.push_back(allreduce_async(context_, mine.data(), mine.data(), std::ssize(mine),
+                                     DType::f32,
+                                     {"g" + std::to_string(tensor), ReduceOp::sum, 1, 1, 0}));
+  }
+  void finish() {
+    for (const Work& work : works_) work.wait();
+    works_.clear();
+    for (int tensor = 0; tensor < std::ssize(data_); ++tensor) {
+      float expected = 0;
+      for (int rank = 0; rank < context_.size(); ++rank) expected += value(step_, tensor, rank);
+      EXPECT_THAT(data_[static_cast<std::size_t>(tensor)], Each(expected))
+          << "step " << step_ << " tensor " << tensor << " rank " << context_.rank();
+    }
+  }
+  void run(int step) {
+    begin(step);
+    finish();
+  }
+
+ private:
+  Context& context_;
+  std::vector<std::vector<float>> data_;
+  std::vector<Work> works_;
+  int step_ = 0;
+};
+
+/// Steps until every rank has frozen its schedule. All ranks take the same number.
+int run_until_frozen(Context& context, Step& step, int first = 0) {
+  const std::uint64_t freezes = context.stats().freezes;
+  for (int i = first; i < first + 50; ++i) {
+    step.run(i);
+    std::int32_t frozen = context.stats().freezes > freezes ? 1 : 0;
+    if (frozen == 1) return i + 1;
+  }
+  ADD_FAILURE() << "the schedule was not frozen";
+  return first + 50;
+}
+
+class FrozenAt : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, FrozenAt, testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST_P(FrozenAt, StepsCostNoControlMessage) {
+  std::latch counted(GetParam());
+  expect_run(GetParam(), [&](Context& context) {
+    Step step(context, 20);
+    const int frozen_at = run_until_frozen(context, step);
+    EXPECT_LE(frozen_at, 6);
+    // The others may be a step behind; what they were told is in flight.
+    for (int i = 10; i < 12; ++i) step.run(i);
+    const std::uint64_t before = control_messages(context);
+    const Stats hits = context.stats();
+    for (int i = 12; i < 112; ++i) step.run(i);
+    const std::uint64_t messages = control_messages(context);
+    const Stats after = context.stats();
+    counted.arrive_and_wait();  // a goodbye thaws
+    EXPECT_EQ(messages, before);
+    EXPECT_EQ(after.schedule_hits - hits.schedule_hits, 100U * 20U);
+    EXPECT_LT(after.collectives - hits.collectives, 100U * 20U) << "nothing was fused";
+    EXPECT_EQ(after.thaws, 0U);
+  });
+}
+
+TEST_P(FrozenAt, AnAdHocOperationBetweenStepsThawsAndFreezesAgain) {
+  expect_run(GetParam(), [&](Context& context) {
+    Step step(context, 8);
+    int next = run_until_frozen(context, step);
+    for (int round = 0; round < 5; ++round) {
+      for (int i = 0; i < 5; ++i) step.run(next++);
+      std::vector<double> metric(1, context.rank());
+      allreduce(context, std::span(metric), {"metric" + std::to_string(round), ReduceOp::max, 1, 1, 0});
+      EXPECT_THAT(metric, Each(context.size() - 1));
+    }
+    for (int i = 0; i < 5; ++i) step.run(next++);
+    const Stats stats = context.stats();
+    EXPECT_GE(stats.freezes, 2U);
+    EXPECT_GE(stats.thaws, 1U);
+    EXPECT_GT(stats.schedule_hits, 0U);
+  });
+}
+
+TEST_P(FrozenAt, WhatOneRankSubmitsLateIsWaitedFor) {
+  const int size = GetParam();
+  std::latch others_wait(size);
+  expect_run(size, [&](Context& context) {
+    Step step(context, 6);
+    const int next = run_until_frozen(context, step);
+    const bool late = context.rank() == size - 1;
+    step.begin(next, late ? 2 : -1);
+    others_wait.arrive_and_wait();
+    if (late) step.submit(2);
+    step.finish();
+    step.run(next + 1);
+  });
+}
+
+// A blocked rank asks for what it waits for, whatever the schedule says comes first.
+TEST_P(FrozenAt, AnOperationThatNobodyRepeatsHoldsNothingUp) {
+  expect_run(GetParam(), [&](Context& context) {
+    Step step(context, 6);
+    int next = run_until_frozen(context, step);
+    std::vector<float> data(4, 1.0F);
+    for (int i = 0; i < 20; ++i, ++next) {  // "g5" is left out from now on: g0 … g4 go on
+      for (int tensor = 0; tensor < 5; ++tensor) {
+        allreduce(context, std::span(data), {"h" + std::to_string(tensor), ReduceOp::max, 1, 1, 0});
+      }
+    }
+    EXPECT_THAT(data, Each(1.0F));
+    step.run(next);
+  });
+}
+
+TEST_P(FrozenAt, AShapeChangeOnOneRankIsAMismatchAndTheNameWorksAgain) {
+  const int size = GetParam();
+  if (size == 1) GTEST_SKIP() << "needs two ranks";
+  expect_run(size, [&](Context& context) {
+    Step step(context, 4);
+    int next = run_until_frozen(context, step);
+    std::vector<float> data(context.rank() == 0 ? 3 : 5, 1.0F);
+    try {
+      allreduce(context, std::span(data), {"g0", ReduceOp::sum, 1, 1, 0});
+      ADD_FAILURE() << "succeeded";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::mismatch);
+      EXPECT_THAT(error.what(), HasSubstr("[5] on rank 1"));
+    }
+    for (int i = 0; i < 10; ++i) step.run(next++);
+  });
+}
+
+TEST_P(FrozenAt, BlockingOperationsOfOneNameAfterTheOtherFreezeToo) {
+  const int size = GetParam();
+  expect_run(size, [&](Context& context) {
+    for (int i = 0; i < 200; ++i) {
+      for (const char* name : {"first", "second", "third"}) {
+        std::vector<std::int64_t> data(2, i + context.rank());
+        allreduce(context, std::span(data), {name, ReduceOp::sum, 1, 1, 0});
+        EXPECT_THAT(data, Each(size * i + size * (size - 1) / 2));
+      }
+    }
+    const Stats stats = context.stats();
+    EXPECT_GT(stats.schedule_hits, 500U);
+    EXPECT_LT(stats.control_messages_sent + stats.control_messages_received,
+              40U * static_cast<unsigned>(size));
+  });
+}
+
+TEST_P(FrozenAt, TheStallOfARankThatNeverComesIsStillReported) {
+  const int size = GetParam();
+  if (size == 1) GTEST_SKIP() << "needs two ranks";
+  std::latch failed(size);
+  expect_run(
+      size,
+      [&](Context& context) {
+        Step step(context, 3);
+        const int next = run_until_frozen(context, step);
+        if (context.rank() == 1) {
+          failed.arrive_and_wait();
+          return;
+        }
+        step.begin(next);
+        try {
+          step.finish();
+          ADD_FAILURE() << "succeeded";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::timeout);
+          EXPECT_EQ(error.fault().rank, 1);
+          EXPECT_THAT(error.what(), HasSubstr("'g"));
+        }
+        failed.arrive_and_wait();
+      },
+      [](Config& config) { config.stall_abort = milliseconds(300); });
+}
+
+}  // namespace
+}  // namespace hvd

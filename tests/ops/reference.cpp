@@ -1,0 +1,110 @@
+#include "reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "values.hpp"
+
+namespace hvd::test {
+namespace {
+
+using Buffer = std::vector<std::byte>;
+
+std::int64_t reduced_integer(const Operation& operation, const std::vector<Buffer>& contributions,
+                             std::int64_t i) {
+  const auto& [dtype, op, prescale, postscale, divisor] = operation;
+  std::int64_t least = load_integer(dtype, contributions[0].data(), i);
+  std::int64_t largest = least;
+  std::uint64_t sum = 0;
+  std::uint64_t product = 1;
+  __extension__ __int128 exact = 0;
+  for (const Buffer& contribution : contributions) {
+    const std::int64_t value = load_integer(dtype, contribution.data(), i);
+    least = std::min(least, value);
+    largest = std::max(largest, value);
+    sum += static_cast<std::uint64_t>(value);
+    product *= static_cast<std::uint64_t>(value);
+    exact += value;
+  }
+  const bool boolean = dtype == DType::boolean;
+  switch (op) {
+    case ReduceOp::average:
+      return static_cast<std::int64_t>(exact / divisor);
+    case ReduceOp::sum:
+      return boolean ? largest : wrap(dtype, sum);
+    case ReduceOp::min:
+      return least;
+    case ReduceOp::max:
+      return largest;
+    case ReduceOp::product:
+      return boolean ? least : wrap(dtype, product);
+  }
+  return 0;
+}
+
+struct Bounded {
+  long double value = 0;
+  long double error = 0;
+};
+
+Bounded reduced_float(const Operation& operation, const std::vector<Buffer>& contributions,
+                      std::int64_t i) {
+  const auto& [dtype, op, prescale, postscale, divisor] = operation;
+  const double u = unit_roundoff(dtype);
+  const auto roundings = static_cast<double>(contributions.size() - 1);
+  std::optional<long double> reduced;
+  long double magnitude = 0;
+  for (const Buffer& contribution : contributions) {
+    const long double x = load(dtype, contribution.data(), i) * prescale;
+    if (std::isfinite(x)) magnitude += std::fabs(x);
+    if (!reduced) {
+      reduced = x;
+    } else if (op == ReduceOp::min) {
+      reduced = std::min(*reduced, x);
+    } else if (op == ReduceOp::max) {
+      reduced = std::max(*reduced, x);
+    } else if (op == ReduceOp::product) {
+      reduced = *reduced * x;
+    } else {
+      reduced = *reduced + x;
+    }
+  }
+  Bounded result{*reduced, 0};
+  const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
+  if (sums) result.error = roundings * u * magnitude;
+  if (op == ReduceOp::product) result.error = roundings * u * std::fabs(result.value);
+  if (prescale != 1.0 || postscale != 1.0) result.error += 4 * u * magnitude;
+  if (op == ReduceOp::average) {
+    result.value /= divisor;
+    result.error = result.error / divisor + u * std::fabs(result.value);
+  }
+  result.value *= postscale;
+  result.error = 1.05L * result.error * std::fabs(postscale) +
+                 static_cast<double>(contributions.size()) * smallest_step(dtype);
+  return result;
+}
+
+}  // namespace
+
+void expect_reduced(const Operation& operation, const std::vector<Buffer>& contributions,
+                    const Buffer& result) {
+  ASSERT_EQ(result.size(), contributions[0].size());
+  const auto count = static_cast<std::int64_t>(result.size() / size_of(operation.dtype));
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!is_floating(operation.dtype)) {
+      ASSERT_EQ(load_integer(operation.dtype, result.data(), i),
+                reduced_integer(operation, contributions, i))
+          << to_string(operation.dtype) << ' ' << to_string(operation.op) << ", element " << i;
+      continue;
+    }
+    const Bounded wanted = reduced_float(operation, contributions, i);
+    ASSERT_NEAR(load(operation.dtype, result.data(), i), static_cast<double>(wanted.value),
+                static_cast<double>(wanted.error))
+        << to_string(operation.dtype) << ' ' << to_string(operation.op) << ", element " << i;
+  }
+}
+
+}  // namespace hvd::test
