@@ -32,7 +32,7 @@ Plan plan() {
 
 std::vector<Message> one_of_each() {
   return {Submitted{9, {{request(), 3}, {}}},
-          Goodbye{},
+          Goodbye{8},
           Suspicion{Errc::timeout, 4, "no data"},
           Schedule{{Batch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0},
                     Batch{3, {"c"}, {}, {request()}, 2}, Rejection{1, "d", Errc::mismatch, "why"},

@@ -274,11 +274,13 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
   if (closure) {
     if (impl.skip_depth > 0) misuse("step() with a closure cannot skip the synchronisation");
     require_idle("step() with a closure");
-    return base([&impl, &closure] {
+    const torch::Tensor last = base([&impl, &closure] {
       const torch::Tensor loss = closure();
       impl.synchronize();
       return impl.reduce_loss(loss);
     });
+    impl.context.mark_step();
+    return last;
   }
   if (impl.skip_depth > 0) {
     if (impl.dirty) misuse("step() under skip_synchronize() needs synchronize() after backward()");
@@ -286,7 +288,9 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
     if (synchronized) misuse("after synchronize(), call step() under skip_synchronize()");
     impl.synchronize();
   }
-  return base(nullptr);
+  const torch::Tensor loss = base(nullptr);
+  impl.context.mark_step();
+  return loss;
 }
 
 void GradientReducer::synchronize() {

@@ -110,6 +110,7 @@ Executor::Callbacks Coordinator::executor_callbacks() {
   Executor::Callbacks callbacks;
   callbacks.take_turn = [this] { return take_turn(); };
   callbacks.turn_ready = [this] { return table_.turn_ready(); };
+  callbacks.turn_committed = [this] { table_.commit_turn(); };
   callbacks.turn_over = [this] { table_.end_turn(); };
   callbacks.tensor_done = [this](PendingTensor& tensor, std::exception_ptr error) {
     tensor_done(tensor, std::move(error));
@@ -221,7 +222,7 @@ void Coordinator::on_tick() {
   protocol_.tick(now);
   // Nobody may be waiting whom `nothing_runs` would serve, and a turn may wait for others.
   const auto held_back = table_.held_back();
-  const auto since = table_.turn_since();
+  const auto since = table_.waits_since();
   if ((held_back && held_back == held_back_before_) || (since && now - *since > kFrozenPatience)) {
     protocol_.thaw_wanted(now);
   }
@@ -323,7 +324,9 @@ std::uint64_t Coordinator::stop_replay() {
 }
 
 void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
-  if (const Ticket withdrawn = table_.resume(begun)) executor_->withdraw(withdrawn);
+  // On every rank, also where nothing waits: nobody may take what comes later for an arrival here.
+  executor_->settle(begun);
+  static_cast<void>(table_.resume(begun));
   announce();
 }
 
@@ -340,6 +343,8 @@ void Coordinator::failed(const Verdict& verdict) {
   const Poison message{verdict.code, describe(verdict)};
   if (rank_ == 0) {
     for (int peer = 1; peer < size_; ++peer) send(peer, message);
+  } else if (channel_) {
+    channel_->close();  // before a victim of this is blamed, rank 0 sees who it was
   }
   poisoned(message);
 }

@@ -56,9 +56,9 @@ void Executor::wake_waiting() {
   if (drivers_ > 0) waiting_.notify_all();
 }
 
-void Executor::withdraw(std::uint64_t ticket) noexcept {
+void Executor::settle(std::span<const std::uint64_t> reached) noexcept {
   const std::lock_guard lock(mutex_);
-  if (arrivals_) arrivals_->withdraw(ticket);
+  if (arrivals_) arrivals_->settle(reached);
 }
 
 void Executor::drain() {
@@ -119,6 +119,7 @@ bool Executor::execute(const Job& job) {
       callbacks_.turn_over();
       return true;
     }
+    if (job.ticket != 0) callbacks_.turn_committed();
     runner_->run(job, Clock::now() + timeout_);
   } catch (const Error& error) {
     callbacks_.failed(error);
@@ -152,10 +153,10 @@ void Executor::thread_main() {
     if (state_ == State::stopped) break;
     if (can_run()) {
       run_next(lock);
-    } else if (baton_taken_ || failed_) {
-      idle_.wait(lock, [this] { return state_ == State::stopped || (!baton_taken_ && !failed_); });
+    } else if (baton_taken_) {
+      idle_.wait(lock, [this] { return state_ == State::stopped || !baton_taken_; });
     } else {
-      break;  // drained
+      break;  // drained, or failed while everybody left in peace
     }
   }
   idle_.wait(lock, [this] { return !baton_taken_; });

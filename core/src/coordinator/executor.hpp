@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include <hvd/core/arrivals.hpp>
@@ -26,6 +27,8 @@ class Executor final : public WorkDriver {
     /// The next job of the frozen schedule, if it may begin; and whether there is one (any thread).
     std::function<std::optional<Job>()> take_turn;
     std::function<bool()> turn_ready;
+    /// All its ranks have come to the job of the frozen schedule: from now on it has a deadline.
+    std::function<void()> turn_committed;
     /// A job of the frozen schedule is over, or was taken back.
     std::function<void()> turn_over;
     /// The tensor's result is in place, or `error` struck it alone. Completes its work.
@@ -56,7 +59,8 @@ class Executor final : public WorkDriver {
   void turn_came();
   /// A work was completed elsewhere.
   void wake_waiting();
-  void withdraw(std::uint64_t ticket) noexcept;
+  /// No turn beyond what every member of it has reached comes any more; see Arrivals.
+  void settle(std::span<const std::uint64_t> reached) noexcept;
   /// Ends once the queue is empty. Does not wait.
   void drain();
   /// Aborts what runs, drops the queue and ends. Does not wait. Any thread.

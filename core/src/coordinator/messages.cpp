@@ -229,7 +229,7 @@ void write_body(WireWriter& out, const Submitted& message) {
     out.u32(operation.segment);
   }
 }
-void write_body(WireWriter&, const Goodbye&) {}
+void write_body(WireWriter& out, const Goodbye& message) { out.u32(message.epoch); }
 void write_body(WireWriter& out, const Suspicion& message) {
   out.u8(static_cast<std::uint8_t>(message.code));
   out.i32(message.rank);
@@ -346,7 +346,7 @@ Message read_body(std::uint8_t type, WireReader& in) {
     case 0:
       return read_submitted(in);
     case 1:
-      return Goodbye{};
+      return Goodbye{in.u32()};
     case 2:
       return read_suspicion(in);
     case 3:

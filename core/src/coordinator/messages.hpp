@@ -31,7 +31,9 @@ struct Submitted {
   std::uint32_t epoch = 0;
   std::vector<Announcement> operations;
 };
-struct Goodbye {};  ///< this rank has shut down
+struct Goodbye {  ///< this rank has shut down
+  std::uint32_t epoch = 0;
+};
 struct Suspicion {  ///< a collective failed here; `abort()` sends it with Errc::aborted
   Errc code = Errc::peer_lost;
   int rank = -1;

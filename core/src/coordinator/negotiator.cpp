@@ -52,7 +52,8 @@ void Negotiator::check(int rank, const Request& request, std::size_t members) co
       break;
   }
   if (request.group_size < 0) good = false;
-  if (!good) throw Error(Errc::protocol, fmt::format("rank {}: malformed '{}'", rank, request.name));
+  if (!good)
+    throw Error(Errc::protocol, fmt::format("rank {}: malformed '{}'", rank, request.name));
 }
 
 void Negotiator::submitted(int rank, Announcement operation, Clock::time_point now) {
@@ -64,8 +65,8 @@ void Negotiator::submitted(int rank, Announcement operation, Clock::time_point n
                   fmt::format("'{}': its process set has been removed", key.second));
   }
   if (!contains(set->second, rank)) {
-    throw Error(Errc::protocol, fmt::format("rank {} submitted '{}' to a process set of others",
-                                            rank, key.second));
+    throw Error(Errc::protocol,
+                fmt::format("rank {} submitted '{}' to a process set of others", rank, key.second));
   }
   check(rank, operation.request, set->second.size());
   if (operation.request.kind == OpKind::join) return join(rank, operation.request);
@@ -222,8 +223,8 @@ void Negotiator::add_to_group(ReadyTensor tensor) {
   groups_.erase(key);
 }
 
-/// One operation cannot run, and with it its whole group: members that are ready now, and those that
-/// come later. Ranks that disagree may have named different groups.
+/// One operation cannot run, and with it its whole group: members that are ready now, and those
+/// that come later. Ranks that disagree may have named different groups.
 void Negotiator::fail(const OperationKey& key, std::span<const Request> requests, Errc code,
                       const std::string& why) {
   reject(key, code, why);
@@ -310,9 +311,8 @@ bool Negotiator::finished() const noexcept {
 }
 
 bool Negotiator::group_is_ready() const {
-  return std::any_of(ready_.begin(), ready_.end(), [](const ReadyTensor& tensor) {
-    return !tensor.request.group.empty();
-  });
+  return std::any_of(ready_.begin(), ready_.end(),
+                     [](const ReadyTensor& tensor) { return !tensor.request.group.empty(); });
 }
 
 std::vector<OperationKey> Negotiator::pending() const {
@@ -328,8 +328,8 @@ std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age
   std::vector<std::pair<std::uint64_t, Stall>> found;
   for (const auto& [key, entry] : pending_) {
     if (now - entry.since < age) continue;
-    Stall stall{key.second, entry.operations.front().request.kind, entry.ranks, {},
-                now - entry.since};
+    Stall stall{
+        key.second, entry.operations.front().request.kind, entry.ranks, {}, now - entry.since};
     std::sort(stall.submitted.begin(), stall.submitted.end());
     for (const int rank : sets_.at(key.first)) {
       if (!contains(stall.submitted, rank) && joined_.count(rank) == 0) {

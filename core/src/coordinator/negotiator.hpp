@@ -46,15 +46,18 @@ class Negotiator {
   /// `rank` is ready for these operations. Throws Errc::protocol when it is broken: it had already
   /// submitted one of them that is still pending, or is not a member of the operation's set.
   void submitted(int rank, std::vector<Announcement> operations, Clock::time_point now);
-  /// `rank` has shut down: what is pending in its sets, and whatever comes there later, is rejected.
+  /// `rank` has shut down: what is pending in its sets, and whatever comes there later, is
+  /// rejected.
   void departed(int rank);
-  /// Forgets what is announced and not taken, but not who has joined or departed: the ranks will say
-  /// it again.
+  /// Forgets what is announced and not taken, but not who has joined or departed: the ranks will
+  /// say it again.
   void forget_pending();
 
   /// This member of a group (process set and name) has run without negotiation, and the others have
   /// not: they do not wait for it.
-  void ran(const OperationKey& group, const std::string& name) { groups_[group].names.insert(name); }
+  void ran(const OperationKey& group, const std::string& name) {
+    groups_[group].names.insert(name);
+  }
 
   /// Everything that is no batch, and up to `max_batches` batches, oldest first; tensors that are
   /// ready at the same time are fused.

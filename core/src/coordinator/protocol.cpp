@@ -23,6 +23,13 @@ void expect(bool condition, std::string_view what) {
   if (!condition) throw Error(Errc::protocol, fmt::format("unexpected message: {}", what));
 }
 
+bool has_group(const Agreement& agreement) {
+  const auto* tensors = std::get_if<FusedTensors>(&agreement);
+  return tensors && std::any_of(tensors->begin(), tensors->end(), [](const ReadyTensor& tensor) {
+           return !tensor.request.group.empty();
+         });
+}
+
 }  // namespace
 
 Protocol::Protocol(const Settings& settings, Actions& actions, Clock::time_point now)
@@ -78,10 +85,11 @@ void Protocol::abort(const std::string& reason, Clock::time_point now) {
 
 void Protocol::goodbye(Clock::time_point now) {
   if (over_) return;
+  leaving_ = true;
   if (leads()) {
-    handle(settings_.rank, Goodbye{}, now);
+    handle(settings_.rank, Goodbye{epoch_}, now);
   } else {
-    actions_.send(0, Goodbye{});
+    actions_.send(0, Goodbye{epoch_});
   }
 }
 
@@ -129,11 +137,14 @@ void Protocol::handle(int from, Submitted& message, Clock::time_point now) {
   pump(now);
 }
 
-void Protocol::handle(int from, const Goodbye&, Clock::time_point now) {
-  expect(leads(), "goodbye");
-  negotiator_.departed(from);
+void Protocol::handle(int from, const Goodbye& message, Clock::time_point now) {
+  expect(leads() && message.epoch <= epoch_, "goodbye");
+  // What this rank submitted before goes before: it announces that again after the thaw, and says
+  // goodbye again.
   if (mode_ == Mode::frozen) begin_thaw(now);
-  if (mode_ == Mode::negotiating) pump(now);
+  if (mode_ != Mode::negotiating || message.epoch != epoch_) return;
+  negotiator_.departed(from);
+  pump(now);
 }
 
 void Protocol::handle(int, const Suspicion& message, Clock::time_point now) {
@@ -204,16 +215,19 @@ Batch Protocol::batch_for(int rank, const FusedTensors& tensors) const {
   Batch batch;
   batch.process_set = first.process_set;
   batch.contributors = tensors.front().contributors;
+  // Some rank has joined and lacks one of them.
+  const bool left_out = std::any_of(tensors.begin(), tensors.end(), [](const ReadyTensor& tensor) {
+    return tensor.segments.empty();
+  });
   for (const ReadyTensor& tensor : tensors) {
     batch.names.push_back(tensor.request.name);
-    if (tensor.segments.empty()) batch.requests.push_back(tensor.request);
+    if (left_out) batch.requests.push_back(tensor.request);
     if (tensor.rows.empty()) continue;
     std::vector<std::int64_t>& rows = batch.rows.emplace_back();
     for (const auto& of_member : tensor.rows) {
       rows.push_back(of_member.size() == 1 ? of_member.front() : of_member.at(place));
     }
   }
-  if (batch.requests.size() < batch.names.size()) batch.requests.clear();
   return batch;
 }
 
@@ -222,10 +236,9 @@ void Protocol::hand_out(const std::vector<Agreement>& agreements) {
   const auto for_everybody = [&](const Decision& decision) {
     for (Schedule& schedule : schedules) schedule.decisions.push_back(decision);
   };
-  const bool only_batches =
-      std::all_of(agreements.begin(), agreements.end(), [](const Agreement& agreement) {
-        return std::holds_alternative<FusedTensors>(agreement);
-      });
+  const bool only_batches = std::all_of(
+      agreements.begin(), agreements.end(),
+      [](const Agreement& agreement) { return std::holds_alternative<FusedTensors>(agreement); });
   for (const Agreement& agreement : agreements) {
     if (const auto* decision = std::get_if<Decision>(&agreement)) {
       learner_.reset();
@@ -237,7 +250,11 @@ void Protocol::hand_out(const std::vector<Agreement>& agreements) {
       schedules[static_cast<std::size_t>(rank)].decisions.emplace_back(batch_for(rank, tensors));
     }
     learner_.observe(tensors);
-    if (!only_batches) continue;
+    // A cycle holds groups as a whole.
+    const bool divides =
+        negotiator_.group_is_ready() ||
+        std::any_of(&agreement + 1, agreements.data() + agreements.size(), has_group);
+    if (!only_batches || divides) continue;
     if (const std::optional<Freeze> freeze = try_to_freeze()) {
       for_everybody(*freeze);
       break;  // the batches that follow are not lost: every rank has them pending
@@ -268,8 +285,6 @@ std::optional<Freeze> Protocol::try_to_freeze() {
       for (const auto& of_member : tensor.rows) rows.push_back(of_member.front());
     }
   }
-  // A cycle holds groups as a whole.
-  if (negotiator_.group_is_ready()) return std::nullopt;
   // Something else is on its way: it would thaw at once.
   for (const OperationKey& key : negotiator_.pending()) {
     if (names.count(key) == 0) return std::nullopt;
@@ -426,6 +441,7 @@ void Protocol::resume(const Resume& message, Clock::time_point now) {
   epoch_ = message.epoch;
   mode_ = Mode::negotiating;
   actions_.resume(message.begun);
+  if (leaving_) goodbye(now);
   if (leads()) pump(now);
 }
 

@@ -112,6 +112,7 @@ class Protocol {
   bool over_ = false;        // failed, or said farewell
   std::uint32_t epoch_ = 0;  // times frozen or resumed
   Mode mode_ = Mode::negotiating;
+  bool leaving_ = false;  // this rank has said goodbye
 
   // Rank 0.
   Negotiator negotiator_;

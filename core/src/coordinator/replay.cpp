@@ -52,13 +52,22 @@ std::size_t Replay::tensors_of(std::uint64_t turn) const {
   return plan_.batches[mine_[turn % mine_.size()]].requests.size();
 }
 
-bool Replay::submitted(const Request& request) {
+const Replay::Name* Replay::find(const Request& request) const {
   const auto at = names_.find(key_of(request));
-  if (at == names_.end()) return false;
-  Name& name = at->second;
+  if (at == names_.end()) return nullptr;
+  const Name& name = at->second;
   const Occurrence& occurrence = name.occurrences[name.next];
   const PlannedBatch& batch = plan_.batches[mine_[occurrence.turn]];
-  if (!matches(request, batch, occurrence.request, place_of(rank_, batch))) return false;
+  return matches(request, batch, occurrence.request, place_of(rank_, batch)) ? &name : nullptr;
+}
+
+bool Replay::holds(const Request& request) const { return find(request) != nullptr; }
+
+bool Replay::submitted(const Request& request) {
+  const Name* const found = find(request);
+  if (!found) return false;
+  Name& name = const_cast<Name&>(*found);
+  const Occurrence& occurrence = name.occurrences[name.next];
 
   const std::uint64_t turn = name.cycle * mine_.size() + occurrence.turn;
   if (++name.next == name.occurrences.size()) {

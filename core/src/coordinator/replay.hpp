@@ -21,8 +21,9 @@ class Replay {
   /// `epoch` grows with every freeze.
   Replay(Plan plan, std::uint32_t epoch, int rank);
 
-  /// The next place of this operation, or false when the schedule has no such operation: other
-  /// shape, other scale, or no such name.
+  /// The schedule has this operation next under its name: not with another shape or scale.
+  [[nodiscard]] bool holds(const Request& request) const;
+  /// Takes the next place of this operation; false when the schedule does not hold it.
   [[nodiscard]] bool submitted(const Request& request);
 
   /// The next collective of this rank is complete.
@@ -48,7 +49,7 @@ class Replay {
 
  private:
   struct Occurrence {
-    std::size_t turn = 0;    // place in `mine_`
+    std::size_t turn = 0;     // place in `mine_`
     std::size_t request = 0;  // place in the batch
   };
   struct Name {
@@ -57,6 +58,8 @@ class Replay {
     std::uint64_t cycle = 0;              // in which cycle
   };
 
+  /// Null when the schedule does not hold it.
+  [[nodiscard]] const Name* find(const Request& request) const;
   [[nodiscard]] std::size_t tensors_of(std::uint64_t turn) const;
 
   Plan plan_;
@@ -65,9 +68,9 @@ class Replay {
   int rank_;
   std::vector<std::size_t> mine_;  // batches of the plan that this rank takes part in
   std::map<OperationKey, Name> names_;
-  std::uint64_t next_ = 0;             // turns begun, over all cycles
-  std::deque<std::size_t> missing_;    // of turn next_, next_ + 1, …: tensors not submitted yet
-  std::size_t waiting_ = 0;            // tensors submitted and not begun
+  std::uint64_t next_ = 0;           // turns begun, over all cycles
+  std::deque<std::size_t> missing_;  // of turn next_, next_ + 1, …: tensors not submitted yet
+  std::size_t waiting_ = 0;          // tensors submitted and not begun
   Ticket begun_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,11 +25,16 @@ TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_
   if (observed != observed_) ++segment_;
   observed_ = observed;
   Next next;
-  for (const Tensor& tensor : tensors) add(next, tensor);
+  // A group takes its places as a whole or not at all.
+  const bool fits = tensors.size() == 1 || !replay_ ||
+                    std::all_of(tensors.begin(), tensors.end(), [this](const Tensor& tensor) {
+                      return replay_->holds(tensor->submission.request);
+                    });
+  for (const Tensor& tensor : tensors) add(next, tensor, fits);
   return next;
 }
 
-void TensorTable::add(Next& next, const Tensor& tensor) {
+void TensorTable::add(Next& next, const Tensor& tensor, bool fits) {
   tensor->segment = segment_;
   tensor->order = order_++;
   if (!replay_) {
@@ -37,7 +43,7 @@ void TensorTable::add(Next& next, const Tensor& tensor) {
     return;
   }
   if (stopped_) return;  // `resume` announces it
-  tensor->planned = replay_->submitted(tensor->submission.request);
+  tensor->planned = fits && replay_->submitted(tensor->submission.request);
   if (!tensor->planned) next.thaw = true;
   next.run = replay_->ready();
 }
@@ -73,9 +79,18 @@ TensorTable::Next TensorTable::freeze(Plan plan, std::uint32_t epoch) {
   }
   std::sort(waiting.begin(), waiting.end(),
             [](const auto* a, const auto* b) { return a->order < b->order; });
+  std::set<OperationKey> misfits;  // groups
+  for (const PendingTensor* tensor : waiting) {
+    const Request& request = tensor->submission.request;
+    if (!request.group.empty() && !replay_->holds(request)) {
+      misfits.insert({request.process_set, request.group});
+    }
+  }
   Next next;
   for (PendingTensor* tensor : waiting) {
-    tensor->planned = replay_->submitted(tensor->submission.request);
+    const Request& request = tensor->submission.request;
+    const bool fits = misfits.count({request.process_set, request.group}) == 0;
+    tensor->planned = fits && replay_->submitted(request);
     if (!tensor->planned) next.thaw = true;
   }
   next.run = replay_->ready();
@@ -93,9 +108,9 @@ std::optional<std::uint64_t> TensorTable::held_back() const {
   return replay_->turns();
 }
 
-std::optional<Clock::time_point> TensorTable::turn_since() const {
+std::optional<Clock::time_point> TensorTable::waits_since() const {
   const std::lock_guard lock(mutex_);
-  if (!turn_) return std::nullopt;
+  if (!turn_ || turn_->committed) return std::nullopt;
   return turn_->since;
 }
 
@@ -104,8 +119,13 @@ std::optional<TensorTable::Turn> TensorTable::take_turn() {
   if (!replay_ || stopped_ || turn_ || !replay_->ready()) return std::nullopt;
   const Replay::Turn next = replay_->begin();
   const PlannedBatch& batch = *next.batch;
-  Turn turn{next.ticket,   next.digest,   batch.process_set, Clock::now(),
-            batch.members, {}, batch.rows};
+  Turn turn;
+  turn.ticket = next.ticket;
+  turn.digest = next.digest;
+  turn.process_set = batch.process_set;
+  turn.since = Clock::now();
+  turn.members = batch.members;
+  turn.rows = batch.rows;
   if (turn.members.empty()) {
     turn.members.resize(static_cast<std::size_t>(size_));
     std::iota(turn.members.begin(), turn.members.end(), 0);
@@ -117,6 +137,11 @@ std::optional<TensorTable::Turn> TensorTable::take_turn() {
   }
   turn_ = turn;
   return turn;
+}
+
+void TensorTable::commit_turn() {
+  const std::lock_guard lock(mutex_);
+  if (turn_) turn_->committed = true;
 }
 
 void TensorTable::end_turn() {

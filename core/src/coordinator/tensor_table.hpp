@@ -35,8 +35,8 @@ class TensorTable {
   /// What was added since the last call, in order, for the negotiation.
   [[nodiscard]] std::vector<Announcement> take_unannounced();
 
-  /// Null when no such operation waits to be scheduled: one that runs still bears its name, and what
-  /// comes from rank 0 then means the next.
+  /// Null when no such operation waits to be scheduled: one that runs still bears its name, and
+  /// what comes from rank 0 then means the next.
   [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
   /// The name is free again. To be called before the work completes, so that whoever waited for it
   /// can submit at once.
@@ -46,23 +46,26 @@ class TensorTable {
   Next freeze(Plan plan, std::uint32_t epoch);
   /// A collective may begin: `take_turn` has something.
   [[nodiscard]] bool turn_ready() const;
-  /// Operations of this rank wait because it has not submitted all of the next collective: which one
-  /// that is, counted from the freeze. Nothing when that is not so.
+  /// Operations of this rank wait because it has not submitted all of the next collective: which
+  /// one that is, counted from the freeze. Nothing when that is not so.
   [[nodiscard]] std::optional<std::uint64_t> held_back() const;
-  /// When the collective that runs began; nothing when none does.
-  [[nodiscard]] std::optional<Clock::time_point> turn_since() const;
+  /// Since when a collective that was begun waits for its other ranks; nothing when none does.
+  [[nodiscard]] std::optional<Clock::time_point> waits_since() const;
 
   struct Turn {
     Ticket ticket = 0;
     std::uint64_t digest = 0;
     std::int32_t process_set = 0;
     Clock::time_point since;
+    bool committed = false;
     std::vector<int> members;
     std::vector<std::shared_ptr<PendingTensor>> tensors;
     std::vector<std::vector<std::int64_t>> rows;
   };
   /// Begins the next collective of the frozen schedule. One at a time, each ended by `end_turn`.
   [[nodiscard]] std::optional<Turn> take_turn();
+  /// All members have come to it.
+  void commit_turn();
   void end_turn();
 
   /// Nothing more begins; returns the last ticket begun, 0: none.
@@ -89,7 +92,7 @@ class TensorTable {
  private:
   using Tensor = std::shared_ptr<PendingTensor>;
 
-  void add(Next& next, const Tensor& tensor);
+  void add(Next& next, const Tensor& tensor, bool fits);
   void announce_again();
 
   const int rank_;

@@ -21,6 +21,10 @@
 namespace hvd {
 namespace {
 
+// From here on a tensor is reduced where it lies: copying it to and from fusion memory would cost
+// more than a ring of its own.
+constexpr std::size_t kAlone = std::size_t{128} << 10;
+
 /// The reduction of one contribution is that contribution; only the factors are left.
 void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   for (const TensorSlice& tensor : call.tensors) {
@@ -71,6 +75,23 @@ void RingBackend::run(const Reduction& job, Deadline deadline) {
 
 void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   check();
+  if (call.tensors.size() == 1) return reduce_together(call, deadline);
+  // By size alone, so that every rank does the same.
+  std::vector<TensorSlice> small;
+  AllreduceCall part = call;
+  for (const TensorSlice& tensor : call.tensors) {
+    if (static_cast<std::size_t>(tensor.count) * size_of(call.dtype) < kAlone) {
+      small.push_back(tensor);
+      continue;
+    }
+    part.tensors = {&tensor, 1};
+    reduce_together(part, deadline);
+  }
+  part.tensors = small;
+  if (!small.empty()) reduce_together(part, deadline);
+}
+
+void RingBackend::reduce_together(const AllreduceCall& call, Deadline deadline) {
   const Arithmetic arithmetic = Arithmetic::of(call, size());
   const Accumulator accumulator(arithmetic);
   if (size() == 1 && arithmetic.divisor == 1) return reduce_alone(call, accumulator);

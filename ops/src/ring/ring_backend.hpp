@@ -44,6 +44,8 @@ class RingBackend final : public Backend {
   [[nodiscard]] int size() const noexcept { return transport_->size(); }
   /// A lone rank never enters its transport, which otherwise notices.
   void check() const;
+  /// Through fusion memory, but for a single tensor.
+  void reduce_together(const AllreduceCall& call, Deadline deadline);
   void run(const Reduction& job, Deadline deadline);
   [[nodiscard]] Staging staging();
 
