@@ -1,0 +1,83 @@
+#include "data_plane.hpp"
+
+#include <algorithm>
+
+namespace hvd::sim {
+
+DataPlane::DataPlane(int ranks, EventQueue& events, Delays& delays, Random& random, Oracle& oracle,
+                     Trace& trace, Receiver receiver)
+    : events_(events),
+      delays_(delays),
+      random_(random),
+      oracle_(oracle),
+      trace_(trace),
+      receiver_(std::move(receiver)),
+      next_(static_cast<std::size_t>(ranks)) {}
+
+void DataPlane::start(int rank, const Job& job) {
+  const bool makes_set = job.kind == OpKind::add_process_set;
+  const bool takes_part =
+      !makes_set || std::binary_search(job.members.begin(), job.members.end(), rank);
+  if (job.kind == OpKind::remove_process_set || !takes_part) {
+    events_.at(events_.now() + delays_.transfer(rank), rank,
+               [this, rank] { receiver_.finished(rank); });
+    return;
+  }
+  const std::uint64_t number = next_[static_cast<std::size_t>(rank)][job.process_set]++;
+  Collective& collective = open_[{job.process_set, number}];
+  if (collective.members.empty()) {
+    collective.members = makes_set ? job.members : oracle_.members(job.process_set);
+    collective.jobs.resize(collective.members.size());
+  }
+  const auto at = std::lower_bound(collective.members.begin(), collective.members.end(), rank);
+  if (at == collective.members.end() || *at != rank) {
+    throw Violation("members only",
+                    fmt::format("rank {} runs a collective of set {}", rank, job.process_set));
+  }
+  collective.jobs[static_cast<std::size_t>(at - collective.members.begin())] = &job;
+  for (const int member : collective.members) {
+    if (gone_.count(member) > 0 && member != rank) return fail(rank, collective, member);
+  }
+  if (++collective.here < collective.members.size()) return;
+  ++collectives_;
+  trace_.mix(static_cast<std::uint64_t>(job.process_set) * 1'000'003 + number);
+  if (!makes_set) oracle_.paired(collective.members, collective.jobs);
+  for (const int member : collective.members) {
+    events_.at(events_.now() + delays_.transfer(member), member,
+               [this, member] { receiver_.finished(member); });
+  }
+  open_.erase({job.process_set, number});
+}
+
+void DataPlane::fail(int rank, const Collective& collective, int gone) {
+  // A neighbour that gives up is taken for the one that failed.
+  Blame blame{Errc::peer_lost, gone};
+  if (random_.chance(30)) {
+    blame.culprit = collective.members[random_.next() % collective.members.size()];
+  }
+  if (blame.culprit == rank) blame.culprit = -1;
+  events_.at(events_.now() + random_.spread(100 * kMicro, 80 * kMilli), rank,
+             [this, rank, blame] { receiver_.failed(rank, blame); });
+}
+
+void DataPlane::dropped(int rank) {
+  for (auto& [key, collective] : open_) {
+    const auto at = std::lower_bound(collective.members.begin(), collective.members.end(), rank);
+    if (at == collective.members.end() || *at != rank) continue;
+    const Job*& job = collective.jobs[static_cast<std::size_t>(at - collective.members.begin())];
+    if (std::exchange(job, nullptr)) --collective.here;
+  }
+}
+
+void DataPlane::gone(int rank) {
+  if (!gone_.insert(rank).second) return;
+  for (const auto& [key, collective] : open_) {
+    if (!std::binary_search(collective.members.begin(), collective.members.end(), rank)) continue;
+    for (std::size_t place = 0; place < collective.members.size(); ++place) {
+      const int member = collective.members[place];
+      if (collective.jobs[place] && gone_.count(member) == 0) fail(member, collective, rank);
+    }
+  }
+}
+
+}  // namespace hvd::sim

@@ -1,0 +1,78 @@
+// The product's executor in virtual time: one job at a time, what was negotiated before the turns
+// of the frozen schedule. docs/simulator.md says how the two correspond.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "coordinator/job.hpp"
+#include "data_plane.hpp"
+#include "meetings.hpp"
+
+namespace hvd::sim {
+
+class ExecutorModel {
+ public:
+  struct Callbacks {
+    std::function<std::optional<Job>()> take_turn;
+    std::function<bool()> turn_ready;
+    std::function<void()> turn_committed;
+    std::function<void()> turn_over;
+    std::function<void(PendingTensor&)> tensor_done;
+    std::function<void()> job_done;
+    std::function<void(Blame)> failed;
+    std::function<void()> stopped;
+  };
+
+  ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, Meetings& meetings,
+                DataPlane& data, Callbacks callbacks);
+
+  void run(Job job);
+  /// Something may be there to run.
+  void wake();
+  void settle(const std::vector<std::uint64_t>& reached) { meetings_.settle(rank_, reached); }
+  void drain();
+  void stop();
+
+  [[nodiscard]] bool idle() const noexcept { return !busy_; }
+  [[nodiscard]] bool running() const noexcept { return state_ == State::running; }
+  /// In a meeting or a collective.
+  [[nodiscard]] bool waits() const noexcept { return waits_; }
+  [[nodiscard]] bool over() const noexcept { return over_; }
+  [[nodiscard]] std::uint64_t turns() const noexcept { return turns_; }
+
+  // From the meetings and the data plane.
+  void met(bool all);
+  void transferred();
+  void broken(Blame blame);
+
+ private:
+  enum class State { running, draining, stopped };
+
+  [[nodiscard]] bool can_run() const;
+  void look();
+  void begin();
+  void finish(std::size_t tensor);
+  void end_job();
+  void later(void (ExecutorModel::*step)());
+
+  int rank_;
+  EventQueue& events_;
+  Delays& delays_;
+  Random& random_;
+  Meetings& meetings_;
+  DataPlane& data_;
+  Callbacks callbacks_;
+  std::deque<Job> queue_;
+  State state_ = State::running;
+  bool busy_ = false;
+  bool waits_ = false;  // in a meeting or a collective
+  bool failed_ = false;
+  bool over_ = false;
+  bool looking_ = false;
+  Job job_;
+  std::uint64_t turns_ = 0;
+};
+
+}  // namespace hvd::sim

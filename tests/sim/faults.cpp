@@ -1,0 +1,134 @@
+#include "faults.hpp"
+
+#include "world.hpp"
+
+namespace hvd::sim {
+namespace {
+
+constexpr std::array<std::string_view, kFaultKinds> kNames{
+    "slow phase", "reordered threads", "pause", "partition",       "crash",
+    "long pause", "long partition",    "abort", "backend failure", "absence"};
+
+// Against a peer timeout of 1.8 s.
+constexpr Nanos kBriefly = 1'200 * kMilli;
+constexpr Nanos kTooLong = 2'600 * kMilli;
+
+}  // namespace
+
+std::string_view to_string(FaultKind kind) noexcept {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Faults::Faults(Random& random, int ranks, bool quiet) : random_(random), ranks_(ranks) {
+  reorder_ = random_.chance(30);
+  if (quiet) return;
+  slow_ = random_.chance(12);
+  if (ranks_ > 1 && random_.chance(30)) {
+    constexpr std::array kinds{FaultKind::crash,           FaultKind::crash,
+                               FaultKind::crash,           FaultKind::long_pause,
+                               FaultKind::long_partition,  FaultKind::abort,
+                               FaultKind::backend_failure, FaultKind::absence};
+    fatal_ = kinds[random_.next() % kinds.size()];
+    strike_at_ = static_cast<std::uint64_t>(random_.spread(1, 1200));
+    return;
+  }
+  if (ranks_ == 1) return;
+  // One of them: together they could be taken for a lost rank.
+  pause_ = random_.chance(10);
+  partition_ = !pause_ && random_.chance(10);
+  strike_at_ = static_cast<std::uint64_t>(random_.spread(1, 1200));
+}
+
+void Faults::start(World& world) {
+  if (reorder_) {
+    mark(FaultKind::reorder);
+    world.delays.reorder(random_.spread(200 * kMicro, 8 * kMilli));
+  }
+  if (slow_) {
+    mark(FaultKind::slow);
+    const Nanos begin = random_.spread(kMilli, 200 * kMilli);
+    world.delays.slow({begin, begin + random_.spread(10 * kMilli, kSecond),
+                       random_.chance(50) ? -1 : random_.number(0, ranks_ - 1),
+                       random_.number(10, 200)});
+  }
+  if (fatal_ == FaultKind::absence && world.script.never_submits >= 0) {
+    mark(FaultKind::absence);
+    guilt_ = Guilt{FaultKind::absence, world.script.never_submits, Errc::timeout};
+  }
+}
+
+void Faults::after_event(World& world) {
+  if (struck_ || strike_at_ == 0 || world.events.events() < strike_at_) return;
+  struck_ = true;
+  strike(world);
+}
+
+void Faults::pause(World& world, int rank, Nanos duration) {
+  world.trace.say(world.events.now(), rank, "is stopped for {} ms", duration / kMilli);
+  world.events.stop(rank, world.events.now() + duration);
+}
+
+void Faults::cut(World& world, int rank, Nanos duration) {
+  const Nanos until = world.events.now() + duration;
+  const int ways = random_.number(0, 2);
+  world.trace.say(world.events.now(), rank, "is cut off for {} ms", duration / kMilli);
+  if (ways != 1) world.network.withhold(rank, 0, until);
+  if (ways != 0) world.network.withhold(0, rank, until);
+}
+
+void Faults::strike(World& world) {
+  const int rank = random_.number(0, ranks_ - 1);
+  const Nanos brief = random_.spread(kMilli, kBriefly);
+  const Nanos long_time = random_.between(kTooLong, 6 * kSecond);
+  if (pause_) {
+    mark(FaultKind::pause);
+    return pause(world, rank, brief);
+  }
+  if (partition_) {
+    mark(FaultKind::partition);
+    return cut(world, random_.number(1, ranks_ - 1), brief);
+  }
+  if (!fatal_ || fatal_ == FaultKind::absence ||
+      world.ranks[static_cast<std::size_t>(rank)]->end() != End::none)
+    return;
+  switch (*fatal_) {
+    case FaultKind::crash:
+      world.trace.say(world.events.now(), rank, "crashes");
+      world.events.kill(rank);
+      world.network.crash(rank, random_);
+      world.meetings.gone(rank);
+      world.data.gone(rank);
+      guilt_ = Guilt{FaultKind::crash, rank, Errc::peer_lost};
+      break;
+    case FaultKind::long_pause:
+      pause(world, rank, long_time);
+      guilt_ = Guilt{FaultKind::long_pause, rank, Errc::peer_lost};
+      break;
+    case FaultKind::long_partition: {
+      const int cut_off = random_.number(1, ranks_ - 1);
+      cut(world, cut_off, long_time);
+      guilt_ = Guilt{FaultKind::long_partition, cut_off, Errc::peer_lost};
+      break;
+    }
+    case FaultKind::abort:
+      world.events.at(world.events.now(), rank,
+                      [&world, rank] { world.ranks[static_cast<std::size_t>(rank)]->abort(); });
+      guilt_ = Guilt{FaultKind::abort, rank, Errc::aborted};
+      break;
+    case FaultKind::backend_failure:
+      if (!world.ranks[static_cast<std::size_t>(rank)]->executor().waits()) {
+        struck_ = false;  // another time
+        return;
+      }
+      world.meetings.dropped(rank);
+      world.data.dropped(rank);
+      world.ranks[static_cast<std::size_t>(rank)]->executor().broken({Errc::resource, rank});
+      guilt_ = Guilt{FaultKind::backend_failure, rank, Errc::resource};
+      break;
+    default:
+      return;
+  }
+  mark(*fatal_);
+}
+
+}  // namespace hvd::sim

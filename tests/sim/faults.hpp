@@ -1,0 +1,77 @@
+// What goes wrong in a run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <hvd/core/error.hpp>
+
+#include "event_queue.hpp"
+#include "random.hpp"
+
+namespace hvd::sim {
+
+struct World;
+
+enum class FaultKind {
+  // The job goes on.
+  slow,       ///< everything, or all that one rank does, takes up to 120 ms
+  reorder,    ///< a rank's threads run up to 8 ms late
+  pause,      ///< a rank is stopped for less than the detector's patience
+  partition,  ///< a stream passes nothing for as long
+  // The job fails, and everybody knows by whom.
+  crash,
+  long_pause,
+  long_partition,
+  abort,
+  backend_failure,  ///< one rank's collective fails by itself
+  absence,          ///< a rank never submits what the others wait for
+};
+inline constexpr int kFaultKinds = 10;
+[[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
+
+/// Who may be blamed for what; nobody when the job must not fail.
+struct Guilt {
+  FaultKind kind = FaultKind::crash;
+  int rank = -1;
+  Errc code = Errc::peer_lost;
+};
+
+/// Draws the faults of a run beforehand and lets them happen at an event or a time.
+class Faults {
+ public:
+  Faults(Random& random, int ranks, bool quiet);
+
+  /// Chosen before the program is.
+  [[nodiscard]] bool wants_absence() const noexcept { return fatal_ == FaultKind::absence; }
+  void start(World& world);
+  /// After every event.
+  void after_event(World& world);
+
+  [[nodiscard]] const std::optional<Guilt>& guilt() const noexcept { return guilt_; }
+  [[nodiscard]] bool happened(FaultKind kind) const {
+    return happened_[static_cast<std::size_t>(kind)];
+  }
+
+ private:
+  void mark(FaultKind kind) { happened_[static_cast<std::size_t>(kind)] = true; }
+  void strike(World& world);
+  void pause(World& world, int rank, Nanos duration);
+  void cut(World& world, int rank, Nanos duration);
+
+  Random& random_;
+  int ranks_;
+  bool slow_ = false;
+  bool reorder_ = false;
+  bool pause_ = false;
+  bool partition_ = false;
+  std::optional<FaultKind> fatal_;
+  std::uint64_t strike_at_ = 0;  // event
+  bool struck_ = false;
+  std::optional<Guilt> guilt_;
+  std::array<bool, kFaultKinds> happened_{};
+};
+
+}  // namespace hvd::sim

@@ -1,0 +1,119 @@
+// hvd_sim: the protocol core under simulated time, network and users. docs/simulator.md.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scale.hpp"
+#include "simulation.hpp"
+#include "totals.hpp"
+
+namespace {
+
+using namespace hvd::sim;
+
+struct Options {
+  std::uint64_t seeds = 1000;
+  std::uint64_t first_seed = 1;
+  int ranks = 0;
+  bool verbose = false;
+  bool scale = false;
+  std::string json;
+};
+
+constexpr std::string_view kUsage =
+    "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..16] [--verbose]\n"
+    "       hvd_sim --scale [--ranks N] [--json FILE]\n";
+
+std::optional<Options> parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view option = arguments[i];
+    if (option == "--verbose") {
+      options.verbose = true;
+      continue;
+    }
+    if (option == "--scale") {
+      options.scale = true;
+      continue;
+    }
+    if (i + 1 == count) return std::nullopt;
+    const std::string argument = arguments[++i];
+    if (option == "--json") {
+      options.json = argument;
+      continue;
+    }
+    const std::uint64_t value = std::stoull(argument);
+    if (option == "--seeds") {
+      options.seeds = value;
+    } else if (option == "--first-seed") {
+      options.first_seed = value;
+    } else if (option == "--ranks" && value >= 1 && value <= 65'536) {
+      options.ranks = static_cast<int>(value);
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (!options.scale && options.ranks > 16) return std::nullopt;
+  return options;
+}
+
+int scale(const Options& options) {
+  std::vector<int> sizes{64, 1024, 4096};
+  if (options.ranks > 0) sizes = {options.ranks};
+  std::vector<ScaleRow> rows;
+  for (const int ranks : sizes) {
+    for (const int at_once : {161, 16, 1}) rows.push_back(measure_scale(ranks, at_once, 3));
+  }
+  fmt::print("{}", scale_table(rows));
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << scale_json(rows);
+    if (!file.flush()) throw std::runtime_error(options.json + ": cannot be written");
+  }
+  return 0;
+}
+
+int run(const Options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  Totals totals;
+  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
+    const Outcome outcome = simulate(seed, options.ranks, options.verbose);
+    totals.add(outcome);
+    if (outcome.violation.empty()) continue;
+    fmt::print(
+        "seed {} (after {}) breaks: {}\nrepeat it with: hvd_sim --first-seed {} --seeds 1{} "
+        "--verbose\n",
+        seed, totals.seeds, outcome.violation, seed,
+        options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "");
+    return 1;
+  }
+  fmt::print("{}", totals.text(std::chrono::steady_clock::now() - began));
+  if (options.ranks == 0 && options.seeds >= 10'000 && !totals.missing().empty()) {
+    fmt::print("never happened:{}\n", totals.missing());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    if (const auto options = parse(count, arguments)) {
+      return options->scale ? scale(*options) : run(*options);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "hvd_sim: {}\n", error.what());
+  }
+  fmt::print(stderr, "{}", kUsage);
+  return 64;
+}

@@ -1,0 +1,61 @@
+// `Arrivals` as its header promises it: all come to a ticket, or the wait for it is withdrawn.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "coordinator/job.hpp"
+#include "data_plane.hpp"
+
+namespace hvd::sim {
+
+class Meetings {
+ public:
+  struct Receiver {
+    std::function<void(int rank, bool met)> over;
+    std::function<void(int rank, Blame)> failed;
+  };
+
+  Meetings(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
+
+  /// `job` lives until the meeting is over.
+  void come(int rank, const Job& job);
+  /// By rank: the last ticket it came or comes to. What some member never comes to is over.
+  void settle(int rank, const std::vector<std::uint64_t>& reached);
+  void gone(int rank);
+  /// The rank has failed on its own and tells nobody.
+  void dropped(int rank);
+
+ private:
+  struct Meeting {
+    std::vector<int> members;
+    std::set<int> here;
+    std::uint64_t digest = 0;
+  };
+  struct OfRank {
+    std::uint64_t ticket = 0;  // the last one come to
+    std::vector<std::vector<std::uint64_t>> settlements;
+    bool waits = false;
+  };
+
+  [[nodiscard]] bool dead(int rank, const Job& job) const;
+  [[nodiscard]] static bool dead(const std::vector<std::uint64_t>& reached, std::uint64_t ticket,
+                                 const std::vector<int>& members);
+  void end(int rank, std::uint64_t ticket, bool met, Nanos delay);
+  void fail(int rank, std::uint64_t ticket, int gone);
+  [[nodiscard]] OfRank& of(int rank) { return of_[static_cast<std::size_t>(rank)]; }
+
+  EventQueue& events_;
+  Delays& delays_;
+  Random& random_;
+  Receiver receiver_;
+  std::vector<OfRank> of_;
+  std::map<std::uint64_t, Meeting> open_;
+  std::map<std::uint64_t, std::vector<std::string>> digests_;  // what each stood for
+  std::set<int> gone_;
+};
+
+}  // namespace hvd::sim

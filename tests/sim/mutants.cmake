@@ -1,0 +1,99 @@
+# Planted bugs: hvd_sim_mutant(<name> <file> <what is there, once> <what is put there> <what that is>).
+# Each becomes a program hvd_sim_<name>, which the test sim_mutants expects to break an invariant.
+
+hvd_sim_mutant(stale_announcements protocol.cpp
+  [[if (message.epoch != epoch_) {]] [[if (message.epoch > epoch_) {]]
+  "an announcement of an earlier epoch counts")
+hvd_sim_mutant(order_by_rank protocol.cpp
+  [[schedules[static_cast<std::size_t>(rank)].decisions.emplace_back(batch_for(rank, tensors));]]
+  [[auto& mine = schedules[static_cast<std::size_t>(rank)].decisions;
+      mine.emplace(rank % 2 == 0 ? mine.end() : mine.begin(), batch_for(rank, tensors));]]
+  "the order of batches depends on the rank")
+hvd_sim_mutant(fusion_by_rank protocol.cpp
+  [[batch.names.push_back(tensor.request.name);]]
+  [[batch.names.insert(rank % 2 == 0 ? batch.names.end() : batch.names.begin(), tensor.request.name);]]
+  "the order within a fused batch depends on the rank")
+hvd_sim_mutant(half_a_group negotiator.cpp
+  [[if (group.names.size() < size) return;]] [[if (group.names.size() + 1 < size) return;]]
+  "a group runs when one of its members is missing")
+hvd_sim_mutant(joins_by_one negotiator.cpp
+  [[if (std::ssize(joined_) < size_) return;]] [[if (std::ssize(joined_) < size_ - 1) return;]]
+  "one rank too few has to join")
+hvd_sim_mutant(join_overtakes negotiator.cpp
+  [[after_ready_.emplace_back(AllJoined{rank});]] [[decided_.emplace_back(AllJoined{rank});]]
+  "the end of a join overtakes tensors that are ready")
+hvd_sim_mutant(resume_forgets tensor_table.cpp
+  [[stopped_ = false;
+  announce_again();]] [[stopped_ = false;]]
+  "what was taken back is not announced again")
+hvd_sim_mutant(turn_kept tensor_table.cpp
+  [[for (const Tensor& tensor : turn_->tensors) tensor->scheduled = false;]] [[]]
+  "a turn that is taken back keeps its tensors")
+hvd_sim_mutant(old_turn_withdrawn tensor_table.cpp
+  [[if (of_this && !std::all_of(]] [[if (turn_ && !std::all_of(]]
+  "a thaw takes back a turn of an earlier schedule that still runs")
+hvd_sim_mutant(digest_of_plan_only replay.cpp
+  [[return {begun_, mix(digest_, batch), &plan_.batches[batch]};]]
+  [[return {begun_, mix(digest_, 0), &plan_.batches[batch]};]]
+  "the digest does not tell collectives apart")
+hvd_sim_mutant(shape_not_matched replay.cpp
+  [[return request == planned;]] [[return request.name == planned.name && request.kind == planned.kind;]]
+  "the frozen schedule takes an operation of another shape")
+hvd_sim_mutant(tickets_reused replay.cpp
+  [[return (std::uint64_t{place.epoch} << kEpochShift) +]] [[return (std::uint64_t{1} << kEpochShift) +]]
+  "tickets of one freeze come again in the next")
+hvd_sim_mutant(begins_after_stop tensor_table.cpp
+  [[stopped_ = true;]] [[stopped_ = false;]]
+  "a rank that was told to stop begins another turn")
+hvd_sim_mutant(furthest_for_least tensor_table.cpp
+  [[if (of_this && !std::all_of(]] [[if (of_this && !std::any_of(]]
+  "a turn that one member has begun counts as begun by all")
+hvd_sim_mutant(goodbye_while_frozen protocol.cpp
+  [[if (mode_ == Mode::frozen) begin_thaw(now);
+  if (mode_ != Mode::negotiating]] [[if (mode_ != Mode::negotiating]]
+  "a goodbye does not end a frozen schedule")
+hvd_sim_mutant(duplicates_pass tensor_table.cpp
+  [[if (pending_.try_emplace(key_of(request), tensors[i]).second) continue;]]
+  [[if (pending_.insert_or_assign(key_of(request), tensors[i]).first->second) continue;]]
+  "a name may be pending twice")
+hvd_sim_mutant(held_back_unnoticed replay.cpp
+  [[++waiting_;]] [[waiting_ += 0;]]
+  "nobody notices what an incomplete collective holds up")
+hvd_sim_mutant(victim_named fault_detector.cpp
+  [[now - best_->since < settings_.settle]] [[false]]
+  "the first suspicion is believed at once")
+hvd_sim_mutant(farewell_by_one negotiator.cpp
+  [[return std::ssize(departed_) == size_ &&]] [[return std::ssize(departed_) >= size_ - 1 &&]]
+  "the farewell does not wait for the last goodbye")
+hvd_sim_mutant(set_removed_early negotiator.cpp
+  [[removed_.insert(id);]] [[sets_.erase(id);]]
+  "a removed set is forgotten while tensors of it are ready")
+hvd_sim_mutant(sets_not_in_flight protocol.cpp
+  [[if (leads() && runs) ++in_flight_;]] [[if (leads() && std::holds_alternative<Batch>(decision)) ++in_flight_;]]
+  "what the executor says is done was never counted")
+hvd_sim_mutant(running_is_pending tensor_table.cpp
+  [[return at == pending_.end() || at->second->scheduled ? nullptr : at->second;]]
+  [[return at == pending_.end() ? nullptr : at->second;]]
+  "an operation that runs is taken for the next of its name")
+hvd_sim_mutant(divided_group_forgotten protocol.cpp
+  [[learner_.thawed(cycles, finished);
+  recall_groups();]] [[learner_.thawed(cycles, finished);]]
+  "the rest of a group that was divided by a thaw waits for ever")
+hvd_sim_mutant(freeze_remembers protocol.cpp
+  [[negotiator_.forget_pending();]] [[]]
+  "announcements from before a freeze count after it")
+hvd_sim_mutant(thaw_too_early protocol.cpp
+  [[if (std::all_of(reported_.begin()]] [[if (std::any_of(reported_.begin()]]
+  "a thaw does not wait for every rank's report")
+hvd_sim_mutant(others_splits protocol.cpp
+  [[of_member.at(place)]] [[of_member.front()]]
+  "every rank receives the first member's part of an alltoall")
+hvd_sim_mutant(results_unseen tensor_table.cpp
+  [[if (observed != observed_) ++segment_;]] [[]]
+  "tensors that wait for each other's results share a bucket")
+hvd_sim_mutant(departed_keep_waiting negotiator.cpp
+  [[for (const OperationKey& key : keys) reject_departed(key);]] [[]]
+  "what waits for a rank that has left waits for ever")
+hvd_sim_mutant(waiting_rank_blamed protocol.cpp
+  [[stall.missing.empty() ? -1 : stall.missing.front()]] [[stall.submitted.front()]]
+  "a stall is blamed on a rank that waits")

@@ -1,0 +1,46 @@
+// Every choice of a run comes from here, so that a seed is a run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace hvd::sim {
+
+/// SplitMix64 (Steele, Lea & Flood 2014).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 0x1234567) {}
+
+  std::uint64_t next() {
+    std::uint64_t x = state_ += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  /// Both ends included.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  int number(int low, int high) { return static_cast<int>(between(low, high)); }
+  bool chance(int percent) { return next() % 100 < static_cast<std::uint64_t>(percent); }
+  /// Mostly near `low`, now and then near `high`: all magnitudes alike.
+  std::int64_t spread(std::int64_t low, std::int64_t high) {
+    int doublings = 0;
+    while (doublings < 62 && (low << (doublings + 1)) <= high) ++doublings;
+    const std::int64_t scaled = low << between(0, doublings);
+    return between(scaled, scaled < high / 2 ? 2 * scaled : high);
+  }
+  template <class T>
+  void shuffle(std::vector<T>& values) {
+    for (std::size_t i = values.size(); i > 1; --i) {
+      std::swap(values[i - 1], values[next() % i]);
+    }
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace hvd::sim

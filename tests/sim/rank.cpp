@@ -1,0 +1,366 @@
+#include "rank.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "coordinator/replay.hpp"
+#include "world.hpp"
+
+namespace hvd::sim {
+namespace {
+
+constexpr Nanos kTick = 100 * kMilli;
+constexpr Nanos kFrozenPatience = kSecond;
+
+Record& record_of(const PendingTensor& tensor) {
+  return *static_cast<Record*>(const_cast<void*>(tensor.submission.input));
+}
+
+std::exception_ptr error_of(Errc code) { return std::make_exception_ptr(Error(code, "")); }
+
+}  // namespace
+
+SimRank::SimRank(World& world, int rank, const Protocol::Settings& settings,
+                 const RankProgram& program)
+    : world_(world),
+      rank_(rank),
+      table_(rank, settings.size),
+      protocol_(settings, *this, time_point_at(0)),
+      executor_(rank, world.events, world.delays, world.random, world.meetings, world.data,
+                callbacks()),
+      user_(world, *this, program) {}
+
+Clock::time_point SimRank::now() const { return time_point_at(world_.events.now()); }
+
+void SimRank::start() {
+  world_.events.at(kTick + world_.random.between(0, kTick), rank_, [this] { tick(); });
+  user_.start();
+}
+
+void SimRank::post(std::function<void()> task) {
+  last_post_ = std::max(last_post_, world_.events.now() + world_.delays.local(rank_));
+  world_.events.at(last_post_, rank_, std::move(task));
+}
+
+ExecutorModel::Callbacks SimRank::callbacks() {
+  ExecutorModel::Callbacks it;
+  it.take_turn = [this] { return take_turn(); };
+  it.turn_ready = [this] { return table_.turn_ready(); };
+  it.turn_committed = [this] {
+    turn_since_.reset();
+    table_.commit_turn();
+  };
+  it.turn_over = [this] {
+    turn_since_.reset();
+    table_.end_turn();
+  };
+  it.tensor_done = [this](PendingTensor& tensor) { tensor_done(tensor, std::nullopt); };
+  it.job_done = [this] {
+    if (rank_ == 0) post([this] { protocol_.batch_done(now()); });
+  };
+  it.failed = [this](Blame blame) {
+    world_.trace.say(world_.events.now(), rank_, "a collective failed, blaming {}", blame.culprit);
+    post([this, blame] { protocol_.collective_failed(blame.code, blame.culprit, "reset", now()); });
+  };
+  it.stopped = [this] { fail_pending(); };
+  return it;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Threads that submit.
+
+bool SimRank::submit(std::vector<Request> requests, int slot, std::vector<Record*>& records) {
+  std::vector<std::shared_ptr<PendingTensor>> tensors;
+  std::vector<Record*> made;
+  bool duplicate = false;
+  for (Request& request : requests) {
+    if (!world_.oracle.knows(request.process_set)) return false;
+    duplicate = duplicate || (!closed_ && world_.oracle.pending(rank_, key_of(request)));
+    Record& record = *made.emplace_back(&world_.oracle.submitted(rank_, request));
+    auto& tensor = tensors.emplace_back(std::make_shared<PendingTensor>());
+    tensor->submission.request = std::move(request);
+    tensor->submission.input = &record;
+    tensor->since = now();
+    tensor->submission.report = [this, &record, slot](std::span<const std::int64_t> values) {
+      record.reported.assign(values.begin(), values.end());
+      if (slot >= 0) user_.set_made(slot, static_cast<std::int32_t>(values.front()));
+    };
+    world_.trace.say(world_.events.now(), rank_, "submits {}", to_string(*record.logical));
+  }
+  TensorTable::Next next;
+  try {
+    next = table_.add(tensors, user_.observations());
+  } catch (const Error& error) {
+    for (auto it = made.rbegin(); it != made.rend(); ++it) world_.oracle.refused(**it);
+    const bool expected = error.code() == Errc::duplicate_name ? duplicate : closed_;
+    if (!expected) throw Violation("accepts operations", error.what());
+    return error.code() == Errc::duplicate_name;
+  }
+  if (duplicate) throw Violation("duplicates are refused", to_string(*made.front()->logical));
+  records.insert(records.end(), made.begin(), made.end());
+  follow_up(next);
+  return true;
+}
+
+void SimRank::follow_up(const TensorTable::Next& next) {
+  if (next.announce) post([this] { announce(); });
+  if (next.thaw) want_thaw();
+  if (next.run) executor_.wake();
+}
+
+void SimRank::want_thaw() {
+  post([this] { protocol_.thaw_wanted(now()); });
+}
+
+void SimRank::abort() {
+  post([this] { protocol_.abort("the user says so", now()); });
+}
+
+void SimRank::looked() {
+  executor_.wake();
+  if (executor_.idle() && executor_.running() && table_.held_back()) want_thaw();
+}
+
+void SimRank::program_over(Nanos linger) {
+  world_.events.at(world_.events.now() + linger, rank_, [this] {
+    if (end_ != End::none) return leave();
+    world_.trace.say(world_.events.now(), rank_, "shuts down");
+    closed_ = true;
+    table_.close(error_of(Errc::shut_down));
+    post([this] {
+      announce();
+      world_.oracle.goodbye(rank_);
+      protocol_.goodbye(now());
+    });
+  });
+}
+
+/// `Coordinator::disconnect`, by a user who has seen the end.
+void SimRank::leave() {
+  if (std::exchange(left_, true)) return;
+  world_.events.at(world_.events.now() + world_.random.spread(kMicro, 100 * kMilli), rank_,
+                   [this] { world_.network.close(rank_); });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Loop thread.
+
+void SimRank::message(int from, const Bytes& bytes) {
+  if (!left_) protocol_.received(from, bytes, now());
+}
+
+void SimRank::lost(int peer) {
+  if (!left_) protocol_.lost(peer, "the stream ended", now());
+}
+
+void SimRank::tick() {
+  protocol_.tick(now());
+  const auto held_back = table_.held_back();
+  const bool waited = turn_since_ && world_.events.now() - *turn_since_ > kFrozenPatience;
+  if ((held_back && held_back == held_back_before_) || waited) protocol_.thaw_wanted(now());
+  held_back_before_ = held_back;
+  if (end_ == End::none) world_.events.at(world_.events.now() + kTick, rank_, [this] { tick(); });
+}
+
+void SimRank::announce() { protocol_.submitted(table_.take_unannounced(), now()); }
+
+void SimRank::send(int to, const Message& message) {
+  Bytes bytes = encode(message);
+  if (is_negotiation(bytes)) {
+    ++world_.control_messages;
+    if (world_.script.steady && replaying_ && !world_.oracle.anybody_left()) {
+      throw Violation("a frozen schedule costs no message",
+                      fmt::format("rank {} sends one of type {}", rank_, message.index()));
+    }
+  }
+  if (!std::holds_alternative<Heartbeat>(message)) {
+    world_.trace.say(world_.events.now(), rank_, "sends type {} to {}", message.index(), to);
+  }
+  world_.network.send(rank_, to, std::move(bytes));
+}
+
+std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
+  auto tensor = table_.find(key);
+  if (tensor) table_.mark_scheduled(*tensor);
+  return tensor;
+}
+
+void SimRank::run(const Batch& batch) {
+  world_.trace.say(world_.events.now(), rank_, "runs [{}] of set {}", fmt::join(batch.names, ","),
+                   batch.process_set);
+  Job job;
+  job.process_set = batch.process_set;
+  job.rows = batch.rows;
+  job.contributors = batch.contributors;
+  for (std::size_t i = 0; i < batch.names.size(); ++i) {
+    auto tensor = scheduled({batch.process_set, batch.names[i]});
+    if (!tensor && !batch.requests.empty()) {
+      tensor = std::make_shared<PendingTensor>();
+      tensor->stand_in = true;
+      tensor->submission.request = batch.requests[i];
+    }
+    if (!tensor) {
+      throw Violation("what is scheduled is pending",
+                      fmt::format("rank {}: '{}'", rank_, batch.names[i]));
+    }
+    job.tensors.push_back(std::move(tensor));
+  }
+  job.kind = job.tensors.front()->submission.request.kind;
+  executor_.run(std::move(job));
+}
+
+void SimRank::carry_out(const Rejection& rejection) {
+  const auto tensor = table_.find({rejection.process_set, rejection.name});
+  if (!tensor) return;
+  if (tensor->scheduled) {
+    throw Violation("what runs is not rejected", to_string(*record_of(*tensor).logical));
+  }
+  world_.trace.say(world_.events.now(), rank_, "rejects '{}': {}", rejection.name,
+                   rejection.message);
+  tensor_done(*tensor, rejection.code);
+}
+
+void SimRank::carry_out(const SetAdded& added) {
+  world_.oracle.set_added(added.id, added.ranks);
+  Job job;
+  job.kind = OpKind::add_process_set;
+  job.process_set = added.id;
+  job.members = added.ranks;
+  if (auto tensor = scheduled({0, added.name})) {
+    const std::array<std::int64_t, 1> id{added.id};
+    tensor->submission.report(id);
+    job.tensors.push_back(std::move(tensor));
+  }
+  executor_.run(std::move(job));
+}
+
+void SimRank::carry_out(const SetRemoved& removed) {
+  world_.oracle.set_removed(removed.id);
+  Job job;
+  job.kind = OpKind::remove_process_set;
+  job.process_set = removed.id;
+  if (auto tensor = scheduled({0, removed.name})) job.tensors.push_back(std::move(tensor));
+  executor_.run(std::move(job));
+}
+
+void SimRank::carry_out(const AllJoined& joined) {
+  if (const auto tensor = table_.find({0, std::string(kJoinName)})) {
+    const std::array<std::int64_t, 1> last{joined.last};
+    tensor->submission.report(last);
+    tensor_done(*tensor, std::nullopt);
+  }
+}
+
+void SimRank::carry_out(const Freeze& freeze) {
+  world_.trace.say(world_.events.now(), rank_, "freezes {} batches, epoch {}",
+                   freeze.plan.batches.size(), freeze.epoch);
+  if (rank_ == 0) ++world_.freezes;
+  if (freeze.epoch <= epoch_) throw Violation("epochs grow", fmt::format("{}", freeze.epoch));
+  epoch_ = freeze.epoch;
+  replaying_ = true;
+  follow_up(table_.freeze(freeze.plan, freeze.epoch));
+}
+
+std::uint64_t SimRank::stop_replay() {
+  if (rank_ == 0) ++world_.thaws;
+  replaying_ = false;
+  const std::uint64_t ticket = table_.stop();
+  world_.trace.say(world_.events.now(), rank_, "stops at ticket {:#x}", ticket);
+  return ticket;
+}
+
+void SimRank::resume(const std::vector<std::uint64_t>& begun) {
+  executor_.settle(begun);
+  const Ticket withdrawn = table_.resume(begun);
+  world_.trace.say(world_.events.now(), rank_, "resumes, takes back {:#x}", withdrawn);
+  announce();
+}
+
+void SimRank::stalled(const Stall& stall) {
+  world_.trace.say(world_.events.now(), rank_, "'{}' is stalled, missing {}", stall.name,
+                   fmt::join(stall.missing, ","));
+}
+
+void SimRank::failed(const Verdict& verdict) {
+  Poison message;
+  message.code = verdict.code;
+  message.fault.rank = verdict.rank;
+  message.fault.cause = verdict.cause;
+  if (rank_ == 0) {
+    for (int peer = 1; peer < static_cast<int>(world_.ranks.size()); ++peer) send(peer, message);
+  } else {
+    world_.network.close(rank_);
+  }
+  poisoned(message);
+}
+
+void SimRank::poisoned(const Poison& poison) {
+  world_.trace.say(world_.events.now(), rank_, "fails: {} of rank {}, {}",
+                   hvd::to_string(poison.code), poison.fault.rank, poison.fault.cause);
+  code_ = poison.code;
+  culprit_ = poison.fault.rank;
+  cause_ = poison.fault.cause;
+  closed_ = true;
+  end_ = End::poisoned;
+  table_.close(error_of(poison.code));
+  world_.meetings.gone(rank_);
+  world_.data.gone(rank_);
+  executor_.stop();
+  if (user_.finished()) leave();
+}
+
+void SimRank::farewell() {
+  world_.trace.say(world_.events.now(), rank_, "farewell");
+  if (!closed_) throw Violation("a farewell answers a goodbye", fmt::format("rank {}", rank_));
+  end_ = End::farewell;
+  executor_.drain();
+  leave();
+}
+
+// ---------------------------------------------------------------------------------------------
+// Executor thread.
+
+std::optional<Job> SimRank::take_turn() {
+  std::optional<TensorTable::Turn> turn = table_.take_turn();
+  if (!turn) return std::nullopt;
+  const std::uint32_t epoch = place_of(turn->ticket, 1).epoch;
+  if (!replaying_ || epoch != epoch_) {
+    throw Violation("nothing begins out of its epoch",
+                    fmt::format("rank {}: ticket {:#x}", rank_, turn->ticket));
+  }
+  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", turn->ticket,
+                   turn->tensors.size());
+  turn_since_ = world_.events.now();
+  Job job;
+  job.process_set = turn->process_set;
+  job.tensors = std::move(turn->tensors);
+  job.kind = job.tensors.front()->submission.request.kind;
+  job.rows = std::move(turn->rows);
+  job.ticket = turn->ticket;
+  job.digest = turn->digest;
+  job.members = std::move(turn->members);
+  return job;
+}
+
+void SimRank::tensor_done(PendingTensor& tensor, std::optional<Errc> error) {
+  if (tensor.stand_in) return;
+  table_.remove(key_of(tensor.submission.request));
+  Record& record = record_of(tensor);
+  if (tensor.work->done()) throw Violation("resolved once", to_string(*record.logical));
+  tensor.work->complete(error ? error_of(*error) : nullptr);
+  world_.oracle.resolved(record, error);
+  world_.trace.say(world_.events.now(), rank_, "{} {}", error ? "fails" : "completes",
+                   to_string(*record.logical));
+  user_.resolved(record);
+}
+
+void SimRank::fail_pending() {
+  const Errc code = end_ == End::poisoned ? code_ : Errc::shut_down;
+  for (const auto& tensor : table_.take_all()) {
+    tensor_done(*tensor, code);
+  }
+}
+
+}  // namespace hvd::sim

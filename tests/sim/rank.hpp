@@ -1,0 +1,100 @@
+// One rank: the product's protocol and tensor table, in a shell that does what `Coordinator` does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/protocol.hpp"
+#include "coordinator/tensor_table.hpp"
+#include "executor_model.hpp"
+#include "user.hpp"
+
+namespace hvd::sim {
+
+struct World;
+
+/// How a rank's part in the job ended.
+enum class End { none, farewell, poisoned };
+
+class SimRank final : private Protocol::Actions {
+ public:
+  SimRank(World& world, int rank, const Protocol::Settings& settings, const RankProgram& program);
+
+  void start();
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+
+  // From the user.
+  /// All or none; appends to `records`. False when this rank is closed.
+  bool submit(std::vector<Request> requests, int slot, std::vector<Record*>& records);
+  void program_over(Nanos linger);
+  void abort();
+  /// A waiting thread looked.
+  void looked();
+
+  // From the network.
+  void message(int from, const Bytes& bytes);
+  void lost(int peer);
+
+  [[nodiscard]] ExecutorModel& executor() noexcept { return executor_; }
+  [[nodiscard]] const ExecutorModel& executor() const noexcept { return executor_; }
+  [[nodiscard]] bool over() const noexcept {
+    return end_ != End::none && executor_.over() && user_.finished();
+  }
+  [[nodiscard]] End end() const noexcept { return end_; }
+  [[nodiscard]] Errc code() const noexcept { return code_; }
+  [[nodiscard]] int culprit() const noexcept { return culprit_; }
+  [[nodiscard]] const std::string& cause() const noexcept { return cause_; }
+
+ private:
+  // Protocol::Actions
+  void send(int to, const Message& message) override;
+  void run(const Batch& batch) override;
+  void carry_out(const Rejection& rejection) override;
+  void carry_out(const SetAdded& added) override;
+  void carry_out(const SetRemoved& removed) override;
+  void carry_out(const AllJoined& joined) override;
+  void carry_out(const Freeze& freeze) override;
+  std::uint64_t stop_replay() override;
+  void resume(const std::vector<std::uint64_t>& begun) override;
+  void stalled(const Stall& stall) override;
+  void failed(const Verdict& verdict) override;
+  void poisoned(const Poison& poison) override;
+  void farewell() override;
+
+  ExecutorModel::Callbacks callbacks();
+  std::optional<Job> take_turn();
+  void tensor_done(PendingTensor& tensor, std::optional<Errc> error);
+  void fail_pending();
+  void tick();
+  void announce();
+  void want_thaw();
+  void follow_up(const TensorTable::Next& next);
+  void leave();
+  [[nodiscard]] Clock::time_point now() const;
+  [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
+  /// A task of the loop thread, behind those posted before.
+  void post(std::function<void()> task);
+
+  World& world_;
+  const int rank_;
+  TensorTable table_;
+  Protocol protocol_;
+  ExecutorModel executor_;
+  User user_;
+  End end_ = End::none;
+  Errc code_ = Errc::internal;
+  int culprit_ = -1;
+  std::string cause_;
+  bool closed_ = false;  // shut down or poisoned: nothing can be submitted
+  bool left_ = false;    // disconnected
+  bool replaying_ = false;
+  std::uint32_t epoch_ = 0;  // of the last freeze
+  std::optional<Nanos> turn_since_;
+  std::optional<std::uint64_t> held_back_before_;
+  Nanos last_post_ = 0;
+};
+
+}  // namespace hvd::sim

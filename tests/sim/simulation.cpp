@@ -1,0 +1,162 @@
+#include "simulation.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "world.hpp"
+
+namespace hvd::sim {
+namespace {
+
+constexpr Nanos kTimeLimit = 200 * kSecond;
+constexpr std::uint64_t kEventLimit = 5'000'000;
+
+int draw_ranks(Random& random) {
+  const int dice = random.number(1, 100);
+  if (dice <= 6) return 1;
+  if (dice <= 75) return random.number(2, 4);
+  if (dice <= 93) return random.number(5, 8);
+  return random.number(9, 16);
+}
+
+Protocol::Settings settings_for(int rank, const Script& script) {
+  using std::chrono::milliseconds;
+  Protocol::Settings settings;
+  settings.rank = rank;
+  settings.size = script.ranks;
+  settings.fusion_threshold = script.fusion_threshold;
+  settings.freeze_after = script.freeze_after;
+  settings.detector = {milliseconds(100), milliseconds(1'800),
+                       milliseconds(rank == 0 ? 200 : 1'000)};
+  if (script.never_submits >= 0) {
+    settings.stall_warn = milliseconds(1'000);
+    settings.stall_abort = milliseconds(6'000);
+  }
+  return settings;
+}
+
+SimRank& of(World& world, int rank) { return *world.ranks[static_cast<std::size_t>(rank)]; }
+
+bool all_over(const World& world) {
+  return std::all_of(world.ranks.begin(), world.ranks.end(), [&](const auto& rank) {
+    return world.events.dead(rank->rank()) || rank->over();
+  });
+}
+
+/// Liveness: everybody got an end, and every operation did.
+void check_ends(const World& world) {
+  for (const auto& rank : world.ranks) {
+    if (world.events.dead(rank->rank()) || rank->over()) continue;
+    throw Violation("everything ends",
+                    fmt::format("rank {} does not, at {} ms; not resolved:{}", rank->rank(),
+                                world.events.now() / kMilli, world.oracle.unresolved()));
+  }
+}
+
+/// Whoever is not to blame learns who is.
+void check_blame(World& world, const std::optional<Guilt>& guilt) {
+  bool failed = false;
+  for (const auto& rank : world.ranks) {
+    if (world.events.dead(rank->rank()) || rank->end() != End::poisoned) continue;
+    if (!guilt) {
+      throw Violation(
+          "nobody is blamed without a reason",
+          fmt::format("rank {} blames {}: {}", rank->rank(), rank->culprit(), rank->cause()));
+    }
+    // Who was stopped or cut off may believe that all others were.
+    if (rank->rank() == guilt->rank) continue;
+    failed = true;
+    if (rank->culprit() != guilt->rank || rank->code() != guilt->code) {
+      throw Violation("the culprit is blamed",
+                      fmt::format("rank {} blames {} ({}, {}), it was {} ({})", rank->rank(),
+                                  rank->culprit(), hvd::to_string(rank->code()), rank->cause(),
+                                  guilt->rank, to_string(guilt->kind)));
+    }
+  }
+  if (!failed) return;
+  for (const auto& rank : world.ranks) {
+    if (world.events.dead(rank->rank()) || rank->rank() == guilt->rank) continue;
+    // Only the messages of a rank 0 that died while it said farewell reach some and not others.
+    if (rank->end() == End::farewell && guilt->rank != 0) {
+      throw Violation("the same end for everybody",
+                      fmt::format("rank {} left in peace", rank->rank()));
+    }
+  }
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed, const Random& choices, Script program, bool verbose)
+    : random(choices),
+      events(program.ranks),
+      delays(random, events),
+      trace(verbose),
+      script(std::move(program)),
+      oracle(script.ranks),
+      network(script.ranks, events, delays, trace,
+              {[this](int from, int to, const Bytes& bytes) { of(*this, to).message(from, bytes); },
+               [this](int to, int peer) { of(*this, to).lost(peer); }}),
+      data(script.ranks, events, delays, random, oracle, trace,
+           {[this](int rank) { of(*this, rank).executor().transferred(); },
+            [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}),
+      meetings(script.ranks, events, delays, random,
+               {[this](int rank, bool met) { of(*this, rank).executor().met(met); },
+                [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}) {
+  trace.mix(seed);
+  for (int rank = 0; rank < script.ranks; ++rank) {
+    ranks.push_back(std::make_unique<SimRank>(*this, rank, settings_for(rank, script),
+                                              script.programs[static_cast<std::size_t>(rank)]));
+  }
+}
+
+Outcome simulate(std::uint64_t seed, int ranks, bool verbose) {
+  Random random(seed);
+  const int drawn = draw_ranks(random);
+  const int size = ranks > 0 ? ranks : drawn;
+  const bool steady = random.chance(12);
+  Faults faults(random, size, steady);
+  ScriptOptions options;
+  options.ranks = size;
+  options.steady = steady;
+  options.somebody_lacks = faults.wants_absence();
+  Script script = make_script(random, options);
+  World world(seed, random, std::move(script), verbose);
+
+  Outcome outcome;
+  outcome.traits = world.script.traits;
+  try {
+    faults.start(world);
+    for (const auto& rank : world.ranks) rank->start();
+    while (world.events.step()) {
+      faults.after_event(world);
+      if (world.events.now() > kTimeLimit || world.events.events() > kEventLimit) break;
+      if ((world.events.events() & 63) == 0 && all_over(world)) break;
+    }
+    check_ends(world);
+    check_blame(world, faults.guilt());
+    for (const auto& rank : world.ranks)
+      outcome.failed = outcome.failed || rank->end() == End::poisoned;
+    world.oracle.conclude(outcome.failed || faults.guilt().has_value());
+    if (world.script.must_freeze && world.freezes == 0) {
+      throw Violation("a steady schedule freezes", fmt::format("{} ranks", size));
+    }
+  } catch (const std::exception& error) {
+    outcome.violation = error.what();
+  }
+  outcome.hash = world.trace.hash();
+  outcome.events = world.events.events();
+  outcome.collectives = world.data.collectives();
+  for (const auto& rank : world.ranks) outcome.turns += rank->executor().turns();
+  outcome.freezes = world.freezes;
+  outcome.thaws = world.thaws;
+  outcome.control_messages = world.control_messages;
+  outcome.virtual_time = world.events.now();
+  for (int kind = 0; kind < kFaultKinds; ++kind) {
+    outcome.faults[static_cast<std::size_t>(kind)] = faults.happened(static_cast<FaultKind>(kind));
+  }
+  return outcome;
+}
+
+}  // namespace hvd::sim

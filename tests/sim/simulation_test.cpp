@@ -1,0 +1,56 @@
+// Many seeds of the simulator hold, and each can be repeated.
+#include "simulation.hpp"
+
+#include <chrono>
+#include <iostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "totals.hpp"
+
+namespace hvd::sim {
+namespace {
+
+TEST(Simulation, NoSeedBreaksAnInvariant) {
+  const auto began = std::chrono::steady_clock::now();
+  Totals totals;
+  for (std::uint64_t seed = 1; seed <= HVD_SIM_SEEDS; ++seed) {
+    const Outcome outcome = simulate(seed, 0, false);
+    totals.add(outcome);
+    ASSERT_EQ(outcome.violation, "")
+        << "repeat it with: hvd_sim --first-seed " << seed << " --seeds 1 --verbose";
+  }
+  std::cout << totals.text(std::chrono::steady_clock::now() - began);
+  EXPECT_EQ(totals.missing(), "");
+}
+
+class WorldOf : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, WorldOf, testing::Range(1, 17));
+
+TEST_P(WorldOf, AnySizeHolds) {
+  std::uint64_t freezes = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Outcome outcome = simulate(seed, GetParam(), false);
+    ASSERT_EQ(outcome.violation, "") << "repeat it with: hvd_sim --first-seed " << seed
+                                     << " --seeds 1 --ranks " << GetParam() << " --verbose";
+    freezes += outcome.freezes;
+  }
+  EXPECT_GT(freezes, 0U);
+}
+
+TEST(Simulation, TheSameSeedIsTheSameRun) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Outcome first = simulate(seed, 0, false);
+    const Outcome second = simulate(seed, 0, false);
+    ASSERT_EQ(first.hash, second.hash) << seed;
+    ASSERT_EQ(first.events, second.events) << seed;
+  }
+}
+
+TEST(Simulation, AnotherSeedIsAnotherRun) {
+  EXPECT_NE(simulate(1, 0, false).hash, simulate(2, 0, false).hash);
+}
+
+}  // namespace
+}  // namespace hvd::sim
