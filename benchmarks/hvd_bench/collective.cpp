@@ -91,9 +91,7 @@ class Allreduce final : public Base {
   }
 
  private:
-  void reduce(std::byte* data) {
-    allreduce(context_, data, data, count_, options_.dtype, reduce_);
-  }
+  void reduce(std::byte* data) { allreduce(context_, data, data, count_, options_.dtype, reduce_); }
 
   Slots slots_;
   AllreduceOptions reduce_;
@@ -176,8 +174,7 @@ class Reducescatter final : public Base {
     if (output_.size() != bytes(own)) return own;
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < own; ++i) {
-      const double expected =
-          expected_of(options_.dtype, options_.op, begin + i, context_.size());
+      const double expected = expected_of(options_.dtype, options_.op, begin + i, context_.size());
       const double error = std::fabs(load(options_.dtype, output_.data(), i) - expected);
       if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
     }
@@ -210,7 +207,8 @@ class Alltoall final : public Base {
     std::int64_t wrong = 0;
     for (int rank = 0; rank < context_.size(); ++rank) {
       for (std::int64_t i = 0; i < part; ++i) {
-        const int value = value_of(ReduceOp::sum, rank, context_.rank() * part + i, context_.size());
+        const int value =
+            value_of(ReduceOp::sum, rank, context_.rank() * part + i, context_.size());
         const double expected = options_.dtype == DType::boolean ? 1.0 : value;
         if (load(options_.dtype, output_.data(), rank * part + i) != expected) ++wrong;
       }

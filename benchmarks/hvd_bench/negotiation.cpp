@@ -1,8 +1,8 @@
 #include "negotiation.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -101,6 +101,7 @@ NegotiationRow measure_case(const Config& config, const Options& options, const 
     times.push_back(microseconds(Clock::now() - began));
   }
   const Stats after = context->stats();
+  workload.step();  // nobody thaws before everybody has counted
 
   reduce(*context, times, ReduceOp::max);
   std::sort(times.begin(), times.end());

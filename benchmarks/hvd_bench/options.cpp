@@ -62,7 +62,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   CLI::App app("Measures one collective over a range of sizes. Start it with hvdrun or mpirun.",
                "hvd_bench");
-  app.add_option("collective", kind, "allreduce, allgather, broadcast, reducescatter, alltoall or barrier; or negotiation")
+  app.add_option(
+         "collective", kind,
+         "allreduce, allgather, broadcast, reducescatter, alltoall or barrier; or negotiation")
       ->required();
   app.add_option("-b,--begin", begin, "smallest size in bytes; K, M and G are powers of 1024");
   app.add_option("-e,--end", end, "largest size in bytes");
@@ -99,8 +101,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   options.end = parse_size(end);
   options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));
   if (options.begin > options.end) throw UsageError("-b " + begin + " is more than -e " + end);
-  if (reduces(options.kind) && options.op == ReduceOp::average &&
-      options.dtype == DType::boolean) {
+  if (reduces(options.kind) && options.op == ReduceOp::average && options.dtype == DType::boolean) {
     throw UsageError("--op average has no meaning for --dtype bool");
   }
   return line;

@@ -23,7 +23,7 @@ using Seconds = std::chrono::duration<double>;
 using Micros = std::chrono::duration<double, std::micro>;
 
 constexpr int kUsage = 64;
-constexpr int kSettle = 30;  // as hvd_bench's, which needs them to freeze
+constexpr int kSettle = 5;
 constexpr int kMost = 20'000;
 
 struct Settings {

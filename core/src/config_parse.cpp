@@ -101,6 +101,13 @@ class Reader {
     field = static_cast<std::size_t>(*number << shift);
   }
 
+  /// 0 or 1.
+  void flag(std::string_view name, bool& field) const {
+    std::string text = field ? "1" : "0";
+    one_of(name, {"0", "1"}, text);
+    field = text == "1";
+  }
+
   void one_of(std::string_view name, std::initializer_list<std::string_view> choices,
               std::string& field) const {
     const auto value = lookup_(name);
@@ -233,9 +240,17 @@ void read_tuning(const Reader& read, Config& config) {
   read.bytes("HVD_FUSION_THRESHOLD", config.fusion_threshold);
   if (const auto steps = read.integer("HVD_FREEZE_AFTER")) config.freeze_after = *steps;
   if (config.freeze_after < 0 || config.freeze_after > 1'000) {
-    throw Error(Errc::invalid_argument, fmt::format("HVD_FREEZE_AFTER is {}: expected 0 to 1000",
-                                                    config.freeze_after));
+    throw Error(Errc::invalid_argument,
+                fmt::format("HVD_FREEZE_AFTER is {}: expected 0 to 1000", config.freeze_after));
   }
+  read.flag("HVD_AUTOTUNE", config.autotune);
+  if (const auto cycles = read.integer("HVD_AUTOTUNE_CYCLES")) config.autotune_cycles = *cycles;
+  if (config.autotune_cycles < 1 || config.autotune_cycles > 10'000) {
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("HVD_AUTOTUNE_CYCLES is {}: expected 1 to 10000", config.autotune_cycles));
+  }
+  config.autotune_log = read.text("HVD_AUTOTUNE_LOG").value_or("");
   config.timeline = read.text("HVD_TIMELINE").value_or("");
   if (const auto port = read.integer("HVD_METRICS_PORT")) config.metrics_port = *port;
   if (config.metrics_port < 0 || config.metrics_port > 65'535) {

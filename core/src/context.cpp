@@ -76,8 +76,8 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
   if (reduces(request.kind)) check_reduction(request);
   if (request.kind == OpKind::broadcast &&
       !std::binary_search(ranks.begin(), ranks.end(), request.root)) {
-    refuse(request, fmt::format("root {} is not one of the ranks {}", request.root,
-                                fmt::join(ranks, ", ")));
+    refuse(request,
+           fmt::format("root {} is not one of the ranks {}", request.root, fmt::join(ranks, ", ")));
   }
   if (request.kind == OpKind::allreduce || request.kind == OpKind::broadcast) {
     if (count > 0 && !submission.output) refuse(request, "the output is null");
@@ -117,7 +117,9 @@ struct Context::Impl {
     Submission submission;
     submission.request = std::move(request);
     std::int64_t result = 0;
-    submission.report = [&result](std::span<const std::int64_t> values) { result = values.front(); };
+    submission.report = [&result](std::span<const std::int64_t> values) {
+      result = values.front();
+    };
     coordinator->submit(std::move(submission), true).wait();
     return result;
   }
@@ -133,9 +135,8 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
     channel = make_star_channel(impl_->session->loop(), impl_->session->network(), topology.rank,
                                 topology.size, impl_->session->start_deadline());
   }
-  impl_->coordinator =
-      std::make_unique<Coordinator>(*impl_->session, std::move(channel), std::move(backends),
-                                    std::move(arrivals));
+  impl_->coordinator = std::make_unique<Coordinator>(*impl_->session, std::move(channel),
+                                                     std::move(backends), std::move(arrivals));
 }
 
 Context::~Context() {
@@ -189,8 +190,8 @@ ProcessSet Context::add_process_set(const std::vector<int>& ranks) {
   request.shape.assign(ranks.begin(), ranks.end());
   if (ranks.empty() || ranks.front() < 0 || ranks.back() >= size() ||
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    refuse(request, fmt::format("[{}] are not ascending ranks below {}", fmt::join(ranks, ", "),
-                                size()));
+    refuse(request,
+           fmt::format("[{}] are not ascending ranks below {}", fmt::join(ranks, ", "), size()));
   }
   return {static_cast<std::int32_t>(impl_->run_control(std::move(request))), ranks};
 }

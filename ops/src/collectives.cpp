@@ -94,8 +94,7 @@ Work alltoall_async(Context& context, const void* input, std::span<const std::in
                     const CollectiveOptions& options) {
   std::int64_t count = 0;
   for (const std::int64_t split : splits) count += split;
-  Submission submission =
-      into(output, request_for(OpKind::alltoall, options, count, dtype), input);
+  Submission submission = into(output, request_for(OpKind::alltoall, options, count, dtype), input);
   submission.request.splits.assign(splits.begin(), splits.end());
   submission.report = [&received](std::span<const std::int64_t> counts) {
     received.assign(counts.begin(), counts.end());

@@ -53,5 +53,14 @@ int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
 void barrier() { barrier(context()); }
+int join(bool average_over_contributors) { return context().join(average_over_contributors); }
+ProcessSet add_process_set(const std::vector<int>& ranks) {
+  return context().add_process_set(ranks);
+}
+void remove_process_set(const ProcessSet& set) { context().remove_process_set(set); }
+void start_timeline(const std::string& name) {
+  context().start_timeline(timeline_path(name, rank()));
+}
+void stop_timeline() { context().stop_timeline(); }
 
 }  // namespace hvd

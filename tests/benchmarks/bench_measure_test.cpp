@@ -39,8 +39,8 @@ std::vector<Row> measure_all(int ranks, const Options& options, std::size_t byte
 }
 
 TEST(BenchMeasure, EveryCollectiveIsRightAndRanksAgree) {
-  for (const OpKind kind :
-       {OpKind::allreduce, OpKind::allgather, OpKind::broadcast, OpKind::barrier}) {
+  for (const OpKind kind : {OpKind::allreduce, OpKind::allgather, OpKind::broadcast,
+                            OpKind::reducescatter, OpKind::alltoall, OpKind::barrier}) {
     SCOPED_TRACE(to_string(kind));
     const auto rows = measure_all(3, quick(kind, DType::f32, ReduceOp::sum), 1000);
     for (const Row& row : rows) {

@@ -46,11 +46,16 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_FALSE(options.check);
   EXPECT_EQ(options.json, "out.json");
   EXPECT_TRUE(parse({"barrier", "--check"}).check);
+  EXPECT_EQ(parse({"reducescatter"}).kind, OpKind::reducescatter);
+  EXPECT_EQ(parse({"alltoall"}).kind, OpKind::alltoall);
+  EXPECT_FALSE(options.negotiation);
+  EXPECT_TRUE(parse({"negotiation"}).negotiation);
 }
 
 TEST(BenchOptions, WhatMakesNoSenseIsRefused) {
   EXPECT_THROW(parse({}), UsageError);
-  EXPECT_THROW(parse({"alltoall"}), UsageError);
+  EXPECT_THROW(parse({"scatter"}), UsageError);
+  EXPECT_THROW(parse({"join"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-f", "1"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-b", "8", "-e", "4"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--op", "mean"}), UsageError);
@@ -68,12 +73,18 @@ TEST(BenchExtent, IsWholeElementsForEveryRank) {
   EXPECT_EQ(extent_of(options, 4, 3).bytes, 12U);
   EXPECT_EQ(extent_of(options, 64, 3).count, 5);
   EXPECT_EQ(extent_of(options, 64, 3).bytes, 60U);
+  options = parse({"alltoall", "--dtype", "f32"});
+  EXPECT_EQ(extent_of(options, 64, 3).count, 15) << "the same for every rank";
+  options = parse({"reducescatter", "--dtype", "f32"});
+  EXPECT_EQ(extent_of(options, 64, 3).count, 16) << "parts may differ by one";
 }
 
 TEST(BenchFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(OpKind::allreduce, 2), 1.0);
   EXPECT_DOUBLE_EQ(bus_factor(OpKind::allreduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(OpKind::allgather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(OpKind::reducescatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(OpKind::alltoall, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(OpKind::broadcast, 4), 1.0);
 }
 

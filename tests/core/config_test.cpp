@@ -222,6 +222,22 @@ TEST(ConfigTest, WordsAreChecked) {
   EXPECT_THAT(complaint(job({{"HVD_JOB_ID", std::string(129, 'j')}})), HasSubstr("HVD_JOB_ID"));
 }
 
+TEST(ConfigTest, AutotuningIsOffUnlessAskedFor) {
+  EXPECT_FALSE(parse({}).autotune);
+  const Config config = parse(
+      {{"HVD_AUTOTUNE", "1"}, {"HVD_AUTOTUNE_LOG", "a/b.csv"}, {"HVD_AUTOTUNE_CYCLES", "25"}});
+  EXPECT_TRUE(config.autotune);
+  EXPECT_EQ(config.autotune_log, "a/b.csv");
+  EXPECT_EQ(config.autotune_cycles, 25);
+  EXPECT_FALSE(parse({{"HVD_AUTOTUNE", "0"}}).autotune);
+  for (const char* bad : {"", "yes", "2", "-1"}) {
+    EXPECT_THAT(complaint({{"HVD_AUTOTUNE", bad}}), HasSubstr("HVD_AUTOTUNE is '")) << bad;
+  }
+  for (const char* bad : {"0", "10001", "", "x"}) {
+    EXPECT_THAT(complaint({{"HVD_AUTOTUNE_CYCLES", bad}}), HasSubstr("HVD_AUTOTUNE_CYCLES is "));
+  }
+}
+
 TEST(ConfigTest, TheEnvironmentItselfIsRead) { EXPECT_NO_THROW((void)Config::from_environment()); }
 
 }  // namespace

@@ -119,7 +119,8 @@ TEST_P(FrozenAt, AnAdHocOperationBetweenStepsThawsAndFreezesAgain) {
     for (int round = 0; round < 5; ++round) {
       for (int i = 0; i < 5; ++i) step.run(next++);
       std::vector<double> metric(1, context.rank());
-      allreduce(context, std::span(metric), {"metric" + std::to_string(round), ReduceOp::max, 1, 1, 0});
+      allreduce(context, std::span(metric),
+                {"metric" + std::to_string(round), ReduceOp::max, 1, 1, 0});
       EXPECT_THAT(metric, Each(context.size() - 1));
     }
     for (int i = 0; i < 5; ++i) step.run(next++);

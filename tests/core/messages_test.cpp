@@ -31,21 +31,21 @@ Plan plan() {
 }
 
 std::vector<Message> one_of_each() {
-  return {Submitted{9, {{request(), 3}, {}}},
-          Goodbye{8},
-          Suspicion{Errc::timeout, 4, "no data"},
-          Schedule{{Batch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0},
-                    Batch{3, {"c"}, {}, {request()}, 2}, Rejection{1, "d", Errc::mismatch, "why"},
-                    SetAdded{"s", 3, {0, 4}}, SetRemoved{"s", 3}, AllJoined{2},
-                    Freeze{10, plan()}}},
-          Farewell{},
-          Poison{Errc::peer_lost,
-                 {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
-          Heartbeat{},
-          ThawRequest{10},
-          Stopped{10, 77},
-          Thaw{10},
-          Resume{11, {0, 77, 78}}};
+  return {
+      Submitted{9, {{request(), 3}, {}}},
+      Goodbye{8},
+      Suspicion{Errc::timeout, 4, "no data"},
+      Schedule{{Batch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0}, Batch{3, {"c"}, {}, {request()}, 2},
+                Rejection{1, "d", Errc::mismatch, "why"}, SetAdded{"s", 3, {0, 4}},
+                SetRemoved{"s", 3}, AllJoined{2}, Freeze{10, plan()}}},
+      Farewell{},
+      Poison{Errc::peer_lost,
+             {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
+      Heartbeat{},
+      ThawRequest{10},
+      Stopped{10, 77},
+      Thaw{10},
+      Resume{11, {0, 77, 78}}};
 }
 
 TEST(Messages, EachTypeComesBackAsItWent) {

@@ -29,8 +29,7 @@ Announcement announced(Request request, std::uint32_t segment = 0) {
 class TestNegotiator : public Negotiator {
  public:
   using Negotiator::Negotiator;
-  void submitted(int rank, const std::vector<Request>& requests,
-                 Clock::time_point now = kStart) {
+  void submitted(int rank, const std::vector<Request>& requests, Clock::time_point now = kStart) {
     std::vector<Announcement> operations;
     for (const Request& request : requests) operations.push_back(announced(request));
     Negotiator::submitted(rank, std::move(operations), now);

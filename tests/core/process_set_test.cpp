@@ -56,9 +56,7 @@ bool contains(const ProcessSet& set, int rank) {
   return std::find(set.ranks.begin(), set.ranks.end(), rank) != set.ranks.end();
 }
 
-int sum_of(const ProcessSet& set) {
-  return std::accumulate(set.ranks.begin(), set.ranks.end(), 0);
-}
+int sum_of(const ProcessSet& set) { return std::accumulate(set.ranks.begin(), set.ranks.end(), 0); }
 
 class SetsAt : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, SetsAt, testing::Values(3, 4, 5, 8));
@@ -109,8 +107,9 @@ TEST_P(SetsAt, AveragesDivideByTheSetAndRootsAreGlobalRanks) {
       const std::int32_t mine = context.rank();
       allgather_async(context, &mine, 1, DType::i32, gathered, {"g", set.id}).wait();
       EXPECT_THAT(elements<std::int32_t>(gathered), ElementsAre(1, size - 1));
-      EXPECT_EQ(error_of([&] { broadcast(context, root.data(), 2, DType::i64, 0, {"b", set.id}); })
-                    .code(),
+      EXPECT_EQ(error_of([&] {
+                  broadcast(context, root.data(), 2, DType::i64, 0, {"b", set.id});
+                }).code(),
                 Errc::invalid_argument);
       barrier(context, {"", set.id});
     } else {
@@ -129,8 +128,8 @@ TEST_P(SetsAt, ARemovedSetIsGoneAndItsPendingOperationsFail) {
     std::vector<float> data(1, 1.0F);
     Work pending;
     if (context.rank() == 0) {
-      pending = allreduce_async(context, data.data(), data.data(), 1, DType::f32,
-                                in_set(set, "never"));
+      pending =
+          allreduce_async(context, data.data(), data.data(), 1, DType::f32, in_set(set, "never"));
     }
     context.remove_process_set(set);
     if (context.rank() == 0) {
@@ -149,7 +148,9 @@ TEST_P(SetsAt, RanksThatDisagreeOnASetGetAMismatch) {
   expect_run(GetParam(), [&](Context& context) {
     const std::vector<int> ranks = context.rank() == 0 ? std::vector{0, 1} : std::vector{0, 2};
     EXPECT_EQ(error_of([&] { (void)context.add_process_set(ranks); }).code(), Errc::mismatch);
-    EXPECT_EQ(error_of([&] { (void)context.add_process_set({1, 0}); }).code(),
+    EXPECT_EQ(error_of([&] {
+                (void)context.add_process_set({1, 0});
+              }).code(),
               Errc::invalid_argument);
     EXPECT_EQ(error_of([&] { (void)context.add_process_set({}); }).code(), Errc::invalid_argument);
   });
@@ -193,7 +194,8 @@ TEST_P(EveryAt, AlltoallSendsUnevenSplits) {
         const int rows = (context.rank() + peer + round) % 3;
         splits.push_back(rows);
         data.insert(data.end(), static_cast<std::size_t>(rows), 100 * context.rank() + peer);
-        expected.insert(expected.end(), static_cast<std::size_t>(rows), 100 * peer + context.rank());
+        expected.insert(expected.end(), static_cast<std::size_t>(rows),
+                        100 * peer + context.rank());
         expected_rows.push_back(rows);
       }
       Bytes output;
@@ -230,17 +232,15 @@ TEST_P(EveryAt, AGroupWithAFailedMemberLeavesNothingBehind) {
   expect_run(size, [&](Context& context) {
     std::vector<float> a(context.rank() == 0 ? 3 : 4, 1.0F);
     std::vector<float> b(2, 1.0F);
-    const std::vector<AllreduceItem> items{
-        {a.data(), a.data(), std::ssize(a), DType::f32, "a"},
-        {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
+    const std::vector<AllreduceItem> items{{a.data(), a.data(), std::ssize(a), DType::f32, "a"},
+                                           {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
     for (const Work& work : grouped_allreduce_async(context, items, {"group"})) {
       EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::mismatch);
     }
     EXPECT_THAT(b, Each(1.0F)) << "untouched";
     a.assign(4, 1.0F);
-    const std::vector<AllreduceItem> again{
-        {a.data(), a.data(), std::ssize(a), DType::f32, "a"},
-        {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
+    const std::vector<AllreduceItem> again{{a.data(), a.data(), std::ssize(a), DType::f32, "a"},
+                                           {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
     for (const Work& work : grouped_allreduce_async(context, again, {"group"})) work.wait();
   });
 }
@@ -298,9 +298,8 @@ TEST_P(EveryAt, AveragesUnderJoinDivideByWhatIsAskedFor) {
         allreduce(context, std::span(data), {"mean", ReduceOp::average, 1, 1, 0});
         EXPECT_DOUBLE_EQ(data[0], over_contributors ? 6.0 : 6.0 * (size - 1) / size);
         Bytes output;
-        const Error error = error_of([&] {
-          allgather_async(context, data.data(), 1, DType::f64, output, {"g"}).wait();
-        });
+        const Error error = error_of(
+            [&] { allgather_async(context, data.data(), 1, DType::f64, output, {"g"}).wait(); });
         EXPECT_EQ(error.code(), Errc::unsupported);
         EXPECT_THAT(error.what(), HasSubstr("rank 0 has joined"));
       }

@@ -84,10 +84,16 @@ TEST(Replay, TicketsAndDigestsAreTheSameOnAllMembers) {
 TEST(Replay, WhatDiffersInAnythingHasNoPlace) {
   using Change = void (*)(Request&);
   const std::vector<Change> changes{
-      [](Request& r) { r.shape = {2, 2}; },        [](Request& r) { r.dtype = DType::f64; },
-      [](Request& r) { r.op = ReduceOp::max; },    [](Request& r) { r.prescale = 2; },
-      [](Request& r) { r.kind = OpKind::barrier; }, [](Request& r) { r.process_set = 5; },
-      [](Request& r) { r.group = "g"; },           [](Request& r) { r.name = "z"; },
+      [](Request& r) {
+        r.shape = {2, 2};
+      },
+      [](Request& r) { r.dtype = DType::f64; },
+      [](Request& r) { r.op = ReduceOp::max; },
+      [](Request& r) { r.prescale = 2; },
+      [](Request& r) { r.kind = OpKind::barrier; },
+      [](Request& r) { r.process_set = 5; },
+      [](Request& r) { r.group = "g"; },
+      [](Request& r) { r.name = "z"; },
   };
   for (const Change change : changes) {
     Replay replay(plan(), 1, 0);

@@ -34,7 +34,7 @@ std::vector<std::vector<std::string>> names(const std::vector<FusedTensors>& cyc
 }
 
 ScheduleLearner learner_of(int repetitions) {
-  return ScheduleLearner({repetitions, std::size_t{1} << 20});
+  return ScheduleLearner({repetitions, usual_sizes(std::size_t{1} << 20)});
 }
 
 TEST(ScheduleLearner, LearnsAtTheEndOfTheLastOfTheIdenticalRoundsInAnyOrder) {
@@ -140,7 +140,7 @@ TEST(ScheduleLearner, RoundsWithoutEndAreForgotten) {
 TEST(Buckets, OnlyWhatDidNotWaitForEachOtherSharesABucket) {
   const auto cycle = make_buckets({tensor("a", 1, {0, 0}), tensor("b", 1, {1, 0}),
                                    tensor("c", 1, {1, 0}), tensor("d", 1, {0, 0})},
-                                  1 << 20);
+                                  usual_sizes(1 << 20));
   // a and d came together on both ranks; on rank 0 b and c came after a result.
   EXPECT_THAT(names(cycle), ElementsAre(ElementsAre("b", "c"), ElementsAre("a", "d")));
 }
@@ -148,7 +148,7 @@ TEST(Buckets, OnlyWhatDidNotWaitForEachOtherSharesABucket) {
 TEST(Buckets, TheFirstAndTheLastAreSmallAndNoneExceedsTheThreshold) {
   std::vector<ReadyTensor> tensors;
   for (int i = 0; i < 100; ++i) tensors.push_back(tensor("t" + std::to_string(i), 256));  // 1 KiB
-  const auto cycle = make_buckets(tensors, 32 << 10);
+  const auto cycle = make_buckets(tensors, usual_sizes(32 << 10));
   std::vector<std::size_t> sizes;
   for (const FusedTensors& bucket : cycle) sizes.push_back(bucket.size());
   EXPECT_THAT(sizes, ElementsAre(2, 32, 32, 32, 2));
@@ -156,12 +156,23 @@ TEST(Buckets, TheFirstAndTheLastAreSmallAndNoneExceedsTheThreshold) {
   EXPECT_EQ(cycle.back().back().request.name, "t99");
 }
 
+TEST(Buckets, WithoutAnEdgeOnlyTheLastIsSmallerThanTheOthers) {
+  std::vector<ReadyTensor> tensors;
+  for (int i = 0; i < 100; ++i) tensors.push_back(tensor("t" + std::to_string(i), 256));  // 1 KiB
+  std::vector<std::size_t> sizes;
+  for (const FusedTensors& bucket : make_buckets(tensors, {32 << 10, 0})) {
+    sizes.push_back(bucket.size());
+  }
+  EXPECT_THAT(sizes, ElementsAre(32, 32, 32, 4));
+}
+
 TEST(Buckets, AThresholdOfZeroKeepsTensorsApart) {
-  EXPECT_EQ(make_buckets({tensor("a"), tensor("b")}, 0).size(), 2U);
+  EXPECT_EQ(make_buckets({tensor("a"), tensor("b")}, {}).size(), 2U);
 }
 
 TEST(Buckets, TensorsBeyondTheThresholdAreAlone) {
-  const auto cycle = make_buckets({tensor("a", 10), tensor("big", 1000), tensor("b", 10)}, 100);
+  const auto cycle =
+      make_buckets({tensor("a", 10), tensor("big", 1000), tensor("b", 10)}, {100, 0});
   for (const FusedTensors& bucket : cycle) EXPECT_EQ(bucket.size(), 1U);
 }
 

@@ -63,8 +63,8 @@ CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backend
 
 std::size_t CollectiveRunner::index_for(const Request& request) const noexcept {
   std::size_t index = 0;
-  while (index < backends_.size() && !backends_[index]->supports(request.kind, request.device,
-                                                                 request.dtype, request.op)) {
+  while (index < backends_.size() &&
+         !backends_[index]->supports(request.kind, request.device, request.dtype, request.op)) {
     ++index;
   }
   return index;
@@ -206,9 +206,8 @@ void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& 
   const Request& first = first_of(job);
   const std::vector<TensorSlice> tensors = slices(job);
   const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
-  backend.broadcast({tensors, first.device, first.dtype,
-                     static_cast<int>(root - group.ranks.begin())},
-                    deadline);
+  backend.broadcast(
+      {tensors, first.device, first.dtype, static_cast<int>(root - group.ranks.begin())}, deadline);
 }
 
 void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline deadline) {

@@ -28,8 +28,8 @@ class CollectiveRunner {
 
  private:
   struct Group {
-    std::vector<int> ranks;  // in the context, ascending
-    int place = 0;           // this rank among them
+    std::vector<int> ranks;                         // in the context, ascending
+    int place = 0;                                  // this rank among them
     std::vector<std::unique_ptr<Backend>> subsets;  // parallel to the whole's; empty: the whole
   };
 

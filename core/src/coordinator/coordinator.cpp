@@ -42,6 +42,13 @@ TimelineOptions timeline_options(const Session& session) {
   return options;
 }
 
+std::unique_ptr<StepTuner> make_tuner(const Session& session) {
+  const Config& config = session.config();
+  if (!config.autotune || session.topology().rank != 0) return nullptr;
+  return std::make_unique<StepTuner>(StepTuner::Settings{
+      usual_sizes(config.fusion_threshold), config.autotune_cycles, config.autotune_log});
+}
+
 Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
 
 }  // namespace
@@ -57,6 +64,7 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
       observer_(timeline_options(session)),
       table_(rank_, size_),
       sets_(size_),
+      tuner_(make_tuner(session)),
       protocol_(protocol_settings(session, arrivals || size_ == 1), *this, began_),
       timer_(session.loop(), session.config().heartbeat_interval, [this] { on_tick(); }),
       executor_(std::make_shared<Executor>(
@@ -229,6 +237,17 @@ void Coordinator::on_tick() {
   held_back_before_ = held_back;
 }
 
+/// A trial is over. The ranks agree on other sizes by freezing again: the plan holds the buckets.
+void Coordinator::tune() {
+  const bool finished = tuner_->finished();
+  const std::optional<BucketSizes> sizes = tuner_->next();
+  if (sizes) {
+    protocol_.set_bucket_sizes(*sizes);
+    protocol_.thaw_wanted(Clock::now());
+  }
+  if (tuner_->finished() && !finished) log(LogLevel::plan, rank_, tuner_->summary());
+}
+
 void Coordinator::announce() { protocol_.submitted(table_.take_unannounced(), Clock::now()); }
 
 void Coordinator::send(int to, const Message& message) {
@@ -262,8 +281,8 @@ void Coordinator::run(const Batch& batch) {
     if (!tensor) {
       // Only after `fail_pending`, or when rank 0 has lost its mind.
       protocol_.collective_failed(
-          Errc::protocol, 0,
-          fmt::format("'{}' was scheduled but is not pending", batch.names[i]), Clock::now());
+          Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", batch.names[i]),
+          Clock::now());
       return;
     }
     job.tensors.push_back(std::move(tensor));
@@ -314,6 +333,7 @@ void Coordinator::carry_out(const AllJoined& joined) {
 void Coordinator::carry_out(const Freeze& freeze) {
   ++observer_.counters.freezes;
   observer_.timeline.mark("freeze", Clock::now());
+  if (tuner_) tuner_->frozen(freeze.plan, freeze.epoch);
   follow_up(table_.freeze(freeze.plan, freeze.epoch), false);
 }
 
@@ -324,9 +344,10 @@ std::uint64_t Coordinator::stop_replay() {
 }
 
 void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
+  // First the table: a turn that `settle` ends must still have the tensors that are taken back.
+  static_cast<void>(table_.resume(begun));
   // On every rank, also where nothing waits: nobody may take what comes later for an arrival here.
   executor_->settle(begun);
-  static_cast<void>(table_.resume(begun));
   announce();
 }
 
@@ -396,6 +417,9 @@ void Coordinator::end(End how) {
 std::optional<Job> Coordinator::take_turn() {
   std::optional<TensorTable::Turn> turn = table_.take_turn();
   if (!turn) return std::nullopt;
+  if (tuner_ && tuner_->turn(turn->place.epoch, turn->place.cycle, turn->since)) {
+    session_.loop().post([this] { tune(); });
+  }
   observer_.counters.schedule_hits += turn->tensors.size();
   Job job;
   job.process_set = turn->process_set;

@@ -1,8 +1,8 @@
 // Agrees with the other ranks on what runs next, and hands it to the executor.
 //
 // `Protocol` decides; this carries its messages between the channel, the loop, the executor and the
-// threads that submit. The loop thread owns the protocol; the tensor table, the process sets and the
-// end state are guarded.
+// threads that submit. The loop thread owns the protocol; the tensor table, the process sets and
+// the end state are guarded.
 #pragma once
 
 #include <condition_variable>
@@ -23,6 +23,7 @@
 #include "coordinator/observer.hpp"
 #include "coordinator/process_sets.hpp"
 #include "coordinator/protocol.hpp"
+#include "coordinator/step_tuner.hpp"
 #include "coordinator/tensor_table.hpp"
 #include "observe/metrics_server.hpp"
 
@@ -85,6 +86,7 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
   void announce();
   void follow_up(const TensorTable::Next& next, bool waits);
   void want_thaw();
+  void tune();
   void on_tick();
   void end(End how);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
@@ -98,7 +100,8 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
   Observer observer_;
   TensorTable table_;
   ProcessSets sets_;
-  Protocol protocol_;  // loop thread, like the next
+  std::unique_ptr<StepTuner> tuner_;  // rank 0 with HVD_AUTOTUNE; else null
+  Protocol protocol_;                 // loop thread, like the next
   std::optional<std::uint64_t> held_back_before_;
 
   mutable std::mutex end_mutex_;

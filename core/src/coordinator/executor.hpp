@@ -65,8 +65,8 @@ class Executor final : public WorkDriver {
   void drain();
   /// Aborts what runs, drops the queue and ends. Does not wait. Any thread.
   void stop() noexcept;
-  /// Waits for the end, after `drain` or `stop`; then drops the backends. Neither on the loop thread
-  /// nor with the baton.
+  /// Waits for the end, after `drain` or `stop`; then drops the backends. Neither on the loop
+  /// thread nor with the baton.
   void join();
 
   // WorkDriver

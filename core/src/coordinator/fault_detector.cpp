@@ -41,11 +41,9 @@ void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point 
 std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
   const Clock::duration late = now - last_tick_ - settings_.tick_interval;
   last_tick_ = now;
-  Clock::duration longest_silence{};
   for (auto& [peer, at] : heard_) {
     if (late > Clock::duration::zero()) at = std::min(at + late, now);
-    const Clock::duration silence = now - at;
-    longest_silence = std::max(longest_silence, silence);
+    const auto silence = now - at;
     if (silence < settings_.peer_timeout) continue;
     weigh(Strength::strong,
           {Errc::peer_lost, peer,
@@ -53,10 +51,8 @@ std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
           now);
   }
   if (!best_) return std::nullopt;
-  if (best_->strength == Strength::weak) {
-    if (now - best_->since < settings_.settle) return std::nullopt;
-    // Whoever is about to count as frozen is a better culprit: a moment shows.
-    if (longest_silence >= settings_.peer_timeout / 2) return std::nullopt;
+  if (best_->strength == Strength::weak && now - best_->since < settings_.settle) {
+    return std::nullopt;
   }
   return best_->verdict;
 }

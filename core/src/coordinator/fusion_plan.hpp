@@ -12,10 +12,10 @@ namespace hvd {
 
 /// An operation that every rank of its process set has submitted alike.
 struct ReadyTensor {
-  Request request;  ///< as the first member asked for it
+  Request request;                              ///< as the first member asked for it
   std::vector<std::vector<std::int64_t>> rows;  ///< by member. Allgather: {rows}; alltoall: splits
-  std::vector<std::uint32_t> segments;          ///< by member, see Announcement; empty if one joined
-  int contributors = 0;                         ///< members that submitted it; 0: all
+  std::vector<std::uint32_t> segments;  ///< by member, see Announcement; empty if one joined
+  int contributors = 0;                 ///< members that submitted it; 0: all
 };
 
 /// Bytes that an operation moves: those of its shape; an allgather's, of all ranks.

@@ -18,8 +18,8 @@ namespace hvd {
 /// An operation that a rank is ready for.
 struct Announcement {
   Request request;
-  /// Grows on this rank whenever a result was seen before the next operation was submitted. What has
-  /// the same number on every rank does not depend on each other's results.
+  /// Grows on this rank whenever a result was seen before the next operation was submitted. What
+  /// has the same number on every rank does not depend on each other's results.
   std::uint32_t segment = 0;
 
   friend bool operator==(const Announcement&, const Announcement&) = default;

@@ -7,8 +7,7 @@ TimelineArgs args_for(const Request& request) {
   TimelineArgs args;
   args.dtype = request.dtype;
   args.shape = request.shape;
-  args.bytes =
-      static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+  args.bytes = static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
   return args;
 }
 
@@ -44,8 +43,8 @@ void Observer::phase(const Job& job, std::string_view name, Clock::time_point be
 void Observer::dequeued(const Job& job, Clock::time_point now) {
   if (!timeline.on()) return;
   for (const auto& tensor : job.tensors) {
-    timeline.complete(tensor->submission.request.name, timeline_phase::kQueue,
-                      tensor->scheduled_at, now);
+    timeline.complete(tensor->submission.request.name, timeline_phase::kQueue, tensor->scheduled_at,
+                      now);
   }
 }
 

@@ -18,9 +18,9 @@ struct PendingTensor {
   std::shared_ptr<WorkState> work;
   Clock::time_point since;         ///< submitted
   Clock::time_point scheduled_at;  ///< by the coordinator; before the executor gets it
-  std::exception_ptr error;  ///< struck this tensor on this rank alone; holder of the baton
+  std::exception_ptr error;        ///< struck this tensor on this rank alone; holder of the baton
 
-  bool stand_in = false;     ///< for an operation of others, on a rank that has joined
+  bool stand_in = false;  ///< for an operation of others, on a rank that has joined
 
   // Guarded by the table.
   std::uint64_t order = 0;    ///< among this rank's submissions

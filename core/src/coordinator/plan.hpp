@@ -24,8 +24,8 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-/// A fingerprint that is the same on every rank and for equal plans only, but for chance. Algorithm:
-/// FNV-1a over the canonical encoding.
+/// A fingerprint that is the same on every rank and for equal plans only, but for chance.
+/// Algorithm: FNV-1a over the canonical encoding.
 [[nodiscard]] std::uint64_t digest_of(const Plan& plan);
 
 /// `rank`'s place among the members of a batch; -1 when it is none of them.

@@ -37,7 +37,7 @@ Protocol::Protocol(const Settings& settings, Actions& actions, Clock::time_point
       actions_(actions),
       detector_(settings.detector, now),
       negotiator_(settings.size, settings.fusion_threshold),
-      learner_({settings.freeze_after, settings.fusion_threshold}),
+      learner_({settings.freeze_after, usual_sizes(settings.fusion_threshold)}),
       reported_(static_cast<std::size_t>(settings.size)),
       begun_(static_cast<std::size_t>(settings.size)),
       stalls_reported_(now) {
@@ -388,9 +388,9 @@ void Protocol::watch_stalls(Clock::time_point now) {
   }
 }
 
-void Protocol::set_fusion_threshold(std::size_t bytes) {
-  negotiator_.set_fusion_threshold(bytes);
-  learner_.set_fusion_threshold(bytes);
+void Protocol::set_bucket_sizes(const BucketSizes& sizes) {
+  negotiator_.set_fusion_threshold(sizes.threshold);
+  learner_.set_bucket_sizes(sizes);
 }
 
 // ---------------------------------------------------------------------------------------------

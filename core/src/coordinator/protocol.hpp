@@ -70,7 +70,7 @@ class Protocol {
   void lost(int peer, const std::string& cause, Clock::time_point now);
 
   /// Rank 0: takes effect with the next batch, and with the next schedule that is learned.
-  void set_fusion_threshold(std::size_t bytes);
+  void set_bucket_sizes(const BucketSizes& sizes);
 
  private:
   enum class Mode { negotiating, frozen, thawing };

@@ -52,21 +52,21 @@ std::size_t Replay::tensors_of(std::uint64_t turn) const {
   return plan_.batches[mine_[turn % mine_.size()]].requests.size();
 }
 
-const Replay::Name* Replay::find(const Request& request) const {
-  const auto at = names_.find(key_of(request));
-  if (at == names_.end()) return nullptr;
-  const Name& name = at->second;
+bool Replay::comes_next(const Name& name, const Request& request) const {
   const Occurrence& occurrence = name.occurrences[name.next];
   const PlannedBatch& batch = plan_.batches[mine_[occurrence.turn]];
-  return matches(request, batch, occurrence.request, place_of(rank_, batch)) ? &name : nullptr;
+  return matches(request, batch, occurrence.request, place_of(rank_, batch));
 }
 
-bool Replay::holds(const Request& request) const { return find(request) != nullptr; }
+bool Replay::holds(const Request& request) const {
+  const auto at = names_.find(key_of(request));
+  return at != names_.end() && comes_next(at->second, request);
+}
 
 bool Replay::submitted(const Request& request) {
-  const Name* const found = find(request);
-  if (!found) return false;
-  Name& name = const_cast<Name&>(*found);
+  const auto at = names_.find(key_of(request));
+  if (at == names_.end() || !comes_next(at->second, request)) return false;
+  Name& name = at->second;
   const Occurrence& occurrence = name.occurrences[name.next];
 
   const std::uint64_t turn = name.cycle * mine_.size() + occurrence.turn;

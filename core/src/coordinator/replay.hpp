@@ -58,8 +58,7 @@ class Replay {
     std::uint64_t cycle = 0;              // in which cycle
   };
 
-  /// Null when the schedule does not hold it.
-  [[nodiscard]] const Name* find(const Request& request) const;
+  [[nodiscard]] bool comes_next(const Name& name, const Request& request) const;
   [[nodiscard]] std::size_t tensors_of(std::uint64_t turn) const;
 
   Plan plan_;

@@ -12,8 +12,8 @@ constexpr int kMaxPatience = 63;
 constexpr std::uint64_t kLasting = 2;  // cycles after which freezing has paid
 
 std::uint64_t fingerprint_of(const ReadyTensor& tensor) {
-  return digest_of(Plan{{PlannedBatch{tensor.request.process_set, {}, {tensor.request},
-                                      tensor.rows}}});
+  return digest_of(
+      Plan{{PlannedBatch{tensor.request.process_set, {}, {tensor.request}, tensor.rows}}});
 }
 
 /// Never runs in a frozen schedule: its splits are agreed on anew each time, or it changes who is
@@ -82,7 +82,8 @@ bool ScheduleLearner::ends_with_known() const {
   const auto times = static_cast<std::size_t>(1 + patience_);
   if (rounds.size() < times * known_.size()) return false;
   for (std::size_t i = 0; i < times * known_.size(); ++i) {
-    if (rounds[rounds.size() - 1 - i] != known_[known_.size() - 1 - i % known_.size()]) return false;
+    if (rounds[rounds.size() - 1 - i] != known_[known_.size() - 1 - i % known_.size()])
+      return false;
   }
   return true;
 }
@@ -95,7 +96,7 @@ std::optional<std::vector<FusedTensors>> ScheduleLearner::learned() const {
   for (auto round = recent_.end() - rounds; round != recent_.end(); ++round) {
     tensors.insert(tensors.end(), round->tensors.begin(), round->tensors.end());
   }
-  return make_buckets(std::move(tensors), settings_.fusion_threshold);
+  return make_buckets(std::move(tensors), settings_.sizes);
 }
 
 void ScheduleLearner::frozen(std::vector<FusedTensors> cycle) {
@@ -140,15 +141,15 @@ struct Run {
 constexpr std::size_t kRunsSearched = 64;
 
 /// Cuts a run of tensors that may all share a call.
-void cut(std::vector<Placed> run, std::size_t threshold, std::vector<Bucket>& buckets) {
-  const std::size_t edge = threshold / 16;
+void cut(std::vector<Placed> run, const BucketSizes& sizes, std::vector<Bucket>& buckets) {
   std::size_t total = 0;
   for (const Placed& placed : run) total += bytes_of(placed.tensor);
+  const bool edges = sizes.edge > 0 && total > 2 * sizes.edge;
   // The tail that makes the last bucket.
   std::size_t tail = run.size();
   std::size_t tail_bytes = 0;
-  if (total > 2 * edge) {
-    while (tail > 1 && tail_bytes + bytes_of(run[tail - 1].tensor) <= edge) {
+  if (edges) {
+    while (tail > 1 && tail_bytes + bytes_of(run[tail - 1].tensor) <= sizes.edge) {
       tail_bytes += bytes_of(run[--tail].tensor);
     }
   }
@@ -156,8 +157,8 @@ void cut(std::vector<Placed> run, std::size_t threshold, std::vector<Bucket>& bu
   for (std::size_t i = 0; i < run.size(); ++i) {
     const std::size_t bytes = bytes_of(run[i].tensor);
     const bool in_first = buckets.size() == first_bucket + 1;
-    const std::size_t limit = in_first && total > 2 * edge ? edge : threshold;
-    if (buckets.size() == first_bucket || i == tail || threshold == 0 ||
+    const std::size_t limit = in_first && edges ? sizes.edge : sizes.threshold;
+    if (buckets.size() == first_bucket || i == tail || sizes.threshold == 0 ||
         buckets.back().bytes + bytes > limit) {
       buckets.emplace_back();
     }
@@ -170,8 +171,7 @@ void cut(std::vector<Placed> run, std::size_t threshold, std::vector<Bucket>& bu
 
 }  // namespace
 
-std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors,
-                                       std::size_t fusion_threshold) {
+std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors, const BucketSizes& sizes) {
   std::vector<Run> runs;
   for (std::size_t place = 0; place < tensors.size(); ++place) {
     ReadyTensor& tensor = tensors[place];
@@ -189,10 +189,9 @@ std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors,
     run->tensors.push_back({std::move(tensor), place});
   }
   std::vector<Bucket> buckets;
-  for (Run& run : runs) cut(std::move(run.tensors), fusion_threshold, buckets);
-  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
-    return a.complete_at < b.complete_at;
-  });
+  for (Run& run : runs) cut(std::move(run.tensors), sizes, buckets);
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.complete_at < b.complete_at; });
   std::vector<FusedTensors> cycle;
   for (Bucket& bucket : buckets) cycle.push_back(std::move(bucket.tensors));
   return cycle;

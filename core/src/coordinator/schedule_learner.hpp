@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "coordinator/bucket_sizes.hpp"
 #include "coordinator/fusion_plan.hpp"
 #include "coordinator/negotiator.hpp"
 #include "coordinator/operation_key.hpp"
@@ -16,9 +17,9 @@
 
 namespace hvd {
 
-/// What is negotiated is cut into rounds: a round ends before a name that it already has. A schedule
-/// is learned when the last rounds repeat with a period of at most `kMaxPeriod` rounds. It is then
-/// about to begin again, and its cycle is one period.
+/// What is negotiated is cut into rounds: a round ends before a name that it already has. A
+/// schedule is learned when the last rounds repeat with a period of at most `kMaxPeriod` rounds. It
+/// is then about to begin again, and its cycle is one period.
 class ScheduleLearner {
  public:
   static constexpr int kMaxPeriod = 4;
@@ -26,7 +27,7 @@ class ScheduleLearner {
 
   struct Settings {
     int repetitions = 3;  ///< identical periods before a plan is made, at least 2; 0: never
-    std::size_t fusion_threshold = 0;
+    BucketSizes sizes;
   };
 
   explicit ScheduleLearner(Settings settings) : settings_(settings) {}
@@ -45,7 +46,8 @@ class ScheduleLearner {
   /// frozen again after one repetition; what did not last is tried later and later.
   void thawed(std::uint64_t cycles, std::span<const std::size_t> buckets_of_this_cycle);
 
-  void set_fusion_threshold(std::size_t bytes) noexcept { settings_.fusion_threshold = bytes; }
+  /// Of the next plan.
+  void set_bucket_sizes(const BucketSizes& sizes) noexcept { settings_.sizes = sizes; }
 
  private:
   struct Round {
@@ -67,11 +69,11 @@ class ScheduleLearner {
   int patience_ = 0;  // more repetitions than usual
 };
 
-/// The tensors of one cycle, in the order they became ready, in buckets: what may share a call and on
-/// no rank depended on each other's result, up to the threshold. The first and the last bucket of
-/// many stay below a sixteenth of it, so that communication begins early and ends soon after the
-/// backward pass. Ordered by when a bucket is complete.
+/// The tensors of one cycle, in the order they became ready, in buckets: what may share a call and
+/// on no rank depended on each other's result, up to the threshold. The first and the last bucket
+/// of many are as small as the edge says, so that communication begins early and ends soon after
+/// the backward pass. Ordered by when a bucket is complete.
 [[nodiscard]] std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors,
-                                                     std::size_t fusion_threshold);
+                                                     const BucketSizes& sizes);
 
 }  // namespace hvd

@@ -126,6 +126,7 @@ std::optional<TensorTable::Turn> TensorTable::take_turn() {
   turn.since = Clock::now();
   turn.members = batch.members;
   turn.rows = batch.rows;
+  turn.place = place_of(next.ticket, replay_->plan().batches.size());
   if (turn.members.empty()) {
     turn.members.resize(static_cast<std::size_t>(size_));
     std::iota(turn.members.begin(), turn.members.end(), 0);

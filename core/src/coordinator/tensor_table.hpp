@@ -61,6 +61,7 @@ class TensorTable {
     std::vector<int> members;
     std::vector<std::shared_ptr<PendingTensor>> tensors;
     std::vector<std::vector<std::int64_t>> rows;
+    TicketPlace place;  // of the ticket
   };
   /// Begins the next collective of the frozen schedule. One at a time, each ended by `end_turn`.
   [[nodiscard]] std::optional<Turn> take_turn();

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <hvd/core/context.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/timeline.hpp>
 #include <hvd/ops/collectives.hpp>
 
 namespace hvd {
@@ -31,5 +34,12 @@ void shutdown();
 [[nodiscard]] int cross_size();
 [[nodiscard]] Stats stats();
 void barrier();
+/// As the methods of `Context` of these names.
+int join(bool average_over_contributors = false);
+[[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
+void remove_process_set(const ProcessSet& set);
+/// `name` is one for all ranks: each writes `timeline_path(name, rank())`.
+void start_timeline(const std::string& name);
+void stop_timeline();
 
 }  // namespace hvd

@@ -42,10 +42,15 @@ struct Config {
   std::string interfaces;          ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
 
   std::size_t fusion_threshold = std::size_t{16} << 20;  ///< `HVD_FUSION_THRESHOLD`, bytes
-  int freeze_after = 3;  ///< `HVD_FREEZE_AFTER`: identical steps before a schedule is frozen; 0: never
-  std::string timeline;   ///< `HVD_TIMELINE`: a file name for all ranks, see `timeline_path`; empty: off
-  int metrics_port = 0;   ///< `HVD_METRICS_PORT`: of local rank 0, the next ones follow; 0: none
-  LogLevel log_level = LogLevel::warn;                   ///< `HVD_LOG`
+  int freeze_after =
+      3;  ///< `HVD_FREEZE_AFTER`: identical steps before a schedule is frozen; 0: never
+  bool autotune = false;     ///< `HVD_AUTOTUNE`: rank 0 searches for better bucket sizes; 0 or 1
+  int autotune_cycles = 10;  ///< `HVD_AUTOTUNE_CYCLES`: steps of a trial that count, 1 to 10,000
+  std::string autotune_log;  ///< `HVD_AUTOTUNE_LOG`: a file that rank 0 writes; empty: none
+  std::string
+      timeline;  ///< `HVD_TIMELINE`: a file name for all ranks, see `timeline_path`; empty: off
+  int metrics_port = 0;  ///< `HVD_METRICS_PORT`: of local rank 0, the next ones follow; 0: none
+  LogLevel log_level = LogLevel::warn;  ///< `HVD_LOG`
 
   std::chrono::milliseconds start_timeout{30'000};    ///< `HVD_START_TIMEOUT`, s
   std::chrono::milliseconds heartbeat_interval{100};  ///< `HVD_HEARTBEAT_INTERVAL_MS`

@@ -45,8 +45,8 @@ class Context {
   /// poisoned context; everything else arrives through the `Work`.
   [[nodiscard]] Work submit(Submission submission);
 
-  /// As `submit` and then `wait` on it, for less: the calling thread runs the collective itself where
-  /// it can.
+  /// As `submit` and then `wait` on it, for less: the calling thread runs the collective itself
+  /// where it can.
   void run(Submission submission);
 
   /// Several operations that become ready together: none runs before all are pending on all ranks,
@@ -58,7 +58,8 @@ class Context {
   /// This rank has no more data. Returns when every rank has joined: the last one to do so. Until
   /// then it takes part in the others' allreduces with the identity element of the operation;
   /// anything that needs every rank's data fails on them with Errc::unsupported. Averages divide by
-  /// the number of ranks, or by the number that took part when the first rank to join asks for that.
+  /// the number of ranks, or by the number that took part when the first rank to join asks for
+  /// that.
   int join(bool average_over_contributors = false);
 
   /// Collective over all ranks, which pass the same ranks: ascending, without duplicates. The set's
@@ -73,8 +74,8 @@ class Context {
   [[nodiscard]] Stats stats() const;
   /// A step of the training ends here and the next begins; for `Stats::step`. Does not communicate.
   void mark_step();
-  /// Writes what happens to every operation of this rank to `path`, which `timeline_path` makes, until
-  /// `stop_timeline` or the end. Throws invalid_argument when it is on already, and resource.
+  /// Writes what happens to every operation of this rank to `path`, which `timeline_path` makes,
+  /// until `stop_timeline` or the end. Throws invalid_argument when it is on already, and resource.
   void start_timeline(const std::string& path);
   void stop_timeline() noexcept;
 

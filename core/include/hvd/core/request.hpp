@@ -25,14 +25,14 @@ struct Request {
   ReduceOp op = ReduceOp::sum;  ///< allreduce and reducescatter only
   Device device;
   Shape shape;
-  int root = 0;            ///< broadcast only: a global rank
-  double prescale = 1.0;   ///< allreduce and reducescatter only: factor on the inputs
-  double postscale = 1.0;  ///< likewise, on the result
-  std::int32_t process_set = 0;       ///< id; 0 is every rank
-  std::string group;                  ///< operations of one group become ready together; empty: none
-  std::int32_t group_size = 0;        ///< how many operations have this group
-  std::vector<std::int64_t> splits;   ///< alltoall only: rows for each rank of the set
-  bool over_contributors = false;     ///< join only: averages divide by the ranks that took part
+  int root = 0;                      ///< broadcast only: a global rank
+  double prescale = 1.0;             ///< allreduce and reducescatter only: factor on the inputs
+  double postscale = 1.0;            ///< likewise, on the result
+  std::int32_t process_set = 0;      ///< id; 0 is every rank
+  std::string group;                 ///< operations of one group become ready together; empty: none
+  std::int32_t group_size = 0;       ///< how many operations have this group
+  std::vector<std::int64_t> splits;  ///< alltoall only: rows for each rank of the set
+  bool over_contributors = false;    ///< join only: averages divide by the ranks that took part
 
   friend bool operator==(const Request&, const Request&) = default;
 };
@@ -51,8 +51,8 @@ struct Submission {
   Request request;
   const void* input = nullptr;  ///< dense, row-major, `request.shape` elements; null when empty
   void* output = nullptr;       ///< as `input` for allreduce and broadcast; may equal it
-  /// Allgather, reducescatter and alltoall: called with the shape of the result, returns dense memory
-  /// for it. An exception it throws fails this operation on this rank.
+  /// Allgather, reducescatter and alltoall: called with the shape of the result, returns dense
+  /// memory for it. An exception it throws fails this operation on this rank.
   std::function<void*(const Shape&)> allocate;
   /// Alltoall and join, before `finish`: the rows received from each rank; the last rank to join.
   std::function<void(std::span<const std::int64_t>)> report;

@@ -77,14 +77,22 @@ struct AllreduceItem {
 
 template <class T>
 inline constexpr DType kDTypeOf = [] {
-  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
-  else if constexpr (std::is_same_v<T, std::int8_t>) return DType::i8;
-  else if constexpr (std::is_same_v<T, std::int16_t>) return DType::i16;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
-  else if constexpr (std::is_same_v<T, std::int64_t>) return DType::i64;
-  else if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, bool>) return DType::boolean;
+  if constexpr (std::is_same_v<T, std::uint8_t>)
+    return DType::u8;
+  else if constexpr (std::is_same_v<T, std::int8_t>)
+    return DType::i8;
+  else if constexpr (std::is_same_v<T, std::int16_t>)
+    return DType::i16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return DType::i64;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DType::boolean;
 }();
 
 /// In place, blocking.

@@ -24,11 +24,11 @@ struct Outgoing {
 };
 
 struct Incoming {
-  int peer = -1;                 ///< -1: nothing to receive
-  std::size_t size = 0;          ///< bytes
-  std::byte* into = nullptr;     ///< where they go; null when `sink` takes them
-  ByteSink sink;                 ///< or who consumes them, in pieces …
-  std::size_t granularity = 1;   ///< … whose sizes and offsets are multiples of this
+  int peer = -1;                ///< -1: nothing to receive
+  std::size_t size = 0;         ///< bytes
+  std::byte* into = nullptr;    ///< where they go; null when `sink` takes them
+  ByteSink sink;                ///< or who consumes them, in pieces …
+  std::size_t granularity = 1;  ///< … whose sizes and offsets are multiples of this
 };
 
 /// Point-to-point, in order per pair, full duplex. Both sides agree on sizes beforehand. One thread

@@ -1,0 +1,154 @@
+// Tuning in whole contexts, ranks as threads: what is tried changes no result, all ranks agree, and
+// it comes to an end.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
+#include <unistd.h>
+
+#include <hvd/hvd.hpp>
+
+namespace hvd {
+namespace {
+
+using testing::Each;
+using testing::EndsWith;
+using testing::Ge;
+using testing::Le;
+using testing::SizeIs;
+
+constexpr int kTensors = 24;
+constexpr std::size_t kElements = 4'096;  // 16 KiB: buckets of 4 tensors to buckets of all
+constexpr int kMostTrials = 87;
+
+/// A file that is gone afterwards.
+class TempFile {
+ public:
+  explicit TempFile(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() /
+              ("hvd_" + std::to_string(::getpid()) + "_" + name)) {}
+  ~TempFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  TempFile(const TempFile&) = delete;
+  TempFile& operator=(const TempFile&) = delete;
+
+  [[nodiscard]] std::string path() const { return path_.string(); }
+  [[nodiscard]] std::vector<std::string> lines() const {
+    std::ifstream file(path_);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void step(Context& context, std::vector<std::vector<float>>& data, int number) {
+  std::vector<Work> works;
+  for (int tensor = 0; tensor < kTensors; ++tensor) {
+    auto& mine = data[static_cast<std::size_t>(tensor)];
+    std::fill(mine.begin(), mine.end(), static_cast<float>(number % 100 + tensor + context.rank()));
+    works.push_back(allreduce_async(context, mine.data(), mine.data(), std::ssize(mine), DType::f32,
+                                    {"g" + std::to_string(tensor), ReduceOp::sum, 1, 1, 0}));
+  }
+  for (const Work& work : works) work.wait();
+  const int size = context.size();
+  for (int tensor = 0; tensor < kTensors; ++tensor) {
+    const auto expected =
+        static_cast<float>(size * (number % 100 + tensor) + size * (size - 1) / 2);
+    const auto& sum = data[static_cast<std::size_t>(tensor)];
+    ASSERT_EQ(std::count(sum.begin(), sum.end(), expected), std::ssize(sum))
+        << "step " << number << " tensor " << tensor << " rank " << context.rank();
+  }
+}
+
+class AutotuneAt : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, AutotuneAt, testing::Values(1, 2, 3));
+
+TEST_P(AutotuneAt, AllRanksTryTheSameAndItEndsAndThenNothingIsSaid) {
+  const int size = GetParam();
+  const TempFile log("autotune.csv");
+  const std::shared_ptr<Store> store = make_hash_store();
+  std::vector<std::uint64_t> freezes(static_cast<std::size_t>(size));
+  std::latch before(size);
+  std::latch counted(size);
+  test::expect_threads(size, [&](int rank) {
+    Config config = test::thread_config(rank, size);
+    config.autotune = true;
+    config.autotune_cycles = 2;
+    config.autotune_log = log.path();
+    const auto context = make_context(config, store);
+    std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
+    // A trial: until the thaw, the rest of that step, and the cycles, of which two do not count.
+    const int enough = 12 * kMostTrials;
+    for (int i = 0; i < enough; ++i) step(*context, data, i);
+    before.arrive_and_wait();
+    const Stats then = context->stats();
+    for (int i = 0; i < 50; ++i) step(*context, data, i);
+    const Stats now = context->stats();
+    counted.arrive_and_wait();  // a goodbye thaws
+    EXPECT_EQ(now.control_messages_sent, then.control_messages_sent);
+    EXPECT_EQ(now.control_messages_received, then.control_messages_received);
+    EXPECT_EQ(now.schedule_hits - then.schedule_hits, 50U * kTensors);
+    freezes[static_cast<std::size_t>(rank)] = now.freezes;
+  });
+  EXPECT_THAT(freezes, Each(freezes.front()));
+  EXPECT_GE(freezes.front(), 10U) << "other sizes were tried";
+
+  const std::vector<std::string> lines = log.lines();
+  ASSERT_THAT(lines, SizeIs(testing::AllOf(Ge(15U), Le(2U + kMostTrials))));
+  EXPECT_EQ(lines.front(), "trial,threshold,edge,cycles,median_us,spread_us,best_us,chosen");
+  for (std::size_t i = 1; i + 1 < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].find(std::to_string(i) + ","), 0U) << lines[i];
+    EXPECT_THAT(lines[i], EndsWith(",0"));
+  }
+  EXPECT_THAT(lines.back(), EndsWith(",1"));
+}
+
+TEST(Autotune, IsOffUnlessAskedFor) {
+  const TempFile log("autotune_off.csv");
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(2, [&](int rank) {
+    Config config = test::thread_config(rank, 2);
+    config.autotune_log = log.path();
+    const auto context = make_context(config, store);
+    std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
+    for (int i = 0; i < 60; ++i) step(*context, data, i);
+    EXPECT_EQ(context->stats().freezes, 1U);
+  });
+  EXPECT_THAT(log.lines(), SizeIs(0));
+}
+
+TEST(Autotune, AnAdHocOperationNowAndThenDoesNotDisturbIt) {
+  const TempFile log("autotune_ad_hoc.csv");
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(2, [&](int rank) {
+    Config config = test::thread_config(rank, 2);
+    config.autotune = true;
+    config.autotune_cycles = 4;
+    config.autotune_log = log.path();
+    const auto context = make_context(config, store);
+    std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
+    for (int i = 0; i < 25 * kMostTrials; ++i) {
+      step(*context, data, i);
+      if (i % 13 != 0) continue;
+      std::vector<double> metric(1, rank);
+      allreduce(*context, std::span(metric),
+                {"metric" + std::to_string(i), ReduceOp::max, 1, 1, 0});
+      EXPECT_THAT(metric, Each(1));
+    }
+  });
+  EXPECT_THAT(log.lines().back(), EndsWith(",1"));
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,83 @@
+// One rank that sums for ever, until another is lost: says when it is under way, and then what it
+// was told. Exit status 3 after an error of the library.
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hvd/hvd.hpp>
+
+namespace {
+
+constexpr int kTensors = 8;
+constexpr std::int64_t kCount = 1000;
+constexpr int kLost = 3;
+
+/// Several at once, as a backward pass submits them, and a blocking one.
+class Step {
+ public:
+  explicit Step(hvd::Context& context)
+      : context_(context), data_(kTensors, std::vector<float>(kCount)) {
+    for (int i = 0; i < kTensors; ++i) {
+      std::string name(1, static_cast<char>('0' + i));
+      options_.push_back({std::move(name), hvd::ReduceOp::sum, 1, 1, 0});
+    }
+    works_.reserve(kTensors);
+  }
+
+  void run() {
+    works_.clear();
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      works_.push_back(hvd::allreduce_async(context_, data_[i].data(), data_[i].data(), kCount,
+                                            hvd::DType::f32, options_[i]));
+    }
+    for (const hvd::Work& work : works_) work.wait();
+    hvd::allreduce(context_, std::span(loss_), {"loss", hvd::ReduceOp::sum, 1, 1, 0});
+  }
+
+ private:
+  hvd::Context& context_;
+  std::vector<std::vector<float>> data_;
+  std::vector<hvd::AllreduceOptions> options_;
+  std::vector<hvd::Work> works_;
+  std::vector<float> loss_ = std::vector<float>(1);
+};
+
+/// The schedule runs by itself, or never will.
+bool under_way(const hvd::Context& context, int steps) {
+  if (context.config().freeze_after == 0) return steps >= 20;
+  return context.stats().schedule_hits >= 10 * kTensors;
+}
+
+long long nanoseconds_now() {
+  return static_cast<long long>(hvd::Clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+}
+
+}  // namespace
+
+int main() {
+  // The launcher ends survivors; what they were told is to be seen first.
+  std::signal(SIGTERM, SIG_IGN);
+  try {
+    hvd::init();
+    hvd::Context& context = hvd::context();
+    Step step(context);
+    bool told = false;
+    for (int steps = 0;; ++steps) {
+      step.run();
+      if (told || !under_way(context, steps)) continue;
+      told = true;
+      std::printf("pid %d hits %llu ready %d\n", static_cast<int>(::getpid()),
+                  static_cast<unsigned long long>(context.stats().schedule_hits), context.rank());
+      std::fflush(stdout);
+    }
+  } catch (const hvd::Error& error) {
+    std::printf("lost code %d rank %d at %lld: %s\n", static_cast<int>(error.code()),
+                error.fault().rank, nanoseconds_now(), error.what());
+    std::fflush(stdout);
+    return kLost;
+  }
+}
