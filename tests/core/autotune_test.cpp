@@ -1,8 +1,10 @@
 // Tuning in whole contexts, ranks as threads: what is tried changes no result, all ranks agree, and
 // it comes to an end.
 #include <algorithm>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <latch>
 #include <string>
 #include <vector>
@@ -71,6 +73,41 @@ void step(Context& context, std::vector<std::vector<float>>& data, int number) {
   }
 }
 
+/// Steps of all ranks, some at a time, until rank 0 has logged its choice; the same number on every
+/// rank.
+class UntilChosen {
+ public:
+  UntilChosen(int size, const TempFile& log) : log_(log), meet_(size) {}
+
+  /// Collective. Returns the number of steps.
+  int run(Context& context, const std::function<void(int step)>& body) {
+    int steps = 0;
+    while (!chosen_) {
+      for (int i = 0; i < kAtATime; ++i) body(steps++);
+      meet_.arrive_and_wait();
+      if (context.rank() == 0) {
+        const std::vector<std::string> lines = log_.lines();
+        chosen_ = (!lines.empty() && ends_with_one(lines.back())) || steps >= kMost;
+      }
+      meet_.arrive_and_wait();
+    }
+    EXPECT_LT(steps, kMost) << "the search does not end";
+    return steps;
+  }
+
+ private:
+  static constexpr int kAtATime = 50;
+  static constexpr int kMost = 20'000;
+
+  static bool ends_with_one(const std::string& line) {
+    return line.size() > 2 && line.substr(line.size() - 2) == ",1";
+  }
+
+  const TempFile& log_;
+  std::barrier<> meet_;
+  bool chosen_ = false;  // written by rank 0 between two meetings
+};
+
 class AutotuneAt : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, AutotuneAt, testing::Values(1, 2, 3));
 
@@ -79,6 +116,7 @@ TEST_P(AutotuneAt, AllRanksTryTheSameAndItEndsAndThenNothingIsSaid) {
   const TempFile log("autotune.csv");
   const std::shared_ptr<Store> store = make_hash_store();
   std::vector<std::uint64_t> freezes(static_cast<std::size_t>(size));
+  UntilChosen until_chosen(size, log);
   std::latch before(size);
   std::latch counted(size);
   test::expect_threads(size, [&](int rank) {
@@ -88,9 +126,8 @@ TEST_P(AutotuneAt, AllRanksTryTheSameAndItEndsAndThenNothingIsSaid) {
     config.autotune_log = log.path();
     const auto context = make_context(config, store);
     std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
-    // A trial: until the thaw, the rest of that step, and the cycles, of which two do not count.
-    const int enough = 12 * kMostTrials;
-    for (int i = 0; i < enough; ++i) step(*context, data, i);
+    until_chosen.run(*context, [&](int i) { step(*context, data, i); });
+    for (int i = 0; i < 30; ++i) step(*context, data, i);  // the last thaw is over
     before.arrive_and_wait();
     const Stats then = context->stats();
     for (int i = 0; i < 50; ++i) step(*context, data, i);
@@ -131,6 +168,7 @@ TEST(Autotune, IsOffUnlessAskedFor) {
 TEST(Autotune, AnAdHocOperationNowAndThenDoesNotDisturbIt) {
   const TempFile log("autotune_ad_hoc.csv");
   const std::shared_ptr<Store> store = make_hash_store();
+  UntilChosen until_chosen(2, log);
   test::expect_threads(2, [&](int rank) {
     Config config = test::thread_config(rank, 2);
     config.autotune = true;
@@ -138,14 +176,14 @@ TEST(Autotune, AnAdHocOperationNowAndThenDoesNotDisturbIt) {
     config.autotune_log = log.path();
     const auto context = make_context(config, store);
     std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
-    for (int i = 0; i < 25 * kMostTrials; ++i) {
+    until_chosen.run(*context, [&](int i) {
       step(*context, data, i);
-      if (i % 13 != 0) continue;
+      if (i % 13 != 0) return;
       std::vector<double> metric(1, rank);
       allreduce(*context, std::span(metric),
                 {"metric" + std::to_string(i), ReduceOp::max, 1, 1, 0});
       EXPECT_THAT(metric, Each(1));
-    }
+    });
   });
   EXPECT_THAT(log.lines().back(), EndsWith(",1"));
 }

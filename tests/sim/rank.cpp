@@ -272,8 +272,8 @@ std::uint64_t SimRank::stop_replay() {
 }
 
 void SimRank::resume(const std::vector<std::uint64_t>& begun) {
-  executor_.settle(begun);
   const Ticket withdrawn = table_.resume(begun);
+  executor_.settle(begun);
   world_.trace.say(world_.events.now(), rank_, "resumes, takes back {:#x}", withdrawn);
   announce();
 }
