@@ -256,7 +256,8 @@ void Oracle::conclude(bool job_failed) const {
     if (one.complete && one.error) groups[logical.group].insert(*one.error);
     if (!one.complete) incomplete[logical.group] = true;
   }
-  for (const auto& [key, logical] : logicals_) {
+  for (const auto& entry : logicals_) {
+    const auto& logical = entry.second;
     if (logical.records.empty()) continue;
     Expectation expectation = expected(logical);
     if (!logical.group.empty()) {
