@@ -130,6 +130,10 @@ void average_losses(std::vector<double>& losses) {
   std::copy_n(averaged.const_data_ptr<double>(), losses.size(), losses.begin());
 }
 
+double milliseconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
 void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -212,14 +216,20 @@ void train(const Options& options) {
 
   if (hvd::rank() == 0) {
     if (!options.json.empty()) {
-      const nlohmann::ordered_json results{{"test_accuracy", accuracy},
-                                           {"images_per_s", images_per_s},
-                                           {"replicas_identical", replicas.identical},
-                                           {"ranks", hvd::size()},
-                                           {"steps", training.steps},
-                                           {"shards_disjoint", training.shards_disjoint},
-                                           {"images_seen", images},
-                                           {"fused_tensors", hvd::stats().fused_tensors}};
+      const hvd::Stats stats = hvd::stats();
+      const nlohmann::ordered_json results{
+          {"test_accuracy", accuracy},
+          {"images_per_s", images_per_s},
+          {"replicas_identical", replicas.identical},
+          {"ranks", hvd::size()},
+          {"steps", training.steps},
+          {"shards_disjoint", training.shards_disjoint},
+          {"images_seen", images},
+          {"fused_tensors", stats.fused_tensors},
+          // In the median of the last steps.
+          {"control_messages_per_step", stats.step.p50.messages},
+          {"exposed_comm_ms", milliseconds(stats.step.p50.exposed)},
+          {"step_ms_p50", milliseconds(stats.step.p50.duration)}};
       write_file(options.json, results.dump(2) + "\n");
     }
     if (!options.plot.empty()) {

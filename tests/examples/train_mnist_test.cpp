@@ -123,6 +123,7 @@ TEST_P(TrainMnistAt, ReachesTheAccuracy) {
   EXPECT_GE(result.value("images_seen", 0), 3 * 60'000);
   EXPECT_GT(result.value("images_per_s", 0.0), 0.0);
   EXPECT_GT(result.value("fused_tensors", 0), result.value("steps", 0)) << "nothing was fused";
+  EXPECT_EQ(result.value("control_messages_per_step", -1), 0) << "the schedule was not frozen";
   EXPECT_GT(fs::file_size(path("loss.svg")), 1000U);
 }
 
