@@ -1,6 +1,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/work.hpp>
@@ -55,10 +57,23 @@ const WorkState& existing(const std::shared_ptr<WorkState>& state) {
   return *state;
 }
 
-/// The end of an operation, as its user gets to see it.
+/// The end of an operation, as its user gets to see it. An `Error` is thrown anew: several threads
+/// may wait for one work, and what each of them catches is its own.
 void reveal(const WorkState& state) {
   state.observed();
-  if (const std::exception_ptr error = state.error()) std::rethrow_exception(error);
+  const std::exception_ptr error = state.error();
+  if (!error) return;
+  std::optional<Error> own;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& shared) {
+    if (shared.what() == shared.fault().cause) {  // it was made from a sentence
+      own.emplace(shared.code(), std::string(shared.what()));
+    } else {
+      own.emplace(shared.code(), shared.fault());
+    }
+  }
+  throw Error(*own);
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kSettleLeader{200};
 constexpr std::chrono::milliseconds kSettleFollower{1'000};
 
-// How long a frozen collective waits for its other ranks before the schedule is thawed: negotiation
-// knows who is missing, and says so.
+// How long a frozen collective waits for its other ranks, or for a rank that submits nothing more,
+// before the schedule is thawed: negotiation knows who is missing, and says so.
 constexpr std::chrono::seconds kFrozenPatience{1};
 
 Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
@@ -228,24 +228,21 @@ void Coordinator::on_lost(int peer, const std::string& cause) {
 void Coordinator::on_tick() {
   const Clock::time_point now = Clock::now();
   protocol_.tick(now);
-  // Nobody may be waiting whom `nothing_runs` would serve, and a turn may wait for others.
+  // A turn may wait for others; and what this rank holds back may have nobody waiting for it, whom
+  // `nothing_runs` would serve. A long backward pass is neither: it goes on submitting.
   const auto held_back = table_.held_back();
-  const auto since = table_.waits_since();
-  if ((held_back && held_back == held_back_before_) || (since && now - *since > kFrozenPatience)) {
+  const std::uint64_t submitted = observer_.counters.submitted.load();
+  if (!held_back || held_back != held_back_before_ || submitted != submitted_before_) {
+    held_back_before_ = held_back;
+    submitted_before_ = submitted;
+    held_back_since_ = now;
+  }
+  const auto waits_since = table_.waits_since();
+  if (now - held_back_since_ > kFrozenPatience ||
+      (waits_since && now - *waits_since > kFrozenPatience)) {
+    held_back_since_ = now;
     protocol_.thaw_wanted(now);
   }
-  held_back_before_ = held_back;
-}
-
-/// A trial is over. The ranks agree on other sizes by freezing again: the plan holds the buckets.
-void Coordinator::tune() {
-  const bool finished = tuner_->finished();
-  const std::optional<BucketSizes> sizes = tuner_->next();
-  if (sizes) {
-    protocol_.set_bucket_sizes(*sizes);
-    protocol_.thaw_wanted(Clock::now());
-  }
-  if (tuner_->finished() && !finished) log(LogLevel::plan, rank_, tuner_->summary());
 }
 
 void Coordinator::announce() { protocol_.submitted(table_.take_unannounced(), Clock::now()); }

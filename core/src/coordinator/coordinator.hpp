@@ -103,6 +103,8 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
   std::unique_ptr<StepTuner> tuner_;  // rank 0 with HVD_AUTOTUNE; else null
   Protocol protocol_;                 // loop thread, like the next
   std::optional<std::uint64_t> held_back_before_;
+  std::uint64_t submitted_before_ = 0;
+  Clock::time_point held_back_since_;
 
   mutable std::mutex end_mutex_;
   std::condition_variable ended_;
