@@ -245,6 +245,17 @@ void Coordinator::on_tick() {
   }
 }
 
+/// A trial is over. The ranks agree on other sizes by freezing again: the plan holds the buckets.
+void Coordinator::tune() {
+  const bool finished = tuner_->finished();
+  const std::optional<BucketSizes> sizes = tuner_->next();
+  if (sizes) {
+    protocol_.set_bucket_sizes(*sizes);
+    protocol_.thaw_wanted(Clock::now());
+  }
+  if (tuner_->finished() && !finished) log(LogLevel::plan, rank_, tuner_->summary());
+}
+
 void Coordinator::announce() { protocol_.submitted(table_.take_unannounced(), Clock::now()); }
 
 void Coordinator::send(int to, const Message& message) {
