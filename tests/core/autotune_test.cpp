@@ -1,11 +1,11 @@
 // Tuning in whole contexts, ranks as threads: what is tried changes no result, all ranks agree, and
 // it comes to an end.
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <latch>
 #include <string>
 #include <vector>
 
@@ -108,6 +108,43 @@ class UntilChosen {
   bool chosen_ = false;  // written by rank 0 between two meetings
 };
 
+/// Steps of all ranks until some of them run without any control message: the choice is logged
+/// before the ranks are told.
+class UntilSilent {
+ public:
+  explicit UntilSilent(int size) : meet_(size) {}
+
+  /// Collective. Returns this rank's counters after the silent steps.
+  Stats run(Context& context, const std::function<void(int step)>& body) {
+    for (int tries = 0; tries < kMost; ++tries) {
+      said_ = false;
+      meet_.arrive_and_wait();
+      const Stats before = context.stats();
+      meet_.arrive_and_wait();
+      for (int i = 0; i < kAtATime; ++i) body(i);
+      const Stats after = context.stats();
+      if (after.control_messages_sent != before.control_messages_sent ||
+          after.control_messages_received != before.control_messages_received ||
+          after.schedule_hits - before.schedule_hits != kAtATime * kTensors) {
+        said_ = true;
+      }
+      meet_.arrive_and_wait();  // a goodbye thaws
+      const bool silent = !said_;
+      meet_.arrive_and_wait();
+      if (silent) return after;
+    }
+    ADD_FAILURE() << "the ranks go on talking";
+    return {};
+  }
+
+ private:
+  static constexpr int kAtATime = 50;
+  static constexpr int kMost = 100;
+
+  std::barrier<> meet_;
+  std::atomic<bool> said_ = false;  // by any rank
+};
+
 class AutotuneAt : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, AutotuneAt, testing::Values(1, 2, 3));
 
@@ -117,8 +154,7 @@ TEST_P(AutotuneAt, AllRanksTryTheSameAndItEndsAndThenNothingIsSaid) {
   const std::shared_ptr<Store> store = make_hash_store();
   std::vector<std::uint64_t> freezes(static_cast<std::size_t>(size));
   UntilChosen until_chosen(size, log);
-  std::latch before(size);
-  std::latch counted(size);
+  UntilSilent until_silent(size);
   test::expect_threads(size, [&](int rank) {
     Config config = test::thread_config(rank, size);
     config.autotune = true;
@@ -127,16 +163,8 @@ TEST_P(AutotuneAt, AllRanksTryTheSameAndItEndsAndThenNothingIsSaid) {
     const auto context = make_context(config, store);
     std::vector<std::vector<float>> data(kTensors, std::vector<float>(kElements));
     until_chosen.run(*context, [&](int i) { step(*context, data, i); });
-    for (int i = 0; i < 30; ++i) step(*context, data, i);  // the last thaw is over
-    before.arrive_and_wait();
-    const Stats then = context->stats();
-    for (int i = 0; i < 50; ++i) step(*context, data, i);
-    const Stats now = context->stats();
-    counted.arrive_and_wait();  // a goodbye thaws
-    EXPECT_EQ(now.control_messages_sent, then.control_messages_sent);
-    EXPECT_EQ(now.control_messages_received, then.control_messages_received);
-    EXPECT_EQ(now.schedule_hits - then.schedule_hits, 50U * kTensors);
-    freezes[static_cast<std::size_t>(rank)] = now.freezes;
+    const Stats stats = until_silent.run(*context, [&](int i) { step(*context, data, i); });
+    freezes[static_cast<std::size_t>(rank)] = stats.freezes;
   });
   EXPECT_THAT(freezes, Each(freezes.front()));
   EXPECT_GE(freezes.front(), 10U) << "other sizes were tried";

@@ -155,9 +155,9 @@ void Executor::thread_main() {
       run_next(lock);
     } else if (baton_taken_) {
       idle_.wait(lock, [this] { return state_ == State::stopped || !baton_taken_; });
-    } else {
+    } else if (state_ != State::running) {
       break;  // drained, or failed while everybody left in peace
-    }
+    }         // else a thaw has taken the turn away again
   }
   idle_.wait(lock, [this] { return !baton_taken_; });
   queue_.clear();
