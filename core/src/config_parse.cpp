@@ -236,6 +236,18 @@ void read_log_level(const Reader& read, Config& config) {
 void read_tuning(const Reader& read, Config& config) {
   read.one_of("HVD_BACKEND", {"auto", "native", "mpi", "nccl"}, config.backend);
   read.one_of("HVD_TRANSPORT", {"auto", "shm", "tcp"}, config.transport);
+  if (const auto streams = read.integer("HVD_TCP_STREAMS")) config.tcp_streams = *streams;
+  if (config.tcp_streams < 0 || config.tcp_streams > 16) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("HVD_TCP_STREAMS is {}: expected 0 to 16", config.tcp_streams));
+  }
+  read.bytes("HVD_ARENA_SIZE", config.arena_size);
+  if (const auto fanout = read.integer("HVD_CONTROL_FANOUT")) config.control_fanout = *fanout;
+  if (config.control_fanout < 0 || config.control_fanout == 1) {
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("HVD_CONTROL_FANOUT is {}: expected 0, or 2 and more", config.control_fanout));
+  }
   config.interfaces = read.text("HVD_NETWORK_INTERFACES").value_or("");
   read.bytes("HVD_FUSION_THRESHOLD", config.fusion_threshold);
   if (const auto steps = read.integer("HVD_FREEZE_AFTER")) config.freeze_after = *steps;

@@ -91,6 +91,7 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
 }  // namespace
 
 struct Context::Impl {
+  std::shared_ptr<Arena> arena;
   std::unique_ptr<Session> session;
   std::unique_ptr<Coordinator> coordinator;
 
@@ -126,8 +127,9 @@ struct Context::Impl {
 };
 
 Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
-                 std::unique_ptr<Arrivals> arrivals)
+                 std::unique_ptr<Arrivals> arrivals, std::shared_ptr<Arena> arena)
     : impl_(std::make_unique<Impl>()) {
+  impl_->arena = std::move(arena);
   impl_->session = std::move(session);
   const Topology& topology = impl_->session->topology();
   std::unique_ptr<ControlChannel> channel;
@@ -149,6 +151,7 @@ Context::~Context() {
 
 const Topology& Context::topology() const noexcept { return impl_->session->topology(); }
 const Config& Context::config() const noexcept { return impl_->session->config(); }
+const std::shared_ptr<Arena>& Context::arena() const noexcept { return impl_->arena; }
 
 Work Context::submit(Submission submission) {
   impl_->complete(submission);

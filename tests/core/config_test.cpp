@@ -180,6 +180,16 @@ TEST(ConfigTest, SizesTakeSuffixes) {
   }
 }
 
+TEST(ConfigTest, CountsHaveTheirBounds) {
+  const Config config =
+      parse({{"HVD_TCP_STREAMS", "16"}, {"HVD_ARENA_SIZE", "1G"}, {"HVD_CONTROL_FANOUT", "2"}});
+  EXPECT_EQ(config.tcp_streams, 16);
+  EXPECT_EQ(config.arena_size, std::size_t{1} << 30);
+  EXPECT_EQ(config.control_fanout, 2);
+  EXPECT_THAT(complaint({{"HVD_TCP_STREAMS", "17"}}), HasSubstr("HVD_TCP_STREAMS is 17"));
+  EXPECT_THAT(complaint({{"HVD_CONTROL_FANOUT", "1"}}), HasSubstr("HVD_CONTROL_FANOUT is 1"));
+}
+
 TEST(ConfigTest, DurationsHaveTheirUnits) {
   const Config config = parse({{"HVD_START_TIMEOUT", "2.5"},
                                {"HVD_HEARTBEAT_INTERVAL_MS", "50"},

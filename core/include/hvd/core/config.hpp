@@ -39,7 +39,14 @@ struct Config {
 
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
-  std::string interfaces;          ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
+  int tcp_streams = 0;             ///< `HVD_TCP_STREAMS` per neighbour, 1 to 16; 0: measured
+  /// `HVD_ARENA_SIZE`: bytes of address space for each rank's part of the host's shared memory,
+  /// used as they are allocated; 0: half of the machine's memory over its ranks.
+  std::size_t arena_size = 0;
+  /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
+  /// up to 256, and then the square root of the number of ranks.
+  int control_fanout = 0;
+  std::string interfaces;  ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
 
   std::size_t fusion_threshold = std::size_t{16} << 20;  ///< `HVD_FUSION_THRESHOLD`, bytes
   int freeze_after =

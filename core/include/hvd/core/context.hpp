@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <hvd/core/arena.hpp>
 #include <hvd/core/arrivals.hpp>
 #include <hvd/core/backend.hpp>
 #include <hvd/core/config.hpp>
@@ -23,9 +24,9 @@ class Context {
  public:
   /// Collective. Backends are asked in order; the first that supports an operation runs it, and
   /// every rank must pass the same list. Without `arrivals` several ranks negotiate every operation
-  /// for ever.
+  /// for ever. `arena` is what `arena()` gives; the backends know it.
   Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
-          std::unique_ptr<Arrivals> arrivals = nullptr);
+          std::unique_ptr<Arrivals> arrivals = nullptr, std::shared_ptr<Arena> arena = nullptr);
   /// `shutdown()`, with its errors logged.
   ~Context();
   /// Leaves without a goodbye: the others see this rank as lost. For the end of a process that did
@@ -38,6 +39,8 @@ class Context {
   [[nodiscard]] int rank() const noexcept { return topology().rank; }
   [[nodiscard]] int size() const noexcept { return topology().size; }
   [[nodiscard]] const Config& config() const noexcept;
+  /// Where tensors are reduced without a copy; null where the ranks share no memory.
+  [[nodiscard]] const std::shared_ptr<Arena>& arena() const noexcept;
 
   /// Hands one operation to the coordinator and returns at once. Ranks may submit in any order;
   /// an empty name gets one from the order of unnamed calls of that kind.
