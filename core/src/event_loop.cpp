@@ -9,20 +9,36 @@
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/event_loop.hpp>
 #include <hvd/core/log.hpp>
+#include <hvd/core/types.hpp>
 
 namespace hvd {
 namespace {
 
+// For as long as a sleep in the kernel would cost several times over; see `expect_more`.
+constexpr std::chrono::microseconds kYield{100};
+
+void run_to_the_end(boost::asio::io_context& io, const Clock::time_point& awake_until) {
+  while (!io.stopped()) {
+    if (io.poll() > 0) continue;
+    if (Clock::now() < awake_until) {
+      ::sched_yield();
+    } else {
+      io.run_one();
+    }
+  }
+}
+
 // A handler that throws is a defect of this library. Ending the thread would leave every wait on
 // the loop to its deadline, so the loop says what happened and goes on with the next handler.
-void run(boost::asio::io_context& io) {
+void run(boost::asio::io_context& io, const Clock::time_point& awake_until) {
   for (;;) {
     try {
-      io.run();
+      run_to_the_end(io, awake_until);
       return;
     } catch (const std::exception& error) {
       log(LogLevel::error, -1, fmt::format("exception in the event loop: {}", error.what()));
@@ -88,7 +104,8 @@ class Ticket {
 struct EventLoop::Impl {
   boost::asio::io_context io{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
-  std::thread thread{[this] { run(io); }};
+  Clock::time_point awake_until{};  // loop thread
+  std::thread thread{[this] { run(io, awake_until); }};
 };
 
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {
@@ -111,6 +128,8 @@ void EventLoop::run_sync(const std::function<void()>& task) {
   post([&task, ticket = std::make_shared<Ticket>(outcome)] { ticket->run(task); });
   outcome.get();
 }
+
+void EventLoop::expect_more() noexcept { impl_->awake_until = Clock::now() + kYield; }
 
 bool EventLoop::on_loop_thread() const noexcept {
   return impl_->thread.get_id() == std::this_thread::get_id();

@@ -217,7 +217,10 @@ void Coordinator::shutdown() {
 // Loop thread.
 
 void Coordinator::on_message(int from, std::span<const std::byte> bytes) {
-  if (is_negotiation(bytes)) ++observer_.counters.control_messages_received;
+  if (is_negotiation(bytes)) {
+    ++observer_.counters.control_messages_received;
+    session_.loop().expect_more();
+  }
   protocol_.received(from, bytes, Clock::now());
 }
 
@@ -256,7 +259,10 @@ void Coordinator::tune() {
   if (tuner_->finished() && !finished) log(LogLevel::plan, rank_, tuner_->summary());
 }
 
-void Coordinator::announce() { protocol_.submitted(table_.take_unannounced(), Clock::now()); }
+void Coordinator::announce() {
+  if (channel_) session_.loop().expect_more();
+  protocol_.submitted(table_.take_unannounced(), Clock::now());
+}
 
 void Coordinator::send(int to, const Message& message) {
   if (!channel_) return;

@@ -1,5 +1,6 @@
 #include "net/frame_stream.hpp"
 
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -60,15 +61,15 @@ void FrameStream::wait_readable() {
 }
 
 void FrameStream::read() {
+  std::array<std::byte, kChunk> chunk;
   for (int turn = 0; turn < kChunksPerTurn; ++turn) {
-    const std::size_t size = input_.size();
-    input_.resize(size + kChunk);
-    const ssize_t n = ::recv(stream_.native_handle(), input_.data() + size, kChunk, MSG_DONTWAIT);
+    const ssize_t n = ::recv(stream_.native_handle(), chunk.data(), kChunk, MSG_DONTWAIT);
     const int error = errno;
-    input_.resize(size + static_cast<std::size_t>(n > 0 ? n : 0));
     if (n > 0) {
+      input_.insert(input_.end(), chunk.begin(), chunk.begin() + n);
       deliver();
       if (closed_ || ending_) return;
+      if (static_cast<std::size_t>(n) < kChunk) break;
     } else if (n == 0) {
       const bool whole = input_.empty();
       end(!write_error_.empty() ? write_error_
