@@ -212,11 +212,11 @@ void Context::remove_process_set(const ProcessSet& set) {
 }
 
 std::vector<int> Context::ranks_of(std::int32_t process_set) const {
-  auto ranks = impl_->coordinator->process_sets().ranks(process_set);
+  const auto ranks = impl_->coordinator->process_sets().ranks(process_set);
   if (!ranks) {
     throw Error(Errc::invalid_argument, fmt::format("there is no process set {}", process_set));
   }
-  return *std::move(ranks);
+  return *ranks;
 }
 
 Stats Context::stats() const { return impl_->coordinator->observer().stats(); }

@@ -449,7 +449,7 @@ std::optional<Job> Coordinator::take_turn() {
 
 void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
   if (tensor.stand_in) return;
-  table_.remove(key_of(tensor.submission.request));
+  table_.remove(tensor);
   tensor.submission.keep_alive.reset();
   ++(error ? observer_.counters.failed : observer_.counters.completed);
   tensor.work->complete(std::move(error));

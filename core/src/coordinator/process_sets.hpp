@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 namespace hvd {
@@ -13,14 +13,16 @@ class ProcessSets {
  public:
   explicit ProcessSets(int size);
 
-  /// Ranks in the context, ascending; nothing when there is no such set.
-  [[nodiscard]] std::optional<std::vector<int>> ranks(std::int32_t id) const;
+  using Ranks = std::shared_ptr<const std::vector<int>>;
+
+  /// Ranks in the context, ascending; null when there is no such set.
+  [[nodiscard]] Ranks ranks(std::int32_t id) const;
   void add(std::int32_t id, std::vector<int> ranks);
   void remove(std::int32_t id);
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::int32_t, std::vector<int>> sets_;
+  std::map<std::int32_t, Ranks> sets_;
 };
 
 }  // namespace hvd

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "coordinator/operation_key.hpp"
@@ -66,7 +65,7 @@ class Replay {
   std::uint32_t epoch_;
   int rank_;
   std::vector<std::size_t> mine_;  // batches of the plan that this rank takes part in
-  std::map<OperationKey, Name> names_;
+  OperationMap<Name> names_;
   std::uint64_t next_ = 0;           // turns begun, over all cycles
   std::deque<std::size_t> missing_;  // of turn next_, next_ + 1, …: tensors not submitted yet
   std::size_t waiting_ = 0;          // tensors submitted and not begun

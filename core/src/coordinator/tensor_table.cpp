@@ -63,9 +63,10 @@ std::shared_ptr<PendingTensor> TensorTable::find(const OperationKey& key) const 
   return at == pending_.end() || at->second->scheduled ? nullptr : at->second;
 }
 
-void TensorTable::remove(const OperationKey& key) {
+void TensorTable::remove(const PendingTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  pending_.erase(key);
+  const auto at = pending_.find(view_of(tensor.submission.request));
+  if (at != pending_.end()) pending_.erase(at);
 }
 
 TensorTable::Next TensorTable::freeze(Plan plan, std::uint32_t epoch) {
@@ -132,7 +133,7 @@ std::optional<TensorTable::Turn> TensorTable::take_turn() {
     std::iota(turn.members.begin(), turn.members.end(), 0);
   }
   for (const Request& request : batch.requests) {
-    const Tensor& tensor = pending_.at(key_of(request));
+    const Tensor& tensor = pending_.find(view_of(request))->second;
     tensor->scheduled = true;
     turn.tensors.push_back(tensor);
   }

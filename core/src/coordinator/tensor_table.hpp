@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,7 +39,7 @@ class TensorTable {
   [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
   /// The name is free again. To be called before the work completes, so that whoever waited for it
   /// can submit at once.
-  void remove(const OperationKey& key);
+  void remove(const PendingTensor& tensor);
 
   /// From now on this plan is replayed; operations that wait take their places in it.
   Next freeze(Plan plan, std::uint32_t epoch);
@@ -99,7 +98,7 @@ class TensorTable {
   const int rank_;
   const int size_;
   mutable std::mutex mutex_;
-  std::map<OperationKey, Tensor> pending_;
+  OperationMap<Tensor> pending_;
   std::vector<Tensor> unannounced_;
   std::exception_ptr closed_;
   std::uint64_t order_ = 0;
