@@ -1,9 +1,9 @@
-// One stream per pair of ranks; both directions of an exchange in one poll loop.
+// Some streams per pair of ranks; both directions of an exchange in one poll loop.
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -17,6 +17,7 @@
 #include "transport/backoff.hpp"
 #include "transport/failure.hpp"
 #include "transport/poll_wait.hpp"
+#include "transport/stripes.hpp"
 
 namespace hvd {
 namespace {
@@ -31,87 +32,125 @@ constexpr std::size_t kStaging = std::size_t{256} << 10;
   throw peer_lost(peer, reset ? "connection reset" : std::strerror(errno));
 }
 
-/// What is left to send of one message.
+/// One stream of a peer and what is left for it of one message.
+struct Strand {
+  int fd;
+  Stripes rest;
+  std::byte* staging = nullptr;  ///< of a sink
+  std::size_t held = 0;          ///< bytes there: not a whole element yet
+};
+
 class SendSide {
  public:
-  SendSide(const Outgoing& out, int fd) noexcept : peer_(out.peer), fd_(fd), rest_(out.bytes) {}
+  SendSide(const Outgoing& out, const std::vector<UniqueFd>& streams) : out_(out) {
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const Stripes stripes(out.bytes.size(), static_cast<int>(streams.size()),
+                            static_cast<int>(i));
+      if (!stripes.done()) strands_.push_back({streams[i].get(), stripes});
+    }
+  }
 
-  [[nodiscard]] bool done() const noexcept { return fd_ < 0 || rest_.empty(); }
-  [[nodiscard]] int peer() const noexcept { return peer_; }
-  [[nodiscard]] pollfd interest() const noexcept {
-    return {.fd = done() ? -1 : fd_, .events = POLLOUT, .revents = 0};
+  [[nodiscard]] bool done() const noexcept { return strands_.empty(); }
+  [[nodiscard]] int peer() const noexcept { return out_.peer; }
+  void add_interest(std::vector<pollfd>& fds) const {
+    for (const Strand& strand : strands_) {
+      fds.push_back({.fd = strand.fd, .events = POLLOUT, .revents = 0});
+    }
   }
 
   /// True when bytes went out.
   bool advance() {
-    if (done()) return false;
-    const ssize_t sent = ::send(fd_, rest_.data(), rest_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (would_block() || errno == EINTR) return false;
-      throw_broken(peer_);
-    }
-    rest_ = rest_.subspan(static_cast<std::size_t>(sent));
-    return sent > 0;
+    bool moved = false;
+    for (Strand& strand : strands_) moved = advance(strand) || moved;
+    if (moved) std::erase_if(strands_, [](const Strand& strand) { return strand.rest.done(); });
+    return moved;
   }
 
  private:
-  int peer_;
-  int fd_;
-  std::span<const std::byte> rest_;
+  bool advance(Strand& strand) const {
+    const std::span<const std::byte> bytes =
+        out_.bytes.subspan(strand.rest.offset(), strand.rest.left());
+    const ssize_t sent = ::send(strand.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (would_block() || errno == EINTR) return false;
+      throw_broken(out_.peer);
+    }
+    strand.rest.advance(static_cast<std::size_t>(sent));
+    return sent > 0;
+  }
+
+  const Outgoing& out_;
+  std::vector<Strand> strands_;
 };
 
-/// What is left to receive of one message.
 class ReceiveSide {
  public:
-  ReceiveSide(const Incoming& in, int fd, std::byte* staging) noexcept
-      : in_(in), fd_(fd), staging_(staging) {}
+  ReceiveSide(const Incoming& in, const std::vector<UniqueFd>& streams, FusionBuffer& staging)
+      : in_(in), room_(kStaging / std::max<std::size_t>(streams.size(), 1)) {
+    std::byte* to = nullptr;
+    if (in.into == nullptr && in.size > 0) to = staging.reserve(kStaging);
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const Stripes stripes(in.size, static_cast<int>(streams.size()), static_cast<int>(i));
+      if (stripes.done()) continue;
+      strands_.push_back({streams[i].get(), stripes, to ? to + i * room_ : nullptr});
+    }
+  }
 
-  [[nodiscard]] bool done() const noexcept { return fd_ < 0 || received_ == in_.size; }
+  [[nodiscard]] bool done() const noexcept { return strands_.empty(); }
   [[nodiscard]] int peer() const noexcept { return in_.peer; }
-  [[nodiscard]] pollfd interest() const noexcept {
-    return {.fd = done() ? -1 : fd_, .events = POLLIN, .revents = 0};
+  void add_interest(std::vector<pollfd>& fds) const {
+    for (const Strand& strand : strands_) {
+      fds.push_back({.fd = strand.fd, .events = POLLIN, .revents = 0});
+    }
   }
 
   /// True when bytes came in.
   bool advance() {
-    if (done()) return false;
-    const std::size_t left = in_.size - received_;
-    std::byte* const to = in_.into != nullptr ? in_.into + received_ : staging_ + held_;
-    const std::size_t room = in_.into != nullptr ? left : std::min(left, kStaging - held_);
-    const ssize_t got = ::recv(fd_, to, room, MSG_DONTWAIT);
+    bool moved = false;
+    for (Strand& strand : strands_) moved = advance(strand) || moved;
+    if (moved) std::erase_if(strands_, [](const Strand& strand) { return strand.rest.done(); });
+    return moved;
+  }
+
+ private:
+  bool advance(Strand& strand) const {
+    const bool staged = in_.into == nullptr;
+    std::byte* const to = staged ? strand.staging + strand.held : in_.into + strand.rest.offset();
+    const std::size_t room =
+        staged ? std::min(strand.rest.left(), room_ - strand.held) : strand.rest.left();
+    const ssize_t got = ::recv(strand.fd, to, room, MSG_DONTWAIT);
     if (got == 0) throw peer_lost(in_.peer, "closed the connection");
     if (got < 0) {
       if (would_block() || errno == EINTR) return false;
       throw_broken(in_.peer);
     }
-    received_ += static_cast<std::size_t>(got);
-    if (in_.into == nullptr) feed(static_cast<std::size_t>(got));
+    if (staged) feed(strand, static_cast<std::size_t>(got));
+    strand.rest.advance(static_cast<std::size_t>(got));
     return true;
   }
 
- private:
   /// Whole elements to the sink; the beginning of the next one moves to the front.
-  void feed(std::size_t got) {
-    held_ += got;
-    const std::size_t whole = held_ / in_.granularity * in_.granularity;
+  void feed(Strand& strand, std::size_t got) const {
+    const std::size_t begin = strand.rest.offset() - strand.held;
+    strand.held += got;
+    const std::size_t whole = strand.held / in_.granularity * in_.granularity;
     if (whole == 0) return;
-    in_.sink(received_ - held_, {staging_, whole});
-    held_ -= whole;
-    std::memmove(staging_, staging_ + whole, held_);
+    in_.sink(begin, {strand.staging, whole});
+    strand.held -= whole;
+    std::memmove(strand.staging, strand.staging + whole, strand.held);
   }
 
   const Incoming& in_;
-  int fd_;
-  std::byte* staging_;
-  std::size_t received_ = 0;
-  std::size_t held_ = 0;
+  const std::size_t room_;  // of a strand's staging memory
+  std::vector<Strand> strands_;
 };
 
 class TcpTransport final : public Transport {
  public:
-  explicit TcpTransport(Session& session)
+  TcpTransport(Session& session, int streams)
       : session_(session),
         rank_(session.topology().rank),
+        most_(streams),
         streams_(static_cast<std::size_t>(session.topology().size)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!wake_) throw Error(Errc::resource, fmt::format("eventfd: {}", std::strerror(errno)));
@@ -136,11 +175,17 @@ class TcpTransport final : public Transport {
   void run(const Outgoing& out, const Incoming& in, Deadline deadline) {
     const int to = out.bytes.empty() ? -1 : out.peer;
     const int from = in.size == 0 ? -1 : in.peer;
+    const auto open_for = [&](int peer) {
+      const bool many = (peer == to && Stripes::many(out.bytes.size())) ||
+                        (peer == from && Stripes::many(in.size));
+      open(peer, many ? most_ : 1, deadline);
+    };
     // In rank order: the lower rank of a pair waits for the higher one, and so nobody in a circle.
-    for (const int peer : {std::min(to, from), std::max(to, from)}) open(peer, deadline);
+    open_for(std::min(to, from));
+    open_for(std::max(to, from));
 
-    SendSide sending(out, fd_of(to));
-    ReceiveSide receiving(in, fd_of(from), from < 0 ? nullptr : staging_.reserve(kStaging));
+    SendSide sending(out, streams_to(to));
+    ReceiveSide receiving(in, streams_to(from), staging_);
     // Sockets cost a system call a try, so there is nothing to spin on.
     Backoff backoff(0);
     while (!sending.done() || !receiving.done()) {
@@ -156,22 +201,27 @@ class TcpTransport final : public Transport {
                                : peer_timeout(receiving.peer(), "sends no bytes");
       }
       if (backoff.pause()) continue;
-      std::array<pollfd, 3> fds{pollfd{.fd = wake_.get(), .events = POLLIN, .revents = 0},
-                                sending.interest(), receiving.interest()};
+      std::vector<pollfd> fds{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+      sending.add_interest(fds);
+      receiving.add_interest(fds);
       static_cast<void>(poll_until(fds, deadline));
     }
   }
 
-  [[nodiscard]] int fd_of(int peer) const noexcept {
-    return peer < 0 ? -1 : streams_[static_cast<std::size_t>(peer)].get();
+  [[nodiscard]] const std::vector<UniqueFd>& streams_to(int peer) const noexcept {
+    return peer < 0 ? nobody_ : streams_[static_cast<std::size_t>(peer)];
   }
 
-  /// The kernel sizes the buffers: setting them would only turn its tuning off.
-  void open(int peer, Deadline deadline) {
-    if (peer < 0 || fd_of(peer) >= 0) return;
-    const std::string label = std::string(kTcpLabelPrefix) + "data";
+  /// At least so many streams: of a message that takes several both sides know the size. The kernel
+  /// sizes the buffers: setting them would only turn its tuning off.
+  void open(int peer, int count, Deadline deadline) {
+    if (peer < 0) return;
+    std::vector<UniqueFd>& streams = streams_[static_cast<std::size_t>(peer)];
     try {
-      streams_[static_cast<std::size_t>(peer)] = session_.network().open(peer, label, deadline);
+      while (std::ssize(streams) < count) {
+        streams.push_back(session_.network().open(
+            peer, fmt::format("{}data{}", kTcpLabelPrefix, streams.size()), deadline));
+      }
     } catch (const Error&) {
       failure_.check();  // the network was aborted because we were
       throw;
@@ -180,16 +230,18 @@ class TcpTransport final : public Transport {
 
   Session& session_;
   int rank_;
-  std::vector<UniqueFd> streams_;  ///< by rank
-  UniqueFd wake_;                  ///< readable once aborted
+  int most_;                                    ///< streams per peer
+  std::vector<std::vector<UniqueFd>> streams_;  ///< by rank
+  const std::vector<UniqueFd> nobody_;
+  UniqueFd wake_;  ///< readable once aborted
   FusionBuffer staging_;
   Failure failure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(Session& session) {
-  return std::make_unique<TcpTransport>(session);
+std::unique_ptr<Transport> make_tcp_transport(Session& session, int streams) {
+  return std::make_unique<TcpTransport>(session, streams);
 }
 
 }  // namespace hvd

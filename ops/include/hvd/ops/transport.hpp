@@ -14,8 +14,9 @@ namespace hvd {
 
 class Session;
 
-/// Consumes received bytes in order, on the caller's thread: `offset` counts from the start of the
-/// exchange. The span is the transport's memory and valid during the call only.
+/// Consumes received bytes, on the caller's thread: `offset` counts from the start of the exchange,
+/// and pieces may come in any order. The span is the transport's memory and valid during the call
+/// only.
 using ByteSink = std::function<void(std::size_t offset, std::span<const std::byte> bytes)>;
 
 struct Outgoing {
@@ -52,8 +53,9 @@ class Transport {
 /// `size` transports that talk to each other inside this process, one per rank.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size);
 
-/// One TCP stream per pair of ranks, opened when first used. `session` outlives it.
-[[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(Session& session);
+/// TCP streams between pairs of ranks, opened when first used: one for small messages, `streams`,
+/// the same number on every rank, for those of a MiB and more. `session` outlives it.
+[[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(Session& session, int streams = 1);
 
 /// Byte rings in a sealed memfd per receiver, passed over a Unix socket. Every rank on one host.
 /// Collective. `session` outlives it.
