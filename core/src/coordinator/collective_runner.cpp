@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/pair_set.hpp>
+
 namespace hvd {
 namespace {
 
@@ -93,24 +95,38 @@ void CollectiveRunner::abort() noexcept {
   for (const auto& backend : backends_) backend->abort();
 }
 
-void CollectiveRunner::add_set(const Job& job, Deadline deadline) {
-  Group group{job.members, 0, {}};
+void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
+                               Deadline deadline) {
+  Group group{members, 0, {}};
   const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank_);
   if (place == group.ranks.end() || *place != rank_) return;
   group.place = static_cast<int>(place - group.ranks.begin());
   for (const auto& backend : backends_) {
     group.subsets.push_back(backend->subset(group.ranks, deadline));
   }
-  groups_.emplace(job.process_set, std::move(group));
+  groups_.emplace(id, std::move(group));
+}
+
+/// A pair gets its backends with its first message: both are here.
+const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadline deadline) {
+  const auto at = groups_.find(job.process_set);
+  if (at != groups_.end()) return at->second;
+  const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
+  if (const auto pair = pair_members(job.process_set, everybody)) {
+    add_set(job.process_set, *pair, deadline);
+  }
+  return groups_.at(job.process_set);
 }
 
 void CollectiveRunner::run(const Job& job, Deadline deadline) {
-  if (job.kind == OpKind::add_process_set) return add_set(job, deadline);
+  if (job.kind == OpKind::add_process_set) {
+    return add_set(job.process_set, job.members, deadline);
+  }
   if (job.kind == OpKind::remove_process_set) {
     groups_.erase(job.process_set);
     return;
   }
-  const Group& group = groups_.at(job.process_set);
+  const Group& group = group_of(job, deadline);
   Backend& backend = backend_for(first_of(job), group);
   observer_.dequeued(job, Clock::now());
   wait_for_data(job, deadline);

@@ -35,7 +35,8 @@ class CollectiveRunner {
 
   [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
-  void add_set(const Job& job, Deadline deadline);
+  void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
+  [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
   void wait_for_data(const Job& job, Deadline deadline);
   void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
   void count(const Job& job);

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/pair_set.hpp>
 
 #include "coordinator/mismatch.hpp"
 
@@ -58,6 +59,7 @@ void Negotiator::check(int rank, const Request& request, std::size_t members) co
 
 void Negotiator::submitted(int rank, Announcement operation, Clock::time_point now) {
   const OperationKey key = key_of(operation.request);
+  if (auto pair = pair_members(key.first, size_)) sets_.try_emplace(key.first, *std::move(pair));
   if (misses_departed(key.first)) return reject_departed(key);
   const auto set = sets_.find(key.first);
   if (set == sets_.end() || removed_.count(key.first) > 0) {

@@ -3,15 +3,20 @@
 #include <numeric>
 #include <utility>
 
+#include <hvd/core/pair_set.hpp>
+
 namespace hvd {
 
-ProcessSets::ProcessSets(int size) {
+ProcessSets::ProcessSets(int size) : size_(size) {
   std::vector<int> everybody(static_cast<std::size_t>(size));
   std::iota(everybody.begin(), everybody.end(), 0);
   add(0, std::move(everybody));
 }
 
 ProcessSets::Ranks ProcessSets::ranks(std::int32_t id) const {
+  if (auto pair = pair_members(id, size_)) {
+    return std::make_shared<const std::vector<int>>(*std::move(pair));
+  }
   const std::lock_guard lock(mutex_);
   const auto at = sets_.find(id);
   return at == sets_.end() ? nullptr : at->second;

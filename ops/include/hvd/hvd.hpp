@@ -9,6 +9,8 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/collectives.hpp>
+#include <hvd/ops/point_to_point.hpp>
+#include <hvd/ops/user_reduction.hpp>
 
 namespace hvd {
 

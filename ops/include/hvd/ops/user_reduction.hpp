@@ -1,0 +1,38 @@
+// Reductions that the program defines, on host memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <hvd/ops/collectives.hpp>
+
+namespace hvd {
+
+/// Combines `count` elements: into[i] = into[i] (op) from[i].
+using CombineBytes = std::function<void(void* into, const void* from, std::int64_t count)>;
+
+/// Every rank gets x0 (op) x1 (op) … in rank order, of arrays of `count` elements of `size` bytes,
+/// in place; the operation need not commute. Blocking; all ranks of the set call it with arrays of
+/// the same length and the same operation. The elements of each part are combined by one rank: a
+/// direct reduce-scatter and an allgather (Rabenseifner 2004), 2(n-1)/n of the bytes. Throws what
+/// `combine` throws, on the rank where it does; the others then get Errc::mismatch.
+void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
+                     const CombineBytes& combine, const CollectiveOptions& options = {});
+
+/// As above; `op(into, from)` combines two elements of any trivially copyable type.
+template <class T, class Op>
+void allreduce_with(Context& context, std::span<T> data, Op op,
+                    const CollectiveOptions& options = {}) {
+  static_assert(std::is_trivially_copyable_v<T>, "elements travel as bytes");
+  const auto combine = [&op](void* into, const void* from, std::int64_t count) {
+    T* const a = static_cast<T*>(into);
+    const T* const b = static_cast<const T*>(from);
+    for (std::int64_t i = 0; i < count; ++i) op(a[i], b[i]);
+  };
+  allreduce_bytes(context, data.data(), std::ssize(data), sizeof(T), combine, options);
+}
+
+}  // namespace hvd

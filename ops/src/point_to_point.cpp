@@ -1,0 +1,65 @@
+// A message is a broadcast among two.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/pair_set.hpp>
+#include <hvd/ops/point_to_point.hpp>
+
+namespace hvd {
+namespace {
+
+Submission message(const Context& context, void* data, std::int64_t count, DType dtype, int from,
+                   int to, const std::string& name) {
+  const int other = from == context.rank() ? to : from;
+  if (other < 0 || other >= context.size() || from == to) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("message '{}' between rank {} and {}: expected another rank below {}",
+                            name, from, to, context.size()));
+  }
+  Submission submission;
+  submission.request.name = name;
+  submission.request.kind = OpKind::broadcast;
+  submission.request.dtype = dtype;
+  submission.request.shape = {count};
+  submission.request.root = from;
+  submission.request.process_set = pair_set(from, to, context.size()).id;
+  submission.input = data;
+  submission.output = data;
+  return submission;
+}
+
+Submission outgoing(const Context& context, const void* data, std::int64_t count, DType dtype,
+                    int to, const std::string& name) {
+  // The root's memory is only read.
+  return message(context, const_cast<void*>(data), count, dtype, context.rank(), to, name);
+}
+
+Submission incoming(const Context& context, void* data, std::int64_t count, DType dtype, int from,
+                    const std::string& name) {
+  return message(context, data, count, dtype, from, context.rank(), name);
+}
+
+}  // namespace
+
+Work send_async(Context& context, const void* data, std::int64_t count, DType dtype, int to,
+                const std::string& name) {
+  return context.submit(outgoing(context, data, count, dtype, to, name));
+}
+
+void send(Context& context, const void* data, std::int64_t count, DType dtype, int to,
+          const std::string& name) {
+  context.run(outgoing(context, data, count, dtype, to, name));
+}
+
+Work recv_async(Context& context, void* data, std::int64_t count, DType dtype, int from,
+                const std::string& name) {
+  return context.submit(incoming(context, data, count, dtype, from, name));
+}
+
+void recv(Context& context, void* data, std::int64_t count, DType dtype, int from,
+          const std::string& name) {
+  context.run(incoming(context, data, count, dtype, from, name));
+}
+
+}  // namespace hvd

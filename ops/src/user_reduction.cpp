@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <hvd/ops/user_reduction.hpp>
+
+namespace hvd {
+namespace {
+
+CollectiveOptions part_of(const CollectiveOptions& options, const char* part) {
+  return {options.name.empty() ? std::string() : fmt::format("{}/{}", options.name, part),
+          options.process_set};
+}
+
+[[noreturn]] void throw_lengths_differ(const CollectiveOptions& options) {
+  throw Error(Errc::mismatch,
+              fmt::format("allreduce_bytes '{}': a rank has an array of another length, or failed "
+                          "to combine",
+                          options.name));
+}
+
+/// Received bytes begin where the allocator of a vector puts them: aligned for every element.
+static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= alignof(std::max_align_t));
+
+}  // namespace
+
+void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
+                     const CombineBytes& combine, const CollectiveOptions& options) {
+  const auto width = static_cast<std::int64_t>(size);
+  if (count < 0 || width <= 0 || (data == nullptr && count > 0)) {
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("allreduce_bytes '{}' of {} elements of {} bytes", options.name, count, size));
+  }
+  const auto ranks = static_cast<std::int64_t>(context.ranks_of(options.process_set).size());
+  std::vector<std::int64_t> splits;  // the first ranks get one element more
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    splits.push_back((count / ranks + (rank < count % ranks ? 1 : 0)) * width);
+  }
+  Bytes parts;
+  std::vector<std::int64_t> received;
+  alltoall_async(context, data, splits, DType::u8, parts, received, part_of(options, "parts"))
+      .wait();
+  // What goes wrong here must not leave the others waiting: they get to see that a part is missing.
+  std::exception_ptr failure;
+  std::int64_t mine = received.front();
+  try {
+    for (const std::int64_t bytes : received) {
+      if (bytes != mine) throw_lengths_differ(options);
+    }
+    for (std::int64_t rank = 1; rank < ranks; ++rank) {
+      combine(parts.data(), parts.data() + rank * mine, mine / width);
+    }
+  } catch (...) {
+    failure = std::current_exception();
+    mine = 0;
+  }
+  Bytes results;
+  allgather_async(context, parts.data(), mine, DType::u8, results, part_of(options, "results"))
+      .wait();
+  if (failure) std::rethrow_exception(failure);
+  if (std::ssize(results) != count * width) throw_lengths_differ(options);
+  if (!results.empty()) std::copy(results.begin(), results.end(), static_cast<std::byte*>(data));
+}
+
+}  // namespace hvd
