@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "elements.hpp"
@@ -47,6 +48,12 @@ class Base : public Collective {
   Base(Context& context, const Options& options, const Extent& extent)
       : context_(context), options_(options), count_(extent.count) {}
 
+  /// Where `--arena` puts what the operation reads; null: private memory.
+  [[nodiscard]] static std::shared_ptr<Arena> home(Context& context, const Options& options) {
+    if (!options.arena) return nullptr;
+    if (!context.arena()) throw std::runtime_error("--arena: the ranks share no memory");
+    return context.arena();
+  }
   [[nodiscard]] std::size_t bytes(std::int64_t count) const {
     return static_cast<std::size_t>(count) * size_of(options_.dtype);
   }
@@ -70,7 +77,7 @@ class Base : public Collective {
 class Allreduce final : public Base {
  public:
   Allreduce(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), slots_(extent.bytes) {
+      : Base(context, options, extent), slots_(extent.bytes, home(context, options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
   }
@@ -100,7 +107,7 @@ class Allreduce final : public Base {
 class Broadcast final : public Base {
  public:
   Broadcast(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), slots_(extent.bytes) {}
+      : Base(context, options, extent), slots_(extent.bytes, home(context, options)) {}
   void run(std::size_t index) override { broadcast(slots_[index]); }
   std::int64_t check() override {
     std::byte* const data = slots_[0];
@@ -125,7 +132,7 @@ class Allgather final : public Base {
  public:
   Allgather(Context& context, const Options& options, const Extent& extent)
       : Base(context, options, extent),
-        inputs_(bytes(extent.count)),
+        inputs_(bytes(extent.count), home(context, options)),
         outputs_(Slots::count(extent.bytes), Bytes(extent.bytes)) {}
   void run(std::size_t index) override {
     gather(inputs_[index], outputs_[index % outputs_.size()]);
@@ -159,7 +166,7 @@ class Allgather final : public Base {
 class Reducescatter final : public Base {
  public:
   Reducescatter(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), inputs_(extent.bytes) {
+      : Base(context, options, extent), inputs_(extent.bytes, home(context, options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
   }
@@ -196,7 +203,7 @@ class Alltoall final : public Base {
  public:
   Alltoall(Context& context, const Options& options, const Extent& extent)
       : Base(context, options, extent),
-        inputs_(extent.bytes),
+        inputs_(extent.bytes, home(context, options)),
         splits_(static_cast<std::size_t>(context.size()), extent.count / context.size()) {}
   void run(std::size_t index) override { exchange(inputs_[index]); }
   std::int64_t check() override {

@@ -80,6 +80,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--seconds", budget, "per size, without --iters")
       ->check(CLI::Range(0.001, 3600.0));
   app.add_flag("--check,!--no-check", options.check, "count wrong elements (the default)");
+  app.add_flag("--arena,!--private", options.arena,
+               "inputs in the memory that the ranks of a host share, or in private memory (the "
+               "default)");
   app.add_option("--json", options.json, "rank 0 writes the rows to this file");
   try {
     app.parse(argc, argv);

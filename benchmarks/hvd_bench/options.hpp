@@ -23,7 +23,8 @@ struct Options {
   int warmup = 3;
   std::chrono::milliseconds budget{500};
   bool check = true;
-  std::string json;  ///< file, empty: none
+  bool arena = false;  ///< buffers in the memory that the ranks of a host share
+  std::string json;    ///< file, empty: none
 };
 
 /// The command line is wrong; the text says how.

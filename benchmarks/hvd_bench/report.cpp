@@ -29,12 +29,14 @@ std::string wrong_column(const Setting& setting, const Row& row) {
 
 std::string table_header(const Setting& setting) {
   return fmt::format(
-      "# {}, backend {}, {} ranks; times are the slowest rank's, bandwidths at the median\n"
+      "# {}, backend {}, {} ranks, {} memory; times are the slowest rank's, bandwidths at the "
+      "median\n"
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n"
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n",
-      to_string(setting.options.kind), setting.backend, setting.ranks, "size", "count", "type",
-      "redop", "min", "p50", "p99", "algbw", "busbw", "#wrong", "iters", "(B)", "(elements)", "",
-      "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
+      to_string(setting.options.kind), setting.backend, setting.ranks,
+      setting.options.arena ? "arena" : "private", "size", "count", "type", "redop", "min", "p50",
+      "p99", "algbw", "busbw", "#wrong", "iters", "(B)", "(elements)", "", "", "(us)", "(us)",
+      "(us)", "(GB/s)", "(GB/s)", "", "");
 }
 
 std::string table_row(const Setting& setting, const Row& row) {

@@ -134,8 +134,9 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
   const Topology& topology = impl_->session->topology();
   std::unique_ptr<ControlChannel> channel;
   if (topology.size > 1) {
-    channel = make_star_channel(impl_->session->loop(), impl_->session->network(), topology.rank,
-                                topology.size, impl_->session->start_deadline());
+    channel = make_control_channel(impl_->session->loop(), impl_->session->network(), topology.rank,
+                                   topology.size, impl_->session->config().control_fanout,
+                                   impl_->session->start_deadline());
   }
   impl_->coordinator = std::make_unique<Coordinator>(*impl_->session, std::move(channel),
                                                      std::move(backends), std::move(arrivals));

@@ -141,6 +141,7 @@ Session::Session(Config config, std::shared_ptr<Store> store)
   Secret secret;
   if (store) {
     impl_->store = std::move(store);
+    secret = secret_of(settings);
   } else {
     secret = impl_->meet();
   }

@@ -1,4 +1,6 @@
 // The façade: one context for programs that need only one.
+#include "default_context.hpp"
+
 #include <hvd/hvd.hpp>
 
 namespace hvd {
@@ -21,12 +23,17 @@ DefaultContext& default_context() {
 
 }  // namespace
 
-void init(const Config& config) {
+void init_default_context(const Config& config,
+                          const std::function<std::unique_ptr<Context>(const Config&)>& make) {
   DefaultContext& instance = default_context();
   if (instance.context) return;
   Config settings = config;
   settings.generation += instance.generation++;
-  instance.context = make_context(settings);
+  instance.context = make(settings);
+}
+
+void init(const Config& config) {
+  init_default_context(config, [](const Config& settings) { return make_context(settings); });
 }
 
 void shutdown() {

@@ -46,6 +46,9 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_FALSE(options.check);
   EXPECT_EQ(options.json, "out.json");
   EXPECT_TRUE(parse({"barrier", "--check"}).check);
+  EXPECT_FALSE(options.arena);
+  EXPECT_TRUE(parse({"allreduce", "--arena"}).arena);
+  EXPECT_FALSE(parse({"allreduce", "--private"}).arena);
   EXPECT_EQ(parse({"reducescatter"}).kind, OpKind::reducescatter);
   EXPECT_EQ(parse({"alltoall"}).kind, OpKind::alltoall);
   EXPECT_FALSE(options.negotiation);

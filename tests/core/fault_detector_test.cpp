@@ -94,12 +94,23 @@ TEST(FaultDetector, TheFirstOfTheStrongestStands) {
   EXPECT_EQ(detector.tick(kStart)->rank, 2);
 }
 
-TEST(FaultDetector, AnUnwatchedPeerMayGo) {
+TEST(FaultDetector, WhatAnotherSawCountsAsSeen) {
   FaultDetector detector(kSettings, kStart);
-  detector.watch(1, kStart);
-  detector.unwatch(1);
-  detector.lost(1, "connection closed", kStart);
-  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(5000)));
+  detector.suspected(1, Errc::peer_lost, "connection reset", kStart);
+  detector.lost(7, "silent for 2.0 s", kStart);
+  EXPECT_EQ(detector.tick(kStart)->rank, 7);
+}
+
+TEST(FaultDetector, KnowsForAWhileThatItStoodStillItself) {
+  FaultDetector detector(kSettings, kStart);
+  EXPECT_FALSE(detector.stood_still(kStart + milliseconds(1500)));
+  const auto before_the_tick = detector.stood_still(kStart + milliseconds(1700));
+  ASSERT_TRUE(before_the_tick);
+  EXPECT_EQ(*before_the_tick, milliseconds(1600));
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(1700)));
+  EXPECT_TRUE(detector.stood_still(kStart + milliseconds(1800)));
+  EXPECT_FALSE(tick_until(detector, milliseconds(1800), milliseconds(3700)));
+  EXPECT_FALSE(detector.stood_still(kStart + milliseconds(3700)));
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ std::string_view to_string(Kind kind) {
       return "tcp";
     case Kind::shm:
       return "shm";
+    case Kind::mpi:
+      return "mpi";
   }
   return "";
 }
@@ -59,6 +61,14 @@ Error error_of(const std::function<void()>& body) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return Error(Errc::internal, "nothing was thrown");
+}
+
+std::vector<std::tuple<Kind, int>> transport_parameters(const std::vector<int>& sizes) {
+  std::vector<std::tuple<Kind, int>> all;
+  for (const Kind kind : {Kind::in_process, Kind::tcp, Kind::shm}) {
+    for (const int size : sizes) all.emplace_back(kind, size);
+  }
+  return all;
 }
 
 std::string parameter_name(const testing::TestParamInfo<std::tuple<Kind, int>>& info) {

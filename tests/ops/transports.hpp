@@ -1,4 +1,5 @@
-// Every transport under one roof, with ranks as threads.
+// Every transport under one roof, with ranks as threads; or, with mpi/mpi_transports.cpp in place
+// of transports.cpp, MPI's, with ranks as processes that mpirun started.
 #pragma once
 
 #include <exception>
@@ -17,7 +18,7 @@
 
 namespace hvd::test {
 
-enum class Kind { in_process, tcp, shm };
+enum class Kind { in_process, tcp, shm, mpi };
 
 [[nodiscard]] std::string_view to_string(Kind kind);
 
@@ -47,11 +48,12 @@ class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {
 
 [[nodiscard]] std::string parameter_name(const testing::TestParamInfo<std::tuple<Kind, int>>& info);
 
-#define HVD_ON_EVERY_TRANSPORT(suite, ...)                                      \
-  INSTANTIATE_TEST_SUITE_P(                                                     \
-      Transports, suite,                                                        \
-      testing::Combine(testing::Values(Kind::in_process, Kind::tcp, Kind::shm), \
-                       testing::Values(__VA_ARGS__)),                           \
-      parameter_name)
+/// Every kind that can run here with each of these numbers of ranks that can run here.
+[[nodiscard]] std::vector<std::tuple<Kind, int>> transport_parameters(
+    const std::vector<int>& sizes);
+
+#define HVD_ON_EVERY_TRANSPORT(suite, ...)    \
+  INSTANTIATE_TEST_SUITE_P(Transports, suite, \
+                           testing::ValuesIn(transport_parameters({__VA_ARGS__})), parameter_name)
 
 }  // namespace hvd::test

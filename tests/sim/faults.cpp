@@ -6,12 +6,18 @@ namespace hvd::sim {
 namespace {
 
 constexpr std::array<std::string_view, kFaultKinds> kNames{
-    "slow phase", "reordered threads", "pause", "partition",       "crash",
-    "long pause", "long partition",    "abort", "backend failure", "absence"};
+    "slow phase",     "reordered threads", "pause", "partition",       "crash",  "long pause",
+    "long partition", "limit pause",       "abort", "backend failure", "absence"};
 
 // Against a peer timeout of 1.8 s.
 constexpr Nanos kBriefly = 1'200 * kMilli;
 constexpr Nanos kTooLong = 2'600 * kMilli;
+constexpr Nanos kAboutTheLimit = 1'300 * kMilli;
+
+// Until all others know: the patience and a tick, or nothing, and up to 120 ms for each of the
+// messages that tell it.
+constexpr Nanos kFrozenKnown = 2'400 * kMilli;
+constexpr Nanos kCrashKnown = 400 * kMilli;
 
 }  // namespace
 
@@ -57,7 +63,24 @@ void Faults::start(World& world) {
   }
 }
 
+/// A survivor that goes on without the culprit, or waits for it.
+void Faults::check_noticed(World& world) {
+  if (noticed_by_ == 0 || world.events.now() < noticed_by_) return;
+  noticed_by_ = 0;
+  for (const auto& rank : world.ranks) {
+    const bool behind = world.network.routes().towards(0, rank->rank()) == guilt_->rank;
+    if (rank->rank() == guilt_->rank || (behind && guilt_->kind == FaultKind::long_partition)) {
+      continue;
+    }
+    if (rank->end() == End::none) {
+      throw Violation("noticed in time", fmt::format("not by rank {}: {} of rank {}", rank->rank(),
+                                                     to_string(guilt_->kind), guilt_->rank));
+    }
+  }
+}
+
 void Faults::after_event(World& world) {
+  check_noticed(world);
   if (struck_ || strike_at_ == 0 || world.events.events() < strike_at_) return;
   struck_ = true;
   strike(world);
@@ -72,8 +95,9 @@ void Faults::cut(World& world, int rank, Nanos duration) {
   const Nanos until = world.events.now() + duration;
   const int ways = random_.number(0, 2);
   world.trace.say(world.events.now(), rank, "is cut off for {} ms", duration / kMilli);
-  if (ways != 1) world.network.withhold(rank, 0, until);
-  if (ways != 0) world.network.withhold(0, rank, until);
+  const int parent = world.network.routes().parent(rank);
+  if (ways != 1) world.network.withhold(rank, parent, until);
+  if (ways != 0) world.network.withhold(parent, rank, until);
 }
 
 void Faults::strike(World& world) {
@@ -99,15 +123,23 @@ void Faults::strike(World& world) {
       world.meetings.gone(rank);
       world.data.gone(rank);
       guilt_ = Guilt{FaultKind::crash, rank, Errc::peer_lost};
+      noticed_by_ = world.events.now() + kCrashKnown;
       break;
     case FaultKind::long_pause:
+      if (long_time % 3 == 0) {
+        pause(world, rank, random_.between(kAboutTheLimit, kTooLong));
+        guilt_ = Guilt{FaultKind::limit_pause, rank, Errc::peer_lost, false};
+        return mark(FaultKind::limit_pause);
+      }
       pause(world, rank, long_time);
       guilt_ = Guilt{FaultKind::long_pause, rank, Errc::peer_lost};
+      noticed_by_ = world.events.now() + kFrozenKnown;
       break;
     case FaultKind::long_partition: {
       const int cut_off = random_.number(1, ranks_ - 1);
       cut(world, cut_off, long_time);
       guilt_ = Guilt{FaultKind::long_partition, cut_off, Errc::peer_lost};
+      noticed_by_ = world.events.now() + kFrozenKnown;
       break;
     }
     case FaultKind::abort:

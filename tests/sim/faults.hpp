@@ -25,11 +25,12 @@ enum class FaultKind {
   crash,
   long_pause,
   long_partition,
+  limit_pause,  ///< about as long as the patience: the job goes on, or all blame the same
   abort,
   backend_failure,  ///< one rank's collective fails by itself
   absence,          ///< a rank never submits what the others wait for
 };
-inline constexpr int kFaultKinds = 10;
+inline constexpr int kFaultKinds = 11;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 
 /// Who may be blamed for what; nobody when the job must not fail.
@@ -37,6 +38,7 @@ struct Guilt {
   FaultKind kind = FaultKind::crash;
   int rank = -1;
   Errc code = Errc::peer_lost;
+  bool certain = true;  ///< else nobody may have noticed
 };
 
 /// Draws the faults of a run beforehand and lets them happen at an event or a time.
@@ -60,6 +62,7 @@ class Faults {
   void strike(World& world);
   void pause(World& world, int rank, Nanos duration);
   void cut(World& world, int rank, Nanos duration);
+  void check_noticed(World& world);
 
   Random& random_;
   int ranks_;
@@ -71,6 +74,7 @@ class Faults {
   std::uint64_t strike_at_ = 0;  // event
   bool struck_ = false;
   std::optional<Guilt> guilt_;
+  Nanos noticed_by_ = 0;  // everybody knows of it; 0: there is nothing to notice
   std::array<bool, kFaultKinds> happened_{};
 };
 

@@ -1,5 +1,6 @@
 // hvd_sim: the protocol core under simulated time, network and users. docs/simulator.md.
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -23,15 +24,15 @@ using namespace hvd::sim;
 struct Options {
   std::uint64_t seeds = 1000;
   std::uint64_t first_seed = 1;
-  int ranks = 0;
+  Shape shape;
   bool verbose = false;
   bool scale = false;
   std::string json;
 };
 
 constexpr std::string_view kUsage =
-    "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..16] [--verbose]\n"
-    "       hvd_sim --scale [--ranks N] [--json FILE]\n";
+    "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..16] [--group 0..16] [--verbose]\n"
+    "       hvd_sim --scale [--ranks N] [--group N] [--json FILE]\n";
 
 std::optional<Options> parse(int count, char** arguments) {
   Options options;
@@ -57,21 +58,30 @@ std::optional<Options> parse(int count, char** arguments) {
     } else if (option == "--first-seed") {
       options.first_seed = value;
     } else if (option == "--ranks" && value >= 1 && value <= 65'536) {
-      options.ranks = static_cast<int>(value);
+      options.shape.ranks = static_cast<int>(value);
+    } else if (option == "--group" && value <= 65'536) {
+      options.shape.group = static_cast<int>(value);
     } else {
       return std::nullopt;
     }
   }
-  if (!options.scale && options.ranks > 16) return std::nullopt;
+  if (!options.scale && options.shape.ranks > 16) return std::nullopt;
   return options;
 }
 
 int scale(const Options& options) {
   std::vector<int> sizes{64, 1024, 4096};
-  if (options.ranks > 0) sizes = {options.ranks};
+  if (options.shape.ranks > 0) sizes = {options.shape.ranks};
   std::vector<ScaleRow> rows;
   for (const int ranks : sizes) {
-    for (const int at_once : {161, 16, 1}) rows.push_back(measure_scale(ranks, at_once, 3));
+    std::vector<int> groups{0, static_cast<int>(std::ceil(std::sqrt(ranks)))};
+    if (options.shape.group) groups = {*options.shape.group};
+    for (const int group : groups) {
+      for (const int at_once : {161, 16, 1}) {
+        rows.push_back(measure_scale({ranks, group, at_once}));
+        if (group > 0) rows.push_back(measure_scale({ranks, group, at_once, 3, false}));
+      }
+    }
   }
   fmt::print("{}", scale_table(rows));
   if (!options.json.empty()) {
@@ -86,18 +96,20 @@ int run(const Options& options) {
   const auto began = std::chrono::steady_clock::now();
   Totals totals;
   for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
-    const Outcome outcome = simulate(seed, options.ranks, options.verbose);
+    const Outcome outcome = simulate(seed, options.shape, options.verbose);
     totals.add(outcome);
     if (outcome.violation.empty()) continue;
     fmt::print(
-        "seed {} (after {}) breaks: {}\nrepeat it with: hvd_sim --first-seed {} --seeds 1{} "
+        "seed {} (after {}) breaks: {}\nrepeat it with: hvd_sim --first-seed {} --seeds 1{}{} "
         "--verbose\n",
         seed, totals.seeds, outcome.violation, seed,
-        options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "");
+        options.shape.ranks > 0 ? fmt::format(" --ranks {}", options.shape.ranks) : "",
+        options.shape.group ? fmt::format(" --group {}", *options.shape.group) : "");
     return 1;
   }
   fmt::print("{}", totals.text(std::chrono::steady_clock::now() - began));
-  if (options.ranks == 0 && options.seeds >= 10'000 && !totals.missing().empty()) {
+  if (options.shape.ranks == 0 && !options.shape.group && options.seeds >= 10'000 &&
+      !totals.missing().empty()) {
     fmt::print("never happened:{}\n", totals.missing());
     return 1;
   }

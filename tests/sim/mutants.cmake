@@ -97,3 +97,45 @@ hvd_sim_mutant(departed_keep_waiting negotiator.cpp
 hvd_sim_mutant(waiting_rank_blamed protocol.cpp
   [[stall.missing.empty() ? -1 : stall.missing.front()]] [[stall.submitted.front()]]
   "a stall is blamed on a rank that waits")
+
+# Of the control tree.
+hvd_sim_mutant(members_blamed protocol.cpp
+  [[for (const int child : children_) (leads() ? detector_ : members_).watch(child, now);]]
+  [[for (const int child : leads() ? followers() : children_) (leads() ? detector_ : members_).watch(child, now);]]
+  "rank 0 waits for heartbeats of a relay's members")
+hvd_sim_mutant(dead_member_vouched_for protocol.cpp
+  [[if (relays(peer) || (peer == settings_.rank && !leads())) {]]
+  [[if (relays(peer)) return;
+  if (peer == settings_.rank && !leads()) {]]
+  "a relay vouches for a member that is lost")
+hvd_sim_mutant(silent_member_vouched_for protocol.cpp
+  [[judge_members(now);
+  judge(now);]] [[judge(now);]]
+  "a relay vouches for a member that says nothing")
+hvd_sim_mutant(relay_judges protocol.cpp
+  [[if (relays(peer) || (peer == settings_.rank && !leads())) {]]
+  [[if (peer == settings_.rank && !leads()) {]]
+  "a relay gives its own verdict about a member")
+hvd_sim_mutant(relay_blamed_for_member protocol.cpp
+  [[accuse(message.rank, message.cause, now);]] [[accuse(from, message.cause, now);]]
+  "rank 0 blames the relay that tells of a loss")
+hvd_sim_mutant(members_not_told protocol.cpp
+  [[if (!leads()) return children_;]] [[if (!leads()) return {};]]
+  "a relay keeps to itself that rank 0 is lost")
+hvd_sim_mutant(no_parting_word protocol.cpp
+  [[if (!leads() && verdict->rank == parent_) {]] [[if (false) {]]
+  "who gives its relay up leaves without a word")
+hvd_sim_mutant(parting_word_believed protocol.cpp
+  [[if (const auto pause = detector_.stood_still(now)) {]]
+  [[if (const auto pause = std::optional(Clock::duration(1))) {]]
+  "a member that is cut off is believed that its relay stands still")
+hvd_sim_mutant(own_pause_held_against_others fault_detector.cpp
+  [[if (late > Clock::duration::zero()) at = std::min(at + late, now);]] [[]]
+  "a rank that was stopped blames the others for it")
+hvd_sim_mutant(merging_overtakes ../net/merge_queue.cpp
+  [[if (last != last_of_.end() && last->second >= equal->second) return nullptr;]] [[]]
+  "a message joins an equal one that its sender has said before")
+hvd_sim_mutant(last_member_of_nobody ../net/tree_routes.cpp
+  [[return child % group_ == 0 ? std::min(child + group_, size_) : child + 1;]]
+  [[return child % group_ == 0 ? std::max(child + 1, std::min(child + group_, size_) - 1) : child + 1;]]
+  "a relay may not speak of the last of its members")

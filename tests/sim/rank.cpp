@@ -100,6 +100,7 @@ bool SimRank::submit(std::vector<Request> requests, int slot, std::vector<Record
   }
   if (duplicate) throw Violation("duplicates are refused", to_string(*made.front()->logical));
   records.insert(records.end(), made.begin(), made.end());
+  submitted_ += tensors.size();
   follow_up(next);
   return true;
 }
@@ -157,11 +158,24 @@ void SimRank::lost(int peer) {
 
 void SimRank::tick() {
   protocol_.tick(now());
-  const auto held_back = table_.held_back();
-  const bool waited = turn_since_ && world_.events.now() - *turn_since_ > kFrozenPatience;
-  if ((held_back && held_back == held_back_before_) || waited) protocol_.thaw_wanted(now());
-  held_back_before_ = held_back;
+  watch_replay();
   if (end_ == End::none) world_.events.at(world_.events.now() + kTick, rank_, [this] { tick(); });
+}
+
+/// The second half of `Coordinator::on_tick`.
+void SimRank::watch_replay() {
+  const Nanos time = world_.events.now();
+  const auto held_back = table_.held_back();
+  if (!held_back || held_back != held_back_before_ || submitted_ != submitted_before_) {
+    held_back_before_ = held_back;
+    submitted_before_ = submitted_;
+    held_back_since_ = time;
+  }
+  if (time - held_back_since_ > kFrozenPatience ||
+      (turn_since_ && time - *turn_since_ > kFrozenPatience)) {
+    held_back_since_ = time;
+    protocol_.thaw_wanted(now());
+  }
 }
 
 void SimRank::announce() { protocol_.submitted(table_.take_unannounced(), now()); }
@@ -288,11 +302,8 @@ void SimRank::failed(const Verdict& verdict) {
   message.code = verdict.code;
   message.fault.rank = verdict.rank;
   message.fault.cause = verdict.cause;
-  if (rank_ == 0) {
-    for (int peer = 1; peer < static_cast<int>(world_.ranks.size()); ++peer) send(peer, message);
-  } else {
-    world_.network.close(rank_);
-  }
+  for (const int peer : protocol_.followers()) send(peer, message);
+  if (rank_ != 0) world_.network.close(rank_);
   poisoned(message);
 }
 
@@ -346,7 +357,7 @@ std::optional<Job> SimRank::take_turn() {
 
 void SimRank::tensor_done(PendingTensor& tensor, std::optional<Errc> error) {
   if (tensor.stand_in) return;
-  table_.remove(key_of(tensor.submission.request));
+  table_.remove(tensor);
   Record& record = record_of(tensor);
   if (tensor.work->done()) throw Violation("resolved once", to_string(*record.logical));
   tensor.work->complete(error ? error_of(*error) : nullptr);

@@ -69,6 +69,7 @@ class SimRank final : private Protocol::Actions {
   void tensor_done(PendingTensor& tensor, std::optional<Errc> error);
   void fail_pending();
   void tick();
+  void watch_replay();
   void announce();
   void want_thaw();
   void follow_up(const TensorTable::Next& next);
@@ -93,7 +94,10 @@ class SimRank final : private Protocol::Actions {
   bool replaying_ = false;
   std::uint32_t epoch_ = 0;  // of the last freeze
   std::optional<Nanos> turn_since_;
+  std::uint64_t submitted_ = 0;
   std::optional<std::uint64_t> held_back_before_;
+  std::uint64_t submitted_before_ = 0;
+  Nanos held_back_since_ = 0;
   Nanos last_post_ = 0;
 };
 

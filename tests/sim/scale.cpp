@@ -12,6 +12,9 @@
 #include "coordinator/protocol.hpp"
 #include "coordinator/replay.hpp"
 #include "event_queue.hpp"
+#include "net/merge_queue.hpp"
+#include "net/tree_frame.hpp"
+#include "net/tree_routes.hpp"
 #include "resnet50.hpp"
 #include "trace.hpp"
 
@@ -19,34 +22,113 @@ namespace hvd::sim {
 namespace {
 
 constexpr int kFrozenSteps = 10;
+constexpr int kTicksPerSecond = 10;
 
+/// A frame on a stream: of or for the ranks of a group, or between the two ends.
 struct Letter {
   int from;
   int to;
+  net::RankSet ranks;
   Bytes bytes;
 };
 
-struct Post {
-  std::deque<Letter> letters;
-  std::vector<Traffic> traffic;  // by rank
+/// Streams and relays that take no time. What a channel does is in `core/src/net/tree_*.cpp`.
+class Post {
+ public:
+  Post(const TreeRoutes& routes, bool together)
+      : routes_(routes),
+        together_(together),
+        traffic_(static_cast<std::size_t>(routes.size())),
+        waiting_(static_cast<std::size_t>(2 * routes.size())) {}
+
+  void send(int from, int to, Bytes bytes) {
+    if (routes_.is_star() || (from != 0 && to != 0)) {
+      post({from, to, {}, std::move(bytes)});
+    } else {
+      const int next = routes_.towards(from, to);
+      pass_on(from, next, from == 0 ? to : from, bytes);
+    }
+  }
+  /// Hands the next message to `receive(from, to, bytes)`; false when there is none.
+  template <class Receive>
+  bool deliver(const Receive& receive) {
+    if (letters_.empty()) flush();
+    if (letters_.empty()) return false;
+    const Letter letter = std::move(letters_.front());
+    letters_.pop_front();
+    if (letter.ranks.ranges().empty()) {
+      receive(letter.from, letter.to, letter.bytes);
+      return true;
+    }
+    for (const int rank : letter.ranks.ranks()) {
+      const int from = letter.from == 0 || routes_.parent(letter.to) == letter.from ? 0 : rank;
+      const int to = from == 0 ? rank : 0;
+      if (letter.to == to) {
+        receive(from, to, letter.bytes);
+      } else {
+        pass_on(letter.to, routes_.towards(letter.to, to), rank, letter.bytes);
+      }
+    }
+    return true;
+  }
+  [[nodiscard]] const Traffic& traffic(int rank) const {
+    return traffic_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  /// `rank` says it, or it is said to.
+  void pass_on(int from, int to, int rank, const Bytes& bytes) {
+    if (from == 0 || (to == 0 && together_)) {
+      waiting_[static_cast<std::size_t>(from == 0 ? 2 * to : 2 * from + 1)].push(rank, bytes);
+    } else {
+      post({from, to, net::RankSet(rank), bytes});
+    }
+  }
+  void flush() {
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      const int child = static_cast<int>(i / 2);
+      while (!waiting_[i].empty()) {
+        net::MergeQueue::Entry entry = waiting_[i].pop();
+        post({i % 2 == 0 ? 0 : child, i % 2 == 0 ? child : 0, std::move(entry.ranks),
+              std::move(entry.message)});
+      }
+    }
+  }
+  void post(Letter letter) {
+    Traffic& out = traffic_[static_cast<std::size_t>(letter.from)];
+    Traffic& in = traffic_[static_cast<std::size_t>(letter.to)];
+    std::size_t size = letter.bytes.size();
+    if (!routes_.is_star()) {
+      const bool of_group = letter.from == 0 || letter.to == 0;
+      size = of_group ? net::encode_group_frame(letter.ranks, letter.bytes).size() : size + 1;
+    }
+    ++out.messages_out;
+    ++in.messages_in;
+    out.bytes_out += size;
+    in.bytes_in += size;
+    letters_.push_back(std::move(letter));
+  }
+
+  const TreeRoutes routes_;
+  const bool together_;
+  std::deque<Letter> letters_;
+  std::vector<Traffic> traffic_;          // by rank
+  std::vector<net::MergeQueue> waiting_;  // 2r: to child r of rank 0; 2r + 1: from it
 };
 
 /// A rank whose collectives take no time.
 class Rank final : private Protocol::Actions {
  public:
-  Rank(int rank, int size, int freeze_after, Post& post)
-      : rank_(rank),
-        post_(post),
-        protocol_(settings(rank, size, freeze_after), *this, time_point_at(0)) {}
+  Rank(int rank, const ScaleOptions& options, Post& post)
+      : rank_(rank), post_(post), protocol_(settings(rank, options), *this, time_point_at(0)) {}
 
   void announce(std::span<const Request> requests) {
     std::vector<Announcement> operations;
     for (const Request& request : requests) operations.push_back({request, 0});
     protocol_.submitted(std::move(operations), time_point_at(0));
   }
-  void receive(const Letter& letter) {
-    protocol_.received(letter.from, letter.bytes, time_point_at(0));
-  }
+  void receive(int from, const Bytes& bytes) { protocol_.received(from, bytes, time_point_at(0)); }
+  void tick() { protocol_.tick(time_point_at(0)); }
   /// Rank 0: what it was told to run is done.
   bool finish_batches() {
     const bool any = running_ > 0;
@@ -65,27 +147,19 @@ class Rank final : private Protocol::Actions {
   }
 
  private:
-  static Protocol::Settings settings(int rank, int size, int freeze_after) {
+  static Protocol::Settings settings(int rank, const ScaleOptions& options) {
     using std::chrono::seconds;
     Protocol::Settings settings;
     settings.rank = rank;
-    settings.size = size;
+    settings.size = options.ranks;
+    settings.group = options.group;
     settings.fusion_threshold = std::size_t{16} << 20;
-    settings.freeze_after = freeze_after;
+    settings.freeze_after = options.freeze_after;
     settings.detector = {seconds(1), seconds(10), seconds(1)};
     return settings;
   }
 
-  void send(int to, const Message& message) override {
-    Bytes bytes = encode(message);
-    Traffic& out = post_.traffic[static_cast<std::size_t>(rank_)];
-    Traffic& in = post_.traffic[static_cast<std::size_t>(to)];
-    ++out.messages_out;
-    ++in.messages_in;
-    out.bytes_out += bytes.size();
-    in.bytes_in += bytes.size();
-    post_.letters.push_back({rank_, to, std::move(bytes)});
-  }
+  void send(int to, const Message& message) override { post_.send(rank_, to, encode(message)); }
   void run(const Batch& batch) override {
     ++running_;
     tensors_run_ += batch.names.size();
@@ -114,13 +188,13 @@ class Rank final : private Protocol::Actions {
 };
 
 void settle(std::vector<std::unique_ptr<Rank>>& ranks, Post& post) {
+  const auto receive = [&](int from, int to, const Bytes& bytes) {
+    ranks[static_cast<std::size_t>(to)]->receive(from, bytes);
+  };
   do {
-    while (!post.letters.empty()) {
-      const Letter letter = std::move(post.letters.front());
-      post.letters.pop_front();
-      ranks[static_cast<std::size_t>(letter.to)]->receive(letter);
+    while (post.deliver(receive)) {
     }
-  } while (ranks.front()->finish_batches() || !post.letters.empty());
+  } while (ranks.front()->finish_batches() || post.deliver(receive));
 }
 
 Traffic minus(const Traffic& a, const Traffic& b) {
@@ -130,24 +204,26 @@ Traffic minus(const Traffic& a, const Traffic& b) {
 
 }  // namespace
 
-ScaleRow measure_scale(int ranks, int tensors_per_message, int freeze_after) {
+ScaleRow measure_scale(const ScaleOptions& options) {
   const std::vector<Request> gradients = resnet50_gradients();
   ScaleRow row;
-  row.ranks = ranks;
+  row.ranks = options.ranks;
+  row.group = options.group;
+  row.together = options.together;
   row.tensors = static_cast<int>(gradients.size());
-  row.tensors_per_message = tensors_per_message;
-  Post post;
-  post.traffic.resize(static_cast<std::size_t>(ranks));
+  row.tensors_per_message = options.tensors_per_message;
+  const TreeRoutes routes(options.ranks, options.group);
+  Post post(routes, options.together);
   std::vector<std::unique_ptr<Rank>> all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    all.push_back(std::make_unique<Rank>(rank, ranks, freeze_after, post));
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    all.push_back(std::make_unique<Rank>(rank, options, post));
   }
   const auto began = std::chrono::steady_clock::now();
   while (!all.front()->frozen()) {
     if (++row.steps_until_freeze > 50)
       throw Violation("the schedule freezes", "not within 50 steps");
     const std::span<const Request> step(gradients);
-    const auto piece = static_cast<std::size_t>(tensors_per_message);
+    const auto piece = static_cast<std::size_t>(options.tensors_per_message);
     for (std::size_t first = 0; first < step.size(); first += piece) {
       for (const auto& rank : all)
         rank->announce(step.subspan(first, std::min(piece, step.size() - first)));
@@ -155,8 +231,10 @@ ScaleRow measure_scale(int ranks, int tensors_per_message, int freeze_after) {
     }
   }
   row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  row.until_freeze = post.traffic.front();
-  row.follower = post.traffic.back();
+  const int relay = routes.is_star() ? options.ranks - 1 : options.group;
+  row.until_freeze = post.traffic(0);
+  row.relay = post.traffic(relay);
+  row.follower = post.traffic(options.ranks - 1);
   for (int step = 0; step < kFrozenSteps; ++step) {
     for (const auto& rank : all) {
       if (!rank->frozen()) throw Violation("all freeze", "one has not");
@@ -166,32 +244,45 @@ ScaleRow measure_scale(int ranks, int tensors_per_message, int freeze_after) {
     }
     settle(all, post);
   }
-  row.per_frozen_step = minus(post.traffic.front(), row.until_freeze);
+  row.per_frozen_step = minus(post.traffic(0), row.until_freeze);
   row.per_frozen_step.messages_in /= kFrozenSteps;
   row.per_frozen_step.messages_out /= kFrozenSteps;
   row.per_frozen_step.bytes_in /= kFrozenSteps;
   row.per_frozen_step.bytes_out /= kFrozenSteps;
+  const Traffic before = post.traffic(0);
+  const Traffic relay_before = post.traffic(relay);
+  for (int tick = 0; tick < kTicksPerSecond; ++tick) {
+    for (const auto& rank : all) rank->tick();
+    settle(all, post);
+  }
+  row.per_second = minus(post.traffic(0), before);
+  row.relay_per_second = minus(post.traffic(relay), relay_before);
   return row;
 }
 
 std::string scale_table(const std::vector<ScaleRow>& rows) {
   std::string text =
-      "                                 rank 0 until the freeze                       another rank"
-      "        rank 0, frozen step\n"
-      " ranks  tensors  at once  steps   msgs in  msgs out    MiB in   MiB out   s    msgs     KiB"
-      "     msgs   bytes\n";
+      "                                        rank 0 until the freeze                  the "
+      "busiest relay    "
+      "  "
+      "frozen step   per second, in + out\n"
+      " ranks  group  at once  together   msgs in  msgs out  MiB in  MiB out      s   msgs in  "
+      "msgs out  MiB "
+      "   "
+      "     rank 0    rank 0   relay\n";
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const auto both = [](const Traffic& it) { return it.messages_in + it.messages_out; };
   for (const ScaleRow& row : rows) {
     const Traffic& busy = row.until_freeze;
     text += fmt::format(
-        "{:>6}  {:>7}  {:>7}  {:>5}  {:>8}  {:>8}  {:>8.2f}  {:>8.2f}  {:>5.2f}  {:>5}  {:>6.1f}  "
-        "{:>6}  {:>6}\n",
-        row.ranks, row.tensors, row.tensors_per_message, row.steps_until_freeze, busy.messages_in,
-        busy.messages_out, mib(busy.bytes_in), mib(busy.bytes_out), row.seconds,
-        row.follower.messages_in + row.follower.messages_out,
-        1024 * mib(row.follower.bytes_in + row.follower.bytes_out),
-        row.per_frozen_step.messages_in + row.per_frozen_step.messages_out,
-        row.per_frozen_step.bytes_in + row.per_frozen_step.bytes_out);
+        "{:>6}  {:>5}  {:>7}  {:>8}  {:>8}  {:>8}  {:>6.2f}  {:>7.2f}  {:>5.2f}  {:>8}  {:>8}  "
+        "{:>5.2f}  "
+        "{:>11}  {:>8}  {:>6}\n",
+        row.ranks, row.group, row.tensors_per_message, row.together ? "yes" : "no",
+        busy.messages_in, busy.messages_out, mib(busy.bytes_in), mib(busy.bytes_out), row.seconds,
+        row.relay.messages_in, row.relay.messages_out,
+        mib(row.relay.bytes_in + row.relay.bytes_out), both(row.per_frozen_step),
+        both(row.per_second), both(row.relay_per_second));
   }
   return text;
 }
@@ -204,11 +295,14 @@ std::string scale_json(const std::vector<ScaleRow>& rows) {
   std::string text = "[";
   for (const ScaleRow& row : rows) {
     text += fmt::format(
-        R"({}{{"ranks":{},"tensors":{},"tensors_per_message":{},"steps_until_freeze":{},"seconds":{:.3f},)"
-        R"("rank0_until_freeze":{},"other_rank_until_freeze":{},"rank0_per_frozen_step":{}}})",
-        text.size() > 1 ? ",\n " : "", row.ranks, row.tensors, row.tensors_per_message,
-        row.steps_until_freeze, row.seconds, traffic(row.until_freeze), traffic(row.follower),
-        traffic(row.per_frozen_step));
+        R"({}{{"ranks":{},"group":{},"together":{},"tensors":{},"tensors_per_message":{},)"
+        R"("steps_until_freeze":{},"seconds":{:.3f},"rank0_until_freeze":{},)"
+        R"("relay_until_freeze":{},"other_rank_until_freeze":{},"rank0_per_frozen_step":{},)"
+        R"("rank0_per_second":{},"relay_per_second":{}}})",
+        text.size() > 1 ? ",\n " : "", row.ranks, row.group, row.together, row.tensors,
+        row.tensors_per_message, row.steps_until_freeze, row.seconds, traffic(row.until_freeze),
+        traffic(row.relay), traffic(row.follower), traffic(row.per_frozen_step),
+        traffic(row.per_second), traffic(row.relay_per_second));
   }
   return text + "]\n";
 }

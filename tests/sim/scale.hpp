@@ -16,18 +16,33 @@ struct Traffic {
 
 struct ScaleRow {
   int ranks = 0;
+  int group = 0;         ///< of the control tree; 0: a star
+  bool together = true;  ///< as in `ScaleOptions`
   int tensors = 0;
   int tensors_per_message = 0;  ///< how many a rank announces at once
   int steps_until_freeze = 0;
   Traffic until_freeze;     ///< of rank 0, the busiest
-  Traffic follower;         ///< of any other rank, until the freeze
+  Traffic relay;            ///< of the first one, until the freeze
+  Traffic follower;         ///< of the last rank, until the freeze
   Traffic per_frozen_step;  ///< of rank 0
-  double seconds = 0;       ///< of this machine's time, all ranks together, until the freeze
+  Traffic per_second;       ///< of rank 0 whatever happens: heartbeats
+  Traffic relay_per_second;
+  double seconds = 0;  ///< of this machine's time, all ranks together, until the freeze
+};
+
+struct ScaleOptions {
+  int ranks = 2;
+  int group = 0;
+  int tensors_per_message = 161;
+  int freeze_after = 3;
+  /// What members say at the same step reaches their relay in one turn of its loop; else each of
+  /// them in one of its own.
+  bool together = true;
 };
 
 /// All ranks submit ResNet-50's gradients, in their order, step after step, until the schedule is
 /// frozen, and then some steps more.
-[[nodiscard]] ScaleRow measure_scale(int ranks, int tensors_per_message, int freeze_after);
+[[nodiscard]] ScaleRow measure_scale(const ScaleOptions& options);
 
 [[nodiscard]] std::string scale_table(const std::vector<ScaleRow>& rows);
 [[nodiscard]] std::string scale_json(const std::vector<ScaleRow>& rows);

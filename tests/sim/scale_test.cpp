@@ -18,21 +18,40 @@ TEST(ResNet50, HasItsParameters) {
 }
 
 TEST(Scale, AFrozenStepCostsNothing) {
-  const ScaleRow row = measure_scale(64, 16, 3);
+  const ScaleRow row = measure_scale({64, 0, 16, 3});
   EXPECT_EQ(row.steps_until_freeze, 3);
   EXPECT_EQ(row.per_frozen_step.messages_in + row.per_frozen_step.messages_out, 0U);
   EXPECT_GT(row.until_freeze.messages_in, 0U);
 }
 
 TEST(Scale, TheCostUntilTheFreezeGrowsWithTheRanks) {
-  const ScaleRow few = measure_scale(8, 161, 2);
-  const ScaleRow many = measure_scale(64, 161, 2);
+  const ScaleRow few = measure_scale({8, 0, 161, 2});
+  const ScaleRow many = measure_scale({64, 0, 161, 2});
   EXPECT_EQ(few.until_freeze.messages_in / 7, many.until_freeze.messages_in / 63);
   EXPECT_EQ(few.follower.messages_in, many.follower.messages_in);
 }
 
+TEST(Scale, ATreeSparesRank0) {
+  const ScaleRow star = measure_scale({64, 0, 161, 2});
+  const ScaleRow tree = measure_scale({64, 8, 161, 2});
+  EXPECT_EQ(tree.steps_until_freeze, star.steps_until_freeze);
+  EXPECT_EQ(tree.per_frozen_step.messages_in + tree.per_frozen_step.messages_out, 0U);
+  // 7 ranks of its own group and 7 relays, for 63 ranks.
+  EXPECT_EQ(star.until_freeze.messages_out / 63, tree.until_freeze.messages_out / 14);
+  EXPECT_EQ(star.until_freeze.messages_in / 63, tree.until_freeze.messages_in / 14);
+  EXPECT_EQ(star.per_second.messages_in, 630U);
+  EXPECT_EQ(tree.per_second.messages_in, 140U);
+  EXPECT_EQ(tree.relay_per_second.messages_in, 80U);
+}
+
+TEST(Scale, WhatIsNotMergedCostsRank0AsMuchAsAStarDoes) {
+  const ScaleRow star = measure_scale({64, 0, 161, 2});
+  const ScaleRow tree = measure_scale({64, 8, 161, 2, false});
+  EXPECT_EQ(tree.until_freeze.messages_in, star.until_freeze.messages_in);
+}
+
 TEST(Scale, TheTableAndTheJsonNameEveryRow) {
-  const std::vector<ScaleRow> rows{measure_scale(2, 161, 1), measure_scale(3, 161, 1)};
+  const std::vector<ScaleRow> rows{measure_scale({2, 0, 161, 1}), measure_scale({3, 0, 161, 1})};
   EXPECT_NE(scale_json(rows).find(R"("ranks":3)"), std::string::npos);
   EXPECT_NE(scale_table(rows).find("161"), std::string::npos);
 }

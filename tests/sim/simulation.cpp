@@ -21,11 +21,21 @@ int draw_ranks(Random& random) {
   return random.number(9, 16);
 }
 
-Protocol::Settings settings_for(int rank, const Script& script) {
+/// Half of the runs have a tree, with at least one relay. Drawn aside: runs of a star are as if
+/// there were no trees.
+Shape draw_tree(std::uint64_t seed, int drawn) {
+  Random random(~seed);
+  if (random.chance(50)) return {drawn, 0};
+  const int ranks = std::max(drawn, random.number(4, 7));
+  return {ranks, random.number(2, ranks - 2)};
+}
+
+Protocol::Settings settings_for(int rank, int group, const Script& script) {
   using std::chrono::milliseconds;
   Protocol::Settings settings;
   settings.rank = rank;
   settings.size = script.ranks;
+  settings.group = group;
   settings.fusion_threshold = script.fusion_threshold;
   settings.freeze_after = script.freeze_after;
   settings.detector = {milliseconds(100), milliseconds(1'800),
@@ -55,6 +65,14 @@ void check_ends(const World& world) {
   }
 }
 
+/// Who was stopped or cut off may believe that all others were. A relay takes its members with it,
+/// who then believe it.
+bool may_be_wrong(const World& world, const Guilt& guilt, const SimRank& rank) {
+  if (rank.rank() == guilt.rank) return true;
+  const bool behind = world.network.routes().towards(0, rank.rank()) == guilt.rank;
+  return guilt.kind == FaultKind::long_partition && behind && rank.culprit() == 0;
+}
+
 /// Whoever is not to blame learns who is.
 void check_blame(World& world, const std::optional<Guilt>& guilt) {
   bool failed = false;
@@ -65,8 +83,7 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
           "nobody is blamed without a reason",
           fmt::format("rank {} blames {}: {}", rank->rank(), rank->culprit(), rank->cause()));
     }
-    // Who was stopped or cut off may believe that all others were.
-    if (rank->rank() == guilt->rank) continue;
+    if (may_be_wrong(world, *guilt, *rank)) continue;
     failed = true;
     if (rank->culprit() != guilt->rank || rank->code() != guilt->code) {
       throw Violation("the culprit is blamed",
@@ -78,8 +95,9 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
   if (!failed) return;
   for (const auto& rank : world.ranks) {
     if (world.events.dead(rank->rank()) || rank->rank() == guilt->rank) continue;
-    // Only the messages of a rank 0 that died while it said farewell reach some and not others.
-    if (rank->end() == End::farewell && guilt->rank != 0) {
+    // Only what dies with a rank 0 or a relay while it says farewell reaches some and not others.
+    const bool says_farewell = !world.network.routes().children(guilt->rank).empty();
+    if (rank->end() == End::farewell && !says_farewell) {
       throw Violation("the same end for everybody",
                       fmt::format("rank {} left in peace", rank->rank()));
     }
@@ -88,14 +106,14 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
 
 }  // namespace
 
-World::World(std::uint64_t seed, const Random& choices, Script program, bool verbose)
+World::World(std::uint64_t seed, const Random& choices, Script program, int group, bool verbose)
     : random(choices),
       events(program.ranks),
       delays(random, events),
       trace(verbose),
       script(std::move(program)),
       oracle(script.ranks),
-      network(script.ranks, events, delays, trace,
+      network(TreeRoutes(script.ranks, group), events, delays, trace,
               {[this](int from, int to, const Bytes& bytes) { of(*this, to).message(from, bytes); },
                [this](int to, int peer) { of(*this, to).lost(peer); }}),
       data(script.ranks, events, delays, random, oracle, trace,
@@ -105,16 +123,20 @@ World::World(std::uint64_t seed, const Random& choices, Script program, bool ver
                {[this](int rank, bool met) { of(*this, rank).executor().met(met); },
                 [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}) {
   trace.mix(seed);
+  if (!network.routes().is_star()) delays.hops(2);
   for (int rank = 0; rank < script.ranks; ++rank) {
-    ranks.push_back(std::make_unique<SimRank>(*this, rank, settings_for(rank, script),
+    ranks.push_back(std::make_unique<SimRank>(*this, rank, settings_for(rank, group, script),
                                               script.programs[static_cast<std::size_t>(rank)]));
   }
 }
 
-Outcome simulate(std::uint64_t seed, int ranks, bool verbose) {
+Outcome simulate(std::uint64_t seed, const Shape& given, bool verbose) {
   Random random(seed);
   const int drawn = draw_ranks(random);
-  const int size = ranks > 0 ? ranks : drawn;
+  Shape shape = given;
+  if (shape.ranks == 0 && !shape.group) shape = draw_tree(seed, drawn);
+  if (shape.ranks == 0) shape.ranks = drawn;
+  const int size = shape.ranks;
   const bool steady = random.chance(12);
   Faults faults(random, size, steady);
   ScriptOptions options;
@@ -122,7 +144,7 @@ Outcome simulate(std::uint64_t seed, int ranks, bool verbose) {
   options.steady = steady;
   options.somebody_lacks = faults.wants_absence();
   Script script = make_script(random, options);
-  World world(seed, random, std::move(script), verbose);
+  World world(seed, random, std::move(script), shape.group.value_or(0), verbose);
 
   Outcome outcome;
   outcome.traits = world.script.traits;
@@ -153,6 +175,13 @@ Outcome simulate(std::uint64_t seed, int ranks, bool verbose) {
   outcome.thaws = world.thaws;
   outcome.control_messages = world.control_messages;
   outcome.virtual_time = world.events.now();
+  outcome.merged_messages = world.network.merged();
+  for (int rank = 1; rank < size; ++rank) {
+    const bool relays = world.network.routes().is_relay(rank);
+    outcome.tree = outcome.tree || relays;
+    outcome.relay_struck =
+        outcome.relay_struck || (relays && faults.guilt() && faults.guilt()->rank == rank);
+  }
   for (int kind = 0; kind < kFaultKinds; ++kind) {
     outcome.faults[static_cast<std::size_t>(kind)] = faults.happened(static_cast<FaultKind>(kind));
   }

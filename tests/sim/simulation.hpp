@@ -22,12 +22,22 @@ struct Outcome {
   std::uint64_t thaws = 0;
   std::uint64_t control_messages = 0;
   Nanos virtual_time = 0;
-  bool failed = false;  ///< the job, for a reason
+  std::uint64_t merged_messages = 0;  ///< that travelled in another's frame
+  bool failed = false;                ///< the job, for a reason
+  bool tree = false;                  ///< some rank is a relay
+  bool relay_struck = false;          ///< a fault that may end a job hit one
   std::array<bool, kFaultKinds> faults{};
   std::array<bool, kTraitCount> traits{};
 };
 
-/// `ranks`: 0: drawn from the seed, 1 to 16.
-[[nodiscard]] Outcome simulate(std::uint64_t seed, int ranks, bool verbose);
+/// What may be given beforehand.
+struct Shape {
+  int ranks = 0;  ///< 0: drawn from the seed, 1 to 16
+  /// Of a group of the control tree; 0: a star; nothing: drawn from the seed, unless `ranks` is
+  /// given, which means a star.
+  std::optional<int> group;
+};
+
+[[nodiscard]] Outcome simulate(std::uint64_t seed, const Shape& shape, bool verbose);
 
 }  // namespace hvd::sim

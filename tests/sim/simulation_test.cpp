@@ -16,7 +16,7 @@ TEST(Simulation, NoSeedBreaksAnInvariant) {
   const auto began = std::chrono::steady_clock::now();
   Totals totals;
   for (std::uint64_t seed = 1; seed <= HVD_SIM_SEEDS; ++seed) {
-    const Outcome outcome = simulate(seed, 0, false);
+    const Outcome outcome = simulate(seed, {}, false);
     totals.add(outcome);
     ASSERT_EQ(outcome.violation, "")
         << "repeat it with: hvd_sim --first-seed " << seed << " --seeds 1 --verbose";
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, WorldOf, testing::Range(1, 17));
 TEST_P(WorldOf, AnySizeHolds) {
   std::uint64_t freezes = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    const Outcome outcome = simulate(seed, GetParam(), false);
+    const Outcome outcome = simulate(seed, {GetParam(), 0}, false);
     ASSERT_EQ(outcome.violation, "") << "repeat it with: hvd_sim --first-seed " << seed
                                      << " --seeds 1 --ranks " << GetParam() << " --verbose";
     freezes += outcome.freezes;
@@ -39,17 +39,37 @@ TEST_P(WorldOf, AnySizeHolds) {
   EXPECT_GT(freezes, 0U);
 }
 
+/// Ranks and those of a group.
+class TreeOf : public testing::TestWithParam<std::pair<int, int>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, TreeOf,
+                         testing::Values(std::pair(4, 2), std::pair(5, 2), std::pair(5, 3),
+                                         std::pair(8, 2), std::pair(8, 4), std::pair(13, 4),
+                                         std::pair(16, 4), std::pair(16, 8)));
+
+TEST_P(TreeOf, AnyShapeHolds) {
+  const auto [ranks, group] = GetParam();
+  std::uint64_t merged = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Outcome outcome = simulate(seed, {ranks, group}, false);
+    ASSERT_EQ(outcome.violation, "")
+        << "repeat it with: hvd_sim --first-seed " << seed << " --seeds 1 --ranks " << ranks
+        << " --group " << group << " --verbose";
+    merged += outcome.merged_messages;
+  }
+  EXPECT_GT(merged, 0U);
+}
+
 TEST(Simulation, TheSameSeedIsTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    const Outcome first = simulate(seed, 0, false);
-    const Outcome second = simulate(seed, 0, false);
+    const Outcome first = simulate(seed, {}, false);
+    const Outcome second = simulate(seed, {}, false);
     ASSERT_EQ(first.hash, second.hash) << seed;
     ASSERT_EQ(first.events, second.events) << seed;
   }
 }
 
 TEST(Simulation, AnotherSeedIsAnotherRun) {
-  EXPECT_NE(simulate(1, 0, false).hash, simulate(2, 0, false).hash);
+  EXPECT_NE(simulate(1, {}, false).hash, simulate(2, {}, false).hash);
 }
 
 }  // namespace

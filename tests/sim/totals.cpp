@@ -15,6 +15,9 @@ void Totals::add(const Outcome& outcome) {
   virtual_time += outcome.virtual_time;
   if (outcome.freezes > 0) ++frozen_runs;
   if (outcome.failed) ++failed_runs;
+  if (outcome.tree) ++trees;
+  if (outcome.relay_struck) ++relays_struck;
+  merged_messages += outcome.merged_messages;
   hash = (hash ^ outcome.hash) * 0x9e3779b97f4a7c15;
   hash ^= hash >> 32;
   for (std::size_t i = 0; i < faults.size(); ++i) faults[i] += outcome.faults[i] ? 1 : 0;
@@ -24,11 +27,12 @@ void Totals::add(const Outcome& outcome) {
 std::string Totals::text(std::chrono::duration<double> wall) const {
   std::string text = fmt::format(
       "seeds {}\nevents {}\ncollectives {}\nturns of frozen schedules {}\nfreezes {} in {} runs\n"
-      "thaws {}\ncontrol messages {}\njobs that failed {}\nvirtual time {:.0f} s\n"
+      "thaws {}\ncontrol messages {}\njobs that failed {}\n"
+      "jobs with a tree {}, a relay struck in {}, messages merged {}\nvirtual time {:.0f} s\n"
       "wall time {:.2f} s, {:.0f} seeds/s\n",
       seeds, events, collectives, turns, freezes, frozen_runs, thaws, control_messages, failed_runs,
-      static_cast<double>(virtual_time) / kSecond, wall.count(),
-      static_cast<double>(seeds) / wall.count());
+      trees, relays_struck, merged_messages, static_cast<double>(virtual_time) / kSecond,
+      wall.count(), static_cast<double>(seeds) / wall.count());
   for (int i = 0; i < kFaultKinds; ++i) {
     text += fmt::format("fault {:<18} {}\n", to_string(static_cast<FaultKind>(i)),
                         faults[static_cast<std::size_t>(i)]);
@@ -51,6 +55,8 @@ std::string Totals::missing() const {
     if (traits[static_cast<std::size_t>(i)] == 0)
       text += fmt::format(" {};", to_string(static_cast<Trait>(i)));
   }
+  if (merged_messages == 0) text += " merged messages;";
+  if (relays_struck == 0) text += " a relay struck;";
   if (4 * frozen_runs < seeds)
     text += fmt::format(" only {} of {} runs froze;", frozen_runs, seeds);
   return text;

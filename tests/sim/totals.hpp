@@ -20,6 +20,9 @@ struct Totals {
   std::uint64_t control_messages = 0;
   std::uint64_t frozen_runs = 0;  ///< runs that froze at least once
   std::uint64_t failed_runs = 0;
+  std::uint64_t trees = 0;
+  std::uint64_t relays_struck = 0;
+  std::uint64_t merged_messages = 0;
   Nanos virtual_time = 0;
   std::uint64_t hash = 0;  ///< of all runs, in order
   std::array<std::uint64_t, kFaultKinds> faults{};

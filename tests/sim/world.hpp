@@ -20,7 +20,7 @@
 namespace hvd::sim {
 
 struct World {
-  World(std::uint64_t seed, const Random& choices, Script program, bool verbose);
+  World(std::uint64_t seed, const Random& choices, Script program, int group, bool verbose);
 
   Random random;
   EventQueue events;

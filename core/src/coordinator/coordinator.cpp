@@ -26,6 +26,7 @@ Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
   Protocol::Settings settings;
   settings.rank = session.topology().rank;
   settings.size = session.topology().size;
+  settings.group = control_group(settings.size, config.control_fanout);
   settings.fusion_threshold = config.fusion_threshold;
   settings.freeze_after = can_freeze ? config.freeze_after : 0;
   const Clock::duration settle = settings.rank == 0 ? kSettleLeader : kSettleFollower;
@@ -376,11 +377,9 @@ void Coordinator::stalled(const Stall& stall) {
 
 void Coordinator::failed(const Verdict& verdict) {
   const Poison message{verdict.code, describe(verdict)};
-  if (rank_ == 0) {
-    for (int peer = 1; peer < size_; ++peer) send(peer, message);
-  } else if (channel_) {
-    channel_->close();  // before a victim of this is blamed, rank 0 sees who it was
-  }
+  for (const int peer : protocol_.followers()) send(peer, message);
+  // Before a victim of this is blamed, rank 0 sees who it was.
+  if (rank_ != 0 && channel_) channel_->close();
   poisoned(message);
 }
 

@@ -12,14 +12,11 @@ FaultDetector::FaultDetector(const Settings& settings, Clock::time_point now)
 
 void FaultDetector::watch(int peer, Clock::time_point now) { heard_[peer] = now; }
 
-void FaultDetector::unwatch(int peer) { heard_.erase(peer); }
-
 void FaultDetector::heard(int peer, Clock::time_point now) {
   if (const auto at = heard_.find(peer); at != heard_.end()) at->second = now;
 }
 
 void FaultDetector::lost(int peer, const std::string& cause, Clock::time_point now) {
-  if (!heard_.contains(peer)) return;
   weigh(Strength::strong, {Errc::peer_lost, peer, cause}, now);
 }
 
@@ -39,8 +36,9 @@ void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point 
 }
 
 std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
-  const Clock::duration late = now - last_tick_ - settings_.tick_interval;
+  const Clock::duration late = lateness(now);
   last_tick_ = now;
+  if (late >= long_pause()) pause_ = Pause{now, late};
   for (auto& [peer, at] : heard_) {
     if (late > Clock::duration::zero()) at = std::min(at + late, now);
     const auto silence = now - at;
@@ -55,6 +53,12 @@ std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
     return std::nullopt;
   }
   return best_->verdict;
+}
+
+std::optional<Clock::duration> FaultDetector::stood_still(Clock::time_point now) const {
+  if (lateness(now) >= long_pause()) return lateness(now);
+  if (pause_ && now - pause_->end < settings_.peer_timeout) return pause_->length;
+  return std::nullopt;
 }
 
 }  // namespace hvd

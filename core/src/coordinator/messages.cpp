@@ -264,6 +264,10 @@ void write_body(WireWriter& out, const Resume& message) {
   out.u32(static_cast<std::uint32_t>(message.begun.size()));
   for (const std::uint64_t ticket : message.begun) out.u64(ticket);
 }
+void write_body(WireWriter& out, const Lost& message) {
+  out.i32(message.rank);
+  write_clipped(out, message.cause);
+}
 
 Submitted read_submitted(WireReader& in) {
   Submitted message;
@@ -341,6 +345,13 @@ Resume read_resume(WireReader& in) {
   return message;
 }
 
+Lost read_lost(WireReader& in) {
+  Lost message;
+  message.rank = in.i32();
+  message.cause = in.text(kMaxText);
+  return message;
+}
+
 Message read_body(std::uint8_t type, WireReader& in) {
   switch (type) {
     case 0:
@@ -365,6 +376,8 @@ Message read_body(std::uint8_t type, WireReader& in) {
       return Thaw{in.u32()};
     case 10:
       return read_resume(in);
+    case 11:
+      return read_lost(in);
     default:
       in.fail("unknown message type");
   }

@@ -47,6 +47,12 @@ struct Stopped {  ///< the answer to Thaw: no further than this ticket
   std::uint64_t ticket = 0;  ///< the last one begun; 0: none
 };
 
+// To the next rank on the way to rank 0.
+struct Lost {     ///< of this rank nothing comes any more
+  int rank = -1;  ///< from a relay: a member of it, or the relay; else whom it is said to
+  std::string cause;
+};
+
 // From rank 0.
 struct Schedule {
   std::vector<Decision> decisions;
@@ -61,16 +67,16 @@ struct Resume {  ///< negotiate again
   std::vector<std::uint64_t> begun;
 };
 struct Farewell {};  ///< every rank has said goodbye
-struct Poison {      ///< the job has failed, for this reason
+struct Poison {      ///< the job has failed, for this reason; also from a relay, without rank 0
   Errc code = Errc::peer_lost;
   Fault fault;
 };
 
-// Both ways.
+// Between neighbours, both ways.
 struct Heartbeat {};
 
 using Message = std::variant<Submitted, Goodbye, Suspicion, Schedule, Farewell, Poison, Heartbeat,
-                             ThawRequest, Stopped, Thaw, Resume>;
+                             ThawRequest, Stopped, Thaw, Resume, Lost>;
 
 [[nodiscard]] Bytes encode(const Message& message);
 /// Throws Errc::protocol. Never trusts a length.

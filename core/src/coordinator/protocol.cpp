@@ -34,16 +34,19 @@ bool has_group(const Agreement& agreement) {
 
 Protocol::Protocol(const Settings& settings, Actions& actions, Clock::time_point now)
     : settings_(settings),
+      routes_(settings.size, settings.group),
+      parent_(routes_.parent(settings.rank)),
+      children_(routes_.children(settings.rank)),
       actions_(actions),
       detector_(settings.detector, now),
+      members_(settings.detector, now),
       negotiator_(settings.size, settings.fusion_threshold),
       learner_({settings.freeze_after, usual_sizes(settings.fusion_threshold)}),
       reported_(static_cast<std::size_t>(settings.size)),
       begun_(static_cast<std::size_t>(settings.size)),
       stalls_reported_(now) {
-  for (int peer = 0; peer < settings_.size; ++peer) {
-    if (peer != settings_.rank && (leads() || peer == 0)) detector_.watch(peer, now);
-  }
+  if (!leads()) detector_.watch(parent_, now);
+  for (const int child : children_) (leads() ? detector_ : members_).watch(child, now);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -95,12 +98,10 @@ void Protocol::goodbye(Clock::time_point now) {
 
 void Protocol::tick(Clock::time_point now) {
   if (over_) return;
-  if (leads()) {
-    send_to_all(Heartbeat{});
-    watch_stalls(now);
-  } else {
-    actions_.send(0, Heartbeat{});
-  }
+  if (!leads()) actions_.send(parent_, Heartbeat{});
+  for (const int child : children_) actions_.send(child, Heartbeat{});
+  if (leads()) watch_stalls(now);
+  judge_members(now);
   judge(now);
 }
 
@@ -109,20 +110,18 @@ void Protocol::tick(Clock::time_point now) {
 
 void Protocol::received(int from, std::span<const std::byte> bytes, Clock::time_point now) {
   if (over_) return;
-  detector_.heard(from, now);
+  const int neighbour = routes_.towards(settings_.rank, from);
+  (relays(neighbour) ? members_ : detector_).heard(neighbour, now);
   try {
     Message message = decode_message(bytes);
     std::visit([&](auto& it) { handle(from, it, now); }, message);
   } catch (const Error& error) {
-    detector_.lost(from, error.what(), now);
-    judge(now);
+    accuse(from, error.what(), now);
   }
 }
 
 void Protocol::lost(int peer, const std::string& cause, Clock::time_point now) {
-  if (over_) return;
-  detector_.lost(peer, cause, now);
-  judge(now);
+  if (!over_) accuse(peer, cause, now);
 }
 
 void Protocol::handle(int from, Submitted& message, Clock::time_point now) {
@@ -164,7 +163,7 @@ void Protocol::handle(int from, const Farewell&, Clock::time_point) {
 }
 
 void Protocol::handle(int from, const Poison& message, Clock::time_point) {
-  expect(from == 0 && !leads(), "poison");
+  expect(!leads() && (from == 0 || from == parent_), "poison");
   over_ = true;
   actions_.poisoned(message);
 }
@@ -189,6 +188,21 @@ void Protocol::handle(int from, const Thaw& message, Clock::time_point now) {
 void Protocol::handle(int from, const Resume& message, Clock::time_point now) {
   expect(from == 0 && !leads(), "resume");
   resume(message, now);
+}
+
+void Protocol::handle(int from, const Lost& message, Clock::time_point now) {
+  if (message.rank == settings_.rank) {
+    // A child has waited for this rank long enough, and leaves. If this rank stood still it is
+    // right, and the culprit; else the child is the one that is cut off, and its end shows it.
+    if (const auto pause = detector_.stood_still(now)) {
+      accuse(settings_.rank,
+             fmt::format("stood still for {:.1f} s", std::chrono::duration<double>(*pause).count()),
+             now);
+    }
+    return;
+  }
+  expect(leads() && message.rank >= from && message.rank < routes_.end_of(from), "lost");
+  accuse(message.rank, message.cause, now);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -456,10 +470,44 @@ void Protocol::suspect(Errc code, int rank, const std::string& cause, Clock::tim
   judge(now);
 }
 
+bool Protocol::relays(int peer) const {
+  return !leads() && std::binary_search(children_.begin(), children_.end(), peer);
+}
+
+std::vector<int> Protocol::followers() const {
+  if (!leads()) return children_;
+  std::vector<int> everybody;
+  for (int rank = 1; rank < settings_.size; ++rank) everybody.push_back(rank);
+  return everybody;
+}
+
+void Protocol::accuse(int peer, const std::string& cause, Clock::time_point now) {
+  if (relays(peer) || (peer == settings_.rank && !leads())) {
+    members_.lost(peer, cause, now);
+    judge_members(now);
+  } else {
+    detector_.lost(peer, cause, now);
+    judge(now);
+  }
+}
+
+/// Rank 0 has the verdict: others may know better.
+void Protocol::judge_members(Clock::time_point now) {
+  if (over_ || leads() || children_.empty() || told_) return;
+  const std::optional<Verdict> verdict = members_.tick(now);
+  if (!verdict) return;
+  told_ = true;
+  actions_.send(0, Lost{verdict->rank, verdict->cause});
+}
+
 void Protocol::judge(Clock::time_point now) {
   if (over_) return;
   const std::optional<Verdict> verdict = detector_.tick(now);
   if (!verdict) return;
+  // Whom this rank gives up may live: it must not take this rank for the culprit.
+  if (!leads() && verdict->rank == parent_) {
+    actions_.send(parent_, Lost{parent_, verdict->cause});
+  }
   over_ = true;
   actions_.failed(*verdict);
 }

@@ -13,6 +13,7 @@
 #include "coordinator/messages.hpp"
 #include "coordinator/negotiator.hpp"
 #include "coordinator/schedule_learner.hpp"
+#include "net/tree_routes.hpp"
 
 namespace hvd {
 
@@ -21,6 +22,7 @@ class Protocol {
   struct Settings {
     int rank = 0;
     int size = 1;
+    int group = 0;  ///< ranks of a group of the control tree, see `TreeRoutes`; 0: a star
     std::size_t fusion_threshold = 0;
     int freeze_after = 0;  ///< identical periods; 0: always negotiate
     FaultDetector::Settings detector;
@@ -46,8 +48,9 @@ class Protocol {
     /// Takes back what was not begun by all, and announces it again through `submitted`.
     virtual void resume(const std::vector<std::uint64_t>& begun) = 0;
     virtual void stalled(const Stall& stall) = 0;
-    virtual void failed(const Verdict& verdict) = 0;  ///< by this rank's own judgement
-    virtual void poisoned(const Poison& poison) = 0;  ///< by rank 0's
+    /// By this rank's own judgement, which its `followers` have to hear, by a Poison.
+    virtual void failed(const Verdict& verdict) = 0;
+    virtual void poisoned(const Poison& poison) = 0;  ///< by another's
     /// Everybody has left in peace.
     virtual void farewell() = 0;
   };
@@ -69,6 +72,9 @@ class Protocol {
   void received(int from, std::span<const std::byte> bytes, Clock::time_point now);
   void lost(int peer, const std::string& cause, Clock::time_point now);
 
+  /// Who takes over this rank's verdict: of rank 0 everybody, of a relay its members.
+  [[nodiscard]] std::vector<int> followers() const;
+
   /// Rank 0: takes effect with the next batch, and with the next schedule that is learned.
   void set_bucket_sizes(const BucketSizes& sizes);
 
@@ -86,6 +92,7 @@ class Protocol {
   void handle(int from, const Stopped& message, Clock::time_point now);
   void handle(int from, const Thaw& message, Clock::time_point now);
   void handle(int from, const Resume& message, Clock::time_point now);
+  void handle(int from, const Lost& message, Clock::time_point now);
 
   // Rank 0.
   void pump(Clock::time_point now);
@@ -102,13 +109,21 @@ class Protocol {
   void stop(std::uint32_t epoch, Clock::time_point now);
   void resume(const Resume& message, Clock::time_point now);
   void suspect(Errc code, int rank, const std::string& cause, Clock::time_point now);
+  void accuse(int peer, const std::string& cause, Clock::time_point now);
   void judge(Clock::time_point now);
+  void judge_members(Clock::time_point now);
   void send_to_all(const Message& message);
   [[nodiscard]] bool leads() const noexcept { return settings_.rank == 0; }
+  [[nodiscard]] bool relays(int peer) const;
 
   const Settings settings_;
+  const TreeRoutes routes_;
+  const int parent_;                 // -1: this is rank 0
+  const std::vector<int> children_;  // of rank 0: those it talks to itself; of a relay: its members
   Actions& actions_;
-  FaultDetector detector_;
+  FaultDetector detector_;   // of a relay: about rank 0
+  FaultDetector members_;    // of a relay: about them, for rank 0
+  bool told_ = false;        // of a relay: rank 0 knows of a loss
   bool over_ = false;        // failed, or said farewell
   std::uint32_t epoch_ = 0;  // times frozen or resumed
   Mode mode_ = Mode::negotiating;

@@ -1,17 +1,15 @@
 // Ranks of one host: each has its line in memory of its own, which the others can only read.
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include <hvd/core/error.hpp>
 #include <hvd/core/session.hpp>
 #include <hvd/ops/arrivals.hpp>
 
 #include "arrivals/board.hpp"
 #include "transport/failure.hpp"
-#include "transport/fd_passing.hpp"
+#include "transport/host_meeting.hpp"
 #include "transport/sealed_memory.hpp"
 
 namespace hvd {
@@ -54,9 +52,6 @@ SealedMemory attach_segment(UniqueFd fd, int owner, int size) {
 std::unique_ptr<Arrivals> make_shm_arrivals(Session& session) {
   const int rank = session.topology().rank;
   const int size = session.topology().size;
-  const Deadline deadline = session.start_deadline();
-  PeerNetwork& network = session.network();
-  const HostIdentity& here = network.hosts()[static_cast<std::size_t>(rank)];
 
   auto memories = std::make_shared<std::vector<SealedMemory>>(static_cast<std::size_t>(size));
   SealedMemory& own = (*memories)[static_cast<std::size_t>(rank)];
@@ -66,26 +61,18 @@ std::unique_ptr<Arrivals> make_shm_arrivals(Session& session) {
   board.own = &in(own).line;
   board.peers.resize(static_cast<std::size_t>(size));
 
-  const auto for_each_peer = [&](auto fn) {
-    for (int other = 0; other < size; ++other) {
-      if (other != rank) fn(other, board.peers[static_cast<std::size_t>(other)]);
-    }
-  };
-  for_each_peer([&](int other, BoardPeer& peer) {
-    if (!here.same_host(network.hosts()[static_cast<std::size_t>(other)])) {
-      throw Error(Errc::unsupported,
-                  fmt::format("shared memory: rank {} is on another host", other));
-    }
-    peer.stream = network.open(other, "arrivals", deadline);
-  });
-  for_each_peer([&](int other, BoardPeer& peer) {
-    send_descriptor(peer.stream.get(), own.fd(), other, deadline);
-  });
-  for_each_peer([&](int other, BoardPeer& peer) {
+  std::vector<int> everybody(static_cast<std::size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  std::vector<HostPeer> met = meet_on_host(session, everybody, "arrivals", own.fd());
+  for (int other = 0; other < size; ++other) {
+    if (other == rank) continue;
+    HostPeer& found = met[static_cast<std::size_t>(other)];
     SealedMemory& memory = (*memories)[static_cast<std::size_t>(other)];
-    memory = attach_segment(receive_descriptor(peer.stream.get(), other, deadline), other, size);
+    memory = attach_segment(std::move(found.memory), other, size);
+    BoardPeer& peer = board.peers[static_cast<std::size_t>(other)];
     peer.line = &in(memory).line;
-  });
+    peer.stream = std::move(found.stream);
+  }
   board.memory = std::move(memories);
   return make_board_arrivals(std::move(board));
 }

@@ -1,6 +1,7 @@
 // A transport among some of another one's ranks.
 #pragma once
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,8 @@ class RankView final : public Transport {
  public:
   /// `ranks` ascending, `whole`'s own among them.
   RankView(Transport& whole, std::vector<int> ranks);
+  /// Keeps `whole`.
+  RankView(std::unique_ptr<Transport> whole, std::vector<int> ranks);
 
   [[nodiscard]] std::string_view name() const noexcept override { return whole_.name(); }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -26,6 +29,7 @@ class RankView final : public Transport {
     return peer < 0 ? peer : ranks_[static_cast<std::size_t>(peer)];
   }
 
+  std::unique_ptr<Transport> kept_;
   Transport& whole_;
   std::vector<int> ranks_;
   int rank_;

@@ -1,29 +1,88 @@
-// The MPI backend of a session.
+// What a session gets of MPI: the backend, or the transport alone.
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/log.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "mpi/agreement.hpp"
+#include "mpi/make_mpi.hpp"
 #include "mpi/mpi_backend.hpp"
+#include "mpi/mpi_chosen_backend.hpp"
+#include "mpi/mpi_measurement.hpp"
+#include "mpi/mpi_transport.hpp"
 
 namespace hvd {
+namespace {
 
-std::unique_ptr<Backend> make_mpi_backend(Session& session) {
-  auto use = std::make_unique<MpiUse>();
-  const Topology& topology = session.topology();
+/// Throws Errc::unsupported when MPI cannot be used here, or means other ranks.
+std::shared_ptr<MpiUse> use_mpi(const Topology& topology, MPI_Comm comm) {
+  auto use = std::make_shared<MpiUse>();
   int rank = 0;
   int size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
   if (rank != topology.rank || size != topology.size) {
     throw Error(Errc::unsupported,
                 fmt::format("MPI says rank {} of {}, the job rank {} of {}: start all ranks with "
                             "mpirun, or leave HVD_BACKEND=mpi out",
                             rank, size, topology.rank, topology.size));
   }
-  return std::make_unique<MpiBackend>(std::move(use), MPI_COMM_WORLD, session.start_deadline());
+  return use;
+}
+
+std::shared_ptr<const MpiComm> duplicate(MPI_Comm comm, MpiUse& use, Deadline deadline) {
+  const std::atomic<bool> never{false};
+  Watch watch(deadline, never, "init", "MPI");
+  try {
+    return std::make_shared<const MpiComm>(comm, watch);
+  } catch (...) {
+    use.mark_failed();
+    throw;
+  }
+}
+
+MpiChoice agree_on_choice(Backend& collective, Backend& ring, const Session& session) {
+  const Topology& topology = session.topology();
+  if (topology.size == 1) return {};
+  const auto samples =
+      measure_mpi(collective, ring, topology.rank, topology.size, session.start_deadline());
+  if (topology.rank == 0 && log_enabled(LogLevel::plan)) {
+    for (const MpiSample& sample : samples) log(LogLevel::plan, 0, describe(sample));
+    log(LogLevel::plan, 0, fmt::format("MPI or ring, the plan: {}", digest(samples)));
+  }
+  return MpiChoice(samples);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm) {
+  std::shared_ptr<MpiUse> use;
+  std::string trouble;
+  try {
+    use = use_mpi(session.topology(), comm);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    trouble = error.what();
+  }
+  if (!all_can_use_mpi(session, trouble)) return nullptr;
+  const auto own = duplicate(comm, *use, session.start_deadline());
+  auto ring = make_ring_backend(std::make_unique<MpiTransport>(use, own));
+  auto collective = std::make_unique<MpiBackend>(std::move(use), own);
+  MpiChoice choice = agree_on_choice(*collective, *ring, session);
+  return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring),
+                                            std::move(choice));
+}
+
+std::unique_ptr<Backend> make_mpi_backend(Session& session) {
+  return make_mpi_backend(session, MPI_COMM_WORLD);
+}
+
+std::unique_ptr<Transport> make_mpi_transport(Session& session) {
+  auto use = use_mpi(session.topology(), MPI_COMM_WORLD);
+  auto own = duplicate(MPI_COMM_WORLD, *use, session.start_deadline());
+  return std::make_unique<MpiTransport>(std::move(use), std::move(own));
 }
 
 }  // namespace hvd

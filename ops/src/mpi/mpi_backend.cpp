@@ -18,29 +18,37 @@ constexpr std::string_view kEngine = "MPI";
 
 }  // namespace
 
-MpiBackend::MpiBackend(std::unique_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
+MpiBackend::MpiBackend(std::shared_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
                        const MpiOptions& options)
-    : shared_(std::make_shared<Shared>()) {
-  shared_->options.max_piece =
-      std::min<std::size_t>(options.max_piece, std::numeric_limits<int>::max());
-  shared_->use = std::move(use);
+    : MpiBackend(std::move(use), nullptr, options) {
   Watch watch(deadline, shared_->aborted, "init", kEngine);
   try {
-    comm_ = std::make_unique<MpiComm>(parent, watch);
+    comm_ = std::make_shared<const MpiComm>(parent, watch);
   } catch (...) {
     shared_->use->mark_failed();
     throw;
   }
 }
 
-MpiBackend::MpiBackend(std::shared_ptr<Shared> shared, std::unique_ptr<MpiComm> comm)
+MpiBackend::MpiBackend(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
+                       const MpiOptions& options)
+    : shared_(std::make_shared<Shared>()), comm_(std::move(comm)) {
+  shared_->options.max_piece =
+      std::min<std::size_t>(options.max_piece, std::numeric_limits<int>::max());
+  shared_->use = std::move(use);
+}
+
+MpiBackend::MpiBackend(std::shared_ptr<Shared> shared, std::shared_ptr<const MpiComm> comm)
     : shared_(std::move(shared)), comm_(std::move(comm)) {}
 
 bool MpiBackend::supports(OpKind, Device device, DType, ReduceOp) const noexcept {
   return device.kind == Device::Kind::cpu;
 }
 
-void MpiBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
+void MpiBackend::abort() noexcept {
+  shared_->use->mark_failed();  // also when nothing runs: MPI_Finalize would wait for who is lost
+  shared_->aborted.store(true, std::memory_order_release);
+}
 
 void MpiBackend::run(std::string_view phase, Deadline deadline,
                      const std::function<void(Watch&)>& body) {
@@ -66,9 +74,9 @@ Staging MpiBackend::staging() {
 
 std::unique_ptr<Backend> MpiBackend::subset(std::span<const int> ranks, Deadline deadline) {
   static_cast<void>(rank_in_subset(ranks, comm_->rank(), comm_->size()));
-  std::unique_ptr<MpiComm> members;
+  std::shared_ptr<const MpiComm> members;
   run("subset", deadline,
-      [&](Watch& watch) { members = std::make_unique<MpiComm>(*comm_, ranks, watch); });
+      [&](Watch& watch) { members = std::make_shared<const MpiComm>(*comm_, ranks, watch); });
   return std::unique_ptr<Backend>(new MpiBackend(shared_, std::move(members)));
 }
 

@@ -28,7 +28,10 @@ struct MpiOptions {
 class MpiBackend final : public Backend {
  public:
   /// Collective over `parent`. Takes the use of MPI as the constructor of `MpiUse` gave it.
-  MpiBackend(std::unique_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
+  MpiBackend(std::shared_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
+             const MpiOptions& options = {});
+  /// On a communicator that others may have as well. Not collective.
+  MpiBackend(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
              const MpiOptions& options = {});
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
@@ -53,14 +56,14 @@ class MpiBackend final : public Backend {
   /// What a backend and its subsets, of which one works at a time, have together.
   struct Shared {
     MpiOptions options;
-    std::unique_ptr<MpiUse> use;
+    std::shared_ptr<MpiUse> use;
     std::atomic<bool> aborted{false};
     std::exception_ptr first_error;
     std::unique_ptr<Buffers> buffers = std::make_unique<Buffers>();
     MpiReductions reductions;
   };
 
-  MpiBackend(std::shared_ptr<Shared> shared, std::unique_ptr<MpiComm> comm);
+  MpiBackend(std::shared_ptr<Shared> shared, std::shared_ptr<const MpiComm> comm);
 
   /// Runs `body`; after an error MPI is given up and every later call throws that error again.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
@@ -81,7 +84,7 @@ class MpiBackend final : public Backend {
                       Watch& watch);
 
   std::shared_ptr<Shared> shared_;
-  std::unique_ptr<MpiComm> comm_;
+  std::shared_ptr<const MpiComm> comm_;
 };
 
 }  // namespace hvd

@@ -1,5 +1,7 @@
 #include "mpi/mpi_comm.hpp"
 
+#include <memory>
+
 #include "group/subset.hpp"
 #include "mpi/mpi_error.hpp"
 #include "mpi/mpi_exchange.hpp"
@@ -39,9 +41,16 @@ struct Group {
 }  // namespace
 
 MpiComm::MpiComm(MPI_Comm parent, Watch& watch) {
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Comm_idup(parent, &comm_, &request), "MPI_Comm_idup", watch);
-  complete(request, "MPI_Comm_idup", watch);
+  check_mpi(MPI_Comm_idup(parent, copy.get(), &request), "MPI_Comm_idup", watch);
+  try {
+    complete(request, "MPI_Comm_idup", watch);
+  } catch (...) {
+    static_cast<void>(copy.release());  // MPI writes it when the others come after all
+    throw;
+  }
+  comm_ = *copy;
   set_up(watch);
 }
 

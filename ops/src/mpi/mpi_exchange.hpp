@@ -10,6 +10,7 @@ namespace hvd {
 
 inline constexpr int kExchangeTag = 0;
 inline constexpr int kSubsetTag = 1;
+inline constexpr int kTransportTag = 2;
 
 struct MpiExchange {
   int to = 0;

@@ -83,14 +83,26 @@ void initialize() {
   }
 }
 
+/// MPI was not initialised before, or is of use still.
+void require_usable() {
+  if (process().failed) {
+    throw Error(Errc::unsupported, "MPI cannot be used again in a process where it has failed");
+  }
+  if (finalized()) throw Error(Errc::unsupported, "MPI was finalised before hvd was initialised");
+}
+
+void require_no_other_user() {
+  if (process().users == 0 || thread_level() >= MPI_THREAD_MULTIPLE) return;
+  throw Error(Errc::unsupported,
+              fmt::format("another context of this process uses MPI, which has {}",
+                          level_name(thread_level())));
+}
+
 }  // namespace
 
 MpiUse::MpiUse() {
   Process& state = process();
-  if (state.failed) {
-    throw Error(Errc::unsupported, "MPI cannot be used again in a process where it has failed");
-  }
-  if (finalized()) throw Error(Errc::unsupported, "MPI was finalised before hvd was initialised");
+  require_usable();
   if (!initialized()) {
     initialize();
   } else if (!state.ours && thread_level() < MPI_THREAD_MULTIPLE) {
@@ -98,10 +110,8 @@ MpiUse::MpiUse() {
                 fmt::format("the program initialised MPI with {}; hvd calls MPI from a thread of "
                             "its own and needs MPI_THREAD_MULTIPLE then",
                             level_name(thread_level())));
-  } else if (state.users > 0 && thread_level() < MPI_THREAD_MULTIPLE) {
-    throw Error(Errc::unsupported,
-                fmt::format("another context of this process uses MPI, which has {}",
-                            level_name(thread_level())));
+  } else {
+    require_no_other_user();
   }
   ++state.users;
 }
@@ -116,5 +126,19 @@ bool MpiUse::shared_with_program() const noexcept { return !process().ours; }
 void MpiUse::mark_failed() noexcept { process().failed = true; }
 
 bool MpiUse::alive() noexcept { return !process().failed && !finalized(); }
+
+void MpiUse::require_here() {
+  require_usable();
+  if (!initialized()) return initialize();
+  int main_thread = 0;
+  MPI_Is_thread_main(&main_thread);
+  if (thread_level() <= MPI_THREAD_FUNNELED && main_thread == 0) {
+    throw Error(Errc::unsupported,
+                fmt::format("MPI has {}: only the thread that initialised it may call hvd::init "
+                            "with a communicator",
+                            level_name(thread_level())));
+  }
+  require_no_other_user();
+}
 
 }  // namespace hvd

@@ -20,9 +20,13 @@ class MpiUse {
   /// Whether other code of the program may be inside MPI at the same time.
   [[nodiscard]] bool shared_with_program() const noexcept;
   /// A call was given up: MPI holds on to its buffers and must neither be used nor finalised.
-  void mark_failed() noexcept;
+  static void mark_failed() noexcept;
   /// Whether handles may still be freed.
   [[nodiscard]] static bool alive() noexcept;
+  /// For a call of MPI on the user's thread, inside a call that the program made: initialises MPI
+  /// when the program has not. Every thread level that allows this thread will do. Throws
+  /// Errc::unsupported.
+  static void require_here();
 };
 
 }  // namespace hvd

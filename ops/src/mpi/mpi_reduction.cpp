@@ -63,6 +63,9 @@ MpiReductions::MpiReductions() {
   add_all.template operator()<DType::f16>();
   add_all.template operator()<DType::bf16>();
   add_all.template operator()<DType::boolean>();
+  // MPICH 4.0 takes the bytes of MPI_UINT8_T for signed ones.
+  add.template operator()<DType::u8, ReduceOp::min>();
+  add.template operator()<DType::u8, ReduceOp::max>();
   add.template operator()<DType::f32, ReduceOp::min>();
   add.template operator()<DType::f32, ReduceOp::max>();
   add.template operator()<DType::f64, ReduceOp::min>();

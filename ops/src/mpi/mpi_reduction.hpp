@@ -11,9 +11,10 @@ namespace hvd {
 
 [[nodiscard]] MPI_Datatype mpi_type(DType dtype) noexcept;
 
-/// MPI's own operations where they mean what ours do: integers, and sum and product of f32 and f64.
-/// The rest runs our kernels inside MPI: MPI knows neither f16 nor bf16, and its min and max of a
-/// NaN depend on the order, so that ranks could end with different results.
+/// MPI's own operations where they mean what ours do: integers but for min and max of u8, and sum
+/// and product of f32 and f64. The rest runs our kernels inside MPI: MPI knows neither f16 nor
+/// bf16, its min and max of a NaN depend on the order, so that ranks could end with different
+/// results, and MPICH 4.0 compares u8 as if it were i8.
 class MpiReductions {
  public:
   /// MPI is initialised and stays so for the life of the object, or is finalised before its end.

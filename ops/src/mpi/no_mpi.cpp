@@ -1,8 +1,15 @@
-// In place of make_mpi_backend.cpp where the build has no MPI.
+// In place of the other files where the build has no MPI.
 #include <hvd/ops/backends.hpp>
+
+#include "mpi/agreement.hpp"
 
 namespace hvd {
 
-std::unique_ptr<Backend> make_mpi_backend(Session&) { return nullptr; }
+std::unique_ptr<Backend> make_mpi_backend(Session& session) {
+  static_cast<void>(all_can_use_mpi(session, "this build has no MPI"));
+  return nullptr;
+}
+
+std::unique_ptr<Transport> make_mpi_transport(Session&) { return nullptr; }
 
 }  // namespace hvd

@@ -9,49 +9,12 @@
 #include <hwy/foreach_target.h>  // before highway.h: compiles this file once per target
 #include <hwy/highway.h>
 
+#include "reduce/combine-inl.hpp"
 #include "reduce/simd-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace hvd {
 namespace HWY_NAMESPACE {
-
-struct Sum {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::Add(a, b);
-  }
-};
-
-struct Product {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::Mul(a, b);
-  }
-};
-
-/// Hardware minima keep or drop a NaN depending on the side it is on: decide it here.
-template <class V>
-HWY_INLINE V nan_wins(V a, V b, V otherwise) {
-  if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, otherwise));
-  } else {
-    return otherwise;
-  }
-}
-
-struct Minimum {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return nan_wins(a, b, hn::Min(a, b));
-  }
-};
-
-struct Maximum {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return nan_wins(a, b, hn::Max(a, b));
-  }
-};
 
 /// Highway cannot multiply lanes of every width. Blocks are copied because the pointers may be
 /// unaligned, and multiplied in a type wide enough that nothing is promoted to a signed int.

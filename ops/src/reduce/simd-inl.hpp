@@ -71,12 +71,15 @@ struct Float16 {
     }
   }
 
-  static HWY_INLINE void store(hn::Vec<F32> v, std::uint16_t* p) {
+  static HWY_INLINE hn::Vec<HalfBits> to_bits(hn::Vec<F32> v) {
     if constexpr (kConverts) {
-      hn::StoreU(hn::BitCast(HalfBits(), hn::DemoteTo(Half(), v)), HalfBits(), p);
+      return hn::BitCast(HalfBits(), hn::DemoteTo(Half(), v));
     } else {
-      hn::StoreU(hn::TruncateTo(HalfBits(), narrow(v)), HalfBits(), p);
+      return hn::TruncateTo(HalfBits(), narrow(v));
     }
+  }
+  static HWY_INLINE void store(hn::Vec<F32> v, std::uint16_t* p) {
+    hn::StoreU(to_bits(v), HalfBits(), p);
   }
 
   static HWY_INLINE hn::Vec<F32> widen(hn::Vec<U32> half) {

@@ -31,7 +31,9 @@ int spins_for(int ranks) noexcept {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return 0;
-  return CPU_COUNT(&usable) >= ranks ? kSpins : 0;
+  return spins_for(ranks, CPU_COUNT(&usable));
 }
+
+int spins_for(int ranks, int cores) noexcept { return cores >= ranks ? kSpins : 0; }
 
 }  // namespace hvd

@@ -27,5 +27,7 @@ class Backoff {
 
 /// Spins worth it for this many ranks on the cores this process may use.
 [[nodiscard]] int spins_for(int ranks) noexcept;
+/// The same on `cores`, those that any of them may use.
+[[nodiscard]] int spins_for(int ranks, int cores) noexcept;
 
 }  // namespace hvd

@@ -23,6 +23,10 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
               fmt::format("{} bytes of shared memory: {}: {}", size, call, std::strerror(errno)));
 }
 
+Error refused(int owner, const char* why) {
+  return peer_violation(owner, fmt::format("shared memory refused: {}", why));
+}
+
 }  // namespace
 
 SealedMemory::SealedMemory(UniqueFd fd, std::size_t size, bool writable)
@@ -50,14 +54,13 @@ SealedMemory::~SealedMemory() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-SealedMemory SealedMemory::create(const char* name, std::size_t size, PeerAccess peers) {
+SealedMemory SealedMemory::create(const char* name, std::size_t size, std::size_t committed,
+                                  PeerAccess peers) {
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_refused("memfd_create", size);
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) throw_refused("ftruncate", size);
-  // Now rather than at the first touch, where a full machine would answer with a signal.
-  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0) throw_refused("fallocate", size);
-
   SealedMemory memory(std::move(fd), size, true);  // before the seals: they spare this mapping
+  if (!memory.commit(0, committed)) throw_refused("fallocate", committed);
   const int read_only = peers == PeerAccess::read ? F_SEAL_FUTURE_WRITE : 0;
   const bool sealed = ::fcntl(memory.fd(), F_ADD_SEALS, kSeals | read_only) == 0 ||
                       (errno == EINVAL && ::fcntl(memory.fd(), F_ADD_SEALS, kSeals) == 0);
@@ -66,17 +69,38 @@ SealedMemory SealedMemory::create(const char* name, std::size_t size, PeerAccess
 }
 
 SealedMemory SealedMemory::attach(UniqueFd fd, std::size_t size, int owner, PeerAccess access) {
-  const auto refuse = [owner](const char* why) {
-    return peer_violation(owner, fmt::format("shared memory refused: {}", why));
-  };
+  SealedMemory memory = attach_any(std::move(fd), size, owner, access);
+  if (memory.size() != size) throw refused(owner, "its size is wrong");
+  return memory;
+}
+
+SealedMemory SealedMemory::attach_any(UniqueFd fd, std::size_t least, int owner,
+                                      PeerAccess access) {
   if (const int seals = ::fcntl(fd.get(), F_GET_SEALS); seals < 0 || (seals & kSeals) != kSeals) {
-    throw refuse("it is not sealed");
+    throw refused(owner, "it is not sealed");
   }
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0 || status.st_size != static_cast<off_t>(size)) {
-    throw refuse("its size is wrong");
+  if (::fstat(fd.get(), &status) != 0 || status.st_size < static_cast<off_t>(least)) {
+    throw refused(owner, "its size is wrong");
   }
-  return SealedMemory(std::move(fd), size, access == PeerAccess::write);
+  return SealedMemory(std::move(fd), static_cast<std::size_t>(status.st_size),
+                      access == PeerAccess::write);
+}
+
+bool SealedMemory::commit(std::size_t offset, std::size_t size) const noexcept {
+  if (size == 0) return true;
+  int result = 0;
+  do {
+    result = ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+void SealedMemory::release(std::size_t offset, std::size_t size) const noexcept {
+  if (size == 0) return;
+  // When it is refused the pages stay, which is no harm.
+  static_cast<void>(::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(offset), static_cast<off_t>(size)));
 }
 
 }  // namespace hvd

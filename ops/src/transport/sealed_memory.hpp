@@ -16,11 +16,26 @@ class SealedMemory {
  public:
   /// Zeroes. With PeerAccess::read the kernel refuses every later writable mapping (Linux 5.1 and
   /// later; before, peers only map it read-only of their own accord). Throws Errc::resource.
-  [[nodiscard]] static SealedMemory create(const char* name, std::size_t size, PeerAccess peers);
+  [[nodiscard]] static SealedMemory create(const char* name, std::size_t size, PeerAccess peers) {
+    return create(name, size, size, peers);
+  }
+  /// Only the first `committed` bytes are there at once; `commit` is for the rest.
+  [[nodiscard]] static SealedMemory create(const char* name, std::size_t size,
+                                           std::size_t committed, PeerAccess peers);
   /// Maps what rank `owner` passed. Throws Errc::protocol naming the rank when it is not sealed or
   /// not of that size.
   [[nodiscard]] static SealedMemory attach(UniqueFd fd, std::size_t size, int owner,
                                            PeerAccess access);
+
+  /// As above, but of any size from `least` on.
+  [[nodiscard]] static SealedMemory attach_any(UniqueFd fd, std::size_t least, int owner,
+                                               PeerAccess access);
+
+  /// Takes pages from the system now, rather than at the first touch, where a machine without any
+  /// left answers with a signal. False when it refuses.
+  [[nodiscard]] bool commit(std::size_t offset, std::size_t size) const noexcept;
+  /// Gives pages back; whole ones, which read as zeroes afterwards. For every holder.
+  void release(std::size_t offset, std::size_t size) const noexcept;
 
   SealedMemory() noexcept = default;
   SealedMemory(SealedMemory&& other) noexcept;

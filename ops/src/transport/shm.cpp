@@ -1,17 +1,19 @@
 // Ranks of one host: each owns the memory that the others write their messages to.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <hvd/core/session.hpp>
 #include <hvd/ops/transport.hpp>
 
+#include "group/rank_view.hpp"
 #include "transport/backoff.hpp"
 #include "transport/failure.hpp"
-#include "transport/fd_passing.hpp"
 #include "transport/futex.hpp"
+#include "transport/host_meeting.hpp"
 #include "transport/shm_ring.hpp"
 #include "transport/shm_segment.hpp"
 
@@ -29,11 +31,7 @@ struct Peer {
   ShmWriter out;       ///< our ring in it
   ShmReader in;        ///< its ring in ours
 
-  [[nodiscard]] bool gone() const {
-    std::byte byte{};
-    const ssize_t got = ::recv(stream.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-  }
+  [[nodiscard]] bool gone() const { return stream_ended(stream.get()); }
   /// After publishing something that the peer may wait for.
   void notify() const noexcept {
     ShmDoorbell& bell = segment.doorbell();
@@ -45,7 +43,7 @@ struct Peer {
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(Session& session);
+  ShmTransport(Session& session, std::span<const int> ranks);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shm"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -94,38 +92,25 @@ class ShmTransport final : public Transport {
   Failure failure_;
 };
 
-ShmTransport::ShmTransport(Session& session)
+ShmTransport::ShmTransport(Session& session, std::span<const int> ranks)
     : rank_(session.topology().rank),
       layout_(session.topology().size),
       own_(ShmSegment::create(layout_, rank_)),
       peers_(static_cast<std::size_t>(layout_.ranks())),
-      spins_(spins_for(layout_.ranks())) {
-  const Deadline deadline = session.start_deadline();
-  const auto for_each_peer = [&](auto fn) {
-    for (int other = 0; other < size(); ++other) {
-      if (other != rank_) fn(other, peer(other));
-    }
-  };
-  for_each_peer([&](int other, Peer& peer) {
-    if (!session.network().hosts()[static_cast<std::size_t>(rank_)].same_host(
-            session.network().hosts()[static_cast<std::size_t>(other)])) {
-      throw Error(Errc::unsupported,
-                  fmt::format("shared memory: rank {} is on another host", other));
-    }
-    peer.rank = other;
-    peer.stream = session.network().open(other, "shm", deadline);
-  });
-  for_each_peer([&](int other, Peer& peer) {
-    send_descriptor(peer.stream.get(), own_.fd(), other, deadline);
-  });
-  for_each_peer([&](int other, Peer& peer) {
-    peer.segment =
-        ShmSegment::attach(receive_descriptor(peer.stream.get(), other, deadline), layout_, other);
-    peer.out = ShmWriter(peer.segment.counters(layout_, other, rank_),
-                         peer.segment.data(layout_, other, rank_), other);
-    peer.in =
+      spins_(spins_for(static_cast<int>(ranks.size()))) {
+  std::vector<HostPeer> met = meet_on_host(session, ranks, "shm", own_.fd());
+  for (const int other : ranks) {
+    if (other == rank_) continue;
+    HostPeer& found = met[static_cast<std::size_t>(other)];
+    Peer& to = peer(other);
+    to.rank = other;
+    to.stream = std::move(found.stream);
+    to.segment = ShmSegment::attach(std::move(found.memory), layout_, other);
+    to.out = ShmWriter(to.segment.counters(layout_, other, rank_),
+                       to.segment.data(layout_, other, rank_), other);
+    to.in =
         ShmReader(own_.counters(layout_, rank_, other), own_.data(layout_, rank_, other), other);
-  });
+  }
 }
 
 void ShmTransport::run(const Outgoing& out, const Incoming& in, Deadline deadline) {
@@ -210,8 +195,16 @@ void ShmTransport::sleep(const Progress& progress, Deadline deadline) {
 
 }  // namespace
 
+std::unique_ptr<Transport> make_shm_transport(Session& session, std::vector<int> ranks) {
+  auto transport = std::make_unique<ShmTransport>(session, ranks);
+  if (std::ssize(ranks) == transport->size()) return transport;
+  return std::make_unique<RankView>(std::move(transport), std::move(ranks));
+}
+
 std::unique_ptr<Transport> make_shm_transport(Session& session) {
-  return std::make_unique<ShmTransport>(session);
+  std::vector<int> everybody(static_cast<std::size_t>(session.topology().size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return make_shm_transport(session, std::move(everybody));
 }
 
 }  // namespace hvd

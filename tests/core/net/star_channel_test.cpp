@@ -1,16 +1,10 @@
-#include <condition_variable>
 #include <future>
-#include <map>
-#include <mutex>
 
 #include <gmock/gmock.h>
 #include <hvd_test/ranks.hpp>
 #include <sys/socket.h>
 
-#include <hvd/core/control_channel.hpp>
-
-#include "expect_error.hpp"
-#include "net/blocking_io.hpp"
+#include "channel_ranks.hpp"
 #include "net/frame.hpp"
 
 namespace hvd {
@@ -20,70 +14,9 @@ using namespace std::chrono_literals;
 using test::bytes_of;
 using test::expect_error;
 using test::expect_threads;
+using test::Rank;
 using test::soon;
-
-/// Remembers what came, and checks that it came on the loop.
-class Recorder final : public ControlChannel::Listener {
- public:
-  explicit Recorder(EventLoop& loop) : loop_(loop) {}
-
-  void on_message(int from, std::span<const std::byte> message) override {
-    EXPECT_TRUE(loop_.on_loop_thread());
-    const std::lock_guard lock(mutex_);
-    EXPECT_TRUE(lost_[from].empty()) << "a message after the end";
-    messages_[from].emplace_back(message.begin(), message.end());
-    changed_.notify_all();
-  }
-  void on_lost(int peer, const std::string& cause) override {
-    EXPECT_TRUE(loop_.on_loop_thread());
-    const std::lock_guard lock(mutex_);
-    lost_[peer].push_back(cause);
-    changed_.notify_all();
-  }
-
-  std::vector<Bytes> wait_messages(int from, std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_until(lock, soon(), [&] { return messages_[from].size() >= count; }));
-    return messages_[from];
-  }
-  std::vector<std::string> wait_lost(int peer) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_until(lock, soon(), [&] { return !lost_[peer].empty(); }));
-    return lost_[peer];
-  }
-  std::vector<std::string> lost(int peer) {
-    const std::lock_guard lock(mutex_);
-    return lost_[peer];
-  }
-
- private:
-  EventLoop& loop_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, std::vector<Bytes>> messages_;
-  std::map<int, std::vector<std::string>> lost_;
-};
-
-struct Rank {
-  Rank(Store& store, int rank, int size)
-      : network(loop, store, {"job", 0, rank, {}}, size, "", soon()), recorder(loop) {}
-
-  void open(int rank, int size) { channel = make_star_channel(loop, network, rank, size, soon()); }
-  void start() {
-    loop.run_sync([this] { channel->start(recorder); });
-  }
-  void send(int to, Bytes message) {
-    loop.run_sync([&] { channel->send(to, std::move(message)); });
-  }
-  void close() {
-    loop.run_sync([this] { channel->close(); });
-  }
-
-  EventLoop loop;
-  PeerNetwork network;
-  Recorder recorder;
-  std::unique_ptr<ControlChannel> channel;
-};
+using test::write_raw;
 
 class StarChannelSuite : public testing::TestWithParam<int> {};
 
@@ -227,11 +160,6 @@ void with_raw_peer(const std::function<void(int fd)>& speak,
       store->set("checked", {}, soon());
     }
   });
-}
-
-void write_raw(int fd, const Bytes& bytes) {
-  const net::Interrupt never;
-  ASSERT_TRUE(net::write_all(fd, bytes, soon(), never));
 }
 
 TEST(StarChannel, MalformedFramesEndTheStream) {

@@ -1,14 +1,24 @@
 // One rank of mpi_life_test: plays the scenario that argv[1] names and prints what came of it.
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <hvd/mpi.hpp>
+
 #include "mpi/mpi_backend.hpp"
+#include "mpi/mpi_transport.hpp"
 
 namespace {
 
@@ -33,12 +43,14 @@ void say(const std::string& what) {
   std::fflush(stdout);
 }
 
-/// "ok", or the code of the error and its text.
+/// "ok", or the code of the error, the rank that it blames and its text.
 std::string outcome(const std::function<void()>& call) {
   try {
     call();
   } catch (const hvd::Error& error) {
-    return std::string(hvd::to_string(error.code())) + ": " + error.what();
+    const int blamed = error.fault().rank;
+    return std::string(hvd::to_string(error.code())) +
+           (blamed < 0 ? "" : " of rank " + std::to_string(blamed)) + ": " + error.what();
   }
   return "ok";
 }
@@ -91,6 +103,146 @@ void abort_from_another_thread() {
   }
 }
 
+std::unique_ptr<hvd::MpiTransport> make_transport() {
+  auto use = std::make_shared<hvd::MpiUse>();
+  const std::atomic<bool> never{false};
+  hvd::Watch watch(in(seconds(20)), never, "init", "MPI");
+  auto comm = std::make_shared<const hvd::MpiComm>(MPI_COMM_WORLD, watch);
+  return std::make_unique<hvd::MpiTransport>(std::move(use), std::move(comm));
+}
+
+void await_message(hvd::Transport& transport, hvd::Deadline deadline) {
+  std::byte byte{};
+  transport.exchange({}, {.peer = 1, .size = 1, .into = &byte, .sink = {}}, deadline);
+}
+
+/// Rank 1 sends nothing; nor does it take what is more than any buffer on the way.
+void message_timeout(std::size_t sent) {
+  const auto transport = make_transport();
+  if (rank() != 0) return;
+  const std::vector<std::byte> bytes(sent);
+  say(outcome([&] {
+    if (sent == 0) {
+      await_message(*transport, in(milliseconds(100)));
+    } else {
+      transport->exchange({.peer = 1, .bytes = bytes}, {}, in(milliseconds(100)));
+    }
+  }));
+  say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
+  say("new " + outcome([] { static_cast<void>(make_transport()); }));
+}
+
+void message_abort(bool before) {
+  const auto transport = make_transport();
+  if (rank() != 0) return;
+  std::thread aborter([&] { transport->abort(); });
+  if (before) aborter.join();
+  say(outcome([&] { await_message(*transport, in(seconds(20))); }));
+  if (!before) aborter.join();
+  say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
+}
+
+/// A sink that throws half way through, as a reduction that cannot go on.
+void message_interrupted() {
+  const auto transport = make_transport();
+  std::vector<std::byte> bytes(std::size_t{4} << 20);
+  if (rank() == 1) {
+    say(outcome([&] { transport->exchange({.peer = 0, .bytes = bytes}, {}, in(seconds(2))); }));
+    return;
+  }
+  const auto interrupt = [](std::size_t offset, std::span<const std::byte>) {
+    if (offset > 0) throw hvd::Error(hvd::Errc::resource, "full");
+  };
+  say(outcome([&] {
+    transport->exchange({}, {.peer = 1, .size = bytes.size(), .into = nullptr, .sink = interrupt},
+                        in(seconds(20)));
+  }));
+}
+
+/// What mpirun's variables say of rank, size and store is not looked at.
+hvd::Config mpi_config() {
+  hvd::Config config = hvd::Config::from_environment();
+  config.backend = "mpi";
+  config.start_timeout = seconds(20);
+  config.collective_timeout = seconds(20);
+  config.shutdown_timeout = seconds(20);
+  return config;
+}
+
+/// hvd::init of a communicator in a program whose MPI has this thread level.
+void communicator_at(int level) {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, level, &provided);
+  say(outcome([] {
+    hvd::init(MPI_COMM_WORLD, mpi_config());
+    std::vector<float> data(1000, 1.0F);
+    hvd::allreduce(hvd::context(), std::span<float>(data), {.op = hvd::ReduceOp::sum});
+    say("sum " + std::to_string(static_cast<int>(data[999])));
+    hvd::shutdown();
+  }));
+  // The program's own computing goes on.
+  int sum = 1;
+  MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  say("own " + std::to_string(sum));
+  MPI_Finalize();
+  std::puts(("after " + outcome([] { hvd::init(MPI_COMM_WORLD, mpi_config()); })).c_str());
+}
+
+void print_plan() {
+  hvd::Config config = mpi_config();
+  config.log_level = hvd::LogLevel::plan;
+  hvd::init(MPI_COMM_WORLD, config);
+  hvd::shutdown();
+}
+
+/// Only the main thread may call this MPI.
+void communicator_in_another_thread() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  std::string result;
+  std::thread([&] { result = outcome([] { hvd::init(MPI_COMM_WORLD, mpi_config()); }); }).join();
+  say(result);
+  MPI_Finalize();
+}
+
+/// hvd initialises MPI, once, for a context and the next.
+void communicator_twice() {
+  for (int i = 0; i < 2; ++i) {
+    say(outcome([] {
+      hvd::init(MPI_COMM_WORLD, mpi_config());
+      hvd::barrier();
+      hvd::shutdown();
+    }));
+  }
+}
+
+/// Rank 1 never comes to init.
+void communicator_incomplete() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (rank() != 0) return;
+  hvd::Config config = mpi_config();
+  config.start_timeout = milliseconds(200);
+  say(outcome([&] { hvd::init(MPI_COMM_WORLD, config); }));
+}
+
+/// Rank 1 dies or freezes in the middle of an endless training.
+void peer_ends_by(int signal_number) {
+  hvd::init(MPI_COMM_WORLD, mpi_config());
+  const bool ends = rank() == 1;
+  std::vector<std::int64_t> pid{ends ? ::getpid() : 0};
+  hvd::allreduce(hvd::context(), std::span<std::int64_t>(pid), {.op = hvd::ReduceOp::sum});
+  std::vector<float> data(300'000, 1.0F);
+  const auto train = [&] { hvd::allreduce(hvd::context(), std::span<float>(data)); };
+  for (int i = 0; i < 20; ++i) train();
+  if (ends) ::raise(signal_number);
+  say(outcome([&] {
+    for (;;) train();
+  }));
+  // mpirun waits also for what is frozen.
+  if (signal_number == SIGSTOP) ::kill(static_cast<pid_t>(pid[0]), SIGKILL);
+}
+
 void program_initialises(int level) {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, level, &provided);
@@ -108,6 +260,21 @@ int main(int argc, char** argv) {
       {"timeout", timeout},
       {"subset", lonely_subset},
       {"abort", abort_from_another_thread},
+      {"message-timeout", [] { message_timeout(0); }},
+      {"message-large-timeout", [] { message_timeout(std::size_t{64} << 20); }},
+      {"message-abort", [] { message_abort(false); }},
+      {"message-abort-before", [] { message_abort(true); }},
+      {"message-interrupted", message_interrupted},
+      {"comm-single", [] { communicator_at(MPI_THREAD_SINGLE); }},
+      {"comm-funneled", [] { communicator_at(MPI_THREAD_FUNNELED); }},
+      {"comm-serialized", [] { communicator_at(MPI_THREAD_SERIALIZED); }},
+      {"comm-multiple", [] { communicator_at(MPI_THREAD_MULTIPLE); }},
+      {"comm-thread", communicator_in_another_thread},
+      {"comm-plan", print_plan},
+      {"comm-twice", communicator_twice},
+      {"comm-incomplete", communicator_incomplete},
+      {"peer-killed", [] { peer_ends_by(SIGKILL); }},
+      {"peer-stopped", [] { peer_ends_by(SIGSTOP); }},
       {"program-funneled", [] { program_initialises(MPI_THREAD_FUNNELED); }},
       {"program-multiple", [] { program_initialises(MPI_THREAD_MULTIPLE); }},
   };

@@ -15,6 +15,10 @@
 namespace hvd::test {
 namespace {
 
+constexpr const char* kOptions = HVD_TEST_MPIRUN_FLAGS;
+/// With them mpirun leaves the others alone when a rank dies.
+constexpr const char* kKeepOthers = HVD_TEST_MPIRUN_FLAGS " " HVD_TEST_MPIRUN_KEEPS_OTHERS;
+
 class MpiLifeTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -27,13 +31,13 @@ class MpiLifeTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  /// What two ranks print in this scenario.
-  std::string run(const std::string& scenario) {
+  /// What two ranks print in this scenario; `options` are mpirun's.
+  std::string run(const std::string& scenario, const std::string& options = kOptions) {
     const std::string command =
         "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 40 " HVD_TEST_MPIRUN
-        " --oversubscribe -np 2 env HVD_TEST_PMPI_JSON=" +
-        json().string() + " LD_PRELOAD=" HVD_TEST_PMPI_COUNTER " " HVD_TEST_MPI_CHILD " " +
-        scenario + " 2>&1";
+        " " +
+        options + " -np 2 env HVD_TEST_PMPI_JSON=" + json().string() +
+        " LD_PRELOAD=" HVD_TEST_PMPI_COUNTER " " HVD_TEST_MPI_CHILD " " + scenario + " 2>&1";
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
     std::string output;
     std::array<char, 4096> block{};
@@ -105,6 +109,103 @@ TEST_F(MpiLifeTest, AnMpiOfTheProgramIsTheProgramsToFinalise) {
   EXPECT_TRUE(has(output, "[0] ok")) << output;
   EXPECT_TRUE(has(output, "after unsupported: ")) << output;
   EXPECT_EQ(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, AMessageThatDoesNotComeIsATimeoutThatNamesItsSender) {
+  const std::string output = run("message-timeout");
+  EXPECT_TRUE(has(output, "[0] timeout of rank 1: ")) << output;
+  EXPECT_TRUE(has(output, "[0] again timeout of rank 1: ")) << "the first error sticks: " << output;
+  EXPECT_TRUE(has(output, "[0] new unsupported: ")) << output;
+  EXPECT_NE(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, AMessageThatNobodyTakesIsATimeoutThatNamesItsReceiver) {
+  const std::string output = run("message-large-timeout");
+  EXPECT_TRUE(has(output, "[0] timeout of rank 1: ")) << output;
+  EXPECT_TRUE(has(output, "[0] new unsupported: ")) << output;
+}
+
+TEST_F(MpiLifeTest, AbortEndsAWaitForAMessage) {
+  const std::string output = run("message-abort");
+  EXPECT_TRUE(has(output, "[0] aborted: ")) << output;
+  EXPECT_TRUE(has(output, "[0] again aborted: ")) << output;
+  EXPECT_NE(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, AnAbortedTransportTakesNoMessages) {
+  const std::string output = run("message-abort-before");
+  EXPECT_TRUE(has(output, "[0] aborted: ")) << output;
+  EXPECT_TRUE(has(output, "[0] again aborted: ")) << output;
+  EXPECT_NE(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, ASinkThatThrowsEndsTheTransport) {
+  const std::string output = run("message-interrupted");
+  EXPECT_TRUE(has(output, "[0] resource: ")) << output;
+  EXPECT_NE(finalizations(0), "1") << "segments are still under way: " << output;
+}
+
+/// hvd::init(MPI_Comm) where the program's MPI has not the level that HVD_BACKEND=mpi needs.
+class MpiLevelTest : public MpiLifeTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(MpiLevelTest, TrainsOnTheNativeTransportAndSaysSoOnce) {
+  const std::string output = run(std::string("comm-") + GetParam());
+  EXPECT_TRUE(has(output, "[0] sum 2") && has(output, "[1] sum 2")) << output;
+  EXPECT_TRUE(has(output, "[0] own 2") && has(output, "[1] own 2")) << output;
+  EXPECT_TRUE(has(output, "after unsupported: ")) << output;
+  const std::string warning = "using the native transport";
+  const std::size_t first = output.find(warning);
+  ASSERT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find(warning, first + 1), std::string::npos) << output;
+  EXPECT_EQ(finalizations(0), "1") << output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, MpiLevelTest, testing::Values("single", "funneled", "serialized"),
+                         [](const auto& level) { return std::string(level.param); });
+
+TEST_F(MpiLifeTest, WithAllThreadsAllowedACommunicatorTrainsOverMpi) {
+  const std::string output = run("comm-multiple");
+  EXPECT_TRUE(has(output, "[0] sum 2") && has(output, "[0] own 2")) << output;
+  EXPECT_FALSE(has(output, "native transport")) << output;
+  EXPECT_EQ(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, ThePlanSaysWhatWasMeasuredAndChosen) {
+  const std::string output = run("comm-plan");
+  EXPECT_TRUE(has(output, "allreduce 256 B: MPI ")) << output;
+  const std::string plan = "MPI or ring, the plan: allreduce/256";
+  const std::size_t first = output.find(plan);
+  ASSERT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find(plan, first + 1), std::string::npos) << "rank 0 only: " << output;
+}
+
+TEST_F(MpiLifeTest, ACommunicatorInAThreadThatMayNotCallMpiIsRefused) {
+  const std::string output = run("comm-thread");
+  EXPECT_TRUE(has(output, "[0] unsupported: ") && has(output, "[1] unsupported: ")) << output;
+  EXPECT_TRUE(has(output, "MPI_THREAD_FUNNELED")) << output;
+}
+
+TEST_F(MpiLifeTest, ACommunicatorMayBeTheFirstThatNeedsMpi) {
+  const std::string output = run("comm-twice");
+  EXPECT_TRUE(has(output, "[0] ok") && has(output, "[1] ok")) << output;
+  EXPECT_EQ(finalizations(0), "1") << output;
+  EXPECT_EQ(finalizations(1), "1") << output;
+}
+
+TEST_F(MpiLifeTest, ARankThatDoesNotComeToInitIsATimeout) {
+  const std::string output = run("comm-incomplete", kKeepOthers);
+  EXPECT_TRUE(has(output, "[0] timeout: ")) << output;
+}
+
+TEST_F(MpiLifeTest, AKilledRankIsNamed) {
+  const std::string output = run("peer-killed", kKeepOthers);
+  EXPECT_TRUE(has(output, "[0] peer lost of rank 1: ")) << output;
+  EXPECT_NE(finalizations(0), "1") << output;
+}
+
+TEST_F(MpiLifeTest, AFrozenRankIsNamed) {
+  const std::string output = run("peer-stopped", kKeepOthers);
+  EXPECT_TRUE(has(output, "[0] peer lost of rank 1: ")) << output;
 }
 
 }  // namespace

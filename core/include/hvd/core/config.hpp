@@ -39,7 +39,7 @@ struct Config {
 
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
-  int tcp_streams = 0;             ///< `HVD_TCP_STREAMS` per neighbour, 1 to 16; 0: measured
+  int tcp_streams = 0;             ///< `HVD_TCP_STREAMS` per neighbour, to 16; 0: by distance
   /// `HVD_ARENA_SIZE`: bytes of address space for each rank's part of the host's shared memory,
   /// used as they are allocated; 0: half of the machine's memory over its ranks.
   std::size_t arena_size = 0;

@@ -26,7 +26,8 @@ class ControlChannel {
   /// Messages that came earlier were kept and are delivered now. `listener` outlives the channel
   /// or its `close()`.
   virtual void start(Listener& listener) = 0;
-  /// Queues one message of at most 64 MiB; in order per peer. To a lost peer: dropped.
+  /// Queues one message of at most 64 MiB, less 64 KiB in a tree; in order per peer. To a lost
+  /// peer: dropped.
   virtual void send(int to, Bytes message) = 0;
   /// Sends what is queued as far as the sockets take it without blocking, then closes; the
   /// listener is not called again.
@@ -38,5 +39,14 @@ class ControlChannel {
 [[nodiscard]] std::unique_ptr<ControlChannel> make_star_channel(EventLoop& loop,
                                                                 PeerNetwork& network, int rank,
                                                                 int size, Deadline deadline);
+
+/// The star, or for more ranks than `fanout` a tree: rank 0 talks to everyone through relays, each
+/// the first of about `fanout` consecutive ranks, its members; a relay also to its members. Lost
+/// peers are told to their neighbours only. `fanout` as in `Config::control_fanout`. Otherwise as
+/// `make_star_channel`.
+[[nodiscard]] std::unique_ptr<ControlChannel> make_control_channel(EventLoop& loop,
+                                                                   PeerNetwork& network, int rank,
+                                                                   int size, int fanout,
+                                                                   Deadline deadline);
 
 }  // namespace hvd

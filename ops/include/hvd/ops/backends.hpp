@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include <hvd/core/arena.hpp>
 #include <hvd/core/backend.hpp>
 #include <hvd/ops/transport.hpp>
 
@@ -25,9 +26,22 @@ struct Topology;
                                                                  const Topology& topology,
                                                                  Deadline deadline);
 
-/// Host memory over MPI collectives on a duplicate of MPI_COMM_WORLD. Initialises MPI when the
-/// program has not; call from the user's thread. Collective. Throws Errc::unsupported, saying why,
-/// when MPI's ranks are not the session's. Null when this build has no MPI.
+/// Host memory among ranks of one host, and the memory that they share.
+struct HostEngine {
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<Arena> arena;  ///< this rank's; may outlive everything else
+};
+
+/// Every rank on one host, several of them. Reduces tensors that lie in the arena straight from and
+/// into each other's memory, and others through shared slots; sums run in rank order. Collective.
+/// `session` outlives the backend. Throws Errc::unsupported naming a rank on another host, and
+/// Errc::resource. See docs/host-engine.md.
+[[nodiscard]] HostEngine make_host_engine(Session& session);
+
+/// Host memory over MPI on a duplicate of MPI_COMM_WORLD: its collectives or a ring over its
+/// messages, whichever was faster in a short measurement here. Initialises MPI when the program has
+/// not; call from the user's thread. Collective. Null when this build has no MPI or some rank
+/// cannot use it, which rank 0 then has said, and why.
 [[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session);
 
 /// Device memory over NCCL on streams of its own. Collective. Null when this build has no NCCL or

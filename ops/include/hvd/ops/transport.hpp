@@ -60,5 +60,14 @@ class Transport {
 /// Byte rings in a sealed memfd per receiver, passed over a Unix socket. Every rank on one host.
 /// Collective. `session` outlives it.
 [[nodiscard]] std::unique_ptr<Transport> make_shm_transport(Session& session);
+/// Likewise among `ranks`, ascending, those of one host, this one among them: a transport of as
+/// many.
+[[nodiscard]] std::unique_ptr<Transport> make_shm_transport(Session& session,
+                                                            std::vector<int> ranks);
+
+/// MPI's messages on a duplicate of MPI_COMM_WORLD. Initialises MPI when the program has not; call
+/// from the user's thread. Collective. Throws Errc::unsupported, saying why, when MPI cannot be
+/// used from here or its ranks are not the session's. Null when this build has no MPI.
+[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(Session& session);
 
 }  // namespace hvd

@@ -1,0 +1,151 @@
+#include "private_bound.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "kernels.hpp"
+
+namespace hvd::bounds {
+namespace {
+
+constexpr std::size_t kMostOneShot = 256 << 10;  // bytes
+constexpr std::size_t kSizes[] = {32 << 10, 64 << 10, 128 << 10, PrivateBound::kSlot};
+constexpr std::size_t kLarge = 1 << 20;  // bytes: here small chunks are no use, streaming may be
+
+}  // namespace
+
+/// One call's tensor cut into chunks; `first` is the number of the first over all calls.
+struct PrivateBound::Chunks {
+  float* data;
+  std::size_t count;
+  std::size_t size;  ///< floats in a chunk, the last may have fewer
+  std::uint64_t first;
+  bool stream;
+  bool back;  ///< sums return in the slots that the contributions came in
+
+  [[nodiscard]] std::uint64_t end() const noexcept { return first + (count + size - 1) / size; }
+  [[nodiscard]] float* begin_of(std::uint64_t chunk) const noexcept {
+    return data + (chunk - first) * size;
+  }
+  [[nodiscard]] std::size_t count_of(std::uint64_t chunk) const noexcept {
+    return std::min(size, count - static_cast<std::size_t>(chunk - first) * size);
+  }
+};
+
+PrivateBound::PrivateBound(Meeting meeting, float* stage, std::size_t stage_size)
+    : Bound(meeting), stage_(stage), stage_size_(stage_size) {}
+
+std::vector<std::string> PrivateBound::ways(std::size_t bytes) const {
+  if (bytes <= Line::kFloats * sizeof(float)) return {"line"};
+  std::vector<std::string> ways;
+  if (bytes <= kMostOneShot) ways.emplace_back("one-shot");
+  for (const std::size_t size : kSizes) {
+    if (bytes <= size / 2 || (bytes >= kLarge && size == kSizes[0])) continue;
+    const std::string name = std::to_string(size >> 10) + "K";
+    ways.push_back(name);
+    ways.push_back(name + "-back");
+    if (bytes >= kLarge) ways.push_back(name + "-stream");
+  }
+  return ways;
+}
+
+void PrivateBound::allreduce(float* data, std::size_t count, const std::string& way) {
+  if (way == "line") return sum_in_line(data, count);
+  if (way == "one-shot") return one_shot(data, count);
+  std::size_t kib = 0;
+  std::from_chars(way.data(), way.data() + way.size(), kib);
+  chunked({.data = data,
+           .count = count,
+           .size = (kib << 10) / sizeof(float),
+           .first = chunks_,
+           .stream = way.ends_with("-stream"),
+           .back = way.ends_with("-back")});
+}
+
+float* PrivateBound::slot(std::size_t rank, std::uint64_t chunk, bool out) const noexcept {
+  const std::size_t index = chunk % kDepth + (out ? kDepth : 0);
+  return stage_ + rank * stage_size_ + index * kSlot / sizeof(float);
+}
+
+void PrivateBound::one_shot(float* data, std::size_t count) {
+  // Two slots, in turn: see sum_in_line. Those of chunks are all free between calls.
+  const std::uint64_t number = ++one_shots_;
+  std::array<const float*, kMostRanks> inputs{};
+  for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
+    inputs[rank] = slot(rank, number % 2, false);
+  }
+  copy(data, slot(meeting_.rank(), number % 2, false), count, Store::cached);
+  meeting_.own().staged.store(number, std::memory_order_release);
+  meeting_.wait_all(&Progress::staged, number);
+  inputs[meeting_.rank()] = data;
+  sum({inputs.data(), meeting_.size()}, {&data, 1}, count, Store::cached);
+}
+
+void PrivateBound::chunked(const Chunks& chunks) {
+  // Whoever writes a slot has seen all others past their reading of it: they have reduced all but
+  // the last two chunks before this one's copy goes in, and copied in the chunk whose sum goes out,
+  // hence copied out all but the last two before that.
+  const std::uint64_t end = chunks.end();
+  Progress& own = meeting_.own();
+  copy_in(chunks, chunks.first);
+  own.arrived.store(chunks.first + 1, std::memory_order_release);
+  for (std::uint64_t chunk = chunks.first; chunk < end; ++chunk) {
+    if (chunk + 1 < end) {
+      copy_in(chunks, chunk + 1);
+      own.arrived.store(chunk + 2, std::memory_order_release);
+    }
+    meeting_.wait_all(&Progress::arrived, chunk + 1);
+    reduce(chunks, chunk);
+    own.reduced.store(chunk + 1, std::memory_order_release);
+    if (chunk > chunks.first) {
+      meeting_.wait_all(&Progress::reduced, chunk);
+      copy_out(chunks, chunk - 1);
+    }
+  }
+  meeting_.wait_all(&Progress::reduced, end);
+  copy_out(chunks, end - 1);
+  chunks_ = end;
+}
+
+/// Every part but this rank's own.
+void PrivateBound::copy_in(const Chunks& chunks, std::uint64_t chunk) {
+  const std::size_t count = chunks.count_of(chunk);
+  const Part part = part_of(count, meeting_.rank(), meeting_.size());
+  const std::size_t end = part.begin + part.count;
+  const float* const from = chunks.begin_of(chunk);
+  float* const to = slot(meeting_.rank(), chunk, false);
+  copy(from, to, part.begin, Store::cached);
+  copy(from + end, to + end, count - end, Store::cached);
+}
+
+/// This rank's part, into its place and where the others fetch it: its slot or theirs.
+void PrivateBound::reduce(const Chunks& chunks, std::uint64_t chunk) {
+  const Part part = part_of(chunks.count_of(chunk), meeting_.rank(), meeting_.size());
+  float* const own = chunks.begin_of(chunk) + part.begin;
+  std::array<const float*, kMostRanks> inputs{};
+  std::array<float*, kMostRanks> outputs{own};
+  std::size_t output_count = 1;
+  for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
+    float* const from = slot(rank, chunk, false) + part.begin;
+    inputs[rank] = rank == meeting_.rank() ? own : from;
+    if (chunks.back && rank != meeting_.rank()) outputs[output_count++] = from;
+  }
+  if (!chunks.back) outputs[output_count++] = slot(meeting_.rank(), chunk, true) + part.begin;
+  sum({inputs.data(), meeting_.size()}, {outputs.data(), output_count}, part.count,
+      chunks.stream ? Store::stream_first : Store::cached);
+}
+
+/// The other ranks' parts, from this rank's slot or theirs.
+void PrivateBound::copy_out(const Chunks& chunks, std::uint64_t chunk) {
+  for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
+    if (rank == meeting_.rank()) continue;
+    const Part part = part_of(chunks.count_of(chunk), rank, meeting_.size());
+    const float* const from =
+        chunks.back ? slot(meeting_.rank(), chunk, false) : slot(rank, chunk, true);
+    copy(from + part.begin, chunks.begin_of(chunk) + part.begin, part.count,
+         chunks.stream ? Store::stream : Store::cached);
+  }
+}
+
+}  // namespace hvd::bounds

@@ -1,0 +1,41 @@
+// The bound for tensors in private memory: what is shared passes through staging.
+#pragma once
+
+#include "bound.hpp"
+
+namespace hvd::bounds {
+
+/// Ways: "line" and "one-shot" as in ArenaBound; and chunks of 32 KiB to 256 KiB, by name, that
+/// are copied in, reduced in parts and copied out, the next chunk's copy going in before this one's
+/// sum is waited for; "-stream" stores results past the caches, "-back" returns sums in the slots
+/// that the contributions came in, whose lines the reducing core has at hand.
+class PrivateBound final : public Bound {
+ public:
+  /// `stage` is all ranks', one after the other, `stage_size` floats each: at least `kStage` bytes.
+  PrivateBound(Meeting meeting, float* stage, std::size_t stage_size);
+
+  static constexpr std::size_t kSlot = 256 << 10;
+  static constexpr std::size_t kDepth = 3;  ///< slots that are in use at a time, in and out
+  static constexpr std::size_t kStage = 2 * kDepth * kSlot;
+
+  [[nodiscard]] std::string name() const override { return "bound-private"; }
+  [[nodiscard]] std::vector<std::string> ways(std::size_t bytes) const override;
+  void allreduce(float* data, std::size_t count, const std::string& way) override;
+
+ private:
+  struct Chunks;
+
+  [[nodiscard]] float* slot(std::size_t rank, std::uint64_t chunk, bool out) const noexcept;
+  void one_shot(float* data, std::size_t count);
+  void chunked(const Chunks& chunks);
+  void copy_in(const Chunks& chunks, std::uint64_t chunk);
+  void reduce(const Chunks& chunks, std::uint64_t chunk);
+  void copy_out(const Chunks& chunks, std::uint64_t chunk);
+
+  float* stage_;
+  std::size_t stage_size_;
+  std::uint64_t chunks_ = 0;  ///< so far, over all calls
+  std::uint64_t one_shots_ = 0;
+};
+
+}  // namespace hvd::bounds

@@ -1,0 +1,182 @@
+"""Who is measured, on one host: each is found or left out by name, with the reason."""
+import contextlib
+import dataclasses
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from typing import Callable
+
+from comparison.processes import Start
+
+PEERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
+
+OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# Large messages take memory and give it back with each call otherwise.
+KEEP_MEMORY = {
+    "MALLOC_TOP_PAD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+}
+
+
+@dataclasses.dataclass
+class Contender:
+    """`starts(options, rows)` says what to run: `options` are the measuring programs', `rows` the
+    file that rank 0 writes; `needs` is what is missing, empty if nothing is. `setting` says how it
+    was run, for the reader of the table. Whether an `uncertain` one is there shows a trial: not
+    every engine has an arena."""
+
+    who: str
+    starts: Callable = None
+    needs: str = ""
+    setting: str = ""
+    uncertain: bool = False
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def output_of(command):
+    """What it writes, and whether it ended well."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "", False
+    return done.stdout + done.stderr, done.returncode == 0
+
+
+def free_port(address="127.0.0.1"):
+    with socket.socket() as chooser:
+        chooser.bind((address, 0))
+        return chooser.getsockname()[1]
+
+
+def built(bin_dir, name):
+    path = os.path.join(os.path.abspath(bin_dir), name)
+    return path if os.access(path, os.X_OK) else None
+
+
+def torch_missing(python):
+    """Empty if this Python can run c10d over gloo."""
+    check = "import torch.distributed as d; assert d.is_gloo_available()"
+    return "" if output_of([python, "-c", check])[1] else f"{python} cannot import torch with gloo"
+
+
+def bounds(setup):
+    bench = built(setup.bin_dir, "bench_bounds")
+    for kind in ("arena", "private"):
+        yield Contender(
+            f"bound-{kind}",
+            lambda options, rows, kind=kind: [
+                Start([bench, kind, "--np", str(setup.ranks), *(["--bind"] if setup.bind else []),
+                       *options, "--json", rows])],
+            needs="" if bench else "the build has no bench_bounds",
+            setting="each process on a core of its own" if setup.bind else "",
+        )
+
+
+def ours(setup, environment=None):
+    bench = built(setup.bin_dir, "hvd_bench")
+    hvdrun = built(setup.bin_dir, "hvdrun")
+    for who in ("hvd-arena", "hvd-private"):
+        extra = [who.replace("hvd", "-")]
+        yield Contender(
+            who,
+            lambda options, rows, extra=extra: [
+                Start([hvdrun, "-np", str(setup.ranks), bench, "allreduce", *extra, *options,
+                       "--op", "sum", "--dtype", setup.dtype, "--json", rows], environment or {})],
+            needs="" if bench and hvdrun else "the build has no hvdrun or no hvd_bench",
+            uncertain=who == "hvd-arena",
+        )
+
+
+def open_mpi_missing(bin_dir):
+    if not shutil.which("mpirun"):
+        return "no mpirun"
+    if "Open MPI" not in output_of(["mpirun", "--version"])[0]:
+        return "mpirun is not Open MPI's"
+    return "" if built(bin_dir, "mpi_bench") else "the build has no mpi_bench"
+
+
+def open_mpi(setup, extra=()):
+    """As it comes, and tuned."""
+    needs = open_mpi_missing(setup.bin_dir)
+    bench = built(setup.bin_dir, "mpi_bench")
+    idle = {"OMPI_MCA_mpi_yield_when_idle": "1"} if setup.ranks >= cores() else {}
+    tuned = {**KEEP_MEMORY, **idle}
+    text = ", ".join(name.replace("OMPI_MCA_", "") for name in tuned)
+    for who, environment, setting in (("openmpi", {}, ""), ("openmpi-tuned", tuned, text)):
+        yield Contender(
+            who,
+            lambda options, rows, environment=environment: [
+                Start(["mpirun", "--oversubscribe", *extra, "-np", str(setup.ranks), bench,
+                       *options, "--json", rows], {**OPEN_MPI, **environment})],
+            needs=needs,
+            setting=setting,
+        )
+
+
+def mpich(setup):
+    bench = built(setup.bin_dir, "mpich_bench")
+    launcher = next((path for name in ("mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra")
+                     if (path := shutil.which(name))), None)
+    needs = "" if bench else "the build has no mpich_bench"
+    yield Contender(
+        "mpich",
+        lambda options, rows: [
+            Start([launcher, "-np", str(setup.ranks), bench, *options, "--json", rows])],
+        needs=needs or ("" if launcher else "no mpiexec.mpich"),
+    )
+
+
+def gloo(setup, interface="lo", wrap=lambda rank, command: command):
+    """`wrap` puts a rank where it belongs."""
+    bench = built(setup.bin_dir, "gloo_bench")
+
+    def starts(options, rows):
+        store = tempfile.mkdtemp(dir=setup.folder)
+        return [
+            Start(wrap(rank, [bench, "--rank", str(rank), "--ranks", str(setup.ranks), "--store",
+                              store, "--interface", interface, *options, "--json", rows]))
+            for rank in range(setup.ranks)]
+
+    yield Contender("gloo", starts, needs="" if bench else "the build has no gloo_bench",
+                    setting="the better of ring and bcube at each size")
+
+
+def c10d(setup, address="127.0.0.1", interface="lo", port=free_port,
+         wrap=lambda rank, command: command):
+    program = os.path.join(PEERS, "c10d_bench.py")
+
+    def starts(options, rows):
+        environment = {
+            "WORLD_SIZE": str(setup.ranks),
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port()),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": interface,
+        }
+        return [Start(wrap(rank, [setup.python, program, *options, "--json", rows]),
+                      {**environment, "RANK": str(rank)})
+                for rank in range(setup.ranks)]
+
+    yield Contender("c10d", starts, needs=torch_missing(setup.python))
+
+
+@contextlib.contextmanager
+def one_host(setup):
+    """Everybody over shared memory, where they can."""
+    yield [*bounds(setup), *ours(setup), *open_mpi(setup), *mpich(setup), *gloo(setup),
+           *c10d(setup)]
+
+
+@contextlib.contextmanager
+def loopback(setup):
+    """Everybody over TCP on the loopback interface."""
+    tcp = ("--mca", "btl", "tcp,self", "--mca", "pml", "ob1")
+    yield [*ours(setup, {"HVD_TRANSPORT": "tcp"}), *open_mpi(setup, tcp), *gloo(setup),
+           *c10d(setup)]

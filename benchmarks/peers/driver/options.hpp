@@ -1,0 +1,25 @@
+// The options that every peer of benchmarks/compare understands; hvd_bench's where it has them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace hvd::peers {
+
+struct Options {
+  std::size_t begin = 4;       ///< bytes
+  std::size_t end = 64 << 20;  ///< bytes, included
+  std::size_t factor = 4;
+  int iterations = 0;    ///< per size; 0: as many as fit into `seconds`
+  int warmup = 3;        ///< iterations
+  double seconds = 0.5;  ///< per size
+  std::string way;       ///< instead of the quickest; a size that it cannot do is left out
+  std::string json;      ///< file of rank 0, empty: none
+};
+
+/// Binds them to the command line; `options` outlives the parsing.
+void add_options(CLI::App& app, Options& options);
+
+}  // namespace hvd::peers

@@ -1,0 +1,53 @@
+// Which parts of a range are taken.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace hvd {
+
+/// Best fit over free blocks that are joined with their neighbours. Knows offsets only and touches
+/// no memory. One thread at a time.
+class BlockList {
+ public:
+  static constexpr std::size_t kUnit = 64;
+  static constexpr std::size_t kPage = 4096;
+  /// Blocks from here on begin at pages.
+  static constexpr std::size_t kLarge = std::size_t{64} << 10;
+
+  struct Block {
+    std::size_t offset = 0;
+    std::size_t size = 0;
+  };
+
+  /// Offsets from 0 to `size`, a multiple of `kPage`.
+  explicit BlockList(std::size_t size);
+
+  /// At least `size` bytes (0 counts as 1), at a multiple of `kUnit`; nothing when there is no
+  /// room.
+  [[nodiscard]] std::optional<Block> take(std::size_t size);
+  /// Returns the free block that `offset`, which `take` gave, is now part of; nothing when it is
+  /// not taken.
+  std::optional<Block> give(std::size_t offset);
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+
+ private:
+  using BySize = std::set<std::pair<std::size_t, std::size_t>>;
+
+  void insert(Block block);
+  [[nodiscard]] BySize::iterator find(std::size_t size, std::size_t align);
+
+  std::size_t size_;
+  std::size_t used_ = 0;
+  std::map<std::size_t, std::size_t> free_;  ///< size by offset
+  BySize by_size_;                           ///< the same, by size
+  std::unordered_map<std::size_t, std::size_t> taken_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,90 @@
+#include "host/residency.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+#include "transport/failure.hpp"
+
+namespace hvd {
+namespace {
+
+constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+}  // namespace
+
+void Residency::look_at(std::span<const TensorSlice> tensors, std::size_t element,
+                        const HostArena& arena, bool as_given) {
+  static_assert(sizeof(Place) * kMost == HostMessage::kLong);
+  tensors_ = tensors;
+  element_ = element;
+  here_ = 0;
+  places_.clear();
+  for (const TensorSlice& tensor : tensors) {
+    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * element;
+    const bool here = as_given && bytes > 0 && arena.contains(tensor.input, bytes) &&
+                      arena.contains(tensor.output, bytes);
+    places_.push_back(here ? Place{arena.offset_of(tensor.input), arena.offset_of(tensor.output)}
+                           : Place{kNowhere, kNowhere});
+    if (here) ++here_;
+  }
+}
+
+void Residency::agree(HostGroup& group, std::uint64_t name, Deadline deadline) {
+  const std::size_t bytes = places_.size() * sizeof(Place);
+  std::byte* const outbox = group.outbox(bytes);
+  if (here_ > 0) {
+    std::memcpy(outbox, places_.data(), bytes);
+  } else {  // no need to tell of each
+    std::memcpy(outbox, &kNowhere, sizeof kNowhere);
+  }
+  group.post(name, here_ > 0);
+  bool some = true;
+  for (int position = 0; position < group.size(); ++position) {
+    some = group.hear(position, name, deadline) && some;
+  }
+  direct_.clear();
+  staged_.clear();
+  if (some) {
+    sort(group);
+  } else {
+    staged_.assign(tensors_.begin(), tensors_.end());
+  }
+  group.end_turn();
+}
+
+void Residency::sort(const HostGroup& group) {
+  for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
+    const std::size_t bytes = static_cast<std::size_t>(tensors_[tensor].count) * element_;
+    if (bytes == 0) continue;
+    const std::size_t before = direct_.inputs.size();
+    if (is_direct(group, tensor, bytes)) {
+      direct_.list.add(tensors_[tensor].count);
+    } else {
+      direct_.inputs.resize(before);
+      direct_.outputs.resize(before);
+      staged_.push_back(tensors_[tensor]);
+    }
+  }
+}
+
+bool Residency::is_direct(const HostGroup& group, std::size_t tensor, std::size_t bytes) {
+  for (int position = 0; position < group.size(); ++position) {
+    const HostMember& member = group.member(position);
+    Place place;
+    std::memcpy(&place,
+                group.heard(position, tensors_.size() * sizeof place) + tensor * sizeof place,
+                sizeof place);
+    if (place.input == kNowhere || place.output == kNowhere) return false;
+    const auto inside = [&](std::uint64_t offset) {
+      return offset >= member.begin && offset <= member.size && bytes <= member.size - offset;
+    };
+    if (!inside(place.input) || !inside(place.output)) {
+      throw peer_violation(member.neighbour.rank, "points outside its arena");
+    }
+    direct_.inputs.push_back(member.segment + place.input);
+    direct_.outputs.push_back(member.segment + place.output);
+  }
+  return true;
+}
+
+}  // namespace hvd

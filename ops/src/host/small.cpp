@@ -1,0 +1,71 @@
+#include <cstring>
+
+#include "fusion/identity.hpp"
+#include "fusion/observed.hpp"
+#include "host/allreduce.hpp"
+#include "reduce/scale.hpp"
+
+namespace hvd {
+
+void HostArithmetic::load(std::byte* to, const std::byte* from, std::int64_t count) const {
+  if (from == nullptr) {
+    fill_identity(asked_.dtype, asked_.op, to, count);
+  } else {
+    scale(asked_.dtype, to, from, count, asked_.prescale);
+  }
+}
+
+std::uint64_t name_of(OpKind kind, int stage, const AllreduceCall& call,
+                      std::int64_t total) noexcept {
+  std::uint64_t name = static_cast<std::uint64_t>(kind);
+  const auto mix = [&name](std::uint64_t value) {
+    name = (name ^ value) * 0x9E37'79B9'7F4A'7C15U;  // the golden ratio's bits, as in SplitMix64
+    name ^= name >> 32;
+  };
+  mix(static_cast<std::uint64_t>(stage));
+  mix(static_cast<std::uint64_t>(call.dtype) << 8 | static_cast<std::uint64_t>(call.op));
+  mix(call.tensors.size());
+  mix(static_cast<std::uint64_t>(total));
+  return name;
+}
+
+void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
+                     FusionBuffer& scratch, Deadline deadline) {
+  const HostArithmetic arithmetic(call, group.size());
+  const std::size_t bytes = static_cast<std::size_t>(total) * arithmetic.element();
+  const std::uint64_t name = name_of(OpKind::allreduce, 0, call, total);
+  const bool lone = call.tensors.size() == 1;
+  CallObserver* const observer = lone ? nullptr : call.observer;
+
+  observed(observer, &CallObserver::copied_in, [&] {
+    std::byte* to = group.outbox(bytes);
+    for (const TensorSlice& tensor : call.tensors) {
+      arithmetic.load(to, tensor.input, tensor.count);
+      to += static_cast<std::size_t>(tensor.count) * arithmetic.element();
+    }
+  });
+  group.post(name);
+
+  std::vector<const std::byte*>& from = group.workspace().from;
+  from.resize(static_cast<std::size_t>(group.size()));
+  for (int position = 0; position < group.size(); ++position) {
+    group.hear(position, name, deadline);
+    from[static_cast<std::size_t>(position)] = group.heard(position, bytes);
+  }
+  std::byte* const to = lone ? call.tensors.front().output : scratch.reserve(bytes);
+  if (to != nullptr) reduce_all(arithmetic.reduction(), {&to, 1}, from, total);
+  group.end_turn();
+  group.end_operation();
+  if (lone) return;
+
+  observed(observer, &CallObserver::copied_out, [&] {
+    const std::byte* result = to;
+    for (const TensorSlice& tensor : call.tensors) {
+      const std::size_t size = static_cast<std::size_t>(tensor.count) * arithmetic.element();
+      if (tensor.output != nullptr && size > 0) std::memcpy(tensor.output, result, size);
+      result += size;
+    }
+  });
+}
+
+}  // namespace hvd

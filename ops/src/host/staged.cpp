@@ -1,0 +1,178 @@
+#include "host/staged.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hvd {
+namespace {
+
+/// Pieces of less are better gathered into a slot than reduced one by one.
+constexpr std::int64_t kPieceBytes = 4096;
+
+/// Null stays null.
+template <class Byte>
+Byte* element(Byte* data, std::int64_t index, std::size_t size) {
+  return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;
+}
+
+}  // namespace
+
+StagedAllreduce::StagedAllreduce(HostGroup& group, std::span<const TensorSlice> tensors,
+                                 const HostArithmetic& arithmetic, CallObserver* observer,
+                                 Deadline deadline)
+    : group_(group),
+      tensors_(tensors),
+      arithmetic_(arithmetic),
+      observer_(tensors.size() > 1 ? observer : nullptr),
+      deadline_(deadline),
+      size_(arithmetic.element()),
+      per_chunk_(static_cast<std::int64_t>(HostSlots::kChunk / size_)),
+      list_(group.workspace().list),
+      from_(group.workspace().from),
+      to_(group.workspace().to) {
+  list_.clear();
+  from_.resize(static_cast<std::size_t>(group.size()));
+  for (const TensorSlice& tensor : tensors) {
+    list_.add(tensor.count);
+    absent_ = absent_ || (tensor.input == nullptr && tensor.count > 0);
+  }
+  first_ = group_.take_chunks(count());
+}
+
+std::uint64_t StagedAllreduce::count() const {
+  return static_cast<std::uint64_t>((list_.total() + per_chunk_ - 1) / per_chunk_);
+}
+
+StagedAllreduce::Chunk StagedAllreduce::chunk(std::uint64_t index) const {
+  const std::int64_t begin = static_cast<std::int64_t>(index) * per_chunk_;
+  return {first_ + index, {begin, std::min(begin + per_chunk_, list_.total())}};
+}
+
+/// The part of a chunk that `position` reduces: whole cache lines, but at the end.
+Range StagedAllreduce::share(const Chunk& chunk, int position) const {
+  const std::int64_t line = arithmetic_.line();
+  const std::int64_t lines = (chunk.elements.size() + line - 1) / line;
+  const std::int64_t each = (lines + group_.size() - 1) / group_.size() * line;
+  const auto at = [&](std::int64_t k) {
+    return std::min(chunk.elements.begin + k * each, chunk.elements.end);
+  };
+  return {at(position), at(position + 1)};
+}
+
+std::byte* StagedAllreduce::in_slot(const Chunk& chunk, int position, std::int64_t at) const {
+  return element(group_.slot(position, chunk.number), at - chunk.elements.begin, size_);
+}
+
+/// Whether this rank's own share can be read where the caller has it, and is worth it.
+bool StagedAllreduce::in_place(Range own) const {
+  if (absent_ || !arithmetic_.as_given()) return false;
+  std::int64_t pieces = 0;
+  list_.for_each_piece(own, [&](std::size_t, Range, std::int64_t) { ++pieces; });
+  return pieces <= 1 + own.size() * static_cast<std::int64_t>(size_) / kPieceBytes;
+}
+
+Clock::time_point StagedAllreduce::now() const {
+  return observer_ == nullptr ? Clock::time_point() : Clock::now();
+}
+
+void StagedAllreduce::begin() {
+  began_ = now();
+  copy_in(0);
+}
+
+void StagedAllreduce::run() {
+  // While the others copy a chunk in, this rank reduces the one before and copies out the one
+  // before that. Whoever begins chunk c has copied out c - 3, and therefore seen all others reduce
+  // it: so the slot is free.
+  const std::uint64_t chunks = count();
+  for (std::uint64_t step = 1; step < chunks + 2; ++step) {
+    if (step < chunks) copy_in(step);
+    if (step - 1 < chunks) reduce(chunk(step - 1));
+    if (step >= 2) copy_out(chunk(step - 2));
+  }
+  if (observer_ == nullptr) return;
+  // They took turns with the rest: told as if they had not.
+  const Clock::time_point end = now();
+  observer_->copied_in(began_, began_ + in_);
+  observer_->copied_out(end - out_, end);
+}
+
+void StagedAllreduce::load(const Chunk& chunk, Range range) const {
+  list_.for_each_piece(range, [&](std::size_t tensor, Range part, std::int64_t at) {
+    arithmetic_.load(in_slot(chunk, group_.self(), at),
+                     element(tensors_[tensor].input, part.begin, size_), part.size());
+  });
+}
+
+void StagedAllreduce::unload(const Chunk& chunk, Range range) const {
+  list_.for_each_piece(range, [&](std::size_t tensor, Range part, std::int64_t at) {
+    std::byte* const to = element(tensors_[tensor].output, part.begin, size_);
+    if (to == nullptr) return;
+    std::memcpy(to, in_slot(chunk, group_.self(), at),
+                static_cast<std::size_t>(part.size()) * size_);
+  });
+}
+
+void StagedAllreduce::copy_in(std::uint64_t index) {
+  const Clock::time_point from = now();
+  const Chunk next = chunk(index);
+  const Range own = share(next, group_.self());
+  if (in_place(own)) {
+    load(next, {next.elements.begin, own.begin});
+    load(next, {own.end, next.elements.end});
+  } else {
+    load(next, next.elements);
+  }
+  group_.tell_copied(next.number + 1);
+  in_ += now() - from;
+}
+
+void StagedAllreduce::reduce(const Chunk& chunk) {
+  for (int position = 0; position < group_.size(); ++position) {
+    if (position != group_.self()) group_.wait_copied(position, chunk.number + 1, deadline_);
+  }
+  const Range own = share(chunk, group_.self());
+  if (in_place(own)) {
+    reduce_in_place(chunk, own);
+  } else {
+    to_.clear();
+    for (int position = 0; position < group_.size(); ++position) {
+      to_.push_back(in_slot(chunk, position, own.begin));
+      from_[static_cast<std::size_t>(position)] = to_.back();
+    }
+    reduce_all(arithmetic_.reduction(), to_, from_, own.size());
+    unload(chunk, own);
+  }
+  group_.tell_reduced(chunk.number + 1);
+}
+
+void StagedAllreduce::reduce_in_place(const Chunk& chunk, Range own) {
+  list_.for_each_piece(own, [&](std::size_t tensor, Range part, std::int64_t at) {
+    to_.clear();
+    for (int position = 0; position < group_.size(); ++position) {
+      const auto rank = static_cast<std::size_t>(position);
+      if (position == group_.self()) {
+        from_[rank] = element(tensors_[tensor].input, part.begin, size_);
+        std::byte* const output = element(tensors_[tensor].output, part.begin, size_);
+        if (output != nullptr) to_.push_back(output);
+      } else {
+        from_[rank] = in_slot(chunk, position, at);
+        to_.push_back(in_slot(chunk, position, at));
+      }
+    }
+    reduce_all(arithmetic_.reduction(), to_, from_, part.size());
+  });
+}
+
+void StagedAllreduce::copy_out(const Chunk& chunk) {
+  for (int position = 0; position < group_.size(); ++position) {
+    if (position != group_.self()) group_.wait_reduced(position, chunk.number + 1, deadline_);
+  }
+  const Clock::time_point from = now();
+  const Range own = share(chunk, group_.self());
+  unload(chunk, {chunk.elements.begin, own.begin});
+  unload(chunk, {own.end, chunk.elements.end});
+  out_ += now() - from;
+}
+
+}  // namespace hvd

@@ -1,0 +1,16 @@
+// What is made of MPI for the ranks of a communicator.
+#pragma once
+
+#include <memory>
+
+#include <mpi.h>
+
+#include <hvd/core/backend.hpp>
+#include <hvd/core/session.hpp>
+
+namespace hvd {
+
+/// As `make_mpi_backend(session)`, on a duplicate of `comm`.
+[[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm);
+
+}  // namespace hvd

@@ -1,0 +1,91 @@
+// Ranks around a control channel, each with a loop and a memory of what came.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <hvd/core/control_channel.hpp>
+
+#include "expect_error.hpp"
+#include "net/blocking_io.hpp"
+
+namespace hvd::test {
+
+/// Remembers what came, and checks that it came on the loop.
+class Recorder final : public ControlChannel::Listener {
+ public:
+  explicit Recorder(EventLoop& loop) : loop_(loop) {}
+
+  void on_message(int from, std::span<const std::byte> message) override {
+    EXPECT_TRUE(loop_.on_loop_thread());
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(lost_[from].empty()) << "a message after the end";
+    messages_[from].emplace_back(message.begin(), message.end());
+    changed_.notify_all();
+  }
+  void on_lost(int peer, const std::string& cause) override {
+    EXPECT_TRUE(loop_.on_loop_thread());
+    const std::lock_guard lock(mutex_);
+    lost_[peer].push_back(cause);
+    changed_.notify_all();
+  }
+
+  std::vector<Bytes> wait_messages(int from, std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_until(lock, soon(), [&] { return messages_[from].size() >= count; }));
+    return messages_[from];
+  }
+  std::vector<std::string> wait_lost(int peer) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_until(lock, soon(), [&] { return !lost_[peer].empty(); }));
+    return lost_[peer];
+  }
+  std::vector<std::string> lost(int peer) {
+    const std::lock_guard lock(mutex_);
+    return lost_[peer];
+  }
+
+ private:
+  EventLoop& loop_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, std::vector<Bytes>> messages_;
+  std::map<int, std::vector<std::string>> lost_;
+};
+
+struct Rank {
+  Rank(Store& store, int rank, int size)
+      : network(loop, store, {"job", 0, rank, {}}, size, "", soon()), recorder(loop) {}
+
+  /// A star without `fanout`.
+  void open(int rank, int size, int fanout = 0) {
+    channel = make_control_channel(loop, network, rank, size, fanout, soon());
+  }
+  void start() {
+    loop.run_sync([this] { channel->start(recorder); });
+  }
+  void send(int to, Bytes message) {
+    loop.run_sync([&] { channel->send(to, std::move(message)); });
+  }
+  void close() {
+    loop.run_sync([this] { channel->close(); });
+  }
+
+  EventLoop loop;
+  PeerNetwork network;
+  Recorder recorder;
+  std::unique_ptr<ControlChannel> channel;
+};
+
+inline void write_raw(int fd, std::span<const std::byte> bytes) {
+  const net::Interrupt never;
+  ASSERT_TRUE(net::write_all(fd, bytes, soon(), never));
+}
+
+}  // namespace hvd::test

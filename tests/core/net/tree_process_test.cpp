@@ -1,0 +1,74 @@
+// Real ranks around a control tree, killed and stopped: every survivor names the same one.
+#include <csignal>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/process.hpp>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/store.hpp>
+
+namespace hvd {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr int kRanks = 6;  // 0 1 | 2 3 | 4 5
+constexpr seconds kPatience{30};
+
+class TreeProcesses : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  void start() {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      test::ProcessOptions options;
+      options.arguments = {HVD_TEST_TREE_RANK};
+      options.environment = {{"HVD_RANK", std::to_string(rank)},
+                             {"HVD_SIZE", std::to_string(kRanks)},
+                             {"HVD_STORE", server_.address()},
+                             {"HVD_CONTROL_FANOUT", "2"},
+                             // Six on a machine of two cores.
+                             {"HVD_PEER_TIMEOUT_MS", "3000"}};
+      ranks_.push_back(std::make_unique<test::Process>(std::move(options)));
+    }
+    for (const auto& rank : ranks_) rank->wait_for_out("ready\n", test::in(kPatience));
+  }
+
+  EventLoop loop_;
+  StoreServer server_{loop_, "unix:@", {.job_id = "local", .epoch = 0, .rank = -1, .secret = {}}};
+  std::vector<std::unique_ptr<test::Process>> ranks_;
+};
+
+std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
+  return (std::get<1>(info.param) == SIGKILL ? "Killed" : "Stopped") +
+         std::to_string(std::get<0>(info.param));
+}
+// Rank 0, one that talks to it, a relay, a member.
+INSTANTIATE_TEST_SUITE_P(Victims, TreeProcesses,
+                         testing::Combine(testing::Values(0, 1, 2, 3),
+                                          testing::Values(SIGKILL, SIGSTOP)),
+                         name_of);
+
+TEST_P(TreeProcesses, TheLostRankIsNamedByAll) {
+  const auto [victim, signal] = GetParam();
+  start();
+  const Clock::time_point struck = Clock::now();
+  ranks_[static_cast<std::size_t>(victim)]->signal(signal);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == victim) continue;
+    const test::ProcessResult result =
+        ranks_[static_cast<std::size_t>(rank)]->wait(test::in(kPatience));
+    EXPECT_THAT(result.out, HasSubstr("lost " + std::to_string(victim) + " code " +
+                                      std::to_string(static_cast<int>(Errc::peer_lost))))
+        << "rank " << rank << ": " << result.out << result.err;
+  }
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - struck);
+  RecordProperty("milliseconds_until_all_survivors_were_over", static_cast<int>(took.count()));
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,30 @@
+// One rank that sums for ever, until another is lost: says when it is under way, and then who it
+// was told was lost.
+#include <cstdio>
+#include <span>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hvd/hvd.hpp>
+
+int main() {
+  try {
+    hvd::init();
+    hvd::Context& context = hvd::context();
+    std::vector<float> loss(100);
+    const auto frozen = [&] { return context.stats().schedule_hits >= 20; };
+    for (bool told = false;;) {
+      hvd::allreduce(context, std::span(loss), {"loss", hvd::ReduceOp::sum, 1, 1, 0});
+      if (told || !frozen()) continue;
+      told = true;
+      std::printf("ready\n");
+      std::fflush(stdout);
+    }
+  } catch (const hvd::Error& error) {
+    std::printf("lost %d code %d: %s\n", error.fault().rank, static_cast<int>(error.code()),
+                error.what());
+    std::fflush(stdout);
+    ::_exit(3);
+  }
+}

@@ -1,0 +1,35 @@
+// The ways that host memory goes over MPI, each as a backend of the ranks of MPI_COMM_WORLD.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "mpi/mpi_backend.hpp"
+#include "mpi/mpi_transport.hpp"
+
+namespace hvd::test {
+
+enum class Way {
+  collective,    ///< MPI's own
+  ring,          ///< our ring over MPI's messages
+  chosen,        ///< one or the other by size
+  hierarchical,  ///< two ranks a host, the ring within and between
+};
+
+[[nodiscard]] std::string to_string(Way way);
+
+struct WayOptions {
+  MpiOptions collective;
+  MpiTransportOptions ring;
+};
+
+/// Collective.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(Way way, const WayOptions& options = {});
+
+/// The transport alone.
+[[nodiscard]] std::unique_ptr<MpiTransport> make_transport(const MpiTransportOptions& options = {});
+
+[[nodiscard]] int world_rank();
+[[nodiscard]] int world_size();
+
+}  // namespace hvd::test
