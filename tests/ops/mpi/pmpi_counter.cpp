@@ -1,6 +1,7 @@
 // Loaded with LD_PRELOAD: counts the MPI calls of a program that move data and their bytes, through
 // MPI's profiling interface, and writes them as JSON to $HVD_TEST_PMPI_JSON with the rank appended
-// ("F.0", "F.1", …) when MPI is finalised, or else when the process exits.
+// ("F.0", "F.1", …) when MPI is finalised, or else when the process exits. `odd_bytes` are those of
+// calls whose size is no power of two: what the library sends to measure MPI always is one.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +36,10 @@ class Counter {
     if (type != MPI_DATATYPE_NULL) PMPI_Type_size(type, &size);
     Line& line = lines_[function];
     ++line.calls;
-    line.bytes += static_cast<unsigned long long>(count) * static_cast<unsigned long long>(size);
+    const auto bytes =
+        static_cast<unsigned long long>(count) * static_cast<unsigned long long>(size);
+    line.bytes += bytes;
+    if ((bytes & (bytes - 1)) != 0) line.odd_bytes += bytes;
   }
 
   void initialized(int level) {
@@ -52,6 +56,7 @@ class Counter {
   struct Line {
     unsigned long long calls = 0;
     unsigned long long bytes = 0;
+    unsigned long long odd_bytes = 0;
   };
 
   void write() const {
@@ -63,8 +68,8 @@ class Counter {
                  thread_level_, finalizations_);
     for (int i = 0; i < kCount; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      std::fprintf(file, ", \"%s\": {\"calls\": %llu, \"bytes\": %llu}", kNames[at],
-                   lines_[at].calls, lines_[at].bytes);
+      std::fprintf(file, ", \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"odd_bytes\": %llu}",
+                   kNames[at], lines_[at].calls, lines_[at].bytes, lines_[at].odd_bytes);
     }
     std::fprintf(file, "}\n");
     std::fclose(file);
