@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/hvd.hpp>
@@ -18,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::error_of;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -47,17 +49,6 @@ void expect_run(int size, const Body& body, const Configure& configure = {}) {
 Work sum(Context& context, const std::string& name, std::vector<float>& data) {
   return allreduce_async(context, data.data(), data.data(), std::ssize(data), DType::f32,
                          {name, ReduceOp::sum, 1.0, 1.0});
-}
-
-/// The error that `call` throws.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "succeeded";
-  return Error(Errc::internal, "succeeded");
 }
 
 class ContextAt : public testing::TestWithParam<int> {};

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/core/pair_set.hpp>
@@ -15,6 +16,7 @@
 namespace hvd {
 namespace {
 
+using test::error_of;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -24,16 +26,6 @@ void expect_run(int size, const std::function<void(Context&)>& body) {
     const auto context = make_context(test::thread_config(rank, size), store);
     body(*context);
   });
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "succeeded";
-  return Error(Errc::internal, "succeeded");
 }
 
 TEST(PairSet, EachDirectionIsASetOfItsOwn) {

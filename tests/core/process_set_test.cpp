@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/hvd.hpp>
@@ -15,6 +16,7 @@
 namespace hvd {
 namespace {
 
+using test::error_of;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -25,16 +27,6 @@ void expect_run(int size, const std::function<void(Context&)>& body) {
     const auto context = make_context(test::thread_config(rank, size), store);
     body(*context);
   });
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "succeeded";
-  return Error(Errc::internal, "succeeded");
 }
 
 template <class T>

@@ -53,16 +53,6 @@ void expect_ranks(Kind kind, int size, const RankBody& body) {
   }
 }
 
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(Errc::internal, "nothing was thrown");
-}
-
 std::vector<std::tuple<Kind, int>> transport_parameters(const std::vector<int>& sizes) {
   std::vector<std::tuple<Kind, int>> all;
   for (const Kind kind : {Kind::in_process, Kind::tcp, Kind::shm}) {

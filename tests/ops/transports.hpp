@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/session.hpp>
@@ -35,9 +36,6 @@ using RankBody = std::function<void(int rank, std::unique_ptr<Transport> transpo
 [[nodiscard]] std::vector<std::exception_ptr> run_ranks(Kind kind, int size, const RankBody& body);
 /// As `run_ranks`; a rank that throws fails the test.
 void expect_ranks(Kind kind, int size, const RankBody& body);
-
-/// Runs `body`, which must throw an Error, and returns it.
-[[nodiscard]] Error error_of(const std::function<void()>& body);
 
 /// Suites run once per transport and number of ranks.
 class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/hvd.hpp>
@@ -13,6 +14,7 @@
 namespace hvd {
 namespace {
 
+using test::error_of;
 using testing::Each;
 
 std::vector<std::exception_ptr> run(int size, int fanout,
@@ -63,17 +65,6 @@ TEST_P(TreeContext, FreezesThawsAndLeavesInPeace) {
     for (int i = 0; i < 3; ++i) step(context, i);
   });
   EXPECT_THAT(errors, Each(nullptr));
-}
-
-/// What `call` throws, which is an Error.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "succeeded";
-  return Error(Errc::internal, "succeeded");
 }
 
 TEST_P(TreeContext, ARankThatVanishesIsNamedByEverySurvivor) {

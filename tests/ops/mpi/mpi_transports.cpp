@@ -30,16 +30,6 @@ void expect_ranks(Kind kind, int size, const RankBody& body) {
   }
 }
 
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(Errc::internal, "nothing was thrown");
-}
-
 namespace {
 
 /// MPI as a program that uses it itself would have it: then nobody's memory is lent to MPI.
