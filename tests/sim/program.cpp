@@ -279,8 +279,11 @@ class Writer {
         compute(10 * kMicro, script_.steady ? kMilli : 8 * kMilli);
       const Operation first = unit.front();
       add(Act::Kind::submit).operations = std::move(unit);
-      if (odd && step == duplicate_at_ && layer == duplicate_layer_ && first.request.group.empty())
+      if (odd && step == duplicate_at_ && layer == duplicate_layer_ &&
+          first.request.group.empty()) {
         submit(first);
+        acts_.back().while_pending = true;
+      }
     }
     if (odd && step == insert_at_) {
       submit(allreduce(fmt::format("only here {}", era), 4));

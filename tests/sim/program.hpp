@@ -38,6 +38,7 @@ struct Act {
   int slot = 0;
   std::vector<int> ranks;
   bool over_contributors = false;
+  bool while_pending = false;  ///< submitted only if its name is pending: to be refused
 };
 
 struct RankProgram {

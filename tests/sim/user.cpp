@@ -117,6 +117,8 @@ bool User::submit(Thread& thread, std::size_t, const Act& act) {
   for (const Operation& operation : act.operations) {
     Request& request = requests.emplace_back(operation.request);
     if (operation.slot >= 0) request.process_set = sets_.at(operation.slot);
+    // Rejected meanwhile, it would be one more, which nobody else submits.
+    if (act.while_pending && !world_.oracle.pending(rank_.rank(), key_of(request))) return true;
   }
   return rank_.submit(std::move(requests), -1, thread.submitted);
 }

@@ -44,6 +44,8 @@ class FaultDetector {
   /// The verdict, once there is one. Time in which `tick` itself came late is not held against
   /// the peers.
   [[nodiscard]] std::optional<Verdict> tick(Clock::time_point now);
+  /// Whether there is evidence against somebody: a verdict is on its way.
+  [[nodiscard]] bool suspects() const noexcept { return best_.has_value(); }
   /// How long `tick` was late, lately, if it was so long that others may have given this rank up.
   [[nodiscard]] std::optional<Clock::duration> stood_still(Clock::time_point now) const;
 

@@ -215,7 +215,8 @@ void Protocol::pump(Clock::time_point now) {
     if (agreements.empty()) break;
     hand_out(agreements);
   }
-  if (!over_ && mode_ == Mode::negotiating && negotiator_.finished()) {
+  // Somebody failed: the end has to say who, not that all went well.
+  if (!over_ && mode_ == Mode::negotiating && negotiator_.finished() && !detector_.suspects()) {
     send_to_all(Farewell{});
     handle(settings_.rank, Farewell{}, now);
   }
