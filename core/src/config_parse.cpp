@@ -241,6 +241,8 @@ void read_tuning(const Reader& read, Config& config) {
     throw Error(Errc::invalid_argument,
                 fmt::format("HVD_TCP_STREAMS is {}: expected 0 to 16", config.tcp_streams));
   }
+  config.plan = read.text("HVD_PLAN").value_or(config.plan);
+  config.plan_file = read.text("HVD_PLAN_FILE").value_or("");
   read.bytes("HVD_ARENA_SIZE", config.arena_size);
   if (const auto fanout = read.integer("HVD_CONTROL_FANOUT")) config.control_fanout = *fanout;
   if (config.control_fanout < 0 || config.control_fanout == 1) {

@@ -12,6 +12,10 @@
 #include <hvd/ops/arrivals.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "cost/agree_on_plan.hpp"
+#include "hierarchy/hierarchical_backend.hpp"
+#include "hierarchy/host_plan.hpp"
+#include "ring/ring_backend.hpp"
 #include "transport/host_meeting.hpp"
 
 namespace hvd {
@@ -84,35 +88,67 @@ int agree_on_streams(Session& session) {
   return std::stoi(std::string(reinterpret_cast<const char*>(text.data()), text.size()));
 }
 
+/// A ring over all ranks, of which no host has several.
+std::unique_ptr<Backend> make_planned_ring(Session& session, std::unique_ptr<RingBackend> ring) {
+  const Plan defaults = Plan().set(Plan::kRing, RingBackend::default_ways());
+  const Plan plan = agree_on_plan(
+      session, {.engine = ring->transport_name(), .defaults = defaults, .measure = [&] {
+                  return measure_ring(session, *ring);
+                }});
+  ring->use(plan.of(Plan::kRing, RingBackend::default_ways()));
+  return ring;
+}
+
+/// Between hosts by `flat`, within them over shared memory. `ring` is what of `flat` has a plan of
+/// its own, or null.
+HostEngine make_hosts(Session& session, std::string_view engine, std::unique_ptr<Backend> flat,
+                      RingBackend* ring) {
+  const Topology& topology = session.topology();
+  HostEngine host;  // a rank that is alone on its host needs none
+  if (ranks_here(topology).size() > 1) host = make_host_engine(session);
+  auto hosts = compose_hierarchy(std::move(flat), std::move(host.backend), topology,
+                                 session.start_deadline());
+  Plan defaults = Plan().set(Plan::kHosts, HierarchicalBackend::default_ways());
+  if (ring) defaults.set(Plan::kRing, RingBackend::default_ways());
+  const Plan plan = agree_on_plan(session, {.engine = engine, .defaults = defaults, .measure = [&] {
+                                              return measure_hosts(session, *hosts);
+                                            }});
+  hosts->use(plan.of(Plan::kHosts, HierarchicalBackend::default_ways()));
+  if (ring) ring->use(plan.of(Plan::kRing, RingBackend::default_ways()));
+  host.backend = std::move(hosts);
+  return host;
+}
+
 /// Without a foreign engine.
 HostEngine make_native_engine(Session& session, const std::string& engine) {
-  if (session.topology().size == 1) {
+  const Topology& topology = session.topology();
+  if (topology.size == 1) {
     return {make_ring_backend(std::move(make_in_process_transports(1).front())), nullptr};
   }
   if (engine == "shm") return make_host_engine(session);
+  auto flat = std::make_unique<RingBackend>(make_tcp_transport(session, agree_on_streams(session)));
+  if (on_one_host(topology) || !shares_hosts(topology)) {
+    return {make_planned_ring(session, std::move(flat)), nullptr};
+  }
+  RingBackend* const ring = flat.get();
+  return make_hosts(session, engine, std::move(flat), ring);
+}
+
+/// MPI where all ranks can use it, else the native engine.
+HostEngine make_engine(Session& session, const std::string& engine,
+                       const MakeMpiBackend& make_mpi) {
+  if (engine != kMpi) return make_native_engine(session, engine);
+  auto mpi = make_mpi(session);
+  if (!mpi) return make_native_engine(session, native_engine(session));
   const Topology& topology = session.topology();
-  const int streams = agree_on_streams(session);
-  auto flat = make_ring_backend(make_tcp_transport(session, streams));
-  if (on_one_host(topology) || !shares_hosts(topology)) return {std::move(flat), nullptr};
-  // A host may have one rank only: the flat backend does for it.
-  HostEngine host;
-  if (ranks_here(topology).size() > 1) host = make_host_engine(session);
-  host.backend = make_hierarchical_backend(std::move(flat), std::move(host.backend), topology,
-                                           session.start_deadline());
-  return host;
+  if (on_one_host(topology) || !shares_hosts(topology)) return {std::move(mpi), nullptr};
+  return make_hosts(session, "mpi+hosts", std::move(mpi), nullptr);
 }
 
 std::unique_ptr<Arrivals> make_arrivals(Session& session, const std::string& engine) {
   if (session.topology().size == 1) return nullptr;  // nobody else has to come
   const std::string native = engine == kMpi ? native_engine(session) : engine;
   return native == "shm" ? make_shm_arrivals(session) : make_tcp_arrivals(session);
-}
-
-HostEngine make_engine(Session& session, const std::string& engine,
-                       const MakeMpiBackend& make_mpi) {
-  if (engine != kMpi) return make_native_engine(session, engine);
-  if (auto mpi = make_mpi(session)) return {std::move(mpi), nullptr};
-  return make_native_engine(session, native_engine(session));
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <ostream>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,7 +18,10 @@
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "hierarchy/carrier.hpp"
+#include "hierarchy/hierarchical_backend.hpp"
 #include "hierarchy/lanes.hpp"
+#include "hierarchy/rounds.hpp"
 #include "support/backend_checks.hpp"
 #include "transports.hpp"
 
@@ -111,49 +116,144 @@ class Meter final : public Transport {
   std::vector<std::atomic<std::int64_t>>& sent_;  // by host
 };
 
-class Hosts : public testing::TestWithParam<std::vector<int>> {
+TensorSlice of(std::int64_t count) { return {nullptr, nullptr, count}; }
+
+TEST(Rounds, ATensorIsCutByItsOwnCount) {
+  const std::vector<TensorSlice> tensors{of(10)};
+  EXPECT_THAT(plan_rounds(tensors, 4),
+              ElementsAre(ElementsAre(Segment{0, 0, 3}), ElementsAre(Segment{0, 3, 3}),
+                          ElementsAre(Segment{0, 6, 4})));
+  EXPECT_THAT(plan_rounds(tensors, 10), ElementsAre(ElementsAre(Segment{0, 0, 10})));
+}
+
+TEST(Rounds, SmallOnesGoTogether) {
+  const std::vector<TensorSlice> tensors{of(2), of(0), of(2), of(1), of(4)};
+  EXPECT_THAT(plan_rounds(tensors, 4),
+              ElementsAre(ElementsAre(Segment{0, 0, 2}, Segment{2, 0, 2}),
+                          ElementsAre(Segment{3, 0, 1}), ElementsAre(Segment{4, 0, 4})));
+  EXPECT_THAT(plan_rounds({}, 4), testing::IsEmpty());
+}
+
+TEST(CarrierTest, RunsJobsInOrderAndSaysHowFarItIs) {
+  std::vector<int> seen;
+  Carrier carrier([] { ADD_FAILURE(); });
+  for (int call = 0; call < 2; ++call) {
+    carrier.begin();
+    for (int i = 0; i < 3; ++i) carrier.post([&seen, i] { seen.push_back(i); });
+    carrier.wait_for(3);
+  }
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 0, 1, 2));
+}
+
+TEST(CarrierTest, AFailureWakesTheCallerAndEndsWhatFollows) {
+  std::atomic<bool> woken{false};
+  bool later = false;
+  Carrier carrier([&] { woken = true; });
+  carrier.begin();
+  carrier.post([] { throw Error(Errc::timeout, "late"); });
+  carrier.post([&] { later = true; });
+  EXPECT_EQ(error_of([&] { carrier.wait_for(1); }).code(), Errc::timeout);
+  EXPECT_NE(carrier.cancel(), nullptr);
+  carrier.drain();
+  EXPECT_TRUE(woken);
+  EXPECT_FALSE(later);
+  EXPECT_EQ(error_of([&] { carrier.post([] {}); }).code(), Errc::aborted);
+}
+
+/// Hosts as groups of threads. `ways` null: the default ones. Where hosts have transports of their
+/// own, the stages overlap.
+struct HostsCase {
+  std::vector<int> host_of;
+  const char* ways = nullptr;
+  bool own_hosts = false;
+};
+
+void PrintTo(const HostsCase& hosts, std::ostream* out) {
+  *out << testing::PrintToString(hosts.host_of) << (hosts.ways ? hosts.ways : "")
+       << (hosts.own_hosts ? " overlapping" : "");
+}
+
+class Hosts : public testing::TestWithParam<HostsCase> {
  protected:
   /// `body` on every rank, with the backend of this topology. Returns the bytes that left each
   /// host.
   static std::vector<std::int64_t> run(const std::function<void(Backend&, int rank)>& body) {
-    const std::vector<int>& host_of = GetParam();
-    const int size = static_cast<int>(host_of.size());
+    const std::vector<int>& host_of = GetParam().host_of;
     std::vector<std::atomic<std::int64_t>> sent(host_of.size());
-    expect_ranks(Kind::in_process, size, [&](int rank, std::unique_ptr<Transport> transport) {
+    std::vector<std::unique_ptr<Backend>> own = host_backends();
+    expect_ranks(Kind::in_process, size(), [&](int rank, std::unique_ptr<Transport> transport) {
       Topology topology;
       topology.rank = rank;
-      topology.size = size;
+      topology.size = size();
       topology.host_of = host_of;
-      const auto backend = make_hierarchical_backend(
-          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent)), nullptr,
-          topology, soon());
+      const auto backend = compose_hierarchy(
+          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent)),
+          std::move(own[static_cast<std::size_t>(rank)]), topology, soon());
+      if (GetParam().ways) backend->use(Ways::parse(GetParam().ways));
       body(*backend, rank);
     });
     return {sent.begin(), sent.end()};
   }
-  static int size() { return static_cast<int>(GetParam().size()); }
-};
-INSTANTIATE_TEST_SUITE_P(Topologies, Hosts,
-                         testing::Values(in_order({2, 2}), in_order({3, 1}), in_order({1, 3}),
-                                         in_order({2, 2, 2}), in_order({1, 1}), in_order({3, 1, 2}),
-                                         std::vector{0, 1, 0, 1}, in_order({4})));
+  static int size() { return static_cast<int>(GetParam().host_of.size()); }
+  static std::vector<DType> dtypes() {
+    if (GetParam().ways) return {DType::bf16, DType::f32};
+    return {DType::u8,   DType::i32, DType::i64, DType::f16,
+            DType::bf16, DType::f32, DType::f64, DType::boolean};
+  }
+  /// The last is cut into segments where these are short.
+  static std::vector<std::int64_t> counts() {
+    if (GetParam().ways) return {0, 5, 3'001, 33'001};
+    return {0, 1, 2, 3, 5, 1'000, 9'001};
+  }
+  static int hosts() {
+    const std::vector<int>& host_of = GetParam().host_of;
+    return 1 + *std::max_element(host_of.begin(), host_of.end());
+  }
 
-const std::vector<std::int64_t> kCounts{0, 1, 2, 3, 5, 1'000, 9'001};
+ private:
+  /// By rank; null where the host has none of its own.
+  static std::vector<std::unique_ptr<Backend>> host_backends() {
+    std::vector<std::unique_ptr<Backend>> backends(GetParam().host_of.size());
+    for (int host = 0; GetParam().own_hosts && host < hosts(); ++host) {
+      std::vector<std::size_t> ranks;
+      for (std::size_t rank = 0; rank < backends.size(); ++rank) {
+        if (GetParam().host_of[rank] == host) ranks.push_back(rank);
+      }
+      auto transports = make_in_process_transports(static_cast<int>(ranks.size()));
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        backends[ranks[i]] = make_ring_backend(std::move(transports[i]));
+      }
+    }
+    return backends;
+  }
+};
+
+constexpr const char* kShort = "lanes/65536";
+INSTANTIATE_TEST_SUITE_P(
+    Topologies, Hosts,
+    testing::Values(HostsCase{in_order({2, 2})}, HostsCase{in_order({3, 1})},
+                    HostsCase{in_order({1, 3})}, HostsCase{in_order({2, 2, 2})},
+                    HostsCase{in_order({1, 1})}, HostsCase{in_order({3, 1, 2})},
+                    HostsCase{{0, 1, 0, 1}}, HostsCase{in_order({4})},
+                    HostsCase{in_order({2, 2}), kShort, true},
+                    HostsCase{in_order({3, 2, 1}), kShort, true},
+                    HostsCase{{0, 1, 1, 0}, kShort, true}, HostsCase{in_order({1, 3}), kShort},
+                    HostsCase{in_order({2, 1}), "leaders", true},
+                    HostsCase{in_order({2, 2}), "flat,4000:leaders,9000:lanes/65536", true}));
 
 TEST_P(Hosts, EveryTypeAndOperationGivesTheReference) {
   run([](Backend& backend, int rank) {
     HostMemory memory;
     BackendChecks checks{backend, memory, Device{}, rank, size()};
-    for (const DType dtype : {DType::u8, DType::i32, DType::i64, DType::f16, DType::bf16,
-                              DType::f32, DType::f64, DType::boolean}) {
+    for (const DType dtype : dtypes()) {
       for (const ReduceOp op :
            {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
         if (dtype == DType::boolean && op == ReduceOp::average) continue;
         if (dtype == DType::u8 && op == ReduceOp::product && size() > 5) continue;  // above 255
         SCOPED_TRACE(fmt::format("{} {} rank {}", to_string(dtype), to_string(op), rank));
-        EXPECT_EQ(checks.allreduce(dtype, op, kCounts, true), 0);
-        EXPECT_EQ(checks.allreduce(dtype, op, kCounts, false), 0);
-        EXPECT_EQ(checks.allreduce_without_last(dtype, op, kCounts), 0);
+        EXPECT_EQ(checks.allreduce(dtype, op, counts(), true), 0);
+        EXPECT_EQ(checks.allreduce(dtype, op, counts(), false), 0);
+        EXPECT_EQ(checks.allreduce_without_last(dtype, op, counts()), 0);
       }
     }
   });
@@ -164,10 +264,10 @@ TEST_P(Hosts, ScalesApplyOnce) {
     HostMemory memory;
     BackendChecks checks{backend, memory, Device{}, rank, size()};
     for (const ReduceOp op : {ReduceOp::average, ReduceOp::sum, ReduceOp::max}) {
-      EXPECT_EQ(checks.allreduce(DType::f32, op, kCounts, true, {0.5, 4}), 0);
-      EXPECT_EQ(checks.allreduce_without_last(DType::f32, op, kCounts, {2, 0.25}), 0);
+      EXPECT_EQ(checks.allreduce(DType::f32, op, counts(), true, {0.5, 4}), 0);
+      EXPECT_EQ(checks.allreduce_without_last(DType::f32, op, counts(), {2, 0.25}), 0);
     }
-    EXPECT_EQ(checks.allreduce(DType::i32, ReduceOp::sum, kCounts, false, {2, 1}), 0);
+    EXPECT_EQ(checks.allreduce(DType::i32, ReduceOp::sum, counts(), false, {2, 1}), 0);
   });
 }
 
@@ -175,7 +275,7 @@ TEST_P(Hosts, TheOtherOperationsWorkBesideIt) {
   run([](Backend& backend, int rank) {
     HostMemory memory;
     BackendChecks checks{backend, memory, Device{}, rank, size()};
-    EXPECT_EQ(checks.broadcast(DType::f32, size() - 1, kCounts), 0);
+    EXPECT_EQ(checks.broadcast(DType::f32, size() - 1, counts()), 0);
     EXPECT_EQ(checks.allgather(DType::i16, {0, 5, -1}), 0);
     EXPECT_EQ(checks.reducescatter(DType::f32, ReduceOp::sum, {0, 7, 100}), 0);
     EXPECT_EQ(checks.alltoall(DType::i32, 3), 0);
@@ -221,8 +321,7 @@ TEST_P(Hosts, BitsAreTheSameOnAllRanksAndWhateverIsFused) {
 }
 
 TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
-  constexpr std::int64_t kElements = 180'000;  // divides evenly, and no lane of it is small
-  const auto hosts = 1 + *std::max_element(GetParam().begin(), GetParam().end());
+  constexpr std::int64_t kElements = 216'000;  // divides evenly among lanes, none of which is small
   const std::vector<std::int64_t> sent = run([](Backend& backend, int) {
     std::vector<float> data(kElements, 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
@@ -230,9 +329,12 @@ TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
     backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, soon());
     EXPECT_THAT(data, testing::Each(static_cast<float>(size())));
   });
-  for (int host = 0; host < hosts; ++host) {
-    EXPECT_EQ(sent[static_cast<std::size_t>(host)],
-              2 * (hosts - 1) * kElements * static_cast<std::int64_t>(sizeof(float)) / hosts)
+  if (GetParam().ways && GetParam().ways != std::string(kShort)) return;  // not by lanes
+  const double expected = 2.0 * (hosts() - 1) / hosts() * kElements * sizeof(float);
+  for (int host = 0; host < hosts(); ++host) {
+    // Segments need not divide evenly.
+    EXPECT_NEAR(static_cast<double>(sent[static_cast<std::size_t>(host)]), expected,
+                expected / 1000)
         << "host " << host;
   }
 }

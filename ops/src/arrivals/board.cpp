@@ -13,6 +13,7 @@
 #include "arrivals/ticket.hpp"
 #include "arrivals/wake_event.hpp"
 #include "arrivals/withdrawals.hpp"
+#include "polling/spin_budget.hpp"
 #include "transport/backoff.hpp"
 #include "transport/failure.hpp"
 #include "transport/poll_wait.hpp"
@@ -96,7 +97,7 @@ class BoardArrivals final : public Arrivals {
   Failure failure_;
   std::vector<pollfd> polled_;
   std::vector<int> polled_ranks_;
-  int spins_;
+  SpinBudget spins_;
 };
 
 bool BoardArrivals::run(const Call& call) {
@@ -107,14 +108,18 @@ bool BoardArrivals::run(const Call& call) {
   announce(call);
 
   // All must come, so they are waited for one after the other.
-  Backoff backoff(spins_);
+  Backoff backoff(spins_.now());
+  int looks = 0;
   std::size_t waits_for = 0;
   while (waits_for < call.members.size()) {
     if (came(call.members[waits_for], call, fate)) {
       ++waits_for;
-      backoff.reset();
+      spins_.came_after(looks);
+      looks = 0;
+      backoff = Backoff(spins_.now());
       continue;
     }
+    ++looks;
     failure_.check();
     if (fate == Fate::dead || fate == Fate::given_up) return false;
     // Once more with that: everybody may have come before it was given up.

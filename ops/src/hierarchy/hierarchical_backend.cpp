@@ -1,6 +1,7 @@
 #include "hierarchy/hierarchical_backend.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,14 +11,16 @@
 #include <hvd/ops/backends.hpp>
 
 #include "fusion/identity.hpp"
+#include "hierarchy/round_slices.hpp"
+#include "hierarchy/rounds.hpp"
 
 namespace hvd {
 namespace {
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + FusionBuffer::kAlignment - 1) / FusionBuffer::kAlignment *
-         FusionBuffer::kAlignment;
-}
+constexpr std::size_t kLeadersBelow = std::size_t{16} << 10;
+constexpr std::size_t kLeastSegment = std::size_t{64} << 10;
+/// Rounds between the beginning of the first stage and the end of the last.
+constexpr std::size_t kInFlight = 3;
 
 bool is_floating_point(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
@@ -29,73 +32,114 @@ bool takes_one_step(const AllreduceCall& call) {
   return call.op != ReduceOp::sum && call.prescale != 1.0;
 }
 
+/// Of the first step: the second one divides.
+ReduceOp without_mean(ReduceOp op) { return op == ReduceOp::average ? ReduceOp::sum : op; }
+
+/// Room for the largest segment that this rank lacks something of.
+template <class Lacks>
+std::span<std::byte> reserve_for(FusionBuffer& buffer, const AllreduceCall& call, std::int64_t most,
+                                 Lacks lacks) {
+  std::int64_t elements = 0;
+  for (const TensorSlice& tensor : call.tensors) {
+    if (lacks(tensor)) elements = std::max(elements, std::min(tensor.count, most));
+  }
+  const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(call.dtype);
+  return {bytes > 0 ? buffer.reserve(bytes) : nullptr, bytes};
+}
+
+bool missing(const TensorSlice& tensor) { return tensor.input == nullptr; }
+bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
+
 }  // namespace
 
-/// This rank's part of every tensor of a call, in one buffer.
-class HierarchicalBackend::Slices {
+/// The rounds of a call, and what is done with each in the three stages.
+class HierarchicalBackend::Stages {
  public:
-  Slices(const Lanes& lanes, std::span<const TensorSlice> tensors, DType dtype)
-      : lanes_(lanes), tensors_(tensors), value_(size_of(dtype)) {
-    for (const TensorSlice& tensor : tensors_) {
-      offsets_.push_back(bytes_);
-      const std::vector<std::int64_t>& counts = counts_.emplace_back(counts_of(tensor.count));
-      bytes_ += aligned(bytes(counts[static_cast<std::size_t>(lanes_.place)]));
+  Stages(HierarchicalBackend& owner, const AllreduceCall& call, std::int64_t most,
+         Deadline deadline)
+      : owner_(owner),
+        call_(call),
+        deadline_(deadline),
+        op_(without_mean(call.op)),
+        rounds_(plan_rounds(call.tensors, most)) {
+    for (const Round& round : rounds_) {
+      slices_.emplace_back(owner.lanes_, round, call.dtype);
+      slot_ = std::max(slot_, slices_.back().size());
     }
+    slots_ = owner.slices_.reserve(slot_ * std::min(kInFlight, rounds_.size()));
+    discarded_ = reserve_for(owner.discarded_, call, most, unwanted).data();
+    const std::span<std::byte> absent = reserve_for(owner.absent_, call, most, missing);
+    fill_identity(call.dtype, op_, absent.data(),
+                  std::ssize(absent) / static_cast<std::int64_t>(size_of(call.dtype)));
+    absent_ = absent.data();
   }
 
-  [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
-  [[nodiscard]] std::size_t bytes(std::int64_t elements) const {
-    return static_cast<std::size_t>(elements) * value_;
+  [[nodiscard]] std::size_t size() const noexcept { return rounds_.size(); }
+
+  void reduce(std::size_t k) const {
+    const auto slices = slices_[k].contributions(call_.tensors, absent_, slot(k));
+    owner_.host_->reducescatter({slices, call_.device, call_.dtype, op_, call_.prescale, 1.0},
+                                deadline_);
   }
-  /// Elements of tensor i that each rank of the host has.
-  [[nodiscard]] std::span<const std::int64_t> counts(std::size_t i) const { return counts_[i]; }
-  [[nodiscard]] std::byte* slice(std::byte* buffer, std::size_t i) const {
-    return buffer + offsets_[i];
-  }
-  /// The n-th lane of this rank, of every tensor.
-  [[nodiscard]] std::vector<TensorSlice> lane(std::byte* buffer, int n) const {
-    std::vector<TensorSlice> parts;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      const std::int64_t elements = tensors_[i].count;
-      const int lane = lanes_.first() + n;
-      const std::int64_t begin = lanes_.offset(elements, lane);
-      std::byte* const data =
-          slice(buffer, i) + bytes(begin - lanes_.offset(elements, lanes_.first()));
-      parts.push_back({data, data, lanes_.offset(elements, lane + 1) - begin});
+  void cross(std::size_t k) const {
+    for (std::size_t n = 0; n < owner_.across_.size(); ++n) {
+      const auto slices = slices_[k].lane(slot(k), static_cast<int>(n));
+      owner_.across_[n]->allreduce({slices, call_.device, call_.dtype, call_.op, 1.0,
+                                    call_.postscale, owner_.contributors(call_), nullptr},
+                                   deadline_);
     }
-    return parts;
+  }
+  void spread(std::size_t k) const {
+    const auto slices = slices_[k].results(call_.tensors, slot(k), discarded_);
+    owner_.host_->allgather({slices, call_.device, call_.dtype}, deadline_);
   }
 
  private:
-  [[nodiscard]] std::vector<std::int64_t> counts_of(std::int64_t elements) const {
-    std::vector<std::int64_t> counts;
-    for (std::size_t place = 0; place < lanes_.host.size(); ++place) {
-      counts.push_back(lanes_.offset(elements, lanes_.begin[place + 1]) -
-                       lanes_.offset(elements, lanes_.begin[place]));
-    }
-    return counts;
-  }
+  [[nodiscard]] std::byte* slot(std::size_t k) const { return slots_ + k % kInFlight * slot_; }
 
-  const Lanes& lanes_;
-  std::span<const TensorSlice> tensors_;
-  std::size_t value_;
-  std::vector<std::size_t> offsets_;
-  std::vector<std::vector<std::int64_t>> counts_;
-  std::size_t bytes_ = 0;
+  HierarchicalBackend& owner_;
+  const AllreduceCall& call_;
+  const Deadline deadline_;
+  const ReduceOp op_;
+  const std::vector<Round> rounds_;
+  std::vector<RoundSlices> slices_;
+  std::size_t slot_ = 0;
+  std::byte* slots_ = nullptr;
+  const std::byte* absent_ = nullptr;
+  std::byte* discarded_ = nullptr;
 };
 
 HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> flat,
-                                         std::unique_ptr<Backend> host, Lanes lanes, int ranks,
-                                         Deadline deadline)
-    : ranks_(ranks), flat_(std::move(flat)), host_(std::move(host)), lanes_(std::move(lanes)) {
+                                         std::unique_ptr<Backend> host, HierarchyOptions options)
+    : flat_(std::move(flat)),
+      host_(std::move(host)),
+      options_(std::move(options)),
+      lanes_(options_.lanes),
+      carrier_([this] { host_->abort(); }) {
   for (const std::vector<int>& owners : lanes_.owners) {
-    across_.push_back(flat_->subset(owners, deadline));
+    across_.push_back(flat_->subset(owners, options_.deadline));
+  }
+}
+
+Ways HierarchicalBackend::default_ways() {
+  return Ways(Way::leaders).from(kLeadersBelow, Way::lanes, kSegment);
+}
+
+/// Neither part works on once the other has failed.
+template <class Body>
+void HierarchicalBackend::guard(Body body) {
+  if (first_error_) std::rethrow_exception(first_error_);
+  try {
+    body();
+  } catch (...) {
+    first_error_ = std::current_exception();
+    throw;
   }
 }
 
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
-  return flat_->supports(kind, device, dtype, op) && host_->supports(kind, device, dtype, op);
+  return flat_->supports(kind, device, dtype, op);  // a mean of booleans goes the flat way
 }
 
 void HierarchicalBackend::abort() noexcept {
@@ -103,55 +147,150 @@ void HierarchicalBackend::abort() noexcept {
   host_->abort();
 }
 
-void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  if (takes_one_step(call)) return flat_->allreduce(call, deadline);
-  const ReduceOp op = call.op == ReduceOp::average ? ReduceOp::sum : call.op;
-  const Slices slices(lanes_, call.tensors, call.dtype);
-  std::byte* const buffer = slices_.reserve(slices.size());
-  std::byte* const nothing = reserve_absent(call, op);
-
-  std::vector<ScatterSlice> contributions;
-  std::vector<GatherSlice> results;
-  for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-    const TensorSlice& tensor = call.tensors[i];
-    std::byte* const slice = slices.slice(buffer, i);
-    contributions.push_back({tensor.input ? tensor.input : nothing, slice, slices.counts(i)});
-    results.push_back({slice, tensor.output ? tensor.output : nothing, slices.counts(i)});
-  }
-  host_->reducescatter({contributions, call.device, call.dtype, op, call.prescale, 1.0}, deadline);
-  const int contributors = call.contributors > 0 ? call.contributors : ranks_;
-  for (std::size_t n = 0; n < across_.size(); ++n) {
-    const std::vector<TensorSlice> lane = slices.lane(buffer, static_cast<int>(n));
-    across_[n]->allreduce(
-        {lane, call.device, call.dtype, call.op, 1.0, call.postscale, contributors, nullptr},
-        deadline);
-  }
-  host_->allgather({results, call.device, call.dtype}, deadline);
+void HierarchicalBackend::allgather(const AllgatherCall& call, Deadline deadline) {
+  guard([&] { flat_->allgather(call, deadline); });
 }
 
-/// Room for the largest tensor that this rank has no data for, or no use; the identity is in it.
-std::byte* HierarchicalBackend::reserve_absent(const AllreduceCall& call, ReduceOp op) {
-  std::int64_t most = 0;
+void HierarchicalBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
+  guard([&] { flat_->broadcast(call, deadline); });
+}
+
+void HierarchicalBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
+  guard([&] { flat_->reducescatter(call, deadline); });
+}
+
+void HierarchicalBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
+  guard([&] { flat_->alltoall(call, deadline); });
+}
+
+void HierarchicalBackend::barrier(Deadline deadline) {
+  guard([&] { flat_->barrier(deadline); });
+}
+
+std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
+                                                     Deadline deadline) {
+  if (first_error_) std::rethrow_exception(first_error_);
+  return flat_->subset(ranks, deadline);  // wrong ranks are the caller's mistake only
+}
+
+int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept {
+  return call.contributors > 0 ? call.contributors : options_.ranks;
+}
+
+void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
+  guard([&] {
+    if (takes_one_step(call)) return flat_->allreduce(call, deadline);
+    // By each tensor's own size, so that bits do not depend on what it was fused with.
+    std::map<std::pair<Way, std::size_t>, std::vector<TensorSlice>> by_way;
+    for (const TensorSlice& tensor : call.tensors) {
+      const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+      if (bytes > 0) by_way[{ways_.at(bytes), ways_.segment_at(bytes)}].push_back(tensor);
+    }
+    AllreduceCall part = call;
+    for (const auto& [way, tensors] : by_way) {
+      part.tensors = tensors;
+      if (way.first == Way::lanes) {
+        through_lanes(part, way.second, deadline);
+      } else if (way.first == Way::leaders) {
+        through_leaders(part, deadline);
+      } else {
+        flat_->allreduce(part, deadline);
+      }
+    }
+  });
+}
+
+void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
+  std::int64_t elements = 0;
+  for (const TensorSlice& tensor : call.tensors) elements += tensor.count;
+  std::byte* place = slices_.reserve(static_cast<std::size_t>(elements) * size_of(call.dtype));
+  std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
+
+  std::vector<TensorSlice> contributions;
+  std::vector<TensorSlice> sums;
+  std::vector<TensorSlice> results;
   for (const TensorSlice& tensor : call.tensors) {
-    if (!tensor.input || !tensor.output) most = std::max(most, tensor.count);
+    contributions.push_back({tensor.input, place, tensor.count});
+    sums.push_back({place, place, tensor.count});
+    results.push_back({place, tensor.output ? tensor.output : discarded, tensor.count});
+    place += static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
   }
-  if (most == 0) return nullptr;
-  std::byte* const memory = absent_.reserve(static_cast<std::size_t>(most) * size_of(call.dtype));
-  fill_identity(call.dtype, op, memory, most);
-  return memory;
+  host_->allreduce({contributions, call.device, call.dtype, without_mean(call.op), call.prescale,
+                    1.0, 0, nullptr},
+                   deadline);
+  if (lanes_.place == 0) {  // the owners of the first lane are those with place 0 on each host
+    across_.front()->allreduce(
+        {sums, call.device, call.dtype, call.op, 1.0, call.postscale, contributors(call), nullptr},
+        deadline);
+  }
+  host_->broadcast({results, call.device, call.dtype, 0}, deadline);
+}
+
+void HierarchicalBackend::through_lanes(const AllreduceCall& call, std::size_t segment,
+                                        Deadline deadline) {
+  const std::size_t most = std::max(segment, kLeastSegment) / size_of(call.dtype);
+  const Stages stages(*this, call, static_cast<std::int64_t>(most), deadline);
+  if (options_.overlaps && stages.size() > 1) return overlap(stages);
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    stages.reduce(k);
+    stages.cross(k);
+    stages.spread(k);
+  }
+}
+
+/// While the carrier crosses a round, this thread reduces the next and spreads the one before.
+void HierarchicalBackend::overlap(const Stages& stages) {
+  constexpr std::size_t kLag = kInFlight - 1;
+  const std::size_t rounds = stages.size();
+  try {
+    carrier_.begin();
+    for (std::size_t step = 0; step < rounds + kLag; ++step) {
+      if (step < rounds) {
+        stages.reduce(step);
+        carrier_.post([&stages, step] { stages.cross(step); });
+      }
+      if (step >= kLag) {
+        carrier_.wait_for(step - kLag + 1);
+        stages.spread(step - kLag);
+      }
+    }
+  } catch (...) {
+    // Whoever failed first says why; the other one was then woken by an abort.
+    const std::exception_ptr carriers = carrier_.cancel();
+    flat_->abort();
+    carrier_.drain();
+    if (carriers) std::rethrow_exception(carriers);
+    throw;
+  }
+}
+
+std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> flat,
+                                                       std::unique_ptr<Backend> host,
+                                                       const Topology& topology,
+                                                       Deadline deadline) {
+  HierarchyOptions options{.lanes = plan_lanes(topology.host_of, topology.rank),
+                           .ranks = topology.size,
+                           .overlaps = true,
+                           .deadline = deadline};
+  const Lanes& lanes = options.lanes;
+  log(LogLevel::plan, topology.rank,
+      fmt::format("several hosts: {} lanes, {} of them this rank's; {} within the host, {} across",
+                  lanes.count, lanes.owners.size(), host ? host->name() : flat->name(),
+                  flat->name()));
+  if (!host && lanes.host.size() == 1) {
+    host = make_ring_backend(std::move(make_in_process_transports(1).front()));
+  } else if (!host) {
+    host = flat->subset(lanes.host, deadline);  // the same connections: one at a time
+    options.overlaps = false;
+  }
+  return std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host),
+                                               std::move(options));
 }
 
 std::unique_ptr<Backend> make_hierarchical_backend(std::unique_ptr<Backend> flat,
                                                    std::unique_ptr<Backend> host,
                                                    const Topology& topology, Deadline deadline) {
-  Lanes lanes = plan_lanes(topology.host_of, topology.rank);
-  log(LogLevel::plan, topology.rank,
-      fmt::format("several hosts: {} lanes, {} of them this rank's; {} within the host, {} across",
-                  lanes.count, lanes.owners.size(), host ? host->name() : flat->name(),
-                  flat->name()));
-  if (!host) host = flat->subset(lanes.host, deadline);
-  return std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(lanes),
-                                               topology.size, deadline);
+  return compose_hierarchy(std::move(flat), std::move(host), topology, deadline);
 }
 
 }  // namespace hvd

@@ -1,55 +1,88 @@
 // Host memory over several hosts: the real thing behind make_hierarchical_backend.
 #pragma once
 
+#include <cstddef>
+#include <exception>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <hvd/core/backend.hpp>
 
+#include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
+#include "hierarchy/carrier.hpp"
 #include "hierarchy/lanes.hpp"
 
 namespace hvd {
 
+struct Topology;
+
+struct HierarchyOptions {
+  Lanes lanes;
+  int ranks = 1;  ///< of all hosts
+  /// Whether `host` may work on one thread while `flat` does on another.
+  bool overlaps = false;
+  Deadline deadline;  ///< for what has to be set up
+};
+
 class HierarchicalBackend final : public Backend {
  public:
-  HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host, Lanes lanes,
-                      int ranks, Deadline deadline);
+  HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host,
+                      HierarchyOptions options);
+
+  /// By the bytes of a tensor: flat, leaders or lanes. Between calls, the same on all ranks.
+  void use(Ways ways) { ways_ = std::move(ways); }
+  /// What depends on topology and sizes alone.
+  [[nodiscard]] static Ways default_ways();
+  static constexpr std::size_t kSegment = std::size_t{2} << 20;
+
+  /// The lowest rank of each host among each other; null on other ranks.
+  [[nodiscard]] Backend* leaders() noexcept {
+    return lanes_.place == 0 ? across_.front().get() : nullptr;  // they own the first lane
+  }
+  [[nodiscard]] int hosts() const noexcept { return static_cast<int>(lanes_.owners[0].size()); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "hierarchical"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
-  void allgather(const AllgatherCall& call, Deadline deadline) override {
-    flat_->allgather(call, deadline);
-  }
-  void broadcast(const BroadcastCall& call, Deadline deadline) override {
-    flat_->broadcast(call, deadline);
-  }
-  void reducescatter(const ReducescatterCall& call, Deadline deadline) override {
-    flat_->reducescatter(call, deadline);
-  }
-  void alltoall(const AlltoallCall& call, Deadline deadline) override {
-    flat_->alltoall(call, deadline);
-  }
-  void barrier(Deadline deadline) override { flat_->barrier(deadline); }
+  void allgather(const AllgatherCall& call, Deadline deadline) override;
+  void broadcast(const BroadcastCall& call, Deadline deadline) override;
+  void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
+  void alltoall(const AlltoallCall& call, Deadline deadline) override;
+  void barrier(Deadline deadline) override;
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
-                                                Deadline deadline) override {
-    return flat_->subset(ranks, deadline);
-  }
+                                                Deadline deadline) override;
   void abort() noexcept override;
 
  private:
-  class Slices;
-  [[nodiscard]] std::byte* reserve_absent(const AllreduceCall& call, ReduceOp op);
+  class Stages;
 
-  const int ranks_;  // of all hosts
+  template <class Body>
+  void guard(Body body);
+  void through_leaders(const AllreduceCall& call, Deadline deadline);
+  void through_lanes(const AllreduceCall& call, std::size_t segment, Deadline deadline);
+  void overlap(const Stages& stages);
+  [[nodiscard]] int contributors(const AllreduceCall& call) const noexcept;
+
   std::unique_ptr<Backend> flat_;
   std::unique_ptr<Backend> host_;
-  const Lanes lanes_;
+  const HierarchyOptions options_;
+  const Lanes& lanes_;
   std::vector<std::unique_ptr<Backend>> across_;  // by this rank's lanes
+  Ways ways_ = default_ways();
   FusionBuffer slices_;
-  FusionBuffer absent_;  // what a rank without data puts in, and where it throws results
+  FusionBuffer absent_;     // what a rank without data puts in
+  FusionBuffer discarded_;  // where it throws results
+  std::exception_ptr first_error_;
+  Carrier carrier_;  // ends first: its jobs use the rest
 };
+
+/// As the public one, for callers that say the ways afterwards.
+[[nodiscard]] std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> flat,
+                                                                     std::unique_ptr<Backend> host,
+                                                                     const Topology& topology,
+                                                                     Deadline deadline);
 
 }  // namespace hvd

@@ -9,39 +9,15 @@
 
 #include <hvd/core/backend.hpp>
 
-#include "fusion/arithmetic.hpp"
 #include "fusion/buffer.hpp"
+#include "host/arithmetic.hpp"
 #include "host/group.hpp"
 #include "host/tensor_list.hpp"
-#include "reduce/reduce_all.hpp"
 
 namespace hvd {
 
-/// What every element goes through.
-class HostArithmetic {
- public:
-  HostArithmetic(const AllreduceCall& call, int ranks) noexcept
-      : asked_(Arithmetic::of(call, ranks)) {}
-
-  [[nodiscard]] std::size_t element() const noexcept { return size_of(asked_.dtype); }
-  /// Elements of a cache line.
-  [[nodiscard]] std::int64_t line() const noexcept {
-    return static_cast<std::int64_t>(64 / element());
-  }
-  /// Whether contributions are what the caller gives, but for absent ones.
-  [[nodiscard]] bool as_given() const noexcept { return asked_.prescale == 1.0; }
-  /// A contribution: `count` elements times prescale; of an absent rank the identity.
-  void load(std::byte* to, const std::byte* from, std::int64_t count) const;
-  [[nodiscard]] ReduceAll reduction() const noexcept {
-    return {asked_.dtype, asked_.op, asked_.divisor, asked_.postscale};
-  }
-
- private:
-  Arithmetic asked_;
-};
-
-/// The number that says what an operation is: ranks that are at different ones notice.
-[[nodiscard]] std::uint64_t name_of(OpKind kind, int stage, const AllreduceCall& call,
+/// Names what `call` is; see name_of.
+[[nodiscard]] std::uint64_t name_of(int stage, const AllreduceCall& call,
                                     std::int64_t total) noexcept;
 
 /// One turn: everybody says all it has and reduces all it heard. Together at most

@@ -26,10 +26,10 @@ struct alignas(kShmLine) HostMessage {
   }
 };
 
-/// How far a rank has come with a staged operation, in chunks since the group began.
+/// How far a rank has come with staged operations, in chunks since the group began.
 struct HostProgress {
-  alignas(kShmLine) std::atomic<std::uint64_t> copied{0};   ///< its contributions are in its slots
-  alignas(kShmLine) std::atomic<std::uint64_t> reduced{0};  ///< its results are in the others'
+  alignas(kShmLine) std::atomic<std::uint64_t> copied{0};   ///< what it gives is in its slots
+  alignas(kShmLine) std::atomic<std::uint64_t> reduced{0};  ///< it is through with the others'
 };
 
 /// One rank's block. The slots follow: see HostSlots.
@@ -38,9 +38,9 @@ struct HostControl {
   HostProgress progress;
 };
 
-/// A staged operation runs in chunks through slots: so many that nobody ever waits for one to be
-/// free (docs/host-engine.md). A slot takes a rank's contributions to the shares of the others, who
-/// put their results in the same place: a cache line that a core has read it can soonest write.
+/// A staged operation runs in chunks through slots (docs/host-engine.md). A slot takes what a rank
+/// gives to the others; of an allreduce these put their results in the same place: a cache line
+/// that a core has read it can soonest write.
 class HostSlots {
  public:
   static constexpr std::size_t kChunk = std::size_t{256} << 10;  ///< bytes

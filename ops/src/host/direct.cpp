@@ -3,9 +3,6 @@
 namespace hvd {
 namespace {
 
-/// Results that take more than about half of a last-level cache would only push out what is in it.
-constexpr std::size_t kStreamed = std::size_t{8} << 20;
-
 /// What is reduced in place is in the cache already, and stored there soonest.
 Stores stores_for(std::span<const std::byte* const> from, std::span<std::byte* const> to,
                   bool large) {
@@ -19,7 +16,7 @@ void direct_allreduce(HostGroup& group, const DirectTensors& tensors,
   const TensorList& list = tensors.list;
   const std::size_t size = arithmetic.element();
   const auto ranks = static_cast<std::size_t>(group.size());
-  const bool large = static_cast<std::size_t>(list.total()) * size * ranks > kStreamed;
+  const bool large = static_cast<std::size_t>(list.total()) * size * ranks > kHostStreamed;
   const Range own{list.boundary(group.self(), group.size(), arithmetic.line()),
                   list.boundary(group.self() + 1, group.size(), arithmetic.line())};
 

@@ -6,6 +6,14 @@
 #include <fmt/format.h>
 
 namespace hvd {
+namespace {
+
+constexpr std::size_t kSmall = std::size_t{4} << 10;
+/// A turn is a switch of the kernel's there, and not a cache line.
+constexpr std::size_t kSmallWhenCrowded = std::size_t{16} << 10;
+static_assert(kSmallWhenCrowded <= HostMessage::kLong);
+
+}  // namespace
 
 HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& waiting)
     : members_(std::move(members)), self_(self), waiting_(waiting) {
@@ -17,6 +25,10 @@ HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& wai
 
 HostControl& HostGroup::control(int position) const noexcept {
   return *std::launder(reinterpret_cast<HostControl*>(member(position).block));
+}
+
+std::size_t HostGroup::small() const noexcept {
+  return waiting_.crowded() ? kSmallWhenCrowded : kSmall;
 }
 
 HostWaiting::For HostGroup::waiting_for(int position, Deadline deadline) const noexcept {
@@ -55,8 +67,20 @@ void HostGroup::meet(std::uint64_t what, Deadline deadline) {
   end_turn();
 }
 
-std::uint64_t HostGroup::take_chunks(std::uint64_t count) noexcept {
-  return std::exchange(chunks_, chunks_ + count);
+std::byte* HostGroup::at(int position, std::uint64_t offset, std::size_t bytes) const {
+  const HostMember& of = member(position);
+  if (offset < of.begin || offset > of.size || bytes > of.size - offset) {
+    throw peer_violation(of.neighbour.rank, "points outside its arena");
+  }
+  return of.segment + offset;
+}
+
+void HostGroup::wait_free(std::uint64_t chunk, Deadline deadline) {
+  if (chunk < free_) return;
+  for (int position = 0; position < size(); ++position) {
+    if (position != self_) wait_reduced(position, chunk + 1 - HostSlots::kDepth, deadline);
+  }
+  free_ = chunk + 1;
 }
 
 void HostGroup::tell_copied(std::uint64_t chunks) noexcept {

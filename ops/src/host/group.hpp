@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/control.hpp"
+#include "host/rows.hpp"
 #include "host/tensor_list.hpp"
 #include "host/waiting.hpp"
 
@@ -28,6 +29,10 @@ struct HostWorkspace {
   TensorList list;
   std::vector<const std::byte*> from;
   std::vector<std::byte*> to;
+  std::vector<const std::byte*> chunks;
+  std::vector<std::uint64_t> given;
+  HostRows<const std::byte> give;
+  HostRows<std::byte> take;
 };
 
 /// Members take turns: in each of them everybody says something and hears everybody. One thread.
@@ -38,6 +43,9 @@ class HostGroup {
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] int self() const noexcept { return self_; }
+  /// So many bytes, of all that is said, are sooner read by everybody than a second turn is over.
+  /// The same on all ranks.
+  [[nodiscard]] std::size_t small() const noexcept;
   [[nodiscard]] HostWorkspace& workspace() noexcept { return workspace_; }
   [[nodiscard]] const HostMember& member(int position) const noexcept {
     return members_[static_cast<std::size_t>(position)];
@@ -53,13 +61,24 @@ class HostGroup {
   [[nodiscard]] const std::byte* heard(int position, std::size_t bytes) const noexcept {
     return message(position).room(bytes);
   }
+  /// Again, of one that was heard.
+  [[nodiscard]] std::uint64_t detail(int position) const noexcept {
+    return message(position).detail;
+  }
   void end_turn() noexcept { ++turn_; }
   /// A turn without words: returns when all have come.
   void meet(std::uint64_t what, Deadline deadline);
 
-  /// Numbers of chunks since the group began: each operation takes some.
-  [[nodiscard]] std::uint64_t take_chunks(std::uint64_t count) noexcept;
-  /// This rank is through with `copied` chunks in all, or has reduced so many.
+  /// `bytes` at `offset` of a member's segment. Throws Errc::protocol naming it unless they are in
+  /// its arena.
+  [[nodiscard]] std::byte* at(int position, std::uint64_t offset, std::size_t bytes) const;
+
+  /// Chunks are numbered since the group began: each operation takes some, as many on all ranks.
+  [[nodiscard]] std::uint64_t next_chunk() const noexcept { return chunks_; }
+  void take_chunks(std::uint64_t count) noexcept { chunks_ += count; }
+  /// Until nobody needs what was in this rank's slot for a chunk.
+  void wait_free(std::uint64_t chunk, Deadline deadline);
+  /// This rank has put so many chunks into its slots, or taken so many out of the others'.
   void tell_copied(std::uint64_t chunks) noexcept;
   void tell_reduced(std::uint64_t chunks) noexcept;
   void wait_copied(int position, std::uint64_t chunks, Deadline deadline);
@@ -88,6 +107,7 @@ class HostGroup {
   HostWorkspace workspace_;
   std::uint64_t turn_ = 1;
   std::uint64_t chunks_ = 0;
+  std::uint64_t free_ = HostSlots::kDepth;  ///< slots of chunks below are known to be free
   bool unheard_ = false;  ///< something was said, and nobody has been woken for it
 };
 

@@ -8,16 +8,10 @@
 #include "fusion/staging.hpp"
 #include "group/subset.hpp"
 #include "host/allreduce.hpp"
+#include "host/collectives.hpp"
 #include "host/staged.hpp"
 
 namespace hvd {
-namespace {
-
-/// Up to here everybody hears everything: more bytes, fewer turns.
-constexpr std::size_t kSmall = std::size_t{2} << 10;
-static_assert(kSmall <= HostMessage::kLong);
-
-}  // namespace
 
 HostShared::HostShared(std::shared_ptr<const HostSegment> segment, std::vector<Peer> others,
                        int own_rank, int spins)
@@ -59,7 +53,7 @@ void HostBackend::abort() noexcept {
 }
 
 void HostBackend::reduce_alone(const AllreduceCall& call) const {
-  const HostArithmetic arithmetic(call, 1);
+  const HostArithmetic arithmetic(Arithmetic::of(call, 1));
   for (const TensorSlice& tensor : call.tensors) {
     if (tensor.output == nullptr) continue;
     arithmetic.load(tensor.output, tensor.input, tensor.count);
@@ -74,7 +68,7 @@ void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     if (total == 0) return;
     if (size() == 1) return reduce_alone(call);
     if (!group_) return others_->allreduce(call, deadline);
-    if (static_cast<std::size_t>(total) * size_of(call.dtype) <= kSmall) {
+    if (static_cast<std::size_t>(total) * size_of(call.dtype) <= group_->small()) {
       return small_allreduce(*group_, call, total, shared_->scratch, deadline);
     }
     AllreduceCall part = call;
@@ -88,15 +82,15 @@ void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
 }
 
 void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
-  const HostArithmetic arithmetic(call, size());
+  const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
   Residency& residency = shared_->residency;
   const auto stage = [&](std::span<const TensorSlice> tensors) {
-    return StagedAllreduce(*group_, tensors, arithmetic, call.observer, deadline);
+    return StagedAllreduce(*group_, tensors, arithmetic, shared_->scratch, call.observer, deadline);
   };
   residency.look_at(call.tensors, arithmetic.element(), *shared_->arena, arithmetic.as_given());
-  const std::uint64_t name = name_of(OpKind::allreduce, 1, call, total);
+  const std::uint64_t name = name_of(1, call, total);
   if (residency.nothing_here()) {  // so it is known before the others have come
     StagedAllreduce staged = stage(call.tensors);
     staged.begin();
@@ -111,23 +105,33 @@ void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
     staged.begin();
     staged.run();
   }
-  if (direct) group_->meet(name_of(OpKind::allreduce, 2, call, total), deadline);
+  if (direct) group_->meet(name_of(2, call, total), deadline);
+}
+
+template <class Call>
+void HostBackend::exchange(Exchange<Call> here, Otherwise<Call> otherwise, const Call& call,
+                           Deadline deadline) {
+  shared_->failure.guard([&] {
+    if (!group_) return (*others_.*otherwise)(call, deadline);
+    here(*group_, *shared_->arena, call, deadline);
+    group_->end_operation();
+  });
 }
 
 void HostBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  shared_->failure.guard([&] { others_->reducescatter(call, deadline); });
+  exchange(host_reducescatter, &Backend::reducescatter, call, deadline);
 }
 
 void HostBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  shared_->failure.guard([&] { others_->allgather(call, deadline); });
+  exchange(host_allgather, &Backend::allgather, call, deadline);
 }
 
 void HostBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  shared_->failure.guard([&] { others_->broadcast(call, deadline); });
+  exchange(host_broadcast, &Backend::broadcast, call, deadline);
 }
 
 void HostBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
-  shared_->failure.guard([&] { others_->alltoall(call, deadline); });
+  exchange(host_alltoall, &Backend::alltoall, call, deadline);
 }
 
 void HostBackend::barrier(Deadline deadline) {

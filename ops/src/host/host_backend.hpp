@@ -46,8 +46,8 @@ struct HostShared {
 
 class HostBackend final : public Backend {
  public:
-  /// `others` does what has no way of its own here, over the same ranks. `group` is null where
-  /// there was no memory for one: then it does everything.
+  /// `group` is null where there was no memory for one, or nobody to share it with: then `others`,
+  /// over the same ranks, does everything.
   HostBackend(std::shared_ptr<HostShared> shared, std::shared_ptr<HostGroup> group,
               std::vector<int> ranks, std::unique_ptr<Backend> others);
 
@@ -65,6 +65,15 @@ class HostBackend final : public Backend {
   void abort() noexcept override;
 
  private:
+  template <class Call>
+  using Exchange = void (*)(HostGroup&, const HostArena&, const Call&, Deadline);
+  template <class Call>
+  using Otherwise = void (Backend::*)(const Call&, Deadline);
+
+  /// `here`, or where there is no group what `others_` do.
+  template <class Call>
+  void exchange(Exchange<Call> here, Otherwise<Call> otherwise, const Call& call,
+                Deadline deadline);
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int group_rank() const noexcept;
   void reduce_alone(const AllreduceCall& call) const;

@@ -34,11 +34,6 @@ HostEngine make_host_engine(Session& session) {
     cpus |= peers[index].segment.cpus();
   }
   const int spins = spins_for(here, static_cast<int>(cpus.count()));
-  if (log_enabled(LogLevel::plan)) {
-    log(LogLevel::plan, rank,
-        fmt::format("host memory: {} MiB of arena per rank, {} cores for {} ranks: {}", arena >> 20,
-                    cpus.count(), here, spins > 0 ? "spin, yield, sleep" : "yield, sleep"));
-  }
 
   auto shared = std::make_shared<HostShared>(std::move(own), std::move(peers), rank, spins);
   std::vector<HostMember> members;
@@ -48,6 +43,13 @@ HostEngine make_host_engine(Session& session) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
   auto group =
       std::make_shared<HostGroup>(std::move(members), static_cast<int>(place), shared->waiting);
+  if (log_enabled(LogLevel::plan)) {
+    log(LogLevel::plan, rank,
+        fmt::format("host memory: {} MiB of arena per rank, {} cores for {} ranks: {}; up to {} "
+                    "bytes are said in one turn, more goes through the arena or slots",
+                    arena >> 20, cpus.count(), here,
+                    spins > 0 ? "spin, yield, sleep" : "yield, sleep", group->small()));
+  }
   auto others = make_ring_backend(make_shm_transport(session, ranks));
   HostEngine engine;
   engine.arena = shared->arena;

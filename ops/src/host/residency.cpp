@@ -3,8 +3,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "transport/failure.hpp"
-
 namespace hvd {
 namespace {
 
@@ -69,20 +67,13 @@ void Residency::sort(const HostGroup& group) {
 
 bool Residency::is_direct(const HostGroup& group, std::size_t tensor, std::size_t bytes) {
   for (int position = 0; position < group.size(); ++position) {
-    const HostMember& member = group.member(position);
     Place place;
     std::memcpy(&place,
                 group.heard(position, tensors_.size() * sizeof place) + tensor * sizeof place,
                 sizeof place);
     if (place.input == kNowhere || place.output == kNowhere) return false;
-    const auto inside = [&](std::uint64_t offset) {
-      return offset >= member.begin && offset <= member.size && bytes <= member.size - offset;
-    };
-    if (!inside(place.input) || !inside(place.output)) {
-      throw peer_violation(member.neighbour.rank, "points outside its arena");
-    }
-    direct_.inputs.push_back(member.segment + place.input);
-    direct_.outputs.push_back(member.segment + place.output);
+    direct_.inputs.push_back(group.at(position, place.input, bytes));
+    direct_.outputs.push_back(group.at(position, place.output, bytes));
   }
   return true;
 }

@@ -1,39 +1,24 @@
 #include <cstring>
 
-#include "fusion/identity.hpp"
 #include "fusion/observed.hpp"
 #include "host/allreduce.hpp"
-#include "reduce/scale.hpp"
+#include "host/operation_name.hpp"
+#include "reduce/reduce_all.hpp"
 
 namespace hvd {
 
-void HostArithmetic::load(std::byte* to, const std::byte* from, std::int64_t count) const {
-  if (from == nullptr) {
-    fill_identity(asked_.dtype, asked_.op, to, count);
-  } else {
-    scale(asked_.dtype, to, from, count, asked_.prescale);
-  }
-}
-
-std::uint64_t name_of(OpKind kind, int stage, const AllreduceCall& call,
-                      std::int64_t total) noexcept {
-  std::uint64_t name = static_cast<std::uint64_t>(kind);
-  const auto mix = [&name](std::uint64_t value) {
-    name = (name ^ value) * 0x9E37'79B9'7F4A'7C15U;  // the golden ratio's bits, as in SplitMix64
-    name ^= name >> 32;
-  };
-  mix(static_cast<std::uint64_t>(stage));
-  mix(static_cast<std::uint64_t>(call.dtype) << 8 | static_cast<std::uint64_t>(call.op));
-  mix(call.tensors.size());
-  mix(static_cast<std::uint64_t>(total));
-  return name;
+std::uint64_t name_of(int stage, const AllreduceCall& call, std::int64_t total) noexcept {
+  return name_of(OpKind::allreduce,
+                 {static_cast<std::uint64_t>(stage),
+                  static_cast<std::uint64_t>(call.dtype) << 8 | static_cast<std::uint64_t>(call.op),
+                  call.tensors.size(), static_cast<std::uint64_t>(total)});
 }
 
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline) {
-  const HostArithmetic arithmetic(call, group.size());
+  const HostArithmetic arithmetic(Arithmetic::of(call, group.size()));
   const std::size_t bytes = static_cast<std::size_t>(total) * arithmetic.element();
-  const std::uint64_t name = name_of(OpKind::allreduce, 0, call, total);
+  const std::uint64_t name = name_of(0, call, total);
   const bool lone = call.tensors.size() == 1;
   CallObserver* const observer = lone ? nullptr : call.observer;
 

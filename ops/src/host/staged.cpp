@@ -8,6 +8,8 @@ namespace {
 
 /// Pieces of less are better gathered into a slot than reduced one by one.
 constexpr std::int64_t kPieceBytes = 4096;
+/// So many times what is small need no second turn when they come through slots.
+constexpr std::size_t kWhole = 4;
 
 /// Null stays null.
 template <class Byte>
@@ -18,11 +20,12 @@ Byte* element(Byte* data, std::int64_t index, std::size_t size) {
 }  // namespace
 
 StagedAllreduce::StagedAllreduce(HostGroup& group, std::span<const TensorSlice> tensors,
-                                 const HostArithmetic& arithmetic, CallObserver* observer,
-                                 Deadline deadline)
+                                 const HostArithmetic& arithmetic, FusionBuffer& scratch,
+                                 CallObserver* observer, Deadline deadline)
     : group_(group),
       tensors_(tensors),
       arithmetic_(arithmetic),
+      scratch_(scratch),
       observer_(tensors.size() > 1 ? observer : nullptr),
       deadline_(deadline),
       size_(arithmetic.element()),
@@ -36,7 +39,9 @@ StagedAllreduce::StagedAllreduce(HostGroup& group, std::span<const TensorSlice> 
     list_.add(tensor.count);
     absent_ = absent_ || (tensor.input == nullptr && tensor.count > 0);
   }
-  first_ = group_.take_chunks(count());
+  whole_ = static_cast<std::size_t>(list_.total()) * size_ <= kWhole * group_.small();
+  first_ = group_.next_chunk();
+  group_.take_chunks(count());
 }
 
 std::uint64_t StagedAllreduce::count() const {
@@ -81,15 +86,40 @@ void StagedAllreduce::begin() {
 }
 
 void StagedAllreduce::run() {
+  if (whole_) return run_whole();
   // While the others copy a chunk in, this rank reduces the one before and copies out the one
   // before that. Whoever begins chunk c has copied out c - 3, and therefore seen all others reduce
-  // it: so the slot is free.
+  // it: so the slot is free, unless it was an exchange that used it last.
   const std::uint64_t chunks = count();
   for (std::uint64_t step = 1; step < chunks + 2; ++step) {
     if (step < chunks) copy_in(step);
     if (step - 1 < chunks) reduce(chunk(step - 1));
     if (step >= 2) copy_out(chunk(step - 2));
   }
+  tell_observer();
+}
+
+/// From all contributions as they lie in the slots, this rank's as well: no slot is written.
+void StagedAllreduce::run_whole() {
+  const Chunk all = chunk(0);
+  wait_for_copies(all);
+  for (int position = 0; position < group_.size(); ++position) {
+    from_[static_cast<std::size_t>(position)] = group_.slot(position, all.number);
+  }
+  const bool lone = tensors_.size() == 1;
+  std::byte* const to =
+      lone ? tensors_.front().output
+           : scratch_.reserve(static_cast<std::size_t>(all.elements.size()) * size_);
+  if (to != nullptr) reduce_all(arithmetic_.reduction(), {&to, 1}, from_, all.elements.size());
+  group_.tell_reduced(all.number + 1);
+  if (lone) return;
+  const Clock::time_point from = now();
+  unload(all, all.elements, to);
+  out_ += now() - from;
+  tell_observer();
+}
+
+void StagedAllreduce::tell_observer() const {
   if (observer_ == nullptr) return;
   // They took turns with the rest: told as if they had not.
   const Clock::time_point end = now();
@@ -104,20 +134,21 @@ void StagedAllreduce::load(const Chunk& chunk, Range range) const {
   });
 }
 
-void StagedAllreduce::unload(const Chunk& chunk, Range range) const {
+void StagedAllreduce::unload(const Chunk& chunk, Range range, const std::byte* from) const {
   list_.for_each_piece(range, [&](std::size_t tensor, Range part, std::int64_t at) {
     std::byte* const to = element(tensors_[tensor].output, part.begin, size_);
     if (to == nullptr) return;
-    std::memcpy(to, in_slot(chunk, group_.self(), at),
+    std::memcpy(to, element(from, at - chunk.elements.begin, size_),
                 static_cast<std::size_t>(part.size()) * size_);
   });
 }
 
 void StagedAllreduce::copy_in(std::uint64_t index) {
-  const Clock::time_point from = now();
   const Chunk next = chunk(index);
+  group_.wait_free(next.number, deadline_);
+  const Clock::time_point from = now();
   const Range own = share(next, group_.self());
-  if (in_place(own)) {
+  if (!whole_ && in_place(own)) {
     load(next, {next.elements.begin, own.begin});
     load(next, {own.end, next.elements.end});
   } else {
@@ -127,10 +158,14 @@ void StagedAllreduce::copy_in(std::uint64_t index) {
   in_ += now() - from;
 }
 
-void StagedAllreduce::reduce(const Chunk& chunk) {
+void StagedAllreduce::wait_for_copies(const Chunk& chunk) {
   for (int position = 0; position < group_.size(); ++position) {
     if (position != group_.self()) group_.wait_copied(position, chunk.number + 1, deadline_);
   }
+}
+
+void StagedAllreduce::reduce(const Chunk& chunk) {
+  wait_for_copies(chunk);
   const Range own = share(chunk, group_.self());
   if (in_place(own)) {
     reduce_in_place(chunk, own);
@@ -141,7 +176,7 @@ void StagedAllreduce::reduce(const Chunk& chunk) {
       from_[static_cast<std::size_t>(position)] = to_.back();
     }
     reduce_all(arithmetic_.reduction(), to_, from_, own.size());
-    unload(chunk, own);
+    unload(chunk, own, group_.slot(group_.self(), chunk.number));
   }
   group_.tell_reduced(chunk.number + 1);
 }
@@ -170,8 +205,9 @@ void StagedAllreduce::copy_out(const Chunk& chunk) {
   }
   const Clock::time_point from = now();
   const Range own = share(chunk, group_.self());
-  unload(chunk, {chunk.elements.begin, own.begin});
-  unload(chunk, {own.end, chunk.elements.end});
+  const std::byte* const slot = group_.slot(group_.self(), chunk.number);
+  unload(chunk, {chunk.elements.begin, own.begin}, slot);
+  unload(chunk, {own.end, chunk.elements.end}, slot);
   out_ += now() - from;
 }
 

@@ -7,6 +7,7 @@
 
 #include <hvd/core/backend.hpp>
 
+#include "fusion/buffer.hpp"
 #include "host/allreduce.hpp"
 #include "host/group.hpp"
 #include "host/tensor_list.hpp"
@@ -15,12 +16,14 @@ namespace hvd {
 
 /// Contributions to the other ranks' shares are copied in, each rank reduces its share from its own
 /// memory and the others' slots and puts the result there, the others' results are copied out;
-/// chunk by chunk. 4·S bytes of traffic per rank of two. Made on all ranks alike.
+/// chunk by chunk. 4·S bytes of traffic per rank of two. When there is little, everybody reduces
+/// all of it, which spares a hand-over. Made on all ranks alike.
 class StagedAllreduce {
  public:
-  /// `tensors` outlive it.
+  /// `tensors` and `scratch` outlive it.
   StagedAllreduce(HostGroup& group, std::span<const TensorSlice> tensors,
-                  const HostArithmetic& arithmetic, CallObserver* observer, Deadline deadline);
+                  const HostArithmetic& arithmetic, FusionBuffer& scratch, CallObserver* observer,
+                  Deadline deadline);
 
   /// Copies the first chunk in: as soon as it is known that there is something to stage, before the
   /// others may know. Once, and then `run`.
@@ -40,23 +43,29 @@ class StagedAllreduce {
   [[nodiscard]] std::byte* in_slot(const Chunk& chunk, int position, std::int64_t at) const;
   [[nodiscard]] bool in_place(Range own) const;
 
+  void run_whole();
+  void wait_for_copies(const Chunk& chunk);
+  void tell_observer() const;
   void copy_in(std::uint64_t index);
   void reduce(const Chunk& chunk);
   void reduce_in_place(const Chunk& chunk, Range own);
   void copy_out(const Chunk& chunk);
   void load(const Chunk& chunk, Range range) const;
-  void unload(const Chunk& chunk, Range range) const;
+  /// `from`: where the chunk begins.
+  void unload(const Chunk& chunk, Range range, const std::byte* from) const;
   [[nodiscard]] Clock::time_point now() const;
 
   HostGroup& group_;
   std::span<const TensorSlice> tensors_;
   HostArithmetic arithmetic_;
+  FusionBuffer& scratch_;
   CallObserver* observer_;  ///< null where nobody asks, or nothing is fused
   Deadline deadline_;
   std::size_t size_;        ///< of an element
   std::int64_t per_chunk_;  ///< elements
   TensorList& list_;
-  bool absent_ = false;  ///< somebody's contribution lies nowhere
+  bool absent_ = false;  ///< this rank's contribution lies nowhere
+  bool whole_ = false;   ///< every rank reduces all
   std::uint64_t first_ = 0;
   Clock::time_point began_;
   Clock::duration in_{};

@@ -9,6 +9,7 @@
 
 #include <hvd/core/types.hpp>
 
+#include "polling/spin_budget.hpp"
 #include "transport/failure.hpp"
 #include "transport/shm_layout.hpp"
 
@@ -26,7 +27,10 @@ struct HostNeighbour {
 class HostWaiting {
  public:
   HostWaiting(ShmDoorbell& own, int spins, const Failure& failure) noexcept
-      : own_(own), spins_(spins), budget_(spins), failure_(failure) {}
+      : own_(own), spins_(spins), failure_(failure) {}
+
+  /// More ranks than cores: whoever waits must let another have its core.
+  [[nodiscard]] bool crowded() const noexcept { return spins_.most() == 0; }
 
   /// What this rank is waiting with, and who should come.
   struct For {
@@ -40,14 +44,13 @@ class HostWaiting {
   void until(Ready ready, const For& call) {
     for (int spin = 0;; ++spin) {
       if (ready()) {
-        if (spin > 0 && budget_ < spins_) budget_ += 1 + budget_ / 4;
+        spins_.came_after(spin);
         return;
       }
-      if (spin >= budget_) break;
+      if (spin >= spins_.now()) break;
       hwy::Pause();
     }
-    // In vain: others may have taken the cores, and a rank wait for this one to yield.
-    budget_ = budget_ / 2 > spins_ / 16 ? budget_ / 2 : spins_ / 16;
+    spins_.came_after(spins_.now() + 1);
     wait_long(std::ref(ready), call);
   }
 
@@ -63,8 +66,7 @@ class HostWaiting {
   void sleep(const Ready& ready, const For& call);
 
   ShmDoorbell& own_;
-  int spins_;   ///< at most
-  int budget_;  ///< of late, less where spinning did not help
+  SpinBudget spins_;
   const Failure& failure_;
 };
 

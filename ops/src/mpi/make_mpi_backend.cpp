@@ -6,11 +6,12 @@
 #include <hvd/core/log.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "cost/agree_on_plan.hpp"
 #include "mpi/agreement.hpp"
 #include "mpi/make_mpi.hpp"
 #include "mpi/mpi_backend.hpp"
 #include "mpi/mpi_chosen_backend.hpp"
-#include "mpi/mpi_measurement.hpp"
+#include "mpi/mpi_plan.hpp"
 #include "mpi/mpi_transport.hpp"
 
 namespace hvd {
@@ -43,16 +44,22 @@ std::shared_ptr<const MpiComm> duplicate(MPI_Comm comm, MpiUse& use, Deadline de
   }
 }
 
-MpiChoice agree_on_choice(Backend& collective, Backend& ring, const Session& session) {
+Plan agree(Backend& collective, Backend& ring, Session& session) {
   const Topology& topology = session.topology();
-  if (topology.size == 1) return {};
-  const auto samples =
-      measure_mpi(collective, ring, topology.rank, topology.size, session.start_deadline());
-  if (topology.rank == 0 && log_enabled(LogLevel::plan)) {
-    for (const MpiSample& sample : samples) log(LogLevel::plan, 0, describe(sample));
-    log(LogLevel::plan, 0, fmt::format("MPI or ring, the plan: {}", digest(samples)));
-  }
-  return MpiChoice(samples);
+  if (topology.size == 1) return default_mpi_plan();
+  const auto measured = [&] {
+    const auto samples = measure_mpi(
+        collective, ring,
+        {.rank = topology.rank, .size = topology.size, .deadline = session.start_deadline()});
+    if (topology.rank == 0) {
+      for (const Sample& sample : samples) {
+        log(LogLevel::plan, 0, describe(sample, kMpiWays, Ways(Way::collective)));
+      }
+    }
+    return mpi_plan(samples);
+  };
+  return agree_on_plan(session,
+                       {.engine = "mpi", .defaults = default_mpi_plan(), .measure = measured});
 }
 
 }  // namespace
@@ -70,9 +77,8 @@ std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm) {
   const auto own = duplicate(comm, *use, session.start_deadline());
   auto ring = make_ring_backend(std::make_unique<MpiTransport>(use, own));
   auto collective = std::make_unique<MpiBackend>(std::move(use), own);
-  MpiChoice choice = agree_on_choice(*collective, *ring, session);
-  return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring),
-                                            std::move(choice));
+  const MpiWays ways(agree(*collective, *ring, session));
+  return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), ways);
 }
 
 std::unique_ptr<Backend> make_mpi_backend(Session& session) {

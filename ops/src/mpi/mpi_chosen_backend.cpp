@@ -25,9 +25,9 @@ std::size_t total_bytes(std::span<const TensorSlice> tensors, DType dtype) {
 }  // namespace
 
 MpiChosenBackend::MpiChosenBackend(std::unique_ptr<Backend> collective,
-                                   std::unique_ptr<Backend> ring, MpiChoice choice)
+                                   std::unique_ptr<Backend> ring, const MpiWays& ways)
     : MpiChosenBackend(std::move(collective), std::move(ring), std::make_shared<Shared>()) {
-  shared_->choice = std::move(choice);
+  shared_->ways = ways;
 }
 
 MpiChosenBackend::MpiChosenBackend(std::unique_ptr<Backend> collective,
@@ -52,7 +52,7 @@ void MpiChosenBackend::run(const std::function<void()>& body) {
 
 Backend& MpiChosenBackend::pick(OpKind kind, std::size_t bytes, DType dtype, ReduceOp op) {
   const bool to_ring =
-      shared_->choice.of(kind, bytes) == MpiWay::ring && ring_->supports(kind, {}, dtype, op);
+      shared_->ways.of(kind, bytes) == Way::ring && ring_->supports(kind, {}, dtype, op);
   return to_ring ? *ring_ : *collective_;
 }
 

@@ -7,16 +7,16 @@
 
 #include <hvd/core/backend.hpp>
 
-#include "mpi/mpi_choice.hpp"
+#include "mpi/mpi_plan.hpp"
 
 namespace hvd {
 
-/// Asks the choice for operation and bytes, which are the same on all ranks. What the ring cannot
+/// Asks the plan for operation and bytes, which are the same on all ranks. What the ring cannot
 /// do (the average of booleans) and what MPI does by messages anyway is MPI's own.
 class MpiChosenBackend final : public Backend {
  public:
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,
-                   MpiChoice choice);
+                   const MpiWays& ways);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -34,7 +34,7 @@ class MpiChosenBackend final : public Backend {
  private:
   /// Of a backend and its subsets.
   struct Shared {
-    MpiChoice choice;
+    MpiWays ways;
     std::exception_ptr first_error;
   };
 

@@ -17,12 +17,11 @@ namespace hvd {
 void ring_allreduce(Transport& transport, const RingPlan& plan, const Reduction& job,
                     Deadline deadline);
 
-/// Every rank gets every contribution and reduces all of it, each chunk in the ring's order: more
-/// bytes, fewer turns. For small messages; `scratch` holds ranks · bytes.
-void one_shot_allreduce(Transport& transport, const Reduction& job, FusionBuffer& scratch,
+/// Every rank gets every contribution in ceil(log2 n) turns, in each of which it learns as many
+/// more as it knows (Bruck, Ho, Kipnis, Upfal & Weathersby 1997, "Efficient algorithms for
+/// all-to-all communications", section 4: any number of ranks), and reduces all of it, each chunk
+/// in the ring's order: more bytes, fewer turns. For small messages; `scratch` holds ranks · bytes.
+void doubling_allreduce(Transport& transport, const Reduction& job, FusionBuffer& scratch,
                         Deadline deadline);
-
-/// Whether `one_shot_allreduce` is expected to be faster. The same on every rank.
-[[nodiscard]] bool prefers_one_shot(std::size_t bytes, int ranks) noexcept;
 
 }  // namespace hvd

@@ -25,6 +25,9 @@ namespace {
 // more than a ring of its own.
 constexpr std::size_t kAlone = std::size_t{128} << 10;
 
+// Received bytes.
+constexpr std::size_t kDoublingBelow = (std::size_t{16} << 10) + 1;
+
 /// The reduction of one contribution is that contribution; only the factors are left.
 void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   for (const TensorSlice& tensor : call.tensors) {
@@ -43,6 +46,8 @@ RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::shared_ptr<S
     : transport_(std::move(transport)),
       plan_(plan_ring(transport_->rank(), transport_->size())),
       shared_(std::move(shared)) {}
+
+Ways RingBackend::default_ways() { return Ways(Way::doubling).from(kDoublingBelow, Way::ring); }
 
 bool RingBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
   const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
@@ -66,8 +71,9 @@ std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadlin
 }
 
 void RingBackend::run(const Reduction& job, Deadline deadline) {
-  if (prefers_one_shot(job.bytes(), size())) {
-    one_shot_allreduce(*transport_, job, shared_->scratch, deadline);
+  const std::size_t received = job.bytes() * static_cast<std::size_t>(size() - 1);
+  if (shared_->ways.at(received) == Way::doubling) {
+    doubling_allreduce(*transport_, job, shared_->scratch, deadline);
   } else {
     ring_allreduce(*transport_, plan_, job, deadline);
   }
@@ -170,7 +176,7 @@ void RingBackend::barrier(Deadline deadline) {
 std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport) {
   if (log_enabled(LogLevel::plan)) {
     log(LogLevel::plan, transport->rank(),
-        fmt::format("host memory: ring over {}, one-shot when small", transport->name()));
+        fmt::format("host memory: ring over {}, doubling when small", transport->name()));
   }
   return std::make_unique<RingBackend>(std::move(transport));
 }

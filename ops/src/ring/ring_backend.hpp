@@ -3,10 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include <hvd/core/backend.hpp>
 #include <hvd/ops/transport.hpp>
 
+#include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
 #include "fusion/staging.hpp"
 #include "ring/plan.hpp"
@@ -17,6 +20,14 @@ namespace hvd {
 class RingBackend final : public Backend {
  public:
   explicit RingBackend(std::unique_ptr<Transport> transport);
+
+  /// Doubling or ring, by the bytes that a rank receives by doubling: the same on all ranks, though
+  /// both give the same bits. Between calls; also of its subsets.
+  void use(Ways ways) { shared_->ways = std::move(ways); }
+  [[nodiscard]] std::string_view transport_name() const noexcept { return transport_->name(); }
+
+  /// What depends on sizes alone.
+  [[nodiscard]] static Ways default_ways();
 
   [[nodiscard]] std::string_view name() const noexcept override { return "ring"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -34,6 +45,7 @@ class RingBackend final : public Backend {
  private:
   /// What a backend and its subsets, of which one works at a time, have together.
   struct Shared {
+    Ways ways = default_ways();
     FusionBuffer fused;
     FusionBuffer scratch;
     std::atomic<bool> aborted{false};

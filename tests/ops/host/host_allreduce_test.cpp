@@ -155,14 +155,15 @@ TEST_P(HostAllreduceTest, EveryTypeOperationAndAwkwardSize) {
   run_all(size(), cases);
 }
 
-/// Beyond what is said in one turn, so direct or staged.
+/// Bytes that make one chunk which all reduce, and more; with a core for each rank or without.
 TEST_P(HostAllreduceTest, EveryTypeAndOperationWhenLarge) {
   std::vector<Case> cases;
   int turn = 0;
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllOps) {
       if (!meaningful(dtype, op)) continue;
-      for (const std::int64_t count : {std::int64_t{4'099}, std::int64_t{8'191}}) {
+      for (const std::int64_t bytes : {10'007, 40'009, 70'001}) {
+        const std::int64_t count = bytes / static_cast<std::int64_t>(size_of(dtype));
         cases.push_back({.dtype = dtype,
                          .op = op,
                          .counts = {count},
@@ -198,7 +199,7 @@ TEST_P(HostAllreduceTest, FusedTensors) {
       for (const Where where : kPlaces) {
         const bool in_place = op == ReduceOp::sum;
         cases.push_back({dtype, op, {3, 0, 100, 1, 57}, where, in_place});
-        cases.push_back({dtype, op, {3'000, 0, 7, 2'003, 1, 257, 5'001}, where, in_place});
+        cases.push_back({dtype, op, {3'000, 0, 7, 12'003, 1, 257, 5'001}, where, in_place});
         cases.push_back({dtype, op, {0, 0, 1}, where, in_place});
         cases.push_back({dtype, op, {0, 0}, where, in_place});
       }

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -31,11 +32,9 @@ Config config_of(int rank, const std::string& store) {
   Config config = thread_config(rank, 2);
   config.rendezvous = Rendezvous::store;
   config.store_address = store;
-  config.arena_size = 2 * kLarge;
+  config.arena_size = 4 * kLarge;
   return config;
 }
-
-std::size_t bytes_of(Way way) { return way == Way::small ? 1024 : kLarge; }
 
 /// Page-aligned and zeroed.
 std::byte* memory_for(Way way, Arena& arena) {
@@ -45,47 +44,91 @@ std::byte* memory_for(Way way, Arena& arena) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-void sum(Backend& backend, std::byte* data, std::size_t bytes, Deadline deadline) {
-  const TensorSlice slice{data, data, static_cast<std::int64_t>(bytes / sizeof(float))};
-  backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, deadline);
+/// What one rank of the two works on.
+struct Tensors {
+  Tensors(Way way, Arena& arena)
+      : input(memory_for(way, arena)),
+        output(memory_for(way, arena)),
+        count(static_cast<std::int64_t>((way == Way::small ? 1024 : kLarge) / sizeof(float))) {}
+
+  /// From three quarters on; when small, all.
+  void forbid() const {
+    const std::size_t begin = count * sizeof(float) < kLarge ? 0 : kLarge / 4 * 3;
+    for (std::byte* const data : {input, output}) {
+      if (::mprotect(data + begin, kLarge - begin, PROT_NONE) != 0) std::_Exit(2);
+    }
+  }
+
+  std::byte* input;
+  std::byte* output;
+  std::int64_t count;
+};
+
+/// Both ranks come with `count` elements or take as many, and the second needs the last of them.
+void run(OpKind kind, Backend& backend, const Tensors& tensors, Deadline deadline) {
+  const std::int64_t count = tensors.count;
+  const std::vector<std::int64_t> halves{count / 2, count / 2};
+  const TensorSlice whole{tensors.input, tensors.input, count};
+  switch (kind) {
+    case OpKind::broadcast:
+      return backend.broadcast({{&whole, 1}, {}, DType::f32, 0}, deadline);
+    case OpKind::allgather: {
+      const GatherSlice slice{tensors.input, tensors.output, halves};
+      return backend.allgather({{&slice, 1}, {}, DType::f32}, deadline);
+    }
+    case OpKind::reducescatter: {
+      const ScatterSlice slice{tensors.input, tensors.output, halves};
+      return backend.reducescatter({{&slice, 1}, {}, DType::f32, ReduceOp::sum}, deadline);
+    }
+    case OpKind::alltoall:
+      return backend.alltoall({tensors.input, tensors.output, halves, halves, {}, DType::f32},
+                              deadline);
+    default:
+      backend.allreduce({.tensors = {&whole, 1}, .device = {}, .op = ReduceOp::sum}, deadline);
+  }
 }
 
-/// Rank 1: one operation goes well, the second one hits a page at three quarters.
-[[noreturn]] void fall_over(Way way, const std::string& store) {
+using Case = std::tuple<OpKind, Way, int>;
+
+/// Rank 1: one operation goes well, the second one hits a page.
+[[noreturn]] void fall_over(OpKind kind, Way way, const std::string& store) {
   std::signal(SIGSEGV, meet_fate);
   Session session(config_of(1, store));
   const HostEngine engine = make_host_engine(session);
-  std::byte* const data = memory_for(way, *engine.arena);
-  sum(*engine.backend, data, bytes_of(way), soon());
-  const std::size_t begin = way == Way::small ? 0 : kLarge / 4 * 3;
-  if (::mprotect(data + begin, kLarge - begin, PROT_NONE) != 0) std::_Exit(2);
-  sum(*engine.backend, data, bytes_of(way), soon());
+  const Tensors tensors(way, *engine.arena);
+  run(kind, *engine.backend, tensors, soon());
+  tensors.forbid();
+  run(kind, *engine.backend, tensors, soon());
   std::_Exit(1);
 }
 
-class HostDeath : public testing::TestWithParam<std::tuple<Way, int>> {};
+class HostDeath : public testing::TestWithParam<Case> {};
 
 TEST_P(HostDeath, IsATypedErrorInTime) {
-  const Way way = std::get<0>(GetParam());
-  fate = std::get<1>(GetParam());
-  const std::string store = fmt::format("unix:@hvd-test-host-{}-{}-{}", ::getpid(),
-                                        static_cast<int>(way), static_cast<int>(fate));
+  const auto [kind, way, signal] = GetParam();
+  fate = signal;
+  const std::string store = fmt::format("unix:@hvd-test-host-{}-{}-{}-{}", ::getpid(),
+                                        static_cast<int>(kind), static_cast<int>(way), signal);
   const pid_t child = ::fork();  // before this process has threads
   ASSERT_GE(child, 0);
-  if (child == 0) fall_over(way, store);
+  if (child == 0) fall_over(kind, way, store);
   {
     EventLoop loop;
     const StoreServer server(loop, store,
                              {.job_id = "local", .epoch = 0, .rank = -1, .secret = {}});
     Session session(config_of(0, store));
-    const HostEngine engine = make_host_engine(session);
-    std::byte* const data = memory_for(way, *engine.arena);
-    ASSERT_NE(data, nullptr);
-    sum(*engine.backend, data, bytes_of(way), soon());
+    HostEngine engine = make_host_engine(session);
+    const Tensors tensors(way, *engine.arena);
+    ASSERT_NE(tensors.input, nullptr);
+    run(kind, *engine.backend, tensors, soon());
     const auto began = Clock::now();
-    const bool dies = fate == SIGKILL;
-    const Deadline deadline = dies ? soon() : began + std::chrono::seconds(1);
-    const Error error = error_of([&] { sum(*engine.backend, data, bytes_of(way), deadline); });
+    const bool dies = signal == SIGKILL;
+    const Deadline deadline = dies ? soon() : began + std::chrono::milliseconds(400);
+    const Error error = error_of([&, op = kind] {
+      // Whoever gives may be through before another takes: then it is the next that waits.
+      run(op, *engine.backend, tensors, deadline);
+      engine.backend->barrier(deadline);
+    });
     EXPECT_EQ(error.code(), dies ? Errc::peer_lost : Errc::timeout) << error.what();
     EXPECT_EQ(error.fault().rank, 1);
     EXPECT_LT(Clock::now() - began, std::chrono::seconds(20));
@@ -96,14 +139,18 @@ TEST_P(HostDeath, IsATypedErrorInTime) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
-std::string name_of_case(const testing::TestParamInfo<std::tuple<Way, int>>& info) {
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const char* const ways[] = {"small", "direct", "staged"};
-  return std::string(ways[static_cast<int>(std::get<0>(info.param))]) +
-         (std::get<1>(info.param) == SIGKILL ? "_killed" : "_stopped");
+  return fmt::format("{}_{}_{}", to_string(std::get<0>(info.param)),
+                     ways[static_cast<int>(std::get<1>(info.param))],
+                     std::get<2>(info.param) == SIGKILL ? "killed" : "stopped");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, HostDeath,
-                         testing::Combine(testing::Values(Way::small, Way::direct, Way::staged),
+                         testing::Combine(testing::Values(OpKind::allreduce, OpKind::broadcast,
+                                                          OpKind::allgather, OpKind::reducescatter,
+                                                          OpKind::alltoall),
+                                          testing::Values(Way::small, Way::direct, Way::staged),
                                           testing::Values(SIGKILL, SIGSTOP)),
                          name_of_case);
 

@@ -1,6 +1,4 @@
 // Which way a call goes over MPI, and that all ranks choose alike.
-#include "mpi/mpi_choice.hpp"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,79 +10,56 @@
 #include <hvd/ops/backends.hpp>
 
 #include "mpi/mpi_chosen_backend.hpp"
-#include "mpi/mpi_measurement.hpp"
+#include "mpi/mpi_plan.hpp"
 
 namespace hvd::test {
 namespace {
 
 using std::chrono::microseconds;
 
-MpiSample sample(std::size_t bytes, double collective, double ring,
-                 OpKind kind = OpKind::allreduce) {
-  return {.kind = kind, .bytes = bytes, .collective = collective, .ring = ring};
+Sample sample(std::size_t bytes, double collective, double ring, OpKind kind = OpKind::allreduce) {
+  return {.kind = kind, .bytes = bytes, .times = {collective, ring}};
 }
 
-TEST(MpiChoiceTest, WithoutSamplesEverythingIsMpis) {
-  const MpiChoice choice;
-  EXPECT_EQ(choice.of(OpKind::allreduce, 0), MpiWay::collective);
-  EXPECT_EQ(choice.of(OpKind::allreduce, std::size_t{1} << 40), MpiWay::collective);
+TEST(MpiWaysTest, WithoutSamplesEverythingIsMpis) {
+  const MpiWays ways;
+  EXPECT_EQ(ways.of(OpKind::allreduce, 0), Way::collective);
+  EXPECT_EQ(ways.of(OpKind::allreduce, std::size_t{1} << 40), Way::collective);
+  EXPECT_EQ(MpiWays(default_mpi_plan()).of(OpKind::broadcast, 1), Way::collective);
 }
 
-TEST(MpiChoiceTest, ASizeGoesTheWayOfTheNearestByRatio) {
-  const std::vector<MpiSample> samples{sample(100, 10, 5), sample(10'000, 10, 20)};
-  const MpiChoice choice(samples);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 0), MpiWay::ring);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 999), MpiWay::ring);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 1'000), MpiWay::collective) << "the geometric mean";
-  EXPECT_EQ(choice.of(OpKind::allreduce, std::size_t{1} << 40), MpiWay::collective);
+TEST(MpiWaysTest, OperationsAreChosenApart) {
+  const std::vector<Sample> samples{sample(1'000, 10, 5, OpKind::broadcast),
+                                    sample(1'000, 5, 10, OpKind::allgather)};
+  const MpiWays ways(mpi_plan(samples));
+  EXPECT_EQ(ways.of(OpKind::broadcast, 1'000), Way::ring);
+  EXPECT_EQ(ways.of(OpKind::allgather, 1'000), Way::collective);
+  EXPECT_EQ(ways.of(OpKind::allreduce, 1'000), Way::collective);
+  EXPECT_EQ(ways.of(OpKind::barrier, 1'000), Way::collective);
 }
 
-TEST(MpiChoiceTest, TheOrderOfSamplesDoesNotMatter) {
-  const std::vector<MpiSample> samples{sample(1'000'000, 10, 5), sample(100, 10, 20),
-                                       sample(10'000, 10, 5)};
-  const MpiChoice choice(samples);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 100), MpiWay::collective);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 10'000), MpiWay::ring);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 5'000'000), MpiWay::ring);
-}
-
-TEST(MpiChoiceTest, TheRingMustBeClearlyFaster) {
-  const auto at = [](double ring) {
-    const std::vector<MpiSample> samples{sample(1'000, 100, ring)};
-    return MpiChoice(samples).of(OpKind::allreduce, 1'000);
-  };
-  EXPECT_EQ(at(99), MpiWay::collective);
-  EXPECT_EQ(at(86), MpiWay::collective);
-  EXPECT_EQ(at(84), MpiWay::ring);
-}
-
-TEST(MpiChoiceTest, OperationsAreChosenApart) {
-  const std::vector<MpiSample> samples{sample(1'000, 10, 5, OpKind::broadcast),
-                                       sample(1'000, 5, 10, OpKind::allgather)};
-  const MpiChoice choice(samples);
-  EXPECT_EQ(choice.of(OpKind::broadcast, 1'000), MpiWay::ring);
-  EXPECT_EQ(choice.of(OpKind::allgather, 1'000), MpiWay::collective);
-  EXPECT_EQ(choice.of(OpKind::allreduce, 1'000), MpiWay::collective);
-}
-
-TEST(MpiChoiceTest, SaysWhatItChose) {
-  EXPECT_EQ(describe(sample(65'536, 11, 7.5)), "allreduce 65536 B: MPI 11.0 µs, ring 7.5 µs: ring");
-  const std::vector<MpiSample> samples{sample(64, 1, 2), sample(4096, 9, 2, OpKind::broadcast)};
-  EXPECT_EQ(digest(samples), "allreduce/64c broadcast/4096r");
+TEST(MpiWaysTest, ThePlanIsOneLine) {
+  const std::vector<Sample> samples{sample(64, 1, 2), sample(4096, 9, 2, OpKind::broadcast)};
+  EXPECT_EQ(mpi_plan(samples).text(),
+            "mpi/allgather=collective mpi/allreduce=collective mpi/broadcast=ring "
+            "mpi/reducescatter=collective");
 }
 
 /// What each of three ranks, as threads, measures.
-std::vector<std::vector<MpiSample>> measure(microseconds budget) {
+std::vector<std::vector<Sample>> measure(microseconds budget) {
   constexpr int kRanks = 3;
   auto some = make_in_process_transports(kRanks);
   auto others = make_in_process_transports(kRanks);
-  std::vector<std::vector<MpiSample>> samples(kRanks);
+  std::vector<std::vector<Sample>> samples(kRanks);
   expect_threads(kRanks, [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     const auto collective = make_ring_backend(std::move(some[r]));
     const auto ring = make_ring_backend(std::move(others[r]));
-    samples[r] = measure_mpi(*collective, *ring, rank, kRanks,
-                             Clock::now() + std::chrono::seconds(30), {.budget = budget});
+    samples[r] = measure_mpi(*collective, *ring,
+                             {.rank = rank,
+                              .size = kRanks,
+                              .deadline = Clock::now() + std::chrono::seconds(30),
+                              .budget = budget});
   });
   return samples;
 }
@@ -97,9 +72,9 @@ TEST(MpiMeasurementTest, EveryRankLearnsRankZerosTimes) {
     for (std::size_t i = 0; i < theirs.size(); ++i) {
       EXPECT_EQ(theirs[i].kind, samples[0][i].kind);
       EXPECT_EQ(theirs[i].bytes, samples[0][i].bytes);
-      EXPECT_GT(theirs[i].collective, 0);
-      EXPECT_EQ(theirs[i].collective, samples[0][i].collective);
-      EXPECT_EQ(theirs[i].ring, samples[0][i].ring);
+      ASSERT_EQ(theirs[i].times.size(), 2U);
+      EXPECT_GT(theirs[i].times[0], 0);
+      EXPECT_EQ(theirs[i].times, samples[0][i].times);
     }
   }
 }
@@ -111,7 +86,7 @@ TEST(MpiMeasurementTest, NothingIsMeasuredWithoutTime) {
 TEST(MpiMeasurementTest, LargeSizesAreLeftOutFirst) {
   const auto samples = measure(microseconds(1));
   ASSERT_LE(samples[0].size(), 1U);
-  for (const MpiSample& measured : samples[0]) EXPECT_LE(measured.bytes, 256U);
+  for (const Sample& measured : samples[0]) EXPECT_LE(measured.bytes, 256U);
 }
 
 /// Writes down what it is asked to do.
@@ -149,14 +124,14 @@ class Recorder final : public Backend {
 class MpiChosenBackendTest : public testing::Test {
  protected:
   /// Of everything from 1,000 bytes the ring.
-  static MpiChoice from_1000() {
-    std::vector<MpiSample> samples;
+  static MpiWays from_1000() {
+    std::vector<Sample> samples;
     for (const OpKind kind :
          {OpKind::allreduce, OpKind::allgather, OpKind::broadcast, OpKind::reducescatter}) {
       samples.push_back(sample(100, 1, 9, kind));
       samples.push_back(sample(10'000, 9, 1, kind));
     }
-    return MpiChoice(samples);
+    return MpiWays(mpi_plan(samples));
   }
 
   /// Of `count` elements, which are not looked at.

@@ -172,8 +172,8 @@ TEST_F(MpiLifeTest, WithAllThreadsAllowedACommunicatorTrainsOverMpi) {
 
 TEST_F(MpiLifeTest, ThePlanSaysWhatWasMeasuredAndChosen) {
   const std::string output = run("comm-plan");
-  EXPECT_TRUE(has(output, "allreduce 256 B: MPI ")) << output;
-  const std::string plan = "MPI or ring, the plan: allreduce/256";
+  EXPECT_TRUE(has(output, "allreduce 256 B: collective ")) << output;
+  const std::string plan = "plan for mpi/2/streams=0: mpi/allgather=";
   const std::size_t first = output.find(plan);
   ASSERT_NE(first, std::string::npos) << output;
   EXPECT_EQ(output.find(plan, first + 1), std::string::npos) << "rank 0 only: " << output;

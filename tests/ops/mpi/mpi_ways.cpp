@@ -14,15 +14,13 @@ namespace hvd::test {
 namespace {
 
 /// Small, middle and large: every kind goes both ways.
-MpiChoice alternating() {
-  std::vector<MpiSample> samples;
+MpiWays alternating() {
+  Plan plan;
   for (const OpKind kind :
        {OpKind::allreduce, OpKind::allgather, OpKind::broadcast, OpKind::reducescatter}) {
-    samples.push_back({.kind = kind, .bytes = 64, .collective = 1, .ring = 9});
-    samples.push_back({.kind = kind, .bytes = 4096, .collective = 9, .ring = 1});
-    samples.push_back({.kind = kind, .bytes = 1 << 20, .collective = 1, .ring = 9});
+    plan.set(Plan::mpi(kind), Ways::parse("collective,512:ring,65536:collective"));
   }
-  return MpiChoice(samples);
+  return MpiWays(plan);
 }
 
 Topology two_a_host(int rank, int size) {
@@ -58,12 +56,11 @@ std::unique_ptr<Backend> make_backend(Way way, const WayOptions& options) {
   if (way == Way::collective) return collective;
   auto ring = make_ring_backend(std::make_unique<MpiTransport>(use, comm, options.ring));
   if (way == Way::ring) return ring;
-  if (way == Way::chosen) {
-    return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring),
-                                              alternating());
-  }
-  return make_hierarchical_backend(std::move(ring), nullptr, two_a_host(comm->rank(), comm->size()),
-                                   soon());
+  auto chosen =
+      std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), alternating());
+  if (way == Way::chosen) return chosen;
+  return make_hierarchical_backend(std::move(chosen), nullptr,
+                                   two_a_host(comm->rank(), comm->size()), soon());
 }
 
 std::unique_ptr<MpiTransport> make_transport(const MpiTransportOptions& options) {

@@ -13,7 +13,7 @@ enum class Way {
   collective,    ///< MPI's own
   ring,          ///< our ring over MPI's messages
   chosen,        ///< one or the other by size
-  hierarchical,  ///< two ranks a host, the ring within and between
+  hierarchical,  ///< two ranks a host, that choice within and between
 };
 
 [[nodiscard]] std::string to_string(Way way);

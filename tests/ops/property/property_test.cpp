@@ -1,6 +1,7 @@
 // Random collectives on every engine of host memory and 1 to 9 ranks, against a serial reference.
 // HVD_PROPERTY_CASES sets how many in all, HVD_PROPERTY_SEED which one comes first.
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <ostream>
 #include <string>
@@ -10,13 +11,14 @@
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "host/host_ranks.hpp"
 #include "property/random_case.hpp"
 #include "transports.hpp"
 
 namespace hvd::test {
 namespace {
 
-constexpr std::uint64_t kInstances = 4 * 9;  // engines and numbers of ranks
+constexpr std::uint64_t kInstances = 6 * 9;  // engines and numbers of ranks
 constexpr std::uint64_t kBatch = 100;        // cases between two starts of the engine
 
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
@@ -24,23 +26,41 @@ std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise)
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// A name, the transport below, and what is made of it.
+using BackendBody =
+    std::function<void(int rank, Backend& backend, const std::shared_ptr<Arena>& arena)>;
+
+enum class Made { ring, hosts, host_private, host_arena };
+
+/// A name, what it is, and the transport below unless it brings its own.
 struct Engine {
   std::string name;
-  Kind kind;
-  bool several_hosts = false;
+  Made made;
+  Kind kind = Kind::in_process;
 
   friend std::ostream& operator<<(std::ostream& out, const Engine& engine) {
     return out << engine.name;
   }
 
+  /// `body` on a thread per rank.
+  void run(int ranks, std::uint64_t seed, const BackendBody& body) const {
+    if (made == Made::ring || made == Made::hosts) {
+      return expect_ranks(kind, ranks, [&](int rank, std::unique_ptr<Transport> transport) {
+        body(rank, *make(std::move(transport), seed), nullptr);
+      });
+    }
+    expect_host_ranks(ranks, [&](int rank, HostEngine& engine) {
+      body(rank, *engine.backend, made == Made::host_arena ? engine.arena : nullptr);
+    });
+  }
+
+ private:
   [[nodiscard]] std::unique_ptr<Backend> make(std::unique_ptr<Transport> transport,
                                               std::uint64_t seed) const {
     Topology topology;
     topology.rank = transport->rank();
     topology.size = transport->size();
     auto ring = make_ring_backend(std::move(transport));
-    if (!several_hosts) return ring;
+    if (made == Made::ring) return ring;
     // Any distribution, numbered by first ranks.
     int hosts = 0;
     for (int rank = 0; rank < topology.size; ++rank) {
@@ -54,10 +74,12 @@ struct Engine {
 
 class Property : public testing::TestWithParam<std::tuple<Engine, int>> {};
 INSTANTIATE_TEST_SUITE_P(Engines, Property,
-                         testing::Combine(testing::Values(Engine{"in_process", Kind::in_process},
-                                                          Engine{"tcp", Kind::tcp},
-                                                          Engine{"shm", Kind::shm},
-                                                          Engine{"hosts", Kind::in_process, true}),
+                         testing::Combine(testing::Values(Engine{"in_process", Made::ring},
+                                                          Engine{"tcp", Made::ring, Kind::tcp},
+                                                          Engine{"shm", Made::ring, Kind::shm},
+                                                          Engine{"hosts", Made::hosts},
+                                                          Engine{"private", Made::host_private},
+                                                          Engine{"arena", Made::host_arena}),
                                           testing::Range(1, 10)),
                          [](const testing::TestParamInfo<std::tuple<Engine, int>>& one) {
                            return std::get<0>(one.param).name + "_" +
@@ -78,12 +100,11 @@ TEST_P(Property, RandomCollectivesAreRightAndTheSameBitsEverywhereAndTwice) {
     std::mutex mutex;
     std::vector<std::vector<std::vector<Buffer>>> results(batch.size());
     for (auto& of_case : results) of_case.resize(static_cast<std::size_t>(ranks));
-    expect_ranks(engine.kind, ranks, [&](int rank, std::unique_ptr<Transport> transport) {
-      const auto backend = engine.make(std::move(transport), batch.front().seed);
+    engine.run(ranks, batch.front().seed, [&](int rank, Backend& backend, const auto& arena) {
       for (std::size_t c = 0; c < batch.size(); ++c) {
-        std::vector<Buffer> result = run_case(*backend, rank, batch[c]);
+        std::vector<Buffer> result = run_case(backend, rank, batch[c], arena);
         if (c % 4 == 0) {
-          EXPECT_EQ(run_case(*backend, rank, batch[c]), result)
+          EXPECT_EQ(run_case(backend, rank, batch[c], arena), result)
               << batch[c].text() << ": other bits the second time";
         }
         const std::lock_guard lock(mutex);

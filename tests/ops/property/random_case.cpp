@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "host/host_ranks.hpp"
 #include "reference.hpp"
 #include "transports.hpp"
 #include "values.hpp"
@@ -82,30 +83,33 @@ void put_specials(DType dtype, Buffer& data, Draw& draw) {
 /// Memory of a tensor with a guard on both sides.
 class Guarded {
  public:
-  Guarded(const Buffer& values, std::size_t shift)
-      : begin_(kGuardBytes + shift), size_(values.size()) {
-    memory_.assign(begin_ + size_ + kGuardBytes, kGuard);
-    std::copy(values.begin(), values.end(), memory_.begin() + static_cast<std::ptrdiff_t>(begin_));
+  Guarded(const Buffer& values, std::size_t shift, const std::shared_ptr<Arena>& arena)
+      : before_(kGuardBytes + shift),
+        size_(values.size()),
+        block_(arena, before_ + size_ + kGuardBytes) {
+    std::fill_n(block_.data(), before_, kGuard);
+    std::copy(values.begin(), values.end(), begin());
+    std::fill_n(end(), kGuardBytes, kGuard);
   }
-  Guarded(std::size_t size, std::size_t shift) : Guarded(Buffer(size, kGuard), shift) {}
+  Guarded(std::size_t size, std::size_t shift, const std::shared_ptr<Arena>& arena)
+      : Guarded(Buffer(size, kGuard), shift, arena) {}
 
   /// Null when empty, as the backends are called.
-  [[nodiscard]] std::byte* data() { return size_ == 0 ? nullptr : memory_.data() + begin_; }
-  [[nodiscard]] Buffer values() const {
-    const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return {begin, begin + static_cast<std::ptrdiff_t>(size_)};
-  }
+  [[nodiscard]] std::byte* data() { return size_ == 0 ? nullptr : begin(); }
+  [[nodiscard]] Buffer values() const { return {begin(), end()}; }
   [[nodiscard]] bool intact() const {
     const auto is_guard = [](std::byte byte) { return byte == kGuard; };
-    return std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(begin_),
-                       is_guard) &&
-           std::all_of(memory_.end() - kGuardBytes, memory_.end(), is_guard);
+    return std::all_of(block_.data(), begin(), is_guard) &&
+           std::all_of(end(), end() + kGuardBytes, is_guard);
   }
 
  private:
-  std::size_t begin_;
+  [[nodiscard]] std::byte* begin() const { return block_.data() + before_; }
+  [[nodiscard]] std::byte* end() const { return begin() + size_; }
+
+  std::size_t before_;
   std::size_t size_;
-  Buffer memory_;
+  Block block_;
 };
 
 /// What a sum, product, min or max of special values is, where order does not matter; nothing when
@@ -190,6 +194,10 @@ std::int64_t RandomCase::sent(int a, int b) const {
   return (base + a + 2 * b) % 5 == 0 ? 0 : base / ranks + (a * 3 + b) % 4;
 }
 
+bool RandomCase::in_arena(std::size_t t, int rank) const {
+  return !scattered || (seed + t + static_cast<std::uint64_t>(rank)) % 3 != 0;
+}
+
 Buffer RandomCase::input(std::size_t t, int rank) const {
   std::int64_t count = counts[t];
   if (kind == OpKind::allgather) count = part(t, rank);
@@ -236,10 +244,12 @@ RandomCase draw_case(std::uint64_t seed, int ranks) {
   if (scales && draw.one_in(2)) test.prescale = draw.one_of(kScales);
   if (scales) test.postscale = draw.one_of(kScales);
   test.root = static_cast<int>(draw.below(static_cast<std::uint64_t>(ranks)));
+  test.scattered = draw.one_in(4);
   return test;
 }
 
-std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test) {
+std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test,
+                             const std::shared_ptr<Arena>& arena) {
   const std::size_t tensors = test.counts.size();
   std::vector<Guarded> inputs;
   std::vector<Guarded> outputs;
@@ -247,7 +257,8 @@ std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test)
   const bool same_size = test.kind == OpKind::allreduce || test.kind == OpKind::broadcast;
   for (std::size_t t = 0; t < tensors; ++t) {
     const Buffer values = test.input(t, rank);
-    inputs.emplace_back(values, test.shift);
+    const auto memory = test.in_arena(t, rank) ? arena : nullptr;
+    inputs.emplace_back(values, test.shift, memory);
     std::int64_t received = 0;
     for (int other = 0; other < test.ranks; ++other) {
       parts[t].push_back(test.part(t, other));
@@ -256,7 +267,7 @@ std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test)
     if (test.kind == OpKind::reducescatter) received = test.part(t, rank);
     outputs.emplace_back(
         same_size ? values.size() : static_cast<std::size_t>(received) * size_of(test.dtype),
-        test.shift);
+        test.shift, memory);
   }
   std::vector<Buffer> before;
   for (const Guarded& input : inputs) before.push_back(input.values());

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <hvd/core/arena.hpp>
 #include <hvd/core/backend.hpp>
 
 namespace hvd::test {
@@ -25,7 +27,8 @@ struct RandomCase {
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;
-  bool specials = false;  ///< NaN, infinities, denormals, the smallest integer
+  bool specials = false;   ///< NaN, infinities, denormals, the smallest integer
+  bool scattered = false;  ///< not everything lies in the arena, if there is one
 
   [[nodiscard]] std::string text() const;
 
@@ -33,6 +36,8 @@ struct RandomCase {
   [[nodiscard]] std::int64_t part(std::size_t t, int rank) const;
   /// Of an alltoall: what rank a sends to b.
   [[nodiscard]] std::int64_t sent(int a, int b) const;
+  /// Whether the memory of tensor t is in the arena.
+  [[nodiscard]] bool in_arena(std::size_t t, int rank) const;
   /// What `rank` puts in.
   [[nodiscard]] Buffer input(std::size_t t, int rank) const;
 };
@@ -40,8 +45,9 @@ struct RandomCase {
 [[nodiscard]] RandomCase draw_case(std::uint64_t seed, int ranks);
 
 /// This rank's side; its results by tensor. Fails the current test when memory beside them was
-/// written.
-[[nodiscard]] std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test);
+/// written. All memory is private where `arena` is null.
+[[nodiscard]] std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test,
+                                           const std::shared_ptr<Arena>& arena);
 
 /// Fails the current test unless `results`, by rank and tensor, are right, and the same bits where
 /// ranks hold the same.

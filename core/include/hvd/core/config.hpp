@@ -40,6 +40,10 @@ struct Config {
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
   int tcp_streams = 0;             ///< `HVD_TCP_STREAMS` per neighbour, to 16; 0: by distance
+  /// `HVD_PLAN`: which algorithm at which size, by rank 0's setting: auto (measured), default
+  /// (constants), or a plan as `HVD_LOG=plan` prints it.
+  std::string plan = "auto";
+  std::string plan_file;  ///< `HVD_PLAN_FILE`: where rank 0 keeps what was measured; empty: nowhere
   /// `HVD_ARENA_SIZE`: bytes of address space for each rank's part of the host's shared memory,
   /// used as they are allocated; 0: half of the machine's memory over its ranks.
   std::size_t arena_size = 0;

@@ -1,9 +1,8 @@
-#include "mpi/mpi_measurement.hpp"
+#include "cost/measure.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 
 #include "fusion/buffer.hpp"
 
@@ -11,21 +10,6 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kRepeats = 5;
-constexpr std::size_t kKi = 1024;
-
-struct Point {
-  OpKind kind;
-  std::size_t bytes;
-};
-// The most used operation first; see docs/backends.md.
-constexpr std::array kPoints{
-    Point{OpKind::allreduce, 256},         Point{OpKind::allreduce, 8 * kKi},
-    Point{OpKind::allreduce, 128 * kKi},   Point{OpKind::allreduce, 1024 * kKi},
-    Point{OpKind::broadcast, 8 * kKi},     Point{OpKind::allgather, 8 * kKi},
-    Point{OpKind::reducescatter, 8 * kKi}, Point{OpKind::broadcast, 256 * kKi},
-    Point{OpKind::allgather, 256 * kKi},   Point{OpKind::reducescatter, 256 * kKi},
-    Point{OpKind::allreduce, 4096 * kKi},
-};
 
 double microseconds(Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
@@ -39,7 +23,7 @@ double median(std::array<double, kRepeats>& times) {
 /// One call of each kind on memory of its own.
 class Probe {
  public:
-  Probe(int rank, int size, Deadline deadline) : rank_(rank), size_(size), deadline_(deadline) {}
+  Probe(int size, Deadline deadline) : size_(size), deadline_(deadline) {}
 
   void run(Backend& backend, const Point& point) {
     const auto count = static_cast<std::int64_t>(point.bytes / sizeof(float));
@@ -66,15 +50,18 @@ class Probe {
       }
     }
   }
+  [[nodiscard]] double timed(Backend& backend, const Point& point) {
+    const auto start = Clock::now();
+    run(backend, point);
+    return microseconds(Clock::now() - start);
+  }
 
-  /// Rank 0's doubles to all, by the way that is surely there.
+  /// Rank 0's doubles to all.
   void share(Backend& backend, std::span<double> values) {
     auto* const data = reinterpret_cast<std::byte*>(values.data());
     const TensorSlice tensor{data, data, static_cast<std::int64_t>(values.size())};
     backend.broadcast({.tensors = {&tensor, 1}, .device = {}, .dtype = DType::f64}, deadline_);
   }
-
-  [[nodiscard]] bool decides() const noexcept { return rank_ == 0; }
 
  private:
   /// Zeroed once: its first touch must not be measured, and sums of zeros stay zeros.
@@ -83,7 +70,6 @@ class Probe {
     return static_cast<std::byte*>(std::memset(buffer.reserve(size), 0, size));
   }
 
-  int rank_;
   int size_;
   Deadline deadline_;
   FusionBuffer memory_;
@@ -91,53 +77,61 @@ class Probe {
 };
 
 /// What all calls at this point will take, judged by the nearest size below of any kind.
-double estimate(const std::vector<MpiSample>& samples, const Point& point) {
+double estimate(const std::vector<Sample>& samples, const Point& point) {
   double time = 0;
   double bytes = 1;
-  for (const MpiSample& sample : samples) {
+  for (const Sample& sample : samples) {
     const auto size = static_cast<double>(sample.bytes);
     if (sample.bytes > point.bytes || size < bytes) continue;
-    time = sample.collective + sample.ring;
+    time = 0;
+    for (const double one : sample.times) time += one;
     bytes = size;
   }
-  const double ratio = static_cast<double>(point.bytes) / bytes;
+  // A few times as many bytes hardly take longer while they are few.
+  const double ratio = std::max(1.0, static_cast<double>(point.bytes) / bytes / 8);
   return time * ratio * (kRepeats + 2);  // the first call, with its page faults, counts twice
 }
 
 }  // namespace
 
-std::vector<MpiSample> measure_mpi(Backend& collective, Backend& ring, int rank, int size,
-                                   Deadline deadline, const MpiMeasurementOptions& options) {
-  std::vector<MpiSample> samples;
-  Probe probe(rank, size, deadline);
+std::vector<Sample> measure(std::span<const Contender> contenders, std::span<const Point> points,
+                            const Measurement& options) {
+  std::vector<Sample> samples;
+  Probe probe(options.size, options.deadline);
   const auto began = Clock::now();
   const double budget = microseconds(options.budget);
-  for (const Point& point : kPoints) {
+  for (const Point& point : points) {
     std::array<double, 1> go{};
-    if (probe.decides()) {
+    if (options.rank == 0) {
       go[0] = microseconds(Clock::now() - began) + estimate(samples, point) < budget ? 1 : 0;
     }
-    probe.share(collective, go);
+    probe.share(contenders.front()(), go);
     if (go[0] == 0) continue;
-    const auto timed = [&](Backend& backend) {
-      const auto start = Clock::now();
-      probe.run(backend, point);
-      return microseconds(Clock::now() - start);
-    };
-    static_cast<void>(timed(collective));
-    static_cast<void>(timed(ring));
-    std::array<double, kRepeats> collective_times{};
-    std::array<double, kRepeats> ring_times{};
+    for (const Contender& contender : contenders) probe.run(contender(), point);
+    std::vector<std::array<double, kRepeats>> times(contenders.size());
     for (std::size_t i = 0; i < kRepeats; ++i) {
-      collective_times[i] = timed(collective);
-      ring_times[i] = timed(ring);
+      for (std::size_t c = 0; c < contenders.size(); ++c) {
+        times[c][i] = probe.timed(contenders[c](), point);
+      }
     }
-    std::array<double, 2> times{median(collective_times), median(ring_times)};
-    probe.share(collective, times);
-    samples.push_back(
-        {.kind = point.kind, .bytes = point.bytes, .collective = times[0], .ring = times[1]});
+    Sample& sample = samples.emplace_back(Sample{point.kind, point.bytes, {}});
+    for (auto& of_one : times) sample.times.push_back(median(of_one));
+    probe.share(contenders.front()(), sample.times);
   }
   return samples;
+}
+
+double time_allreduce(Backend& group, bool decides, std::size_t bytes, Deadline deadline) {
+  constexpr double kLong = 5'000;  // µs
+  Probe probe(1, deadline);
+  const Point point{OpKind::allreduce, bytes};
+  double least = probe.timed(group, point);
+  std::array<double, 1> again{decides && least < kLong ? 1.0 : 0.0};
+  probe.share(group, again);
+  for (std::size_t i = 0; again[0] > 0 && i < kRepeats; ++i) {
+    least = std::min(least, probe.timed(group, point));
+  }
+  return least;
 }
 
 }  // namespace hvd

@@ -12,9 +12,9 @@
 namespace hvd::test {
 namespace {
 
-class OneShotTest : public testing::TestWithParam<int> {};
+class DoublingTest : public testing::TestWithParam<int> {};
 
-TEST_P(OneShotTest, AgreesWithTheRingToTheBit) {
+TEST_P(DoublingTest, AgreesWithTheRingToTheBit) {
   const int n = GetParam();
   expect_ranks(Kind::in_process, n, [n](int rank, std::unique_ptr<Transport> transport) {
     const RingPlan plan = plan_ring(rank, n);
@@ -26,24 +26,24 @@ TEST_P(OneShotTest, AgreesWithTheRingToTheBit) {
           const auto own = random_values(dtype, count, static_cast<std::uint64_t>(rank));
           const int divisor = is_floating(dtype) && op == ReduceOp::average ? n : 1;
           std::vector<std::byte> by_ring(own.size());
-          std::vector<std::byte> by_one_shot = own;  // in place
+          std::vector<std::byte> by_doubling = own;  // in place
           // An integer mean is not what it would be, but the same sum.
           Reduction job{.elements = Accumulator({.dtype = dtype, .op = op, .divisor = divisor}),
                         .bounds = layout.bounds(),
                         .own = own.data(),
                         .result = by_ring.data()};
           ring_allreduce(*transport, plan, job, soon());
-          job.own = by_one_shot.data();
-          job.result = by_one_shot.data();
-          one_shot_allreduce(*transport, job, scratch, soon());
-          ASSERT_EQ(by_ring, by_one_shot) << to_string(dtype) << ' ' << to_string(op);
+          job.own = by_doubling.data();
+          job.result = by_doubling.data();
+          doubling_allreduce(*transport, job, scratch, soon());
+          ASSERT_EQ(by_ring, by_doubling) << to_string(dtype) << ' ' << to_string(op);
         }
       }
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, OneShotTest, testing::Values(2, 3, 4, 5, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, DoublingTest, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9),
                          testing::PrintToStringParamName());
 
 }  // namespace

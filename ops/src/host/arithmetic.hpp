@@ -1,0 +1,36 @@
+// What every element of a reduction goes through.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fusion/arithmetic.hpp"
+#include "reduce/reduce_all.hpp"
+
+namespace hvd {
+
+class HostArithmetic {
+ public:
+  explicit HostArithmetic(const Arithmetic& asked) noexcept : asked_(asked) {}
+
+  [[nodiscard]] std::size_t element() const noexcept { return size_of(asked_.dtype); }
+  /// Elements of a cache line.
+  [[nodiscard]] std::int64_t line() const noexcept {
+    return static_cast<std::int64_t>(64 / element());
+  }
+  /// Whether contributions are what the caller gives, but for absent ones.
+  [[nodiscard]] bool as_given() const noexcept { return asked_.prescale == 1.0; }
+  /// A contribution: `count` elements times prescale; of an absent rank the identity.
+  void load(std::byte* to, const std::byte* from, std::int64_t count) const;
+  [[nodiscard]] ReduceAll reduction() const noexcept {
+    return {asked_.dtype, asked_.op, asked_.divisor, asked_.postscale};
+  }
+
+ private:
+  Arithmetic asked_;
+};
+
+/// Results that take more than about half of a last-level cache would only push out what is in it.
+inline constexpr std::size_t kHostStreamed = std::size_t{8} << 20;
+
+}  // namespace hvd

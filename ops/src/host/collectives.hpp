@@ -1,0 +1,22 @@
+// The operations of a host that move bytes, and the reducescatter, as exchanges.
+#pragma once
+
+#include <hvd/core/backend.hpp>
+
+#include "host/group.hpp"
+#include "host/host_arena.hpp"
+
+namespace hvd {
+
+void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCall& call,
+                    Deadline deadline);
+void host_allgather(HostGroup& group, const HostArena& arena, const AllgatherCall& call,
+                    Deadline deadline);
+/// Adds up in rank order and rounds once, as the allreduce of a host does. A null input with
+/// elements is the identity, a null output is thrown away.
+void host_reducescatter(HostGroup& group, const HostArena& arena, const ReducescatterCall& call,
+                        Deadline deadline);
+void host_alltoall(HostGroup& group, const HostArena& arena, const AlltoallCall& call,
+                   Deadline deadline);
+
+}  // namespace hvd

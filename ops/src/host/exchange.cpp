@@ -1,0 +1,272 @@
+#include "host/exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "fusion/copy_bytes.hpp"
+#include "reduce/reduce_all.hpp"
+
+namespace hvd {
+namespace {
+
+/// To read where the giver has it takes a second turn: worth it from so many times what is small.
+constexpr std::size_t kDirect = 8;
+/// In place of a number of chunks: the places are told.
+constexpr std::uint64_t kTold = ~std::uint64_t{0};
+constexpr std::size_t kLine = 64;
+
+using Place = std::uint64_t;  // in the rank's segment
+
+}  // namespace
+
+HostExchange::HostExchange(HostGroup& group, const HostArena& arena,
+                           const HostArithmetic* reduction, Deadline deadline)
+    : group_(group),
+      arena_(arena),
+      reduction_(reduction),
+      deadline_(deadline),
+      give_(group.workspace().give),
+      take_(group.workspace().take) {}
+
+std::size_t HostExchange::window() const noexcept {
+  return give_.rows() == 1 ? 0 : static_cast<std::size_t>(group_.self());
+}
+
+void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
+  if (!reduces() && give_.rows() > 1) give_.drop(window());  // see keep_own
+  if (most && *most * give_.rows() <= group_.small()) return in_one_turn(name, *most);
+
+  // Everybody says where its tensors lie, or in how many chunks they will come through its slots.
+  // The first of these is there by then, so that what fits into one needs no second turn.
+  width_ = HostSlots::kChunk / give_.rows() / kLine * kLine;
+  first_ = group_.next_chunk();
+  const std::uint64_t chunks = (give_.most() + width_ - 1) / width_;
+  const auto own = give_.row(window());
+  own_filled_ = reduces() && (!reduction_->as_given() ||
+                              std::any_of(own.begin(), own.end(), [](const auto& piece) {
+                                return piece.data == nullptr && piece.bytes > 0;
+                              }));
+  const bool tells = can_be_told();
+  if (tells) {
+    tell_places();
+  } else {
+    given_chunks_ = chunks;
+    give_chunk(0);
+  }
+  group_.post(name, tells ? kTold : chunks);
+  keep_own();
+
+  std::vector<std::uint64_t>& given = group_.workspace().given;
+  given.clear();
+  for (int position = 0; position < group_.size(); ++position) {
+    given.push_back(group_.hear(position, name, deadline_));
+  }
+  const auto told = std::count(given.begin(), given.end(), kTold);
+  const bool direct = told == group_.size() || (told > 0 && !reduces());
+  if (direct) reduces() ? reduce_directly() : move_directly();
+  group_.end_turn();
+
+  // What is reduced comes through slots even from those who had hoped for better, but later.
+  const bool late = told > 0 && !direct;
+  std::replace(given.begin(), given.end(), kTold, late ? chunks : 0);
+  if (late && tells) {
+    given_chunks_ = chunks;
+    give_chunk(0);
+  }
+  const std::uint64_t count = *std::max_element(given.begin(), given.end());
+  group_.take_chunks(count);
+  for (std::uint64_t index = 0; index < count; ++index) {
+    give_chunk(index + 1);
+    take_chunk(index, index == 0 && !late);
+  }
+  if (count > 1 || late) wait_for_givers();
+  if (direct) group_.meet(name + 1, deadline_);  // nobody reads here any more
+}
+
+/// A rank that leaves is one that is lost, to those who wait: so nobody leaves while somebody may
+/// still have to wait for anybody.
+void HostExchange::wait_for_givers() {
+  const std::vector<std::uint64_t>& given = group_.workspace().given;
+  for (int position = 0; position < group_.size(); ++position) {
+    const std::uint64_t chunks = given[static_cast<std::size_t>(position)];
+    if (chunks > 0) group_.wait_copied(position, first_ + chunks, deadline_);
+  }
+}
+
+/// What this rank has for itself, which only has to be moved.
+void HostExchange::keep_own() {
+  if (reduces()) return;
+  const auto self = static_cast<std::size_t>(group_.self());
+  const auto from = give_.row(window());
+  const auto to = take_.row(self);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i].data != nullptr) copy_bytes(to[i].data, from[i].data, to[i].bytes);
+  }
+  take_.drop(self);
+}
+
+void HostExchange::in_one_turn(std::uint64_t name, std::size_t most) {
+  width_ = most;
+  const std::size_t bytes = most * give_.rows();
+  fill(group_.outbox(bytes), 0);
+  group_.post(name);
+  keep_own();
+  for (int position = 0; position < group_.size(); ++position) {
+    group_.hear(position, name, deadline_);
+  }
+  const auto from = [&](int position) { return group_.heard(position, bytes); };
+  reduces() ? reduce_from(0, from) : take_from(0, from);
+  group_.end_turn();
+}
+
+bool HostExchange::can_be_told() const noexcept {
+  const auto pieces = give_.pieces();
+  if (pieces.size() * sizeof(Place) > HostMessage::kLong) return false;
+  if (reduces() && !reduction_->as_given()) return false;
+  std::size_t bytes = 0;
+  for (const auto& piece : pieces) {
+    if (piece.bytes > 0 && !arena_.contains(piece.data, piece.bytes)) return false;
+    bytes += piece.bytes;
+  }
+  return bytes >= kDirect * group_.small();
+}
+
+void HostExchange::tell_places() const noexcept {
+  const auto pieces = give_.pieces();
+  std::byte* to = group_.outbox(pieces.size() * sizeof(Place));
+  for (const auto& piece : pieces) {
+    const Place place = piece.bytes > 0 ? arena_.offset_of(piece.data) : 0;
+    std::memcpy(to, &place, sizeof place);
+    to += sizeof place;
+  }
+}
+
+/// Where a piece for this rank lies that `position` has told of.
+const std::byte* HostExchange::told(int position, std::size_t piece) const {
+  const auto pieces = give_.pieces();
+  const std::size_t each = pieces.size() / give_.rows();
+  const std::size_t row = reduces() ? 0 : static_cast<std::size_t>(position);
+  Place place = 0;
+  std::memcpy(&place,
+              group_.heard(position, pieces.size() * sizeof place) +
+                  (window() * each + piece) * sizeof place,
+              sizeof place);
+  return group_.at(position, place, take_.row(row)[piece].bytes);
+}
+
+void HostExchange::move_directly() {
+  const int size = group_.size();
+  for (int distance = 1; distance < size; ++distance) {  // not all from the same one
+    const int position = (group_.self() + distance) % size;
+    if (group_.detail(position) != kTold) continue;
+    const auto row = static_cast<std::size_t>(position);
+    const auto pieces = take_.row(row);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].bytes == 0 || pieces[i].data == nullptr) continue;
+      copy_bytes(pieces[i].data, told(position, i), pieces[i].bytes);
+    }
+    take_.drop(row);
+  }
+}
+
+void HostExchange::reduce_directly() {
+  std::size_t given = 0;
+  for (std::size_t row = 0; row < give_.rows(); ++row) given += give_.bytes(row);
+  const bool large = given * static_cast<std::size_t>(group_.size()) > kHostStreamed;
+  std::vector<const std::byte*>& from = group_.workspace().from;
+  from.resize(static_cast<std::size_t>(group_.size()));
+  const auto pieces = take_.row(0);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].bytes == 0 || pieces[i].data == nullptr) continue;
+    for (int position = 0; position < group_.size(); ++position) {
+      from[static_cast<std::size_t>(position)] = told(position, i);
+    }
+    reduce_all(reduction_->reduction(), {&pieces[i].data, 1}, from,
+               static_cast<std::int64_t>(pieces[i].bytes / reduction_->element()),
+               large ? Stores::streamed : Stores::cached);
+  }
+}
+
+void HostExchange::give_chunk(std::uint64_t index) {
+  if (index >= given_chunks_) return;
+  const std::uint64_t number = first_ + index;
+  group_.wait_free(number, deadline_);
+  fill(group_.slot(group_.self(), number), index);
+  group_.tell_copied(number + 1);
+}
+
+void HostExchange::take_chunk(std::uint64_t index, bool heard_of) {
+  const std::uint64_t number = first_ + index;
+  const auto from = [&](int position) -> const std::byte* {
+    if (!heard_of) group_.wait_copied(position, number + 1, deadline_);
+    return group_.slot(position, number);
+  };
+  reduces() ? reduce_from(index, from) : take_from(index, from);
+  group_.tell_reduced(number + 1);
+}
+
+/// This rank's share of a chunk; all of what is few.
+void HostExchange::fill(std::byte* to, std::uint64_t index) const {
+  const std::size_t begin = index * width_;
+  for (std::size_t row = 0; row < give_.rows(); ++row, to += width_) {
+    if (reduces() && !own_filled_ && row == window()) continue;
+    const auto pieces = give_.row(row);
+    give_.for_each_part(row, begin, begin + width_, [&](auto piece, auto offset, auto bytes) {
+      const std::byte* const data = pieces[piece].data;
+      std::byte* const at = to + pieces[piece].begin + offset - begin;
+      if (reduces()) {
+        reduction_->load(at, data == nullptr ? data : data + offset,
+                         static_cast<std::int64_t>(bytes / reduction_->element()));
+      } else {
+        std::memcpy(at, data + offset, bytes);
+      }
+    });
+  }
+}
+
+template <class From>
+void HostExchange::take_from(std::uint64_t index, From from) {
+  const std::size_t begin = index * width_;
+  for (int distance = 1; distance < group_.size(); ++distance) {
+    const int position = (group_.self() + distance) % group_.size();
+    const auto row = static_cast<std::size_t>(position);
+    if (take_.bytes(row) <= begin) continue;
+    const std::byte* const chunk = from(position) + window() * width_;
+    const auto pieces = take_.row(row);
+    take_.for_each_part(row, begin, begin + width_, [&](auto piece, auto offset, auto bytes) {
+      if (pieces[piece].data == nullptr) return;
+      std::memcpy(pieces[piece].data + offset, chunk + pieces[piece].begin + offset - begin, bytes);
+    });
+  }
+}
+
+template <class From>
+void HostExchange::reduce_from(std::uint64_t index, From from) {
+  const std::size_t begin = index * width_;
+  if (take_.bytes(0) <= begin) return;
+  const auto size = static_cast<std::size_t>(group_.size());
+  std::vector<const std::byte*>& chunks = group_.workspace().chunks;
+  std::vector<const std::byte*>& sources = group_.workspace().from;
+  chunks.resize(size);
+  sources.resize(size);
+  for (int position = 0; position < group_.size(); ++position) {
+    const bool given = position != group_.self() || own_filled_;
+    chunks[static_cast<std::size_t>(position)] =
+        given ? from(position) + window() * width_ : nullptr;
+  }
+  const auto own = give_.row(window());
+  const auto pieces = take_.row(0);
+  take_.for_each_part(0, begin, begin + width_, [&](auto piece, auto offset, auto bytes) {
+    if (pieces[piece].data == nullptr) return;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      sources[rank] = chunks[rank] == nullptr ? own[piece].data + offset
+                                              : chunks[rank] + pieces[piece].begin + offset - begin;
+    }
+    std::byte* const to = pieces[piece].data + offset;
+    reduce_all(reduction_->reduction(), {&to, 1}, sources,
+               static_cast<std::int64_t>(bytes / reduction_->element()));
+  });
+}
+
+}  // namespace hvd

@@ -1,0 +1,32 @@
+// How often to look again before giving the core away.
+#pragma once
+
+#include <algorithm>
+
+namespace hvd {
+
+/// Spinning pays when the other is about to come on a core of its own, and delays it when both are
+/// on one: as the last waits went, so the next begins. One thread at a time.
+class SpinBudget {
+ public:
+  /// `most` 0: never spins.
+  explicit SpinBudget(int most) noexcept : most_(most), now_(most) {}
+
+  [[nodiscard]] int most() const noexcept { return most_; }
+  /// So many looks are worth it.
+  [[nodiscard]] int now() const noexcept { return now_; }
+  /// What was waited for came with that look; more than `now()`: after the core was given away.
+  void came_after(int looks) noexcept {
+    if (looks > now_) {
+      now_ = std::max(now_ / 2, most_ / 16);
+    } else if (looks > 0) {
+      now_ = std::min(now_ + 1 + now_ / 4, most_);
+    }
+  }
+
+ private:
+  int most_;
+  int now_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,255 @@
+// Plans: as text, from times, from what a link costs, in a file, and agreed among ranks.
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+#include <unistd.h>
+
+#include <hvd/core/session.hpp>
+#include <hvd/core/store.hpp>
+
+#include "cost/agree_on_plan.hpp"
+#include "cost/choose.hpp"
+#include "cost/link_cost.hpp"
+#include "cost/plan.hpp"
+#include "cost/plan_file.hpp"
+#include "cost/ways.hpp"
+
+namespace hvd::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(WaysTest, AreTextAndBack) {
+  Ways ways(Way::leaders);
+  ways.from(16384, Way::lanes, 2097152);
+  EXPECT_EQ(ways.text(), "leaders,16384:lanes/2097152");
+  EXPECT_EQ(Ways::parse(ways.text()), ways);
+  EXPECT_EQ(Ways::parse("ring"), Ways(Way::ring));
+}
+
+TEST(WaysTest, ABoundBelongsToWhatFollows) {
+  const Ways ways = Ways::parse("doubling,100:ring/7");
+  EXPECT_EQ(ways.at(0), Way::doubling);
+  EXPECT_EQ(ways.at(99), Way::doubling);
+  EXPECT_EQ(ways.segment_at(99), 0U);
+  EXPECT_EQ(ways.at(100), Way::ring);
+  EXPECT_EQ(ways.segment_at(std::size_t{1} << 50), 7U);
+  EXPECT_TRUE(ways.uses(Way::ring));
+  EXPECT_FALSE(ways.uses(Way::flat));
+}
+
+TEST(WaysTest, TheSameWayTwiceIsOneStep) {
+  Ways ways(Way::ring);
+  EXPECT_EQ(ways.from(5, Way::ring).text(), "ring");
+}
+
+TEST(WaysTest, NonsenseIsRefused) {
+  for (const char* text :
+       {"", "fast", "ring,", "ring,5", "5:ring", "ring,x:flat", "ring,9:flat,9:ring", "ring/-1",
+        "ring/", "ring,0:flat", "ring,18446744073709551616:flat"}) {
+    EXPECT_EQ(error_of([&] { static_cast<void>(Ways::parse(text)); }).code(),
+              Errc::invalid_argument)
+        << text;
+  }
+}
+
+TEST(PlanTest, IsTextAndBack) {
+  const Plan plan = Plan()
+                        .set(Plan::kRing, Ways(Way::doubling))
+                        .set(Plan::kHosts, Ways(Way::flat))
+                        .set(Plan::mpi(OpKind::allgather), Ways::parse("collective,8:ring"));
+  EXPECT_EQ(plan.text(), "hosts=flat mpi/allgather=collective,8:ring ring=doubling");
+  EXPECT_EQ(Plan::parse(plan.text()), plan);
+  EXPECT_EQ(Plan::parse(""), Plan());
+}
+
+TEST(PlanTest, PartsHaveTheirOwnWays) {
+  for (const char* text : {"ring=lanes", "hosts=ring", "mpi/barrier=ring", "rings=ring", "ring",
+                           "mpi/allreduce=collective,5:leaders"}) {
+    EXPECT_EQ(error_of([&] { static_cast<void>(Plan::parse(text)); }).code(),
+              Errc::invalid_argument)
+        << text;
+  }
+}
+
+TEST(PlanTest, WhatItDoesNotSayIsTheDefault) {
+  const Plan defaults = Plan().set(Plan::kRing, Ways(Way::ring)).set(Plan::kHosts, Ways(Way::flat));
+  const Plan plan = Plan::parse("hosts=leaders mpi/broadcast=ring");
+  EXPECT_EQ(plan.over(defaults).text(), "hosts=leaders ring=ring");
+  EXPECT_EQ(plan.of(Plan::kRing, Ways(Way::doubling)).text(), "doubling");
+}
+
+const std::vector<ContenderWay> kTwo{{Way::collective, 0}, {Way::ring, 4}};
+
+Sample sample(std::size_t bytes, double collective, double ring) {
+  return {.kind = OpKind::allreduce, .bytes = bytes, .times = {collective, ring}};
+}
+
+Ways chosen(const std::vector<Sample>& samples) {
+  return choose(OpKind::allreduce, samples, kTwo, Ways(Way::collective));
+}
+
+TEST(ChooseTest, ASizeGoesTheWayOfTheNearestByRatio) {
+  EXPECT_EQ(chosen({sample(100, 10, 5), sample(10'000, 10, 20)}).text(), "ring/4,1000:collective");
+  EXPECT_EQ(chosen({sample(10'000, 10, 20), sample(100, 10, 5)}).text(), "ring/4,1000:collective");
+  EXPECT_EQ(chosen({sample(1, 9, 9), sample(4, 9, 1), sample(16, 9, 1)}).text(),
+            "collective,2:ring/4");
+}
+
+TEST(ChooseTest, AnotherWayMustBeClearlyFaster) {
+  EXPECT_EQ(chosen({sample(1'000, 100, 99)}), Ways(Way::collective));
+  EXPECT_EQ(chosen({sample(1'000, 100, 86)}), Ways(Way::collective));
+  EXPECT_EQ(chosen({sample(1'000, 100, 84)}), Ways(Way::ring, 4));
+  EXPECT_EQ(choose(OpKind::allreduce, std::vector{sample(1'000, 84, 100)}, kTwo, Ways(Way::ring)),
+            Ways(Way::collective));
+}
+
+TEST(ChooseTest, WithoutSamplesTheDefaultHolds) {
+  EXPECT_EQ(chosen({}), Ways(Way::collective));
+  EXPECT_EQ(choose(OpKind::broadcast, std::vector{sample(1, 9, 1)}, kTwo, Ways(Way::collective)),
+            Ways(Way::collective));
+}
+
+TEST(ChooseTest, SaysWhy) {
+  EXPECT_EQ(describe(sample(65'536, 11, 7.5), kTwo, Ways(Way::collective)),
+            "allreduce 65536 B: collective 11.0 µs, ring 7.5 µs: ring");
+}
+
+TEST(LinkCostTest, DoublingEndsWhereTheRingWouldBeFaster) {
+  // 4 ranks: 2 turns and 6, all that is received or half of it: equal at 4·latency·bandwidth·2.
+  const LinkCost cost{.latency_us = 10, .bytes_per_us = 100};
+  EXPECT_EQ(ring_ways(cost, 4).text(), "doubling,4097:ring") << "8,000 rounded down";
+  const auto bound = [](double latency, double bandwidth, int ranks) {
+    const Ways ways = ring_ways({latency, bandwidth}, ranks);
+    std::size_t bytes = 1;
+    while (ways.at(bytes + 1) == Way::doubling) bytes *= 2;
+    return bytes;
+  };
+  EXPECT_LE(bound(1, 100, 8), bound(50, 100, 8)) << "slower turns, fewer of them";
+  EXPECT_LE(bound(50, 10, 8), bound(50, 1'000, 8)) << "cheaper bytes, more of them";
+  EXPECT_EQ(ring_ways({0, 1}, 3).at(1025), Way::ring);
+  EXPECT_EQ(ring_ways({1e9, 1e9}, 64).at(1 << 20), Way::ring) << "never all";
+}
+
+TEST(LinkCostTest, SegmentsGrowWithWhatARoundCosts) {
+  const auto gigabit = segment_for({.latency_us = 30, .bytes_per_us = 119}, 2);
+  const auto ten = segment_for({.latency_us = 30, .bytes_per_us = 1'190}, 2);
+  const auto far = segment_for({.latency_us = 5'000, .bytes_per_us = 1'190}, 2);
+  EXPECT_LE(gigabit, ten);
+  EXPECT_LE(ten, far);
+  EXPECT_GE(gigabit, std::size_t{1} << 20);
+  EXPECT_LE(far, std::size_t{8} << 20);
+}
+
+class PlanFileTest : public testing::Test {
+ protected:
+  ~PlanFileTest() override { std::remove(path_.c_str()); }
+  [[nodiscard]] std::string content() const {
+    std::ifstream file(path_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+
+  const std::string path_ = testing::TempDir() + "hvd-plan-" + std::to_string(::getpid());
+  const PlanFile file_{path_};
+  const Plan ring_ = Plan::parse("ring=ring");
+  const Plan doubling_ = Plan::parse("ring=doubling");
+};
+
+TEST_F(PlanFileTest, KeepsALineForEachTopology) {
+  EXPECT_EQ(file_.load("tcp/2"), std::nullopt);
+  file_.save("tcp/2", ring_);
+  file_.save("tcp/2+2", doubling_);
+  EXPECT_EQ(file_.load("tcp/2"), ring_);
+  EXPECT_EQ(file_.load("tcp/2+2"), doubling_);
+  file_.save("tcp/2", doubling_);
+  EXPECT_EQ(content(), "tcp/2+2 ring=doubling\ntcp/2 ring=doubling\n");
+}
+
+TEST_F(PlanFileTest, ALineThatMakesNoSenseIsNamed) {
+  write("tcp/2 ring=fast\n");
+  const Error error = error_of([&] { static_cast<void>(file_.load("tcp/2")); });
+  EXPECT_EQ(error.code(), Errc::invalid_argument);
+  EXPECT_THAT(error.what(), HasSubstr(path_));
+}
+
+TEST_F(PlanFileTest, AFolderThatIsNotThereIsAnError) {
+  const PlanFile nowhere("/no/such/folder/plan");
+  EXPECT_EQ(nowhere.load("tcp/2"), std::nullopt);
+  EXPECT_EQ(error_of([&] { nowhere.save("tcp/2", ring_); }).code(), Errc::resource);
+}
+
+/// What three ranks agree on when each measures something else.
+class AgreementTest : public PlanFileTest {
+ protected:
+  std::vector<std::string> agree(const std::string& plan, const std::string& path = "") {
+    measured_ = 0;
+    const auto store = make_hash_store();
+    std::vector<std::string> plans(kRanks);
+    expect_threads(kRanks, [&](int rank) {
+      Config config = thread_config(rank, kRanks);
+      if (rank == 0) {  // the others' settings do not count
+        config.plan = plan;
+        config.plan_file = path;
+      }
+      Session session(config, store);
+      const auto measure = [&] {
+        ++measured_;
+        return Plan().set(Plan::kRing,
+                          Ways(Way::doubling).from(static_cast<std::size_t>(rank) + 1, Way::ring));
+      };
+      try {
+        plans[static_cast<std::size_t>(rank)] =
+            agree_on_plan(session, {.engine = "tcp",
+                                    .defaults = Plan().set(Plan::kRing, Ways(Way::ring)),
+                                    .measure = measure})
+                .text();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_argument);
+        plans[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+    return plans;
+  }
+
+  static constexpr int kRanks = 3;
+  std::atomic<int> measured_{0};
+};
+
+TEST_F(AgreementTest, RankZerosMeasurementCounts) {
+  EXPECT_THAT(agree("auto"), testing::Each("ring=doubling,1:ring"));
+  EXPECT_EQ(measured_, kRanks);
+}
+
+TEST_F(AgreementTest, NothingIsMeasuredWhenItIsSaid) {
+  EXPECT_THAT(agree("default"), testing::Each("ring=ring"));
+  EXPECT_THAT(agree("ring=doubling hosts=flat"), testing::Each("ring=doubling"));
+  EXPECT_EQ(measured_, 0);
+}
+
+TEST_F(AgreementTest, NonsenseIsRefusedOnEveryRank) {
+  EXPECT_THAT(agree("ring=fast"), testing::Each(HasSubstr("HVD_PLAN: 'fast'")));
+}
+
+TEST_F(AgreementTest, AFileSavesTheMeasurement) {
+  static_cast<void>(agree("auto", path_));
+  EXPECT_EQ(measured_, kRanks);
+  EXPECT_EQ(content(), "tcp/3/streams=0 ring=doubling,1:ring\n");
+  EXPECT_THAT(agree("auto", path_), testing::Each("ring=doubling,1:ring"));
+  EXPECT_EQ(measured_, 0);
+  write("tcp/3/streams=0 nonsense\n");
+  EXPECT_THAT(agree("auto", path_), testing::Each("ring=doubling,1:ring"));
+  EXPECT_EQ(measured_, kRanks) << "a file that makes no sense is measured again";
+}
+
+}  // namespace
+}  // namespace hvd::test

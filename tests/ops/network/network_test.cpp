@@ -1,0 +1,220 @@
+// Jobs over several hosts: network namespaces with real links that are counted, slowed and cut.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/process.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hosts.hpp"
+
+namespace hvd::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Deadline late() { return in(seconds(50)); }
+
+/// 32 bytes in a file that nobody else may read.
+class SecretFile {
+ public:
+  SecretFile() {
+    std::string path = testing::TempDir() + "hvd-network-XXXXXX";
+    const UniqueFd file(::mkstemp(path.data()));  // 0600
+    path_ = path;
+    const std::string secret(32, 's');
+    if (::write(file.get(), secret.data(), secret.size()) != 32) path_.clear();
+  }
+  ~SecretFile() { ::unlink(path_.c_str()); }
+  SecretFile(const SecretFile&) = delete;
+  SecretFile& operator=(const SecretFile&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class Network : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string needs = Hosts::missing(); !needs.empty()) {
+      GTEST_SKIP() << "needs " << needs;
+    }
+    hosts_ = std::make_unique<Hosts>(std::ssize(kSlots));
+  }
+
+  /// Every rank's program, with these arguments.
+  void start(const std::vector<std::string>& arguments,
+             std::map<std::string, std::optional<std::string>> environment = {}) {
+    // Nobody else is in the namespace: any port is free.
+    const std::string store = "tcp:" + hosts_->address(0) + ":29500";
+    int size = 0;
+    for (const int slots : kSlots) size += slots;
+    int rank = 0;
+    for (int host = 0; host < std::ssize(kSlots); ++host) {
+      for (int i = 0; i < kSlots[static_cast<std::size_t>(host)]; ++i, ++rank) {
+        std::vector<std::string> program{HVD_TEST_NETWORK_RANK};
+        if (rank == 0) program.insert(program.end(), {"--serve", store});
+        program.insert(program.end(), arguments.begin(), arguments.end());
+        ProcessOptions options;
+        options.arguments = hosts_->on(host, std::move(program));
+        options.environment = environment;
+        options.environment.insert({{"HVD_RANK", std::to_string(rank)},
+                                    {"HVD_SIZE", std::to_string(size)},
+                                    {"HVD_STORE", store},
+                                    {"HVD_JOB_ID", "network"},
+                                    {"HVD_SECRET_FILE", secret_.path()},
+                                    {"HVD_NETWORK_INTERFACES", Hosts::kDevice},
+                                    // A loaded machine is late; tests of silence wait for it.
+                                    {"HVD_PEER_TIMEOUT_MS", "4000"},
+                                    {"HVD_COLLECTIVE_TIMEOUT_S", "20"}});
+        ranks_.push_back({host, std::make_unique<Process>(std::move(options))});
+      }
+    }
+    for (const Rank& one : ranks_) one.process->wait_for_out("ready", late());
+  }
+
+  /// What each rank said last, once all are through.
+  std::vector<std::string> finish() {
+    std::vector<std::string> last;
+    for (const Rank& one : ranks_) {
+      const ProcessResult result = one.process->wait(late());
+      EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+      const std::size_t line = result.out.find('\n');
+      last.push_back(line == std::string::npos ? "" : result.out.substr(line + 1));
+    }
+    return last;
+  }
+
+  void expect_typed_errors_and_nothing_left() {
+    for (const std::string& said : finish()) {
+      EXPECT_THAT(said, AnyOf(StartsWith("error peer lost"), StartsWith("error timeout")));
+    }
+    for (int host = 0; host < std::ssize(kSlots); ++host) {
+      EXPECT_EQ(hosts_->processes(host), "") << "on host " << host;
+    }
+  }
+
+  struct Rank {
+    int host;
+    std::unique_ptr<Process> process;
+  };
+  static inline const std::vector<int> kSlots{3, 2, 1};
+  SecretFile secret_;
+  std::unique_ptr<Hosts> hosts_;
+  std::vector<Rank> ranks_;  // end before the hosts
+};
+
+TEST_F(Network, ALinkCarriesTheBytesOnce) {
+  constexpr double kCount = 3'000'000;
+  constexpr double kRepeats = 3;
+  start({"3000000", "3"});
+  const double hosts = static_cast<double>(std::ssize(kSlots));
+  const double payload = kRepeats * 2 * (hosts - 1) / hosts * kCount * sizeof(float);
+  for (const std::string& said : finish()) {
+    double sent = 0;
+    double received = 0;
+    ASSERT_EQ(std::sscanf(said.c_str(), "ok %lf %lf", &sent, &received), 2) << said;
+    // Ethernet, IP and TCP take 66 of 1514 bytes; acknowledgements and heartbeats come on top.
+    for (const double carried : {sent, received}) {
+      EXPECT_GE(carried, payload);
+      EXPECT_LE(carried, payload * 1.1);
+    }
+  }
+}
+
+TEST_F(Network, SmallAndOddSizesAreRight) {
+  start({"1003", "200"});
+  for (const std::string& said : finish()) EXPECT_THAT(said, StartsWith("ok "));
+}
+
+TEST_F(Network, ALinkThatDripsIsSlowAndRight) {
+  for (int host = 0; host < std::ssize(kSlots); ++host) hosts_->limit(host, "8mbit");
+  start({"100003", "2"});
+  for (const std::string& said : finish()) EXPECT_THAT(said, StartsWith("ok "));
+}
+
+TEST_F(Network, ACutLinkIsATypedErrorOnEveryRank) {
+  hosts_->limit(2, "200mbit");  // so that the bytes are on their way
+  start({"2000000", "1", "wait"});
+  hosts_->cut(2);
+  expect_typed_errors_and_nothing_left();
+}
+
+TEST_F(Network, ABlackHoleIsATypedErrorOnEveryRank) {
+  hosts_->limit(0, "200mbit");
+  start({"2000000", "1", "wait"});
+  hosts_->blackhole(0);  // where the store and rank 0 are
+  expect_typed_errors_and_nothing_left();
+}
+
+/// A program that stands in for ssh, so that mpirun reaches the hosts, each under a name of its
+/// own.
+std::string agent(const Hosts& hosts, const std::string& path) {
+  std::string cases;
+  for (int host = 0; host < 3; ++host) {
+    cases += fmt::format("{}) space={} ;;\n", hosts.address(host), hosts.name(host));
+  }
+  std::ofstream(path) << "#!/bin/sh\ncase $1 in\n"
+                      << cases << "*) exit 69 ;;\nesac\nshift\n"
+                      << "exec ip netns exec $space unshare --uts "
+                         "sh -c 'hostname $0 && exec sh -c \"$1\"' $space \"$*\"\n";
+  ::chmod(path.c_str(), 0700);
+  return path;
+}
+
+TEST_F(Network, MpiWorksBetweenTheHostsOnly) {
+  if (!*HVD_TEST_MPIRUN) GTEST_SKIP() << "needs Open MPI";
+  const std::string path = testing::TempDir() + fmt::format("hvd-agent-{}", ::getpid());
+  const std::string slots =
+      fmt::format("{}:3,{}:2,{}:1", hosts_->address(0), hosts_->address(1), hosts_->address(2));
+  ProcessOptions options;
+  options.arguments = {
+      agent(*hosts_, path), hosts_->address(0),
+      fmt::format("{} -H {} -np 6 --bind-to none --mca plm rsh --mca plm_rsh_agent {} --mca "
+                  "oob_tcp_if_include 10.78.0.0/24 --mca btl_tcp_if_include 10.78.0.0/24 --mca pml "
+                  "ob1 --mca btl tcp,vader,self -x HVD_BACKEND=mpi -x HVD_LOG=plan -x HVD_PLAN -x "
+                  "HVD_NETWORK_INTERFACES=hvd0 -x OMPI_MCA_mpi_yield_when_idle=1 {} 1000000 2",
+                  HVD_TEST_MPIRUN, slots, path, HVD_TEST_NETWORK_RANK)};
+  // MPI's own algorithm for three ranks would send more.
+  options.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                         {"HVD_PLAN", "mpi/allreduce=ring"}};
+  const ProcessResult result = run_process(std::move(options), late());
+  ::unlink(path.c_str());
+  EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr("backend hierarchical (mpi)"));
+  const double payload = 2 * 4.0 / 3 * 1e6 * sizeof(float);
+  int ranks = 0;
+  for (std::size_t at = result.out.find("ok "); at != std::string::npos;
+       at = result.out.find("ok ", at + 1), ++ranks) {
+    const double sent = std::strtod(result.out.c_str() + at + 3, nullptr);
+    EXPECT_GE(sent, payload);
+    EXPECT_LE(sent, payload * 1.15) << "mpirun's own messages come on top";
+  }
+  EXPECT_EQ(ranks, 6) << result.out << result.err;
+}
+
+TEST_F(Network, TheLogSaysThePlan) {
+  start({"1000", "1"}, {{"HVD_LOG", "plan"}});
+  std::string log;
+  for (const Rank& one : ranks_) log += one.process->wait(late()).err;
+  EXPECT_THAT(log, HasSubstr("from host to host: "));
+  EXPECT_THAT(log, HasSubstr("allreduce 256 B: leaders "));
+  EXPECT_THAT(log, HasSubstr("plan for tcp/3+2+1/streams=0: hosts="));
+}
+
+}  // namespace
+}  // namespace hvd::test
