@@ -182,8 +182,7 @@ TEST_P(Collectives, NamedOnesMatchInAnyOrder) {
 TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
   on_ranks(GetParam(), [&](Context& context) {
     const torch::Tensor leaf = torch::ones({2, 2}, torch::requires_grad());
-    const torch::Tensor reduced = allreduce(context, leaf);
-    EXPECT_FALSE(reduced.requires_grad());
+    EXPECT_FALSE(allreduce_async(context, leaf).wait().requires_grad());
     const auto version = leaf._version();
     broadcast_(context, leaf);
     EXPECT_TRUE(leaf.requires_grad());
@@ -194,6 +193,52 @@ TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
     const torch::Tensor product = leaf * leaf;
     allreduce_(context, leaf);
     EXPECT_THROW(product.sum().backward(), c10::Error);
+  });
+}
+
+TEST_P(Collectives, GradientsOfGradients) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    // All ranks' loss: size · Σ (Σ over ranks of x³). Its gradient: size · 3 x²; of the sum of all
+    // ranks' gradients, with respect to x: size · 6 x.
+    const torch::Tensor x = torch::full({2}, context.rank() + 1.0).requires_grad_();
+    const torch::Tensor loss = allreduce(context, x.pow(3), {.op = ReduceOp::sum}).sum();
+    const torch::Tensor first =
+        torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+    expect_near(first.detach(), size * 3 * x.detach().square(), "first");
+    EXPECT_TRUE(first.requires_grad());
+    expect_near(torch::autograd::grad({first.sum()}, {x})[0], size * 6 * x.detach(), "second");
+  });
+}
+
+TEST_P(Collectives, GradientsOfABroadcastAreZeroOffTheRootAlsoForNan) {
+  on_ranks(GetParam(), [](Context& context) {
+    const torch::Tensor x = torch::ones({3}, torch::requires_grad());
+    const torch::Tensor y = broadcast(context, x, 0);
+    (y * std::numeric_limits<double>::quiet_NaN()).sum().backward();
+    if (context.rank() == 0) {
+      EXPECT_TRUE(x.grad().isnan().all().item<bool>());
+    } else {
+      expect_near(x.grad(), torch::zeros({3}), "off the root");
+    }
+  });
+}
+
+TEST_P(Collectives, GroupsOfWhatNeedsAGradientAndWhatDoesNot) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    const torch::Tensor x = torch::ones({3}, torch::requires_grad());
+    const torch::Tensor index = torch::arange(4);
+    const torch::Tensor plain = torch::ones({2});
+    const Tensors results = grouped_allreduce(context, {index, x, plain}, {.op = ReduceOp::sum});
+    EXPECT_FALSE(results[0].requires_grad());
+    results[1].sum().backward();  // the other results have no gradient: zeros travel
+    expect_near(x.grad(), torch::full({3}, static_cast<float>(size)), "gradient");
+    EXPECT_FALSE(plain.grad().defined());
+
+    const torch::NoGradGuard no_grad;
+    EXPECT_FALSE(allreduce(context, x).requires_grad());
+    EXPECT_FALSE(grouped_allgather(context, {x})[0].requires_grad());
   });
 }
 
@@ -312,6 +357,40 @@ TEST(DefaultContext, IsWhatTheShortFormsUse) {
   EXPECT_TRUE(work.wait_until(Clock::now() + std::chrono::seconds(30)));
   EXPECT_TRUE(work.done());
   EXPECT_EQ(work.error(), nullptr);
+  expect_near(reducescatter(tensor), tensor, "reducescatter");
+  expect_near(reducescatter_async(tensor).wait(), tensor, "reducescatter_async");
+  expect_near(alltoall(tensor, {3}).output, tensor, "alltoall");
+  EXPECT_EQ(alltoall_async(tensor).wait().received_splits, std::vector<std::int64_t>{3});
+  const Tensors group{tensor, tensor.view({3, 1})};
+  const auto expect_group = [&group](const Tensors& result, const char* what) {
+    ASSERT_EQ(result.size(), 2u) << what;
+    for (std::size_t i = 0; i < 2; ++i) expect_near(result[i], group[i], what);
+  };
+  expect_group(grouped_allreduce(group), "grouped_allreduce");
+  expect_group(grouped_allreduce_async(group).wait(), "grouped_allreduce_async");
+  expect_group(grouped_allreduce_(group), "grouped_allreduce_");
+  expect_group(grouped_allreduce_async_(group).wait(), "grouped_allreduce_async_");
+  expect_group(grouped_allgather(group), "grouped_allgather");
+  expect_group(grouped_allgather_async(group).wait(), "grouped_allgather_async");
+  expect_group(grouped_broadcast(group), "grouped_broadcast");
+  expect_group(grouped_broadcast_async(group).wait(), "grouped_broadcast_async");
+  expect_group(grouped_broadcast_(group), "grouped_broadcast_");
+  expect_group(grouped_broadcast_async_(group).wait(), "grouped_broadcast_async_");
+  expect_group(grouped_reducescatter(group), "grouped_reducescatter");
+  expect_group(grouped_reducescatter_async(group).wait(), "grouped_reducescatter_async");
+  EXPECT_EQ(grouped_alltoall(group).size(), 2u);
+  EXPECT_EQ(grouped_alltoall_async(group, {{3}, {3}}).wait().size(), 2u);
+  EXPECT_TRUE(grouped_allreduce({}).empty());
+  expect_near(sparse_allreduce(tensor.to_sparse()).to_dense(), tensor, "sparse_allreduce");
+  const SparseWork sparse = sparse_allreduce_async(tensor.to_sparse());
+  expect_near(sparse.wait().to_dense(), tensor, "sparse_allreduce_async");
+  EXPECT_TRUE(sparse.done());
+  expect_near(adasum(tensor), tensor, "adasum");
+  EXPECT_EQ(broadcast_object(std::string("x")), "x");
+  EXPECT_EQ(allgather_object(std::string("x")), std::vector<std::string>{"x"});
+  EXPECT_DOUBLE_EQ(average_metric(2.5), 2.5);
+  EXPECT_EQ(join({.average_over_contributors = true}), 0);
+  EXPECT_EQ(join(), 0);
   torch::nn::Linear layer(2, 2);
   broadcast_parameters(layer);
   EXPECT_TRUE(verify(layer));

@@ -1,4 +1,5 @@
 // Ranks that each train on their part end where one process ends that trains on all of it.
+#include "kinds.hpp"
 #include "training.hpp"
 
 namespace hvd {
@@ -8,38 +9,6 @@ using namespace test;  // NOLINT: a test
 using torch::optim::Optimizer;
 
 constexpr int kSteps = 8;
-
-struct Kind {
-  std::string name;
-  /// As LibTorch makes it; and as hvd derives it.
-  std::function<std::unique_ptr<Optimizer>(std::vector<torch::Tensor>)> make;
-  std::function<std::unique_ptr<Optimizer>(const NamedTensors&, DistributedOptimizerOptions)>
-      derive;
-
-  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
-};
-
-template <class Base, class Options>
-Kind kind(const char* name, Options options) {
-  return {name,
-          [options](std::vector<torch::Tensor> parameters) {
-            return std::make_unique<Base>(std::move(parameters), options);
-          },
-          [options](const NamedTensors& parameters, DistributedOptimizerOptions distributed) {
-            return std::make_unique<DistributedOptimizer<Base>>(parameters, options, distributed);
-          }};
-}
-
-std::vector<Kind> kinds() {
-  namespace optim = torch::optim;
-  return {
-      kind<optim::SGD>("SGD", optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3)),
-      kind<optim::Adam>("Adam", optim::AdamOptions(0.01).amsgrad(true)),
-      kind<optim::AdamW>("AdamW", optim::AdamWOptions(0.01)),
-      kind<optim::Adagrad>("Adagrad", optim::AdagradOptions(0.05)),
-      kind<optim::RMSprop>("RMSprop", optim::RMSpropOptions(0.01).momentum(0.5).centered(true)),
-  };
-}
 
 void train(torch::nn::Sequential& net, Optimizer& optimizer, int rank, int size,
            const std::function<void()>& step, bool set_to_none = true) {

@@ -343,16 +343,6 @@ TEST_P(Reducer, FailuresOfCommunicationComeFromStepNotFromBackward) {
   });
 }
 
-TEST_P(Reducer, SparseGradientsAreATypedErrorAtStep) {
-  on_ranks(GetParam(), [&](Context& context) {
-    torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 3).sparse(true));
-    DistributedSGD optimizer(table->named_parameters(), torch::optim::SGDOptions(0.1),
-                             {.context = &context});
-    EXPECT_NO_THROW(table(torch::tensor({1, 2})).sum().backward());
-    EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::unsupported);
-  });
-}
-
 TEST_P(Reducer, ParametersAddedLaterAreFoundAtStep) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);

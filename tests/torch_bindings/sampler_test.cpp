@@ -1,4 +1,5 @@
 // Which examples a rank gets, also through LibTorch's data loader.
+#include <cmath>
 #include <set>
 
 #include "contexts.hpp"
@@ -137,6 +138,146 @@ TEST(Sampler, GoesOnWhereItWasSaved) {
 
   DistributedSampler other = sampler_of(61, 1, 2, {.seed = 3});
   EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
+}
+
+ElasticSampler elastic_of(std::size_t dataset, int rank, int size,
+                          ElasticSamplerOptions options = {}) {
+  options.rank = rank;
+  options.size = size;
+  return ElasticSampler(dataset, options);
+}
+
+class Elastic : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+INSTANTIATE_TEST_SUITE_P(Shards, Elastic,
+                         testing::Combine(testing::Values(1, 2, 3, 5),
+                                          testing::Values(0, 1, 7, 16, 101)));
+
+TEST_P(Elastic, DealsWhatIsNotRecordedToAnyNumberOfRanks) {
+  const auto [size, dataset] = GetParam();
+  const auto before = static_cast<std::size_t>(size);
+  // Each rank trains on two batches of 2 and records one.
+  std::set<std::size_t> recorded;
+  for (int rank = 0; rank < size; ++rank) {
+    ElasticSampler sampler = elastic_of(dataset, rank, size, {.seed = 9});
+    EXPECT_EQ(sampler.size(), (dataset + before - 1) / before);
+    const auto first = sampler.next(2);
+    (void)sampler.next(2);
+    sampler.record_batch(2);
+    if (first) recorded.insert(first->begin(), first->end());
+    const Indices known = sampler.recorded();
+    EXPECT_EQ(
+        std::set<std::size_t>(known.begin(), known.end()),
+        first ? std::set<std::size_t>(first->begin(), first->end()) : std::set<std::size_t>());
+    EXPECT_EQ(sampler.indices().size(), sampler.size());
+  }
+  // The rest goes to one rank more.
+  const torch::Tensor saved =
+      torch::tensor(std::vector<std::int64_t>(recorded.begin(), recorded.end()), torch::kInt64);
+  std::multiset<std::size_t> rest;
+  for (int rank = 0; rank <= size; ++rank) {
+    ElasticSampler sampler = elastic_of(dataset, rank, size + 1, {.seed = 9});
+    torch::serialize::OutputArchive out;
+    out.write("dataset_size", static_cast<std::int64_t>(dataset));
+    out.write("seed", std::int64_t{9});
+    out.write("epoch", std::int64_t{0});
+    out.write("recorded", saved, true);
+    std::stringstream bytes;
+    out.save_to(bytes);
+    torch::serialize::InputArchive in;
+    in.load_from(bytes);
+    sampler.load(in);
+    while (const auto batch = sampler.next(3)) rest.insert(batch->begin(), batch->end());
+  }
+  const std::set<std::size_t> distinct(rest.begin(), rest.end());
+  EXPECT_EQ(distinct.size(), dataset - recorded.size());
+  EXPECT_LE(rest.size(), distinct.size() + before);
+  for (const std::size_t index : distinct) EXPECT_EQ(recorded.count(index), 0u);
+}
+
+TEST(Elastic, RecordsOfAllRanksAreUnitedAndTheRestIsDealtAnew) {
+  constexpr std::size_t kDataset = 23;
+  for (const int size : {1, 2, 3, 4}) {
+    test::on_ranks(size, [&](Context& context) {
+      ElasticSampler sampler = elastic_of(kDataset, context.rank(), context.size());
+      auto loader = torch::data::make_data_loader(IndexDataset(kDataset), sampler,
+                                                  torch::data::DataLoaderOptions().batch_size(2));
+      EXPECT_TRUE(verify(context, sampler)) << verify(context, sampler).first_difference;
+      std::size_t batches = 0;
+      for (const Indices& batch : *loader) {
+        sampler.record_batch(batch.size());
+        if (++batches == static_cast<std::size_t>(context.rank() % 2) + 1) break;
+      }
+      const std::size_t mine = sampler.recorded().size();
+      const auto all = static_cast<std::size_t>(std::lround(
+          average_metric(context, static_cast<double>(mine), "recorded") * context.size()));
+      sampler.synchronize(context);
+      EXPECT_EQ(sampler.recorded().size(), all);
+      sampler.reset();
+      EXPECT_EQ(sampler.remaining().size(), kDataset - all);
+      EXPECT_TRUE(verify(context, sampler));
+      for (const std::size_t index : sampler.indices()) {
+        const Indices known = sampler.recorded();
+        EXPECT_FALSE(std::binary_search(known.begin(), known.end(), index));
+      }
+      // A new epoch has everything again, in another order.
+      const Indices first = elastic_of(kDataset, context.rank(), context.size()).indices();
+      sampler.set_epoch(1);
+      sampler.reset();
+      EXPECT_EQ(sampler.remaining().size(), kDataset);
+      EXPECT_NE(sampler.indices(), first);
+
+      if (size == 1) return;
+      sampler.set_epoch(context.rank() == 1 ? 3 : 2);
+      EXPECT_EQ(test::code_of([&] { sampler.synchronize(context); }), Errc::mismatch);
+    });
+  }
+}
+
+TEST(Elastic, GoesOnWhereItWasSaved) {
+  ElasticSampler sampler = elastic_of(40, 0, 1, {.seed = 3});
+  sampler.set_epoch(2);
+  sampler.reset();
+  (void)sampler.next(10);
+  sampler.record_batch(6);
+  torch::serialize::OutputArchive out;
+  sampler.save(out);
+  std::stringstream bytes;
+  out.save_to(bytes);
+  torch::serialize::InputArchive in;
+  in.load_from(bytes);
+
+  ElasticSampler resumed = elastic_of(40, 0, 1, {.seed = 3});
+  resumed.load(in);
+  EXPECT_EQ(resumed.epoch(), 2u);
+  EXPECT_EQ(resumed.recorded(), sampler.recorded());
+  EXPECT_EQ(resumed.size(), 34u);
+  ElasticSampler other = elastic_of(40, 0, 1, {.seed = 4});
+  EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
+}
+
+TEST(Sampler, VerifyFindsShardsThatOverlapOrMissSomething) {
+  for (const int size : {1, 2, 3, 4}) {
+    test::on_ranks(size, [&](Context& context) {
+      const int rank = context.rank();
+      for (const std::size_t dataset : {0, 1, 7, 16, 101}) {
+        for (const bool drop : {false, true}) {
+          const auto sampler = sampler_of(dataset, rank, size, {.drop_last = drop});
+          EXPECT_TRUE(verify(context, sampler)) << verify(context, sampler).first_difference;
+        }
+      }
+      if (size == 1) return;
+      const Verification same = verify(context, sampler_of(20, 0, size));
+      EXPECT_FALSE(same);
+      EXPECT_NE(same.first_difference.find("both get example"), std::string::npos);
+      const Verification seeds =
+          verify(context, sampler_of(50, rank, size, {.seed = rank == 0 ? 1u : 2u}));
+      EXPECT_FALSE(seeds);
+      const Verification sizes = verify(context, sampler_of(rank == 0 ? 20u : 24u, rank, size));
+      EXPECT_EQ(sizes.first_difference, "rank 1 has a data set of 24, rank 0 of 20");
+      const Verification alone = verify(context, sampler_of(20, 0, 1));  // not sharded at all
+      EXPECT_FALSE(alone);
+    });
+  }
 }
 
 TEST(Sampler, TakesRankAndSizeFromTheDefaultContext) {

@@ -1,169 +1,119 @@
-#include <ATen/MemoryOverlap.h>
-
-#include <hvd/hvd.hpp>
 #include <hvd/torch/collectives.hpp>
 
-#include "device_event.hpp"
-#include "tensor_traits.hpp"
+#include "gradients.hpp"
+#include "operation.hpp"
 
 namespace hvd {
 
-namespace {
-
-/// The memory of one operation in flight.
-struct Buffers {
-  torch::Tensor input;
-  torch::Tensor output;
-};
-
-void* data_of(const torch::Tensor& tensor) {
-  return tensor.numel() == 0 ? nullptr : tensor.data_ptr();
-}
-
-torch::Tensor row_major(const torch::Tensor& tensor) {
-  return plain_alias(tensor).resolve_neg().contiguous();
-}
-
-Submission submission_for(OpKind kind, const std::string& name, const torch::Tensor& like,
-                          const std::shared_ptr<Buffers>& buffers) {
-  Submission submission;
-  submission.request.name = name;
-  submission.request.kind = kind;
-  submission.request.dtype = dtype_of(like);
-  submission.request.device = engine_device_of(like);
-  submission.request.shape = shape_of(like);
-  submission.input = data_of(buffers->input);
-  submission.keep_alive = buffers;
-  submission.ready = record_device_event(like);
-  return submission;
-}
-
-/// Allreduce and broadcast into a new tensor.
-TensorWork submit_copy(Context& context, Request settings, const torch::Tensor& tensor) {
-  require_supported(tensor);
-  const torch::NoGradGuard no_grad;
-  auto buffers = std::make_shared<Buffers>();
-  buffers->input = row_major(tensor);
-  buffers->output = torch::empty_like(buffers->input);
-  auto result = std::make_shared<torch::Tensor>(buffers->output);
-
-  Submission submission = submission_for(settings.kind, settings.name, tensor, buffers);
-  submission.request.op = settings.op;
-  submission.request.prescale = settings.prescale;
-  submission.request.postscale = settings.postscale;
-  submission.request.root = settings.root;
-  submission.output = data_of(buffers->output);
-  return {context.submit(std::move(submission)), std::move(result)};
-}
-
-/// Allreduce and broadcast in place: of the memory itself where it is row-major, else of a copy
-/// that is copied back.
-TensorWork submit_in_place(Context& context, Request settings, const torch::Tensor& tensor) {
-  require_supported(tensor);
-  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    throw Error(Errc::invalid_argument,
-                settings.name + ": elements of the tensor share memory, so it cannot be written");
-  }
-  const torch::NoGradGuard no_grad;
-  auto buffers = std::make_shared<Buffers>();
-  buffers->input = row_major(tensor);
-  buffers->output = buffers->input;
-
-  Submission submission = submission_for(settings.kind, settings.name, tensor, buffers);
-  submission.request.op = settings.op;
-  submission.request.prescale = settings.prescale;
-  submission.request.postscale = settings.postscale;
-  submission.request.root = settings.root;
-  submission.output = data_of(buffers->output);
-  if (!is_row_major(tensor)) {
-    submission.finish = [target = plain_alias(tensor), reduced = buffers->output] {
-      const torch::NoGradGuard executor_has_no_grad;
-      target.copy_(reduced);
-      synchronize_stream(target);
-    };
-  }
-  Work work = context.submit(std::move(submission));
-  note_overwritten(tensor);
-  return {std::move(work), std::make_shared<torch::Tensor>(tensor)};
-}
-
-Request allreduce_settings(const AllreduceOptions& options) {
-  Request settings;
-  settings.kind = OpKind::allreduce;
-  settings.name = options.name;
-  settings.op = options.op;
-  settings.prescale = options.prescale;
-  settings.postscale = options.postscale;
-  return settings;
-}
-
-Request broadcast_settings(int root, const std::string& name) {
-  Request settings;
-  settings.kind = OpKind::broadcast;
-  settings.name = name;
-  settings.root = root;
-  return settings;
-}
-
-}  // namespace
-
 TensorWork allreduce_async(Context& context, const torch::Tensor& tensor,
-                           const AllreduceOptions& options) {
-  return submit_copy(context, allreduce_settings(options), tensor);
+                           const AllreduceOptions& options, Compression compression) {
+  return start(context, allreduce_operation(tensor, options, compression, Form::copy));
 }
 
 TensorWork allreduce_async_(Context& context, const torch::Tensor& tensor,
-                            const AllreduceOptions& options) {
-  return submit_in_place(context, allreduce_settings(options), tensor);
+                            const AllreduceOptions& options, Compression compression) {
+  return start(context, allreduce_operation(tensor, options, compression, Form::in_place));
 }
 
 TensorWork broadcast_async(Context& context, const torch::Tensor& tensor, int root,
-                           const std::string& name) {
-  return submit_copy(context, broadcast_settings(root, name), tensor);
+                           const CollectiveOptions& options) {
+  return start(context, broadcast_operation(tensor, root, options, Form::copy));
 }
 
 TensorWork broadcast_async_(Context& context, const torch::Tensor& tensor, int root,
-                            const std::string& name) {
-  return submit_in_place(context, broadcast_settings(root, name), tensor);
+                            const CollectiveOptions& options) {
+  return start(context, broadcast_operation(tensor, root, options, Form::in_place));
 }
 
-TensorWork allgather_async(Context& context, const torch::Tensor& tensor, const std::string& name) {
-  require_supported(tensor);
-  const torch::NoGradGuard no_grad;
-  auto buffers = std::make_shared<Buffers>();
-  buffers->input = row_major(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
-  auto result = std::make_shared<torch::Tensor>();
-
-  Submission submission = submission_for(OpKind::allgather, name, buffers->input, buffers);
-  submission.allocate = [result, options = buffers->input.options()](const Shape& shape) {
-    *result = torch::empty(shape, options);
-    return data_of(*result);
-  };
-  return {context.submit(std::move(submission)), std::move(result)};
+TensorWork allgather_async(Context& context, const torch::Tensor& tensor,
+                           const CollectiveOptions& options) {
+  return start(context, allgather_operation(tensor, options));
 }
 
-torch::Tensor allreduce(Context& context, const torch::Tensor& tensor,
-                        const AllreduceOptions& options) {
-  return allreduce_async(context, tensor, options).wait();
+TensorWork reducescatter_async(Context& context, const torch::Tensor& tensor,
+                               const AllreduceOptions& options, Compression compression) {
+  return start(context, reducescatter_operation(tensor, options, compression));
+}
+
+AlltoallWork alltoall_async(Context& context, const torch::Tensor& tensor,
+                            torch::IntArrayRef splits, const CollectiveOptions& options) {
+  Operation operation = alltoall_operation(context, tensor, splits, options);
+  auto received = operation.received;
+  return {start(context, std::move(operation)), std::move(received)};
 }
 
 torch::Tensor allreduce_(Context& context, const torch::Tensor& tensor,
-                         const AllreduceOptions& options) {
-  return allreduce_async_(context, tensor, options).wait();
-}
-
-torch::Tensor allgather(Context& context, const torch::Tensor& tensor, const std::string& name) {
-  return allgather_async(context, tensor, name).wait();
-}
-
-torch::Tensor broadcast(Context& context, const torch::Tensor& tensor, int root,
-                        const std::string& name) {
-  return broadcast_async(context, tensor, root, name).wait();
+                         const AllreduceOptions& options, Compression compression) {
+  return run(context, allreduce_operation(tensor, options, compression, Form::in_place));
 }
 
 torch::Tensor broadcast_(Context& context, const torch::Tensor& tensor, int root,
-                         const std::string& name) {
-  return broadcast_async_(context, tensor, root, name).wait();
+                         const CollectiveOptions& options) {
+  return run(context, broadcast_operation(tensor, root, options, Form::in_place));
+}
+
+torch::Tensor allreduce(Context& context, const torch::Tensor& tensor,
+                        const AllreduceOptions& options, Compression compression) {
+  const auto forward = [&] {
+    return run(context, allreduce_operation(tensor, options, compression, Form::copy));
+  };
+  if (!is_recorded({tensor})) return forward();
+  return record(
+             {tensor}, [&] { return Tensors{forward()}; },
+             allreduce_backward(context, options, compression))
+      .front();
+}
+
+torch::Tensor broadcast(Context& context, const torch::Tensor& tensor, int root,
+                        const CollectiveOptions& options) {
+  const auto forward = [&] {
+    return run(context, broadcast_operation(tensor, root, options, Form::copy));
+  };
+  if (!is_recorded({tensor})) return forward();
+  return record(
+             {tensor}, [&] { return Tensors{forward()}; },
+             broadcast_backward(context, root, options))
+      .front();
+}
+
+torch::Tensor allgather(Context& context, const torch::Tensor& tensor,
+                        const CollectiveOptions& options) {
+  const auto forward = [&] { return run(context, allgather_operation(tensor, options)); };
+  if (!is_recorded({tensor})) return forward();
+  return record(
+             {tensor}, [&] { return Tensors{forward()}; },
+             allgather_backward(context, {tensor}, options))
+      .front();
+}
+
+torch::Tensor reducescatter(Context& context, const torch::Tensor& tensor,
+                            const AllreduceOptions& options, Compression compression) {
+  const auto forward = [&] {
+    return run(context, reducescatter_operation(tensor, options, compression));
+  };
+  if (!is_recorded({tensor})) return forward();
+  return record(
+             {tensor}, [&] { return Tensors{forward()}; }, reducescatter_backward(context, options))
+      .front();
+}
+
+AlltoallResult alltoall(Context& context, const torch::Tensor& tensor, torch::IntArrayRef splits,
+                        const CollectiveOptions& options) {
+  const auto received = std::make_shared<SplitsOfEach>(1);
+  const auto forward = [&] {
+    Operation operation = alltoall_operation(context, tensor, splits, options);
+    const auto rows = operation.received;
+    torch::Tensor output = run(context, std::move(operation));
+    received->front() = *rows;
+    return output;
+  };
+  if (!is_recorded({tensor})) {
+    torch::Tensor output = forward();
+    return {std::move(output), received->front()};
+  }
+  Tensors output = record(
+      {tensor}, [&] { return Tensors{forward()}; }, alltoall_backward(context, received, options));
+  return {std::move(output.front()), received->front()};
 }
 
 }  // namespace hvd

@@ -1,11 +1,12 @@
 #include <numeric>
-#include <random>
 
 #include <fmt/format.h>
 #include <torch/serialize.h>
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/distributed_sampler.hpp>
+
+#include "shuffle.hpp"
 
 namespace hvd {
 
@@ -24,19 +25,10 @@ struct DistributedSampler::State {
   void deal();
 };
 
-// std::shuffle and the distributions differ between standard libraries; the engine does not.
 void DistributedSampler::State::deal() {
   std::vector<std::size_t> all(dataset_size);
   std::iota(all.begin(), all.end(), std::size_t{0});
-  if (options.shuffle) {
-    std::seed_seq seeds{static_cast<std::uint32_t>(options.seed),
-                        static_cast<std::uint32_t>(options.seed >> 32),
-                        static_cast<std::uint32_t>(epoch)};
-    std::mt19937_64 random(seeds);
-    for (std::size_t left = all.size(); left > 1; --left) {
-      std::swap(all[left - 1], all[random() % left]);
-    }
-  }
+  if (options.shuffle) shuffle(all, options.seed, epoch);
   order.clear();
   order.reserve(share());
   for (std::size_t card = 0; card < share(); ++card) {
@@ -66,6 +58,10 @@ std::size_t DistributedSampler::epoch() const { return state_->epoch; }
 std::size_t DistributedSampler::size() const { return state_->share(); }
 
 std::size_t DistributedSampler::position() const { return state_->position; }
+
+std::size_t DistributedSampler::dataset_size() const { return state_->dataset_size; }
+
+const std::vector<std::size_t>& DistributedSampler::indices() const { return state_->order; }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
   if (new_size) state_->dataset_size = *new_size;

@@ -11,10 +11,9 @@ class Notify final : public torch::autograd::FunctionPostHook {
  public:
   Notify(GradientListener& listener, std::size_t index) : listener_(listener), index_(index) {}
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
-    listener_.on_gradient(index_);
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override {
+    listener_.on_gradient(index_, inputs.empty() ? torch::Tensor() : inputs.front());
     return outputs;
   }
 

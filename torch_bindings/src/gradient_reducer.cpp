@@ -1,111 +1,49 @@
-#include <cmath>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <unordered_set>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/torch/adasum.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/gradient_reducer.hpp>
-#include <hvd/torch/parameters.hpp>
 
-#include "compare_ranks.hpp"
-#include "digest.hpp"
+#include "broadcast_tensors.hpp"
+#include "device_event.hpp"
+#include "gradient_home.hpp"
+#include "gradient_setup.hpp"
 #include "gradient_slot.hpp"
+#include "tensor_traits.hpp"
 
 namespace hvd {
 
-namespace {
-
-[[noreturn]] void misuse(const std::string& message) {
-  throw Error(Errc::invalid_argument, "DistributedOptimizer: " + message);
-}
-
-void check(const DistributedOptimizerOptions& options) {
-  if (options.op != ReduceOp::average && options.op != ReduceOp::sum) {
-    misuse(fmt::format("op is average or sum, not {}", to_string(options.op)));
-  }
-  if (options.backward_passes_per_step < 1) {
-    misuse(fmt::format("backward_passes_per_step is {}, not positive",
-                       options.backward_passes_per_step));
-  }
-  const double factor = options.gradient_predivide_factor;
-  if (!std::isfinite(factor) || factor <= 0) {
-    misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor));
-  }
-  if (factor != 1.0 && options.op != ReduceOp::average) {
-    misuse("gradient_predivide_factor needs the op average");
-  }
-}
-
-std::size_t parameter_count(const torch::optim::Optimizer& optimizer) {
-  std::size_t count = 0;
-  for (const auto& group : optimizer.param_groups()) count += group.params().size();
-  return count;
-}
-
-/// The optimizer's parameters with their names, in the order of the names.
-NamedTensors parameters_of(const torch::optim::Optimizer& optimizer, const NamedTensors& named) {
-  std::unordered_set<const c10::TensorImpl*> wanted;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& parameter : group.params()) {
-      wanted.insert(parameter.unsafeGetTensorImpl());
-    }
-  }
-  const NamedTensors distinct = named.distinct();
-  std::unordered_set<std::string> names;
-  std::vector<NamedTensors::Item> chosen;
-  for (const auto& [name, tensor] : distinct.items()) {
-    if (name.empty()) misuse("a parameter has an empty name");
-    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name));
-    if (wanted.erase(tensor.unsafeGetTensorImpl()) > 0) chosen.emplace_back(name, tensor);
-  }
-  if (!wanted.empty()) {
-    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()));
-  }
-  return chosen;
-}
-
-std::vector<NamedDigest> describe(const NamedTensors& parameters,
-                                  const DistributedOptimizerOptions& options) {
-  std::vector<NamedDigest> digests;
-  for (const auto& [name, parameter] : parameters.items()) {
-    Digest digest;
-    digest.add(name);
-    digest.add(static_cast<std::uint64_t>(parameter.scalar_type()));
-    digest.add(parameter.requires_grad() ? 1 : 0);
-    for (const auto size : parameter.sizes()) digest.add(static_cast<std::uint64_t>(size));
-    digests.emplace_back("parameter " + name, digest.value());
-  }
-  Digest digest;
-  digest.add(static_cast<std::uint64_t>(options.op));
-  digest.add(static_cast<std::uint64_t>(options.backward_passes_per_step));
-  digest.add(std::bit_cast<std::uint64_t>(options.gradient_predivide_factor));
-  digest.add(options.broadcast_parameters ? 1 : 0);
-  digest.add(options.name_prefix);
-  digests.emplace_back("options", digest.value());
-  return digests;
-}
-
-}  // namespace
-
 struct GradientReducer::Impl final : GradientListener {
-  Impl(torch::optim::Optimizer& wrapped, const DistributedOptimizerOptions& given)
-      : optimizer(wrapped),
-        options(given),
-        context(given.context ? *given.context : hvd::context()) {
-    reduction.op = options.op;
-    reduction.prescale = 1.0 / options.gradient_predivide_factor;
-    reduction.postscale = options.gradient_predivide_factor;
-  }
+  /// Parameters that are submitted together.
+  struct Group {
+    std::string name;
+    std::size_t size = 0;  ///< members that take part in this step
+    std::vector<GradientSlot*> ready;
+    std::vector<Submission> submissions;
+  };
 
-  void on_gradient(std::size_t index) override;
-  void submit(GradientSlot& slot, const torch::Tensor& gradient);
-  void submit_without_backward(GradientSlot& slot);
+  Impl(torch::optim::Optimizer& wrapped, const DistributedOptimizerOptions& given,
+       const NamedTensors& parameters);
+
+  void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
+  void give(GradientSlot& slot, const torch::Tensor& incoming);
+  void give_without_backward(GradientSlot& slot);
+  [[nodiscard]] Submission submission_for(GradientSlot& slot);
+  void give_sparse(GradientSlot& slot);
+  void give_to_group(GradientSlot& slot, Submission submission);
+  void count_groups();
   void check_untouched(const GradientSlot& slot);
   void finish(GradientSlot& slot);
+  void finish_compressed();
+  [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
+    return {context, slot.collective, options.process_set};
+  }
   void synchronize();
   void remember(std::exception_ptr error) noexcept {
     if (!first_error) first_error = std::move(error);
@@ -119,13 +57,15 @@ struct GradientReducer::Impl final : GradientListener {
     }
   }
   torch::Tensor reduce_loss(const torch::Tensor& loss);
+  torch::Tensor step_with_adasum(const BaseStep& base, LossClosure closure);
 
   torch::optim::Optimizer& optimizer;
-  DistributedOptimizerOptions options;
+  const DistributedOptimizerOptions options;
   Context& context;
-  AllreduceOptions reduction;
   std::int64_t instance = 0;
   std::size_t known_parameters = 0;
+  std::optional<GradientHome> home;
+  std::vector<Group> groups;
   std::deque<GradientSlot> slots;  // hooks stay where they are
 
   std::mutex mutex;  // hooks of different devices run on different threads
@@ -136,7 +76,54 @@ struct GradientReducer::Impl final : GradientListener {
   int no_sync_depth = 0;
 };
 
-void GradientReducer::Impl::on_gradient(std::size_t index) {
+GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
+                            const DistributedOptimizerOptions& given,
+                            const NamedTensors& parameters)
+    : optimizer(wrapped),
+      options(given),
+      context(given.context ? *given.context : hvd::context()),
+      known_parameters(parameter_count(wrapped)) {
+  // Unique on the rank that decides: each construction submits something.
+  const auto submitted = static_cast<std::int64_t>(context.stats().submitted);
+  const std::string difference = first_difference(context, describe(parameters, options),
+                                                  "distributed_optimizer", options.process_set);
+  if (!difference.empty()) {
+    throw Error(Errc::mismatch, "DistributedOptimizer: not the same on all ranks: " + difference);
+  }
+  const int first = context.ranks_of(options.process_set).front();
+  instance =
+      broadcast(context, torch::tensor({submitted}), first,
+                {.name = "distributed_optimizer/instance", .process_set = options.process_set})
+          .item<std::int64_t>();
+
+  home.emplace(options.memory, context, parameters.tensors());
+  const std::vector<int> group_of = groups_of(parameters, options);
+  for (const auto& [name, parameter] : parameters.items()) {
+    GradientSlot& slot = slots.emplace_back();
+    slot.name = name;
+    slot.collective = fmt::format("{}/{}/{}", options.name_prefix, instance, name);
+    slot.parameter = parameter;
+    slot.group = group_of[slots.size() - 1];
+    if (options.compressor) slot.compressor = options.compressor->make(parameter);
+    while (std::ssize(groups) <= slot.group) {
+      groups.emplace_back().name =
+          fmt::format("{}/{}/group {}", options.name_prefix, instance, groups.size());
+    }
+    slot.takes_part = parameter.requires_grad();
+    if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
+  }
+  count_groups();
+}
+
+/// A parameter that begins to take part is in its group from the next step on.
+void GradientReducer::Impl::count_groups() {
+  for (Group& group : groups) group.size = 0;
+  for (const GradientSlot& slot : slots) {
+    if (slot.group >= 0 && slot.takes_part) ++groups[static_cast<std::size_t>(slot.group)].size;
+  }
+}
+
+void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& incoming) {
   if (no_sync_depth > 0) return;
   const std::lock_guard lock(mutex);
   GradientSlot& slot = slots[index];
@@ -153,25 +140,104 @@ void GradientReducer::Impl::on_gradient(std::size_t index) {
     std::rethrow_exception(first_error);
   }
   if (++slot.passes < options.backward_passes_per_step) return;
-  remembering([&] { submit(slot, slot.parameter.grad()); });
+  remembering([&] {
+    home->use_here();
+    give(slot, incoming);
+  });
 }
 
-void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& gradient) {
-  reduction.name = slot.collective;
-  slot.work = allreduce_async_(context, gradient, reduction);
+void GradientReducer::Impl::give(GradientSlot& slot, const torch::Tensor& incoming) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& gradient = slot.parameter.grad();
+  if (gradient.is_sparse()) {
+    if (!options.sparse_as_dense) return give_sparse(slot);
+    slot.parameter.mutable_grad() = gradient.to_dense();
+  }
+  require_supported(gradient);
+  home->settle(slot.parameter, incoming);
   slot.gradient = gradient;
-  slot.version = gradient._version();
+  if (slot.compressor) {
+    slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
+    slot.compressing = true;
+  } else {
+    Submission submission = submission_for(slot);
+    if (slot.group < 0) {
+      slot.work = context.submit(std::move(submission));
+    } else {
+      give_to_group(slot, std::move(submission));
+    }
+  }
   slot.in_flight = true;
+  note_overwritten(gradient);
+  slot.version = gradient._version();
+}
+
+void GradientReducer::Impl::give_sparse(GradientSlot& slot) {
+  slot.is_sparse = true;
+  slot.gradient = slot.parameter.grad();
+  AllreduceOptions reduction{.name = slot.collective, .op = options.op};
+  reduction.process_set = options.process_set;
+  if (options.average_accumulated) reduction.postscale = 1.0 / options.backward_passes_per_step;
+  slot.sparse_work = sparse_allreduce_async(context, slot.gradient, reduction);
+  slot.in_flight = true;
+  slot.version = slot.gradient._version();
+}
+
+void GradientReducer::Impl::give_to_group(GradientSlot& slot, Submission submission) {
+  Group& group = groups[static_cast<std::size_t>(slot.group)];
+  group.ready.push_back(&slot);
+  group.submissions.push_back(std::move(submission));
+  if (group.ready.size() < group.size) return;
+  const std::vector<GradientSlot*> members = std::exchange(group.ready, {});
+  const std::vector<Work> works =
+      context.submit_group(std::exchange(group.submissions, {}), group.name);
+  for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
+}
+
+Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
+  const torch::Tensor& gradient = slot.gradient;
+  slot.row = elements_of(gradient);
+  const bool wide =
+      gradient.scalar_type() == torch::kFloat32 || gradient.scalar_type() == torch::kFloat64;
+  slot.cast = wide && options.compression != Compression::none;
+  if (slot.cast) {
+    const auto dtype =
+        options.compression == Compression::fp16 ? torch::kFloat16 : torch::kBFloat16;
+    slot.row = home->scratch(gradient.numel(), gradient.options().dtype(dtype)).copy_(slot.row);
+  }
+  Submission submission;
+  Request& request = submission.request;
+  request.name = slot.collective;
+  request.dtype = dtype_of(slot.row);
+  request.op = options.op;
+  request.device = engine_device_of(gradient);
+  request.shape = shape_of(slot.parameter);
+  request.process_set = options.process_set;
+  request.prescale = 1.0 / options.gradient_predivide_factor;
+  request.postscale = options.gradient_predivide_factor;
+  if (options.average_accumulated) request.postscale /= options.backward_passes_per_step;
+  submission.input = submission.output = gradient.numel() == 0 ? nullptr : slot.row.data_ptr();
+  submission.keep_alive = std::make_shared<torch::Tensor>(slot.row);
+  submission.ready = record_device_event(gradient);
+  return submission;
 }
 
 // An unused or frozen parameter, or fewer passes than planned: what there is, else zeros.
-void GradientReducer::Impl::submit_without_backward(GradientSlot& slot) {
-  torch::Tensor gradient = slot.parameter.grad();
-  if (!gradient.defined()) {
-    gradient = torch::zeros_like(slot.parameter.detach());
-    if (slot.parameter.requires_grad()) slot.parameter.mutable_grad() = gradient;
+void GradientReducer::Impl::give_without_backward(GradientSlot& slot) {
+  const bool has_none = !slot.parameter.grad().defined();
+  if (has_none && slot.is_sparse) {
+    std::vector<std::int64_t> no_rows = slot.parameter.sizes().vec();
+    no_rows.front() = 0;
+    const torch::TensorOptions dense = slot.parameter.options().requires_grad(false);
+    slot.parameter.mutable_grad() =
+        torch::sparse_coo_tensor(torch::empty({1, 0}, dense.dtype(torch::kInt64)),
+                                 torch::empty(no_rows, dense), slot.parameter.sizes());
+  } else if (has_none) {
+    slot.parameter.mutable_grad() = home->zeros_for(slot.parameter);
   }
-  submit(slot, gradient);
+  give(slot, {});
+  // What nobody has a gradient for stays without one, or momentum moved it.
+  if (has_none && !slot.parameter.requires_grad()) slot.parameter.mutable_grad().reset();
 }
 
 void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
@@ -187,11 +253,36 @@ void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
 }
 
 void GradientReducer::Impl::finish(GradientSlot& slot) {
+  if (slot.sparse_work) {
+    slot.parameter.mutable_grad() = slot.sparse_work->wait();
+    return;
+  }
   slot.work.wait();
-  // A frozen parameter that no rank has a gradient for stays without one, or momentum moved it.
+  if (slot.cast) elements_of(slot.gradient).copy_(slot.row);
   if (!slot.parameter.grad().defined() && !slot.parameter.requires_grad() &&
       slot.gradient.any().item<bool>()) {
     slot.parameter.mutable_grad() = slot.gradient;
+  }
+}
+
+// Round by round, so that the messages of one parameter hide those of the others.
+void GradientReducer::Impl::finish_compressed() {
+  for (bool more = true; more;) {
+    more = false;
+    for (GradientSlot& slot : slots) {
+      if (!slot.compressing) continue;
+      bool done = true;  // also when it throws
+      remembering([&] {
+        const torch::Tensor gradient = plain_alias(slot.gradient);
+        const GradientExchange exchange = exchange_of(slot);
+        done = slot.compressor->go_on(exchange, gradient);
+        if (!done) return;
+        if (options.op == ReduceOp::sum) gradient.mul_(exchange.ranks());
+        if (options.average_accumulated) gradient.div_(options.backward_passes_per_step);
+      });
+      slot.compressing = !done;
+      more = more || !done;
+    }
   }
 }
 
@@ -201,13 +292,19 @@ void GradientReducer::Impl::synchronize() {
     const std::lock_guard lock(mutex);
     for (std::size_t index = 0; index < slots.size(); ++index) {
       GradientSlot& slot = slots[index];
-      slot.takes_part = slot.takes_part || slot.parameter.requires_grad();
-      if (!slot.takes_part) continue;
-      remembering([&] {
-        slot.hook.attach(slot.parameter, *this, index);
-        if (!slot.in_flight) submit_without_backward(slot);
-        check_untouched(slot);
-      });
+      const int group = slot.group;
+      if (!slot.takes_part && slot.parameter.requires_grad()) {
+        slot.takes_part = true;
+        slot.group = -1;
+      }
+      if (slot.takes_part) {
+        remembering([&] {
+          slot.hook.attach(slot.parameter, *this, index);
+          if (!slot.in_flight) give_without_backward(slot);
+          check_untouched(slot);
+        });
+      }
+      slot.group = group;
     }
     remembering([&] {
       if (parameter_count(optimizer) != known_parameters) {
@@ -218,12 +315,22 @@ void GradientReducer::Impl::synchronize() {
   // Whatever went wrong here, the other ranks have got this rank's part, and nothing is still being
   // written when the error leaves.
   for (GradientSlot& slot : slots) {
-    if (slot.in_flight) remembering([&] { finish(slot); });
+    if (slot.work.valid() || slot.sparse_work) remembering([&] { finish(slot); });
+  }
+  finish_compressed();
+  for (GradientSlot& slot : slots) {
     slot.in_flight = false;
     slot.passes = 0;
     slot.work = {};
+    slot.sparse_work.reset();
     slot.gradient.reset();
+    slot.row.reset();
   }
+  for (Group& group : groups) {
+    group.ready.clear();
+    group.submissions.clear();
+  }
+  count_groups();
   dirty = false;
   if (first_error) std::rethrow_exception(std::exchange(first_error, nullptr));
 }
@@ -233,43 +340,48 @@ torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
   AllreduceOptions loss_options;
   loss_options.op = options.op;
   loss_options.name = fmt::format("{}/{}/loss", options.name_prefix, instance);
-  return allreduce(context, loss, loss_options);
+  loss_options.process_set = options.process_set;
+  return allreduce(context, loss.detach(), loss_options);
+}
+
+torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, LossClosure closure) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> parameters;
+  std::vector<torch::Tensor> before;
+  for (const GradientSlot& slot : slots) {
+    if (!slot.parameter.requires_grad()) continue;
+    parameters.push_back(slot.parameter.detach());
+    before.push_back(slot.parameter.detach().clone());
+  }
+  torch::Tensor loss = base(std::move(closure));
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= before[i];
+  adasum_(context, parameters,
+          {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
+           .process_set = options.process_set});
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] += before[i];
+  return loss;
 }
 
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                                  const DistributedOptimizerOptions& options) {
   check(options);
-  const NamedTensors chosen = parameters_of(optimizer, parameters);
-  impl_ = std::make_unique<Impl>(optimizer, options);
-  Impl& impl = *impl_;
-
-  // Unique on rank 0: each construction submits something.
-  const auto submitted = static_cast<std::int64_t>(impl.context.stats().submitted);
-  const std::string difference =
-      first_difference(impl.context, describe(chosen, options), "distributed_optimizer");
-  if (!difference.empty()) {
-    throw Error(Errc::mismatch, "DistributedOptimizer: not the same on all ranks: " + difference);
+  impl_ = std::make_unique<Impl>(optimizer, options, parameters_of(optimizer, parameters));
+  if (options.broadcast_parameters) {
+    const int first = impl_->context.ranks_of(options.process_set).front();
+    broadcast_tensors(impl_->context, parameters.distinct(), "parameter/", first,
+                      options.process_set);
   }
-  impl.instance =
-      broadcast(impl.context, torch::tensor({submitted}), 0, "distributed_optimizer/instance")
-          .item<std::int64_t>();
-  impl.known_parameters = parameter_count(optimizer);
-
-  for (const auto& [name, parameter] : chosen.items()) {
-    GradientSlot& slot = impl.slots.emplace_back();
-    slot.name = name;
-    slot.collective = fmt::format("{}/{}/{}", options.name_prefix, impl.instance, name);
-    slot.parameter = parameter;
-    slot.takes_part = parameter.requires_grad();
-    slot.hook.attach(parameter, impl, impl.slots.size() - 1);
-  }
-  if (options.broadcast_parameters) broadcast_parameters(impl.context, parameters);
 }
 
 GradientReducer::~GradientReducer() = default;
 
 torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
   Impl& impl = *impl_;
+  if (impl.options.adasum) {
+    const torch::Tensor loss = impl.step_with_adasum(base, std::move(closure));
+    impl.context.mark_step();
+    return loss;
+  }
   const bool synchronized = std::exchange(impl.synchronized, false);
   if (closure) {
     if (impl.skip_depth > 0) misuse("step() with a closure cannot skip the synchronisation");
@@ -294,6 +406,7 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
 }
 
 void GradientReducer::synchronize() {
+  if (impl_->options.adasum) misuse("with adasum there is nothing to synchronize before step()");
   impl_->synchronize();
   impl_->synchronized = true;
 }
@@ -312,6 +425,10 @@ void GradientReducer::require_idle(const char* caller) const {
 ScopedPause GradientReducer::skip_synchronize() noexcept { return ScopedPause(impl_->skip_depth); }
 
 ScopedPause GradientReducer::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+
+const GradientCounters& GradientReducer::gradient_counters() const noexcept {
+  return impl_->home->counters();
+}
 
 std::int64_t GradientReducer::instance() const noexcept { return impl_->instance; }
 

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
-#include <hvd/torch/tensor_work.hpp>
+#include <hvd/core/work.hpp>
+#include <hvd/torch/gradient_compressor.hpp>
+#include <hvd/torch/sparse.hpp>
 
 namespace hvd {
 
@@ -15,7 +20,8 @@ namespace hvd {
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
-  virtual void on_gradient(std::size_t index) = 0;
+  /// `incoming`: what autograd added to it, and holds until this returns.
+  virtual void on_gradient(std::size_t index, const torch::Tensor& incoming) = 0;
 };
 
 /// The hook on a parameter's gradient accumulator, removed with this object.
@@ -46,13 +52,24 @@ struct GradientSlot {
   std::string collective;  ///< as the ranks name its reduction
   torch::Tensor parameter;
   GradientHook hook;
+  int group = -1;
 
-  bool takes_part = false;  ///< has required a gradient at some step
-  int passes = 0;           ///< backward passes since the last synchronisation
-  bool in_flight = false;
-  TensorWork work;
-  torch::Tensor gradient;    ///< what was submitted
-  std::int64_t version = 0;  ///< of `gradient` when it was submitted
+  std::unique_ptr<CompressedGradient> compressor;  ///< null: reduced as it is
+
+  bool takes_part = false;   ///< has required a gradient at some step
+  int passes = 0;            ///< backward passes since the last synchronisation
+  bool in_flight = false;    ///< given away: to the context, or to its group
+  torch::Tensor gradient;    ///< what is being reduced
+  std::int64_t version = 0;  ///< of `gradient` when it was given away
+
+  // One of these is on its way; none while the group is incomplete.
+  Work work;
+  std::optional<SparseWork> sparse_work;
+  bool compressing = false;
+
+  torch::Tensor row;       ///< of `work`: the gradient's elements, or them in another type
+  bool cast = false;       ///< the latter
+  bool is_sparse = false;  ///< the gradients are, and not made dense
 };
 
 }  // namespace hvd

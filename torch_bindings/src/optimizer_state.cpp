@@ -58,7 +58,7 @@ std::string describe(const Signature& signature) {
 void require_equal_on_all_ranks(Context& context, const Signature& mine) {
   const torch::Tensor all = allgather(
       context, torch::tensor({mine.code, mine.groups, mine.parameters, mine.digest}).view({1, -1}),
-      "optimizer_state/signature");
+      {.name = "optimizer_state/signature"});
   const auto rows = all.accessor<std::int64_t, 2>();
   const auto row = [&rows](std::int64_t rank) {
     return Signature{rows[rank][0], rows[rank][1], rows[rank][2], rows[rank][3]};
@@ -130,14 +130,14 @@ std::function<void()> read_optimizer(FieldReader& reader, Optimizer& optimizer) 
 }
 
 std::int64_t broadcast_number(Context& context, std::int64_t number, int root) {
-  return broadcast(context, torch::tensor({number}), root, "optimizer_state/size")
+  return broadcast(context, torch::tensor({number}), root, {.name = "optimizer_state/size"})
       .item<std::int64_t>();
 }
 
 void broadcast_bytes(Context& context, Bytes& bytes, int root) {
   const torch::Tensor view =
       torch::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, torch::kUInt8);
-  broadcast_(context, view, root, "optimizer_state/fields");
+  broadcast_(context, view, root, {.name = "optimizer_state/fields"});
 }
 
 NamedTensors numbered(std::vector<torch::Tensor> tensors) {

@@ -9,14 +9,15 @@
 namespace hvd {
 
 void broadcast_tensors(Context& context, const NamedTensors& tensors, const std::string& prefix,
-                       int root) {
+                       int root, std::int32_t process_set) {
   // All that was submitted has ended before the first error leaves: nothing is still being written
   // behind the caller.
   std::exception_ptr first;
   std::vector<TensorWork> works;
   try {
     for (const auto& [name, tensor] : tensors.items()) {
-      works.push_back(broadcast_async_(context, tensor, root, prefix + name));
+      works.push_back(broadcast_async_(context, tensor, root,
+                                       {.name = prefix + name, .process_set = process_set}));
     }
   } catch (...) {
     first = std::current_exception();

@@ -56,15 +56,12 @@ Shape shape_of(const torch::Tensor& tensor) { return tensor.sizes().vec(); }
 void require_supported(const torch::Tensor& tensor) {
   if (!tensor.defined()) throw Error(Errc::invalid_argument, "the tensor is undefined");
   if (tensor.layout() != torch::kStrided) {
-    throw Error(Errc::unsupported, text("tensors of layout ", tensor.layout(),
-                                        " have no collectives; make it dense with to_dense()"));
+    throw Error(Errc::unsupported,
+                text("tensors of layout ", tensor.layout(),
+                     " have no collectives but sparse_allreduce; make it dense with to_dense()"));
   }
   static_cast<void>(dtype_of(tensor));
   static_cast<void>(engine_device_of(tensor));
-}
-
-bool is_row_major(const torch::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_neg();
 }
 
 torch::Tensor plain_alias(const torch::Tensor& tensor) { return tensor.variable_data(); }

@@ -16,8 +16,6 @@ namespace hvd {
 
 /// Defined, strided, of a dtype and on a device that collectives know; throws otherwise.
 void require_supported(const torch::Tensor& tensor);
-/// The memory of a row-major tensor can be given to the engine as it is.
-[[nodiscard]] bool is_row_major(const torch::Tensor& tensor);
 
 /// A view of the same memory without autograd, whose changes do not count in `tensor._version()`:
 /// what another thread may write through.

@@ -2,11 +2,24 @@
 #pragma once
 
 #include <hvd/hvd.hpp>
+#include <hvd/torch/adasum.hpp>
+#include <hvd/torch/checkpoint.hpp>
 #include <hvd/torch/collectives.hpp>
+#include <hvd/torch/compression.hpp>
 #include <hvd/torch/distributed_optimizer.hpp>
 #include <hvd/torch/distributed_sampler.hpp>
+#include <hvd/torch/elastic_sampler.hpp>
+#include <hvd/torch/gradient_compressor.hpp>
+#include <hvd/torch/grouped_collectives.hpp>
+#include <hvd/torch/join.hpp>
+#include <hvd/torch/metric.hpp>
 #include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/object.hpp>
 #include <hvd/torch/optimizer_state.hpp>
 #include <hvd/torch/parameters.hpp>
+#include <hvd/torch/sharded_optimizer.hpp>
+#include <hvd/torch/sparse.hpp>
+#include <hvd/torch/sync_batch_norm.hpp>
 #include <hvd/torch/tensor_work.hpp>
 #include <hvd/torch/verify.hpp>
+#include <hvd/torch/verify_sampler.hpp>

@@ -54,6 +54,10 @@ class DistributedOptimizer final : public Base {
   /// Backward passes while it lives add to the gradients of this rank and send nothing; the first
   /// one after it sends the sum.
   [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
+  /// What became of the gradients' memory. Not during a backward pass.
+  [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
+    return reducer_.gradient_counters();
+  }
 
  private:
   GradientReducer reducer_;
@@ -82,6 +86,10 @@ class DistributedOptimizer<void> final {
   void synchronize() { reducer_.synchronize(); }
   [[nodiscard]] ScopedPause skip_synchronize() noexcept { return reducer_.skip_synchronize(); }
   [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
+  /// What became of the gradients' memory. Not during a backward pass.
+  [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
+    return reducer_.gradient_counters();
+  }
 
   [[nodiscard]] torch::optim::Optimizer& optimizer() noexcept { return optimizer_; }
 

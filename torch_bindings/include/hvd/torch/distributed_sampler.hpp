@@ -37,6 +37,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   [[nodiscard]] std::size_t size() const;
   /// Those already handed out by `next`.
   [[nodiscard]] std::size_t position() const;
+  [[nodiscard]] std::size_t dataset_size() const;
+  /// Those of this rank, in order, of the epoch that was begun last.
+  [[nodiscard]] const std::vector<std::size_t>& indices() const;
 
   /// Starts an epoch. The first reset after `load` goes on from the saved position instead.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;

@@ -1,8 +1,12 @@
-// The completion handle of one operation on a tensor.
+// The completion handles of operations on tensors.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -35,5 +39,71 @@ class TensorWork {
   Work work_;
   std::shared_ptr<torch::Tensor> result_;
 };
+
+struct AlltoallResult {
+  torch::Tensor output;                       ///< rank 0's rows for this rank, then rank 1's, …
+  std::vector<std::int64_t> received_splits;  ///< rows from each rank of the process set
+};
+
+/// As `TensorWork`.
+class AlltoallWork {
+ public:
+  AlltoallWork() noexcept = default;
+  AlltoallWork(TensorWork work, std::shared_ptr<std::vector<std::int64_t>> received) noexcept
+      : work_(std::move(work)), received_(std::move(received)) {}
+
+  [[nodiscard]] bool valid() const noexcept { return work_.valid(); }
+  AlltoallResult wait() const {
+    torch::Tensor output = work_.wait();
+    return {std::move(output), *received_};
+  }
+  [[nodiscard]] bool wait_until(Deadline deadline) const { return work_.wait_until(deadline); }
+  [[nodiscard]] bool done() const noexcept { return work_.done(); }
+  [[nodiscard]] std::exception_ptr error() const noexcept { return work_.error(); }
+
+ private:
+  TensorWork work_;
+  std::shared_ptr<std::vector<std::int64_t>> received_;
+};
+
+/// The operations of one group, in the order of its tensors.
+template <class Each>
+class GroupWork {
+ public:
+  using Result = decltype(std::declval<const Each&>().wait());
+
+  GroupWork() = default;
+  explicit GroupWork(std::vector<Each> works) noexcept : works_(std::move(works)) {}
+
+  /// Returns when all have ended, and throws the first error among them.
+  std::vector<Result> wait() const {
+    std::exception_ptr first;
+    std::vector<Result> results;
+    results.reserve(works_.size());
+    for (const Each& work : works_) {
+      try {
+        results.push_back(work.wait());
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (first) std::rethrow_exception(first);
+    return results;
+  }
+  [[nodiscard]] bool wait_until(Deadline deadline) const {
+    return std::all_of(works_.begin(), works_.end(),
+                       [deadline](const Each& work) { return work.wait_until(deadline); });
+  }
+  [[nodiscard]] bool done() const noexcept {
+    return std::all_of(works_.begin(), works_.end(), [](const Each& work) { return work.done(); });
+  }
+  [[nodiscard]] const std::vector<Each>& works() const noexcept { return works_; }
+
+ private:
+  std::vector<Each> works_;
+};
+
+using TensorGroupWork = GroupWork<TensorWork>;
+using AlltoallGroupWork = GroupWork<AlltoallWork>;
 
 }  // namespace hvd

@@ -1,0 +1,197 @@
+// Checkpoints: written as a whole or not at all, and loaded by all ranks or by none.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// A folder of this test's own, removed with it.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "hvd-checkpoint-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] fs::path file() const { return path_ / "model.pt"; }
+  [[nodiscard]] std::size_t files() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::string content_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const fs::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+class Checkpoint : public testing::TestWithParam<int> {
+ protected:
+  Folder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Checkpoint, testing::Values(1, 2, 3, 4));
+
+void step(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer, int number) {
+  optimizer.zero_grad();
+  loss_of(net, global_batch(number)).backward();
+  optimizer.step();
+}
+
+TEST_P(Checkpoint, OfModelOptimizerAndSamplerGoesOnWhereItWasSaved) {
+  const fs::path file = folder_.file();
+  on_ranks(GetParam(), [&](Context& context) {
+    const auto options = torch::optim::AdamOptions(0.05);
+    const DistributedSamplerOptions shard{.rank = context.rank(), .size = context.size()};
+    torch::nn::Sequential net = make_net(7);
+    torch::optim::Adam optimizer(net->parameters(), options);
+    DistributedSampler sampler(60, shard);
+    for (int number = 0; number < 3; ++number) step(net, optimizer, number);
+    (void)sampler.next(5);
+    save_checkpoint(context, file, net, optimizer, sampler);
+    const auto at_save = values_of(net);
+    step(net, optimizer, 3);  // with state that Adam kept
+    const auto wanted = values_of(net);
+
+    torch::nn::Sequential other = make_net(static_cast<std::uint64_t>(100 + context.rank()));
+    torch::optim::Adam fresh(other->parameters(), options);
+    DistributedSampler resumed(60, shard);
+    EXPECT_GT(largest_difference(values_of(other), at_save), 0.1);
+    load_checkpoint(context, file, other, fresh, resumed);
+    EXPECT_EQ(largest_difference(values_of(other), at_save), 0);
+    EXPECT_EQ(resumed.position(), 5u);
+    step(other, fresh, 3);
+    EXPECT_EQ(largest_difference(values_of(other), wanted), 0);
+    EXPECT_TRUE(verify(context, other));
+  });
+  EXPECT_EQ(folder_.files(), 1u);
+}
+
+TEST_P(Checkpoint, IsAnArchiveThatTorchReads) {
+  const fs::path file = folder_.file();
+  on_ranks(GetParam(), [&](Context& context) {
+    save_checkpoint(context, file, torch::arange(5.0));
+    torch::serialize::InputArchive archive;
+    archive.load_from(file.string());
+    torch::serialize::InputArchive first;
+    archive.read("0", first);
+    torch::Tensor tensor;
+    torch::operator>>(first, tensor);
+    EXPECT_TRUE(torch::equal(tensor, torch::arange(5.0)));
+  });
+}
+
+TEST_P(Checkpoint, ThatIsMissingIsANamedErrorOnEveryRank) {
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::Tensor tensor = torch::ones({2});
+    std::string message;
+    const fs::path missing = folder_.file().parent_path() / "missing.pt";
+    EXPECT_EQ(code_of([&] { load_checkpoint(context, missing, tensor); }, &message),
+              Errc::resource);
+    EXPECT_THAT(message, HasSubstr("missing.pt: No such file"));
+    EXPECT_EQ(code_of([&] { load_checkpoint(context, missing.parent_path(), tensor); }),
+              Errc::resource);
+    EXPECT_EQ(code_of([&] { save_checkpoint(context, missing / "below" / "a file", tensor); }),
+              Errc::resource);
+    EXPECT_TRUE(torch::equal(allreduce(context, tensor), tensor));
+  });
+}
+
+TEST_P(Checkpoint, ThatIsDamagedIsANamedErrorOnEveryRank) {
+  const fs::path file = folder_.file();
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::Tensor tensor = torch::arange(100.0);
+    save_checkpoint(context, file, tensor);
+    const std::string good = context.rank() == 0 ? content_of(file) : "";
+    const auto expect_refused = [&](const std::string& damaged, const std::string& why) {
+      if (context.rank() == 0) write(file, damaged);
+      std::string message;
+      EXPECT_EQ(code_of([&] { load_checkpoint(context, file, tensor); }, &message), Errc::protocol)
+          << why;
+      EXPECT_THAT(message, HasSubstr("is damaged"));
+      EXPECT_THAT(message, HasSubstr("model.pt"));
+    };
+    for (int part = 0; part < 8; ++part) {
+      std::string flipped = good;
+      if (!good.empty()) {
+        flipped[good.size() / 8 * static_cast<std::size_t>(part)] ^= 1;
+      }
+      expect_refused(flipped, "a bit in part " + std::to_string(part));
+    }
+    expect_refused(good.substr(0, good.size() / 2), "truncated");
+    expect_refused(good.substr(0, good.size() - std::min<std::size_t>(good.size(), 1)), "one less");
+    expect_refused(good + "x", "one more");
+    expect_refused("", "empty");
+    if (context.rank() == 0) write(file, good);
+    load_checkpoint(context, file, tensor);
+    EXPECT_TRUE(torch::equal(tensor, torch::arange(100.0)));
+  });
+}
+
+TEST_P(Checkpoint, ThatCannotBeSavedLeavesTheOldOne) {
+  const fs::path file = folder_.file();
+  on_ranks(GetParam(), [&](Context& context) {
+    save_checkpoint(context, file, torch::ones({2}));
+    std::string message;
+    const auto call = [&] {
+      save_checkpoint_archive(context, file, [](torch::serialize::OutputArchive&) {
+        throw std::runtime_error("the disk of the mind is full");
+      });
+    };
+    EXPECT_EQ(code_of(call, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("the mind"));
+    torch::Tensor tensor = torch::zeros({2});
+    load_checkpoint(context, file, tensor);
+    EXPECT_TRUE(torch::equal(tensor, torch::ones({2})));
+  });
+  EXPECT_EQ(folder_.files(), 1u);
+}
+
+TEST_P(Checkpoint, ThatOneRankCannotLoadIsAnErrorOnAll) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    save_checkpoint(context, folder_.file(), torch::ones({2}));
+    std::string message;
+    const bool odd = context.rank() == size - 1;
+    const auto call = [&] {
+      load_checkpoint_archive(context, folder_.file(), [&](torch::serialize::InputArchive&) {
+        if (odd) throw Error(Errc::unsupported, "no room for it");
+      });
+    };
+    EXPECT_EQ(code_of(call, &message), odd ? Errc::unsupported : Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("no room for it"));
+    if (!odd) {
+      EXPECT_THAT(message, HasSubstr("rank " + std::to_string(size - 1)));
+    }
+  });
+}
+
+TEST_P(Checkpoint, OfAnotherModelNamesWhatIsMissing) {
+  on_ranks(GetParam(), [&](Context& context) {
+    save_checkpoint(context, folder_.file(), torch::nn::Linear(2, 2));
+    torch::nn::Conv2d other(1, 1, 1);
+    torch::nn::BatchNorm1d norm(2);
+    EXPECT_THROW(load_checkpoint(context, folder_.file(), norm), std::exception);
+    EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+  });
+}
+
+}  // namespace
+}  // namespace hvd

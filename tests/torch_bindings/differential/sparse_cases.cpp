@@ -1,0 +1,70 @@
+// Sparse allreduce against a dense sum.
+#include "suite.hpp"
+
+namespace hvd::test {
+namespace {
+
+constexpr std::array kDtypes{torch::kInt32,    torch::kInt64,   torch::kFloat16,
+                             torch::kBFloat16, torch::kFloat32, torch::kFloat64};
+
+/// Rows of an embedding of [7, 2]: some twice, some of several ranks, of rank 1 none.
+torch::Tensor rows_of(int rank, torch::ScalarType dtype) {
+  std::vector<std::int64_t> rows;
+  if (rank != 1) rows = {rank, (rank + 2) % 7, rank, 6};
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const torch::Tensor values = (torch::arange(count * 2).view({count, 2}) + rank) % 5;
+  return torch::sparse_coo_tensor(torch::tensor(rows, torch::kInt64).view({1, -1}),
+                                  values.to(dtype), {7, 2});
+}
+
+void check_sparse(const Member& member, torch::ScalarType dtype, ReduceOp op, bool in_half) {
+  const std::vector<int> ranks = member.ranks(in_half);
+  torch::Tensor wanted = torch::zeros({7, 2}, torch::kFloat64);
+  for (const int rank : ranks) wanted += rows_of(rank, dtype).to_dense().to(torch::kFloat64);
+  if (op == ReduceOp::average) wanted = wanted / static_cast<double>(ranks.size());
+
+  const torch::Tensor mine = rows_of(member.context.rank(), dtype);
+  const AllreduceOptions options{.op = op, .process_set = in_half ? member.half.id : 0};
+  const SparseWork work = sparse_allreduce_async(member.context, mine, options);
+  for (const auto& result : {sparse_allreduce(member.context, mine, options), work.wait()}) {
+    EXPECT_TRUE(result.is_sparse() && result.is_coalesced());
+    EXPECT_EQ(result.scalar_type(), dtype);
+    ASSERT_EQ(result.sizes(), torch::IntArrayRef({7, 2}));
+    const torch::Tensor dense = result.to_dense().to(torch::kFloat64);
+    EXPECT_TRUE(torch::allclose(dense, wanted.to(dtype).to(torch::kFloat64), 1e-2, 1e-6))
+        << dense << "\nnot " << wanted;
+  }
+}
+
+}  // namespace
+
+std::vector<NamedCase> sparse_cases() {
+  std::vector<NamedCase> cases;
+  for (const auto dtype : kDtypes) {
+    for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
+      for (const bool in_half : {false, true}) {
+        cases.push_back({std::string("sparse_allreduce_") + std::string(to_string(op)) + "_" +
+                             c10::toString(dtype) + (in_half ? "_process_set" : ""),
+                         [=](const Member& member) { check_sparse(member, dtype, op, in_half); }});
+      }
+    }
+  }
+  cases.push_back({"sparse_allreduce_scaled", [](const Member& member) {
+                     const auto size = static_cast<double>(member.context.size());
+                     const torch::Tensor one = torch::eye(3).to_sparse();
+                     const torch::Tensor result =
+                         sparse_allreduce(member.context, one,
+                                          {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4});
+                     EXPECT_TRUE(torch::allclose(result.to_dense(), torch::eye(3) * 2 * size));
+                   }});
+  cases.push_back(
+      {"sparse_allreduce_of_two_sparse_dimensions_without_values", [](const Member& member) {
+         const torch::Tensor none = torch::zeros({4, 5}).to_sparse();
+         const torch::Tensor result = sparse_allreduce(member.context, none);
+         EXPECT_EQ(result._nnz(), 0);
+         EXPECT_EQ(result.sizes(), none.sizes());
+       }});
+  return cases;
+}
+
+}  // namespace hvd::test

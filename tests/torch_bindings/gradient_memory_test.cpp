@@ -1,0 +1,170 @@
+// Where gradients lie while they are reduced, and what is copied.
+#include <hvd/core/arena.hpp>
+
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
+
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+constexpr int kSteps = 3;
+
+bool in_arena(const Context& context, const torch::Tensor& tensor) {
+  return context.arena()->contains(tensor.data_ptr(), tensor.nbytes());
+}
+
+class GradientMemoryAt : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GradientMemoryAt, testing::Values(2, 3));
+
+struct Seen {
+  GradientCounters counters;
+  bool all_in_arena = true;
+};
+
+/// Trains on every rank, and what each saw.
+void train(int ranks, GradientMemory memory, bool set_to_none,
+           const std::function<void(Context&, const Seen&)>& look) {
+  on_ranks(ranks, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.memory = memory, .context = &context});
+    Seen seen;
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad(set_to_none);
+      loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
+      optimizer.step();
+      for (const auto& parameter : net->parameters()) {
+        seen.all_in_arena = seen.all_in_arena && in_arena(context, parameter.grad());
+      }
+    }
+    seen.counters = optimizer.gradient_counters();
+    look(context, seen);
+  });
+}
+
+constexpr std::uint64_t kParameters = 4;
+
+TEST_P(GradientMemoryAt, BornInTheArenaNothingIsCopied) {
+  for (const bool set_to_none : {true, false}) {
+    train(GetParam(), GradientMemory::born_shared, set_to_none, [](Context&, const Seen& seen) {
+      EXPECT_EQ(seen.counters.copied, 0U);
+      EXPECT_EQ(seen.counters.in_place, kSteps * kParameters);
+      EXPECT_TRUE(seen.all_in_arena);
+    });
+  }
+}
+
+TEST_P(GradientMemoryAt, CopiedThereOncePerBackwardPass) {
+  train(GetParam(), GradientMemory::copied_shared, true, [](Context&, const Seen& seen) {
+    EXPECT_EQ(seen.counters.copied, kSteps * kParameters);
+    EXPECT_GT(seen.counters.copied_bytes, 0U);
+    EXPECT_TRUE(seen.all_in_arena);
+  });
+  train(GetParam(), GradientMemory::copied_shared, false, [](Context&, const Seen& seen) {
+    EXPECT_EQ(seen.counters.copied, kParameters) << "zeroed gradients stay in the arena";
+    EXPECT_TRUE(seen.all_in_arena);
+  });
+}
+
+TEST_P(GradientMemoryAt, AsTheyAreNothingIsCopiedOrMoved) {
+  train(GetParam(), GradientMemory::as_is, true, [](Context& context, const Seen& seen) {
+    EXPECT_EQ(seen.counters.copied, 0U);
+    EXPECT_FALSE(seen.all_in_arena);
+    EXPECT_EQ(context.arena()->used(), 0U);
+  });
+}
+
+TEST_P(GradientMemoryAt, GradientsThatShareMemoryAreParted) {
+  on_ranks(GetParam(), [](Context& context) {
+    const auto leaf = torch::TensorOptions().requires_grad(true);
+    const auto p = torch::ones({2, 3}, leaf);
+    const auto q = torch::ones({3, 2}, leaf);
+    const auto r = torch::ones({6}, leaf);
+    DistributedSGD optimizer(NamedTensors{{"p", p}, {"q", q}, {"r", r}}, kSgd,
+                             {.op = ReduceOp::sum, .context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      // Autograd gives p and q views of one tensor.
+      (static_cast<double>(context.rank() + 1) * (p.view(-1) + q.view(-1) + r)).sum().backward();
+      EXPECT_FALSE(p.grad().is_alias_of(q.grad()));
+      EXPECT_FALSE(p.grad().is_alias_of(r.grad()));
+      optimizer.synchronize();
+      const double sum = context.size() * (context.size() + 1) / 2.0;
+      for (const auto& parameter : {p, q, r}) {
+        EXPECT_TRUE(torch::equal(parameter.grad(), torch::full(parameter.sizes(), sum)));
+      }
+      const auto skip = optimizer.skip_synchronize();
+      optimizer.step();
+    }
+  });
+}
+
+TEST_P(GradientMemoryAt, OtherStridesAreReducedAsTheyLie) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Conv2d conv(torch::nn::Conv2dOptions(4, 6, 3));
+    {
+      const torch::NoGradGuard no_grad;
+      conv->weight.set_data(conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+      for (auto& parameter : conv->parameters()) parameter.fill_(0.01);
+    }
+    DistributedSGD optimizer(conv->named_parameters(), kSgd, {.context = &context});
+    const auto images = [&](int rank) { return normal({2, 4, 5, 5}, 10 + std::uint64_t(rank)); };
+    optimizer.zero_grad();
+    conv(images(context.rank())).square().sum().backward();
+    optimizer.synchronize();
+    const torch::Tensor reduced = conv->weight.grad().clone();
+    {
+      const auto skip = optimizer.skip_synchronize();
+      const auto quiet = optimizer.no_sync();
+      torch::Tensor sum = torch::zeros_like(reduced);
+      for (int rank = 0; rank < context.size(); ++rank) {
+        conv->zero_grad();
+        conv(images(rank)).square().sum().backward();
+        sum += conv->weight.grad();
+      }
+      EXPECT_LT((reduced - sum / context.size()).abs().max().item<double>(), 1e-3);
+      EXPECT_GT(reduced.abs().max().item<double>(), 0.1);
+    }
+  });
+}
+
+TEST_P(GradientMemoryAt, OutlivesTheOptimizerAndTheContext) {
+  std::vector<torch::nn::Sequential> nets;
+  for (int rank = 0; rank < GetParam(); ++rank) nets.push_back(make_net(1));
+  on_ranks(GetParam(), [&](Context& context) {
+    auto& net = nets[static_cast<std::size_t>(context.rank())];
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    loss_of(net, global_batch(0)).backward();
+    optimizer.step();
+    EXPECT_TRUE(in_arena(context, net->parameters().front().grad()));
+  });
+  for (auto& net : nets) {
+    for (auto& parameter : net->parameters()) {
+      EXPECT_TRUE(torch::isfinite(parameter.grad()).all().item<bool>());
+      parameter.mutable_grad().reset();
+    }
+  }
+}
+
+TEST_P(GradientMemoryAt, LeavesOtherMemoryAlone) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    {
+      DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+      const torch::Tensor same_size = torch::empty({8, kFeatures});
+      EXPECT_FALSE(in_arena(context, same_size)) << "outside of a backward pass";
+      loss_of(net, global_batch(0)).backward();
+      optimizer.step();
+    }
+    net->zero_grad();
+    EXPECT_EQ(context.arena()->used(), 0U);
+    loss_of(net, global_batch(0)).backward();
+    EXPECT_EQ(context.arena()->used(), 0U) << "nothing is born there without an optimizer";
+  });
+}
+
+}  // namespace
+}  // namespace hvd

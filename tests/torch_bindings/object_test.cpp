@@ -1,0 +1,189 @@
+// Bytes and torch archives of any size on every rank, and what is refused.
+#include <gmock/gmock.h>
+#include <torch/script.h>
+
+#include "archive_bytes.hpp"
+#include "job.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+
+class Objects : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Objects, testing::Values(1, 2, 3, 4));
+
+std::string text_of(int rank) {
+  return std::string(static_cast<std::size_t>(rank) * 1000, static_cast<char>('a' + rank));
+}
+
+TEST_P(Objects, BytesFromEveryRootAlsoNone) {
+  on_ranks(GetParam(), [](Context& context) {
+    for (int root = 0; root < context.size(); ++root) {
+      EXPECT_EQ(broadcast_object(context, text_of(context.rank()), root), text_of(root));
+      const Bytes mine(static_cast<std::size_t>(context.rank() + 3), std::byte{0});
+      EXPECT_EQ(broadcast_object(context, mine, root, {.name = "b"}).size(),
+                static_cast<std::size_t>(root + 3));
+    }
+  });
+}
+
+TEST_P(Objects, GatheredInRankOrder) {
+  on_ranks(GetParam(), [](Context& context) {
+    const std::vector<std::string> texts = allgather_object(context, text_of(context.rank()));
+    const Bytes mine(static_cast<std::size_t>(context.rank()), std::byte{7});
+    const std::vector<Bytes> bytes = allgather_object(context, mine, {.name = "bytes"});
+    ASSERT_EQ(texts.size(), static_cast<std::size_t>(context.size()));
+    ASSERT_EQ(bytes.size(), texts.size());
+    for (int rank = 0; rank < context.size(); ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      EXPECT_EQ(texts[at], text_of(rank));
+      EXPECT_EQ(bytes[at], Bytes(at, std::byte{7}));
+    }
+  });
+}
+
+torch::serialize::OutputArchive archive_for(int rank) {
+  torch::serialize::OutputArchive archive;
+  archive.write("tensor", torch::arange(10) * (rank + 1));
+  archive.write("rank", c10::IValue(rank));
+  archive.write("text", c10::IValue(std::string("default ") + std::to_string(rank)));
+  return archive;
+}
+
+void expect_archive_of(int rank, torch::serialize::InputArchive& archive) {
+  torch::Tensor tensor;
+  c10::IValue number;
+  c10::IValue text;
+  archive.read("tensor", tensor);
+  archive.read("rank", number);
+  archive.read("text", text);
+  EXPECT_TRUE(torch::equal(tensor, torch::arange(10) * (rank + 1)));
+  EXPECT_EQ(number.toInt(), rank);
+  EXPECT_EQ(text.toStringRef(), "default " + std::to_string(rank));
+}
+
+TEST_P(Objects, ArchivesToAllAndFromAll) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::serialize::OutputArchive mine = archive_for(context.rank());
+    torch::serialize::InputArchive last = broadcast_object(context, mine, context.size() - 1);
+    expect_archive_of(context.size() - 1, last);
+    auto all = allgather_object(context, mine);
+    for (int rank = 0; rank < context.size(); ++rank) {
+      expect_archive_of(rank, all[static_cast<std::size_t>(rank)]);
+    }
+  });
+}
+
+TEST_P(Objects, InPlaceForWhateverTorchSaves) {
+  on_ranks(GetParam(), [](Context& context) {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor tensor = torch::full({3}, context.rank());
+    broadcast_object_(context, tensor, context.size() - 1);
+    EXPECT_TRUE(torch::equal(tensor, torch::full({3}, context.size() - 1)));
+
+    torch::nn::Linear layer(2, 2);
+    layer->weight.fill_(context.rank() + 1);
+    broadcast_object_(context, layer);
+    EXPECT_TRUE(layer->weight.eq(1).all().item<bool>());
+
+    // Of another size on each rank, as a collective could not carry it.
+    torch::Tensor rows = torch::ones({context.rank() + 1, 2});
+    broadcast_object_(context, rows);
+    EXPECT_EQ(rows.sizes(), torch::IntArrayRef({1, 2}));
+  });
+}
+
+struct CannotBeSaved {};
+[[maybe_unused]] torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& /*archive*/, const CannotBeSaved& /*value*/) {
+  throw std::runtime_error("cannot be saved");
+}
+[[maybe_unused]] torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                            CannotBeSaved& /*value*/) {
+  return archive;
+}
+
+TEST_P(Objects, ARootThatCannotSaveLeavesNobodyWaiting) {
+  on_ranks(GetParam(), [](Context& context) {
+    CannotBeSaved value;
+    if (context.rank() == 0) {
+      EXPECT_THROW(broadcast_object_(context, value), std::runtime_error);
+    } else {
+      EXPECT_EQ(code_of([&] { broadcast_object_(context, value); }), Errc::protocol);
+    }
+    EXPECT_EQ(broadcast_object(context, std::string("after")), "after");
+  });
+}
+
+TEST_P(Objects, MoreThanAgreedIsRefusedOnEveryRank) {
+  on_ranks(GetParam(), [](Context& context) {
+    std::string message;
+    const std::string large(1000, 'x');
+    const ObjectOptions few{.name = "o", .max_bytes = 999};
+    EXPECT_EQ(code_of([&] { (void)broadcast_object(context, large, 0, few); }, &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("1000 bytes, and max_bytes is 999"));
+    // Together only: each rank's own would be allowed.
+    const std::string part(999 / static_cast<std::size_t>(context.size()) + 1, 'x');
+    EXPECT_EQ(code_of([&] { (void)allgather_object(context, part, few); }), Errc::invalid_argument);
+    EXPECT_EQ(broadcast_object(context, std::string("after"), 0, few), "after");
+  });
+}
+
+TEST_P(Objects, InAProcessSet) {
+  if (GetParam() == 1) return;
+  Job job(GetParam());
+  job.run([](const Member& member) {
+    const ObjectOptions half{.process_set = member.half.id};
+    const std::vector<int> ranks = member.ranks(true);
+    const int rank = member.context.rank();
+    EXPECT_EQ(broadcast_object(member.context, text_of(rank), ranks.back(), half),
+              text_of(ranks.back()));
+    const auto all = allgather_object(member.context, text_of(rank), half);
+    ASSERT_EQ(all.size(), ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(all[i], text_of(ranks[i]));
+  });
+}
+
+Bytes saved(const torch::jit::Module& module) {
+  std::stringstream out;
+  module.save(out);
+  const std::string text = out.str();
+  const auto view = std::as_bytes(std::span(text));
+  return {view.begin(), view.end()};
+}
+
+TEST(Archives, WithCodeAreRefusedBeforeTheyAreRead) {
+  torch::jit::Module module("plain");
+  module.register_parameter("weight", torch::ones({2}), false);
+  EXPECT_NO_THROW((void)archive_of(saved(module), "data only"));
+
+  module.define("def forward(self, x):\n  return x + self.weight\n");
+  std::string message;
+  EXPECT_EQ(code_of([&] { (void)archive_of(saved(module), "with code"); }, &message),
+            Errc::protocol);
+  EXPECT_THAT(message, HasSubstr("with code: the archive has TorchScript code"));
+
+  // A child's method, in a file of its own or not.
+  torch::jit::Module parent("parent");
+  parent.register_module("child", module);
+  EXPECT_EQ(code_of([&] { (void)archive_of(saved(parent), "child"); }), Errc::protocol);
+}
+
+TEST(Archives, ThatAreNoneAreATypedError) {
+  torch::serialize::OutputArchive archive = archive_for(1);
+  Bytes good = bytes_of(archive);
+  torch::serialize::InputArchive read = archive_of(good, "good");
+  expect_archive_of(1, read);
+
+  EXPECT_EQ(code_of([] { (void)archive_of({}, "empty"); }), Errc::protocol);
+  const Bytes noise(300, std::byte{0x5a});
+  EXPECT_EQ(code_of([&] { (void)archive_of(noise, "noise"); }), Errc::protocol);
+  good.resize(good.size() / 2);
+  EXPECT_EQ(code_of([&] { (void)archive_of(good, "half"); }), Errc::protocol);
+}
+
+}  // namespace
+}  // namespace hvd

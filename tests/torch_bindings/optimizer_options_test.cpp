@@ -1,0 +1,284 @@
+// The options of DistributedOptimizer: whichever way gradients travel, ranks end where one process
+// ends.
+#include <gmock/gmock.h>
+
+#include "kinds.hpp"
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
+
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+constexpr int kSteps = 8;
+// Of the distance that training went: what half precision may cost.
+constexpr double kHalfPrecision = 0.0099;
+
+struct Variant {
+  std::string name;
+  DistributedOptimizerOptions options;
+  double tolerance = 1e-5;
+
+  friend void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+};
+
+std::vector<Variant> variants() {
+  return {
+      {"Fp16", {.compression = Compression::fp16}, kHalfPrecision},
+      {"Accumulated", {.backward_passes_per_step = 2, .average_accumulated = true}},
+      {"GroupLists", {.groups = {{"2.bias", "0.weight"}, {"0.bias"}}}},
+      {"GroupCount", {.num_groups = 3}},
+      {"Predivided", {.gradient_predivide_factor = 2.0}},
+      {"CopiedAndGrouped", {.num_groups = 1, .memory = GradientMemory::copied_shared}},
+  };
+}
+
+using Case = std::tuple<Kind, Variant, int>;
+class OptimizerOptions : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(All, OptimizerOptions,
+                         testing::Combine(testing::ValuesIn(kinds()), testing::ValuesIn(variants()),
+                                          testing::Values(2, 3, 4)),
+                         [](const auto& suite) {
+                           return std::get<0>(suite.param).name + std::get<1>(suite.param).name +
+                                  "At" + std::to_string(std::get<2>(suite.param));
+                         });
+
+/// In as many backward passes as the options say, of equal parts of the batch.
+void train(torch::nn::Sequential& net, Optimizer& optimizer, int rank, int size, int passes) {
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad(step % 2 == 0);
+    const Batch mine = global_batch(step).of_rank(rank, size);
+    const std::int64_t part = mine.inputs.size(0) / passes;
+    for (int pass = 0; pass < passes; ++pass) {
+      loss_of(net,
+              {mine.inputs.narrow(0, pass * part, part), mine.targets.narrow(0, pass * part, part)})
+          .backward();
+    }
+    optimizer.step();
+  }
+}
+
+TEST_P(OptimizerOptions, EqualsOneProcess) {
+  const auto& [kind, variant, size] = GetParam();
+  auto reference = make_net(1);
+  const std::vector<torch::Tensor> start = values_of(reference);
+  const auto alone = kind.make(reference->parameters());
+  train(reference, *alone, 0, 1, 1);
+  const std::vector<torch::Tensor> wanted = values_of(reference);
+  const double moved = largest_difference(wanted, start);
+
+  Outcomes outcomes(size);
+  on_ranks(size, [&, &kind = kind, &variant = variant, size = size](Context& context) {
+    auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
+    DistributedOptimizerOptions options = variant.options;
+    options.context = &context;
+    const auto optimizer = kind.derive(net->named_parameters(), options);
+    train(net, *optimizer, context.rank(), size, options.backward_passes_per_step);
+    outcomes.set(context.rank(), net);
+  });
+  outcomes.expect(wanted, start,
+                  variant.tolerance == kHalfPrecision ? kHalfPrecision * moved : variant.tolerance);
+}
+
+class OptimizerOption : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OptimizerOption, testing::Values(1, 2, 3, 4));
+
+TEST_P(OptimizerOption, GroupsTravelTogether) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.groups = {{"0.weight", "2.weight", "2.bias"}}, .context = &context});
+    const auto before = context.stats().submitted;
+    // Half of the group is not there yet.
+    net->parameters()[3].sum().backward();
+    EXPECT_EQ(context.stats().submitted, before);
+    (net->parameters()[0].sum() + net->parameters()[2].sum()).backward();
+    EXPECT_EQ(context.stats().submitted, before + 3);
+    optimizer.step();
+    EXPECT_EQ(context.stats().submitted, before + 4) << "0.bias, which nobody used";
+  });
+}
+
+TEST_P(OptimizerOption, AGroupWithFrozenMembersStillTravels) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    net->parameters()[0].set_requires_grad(false);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.num_groups = 1, .context = &context});
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) net->parameters()[0].set_requires_grad(true);
+      if (step == 3) net->parameters()[3].set_requires_grad(false);
+      optimizer.zero_grad();
+      loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
+      optimizer.step();
+    }
+    EXPECT_TRUE(verify(context, net));
+  });
+}
+
+TEST_P(OptimizerOption, SparseGradientsAreMadeDense) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+    DistributedSGD optimizer(table->named_parameters(), torch::optim::SGDOptions(1),
+                             {.op = ReduceOp::sum, .sparse_as_dense = true, .context = &context});
+    const torch::Tensor before = table->weight.detach().clone();
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      table(torch::tensor({std::int64_t{context.rank()}})).sum().backward();
+      optimizer.step();
+    }
+    torch::Tensor wanted = before.clone();
+    wanted.narrow(0, 0, context.size()) -= 2;
+    EXPECT_LT((table->weight.detach() - wanted).abs().max().item<double>(), 1e-5);
+  });
+}
+
+TEST_P(OptimizerOption, SparseGradientsAreGathered) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+    DistributedSGD optimizer(table->named_parameters(), torch::optim::SGDOptions(1),
+                             {.op = ReduceOp::sum, .context = &context});
+    const torch::Tensor before = table->weight.detach().clone();
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      // In the second step only rank 0 has a gradient.
+      if (step != 1 || context.rank() == 0) {
+        table(torch::tensor({std::int64_t{context.rank()}})).sum().backward();
+      }
+      optimizer.step();
+      EXPECT_TRUE(table->weight.grad().is_sparse());
+    }
+    torch::Tensor wanted = before.clone();
+    wanted.narrow(0, 0, context.size()) -= 2;
+    wanted[0] -= 1;
+    EXPECT_LT((table->weight.detach() - wanted).abs().max().item<double>(), 1e-5);
+    EXPECT_TRUE(verify(context, *table));
+  });
+}
+
+TEST_P(OptimizerOption, AllOfTheElementsAreTheTopK) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  train(reference, sgd, 0, 1, 1);
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.compressor = top_k(1.0, 0), .context = &context});
+    train(net, optimizer, context.rank(), size, 1);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+/// Fits the data of all ranks, and returns the last loss of all of it.
+double fit(Context& context, torch::nn::Sequential& net, const DistributedOptimizerOptions& how) {
+  DistributedOptimizerOptions options = how;
+  options.context = &context;
+  DistributedSGD optimizer(net->named_parameters(), torch::optim::SGDOptions(0.1), options);
+  for (int step = 0; step < 60; ++step) {
+    optimizer.zero_grad();
+    loss_of(net, global_batch(0).of_rank(context.rank(), context.size())).backward();
+    optimizer.step();
+  }
+  return loss_of(net, global_batch(0)).item<double>();
+}
+
+TEST_P(OptimizerOption, CompressorsLearnWithTheErrorFedBack) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto plain = make_net(1);
+    const double begin = loss_of(plain, global_batch(0)).item<double>();
+    const double best = begin - fit(context, plain, {});
+    ASSERT_GT(best, 0.1 * begin) << "nothing was learnt";
+    for (const auto& compressor : {top_k(0.1, 0), power_sgd(1)}) {
+      auto net = make_net(1);
+      const double learnt = begin - fit(context, net, {.compressor = compressor});
+      EXPECT_GT(learnt, 0.8 * best) << compressor->description();
+      EXPECT_TRUE(verify(context, *net)) << compressor->description();
+    }
+  });
+}
+
+TEST_P(OptimizerOption, AMatrixOfLowRankSurvivesPowerSgd) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Linear layer(torch::nn::LinearOptions(20, 30).bias(false));
+    DistributedSGD optimizer(
+        layer->named_parameters(), torch::optim::SGDOptions(1),
+        {.op = ReduceOp::sum, .compressor = power_sgd(1), .context = &context});
+    const torch::Tensor before = layer->weight.detach().clone();
+    const torch::Tensor input = normal({1, 20}, 5);
+    ((context.rank() + 1) * layer(input)).sum().backward();
+    optimizer.step();
+    const double sum = context.size() * (context.size() + 1) / 2.0;
+    const torch::Tensor wanted = before - sum * input.expand({30, 20});
+    EXPECT_LT((layer->weight.detach() - wanted).abs().max().item<double>(), 1e-3);
+  });
+}
+
+TEST_P(OptimizerOption, StepsThatAgreeAreAveragedByAdasum) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  train(reference, sgd, 0, 1, 1);
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.adasum = true, .context = &context});
+    train(net, optimizer, 0, 1, 1);  // all ranks have the whole batch
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start), 1e-4);
+}
+
+TEST_P(OptimizerOption, AProcessSetAveragesAmongItsOwn) {
+  const int size = GetParam();
+  on_ranks(size, [size](Context& context) {
+    // The last rank trains another model, alone.
+    std::vector<int> many;
+    for (int rank = 0; rank + 1 < size; ++rank) many.push_back(rank);
+    if (many.empty()) many.push_back(0);
+    const ProcessSet first = context.add_process_set(many);
+    const bool in_first = context.rank() <= many.back();
+    auto net = make_net(1 + static_cast<std::uint64_t>(context.rank()));
+    const torch::Tensor weight = net->parameters()[0];
+    if (!in_first) return;
+    DistributedSGD optimizer(net->named_parameters(), torch::optim::SGDOptions(1),
+                             {.process_set = first.id, .context = &context});
+    const torch::Tensor before = weight.detach().clone();
+    (weight.sum() * (context.rank() + 1.0)).backward();
+    optimizer.step();
+    const double average = (static_cast<double>(many.size()) + 1) / 2;
+    EXPECT_LT((before - weight.detach() - average).abs().max().item<double>(), 1e-5);
+  });
+}
+
+TEST_P(OptimizerOption, BadOptionsAreNamedBeforeAnythingIsSent) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    const auto refuses = [&](DistributedOptimizerOptions options, const char* what) {
+      options.context = &context;
+      const auto before = context.stats().submitted;
+      std::string message;
+      const auto code = code_of(
+          [&] { DistributedSGD optimizer(net->named_parameters(), kSgd, options); }, &message);
+      EXPECT_EQ(code, Errc::invalid_argument);
+      EXPECT_THAT(message, HasSubstr(what));
+      EXPECT_EQ(context.stats().submitted, before);
+    };
+    refuses({.groups = {{"0.weight", "nobody"}}}, "nobody");
+    refuses({.groups = {{"0.weight"}, {"0.weight"}}}, "0.weight twice");
+    refuses({.num_groups = -1}, "num_groups is -1");
+    refuses({.groups = {{"0.weight"}}, .num_groups = 1}, "two ways");
+    refuses({.compression = Compression::fp16, .compressor = top_k(0.5)}, "exclude each other");
+    EXPECT_EQ(code_of([] { static_cast<void>(top_k(0)); }), Errc::invalid_argument);
+    EXPECT_EQ(code_of([] { static_cast<void>(power_sgd(0)); }), Errc::invalid_argument);
+  });
+}
+
+}  // namespace
+}  // namespace hvd

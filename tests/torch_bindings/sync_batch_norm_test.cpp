@@ -1,0 +1,230 @@
+// Against LibTorch's batch normalization of all ranks' batches one after another.
+#include <gmock/gmock.h>
+
+#include "job.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+using Options = torch::nn::BatchNormOptions;
+
+constexpr std::int64_t kChannels = 3;
+
+class SyncNorm : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, SyncNorm, testing::Values(1, 2, 3, 4));
+
+/// Rank 1 has none.
+std::int64_t rows_of(int rank) { return rank == 1 ? 0 : rank + 2; }
+
+/// Examples of [C], [C, L], [C, H, W] or [C, D, H, W]; not centred, nor alike.
+torch::Tensor batch_of(int rank, std::int64_t dimensions, torch::ScalarType type, int step = 0) {
+  std::vector<std::int64_t> shape{rows_of(rank), kChannels};
+  for (std::int64_t i = 2; i < dimensions; ++i) shape.push_back(i);
+  const auto seed = static_cast<std::uint64_t>(100 * step + rank + 1);
+  return (normal(shape, seed, 1 + rank) + 0.5 * rank + step).to(type);
+}
+
+torch::Tensor weights_like(const torch::Tensor& result, int rank) {
+  return normal(result.sizes(), static_cast<std::uint64_t>(rank + 50)).to(result.scalar_type());
+}
+
+struct Reference {
+  Tensors results;    ///< by rank
+  Tensors gradients;  ///< of the inputs, by rank
+};
+
+template <class BatchNorm>
+Reference reference(BatchNorm& norm, const std::vector<int>& ranks, std::int64_t dimensions,
+                    torch::ScalarType type, int step) {
+  Tensors inputs;
+  for (const int rank : ranks) {
+    inputs.push_back(batch_of(rank, dimensions, type, step).requires_grad_());
+  }
+  std::vector<std::int64_t> rows;
+  for (const auto& input : inputs) rows.push_back(input.size(0));
+  Reference wanted;
+  wanted.results = norm(torch::cat(inputs)).split_with_sizes(rows);
+  torch::Tensor loss = torch::zeros({}, type);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    loss = loss + (wanted.results[i] * weights_like(wanted.results[i], ranks[i])).sum();
+  }
+  loss.backward();
+  for (const auto& input : inputs) wanted.gradients.push_back(input.grad());
+  return wanted;
+}
+
+void expect_close(const torch::Tensor& actual, const torch::Tensor& wanted, double near,
+                  const char* what) {
+  ASSERT_EQ(actual.sizes(), wanted.sizes()) << what;
+  EXPECT_EQ(actual.scalar_type(), wanted.scalar_type()) << what;
+  EXPECT_TRUE(torch::allclose(actual, wanted, near, near))
+      << what << "\nis " << actual << "\nnot " << wanted;
+}
+
+template <class BatchNorm>
+void check(const Member& member, bool in_half, std::int64_t dimensions, torch::ScalarType type,
+           const Options& options, double near) {
+  Context& context = member.context;
+  const std::vector<int> ranks = member.ranks(in_half);
+  std::int64_t rows = 0;
+  for (const int rank : ranks) rows += rows_of(rank);
+  if (rows < 2) return;  // the set {1}
+  const auto place = static_cast<std::size_t>(
+      std::lower_bound(ranks.begin(), ranks.end(), context.rank()) - ranks.begin());
+
+  BatchNorm serial(options);
+  SyncBatchNorm norm(options, SyncBatchNormScope{in_half ? member.half.id : 0, &context});
+  serial->to(type);
+  norm->to(type);
+  if (options.affine()) {
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& weight : {serial->weight, norm->weight}) {
+      weight.copy_(normal({kChannels}, 77));
+    }
+    for (const torch::Tensor& bias : {serial->bias, norm->bias}) {
+      bias.copy_(normal({kChannels}, 78));
+    }
+  }
+  for (int step = 0; step < 2; ++step) {
+    serial->zero_grad();
+    norm->zero_grad();
+    const Reference wanted = reference(serial, ranks, dimensions, type, step);
+    const torch::Tensor input = batch_of(context.rank(), dimensions, type, step).requires_grad_();
+    const torch::Tensor kept = input.detach().clone();
+    const torch::Tensor result = norm(input);
+    expect_close(result, wanted.results[place], near, "result");
+    (result * weights_like(result, context.rank())).sum().backward();
+    expect_close(input.grad(), wanted.gradients[place], near, "gradient of the input");
+    EXPECT_TRUE(equal_bits(input.detach(), kept)) << "the input was changed";
+    if (options.affine()) {  // local: their sum is the gradient of the whole
+      const AllreduceOptions sum{.op = ReduceOp::sum, .process_set = in_half ? member.half.id : 0};
+      expect_close(allreduce(context, norm->weight.grad(), sum), serial->weight.grad(), 10 * near,
+                   "gradient of the weight");
+      expect_close(allreduce(context, norm->bias.grad(), sum), serial->bias.grad(), 10 * near,
+                   "gradient of the bias");
+    }
+    if (options.track_running_stats()) {
+      expect_close(norm->running_mean, serial->running_mean, near, "running mean");
+      expect_close(norm->running_var, serial->running_var, near, "running variance");
+      EXPECT_EQ(norm->num_batches_tracked.template item<std::int64_t>(), step + 1);
+    }
+  }
+  norm->eval();
+  serial->eval();
+  if (options.track_running_stats()) {  // alone: nothing is sent
+    const auto before = context.stats().submitted;
+    const torch::Tensor input = batch_of(context.rank(), dimensions, type);
+    expect_close(norm(input), serial(input), near, "evaluation");
+    EXPECT_EQ(context.stats().submitted, before);
+  }
+}
+
+TEST_P(SyncNorm, EqualsOneProcessForEveryShapeTypeAndOption) {
+  Job job(GetParam());
+  job.run([](const Member& member) {
+    const Options plain(kChannels);
+    check<torch::nn::BatchNorm1d>(member, false, 2, torch::kFloat64, plain, 1e-10);
+    check<torch::nn::BatchNorm1d>(member, false, 3, torch::kFloat64, plain, 1e-10);
+    check<torch::nn::BatchNorm2d>(member, false, 4, torch::kFloat64, plain, 1e-10);
+    check<torch::nn::BatchNorm3d>(member, false, 5, torch::kFloat64, plain, 1e-10);
+    check<torch::nn::BatchNorm2d>(member, false, 4, torch::kFloat32, plain, 1e-4);
+    check<torch::nn::BatchNorm2d>(member, true, 4, torch::kFloat64, plain, 1e-10);
+    for (const auto& options :
+         {Options(kChannels).affine(false), Options(kChannels).eps(0.1),
+          Options(kChannels).momentum(std::nullopt), Options(kChannels).momentum(0.9),
+          Options(kChannels).track_running_stats(false)}) {
+      check<torch::nn::BatchNorm1d>(member, false, 3, torch::kFloat64, options, 1e-10);
+    }
+  });
+}
+
+TEST_P(SyncNorm, RunningStatisticsAndResultsAreTheSameBitsOnAllRanks) {
+  on_ranks(GetParam(), [](Context& context) {
+    SyncBatchNorm norm(Options(kChannels), SyncBatchNormScope{.context = &context});
+    for (int step = 0; step < 5; ++step) {
+      (void)norm(batch_of(context.rank(), 4, torch::kFloat32, step));
+    }
+    EXPECT_TRUE(verify(context, norm));
+  });
+}
+
+TEST_P(SyncNorm, MakesOneExchangeForwardAndOneBackward) {
+  on_ranks(GetParam(), [](Context& context) {
+    SyncBatchNorm norm(Options(kChannels), SyncBatchNormScope{.context = &context});
+    (void)norm(batch_of(context.rank(), 4, torch::kFloat32));  // agrees on names
+    const auto before = context.stats().submitted;
+    const torch::Tensor result = norm(batch_of(context.rank(), 4, torch::kFloat32));
+    EXPECT_EQ(context.stats().submitted, before + 1);
+    result.sum().backward();
+    EXPECT_EQ(context.stats().submitted, before + 2);
+  });
+}
+
+TEST_P(SyncNorm, HalfPrecisionIsComputedInSingle) {
+  on_ranks(GetParam(), [](Context& context) {
+    SyncBatchNorm norm(Options(kChannels), SyncBatchNormScope{.context = &context});
+    for (const auto type : {torch::kFloat16, torch::kBFloat16}) {
+      const torch::Tensor input =
+          batch_of(context.rank(), 4, torch::kFloat32).to(type).requires_grad_();
+      const torch::Tensor result = norm(input);
+      EXPECT_EQ(result.scalar_type(), type);
+      (result * result).sum().backward();
+      EXPECT_EQ(input.grad().scalar_type(), type);
+      EXPECT_TRUE(input.grad().isfinite().all().item<bool>());
+    }
+  });
+}
+
+TEST_P(SyncNorm, WhatCannotBeNormalizedIsATypedError) {
+  on_ranks(GetParam(), [](Context& context) {
+    SyncBatchNorm norm(Options(kChannels), SyncBatchNormScope{.context = &context});
+    std::string message;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    (void)norm(torch::ones({2, kChannels + 1}));
+                  },
+                  &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("[N, 3, …], not [2,4]"));
+    EXPECT_EQ(code_of([&] { (void)norm(torch::ones({kChannels})); }), Errc::invalid_argument);
+    // One value on rank 0, none elsewhere: all see that, and none waits.
+    const torch::Tensor one = torch::ones({context.rank() == 0 ? 1 : 0, kChannels});
+    EXPECT_EQ(code_of([&] { (void)norm(one); }), Errc::invalid_argument);
+    (void)norm(torch::ones({2, kChannels}));
+  });
+}
+
+TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Sequential plain(
+        {{"first", torch::nn::AnyModule(torch::nn::Linear(kChannels, kChannels))},
+         {"norm", torch::nn::AnyModule(torch::nn::BatchNorm1d(kChannels))}});
+    broadcast_parameters(context, plain);
+    const torch::nn::Sequential converted = convert_sync_batch_norm(plain, {.context = &context});
+    const auto names = [](const torch::nn::Sequential& modules) {
+      std::vector<std::string> all;
+      for (const auto& [name, tensor] : NamedTensors::of(*modules).items()) all.push_back(name);
+      return all;
+    };
+    EXPECT_EQ(names(converted), names(plain));
+    EXPECT_TRUE(converted->named_parameters()["norm.weight"].is_same(
+        plain->named_parameters()["norm.weight"]));
+    ASSERT_NE(dynamic_cast<SyncBatchNormImpl*>(converted->ptr(1).get()), nullptr);
+    // All ranks have the same batch: as one of them alone, and the buffers are shared.
+    const torch::Tensor input = normal({8, kChannels}, 3);
+    const torch::Tensor result = torch::nn::Sequential(converted)->forward(input);
+    const torch::Tensor mean = plain->named_buffers()["norm.running_mean"];
+    EXPECT_GT(mean.abs().max().item<double>(), 0);
+    expect_close(result, plain->forward(input), 1e-4, "converted");
+
+    // A copy has parameters of its own, and works on its own.
+    auto copy = std::dynamic_pointer_cast<SyncBatchNormImpl>(converted->ptr(1)->clone());
+    EXPECT_FALSE(copy->weight.is_alias_of(converted->named_parameters()["norm.weight"]));
+    (void)copy->forward(input);
+  });
+}
+
+}  // namespace
+}  // namespace hvd

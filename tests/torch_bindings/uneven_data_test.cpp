@@ -1,0 +1,96 @@
+// Ranks that run out of data, and what is measured over all of them.
+#include <cmath>
+
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+
+class UnevenData : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, UnevenData, testing::Values(1, 2, 3, 4));
+
+TEST_P(UnevenData, JoinedRanksCountOrNotAsTheOptionsSay) {
+  const int size = GetParam();
+  for (const bool contributors : {false, true}) {
+    on_ranks(size, [&](Context& context) {
+      // Rank r has r + 1 batches.
+      for (int batch = 0; batch <= context.rank(); ++batch) {
+        const torch::Tensor mean = allreduce(context, torch::full({3}, 6.0F), {.name = "batch"});
+        const double taking_part = size - batch;
+        const double wanted = contributors ? 6.0 : 6.0 * taking_part / size;
+        EXPECT_TRUE(torch::allclose(mean, torch::full({3}, static_cast<float>(wanted))))
+            << mean << " in batch " << batch;
+      }
+      EXPECT_EQ(join(context, {.average_over_contributors = contributors}), size - 1);
+      // All are back.
+      EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+    });
+  }
+}
+
+TEST_P(UnevenData, TheLastToJoinHasTheModelOfAll) {
+  const int size = GetParam();
+  Outcomes outcomes(size);
+  const auto start = [] {
+    auto net = make_net(3);
+    return values_of(net);
+  }();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Sequential net = make_net(3);
+    DistributedOptimizer<torch::optim::SGD> optimizer(
+        net->named_parameters(), torch::optim::SGDOptions(0.1), {.context = &context});
+    for (int step = 0; step < 2 + context.rank(); ++step) {
+      optimizer.zero_grad();
+      loss_of(net, global_batch(step).of_rank(context.rank(), size)).backward();
+      optimizer.step();
+    }
+    broadcast_parameters(context, net, join(context, {.average_over_contributors = true}));
+    outcomes.set(context.rank(), net);
+  });
+  // One process: each step with the batches of the ranks that still had one.
+  torch::nn::Sequential net = make_net(3);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < 1 + size; ++step) {
+    optimizer.zero_grad();
+    const int first = std::max(0, step - 1);
+    torch::Tensor loss = torch::zeros({});
+    for (int rank = first; rank < size; ++rank) {
+      loss = loss + loss_of(net, global_batch(step).of_rank(rank, size)) / (size - first);
+    }
+    loss.backward();
+    optimizer.step();
+  }
+  outcomes.expect(values_of(net), start);
+}
+
+TEST_P(UnevenData, MetricsWeighExamplesNotRanks) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    EXPECT_DOUBLE_EQ(average_metric(context, context.rank() + 1, "rank"), (size + 1) / 2.0);
+
+    Metric loss("loss");
+    EXPECT_TRUE(std::isnan(loss.average(context)));
+    double sum = 0;
+    double weight = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      for (int batch = 0; batch < rank; ++batch) {  // rank 0 has none
+        const double examples = 2 + batch;
+        sum += (rank + 10 * batch) * examples;
+        weight += examples;
+        if (rank == context.rank()) loss.update(rank + 10 * batch, examples);
+      }
+    }
+    if (size > 1) {
+      EXPECT_DOUBLE_EQ(loss.average(context), sum / weight);
+    }
+    loss.reset();
+    loss.update(context.rank());
+    EXPECT_EQ(loss.local_average(), context.rank());
+    EXPECT_DOUBLE_EQ(loss.average(context), (size - 1) / 2.0);
+  });
+}
+
+}  // namespace
+}  // namespace hvd

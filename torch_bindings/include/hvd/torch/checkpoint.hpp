@@ -1,0 +1,84 @@
+// State on disk, written once and read by all ranks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <torch/serialize.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/verify.hpp>
+
+namespace hvd {
+
+using SaveState = std::function<void(torch::serialize::OutputArchive&)>;
+using LoadState = std::function<void(torch::serialize::InputArchive&)>;
+
+/// Rank 0 calls `save` and writes the archive to `path`: into a temporary file beside it, which is
+/// flushed to the disk and then takes its name, so that at any moment, also of a crash, `path` is
+/// the old checkpoint or the new one. The file is an archive that `torch::load` reads too, with a
+/// digest behind it. Collective; when it returns the file is there for certain.
+/// Throws the same on every rank: Errc::resource (the file cannot be written), or
+/// Errc::invalid_argument with what `save` threw.
+void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
+                             const SaveState& save);
+
+/// Rank 0 reads `path` and the others get its bytes, so they need not see the file; then every rank
+/// calls `load` on the archive. Collective. Throws on every rank: Errc::resource (the file is
+/// missing or cannot be read), Errc::protocol (damaged: its digest is not that of its content; or
+/// an archive with code in it, which is never run), what `load` threw here, or Errc::mismatch with
+/// the text of what it threw on another rank, or when a rank's digest of the bytes differs.
+void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
+                             const LoadState& load);
+
+/// Everything `torch::save` takes, one after another: a module, its optimizer, a sampler.
+template <class... Parts>
+void save_checkpoint(Context& context, const std::filesystem::path& path, const Parts&... parts) {
+  save_checkpoint_archive(context, path, [&](torch::serialize::OutputArchive& archive) {
+    int index = 0;
+    const auto write = [&](const auto& part) {
+      using torch::operator<<;  // of tensors: not found by their types
+      torch::serialize::OutputArchive one(archive.compilation_unit());
+      one << part;
+      archive.write(std::to_string(index++), one);
+    };
+    (write(parts), ...);
+  });
+}
+
+/// The same parts in the same order. Modules are compared between the ranks afterwards, by a digest
+/// of each tensor: Errc::mismatch on every rank names the first that differs.
+template <class... Parts>
+void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
+  load_checkpoint_archive(context, path, [&](torch::serialize::InputArchive& archive) {
+    int index = 0;
+    const auto read = [&](auto& part) {
+      using torch::operator>>;
+      torch::serialize::InputArchive one;
+      archive.read(std::to_string(index++), one);
+      one >> part;
+    };
+    (read(parts), ...);
+  });
+  const auto compare = [&](const auto& part) {
+    if constexpr (requires { NamedTensors::of(*part); }) {
+      const Verification same = verify(context, NamedTensors::of(*part));
+      if (!same) throw Error(Errc::mismatch, "load_checkpoint: " + same.first_difference);
+    }
+  };
+  (compare(parts), ...);
+}
+
+/// Of the default context.
+template <class... Parts>
+void save_checkpoint(const std::filesystem::path& path, const Parts&... parts) {
+  save_checkpoint(context(), path, parts...);
+}
+template <class... Parts>
+void load_checkpoint(const std::filesystem::path& path, Parts&... parts) {
+  load_checkpoint(context(), path, parts...);
+}
+
+}  // namespace hvd

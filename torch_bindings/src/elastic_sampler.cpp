@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <torch/serialize.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
+#include <hvd/torch/elastic_sampler.hpp>
+
+#include "compare_ranks.hpp"
+#include "shuffle.hpp"
+
+namespace hvd {
+
+struct ElasticSampler::State {
+  ElasticSamplerOptions options;
+  std::size_t dataset_size = 0;
+  std::size_t epoch = 0;
+  std::vector<bool> recorded;      ///< by index
+  std::vector<std::size_t> left;   ///< what the pass that runs deals out, ascending
+  std::vector<std::size_t> order;  ///< this rank's indices in the pass that runs
+  std::size_t handed_out = 0;      ///< of `order`
+  std::size_t trained = 0;         ///< of `order`
+
+  void deal();
+  void record(std::size_t index) { recorded[index] = true; }
+};
+
+void ElasticSampler::State::deal() {
+  left.clear();
+  for (std::size_t index = 0; index < dataset_size; ++index) {
+    if (!recorded[index]) left.push_back(index);
+  }
+  std::vector<std::size_t> cards = left;
+  if (options.shuffle) shuffle(cards, options.seed, epoch);
+  const auto size = static_cast<std::size_t>(options.size);
+  const std::size_t share = (cards.size() + size - 1) / size;
+  order.clear();
+  order.reserve(share);
+  for (std::size_t card = 0; card < share; ++card) {
+    order.push_back(cards[(card * size + static_cast<std::size_t>(options.rank)) % cards.size()]);
+  }
+  handed_out = 0;
+  trained = 0;
+}
+
+ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
+    : state_(std::make_shared<State>()) {
+  state_->options = options;
+  if (options.rank < 0) state_->options.rank = rank();
+  if (options.size < 0) state_->options.size = hvd::size();
+  if (state_->options.size < 1 || state_->options.rank >= state_->options.size) {
+    throw Error(Errc::invalid_argument, fmt::format("ElasticSampler: rank {} of {} ranks",
+                                                    state_->options.rank, state_->options.size));
+  }
+  state_->dataset_size = dataset_size;
+  state_->recorded.assign(dataset_size, false);
+  state_->deal();
+}
+
+void ElasticSampler::set_epoch(std::size_t epoch) {
+  state_->epoch = epoch;
+  state_->recorded.assign(state_->dataset_size, false);
+}
+
+std::size_t ElasticSampler::epoch() const { return state_->epoch; }
+
+std::size_t ElasticSampler::size() const { return state_->order.size(); }
+
+std::size_t ElasticSampler::dataset_size() const { return state_->dataset_size; }
+
+const std::vector<std::size_t>& ElasticSampler::indices() const { return state_->order; }
+
+const std::vector<std::size_t>& ElasticSampler::remaining() const { return state_->left; }
+
+std::vector<std::size_t> ElasticSampler::recorded() const {
+  std::vector<std::size_t> indices;
+  for (std::size_t index = 0; index < state_->dataset_size; ++index) {
+    if (state_->recorded[index]) indices.push_back(index);
+  }
+  return indices;
+}
+
+void ElasticSampler::record_batch(std::size_t batch_size) {
+  State& state = *state_;
+  const std::size_t end = std::min(state.trained + batch_size, state.order.size());
+  for (; state.trained < end; ++state.trained) state.record(state.order[state.trained]);
+}
+
+void ElasticSampler::synchronize(Context& context) {
+  State& state = *state_;
+  const std::string difference = first_difference(
+      context,
+      {{"data set size", state.dataset_size}, {"seed", state.options.seed}, {"epoch", state.epoch}},
+      "elastic_sampler");
+  if (!difference.empty()) {
+    throw Error(Errc::mismatch, fmt::format("ElasticSampler: {}", difference));
+  }
+  torch::Tensor flags = torch::zeros({static_cast<std::int64_t>(state.dataset_size)}, torch::kBool);
+  auto* const flag = flags.data_ptr<bool>();
+  for (std::size_t index = 0; index < state.dataset_size; ++index) {
+    flag[index] = state.recorded[index];
+  }
+  allreduce_(context, flags, {.name = "elastic_sampler/record", .op = ReduceOp::max});
+  for (std::size_t index = 0; index < state.dataset_size; ++index) {
+    state.recorded[index] = flag[index];
+  }
+  state.options.rank = context.rank();
+  state.options.size = context.size();
+}
+
+void ElasticSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size && *new_size != state_->dataset_size) {
+    state_->dataset_size = *new_size;
+    state_->recorded.resize(*new_size, false);
+  }
+  state_->deal();
+}
+
+std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_size) {
+  State& state = *state_;
+  const std::size_t taken = std::min(batch_size, state.order.size() - state.handed_out);
+  if (taken == 0) return std::nullopt;
+  const auto first = state.order.begin() + static_cast<std::ptrdiff_t>(state.handed_out);
+  state.handed_out += taken;
+  return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
+}
+
+void ElasticSampler::save(torch::serialize::OutputArchive& archive) const {
+  std::vector<std::int64_t> indices;
+  for (const std::size_t index : recorded()) indices.push_back(static_cast<std::int64_t>(index));
+  archive.write("dataset_size", static_cast<std::int64_t>(state_->dataset_size));
+  archive.write("seed", static_cast<std::int64_t>(state_->options.seed));
+  archive.write("epoch", static_cast<std::int64_t>(state_->epoch));
+  archive.write("recorded", torch::tensor(indices, torch::kInt64), /*is_buffer=*/true);
+}
+
+void ElasticSampler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&archive](const char* key) {
+    c10::IValue value;
+    archive.read(key, value);
+    return value.toInt();
+  };
+  State& state = *state_;
+  if (static_cast<std::size_t>(read("dataset_size")) != state.dataset_size ||
+      static_cast<std::uint64_t>(read("seed")) != state.options.seed) {
+    throw Error(Errc::invalid_argument,
+                "ElasticSampler: the saved state is of another data set or seed");
+  }
+  torch::Tensor indices;
+  archive.read("recorded", indices, /*is_buffer=*/true);
+  set_epoch(static_cast<std::size_t>(read("epoch")));
+  indices = indices.to(torch::kInt64).contiguous();
+  const auto* const first = indices.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < indices.numel(); ++i) {
+    const auto index = static_cast<std::size_t>(first[i]);
+    if (index >= state.dataset_size) {
+      throw Error(Errc::invalid_argument, "ElasticSampler: a saved index is not of the data set");
+    }
+    state.record(index);
+  }
+  state.deal();
+}
+
+}  // namespace hvd

@@ -1,0 +1,107 @@
+#include "gradient_home.hpp"
+
+#include <utility>
+
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
+
+#include "gradient_allocator.hpp"
+#include "tensor_traits.hpp"
+
+namespace hvd {
+namespace {
+
+/// How autograd lays out the parameter's gradient.
+c10::DimVector strides_for(const torch::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return c10::DimVector(parameter.strides());
+  return c10::contiguous_strides(parameter.sizes());
+}
+
+torch::Tensor empty_for(const torch::Tensor& parameter) {
+  return torch::empty_strided(parameter.sizes(), strides_for(parameter),
+                              parameter.options().requires_grad(false));
+}
+
+/// Whether nothing else will read or write the gradient's memory. While its hook runs, autograd
+/// holds what it handed over, and that, often a view, its base; whoever else holds one of them may
+/// hand it to another parameter.
+bool alone(const torch::Tensor& gradient, const torch::Tensor& incoming) {
+  const std::size_t holders = gradient.storage().use_count();
+  const bool handed_over =
+      incoming.defined() && incoming.layout() == torch::kStrided && incoming.is_alias_of(gradient);
+  if (!handed_over) return holders <= 1;
+  if (!incoming.is_view()) return holders <= 2;
+  return holders <= 3 && incoming._base().use_count() <= 1;
+}
+
+}  // namespace
+
+GradientHome::GradientHome(GradientMemory memory, const Context& context,
+                           std::vector<torch::Tensor> parameters) {
+  if (memory == GradientMemory::as_is || !context.arena()) return;
+  heap_ = GradientAllocator::installed().acquire(context.arena());
+  born_there_ = memory == GradientMemory::born_shared;
+  if (!born_there_) return;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.is_cpu()) heap_->expect(expected_.emplace_back(parameter.nbytes()));
+  }
+  use_here();
+}
+
+GradientHome::~GradientHome() {
+  if (!heap_) return;
+  for (const std::size_t bytes : expected_) heap_->forget(bytes);
+  GradientAllocator::installed().release(heap_);
+}
+
+void GradientHome::use_here() const {
+  if (born_there_) GradientAllocator::use_here(heap_);
+}
+
+bool GradientHome::lies_well(const torch::Tensor& gradient) const {
+  return !heap_ || !gradient.is_cpu() || gradient.numel() == 0 ||
+         heap_->contains(gradient.data_ptr(), gradient.nbytes());
+}
+
+torch::Tensor GradientHome::in_arena(const torch::Tensor& parameter) const {
+  if (!heap_ || !parameter.is_cpu() || parameter.numel() == 0) return {};
+  return heap_->empty(parameter.sizes(), strides_for(parameter), parameter.scalar_type());
+}
+
+void GradientHome::settle(const torch::Tensor& parameter, const torch::Tensor& incoming) {
+  const torch::Tensor& gradient = parameter.grad();
+  const bool usable = torch::autograd::utils::obeys_layout_contract(gradient, parameter) &&
+                      !gradient.is_neg() && alone(gradient, incoming);
+  torch::Tensor settled;
+  if (!usable || !lies_well(gradient)) settled = in_arena(parameter);
+  if (usable && !settled.defined()) {
+    ++counters_.in_place;
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  if (!settled.defined()) settled = empty_for(parameter);
+  settled.copy_(gradient);
+  ++counters_.copied;
+  counters_.copied_bytes += gradient.nbytes();
+  parameter.mutable_grad() = std::move(settled);
+}
+
+torch::Tensor GradientHome::zeros_for(const torch::Tensor& parameter) const {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor zeros = in_arena(parameter);
+  if (!zeros.defined()) zeros = empty_for(parameter);
+  return zeros.zero_();
+}
+
+torch::Tensor GradientHome::scratch(std::int64_t count, const torch::TensorOptions& options) const {
+  if (heap_ && options.device().is_cpu() && count > 0) {
+    torch::Tensor row = heap_->empty({count}, {1}, c10::typeMetaToScalarType(options.dtype()));
+    if (row.defined()) return row;
+  }
+  return torch::empty({count}, options);
+}
+
+torch::Tensor elements_of(const torch::Tensor& gradient) {
+  return plain_alias(gradient).as_strided({gradient.numel()}, {1});
+}
+
+}  // namespace hvd

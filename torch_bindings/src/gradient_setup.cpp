@@ -1,0 +1,129 @@
+#include "gradient_setup.hpp"
+
+#include <bit>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "digest.hpp"
+#include "tensor_traits.hpp"
+
+namespace hvd {
+
+void misuse(const std::string& message) {
+  throw Error(Errc::invalid_argument, "DistributedOptimizer: " + message);
+}
+
+void check(const DistributedOptimizerOptions& options) {
+  if (options.op != ReduceOp::average && options.op != ReduceOp::sum) {
+    misuse(fmt::format("op is average or sum, not {}", to_string(options.op)));
+  }
+  if (options.backward_passes_per_step < 1) {
+    misuse(fmt::format("backward_passes_per_step is {}, not positive",
+                       options.backward_passes_per_step));
+  }
+  const double factor = options.gradient_predivide_factor;
+  if (!std::isfinite(factor) || factor <= 0) {
+    misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor));
+  }
+  if (factor != 1.0 && options.op != ReduceOp::average) {
+    misuse("gradient_predivide_factor needs the op average");
+  }
+  if (options.compressor && options.compression != Compression::none) {
+    misuse("compression and compressor exclude each other");
+  }
+  if (options.compressor && (options.num_groups > 0 || !options.groups.empty())) {
+    misuse("compressor and groups exclude each other");
+  }
+  if (options.num_groups < 0) misuse(fmt::format("num_groups is {}", options.num_groups));
+  if (options.num_groups > 0 && !options.groups.empty()) {
+    misuse("num_groups and groups are two ways to say the same");
+  }
+}
+
+std::size_t parameter_count(const torch::optim::Optimizer& optimizer) {
+  std::size_t count = 0;
+  for (const auto& group : optimizer.param_groups()) count += group.params().size();
+  return count;
+}
+
+NamedTensors parameters_of(const torch::optim::Optimizer& optimizer, const NamedTensors& named) {
+  std::unordered_set<const c10::TensorImpl*> wanted;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      wanted.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  const NamedTensors distinct = named.distinct();
+  std::unordered_set<std::string> names;
+  std::vector<NamedTensors::Item> chosen;
+  for (const auto& [name, tensor] : distinct.items()) {
+    if (name.empty()) misuse("a parameter has an empty name");
+    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name));
+    if (wanted.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
+    require_supported(tensor);
+    chosen.emplace_back(name, tensor);
+  }
+  if (!wanted.empty()) {
+    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()));
+  }
+  return chosen;
+}
+
+std::vector<int> groups_of(const NamedTensors& parameters,
+                           const DistributedOptimizerOptions& options) {
+  const std::size_t count = parameters.size();
+  std::vector<int> group_of(count, -1);
+  if (options.num_groups > 0) {
+    const std::size_t groups = std::min(static_cast<std::size_t>(options.num_groups), count);
+    for (std::size_t i = 0; i < count; ++i) group_of[i] = static_cast<int>(i * groups / count);
+  }
+  std::unordered_map<std::string, std::size_t> place_of;
+  for (const auto& item : parameters.items()) place_of.emplace(item.first, place_of.size());
+  for (std::size_t group = 0; group < options.groups.size(); ++group) {
+    for (const std::string& name : options.groups[group]) {
+      const auto at = place_of.find(name);
+      if (at == place_of.end()) misuse(fmt::format("groups names {}, no parameter", name));
+      int& mine = group_of[at->second];
+      if (mine >= 0) misuse(fmt::format("groups names {} twice", name));
+      mine = static_cast<int>(group);
+    }
+  }
+  return group_of;
+}
+
+std::vector<NamedDigest> describe(const NamedTensors& parameters,
+                                  const DistributedOptimizerOptions& options) {
+  const std::vector<int> group_of = groups_of(parameters, options);
+  std::vector<NamedDigest> digests;
+  for (const auto& [name, parameter] : parameters.items()) {
+    Digest digest;
+    digest.add(name);
+    digest.add(static_cast<std::uint64_t>(parameter.scalar_type()));
+    digest.add(parameter.requires_grad() ? 1 : 0);
+    digest.add(static_cast<std::uint64_t>(group_of[digests.size()]));
+    for (const auto size : parameter.sizes()) digest.add(static_cast<std::uint64_t>(size));
+    // Gradients lie as the parameters do, and are reduced as they lie.
+    for (const auto stride : parameter.strides()) digest.add(static_cast<std::uint64_t>(stride));
+    digests.emplace_back("parameter " + name, digest.value());
+  }
+  Digest digest;
+  digest.add(static_cast<std::uint64_t>(options.op));
+  digest.add(static_cast<std::uint64_t>(options.backward_passes_per_step));
+  digest.add(options.average_accumulated ? 1 : 0);
+  digest.add(std::bit_cast<std::uint64_t>(options.gradient_predivide_factor));
+  digest.add(static_cast<std::uint64_t>(options.compression));
+  digest.add(options.compressor ? options.compressor->description() : std::string());
+  digest.add(options.adasum ? 1 : 0);
+  digest.add(options.sparse_as_dense ? 1 : 0);
+  digest.add(options.broadcast_parameters ? 1 : 0);
+  digest.add(options.name_prefix);
+  digests.emplace_back("options", digest.value());
+  return digests;
+}
+
+}  // namespace hvd

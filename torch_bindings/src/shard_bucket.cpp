@@ -1,0 +1,131 @@
+#include "shard_bucket.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/torch/collectives.hpp>
+
+#include "device_event.hpp"
+#include "tensor_traits.hpp"
+
+namespace hvd {
+std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters, std::int64_t bytes) {
+  const auto& items = parameters.items();
+  std::vector<BucketRange> ranges;
+  for (std::size_t end = items.size(); end > 0;) {
+    const torch::Tensor& last = items[end - 1].second;
+    auto total = static_cast<std::int64_t>(last.nbytes());
+    std::size_t begin = end - 1;
+    for (; begin > 0; --begin) {
+      const torch::Tensor& next = items[begin - 1].second;
+      const bool alike = next.scalar_type() == last.scalar_type() && next.device() == last.device();
+      total += static_cast<std::int64_t>(next.nbytes());
+      if (!alike || total > bytes) break;
+    }
+    ranges.push_back({begin, end});
+    end = begin;
+  }
+  return ranges;
+}
+
+ShardBucket::ShardBucket(Context& context, const GradientHome& home, std::string name,
+                         const ShardedOptimizerOptions& options, const ShardPlace& place,
+                         std::vector<NamedTensors::Item> parameters)
+    : context_(context),
+      home_(home),
+      name_(std::move(name)),
+      op_(options.op),
+      process_set_(options.process_set),
+      parameters_(std::move(parameters)),
+      filled_(parameters_.size()) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t count = 0;
+  for (const auto& [of, parameter] : parameters_) {
+    offsets_.push_back(count);
+    count += parameter.numel();
+  }
+  values_ = torch::empty({count}, parameters_.front().second.options().requires_grad(false));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor& parameter = parameters_[i].second;
+    const torch::Tensor mine =
+        values_.narrow(0, offsets_[i], parameter.numel()).view(parameter.sizes());
+    mine.copy_(parameter);
+    parameter.set_data(mine);
+  }
+  // As a reducescatter divides: the first ranks have one more where it does not come out even.
+  const std::int64_t least = count / place.ranks;
+  const std::int64_t longer = count % place.ranks;
+  begin_ = place.rank * least + std::min(place.rank, longer);
+  shard_ = values_.narrow(0, begin_, least + (place.rank < longer ? 1 : 0)).clone();
+}
+
+void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  if (filled_[parameter] || reduction_.valid()) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("ShardedOptimizer: {} got a gradient twice before step()",
+                            parameters_[parameter].first));
+  }
+  if (!gradients_.defined()) gradients_ = home_.scratch(values_.numel(), values_.options());
+  const torch::Tensor& like = parameters_[parameter].second;
+  gradients_.narrow(0, offsets_[parameter], like.numel())
+      .view(like.sizes())
+      .copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  filled_[parameter] = true;
+  if (std::find(filled_.begin(), filled_.end(), false) == filled_.end()) send();
+}
+
+void ShardBucket::send() {
+  if (reduction_.valid()) return;
+  const torch::NoGradGuard no_grad;
+  if (!gradients_.defined()) gradients_ = home_.scratch(values_.numel(), values_.options());
+  for (std::size_t i = 0; i < filled_.size(); ++i) {
+    if (!filled_[i]) gradients_.narrow(0, offsets_[i], parameters_[i].second.numel()).zero_();
+  }
+  reduction_ =
+      reducescatter_async(context_, std::exchange(gradients_, {}),
+                          {.name = name_ + "/gradient", .op = op_, .process_set = process_set_});
+  filled_.assign(filled_.size(), false);
+}
+
+torch::Tensor ShardBucket::gradient() { return reduction_.wait(); }
+
+void ShardBucket::spread() {
+  reduction_ = {};
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, parameter] = parameters_[i];
+    if (parameter.numel() > 0 && !parameter.is_alias_of(values_)) {
+      throw Error(Errc::invalid_argument,
+                  fmt::format("ShardedOptimizer: {} was moved to other memory, dtype or device "
+                              "after construction",
+                              name));
+    }
+  }
+  Submission submission;
+  submission.request.name = name_ + "/values";
+  submission.request.kind = OpKind::allgather;
+  submission.request.dtype = dtype_of(shard_);
+  submission.request.device = engine_device_of(shard_);
+  submission.request.shape = shape_of(shard_);
+  submission.request.process_set = process_set_;
+  submission.input = shard_.numel() == 0 ? nullptr : shard_.data_ptr();
+  submission.allocate = [values = values_](const Shape&) {
+    return values.numel() == 0 ? nullptr : values.data_ptr();
+  };
+  submission.keep_alive = std::make_shared<torch::Tensor>(shard_);
+  submission.ready = record_device_event(shard_);
+  gathering_ = context_.submit(std::move(submission));
+}
+
+void ShardBucket::finish() {
+  if (!gathering_.valid()) return;
+  std::exchange(gathering_, {}).wait();
+  for (const auto& item : parameters_) note_overwritten(item.second);
+}
+
+void ShardBucket::forget() { reduction_ = {}; }
+
+}  // namespace hvd
