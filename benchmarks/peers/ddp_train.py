@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""DistributedDataParallel over gloo, training what train_bench trains, by its rules.
+
+One process of several: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun sets
+them. benchmarks/training starts them. Rank 0 writes train_bench's row to --json.
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+BATCHES, WARM_UP, ESTIMATE = 4, 12, 4
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5)
+        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
+
+    def forward(self, x):
+        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
+        dropped = functional.dropout2d(self.conv2(x), 0.25, self.training)
+        x = functional.relu(functional.max_pool2d(dropped, 2))
+        x = functional.dropout(functional.relu(self.fc1(x.view(-1, 320))), 0.25, self.training)
+        return functional.log_softmax(self.fc2(x), 1)
+
+
+def conv(inward, outward, kernel, stride):
+    return nn.Conv2d(inward, outward, kernel, stride, kernel // 2, bias=False)
+
+
+class Block(nn.Module):
+    def __init__(self, inward, outward, stride, body):
+        super().__init__()
+        self.body = body
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inward != outward:
+            self.shortcut = nn.Sequential(conv(inward, outward, 1, stride), nn.BatchNorm2d(outward))
+
+    def forward(self, x):
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+def basic(inward, width, stride):
+    body = nn.Sequential(conv(inward, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(True),
+                         conv(width, width, 3, 1), nn.BatchNorm2d(width))
+    return Block(inward, width, stride, body), width
+
+
+def bottleneck(inward, width, stride):
+    body = nn.Sequential(conv(inward, width, 1, 1), nn.BatchNorm2d(width), nn.ReLU(True),
+                         conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(True),
+                         conv(width, 4 * width, 1, 1), nn.BatchNorm2d(4 * width))
+    return Block(inward, 4 * width, stride, body), 4 * width
+
+
+def resnet(block, counts):
+    layers = [conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, count in enumerate(counts):
+        for i in range(count):
+            layer, channels = block(channels, 64 << stage, 2 if stage > 0 and i == 0 else 1)
+            layers.append(layer)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+def mlp():
+    sizes = (1024, 4096, 4096, 1024)
+    layers = []
+    for inward, outward in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(inward, outward), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(1024, 10))
+
+
+# By name: model, loss, batch, shape of an input, classes.
+MODELS = {
+    "cnn": (Cnn, functional.nll_loss, 64, (1, 28, 28), 10),
+    "mlp25m": (mlp, functional.cross_entropy, 64, (1024,), 10),
+    "resnet18": (lambda: resnet(basic, (2, 2, 2, 2)), functional.cross_entropy, 16, (3, 64, 64),
+                 1000),
+    "resnet50": (lambda: resnet(bottleneck, (3, 4, 6, 3)), functional.cross_entropy, 8,
+                 (3, 64, 64), 1000),
+}
+
+
+def over_ranks(values, op):
+    values = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(values, op=op)
+    return values.tolist()
+
+
+def resident_mb():
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="cnn")
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    make, loss_of, batch, shape, classes = MODELS[options.model]
+    batch = options.batch or batch
+    # Gradients in DDP's buckets, which saves it a copy.
+    model = nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    inputs = [torch.randn(batch, *shape) for _ in range(BATCHES)]
+    targets = [torch.randint(classes, (batch,)) for _ in range(BATCHES)]
+    turn = 0
+
+    def step():
+        nonlocal turn
+        optimizer.zero_grad()
+        loss_of(model(inputs[turn % BATCHES]), targets[turn % BATCHES]).backward()
+        optimizer.step()
+        turn += 1
+
+    for _ in range(WARM_UP):
+        step()
+    began = time.perf_counter()
+    for _ in range(ESTIMATE):
+        step()
+    slowest = over_ranks([(time.perf_counter() - began) / ESTIMATE], dist.ReduceOp.MAX)[0]
+    steps = options.steps or max(10, int(options.seconds / slowest))
+    for _ in range(WARM_UP + ESTIMATE):
+        step()
+    times = []
+    begin = time.perf_counter()
+    for _ in range(steps):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    elapsed = time.perf_counter() - begin
+    images = over_ranks([batch * steps / elapsed], dist.ReduceOp.SUM)[0]
+    p50, rss = over_ranks([1e3 * statistics.median(times), resident_mb()], dist.ReduceOp.MAX)
+    if dist.get_rank() == 0 and options.json:
+        row = {"model": options.model, "mode": "ddp", "ranks": dist.get_world_size(),
+               "images_per_s": images, "step_ms_p50": p50, "rss_mb": rss, "steps": steps}
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([row], file)
+    dist.destroy_process_group()
+
+
+main()

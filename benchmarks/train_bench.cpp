@@ -1,0 +1,109 @@
+// train_bench --model M --mode hvd|lockstep|independent: steps of training per second, and how much
+// of the communication was hidden. Run under hvdrun; rank 0 speaks. Exit status: 0, 1 when the job
+// failed, 64 for a wrong command line.
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
+#include <hvd/torch.hpp>
+
+#include "train.hpp"
+#include "workload.hpp"
+
+namespace {
+
+using hvd::GradientMemory;
+using hvd::bench::Mode;
+
+constexpr int kUsage = 64;
+constexpr int kSeed = 1;
+
+const std::map<std::string, Mode> kModes{
+    {"hvd", Mode::hvd}, {"lockstep", Mode::lockstep}, {"independent", Mode::independent}};
+const std::map<std::string, GradientMemory> kMemories{{"born", GradientMemory::born_shared},
+                                                      {"copied", GradientMemory::copied_shared},
+                                                      {"as-is", GradientMemory::as_is}};
+
+struct Options {
+  std::string model = "cnn";
+  std::string mode = "hvd";
+  std::string memory = "born";
+  std::string json;
+  std::int64_t batch = 0;
+  int threads = 1;
+  hvd::bench::TrainSettings settings;
+};
+
+void report(const Options& options, const hvd::bench::TrainResult& result) {
+  const double hidden =
+      result.comm_ms > 0 ? 1 - std::min(result.exposed_comm_ms / result.comm_ms, 1.0) : 1;
+  fmt::print("{:>9} {:>12} {:>6} {:>13} {:>13} {:>13} {:>9} {:>7} {:>9} {:>8}\n", "model", "mode",
+             "ranks", "images/s", "step p50 ms", "exposed ms", "comm ms", "hidden", "copies",
+             "rss MB");
+  fmt::print(
+      "{:>9} {:>12} {:>6} {:>13.1f} {:>13.3f} {:>13.3f} {:>9.3f} {:>6.0f}% {:>9.1f} {:>8.0f}\n",
+      options.model, options.mode, hvd::size(), result.images_per_s, result.step_ms_p50,
+      result.exposed_comm_ms, result.comm_ms, 100 * hidden, result.gradient_copies, result.rss_mb);
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
+  const auto row = nlohmann::ordered_json{{"model", options.model},
+                                          {"mode", options.mode},
+                                          {"ranks", hvd::size()},
+                                          {"images_per_s", result.images_per_s},
+                                          {"step_ms_p50", result.step_ms_p50},
+                                          {"exposed_comm_ms", result.exposed_comm_ms},
+                                          {"comm_ms", result.comm_ms},
+                                          {"gradient_copies", result.gradient_copies},
+                                          {"rss_mb", result.rss_mb},
+                                          {"steps", result.steps}};
+  file << nlohmann::ordered_json::array({row}).dump(2) << '\n';
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + options.json);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Steps of training per second, and how much of the communication was hidden.");
+  app.add_option("--model", options.model, "cnn, mlp25m, resnet18 or resnet50")
+      ->check(CLI::IsMember({"cnn", "mlp25m", "resnet18", "resnet50"}));
+  app.add_option("--mode", options.mode, "hvd, lockstep or independent")
+      ->check(CLI::IsMember(kModes));
+  app.add_option("--memory", options.memory, "of gradients: born in the arena, copied there, as-is")
+      ->check(CLI::IsMember(kMemories));
+  app.add_option("--batch", options.batch, "examples per rank and step; 0: the model's usual")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", options.threads, "of LibTorch, per rank")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", options.settings.seconds, "to measure")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.settings.steps, "to measure, instead")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "writes the row to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  options.settings.mode = kModes.at(options.mode);
+  options.settings.memory = kMemories.at(options.memory);
+  try {
+    hvd::init();
+    torch::set_num_threads(options.threads);
+    torch::manual_seed(kSeed);
+    const hvd::bench::Workload workload = hvd::bench::make_workload(options.model, options.batch);
+    const auto result = hvd::bench::train(hvd::context(), workload, options.settings);
+    if (hvd::rank() == 0) report(options, result);
+    hvd::shutdown();
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,138 @@
+#include "train.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::bench {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kBatches = 4;
+constexpr int kWarmUp = 12;  // the schedule is frozen, and memory is where it stays
+constexpr int kEstimate = 4;
+
+double seconds_since(Steady::time_point begin) { return Seconds(Steady::now() - begin).count(); }
+
+/// Element by element.
+std::vector<double> over_ranks(Context& context, std::vector<double> values, ReduceOp op) {
+  const torch::Tensor mine = torch::tensor(values, torch::kFloat64);
+  const torch::Tensor all = allreduce(context, mine, {.op = op});
+  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+}
+
+/// Of this process, in MB of 10^6 bytes.
+double resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kib = 0;
+    if (word == "VmRSS:" && status >> kib) return kib * 1024 / 1e6;
+  }
+  return 0;
+}
+
+class Trainer {
+ public:
+  Trainer(Context& context, const Workload& workload, const TrainSettings& settings)
+      : context_(context),
+        workload_(workload),
+        mode_(settings.mode),
+        sgd_(workload.model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
+    workload.model->train();
+    std::vector<std::int64_t> shape = workload.input_shape;
+    shape.insert(shape.begin(), workload.batch);
+    for (int i = 0; i < kBatches; ++i) {
+      inputs_.push_back(torch::randn(shape));
+      targets_.push_back(torch::randint(workload.classes, {workload.batch}));
+    }
+    if (mode_ != Mode::hvd) return;
+    DistributedOptimizerOptions options;
+    options.context = &context;
+    options.memory = settings.memory;
+    distributed_.emplace(sgd_, workload.model->named_parameters(), options);
+  }
+
+  void step() {
+    const std::size_t batch = steps_++ % kBatches;
+    sgd_.zero_grad();
+    workload_.loss(workload_.forward(inputs_[batch]), targets_[batch]).backward();
+    if (distributed_) {
+      distributed_->step();
+    } else {
+      if (mode_ == Mode::lockstep) barrier(context_);
+      sgd_.step();
+    }
+  }
+
+  [[nodiscard]] double copies() const {
+    return distributed_ ? static_cast<double>(distributed_->gradient_counters().copied) : 0;
+  }
+
+ private:
+  Context& context_;
+  const Workload& workload_;
+  const Mode mode_;
+  torch::optim::SGD sgd_;
+  std::optional<DistributedOptimizer<void>> distributed_;
+  std::vector<torch::Tensor> inputs_;
+  std::vector<torch::Tensor> targets_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace
+
+TrainResult train(Context& context, const Workload& workload, const TrainSettings& settings) {
+  Trainer trainer(context, workload, settings);
+  TrainResult result;
+  for (int i = 0; i < kWarmUp; ++i) trainer.step();
+
+  const auto estimate = Steady::now();
+  for (int i = 0; i < kEstimate; ++i) trainer.step();
+  const double per_step = seconds_since(estimate) / kEstimate;
+  const double slowest = over_ranks(context, {per_step}, ReduceOp::max).front();
+  result.steps = settings.steps > 0 ? settings.steps
+                                    : std::max(10, static_cast<int>(settings.seconds / slowest));
+  // What has been agreed on meanwhile ended the frozen schedule.
+  for (int i = 0; i < kWarmUp; ++i) trainer.step();
+
+  barrier(context);
+  for (int i = 0; i < kEstimate; ++i) trainer.step();
+  const Stats before = context.stats();
+  const double copies = trainer.copies();
+  std::vector<double> times;
+  const auto begin = Steady::now();
+  for (int i = 0; i < result.steps; ++i) {
+    const auto began = Steady::now();
+    trainer.step();
+    times.push_back(seconds_since(began));
+  }
+  const double elapsed = seconds_since(begin);
+  const Stats after = context.stats();
+
+  const double steps = result.steps;
+  const auto per_step_ms = [steps](auto from, auto to) {
+    return 1e3 * Seconds(to - from).count() / steps;
+  };
+  std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
+  const double images = static_cast<double>(workload.batch) * steps / elapsed;
+  result.images_per_s = over_ranks(context, {images}, ReduceOp::sum).front();
+  const std::vector<double> largest =
+      over_ranks(context,
+                 {1e3 * times[times.size() / 2], per_step_ms(before.exposed, after.exposed),
+                  per_step_ms(before.communication, after.communication),
+                  (trainer.copies() - copies) / steps, resident()},
+                 ReduceOp::max);
+  result.step_ms_p50 = largest[0];
+  result.exposed_comm_ms = largest[1];
+  result.comm_ms = largest[2];
+  result.gradient_copies = largest[3];
+  result.rss_mb = largest[4];
+  return result;
+}
+
+}  // namespace hvd::bench

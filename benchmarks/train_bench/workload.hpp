@@ -1,0 +1,28 @@
+// The models that are trained, and their data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn.h>
+
+namespace hvd::bench {
+
+struct Workload {
+  std::shared_ptr<torch::nn::Module> model;
+  std::function<torch::Tensor(const torch::Tensor&)> forward;  ///< to logits or log-probabilities
+  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
+  std::int64_t batch = 0;                 ///< examples
+  std::vector<std::int64_t> input_shape;  ///< of one
+  std::int64_t classes = 0;
+};
+
+/// `cnn` (the MNIST tutorial's, 22 k parameters, batch 64), `mlp25m` (25 M, 64), `resnet18` (11.7
+/// M, 16 of 64x64) or `resnet50` (25.6 M, 8 of 64x64). `batch` 0: as said. Throws
+/// std::invalid_argument for another name.
+[[nodiscard]] Workload make_workload(const std::string& model, std::int64_t batch);
+
+}  // namespace hvd::bench

@@ -1,0 +1,108 @@
+// train_bench and the script around it, as their users start them.
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/process.hpp>
+#include <nlohmann/json.hpp>
+#include <stdlib.h>
+
+namespace hvd::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr seconds kPatience{240};
+
+class TrainBench : public testing::Test {
+ protected:
+  TrainBench() {
+    std::string pattern = fs::temp_directory_path() / "hvd-train-XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);
+    folder_ = pattern;
+  }
+  ~TrainBench() override { fs::remove_all(folder_); }
+
+  static test::ProcessResult run(std::vector<std::string> arguments) {
+    test::ProcessOptions options;
+    options.arguments = std::move(arguments);
+    return test::run_process(std::move(options), test::in(kPatience));
+  }
+  /// The row of one run.
+  [[nodiscard]] json row_of(int ranks, std::vector<std::string> arguments) const {
+    const std::string rows = folder_ / "rows.json";
+    std::vector<std::string> all{HVDRUN, "-np", std::to_string(ranks), TRAIN_BENCH};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    all.insert(all.end(), {"--json", rows});
+    const test::ProcessResult result = run(std::move(all));
+    EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+    std::ifstream file(rows);
+    const json read = json::parse(file, nullptr, false);
+    EXPECT_EQ(read.size(), 1U) << read.dump();
+    return read.at(0);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+TEST_F(TrainBench, TheRowSaysWhatTrainingCost) {
+  const json row = row_of(2, {"--model", "cnn", "--batch", "4", "--steps", "10"});
+  std::set<std::string> keys;
+  for (const auto& item : row.items()) keys.insert(item.key());
+  EXPECT_EQ(keys, (std::set<std::string>{"model", "mode", "ranks", "images_per_s", "step_ms_p50",
+                                         "exposed_comm_ms", "comm_ms", "gradient_copies", "rss_mb",
+                                         "steps"}));
+  EXPECT_EQ(row.at("model"), "cnn");
+  EXPECT_EQ(row.at("mode"), "hvd");
+  EXPECT_EQ(row.at("ranks"), 2);
+  EXPECT_EQ(row.at("steps"), 10);
+  EXPECT_GT(row.at("images_per_s"), 0);
+  EXPECT_GT(row.at("comm_ms"), 0);
+  EXPECT_GT(row.at("rss_mb"), 10);
+}
+
+// Gradients are born in the arena: that is what makes them fast.
+TEST_F(TrainBench, NoGradientIsCopied) {
+  for (const char* model : {"cnn", "mlp25m", "resnet18"}) {
+    const json row = row_of(2, {"--model", model, "--batch", "2", "--steps", "2"});
+    EXPECT_EQ(row.at("gradient_copies"), 0) << model;
+  }
+  const json copied =
+      row_of(2, {"--model", "cnn", "--batch", "2", "--steps", "2", "--memory", "copied"});
+  EXPECT_EQ(copied.at("gradient_copies"), 8) << "the counter counts";
+}
+
+TEST_F(TrainBench, TheIdealsDoNotReduceGradients) {
+  for (const char* mode : {"independent", "lockstep"}) {
+    const json row = row_of(2, {"--model", "cnn", "--batch", "2", "--steps", "5", "--mode", mode});
+    EXPECT_EQ(row.at("mode"), mode);
+    EXPECT_EQ(row.at("gradient_copies"), 0);
+  }
+}
+
+TEST_F(TrainBench, AWrongCommandLineIsAUsageError) {
+  const test::ProcessResult result = run({TRAIN_BENCH, "--model", "alexnet"});
+  EXPECT_EQ(result.exit_code(), 64);
+  EXPECT_THAT(result.err + result.out, HasSubstr("alexnet"));
+}
+
+TEST_F(TrainBench, TheScriptComparesWithTheIdeals) {
+  const test::ProcessResult result =
+      run({TRAINING_SCRIPT, "--build", BUILD_FOLDER, "--rounds", "1", "--seconds", "0.05",
+           "--models", "cnn", "--modes", "independent,lockstep,hvd"});
+  ASSERT_EQ(result.exit_code(), 0) << result.out << result.err;
+  for (const char* mode : {"independent", "lockstep", "hvd"}) {
+    EXPECT_THAT(result.out, HasSubstr(std::string("| cnn | ") + mode + " |"));
+  }
+}
+
+}  // namespace
+}  // namespace hvd::bench
