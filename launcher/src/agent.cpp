@@ -7,18 +7,19 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/network_interfaces.hpp>
 #include <hvd/core/version.hpp>
 
+#include "block_signals.hpp"
 #include "descendants.hpp"
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
+#include "own_environment.hpp"
 #include "program.hpp"
-#include "rank_environment.hpp"
 #include "spawn.hpp"
 #include "text.hpp"
 #include "this_host.hpp"
@@ -31,26 +32,32 @@ using boost::system::error_code;
 /// After SIGKILL processes go at once, but for those stuck in the kernel.
 constexpr std::chrono::milliseconds kKillDeadline{2'000};
 
-int usable_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-}
-
 }  // namespace
 
 Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first)
     : stream_(io_, std::move(input), std::move(output)),
       child_signal_(io_),
+      end_signal_(io_),
+      heartbeat_(io_),
       grace_timer_(io_),
       stdin_of_first_(std::move(stdin_of_first)) {
   become_subreaper();
   ::signal(SIGPIPE, SIG_IGN);
   child_signal_.add(SIGCHLD);
+  end_signal_.add(SIGTERM);
 }
 
-void Agent::run() {
+int Agent::run() {
+  int code = 0;
   watch_children();
+  end_signal_.async_wait([this, &code](error_code error, int signal) {
+    if (error) return;
+    code = kExitSignalBase + signal;
+    stream_.close();  // ranks that end from here on did not end by themselves
+    kill_all();
+    io_.stop();
+  });
+  stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 [this](const std::string&) {
                   // hvdrun is gone, or done with this host.
@@ -63,14 +70,18 @@ void Agent::run() {
     kill_all();
     throw;
   }
+  return code;
 }
 
 void Agent::on_frame(const Frame& frame) {
+  heartbeat_.heard();
   try {
     if (const auto* job = std::get_if<Prepare>(&frame)) {
       prepare(*job);
-    } else if (std::holds_alternative<Launch>(frame)) {
-      launch();
+    } else if (const auto* start = std::get_if<Launch>(&frame)) {
+      launch(*start);
+    } else if (std::holds_alternative<Suspend>(frame)) {
+      heartbeat_.expect_silence();
     } else if (const auto* forward = std::get_if<Forward>(&frame)) {
       signal_all(forward->signal);
     } else if (const auto* last = std::get_if<End>(&frame)) {
@@ -82,7 +93,10 @@ void Agent::on_frame(const Frame& frame) {
   } catch (const LaunchError& error) {
     refuse(error.code(), error.what());
   } catch (const Error& error) {
-    refuse(error.code() == Errc::resource ? kExitResource : kExitInternal, error.what());
+    refuse(error.code() == Errc::resource           ? kExitResource
+           : error.code() == Errc::invalid_argument ? kExitUsage
+                                                    : kExitInternal,
+           error.what());
   }
 }
 
@@ -93,33 +107,74 @@ void Agent::prepare(const Prepare& frame) {
                                                  version(), own_host_name()));
   }
   job_ = frame;
+  if (frame.beats) {
+    heartbeat_.start([this] { stream_.send(Beat{}); },
+                     [this] {
+                       // hvdrun, its machine or the network is gone.
+                       stream_.close();
+                       kill_all();
+                       io_.stop();
+                     });
+  }
   if (::chdir(frame.directory.c_str()) != 0) {
     throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
                                                  in_quotes(frame.directory), error_text(errno)));
   }
-  const Variables variables =
-      frame.ranks.empty() ? frame.environment : merge(frame.environment, frame.ranks[0].variables);
-  path_ = find_program(frame.program.front(), value_of(variables, "PATH"));
-  if (!contains(variables, "OMP_NUM_THREADS")) {
+  variables_ = merge(inherited_variables(own_environment()), frame.environment);
+  if (!frame.interfaces.empty()) {
+    variables_ =
+        merge(interface_variables(reachable_address(frame.interfaces).interface), variables_);
+  }
+  const Variables of_first =
+      frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
+  path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
+  if (!contains(of_first, "OMP_NUM_THREADS")) {
     const int local_size = std::max(1, static_cast<int>(frame.ranks.size()));
     threads_ = std::max(1, usable_cores() / local_size);
   }
   secret_ = frame.secret.to_inheritable_fd();
-  stream_.send(Prepared{.hostname = own_host_name(), .threads = threads_});
+  Prepared prepared{.hostname = own_host_name(), .threads = threads_};
+  if (frame.meeting != Meeting::elsewhere) {
+    const BlockSignals blocked;  // SIGCHLD is for this thread
+    rendezvous_.emplace(frame);
+    prepared.store = rendezvous_->store();
+    prepared.master_host = rendezvous_->host();
+    prepared.master_port = rendezvous_->port();
+  }
+  stream_.send(prepared);
 }
 
-void Agent::launch() {
+void Agent::launch(const Launch& frame) {
   if (!job_ || launched_) return;
   launched_ = true;
+  variables_ = merge(variables_, frame.variables);
+  start_next_rank();
+}
+
+/// One at a time: between two of them signs of life go out, and orders come in.
+void Agent::start_next_rank() {
+  if (ending_ || done_) return all_started();
   try {
-    for (std::size_t local = 0; local < job_->ranks.size(); ++local) start_rank(local);
-  } catch (...) {
-    for (const auto& rank : ranks_) ::kill(-rank->pid, SIGKILL);
-    ranks_.clear();  // nobody needs to hear of them, and looking around takes descriptors
-    kill_all();
-    done_ = true;  // `Refused` takes the place of `Done`
-    throw;
+    if (ranks_.size() < job_->ranks.size()) start_rank(ranks_.size());
+  } catch (const LaunchError& error) {
+    give_up(error.code(), error.what());
+    return;
   }
+  if (ranks_.size() == job_->ranks.size()) return all_started();
+  boost::asio::post(io_, [this] { start_next_rank(); });
+}
+
+/// Not all ranks can be started: none shall run.
+void Agent::give_up(int code, const std::string& why) {
+  for (const auto& rank : ranks_) ::kill(-rank->pid, SIGKILL);
+  ranks_.clear();  // nobody needs to hear of them, and looking around takes descriptors
+  kill_all();
+  done_ = true;  // `Refused` takes the place of `Done`
+  refuse(code, why);
+}
+
+void Agent::all_started() {
+  all_started_ = true;
   secret_.reset();
   stdin_of_first_.reset();
   for (const auto& rank : ranks_) watch(*rank);
@@ -136,7 +191,7 @@ void Agent::start_rank(std::size_t local_rank) {
   const pid_t pid =
       spawn({.path = path_,
              .arguments = job_->program,
-             .variables = merge(merge(job_->environment, spec.variables), added),
+             .variables = merge(merge(variables_, spec.variables), added),
              .input = local_rank == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get(),
              .output = out.write.get(),
              .error = err.write.get(),
@@ -208,7 +263,7 @@ void Agent::sweep() {
 
 void Agent::end(int signal, std::chrono::milliseconds grace) {
   ending_ = true;
-  launched_ = true;  // nothing starts from here on
+  if (!std::exchange(launched_, true)) all_started_ = true;  // nothing starts from here on
   if (signal == SIGKILL || grace == std::chrono::milliseconds{0}) {
     kill_all();
     check_done();
@@ -222,6 +277,7 @@ void Agent::end(int signal, std::chrono::milliseconds grace) {
     kill_all();
     check_done();
   });
+  check_done();  // there may be nothing to wait for
 }
 
 /// Every process once: the groups of running ranks as a whole, everything else by itself. The group
@@ -255,7 +311,7 @@ void Agent::kill_all() {
 /// All ranks are over: ends what they left behind, sends the rest of their output, says `Done`.
 void Agent::check_done() {
   const auto running = [](const auto& rank) { return rank->running; };
-  if (done_ || !launched_ || std::any_of(ranks_.begin(), ranks_.end(), running)) return;
+  if (done_ || !all_started_ || std::any_of(ranks_.begin(), ranks_.end(), running)) return;
   if (!all_gone_) {
     if (!ending_) kill_all();
     pid_t orphan = 0;

@@ -16,7 +16,10 @@
 
 #include "descriptor_limit.hpp"
 #include "frame_stream.hpp"
+#include "heartbeat.hpp"
+#include "rank_environment.hpp"
 #include "rank_process.hpp"
+#include "rendezvous.hpp"
 
 namespace hvd::launcher {
 
@@ -26,13 +29,17 @@ class Agent {
   /// is given `stdin_of_first` reads from that, all others from /dev/null.
   Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first);
 
-  /// Returns when the stream has ended and no descendant is left.
-  void run();
+  /// Returns what to exit with when the stream has ended, or SIGTERM came, and no descendant is
+  /// left.
+  [[nodiscard]] int run();
 
  private:
   void on_frame(const Frame& frame);
   void prepare(const Prepare& frame);
-  void launch();
+  void launch(const Launch& frame);
+  void start_next_rank();
+  void give_up(int code, const std::string& why);
+  void all_started();
   void start_rank(std::size_t local_rank);
   void refuse(int code, const std::string& message);
 
@@ -54,17 +61,22 @@ class Agent {
   boost::asio::io_context io_{1};
   FrameStream stream_;
   boost::asio::signal_set child_signal_;
+  boost::asio::signal_set end_signal_;
+  Heartbeat heartbeat_;
   boost::asio::steady_timer grace_timer_;
   DescriptorLimit limit_;
   UniqueFd stdin_of_first_;
   UniqueFd secret_;
 
   std::optional<Prepare> job_;
-  std::string path_;  ///< of the program
-  int threads_ = 0;   ///< OMP_NUM_THREADS for ranks that have none
+  std::optional<Rendezvous> rendezvous_;
+  Variables variables_;  ///< common to all ranks
+  std::string path_;     ///< of the program
+  int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::size_t credit_ = kOutputWindow;
   bool launched_ = false;
+  bool all_started_ = false;
   bool ending_ = false;    ///< told to end: what outlives its rank has until the grace is over
   bool killed_ = false;    ///< the grace is over
   bool all_gone_ = false;  ///< no descendant is left: pipes hold all there will be

@@ -11,92 +11,206 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hvd/core/version.hpp>
+
 #include "agent.hpp"
+#include "agent_guard.hpp"
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
-#include "own_environment.hpp"
 #include "spawn.hpp"
-#include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
 
-std::string how_ended(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("was killed by {}", signal_name(WTERMSIG(status)));
-  return fmt::format("exited {}", WEXITSTATUS(status));
-}
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+/// A local agent kills what is left within 2 s; a remote one does so even without us.
+constexpr milliseconds kPatience{3'000};
+constexpr milliseconds kRemotePatience{1'500};
+/// Between the end of ssh's stream and its own.
+constexpr milliseconds kSshPatience{500};
+constexpr std::size_t kMaxWords = 4'096;
 
 }  // namespace
 
-AgentLink::AgentLink(boost::asio::io_context& io, int standard_input) {
+AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
+    : heartbeat_(io), end_timer_(io) {
+  loss_.via = command.via;
+  const bool remote = !command.via.empty();
   Pipe sockets = make_socket_pair();
+  Pipe words;
+  if (remote) words = make_pipe();
   UniqueFd first_input;
-  std::vector<std::string> arguments = {"hvdrun", std::string(kAgentArgument)};
-  if (standard_input >= 0) {
-    first_input = UniqueFd(::dup(standard_input));  // survives exec
+  auto arguments = command.arguments;
+  if (command.standard_input >= 0) {
+    first_input = UniqueFd(::dup(command.standard_input));  // survives exec
     if (first_input) arguments.push_back(std::to_string(first_input.get()));
   }
-  pid_ = spawn({.path = "/proc/self/exe",
+  pid_ = spawn({.path = command.path,
                 .arguments = arguments,
-                .variables = own_environment(),
+                .variables = command.variables,
                 .input = sockets.write.get(),
                 .output = sockets.write.get(),
-                .error = STDERR_FILENO,
-                .new_session = true});
+                .error = remote ? words.write.get() : STDERR_FILENO,
+                .new_session = true,
+                // ssh would not notice over a dead network; the agent of this host sees the stream
+                // end and ends its ranks first.
+                .die_with_parent = remote});
   UniqueFd pidfd = open_pidfd(pid_);
   process_.emplace(io, pidfd.get());
   (void)pidfd.release();
   UniqueFd output = duplicate(sockets.read.get());
   stream_.emplace(io, std::move(sockets.read), std::move(output));
+  if (remote) {
+    words_.emplace(io, words.read.get());
+    (void)words.read.release();
+    words_->non_blocking(true);
+  }
 }
 
 AgentLink::~AgentLink() {
-  stream_->close();
+  close();
   if (pid_ < 0) return;
-  constexpr int kPatienceMs = 3'000;  // it kills what is left within 2 s
+  const auto left = std::chrono::ceil<milliseconds>(*closed_ - Clock::now());
   pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
-  if (::poll(&ended, 1, kPatienceMs) <= 0) ::kill(pid_, SIGKILL);
+  if (::poll(&ended, 1, static_cast<int>(std::max(left, milliseconds{0}).count())) <= 0) {
+    ::kill(pid_, SIGKILL);
+  }
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-void AgentLink::start(std::function<void(Frame)> on_frame,
-                      std::function<void(std::string)> on_lost) {
-  on_lost_ = std::move(on_lost);
-  // An agent that closes its stream is of no use any more: its end as a process tells why.
-  stream_->start(std::move(on_frame), [this](const std::string&) {
-    if (pid_ >= 0) ::kill(pid_, SIGKILL);
-  });
+void AgentLink::close() {
+  if (closed_) return;
+  closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);
+  handlers_ = {};
+  heartbeat_.stop();
+  end_timer_.cancel();
+  stream_->close();
+}
+
+void AgentLink::start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  stream_->await_greeting([this](const std::string& version) { on_greeting(version); },
+                          [this](const std::string& chatter) {
+                            said_ = chatter + said_;
+                            on_stream_end(chatter);
+                          });
+  if (words_) read_words();
   watch();
 }
 
-void AgentLink::watch() {
-  process_->async_wait(boost::asio::posix::descriptor_base::wait_read,
-                       [this](boost::system::error_code error) {
-                         if (error) return;
-                         int status = 0;
-                         if (::waitpid(pid_, &status, WNOHANG) != pid_) return;
-                         pid_ = -1;
-                         stream_->close();
-                         if (on_lost_) on_lost_(how_ended(status));
-                       });
+void AgentLink::on_greeting(const std::string& theirs) {
+  if (theirs != version()) {
+    loss_.other_version = theirs;
+    ::kill(pid_, SIGKILL);
+    return;
+  }
+  loss_.greeted = true;
+  said_.clear();
+  stream_->start(
+      [this](const Frame& frame) {
+        heartbeat_.heard();
+        if (!std::holds_alternative<Beat>(frame) && handlers_.on_frame) handlers_.on_frame(frame);
+      },
+      [this](const std::string& why) { on_stream_end(why); });
+  if (handlers_.on_ready) handlers_.on_ready();
+  if (loss_.via.empty()) return;
+  heartbeat_.expect_silence();  // until it is prepared
+  heartbeat_.start([this] { stream_->send(Beat{}); },
+                   [this] {
+                     loss_.silent = true;
+                     lose();
+                   });
 }
 
-int run_agent(int stdin_of_first) {
-  UniqueFd input = duplicate(STDIN_FILENO);
-  UniqueFd output = duplicate(STDOUT_FILENO);
-  UniqueFd first_input;
-  if (stdin_of_first >= 0) {
-    first_input = duplicate(stdin_of_first);
-    ::close(stdin_of_first);
+/// An agent that closes its stream is of no use any more: its end as a process tells why. ssh goes
+/// by itself, with the exit code of the other side, when the connection is in order.
+void AgentLink::on_stream_end(const std::string&) {
+  if (pid_ < 0) return;
+  if (loss_.via.empty()) {
+    ::kill(pid_, SIGKILL);
+    return;
   }
+  end_timer_.expires_after(kSshPatience);
+  end_timer_.async_wait([this](error_code error) {
+    if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+  });
+}
+
+void AgentLink::read_words() {
+  words_->async_read_some(boost::asio::buffer(buffer_), [this](error_code error, std::size_t size) {
+    if (error) return;
+    take_words({buffer_.data(), size});
+    read_words();
+  });
+}
+
+void AgentLink::take_words(std::string_view text) {
+  said_ += text;
+  if (said_.size() > kMaxWords) said_.erase(0, said_.size() - kMaxWords);
+  if (handlers_.on_words) handlers_.on_words(std::string(text));
+}
+
+/// What was written before the process ended, and has not been read yet.
+void AgentLink::drain_words() {
+  if (!words_) return;
+  error_code ignored;
+  words_->cancel(ignored);
+  ssize_t size = 0;
+  while ((size = ::read(words_->native_handle(), buffer_.data(), buffer_.size())) > 0) {
+    take_words({buffer_.data(), static_cast<std::size_t>(size)});
+  }
+}
+
+void AgentLink::watch() {
+  process_->async_wait(boost::asio::posix::descriptor_base::wait_read, [this](error_code error) {
+    if (error || closed_) return;
+    if (::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
+    pid_ = -1;
+    lose();
+  });
+}
+
+void AgentLink::lose() {
+  drain_words();
+  loss_.last_words = last_words(said_);
+  if (pid_ >= 0) ::kill(pid_, SIGKILL);
+  stream_->close();
+  heartbeat_.stop();
+  end_timer_.cancel();
+  if (handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
+}
+
+namespace {
+
+void take_standard_streams(UniqueFd& input, UniqueFd& output) {
+  input = duplicate(STDIN_FILENO);
+  output = duplicate(STDOUT_FILENO);
   ::prctl(PR_SET_NAME, "hvdrun-agent");
   // Nothing that is printed by accident may get between the frames.
   const UniqueFd null = open_null();
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
-  Agent(std::move(input), std::move(output), std::move(first_input)).run();
-  return 0;
+}
+
+}  // namespace
+
+int run_agent(int stdin_of_first) {
+  UniqueFd first_input;
+  if (stdin_of_first >= 0) {
+    first_input = duplicate(stdin_of_first);
+    ::close(stdin_of_first);
+  }
+  UniqueFd input;
+  UniqueFd output;
+  take_standard_streams(input, output);
+  return Agent(std::move(input), std::move(output), std::move(first_input)).run();
+}
+
+int run_remote_agent() {
+  return run_guarded([] { return run_agent(-1); });
 }
 
 }  // namespace hvd::launcher

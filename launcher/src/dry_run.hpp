@@ -9,7 +9,8 @@
 namespace hvd::launcher {
 
 /// A line per rank: where it would run, the variables it would get and the command, as a shell
-/// reads them back. What is chosen at the start only is shown as such.
+/// reads them back. What is chosen at the start only is shown as such. Through mpirun its command
+/// follows.
 [[nodiscard]] std::string dry_run(const Options& options, const Plan& plan);
 
 }  // namespace hvd::launcher

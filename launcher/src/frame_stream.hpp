@@ -21,14 +21,23 @@ class FrameStream {
   /// `input` and `output` are two descriptors, also when they lead to one socket.
   FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
 
+  /// Calls `on_greeting` with the version of an agent that greets; what comes before, a login
+  /// shell's chatter, is skipped. At the end of the stream, or after too much of something else,
+  /// `on_end` is called instead, with what came. Before `start`, or not at all.
+  void await_greeting(std::function<void(std::string)> on_greeting,
+                      std::function<void(std::string)> on_end);
   /// `on_end` is called once, with what went wrong or "" for an orderly end; nothing follows it.
   void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
+  /// What an agent sends first: tells its version.
+  void greet();
   /// Queues a frame; dropped once the stream has ended. Callers bound what they queue.
   void send(const Frame& frame);
   /// The other side sees the end. No callback follows.
   void close();
 
  private:
+  void read_greeting();
+  void queue(Bytes bytes);
   void read_length();
   void read_body();
   void write_next();
@@ -36,6 +45,9 @@ class FrameStream {
 
   boost::asio::posix::stream_descriptor input_;
   boost::asio::posix::stream_descriptor output_;
+  std::function<void(std::string)> on_greeting_;
+  std::string heard_;  ///< before the greeting
+  char next_ = 0;
   std::function<void(Frame)> on_frame_;
   std::function<void(std::string)> on_end_;
   std::array<std::byte, 4> length_{};

@@ -22,6 +22,11 @@ void write(WireWriter& to, const std::vector<std::string>& texts) {
 
 void write(WireWriter& to, const Prepare& frame) {
   to.text(frame.version);
+  to.text(frame.job_id);
+  to.u32(frame.epoch);
+  to.u8(static_cast<std::uint8_t>(frame.meeting));
+  to.u8(frame.beats ? 1 : 0);
+  to.text(frame.interfaces);
   to.text(frame.directory);
   write(to, frame.program);
   write(to, frame.environment);
@@ -32,7 +37,7 @@ void write(WireWriter& to, const Prepare& frame) {
   }
   to.raw(frame.secret.bytes());
 }
-void write(WireWriter&, const Launch&) {}
+void write(WireWriter& to, const Launch& frame) { write(to, frame.variables); }
 void write(WireWriter& to, const Forward& frame) { to.i32(frame.signal); }
 void write(WireWriter& to, const End& frame) {
   to.i32(frame.signal);
@@ -42,6 +47,9 @@ void write(WireWriter& to, const Credit& frame) { to.u32(frame.bytes); }
 void write(WireWriter& to, const Prepared& frame) {
   to.text(frame.hostname);
   to.i32(frame.threads);
+  to.text(frame.store);
+  to.text(frame.master_host);
+  to.u16(frame.master_port);
 }
 void write(WireWriter& to, const Refused& frame) {
   to.i32(frame.code);
@@ -63,6 +71,8 @@ void write(WireWriter& to, const Exited& frame) {
 }
 void write(WireWriter&, const Gone&) {}
 void write(WireWriter&, const Done&) {}
+void write(WireWriter&, const Beat&) {}
+void write(WireWriter&, const Suspend&) {}
 
 // ---- reading: the same fields in the same order
 
@@ -85,6 +95,18 @@ std::int32_t read_signal(WireReader& from) {
   return signal;
 }
 
+bool read_flag(WireReader& from) {
+  const auto flag = from.u8();
+  if (flag > 1) from.fail("a flag is neither 0 nor 1");
+  return flag == 1;
+}
+
+Meeting read_meeting(WireReader& from) {
+  const auto meeting = from.u8();
+  if (meeting > static_cast<std::uint8_t>(Meeting::network)) from.fail("no such meeting");
+  return static_cast<Meeting>(meeting);
+}
+
 std::int32_t read_rank(WireReader& from) {
   const std::int32_t rank = from.i32();
   if (rank < 0) from.fail("negative rank");
@@ -98,6 +120,11 @@ template <>
 Prepare read<Prepare>(WireReader& from) {
   Prepare frame;
   frame.version = from.text(kMaxFrame);
+  frame.job_id = from.text(kMaxFrame);
+  frame.epoch = from.u32();
+  frame.meeting = read_meeting(from);
+  frame.beats = read_flag(from);
+  frame.interfaces = from.text(kMaxFrame);
   frame.directory = from.text(kMaxFrame);
   frame.program = read_texts(from);
   if (frame.program.empty()) from.fail("no program");
@@ -113,8 +140,8 @@ Prepare read<Prepare>(WireReader& from) {
   return frame;
 }
 template <>
-Launch read<Launch>(WireReader&) {
-  return {};
+Launch read<Launch>(WireReader& from) {
+  return {.variables = read_texts(from)};
 }
 template <>
 Forward read<Forward>(WireReader& from) {
@@ -133,8 +160,13 @@ Credit read<Credit>(WireReader& from) {
 }
 template <>
 Prepared read<Prepared>(WireReader& from) {
-  std::string hostname = from.text(kMaxFrame);
-  return {.hostname = std::move(hostname), .threads = from.i32()};
+  Prepared frame;
+  frame.hostname = from.text(kMaxFrame);
+  frame.threads = from.i32();
+  frame.store = from.text(kMaxFrame);
+  frame.master_host = from.text(kMaxFrame);
+  frame.master_port = from.u16();
+  return frame;
 }
 template <>
 Refused read<Refused>(WireReader& from) {
@@ -170,6 +202,14 @@ Gone read<Gone>(WireReader&) {
 }
 template <>
 Done read<Done>(WireReader&) {
+  return {};
+}
+template <>
+Beat read<Beat>(WireReader&) {
+  return {};
+}
+template <>
+Suspend read<Suspend>(WireReader&) {
   return {};
 }
 

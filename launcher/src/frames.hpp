@@ -16,21 +16,36 @@ namespace hvd::launcher {
 
 enum class Stream : std::uint8_t { out, err };
 
+/// Where the ranks of a job meet.
+enum class Meeting : std::uint8_t {
+  elsewhere,  ///< another host's agent serves the store
+  machine,    ///< this agent does, on a Unix socket: all ranks are on this machine
+  network,    ///< this agent does, at an address that other machines reach
+};
+
 /// hvdrun → agent, first frame: everything there is to know, to be checked before anything starts.
 struct Prepare {
   struct Rank {
     std::int32_t rank = 0;
-    std::vector<std::string> variables;  ///< "NAME=value", over `environment`
+    std::vector<std::string> variables;  ///< "NAME=value", over all others
   };
   std::string version;  ///< of hvdrun; an agent of another version refuses
+  std::string job_id;
+  std::uint32_t epoch = 0;  ///< restarts so far
+  Meeting meeting = Meeting::elsewhere;
+  /// Silence is death: both sides send `Beat`. Only where a network lies between the two.
+  bool beats = false;
+  std::string interfaces;  ///< as in `Config::interfaces`
   std::string directory;
   std::vector<std::string> program;      ///< its name and its arguments
-  std::vector<std::string> environment;  ///< common to all ranks
+  std::vector<std::string> environment;  ///< of all ranks, over the agent's own
   std::vector<Rank> ranks;               ///< of this host, by local rank
   Secret secret;
 };
 /// hvdrun → agent: every host is prepared, start the ranks.
-struct Launch {};
+struct Launch {
+  std::vector<std::string> variables{};  ///< "NAME=value", over `Prepare::environment`
+};
 /// hvdrun → agent: pass a signal on to all ranks and leave it at that.
 struct Forward {
   std::int32_t signal = 0;
@@ -49,6 +64,10 @@ struct Credit {
 struct Prepared {
   std::string hostname;
   std::int32_t threads = 0;  ///< the OMP_NUM_THREADS it sets; 0: the user has set it
+  // Of the agent that serves the store; empty and 0 from others.
+  std::string store{};        ///< its address
+  std::string master_host{};  ///< for programs that read torch's names
+  std::uint16_t master_port = 0;
 };
 /// agent → hvdrun: nothing runs, and nothing will.
 struct Refused {
@@ -76,9 +95,14 @@ struct Exited {
 struct Gone {};
 /// agent → hvdrun, last frame: that was all.
 struct Done {};
+/// Either way: a sign of life.
+struct Beat {};
+/// hvdrun → agent: hvdrun is about to be stopped (Ctrl-Z); its silence means nothing until its next
+/// frame.
+struct Suspend {};
 
 using Frame = std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started,
-                           Output, Exited, Gone, Done>;
+                           Output, Exited, Gone, Done, Beat, Suspend>;
 
 /// Bounds that both sides keep.
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <hvd/core/version.hpp>
 
 #include "descendants.hpp"
 #include "exit_codes.hpp"
-#include "own_environment.hpp"
+#include "launcher_choice.hpp"
 #include "text.hpp"
+#include "working_directory.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -32,6 +33,14 @@ double in_seconds(milliseconds duration) { return static_cast<double>(duration.c
 /// process groups, which the kernel stops when they read from one.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
 
+/// The options of a job whose one process is mpirun; what concerns ranks is in its command.
+Options as_mpirun(Options options, std::vector<std::string> arguments) {
+  options.program = std::move(arguments);
+  options.exports.clear();
+  options.launcher = Launcher::local;
+  return options;
+}
+
 /// A signal that was ignored when hvdrun started (nohup, a shell's background job) stays ignored.
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -41,6 +50,14 @@ bool is_ignored(int signal) {
 }  // namespace
 
 Job::Job(Options options, Plan plan)
+    : Job(std::move(options), std::move(plan), std::nullopt, own_environment()) {}
+
+Job::Job(Options options, Plan plan, MpirunCommand mpirun)
+    : Job(as_mpirun(std::move(options), std::move(mpirun.arguments)),
+          plan_ranks({{.name = "localhost", .slots = 1}}, 1), std::move(plan),
+          std::move(mpirun.variables)) {}
+
+Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own)
     : options_(std::move(options)),
       plan_(std::move(plan)),
       policy_(static_cast<int>(plan_.ranks.size()), options_.grace),
@@ -49,68 +66,129 @@ Job::Job(Options options, Plan plan)
       start_timer_(io_),
       job_timer_(io_),
       last_timer_(io_),
-      output_(io_, {.ranks = static_cast<int>(plan_.ranks.size()),
-                    .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
-                    .directory = options_.output_directory}),
-      ranks_(plan_.ranks.size()) {
+      output_(io_,
+              {.ranks = static_cast<int>((through_mpirun ? *through_mpirun : plan_).ranks.size()),
+               .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
+               .directory = options_.output_directory,
+               .append = options_.restart_count > 0}),
+      ranks_(plan_.ranks.size()),
+      own_(std::move(own)),
+      mpirun_plan_(std::move(through_mpirun)) {
+  if (mpirun_plan_) mpirun_output_.emplace(static_cast<int>(mpirun_plan_->ranks.size()));
   ::signal(SIGPIPE, SIG_IGN);
   become_subreaper();  // for what an agent leaves behind that was killed itself
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP}) {
     if (!is_ignored(signal)) signals_.add(signal);
   }
   watch_signals();
-  for (std::size_t host = 0; host < plan_.hosts.size(); ++host) {
-    const int input = host == 0 ? standard_input_to_pass() : -1;
-    hosts_.push_back({.link = std::make_unique<AgentLink>(io_, input)});
+  forwarding_ = forwarded_variables(own_, options_.exports);
+  for (const HostSpec& host : plan_.hosts) {
+    hosts_.push_back({.link = nullptr, .remote = is_remote(host, options_.launcher)});
   }
-  rendezvous_.emplace();
+  several_machines_ =
+      std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.remote; });
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    hosts_[host].link = std::make_unique<AgentLink>(io_, agent_command(host));
+  }
 }
 
 Job::~Job() {
-  hosts_.clear();  // ends the agents
-  kill_strays(rendezvous_ ? rendezvous_->identity().id : "", Clock::now() + kAgentPatience);
+  for (Host& host : hosts_) {
+    if (host.link) host.link->close();  // ends the agents, all at once
+  }
+  hosts_.clear();
+  kill_strays(id_, Clock::now() + kAgentPatience);
+}
+
+AgentCommand Job::agent_command(std::size_t host) const {
+  if (!hosts_[host].remote) {
+    return local_agent(several_machines_ ? without(own_, forwarding_.withheld) : own_,
+                       host == 0 ? standard_input_to_pass() : -1);
+  }
+  Variables variables = without(own_, forwarding_.withheld);
+  const HostSpec& to = plan_.hosts[host];
+  if (options_.launcher == Launcher::slurm) return slurm_agent(to.name, std::move(variables));
+  const SshOptions ssh{
+      .port = options_.ssh_port,
+      .identity_file = options_.ssh_identity_file,
+      .connect_timeout = options_.start_timeout.value_or(Options::kDefaultStartTimeout)};
+  return remote_agent(to, ssh, std::move(variables));
 }
 
 int Job::run() {
   output_.start([this] { pay_credit(), check_over(); },
                 [this](Stream stream, std::error_code error) { on_output_error(stream, error); });
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    hosts_[host].link->start([this, host](const Frame& frame) { on_frame(host, frame); },
-                             [this, host](const std::string& how) { on_lost(host, how); });
-    send_prepare(host);
+    hosts_[host].link->start(
+        {.on_ready = [this, host] { send_prepare(host); },
+         .on_frame = [this, host](const Frame& frame) { on_frame(host, frame); },
+         .on_words = [this, host](const std::string& words) { on_words(host, words); },
+         .on_lost = [this, host](const AgentLoss& loss) { on_lost(host, loss); }});
+  }
+  if (several_machines_ && !forwarding_.withheld.empty()) {
+    say_verbosely(
+        fmt::format("not passed on without -x: {}", fmt::join(forwarding_.withheld, ", ")));
   }
   arm_timers();
   io_.run();
-  const int code = policy_.outcome().code;
+  const int code = outcome_.code;
   return code == 0 && late_signal_ ? kExitSignalBase + *late_signal_ : code;
 }
 
 // ---- the agents
 
 void Job::send_prepare(std::size_t host) {
-  const Variables exported = exported_variables(options_.exports);
+  const Variables exported = exported_variables(options_.exports, own_);
   Prepare frame{.version = std::string(version()),
-                .directory = std::filesystem::current_path().string(),
+                .job_id = id_,
+                .epoch = static_cast<std::uint32_t>(options_.restart_count),
+                .meeting = host != 0           ? Meeting::elsewhere
+                           : several_machines_ ? Meeting::network
+                                               : Meeting::machine,
+                .beats = hosts_[host].remote,
+                .interfaces = interfaces(),
+                .directory = working_directory(own_),
                 .program = options_.program,
-                .environment = inherited_variables(own_environment()),
+                .environment = {},
                 .ranks = {},
-                .secret = rendezvous_->secret()};
-  if (options_.start_timeout) {
-    frame.environment =
-        merge(frame.environment,
-              {fmt::format("HVD_START_TIMEOUT={}", in_seconds(*options_.start_timeout))});
+                .secret = secret_};
+  // An agent beside us has our environment already.
+  if (hosts_[host].remote) {
+    frame.environment = merge(forwarding_.variables, {fmt::format("PWD={}", frame.directory)});
   }
-  if (::isatty(STDOUT_FILENO) == 1) {
-    // A rank writes into a pipe and could not know that a person reads.
-    frame.environment = merge(frame.environment, {"HVD_TERMINAL=1"});
-  }
+  frame.environment = merge(frame.environment, option_variables());
   for (const Placement& at : plan_.ranks) {
     if (at.host != host) continue;
+    // mpirun tells its ranks who they are.
     frame.ranks.push_back(
         {.rank = at.rank,
-         .variables = merge(rank_variables(at, plan_, rendezvous_->identity()), exported)});
+         .variables = mpirun_plan_ ? exported : merge(rank_variables(at, plan_), exported)});
   }
   hosts_[host].link->send(frame);
+}
+
+/// What hvdrun's own options mean to the ranks.
+Variables Job::option_variables() const {
+  Variables variables = exported_variables(options_.tuning, {});
+  if (options_.start_timeout) {
+    variables.push_back(fmt::format("HVD_START_TIMEOUT={}", in_seconds(*options_.start_timeout)));
+  }
+  if (!options_.interfaces.empty()) {
+    variables.push_back(fmt::format("HVD_NETWORK_INTERFACES={}", options_.interfaces));
+  }
+  // A rank writes into a pipe and could not know that a person reads.
+  if (::isatty(STDOUT_FILENO) == 1) variables.emplace_back("HVD_TERMINAL=1");
+  return variables;
+}
+
+/// As the library on the ranks will read it.
+std::string Job::interfaces() const {
+  const Variables exported = exported_variables(options_.exports, own_);
+  if (contains(exported, "HVD_NETWORK_INTERFACES")) {
+    return std::string(value_of(exported, "HVD_NETWORK_INTERFACES"));
+  }
+  if (!options_.interfaces.empty()) return options_.interfaces;
+  return std::string(value_of(own_, "HVD_NETWORK_INTERFACES"));
 }
 
 void Job::on_frame(std::size_t host, const Frame& frame) {
@@ -142,20 +220,35 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
 
 void Job::on_prepared(std::size_t host, const Prepared& frame) {
   hosts_[host].prepared = true;
+  if (!frame.store.empty()) meeting_ = frame;
   if (frame.threads > 0) {
     say_verbosely(fmt::format("OMP_NUM_THREADS={} for the ranks on {} ({})", frame.threads,
                               plan_.hosts[host].name, frame.hostname));
   }
   const auto is_prepared = [](const Host& other) { return other.prepared; };
   if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !policy_.failed()) {
-    send_to_all(Launch{});
+    send_to_all(Launch{
+        .variables = mpirun_plan_ ? Variables{}
+                                  : job_variables({.id = id_,
+                                                   .restart_count = static_cast<std::uint32_t>(
+                                                       options_.restart_count),
+                                                   .store = meeting_.store,
+                                                   .master_host = meeting_.master_host,
+                                                   .master_port = meeting_.master_port})});
   }
 }
 
 void Job::on_output(std::size_t host, const Output& frame) {
   hosts_[host].debt += static_cast<std::uint32_t>(frame.bytes.size());
   try {
-    output_.add(frame);
+    if (mpirun_output_) {
+      const auto* text = reinterpret_cast<const char*>(frame.bytes.data());
+      for (const Output& piece : mpirun_output_->feed(frame.stream, {text, frame.bytes.size()})) {
+        output_.add(piece);
+      }
+    } else {
+      output_.add(frame);
+    }
   } catch (const LaunchError& error) {
     order(policy_.on_trouble(error.code(), error.what()));
   }
@@ -178,11 +271,18 @@ void Job::on_exited(const Exited& frame) {
   arm_settle_timer();
 }
 
-void Job::on_lost(std::size_t host, const std::string& how) {
+/// ssh's warnings, and what an agent says that is about to die.
+void Job::on_words(std::size_t host, const std::string& words) {
+  if (!options_.verbose && !hosts_[host].prepared) return;  // if it matters, `on_lost` tells it
+  const std::string line = last_words(words);
+  if (!line.empty()) output_.say(fmt::format("hvdrun: {}: {}\n", plan_.hosts[host].name, line));
+}
+
+void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   if (std::exchange(hosts_[host].over, true)) return;
-  order(policy_.on_trouble(kExitInternal,
-                           fmt::format("the agent on {} {}", plan_.hosts[host].name, how)));
-  kill_strays(rendezvous_->identity().id, Clock::now() + kAgentPatience);
+  const Trouble trouble = explain(loss, plan_.hosts[host].name);
+  order(policy_.on_loss(trouble.code, trouble.what));
+  if (loss.via.empty()) kill_strays(id_, Clock::now() + kAgentPatience);
   for (const Placement& at : plan_.ranks) {
     Rank& rank = ranks_[static_cast<std::size_t>(at.rank)];
     if (at.host != host || !rank.running || std::exchange(rank.over, true)) continue;
@@ -222,6 +322,10 @@ void Job::watch_signals() {
 }
 
 void Job::on_signal(int signal) {
+  if (signal == SIGTSTP) {
+    suspend();
+    return;
+  }
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     send_to_all(Forward{.signal = signal});
     return;
@@ -232,6 +336,14 @@ void Job::on_signal(int signal) {
     return;
   }
   order(policy_.on_signal(signal));
+}
+
+/// Ctrl-Z stops hvdrun alone, as ever; agents that listen for its beats are told first.
+void Job::suspend() {
+  for (Host& host : hosts_) {
+    if (host.remote && !host.over) host.link->send(Suspend{});
+  }
+  ::raise(SIGSTOP);
 }
 
 void Job::on_output_error(Stream stream, std::error_code error) {
@@ -281,10 +393,6 @@ bool Job::processes_gone() const {
                      [](const Host& host) { return host.gone || host.over; });
 }
 
-std::string Job::host_of(int rank) const {
-  return plan_.hosts[plan_.ranks.at(static_cast<std::size_t>(rank)).host].name;
-}
-
 void Job::check_over() {
   const auto over = [](const Host& host) { return host.over; };
   const bool all_over = std::all_of(hosts_.begin(), hosts_.end(), over);
@@ -296,19 +404,34 @@ void Job::check_over() {
     });
   }
   if (!all_over) return;
-  if (!std::exchange(reported_, true)) {
-    output_.finish();
-    output_.say(report(
-        policy_.outcome(),
-        [this](int rank) {
-          const auto index = static_cast<std::size_t>(rank);
-          return RankPlace{.host = host_of(rank),
-                           .local_rank = plan_.ranks.at(index).local_rank,
-                           .pid = ranks_.at(index).pid};
-        },
-        [this](int rank) { return output_.tail(rank); }));
-  }
+  if (!std::exchange(reported_, true)) tell_end();
   if (output_.flushed()) io_.stop();
+}
+
+void Job::tell_end() {
+  outcome_ = policy_.outcome();
+  std::optional<int> pid;
+  if (mpirun_output_) {
+    for (const Output& piece : mpirun_output_->finish()) output_.add(piece);
+    const auto explained = mpirun_output_->explain(outcome_);
+    outcome_ = explained.outcome;
+    outcome_.ended.clear();  // mpirun itself
+    pid = explained.pid;
+  }
+  output_.finish();
+  const Plan& plan = mpirun_plan_ ? *mpirun_plan_ : plan_;
+  output_.say(report(
+      outcome_,
+      [&](int rank) {
+        const Placement& at = plan.ranks.at(static_cast<std::size_t>(rank));
+        return RankPlace{.host = plan.hosts[at.host].name,
+                         .local_rank = at.local_rank,
+                         .pid = pid ? *pid : ranks_.at(static_cast<std::size_t>(rank)).pid};
+      },
+      [this](int rank) { return output_.tail(rank); }));
+  if (outcome_.culprit && plan.hosts.size() > 1 && interfaces().empty()) {
+    output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
+  }
 }
 
 /// Now, whoever is late.

@@ -13,9 +13,13 @@
 
 #include "agent_link.hpp"
 #include "job_policy.hpp"
+#include "mpirun_command.hpp"
+#include "mpirun_output.hpp"
 #include "options.hpp"
 #include "output_hub.hpp"
+#include "own_environment.hpp"
 #include "plan.hpp"
+#include "rank_environment.hpp"
 #include "rendezvous.hpp"
 #include "report.hpp"
 
@@ -23,16 +27,21 @@ namespace hvd::launcher {
 
 class Job {
  public:
-  /// Starts the agents and the store. Throws LaunchError.
+  /// Starts the agents. Throws LaunchError.
   Job(Options options, Plan plan);
+  /// The ranks are started by mpirun, the only process that this job starts itself.
+  Job(Options options, Plan plan, MpirunCommand mpirun);
   ~Job();
 
   /// Runs the ranks and returns what hvdrun exits with. Once.
   [[nodiscard]] int run();
+  /// After `run`: whether a rank failed by itself, so that another try may go better.
+  [[nodiscard]] bool lost_a_rank() const noexcept { return outcome_.culprit.has_value(); }
 
  private:
   struct Host {
     std::unique_ptr<AgentLink> link;
+    bool remote = false;
     bool prepared = false;
     bool gone = false;       ///< no process of the job is left on it
     bool over = false;       ///< nothing more comes from it
@@ -44,16 +53,20 @@ class Job {
     bool over = false;
   };
 
+  Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own);
   void send_prepare(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_prepared(std::size_t host, const Prepared& frame);
   void on_output(std::size_t host, const Output& frame);
   void on_exited(const Exited& frame);
-  void on_lost(std::size_t host, const std::string& how);
+  void on_words(std::size_t host, const std::string& words);
+  void on_lost(std::size_t host, const AgentLoss& loss);
+  [[nodiscard]] AgentCommand agent_command(std::size_t host) const;
   void pay_credit();
 
   void watch_signals();
   void on_signal(int signal);
+  void suspend();
   void on_output_error(Stream stream, std::error_code error);
   void arm_timers();
   void arm_settle_timer();
@@ -61,10 +74,12 @@ class Job {
   void order(const std::optional<End>& order);
   void send_to_all(const Frame& frame);
   void check_over();
+  void tell_end();
   void finish();
   void say_verbosely(const std::string& line);
   [[nodiscard]] bool processes_gone() const;
-  [[nodiscard]] std::string host_of(int rank) const;
+  [[nodiscard]] std::string interfaces() const;
+  [[nodiscard]] Variables option_variables() const;
 
   Options options_;
   Plan plan_;
@@ -78,7 +93,15 @@ class Job {
   OutputHub output_;
   std::vector<Host> hosts_;  ///< as in the plan
   std::vector<Rank> ranks_;
-  std::optional<JobRendezvous> rendezvous_;
+  const std::string id_ = random_job_id();
+  const Secret secret_ = Secret::random();
+  const Variables own_;    ///< the environment to pass on
+  Forwarding forwarding_;  ///< of a job on several machines
+  bool several_machines_ = false;
+  Prepared meeting_;                 ///< of the agent that serves the store
+  std::optional<Plan> mpirun_plan_;  ///< where mpirun puts its ranks
+  std::optional<MpirunOutput> mpirun_output_;
+  Outcome outcome_;  ///< as reported
   bool draining_ = false;
   bool reported_ = false;
   std::optional<int> late_signal_;  ///< came when all ranks were over

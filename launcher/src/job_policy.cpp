@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -72,6 +73,14 @@ std::optional<End> JobPolicy::on_trouble(int code, const std::string& what) {
     outcome_.trouble = what;
   }
   return end(SIGTERM, std::min(grace_, kFailureGrace));
+}
+
+std::optional<End> JobPolicy::on_loss(int code, const std::string& what) {
+  if (phase_ == Phase::settling && std::none_of(causes_.begin(), causes_.end(), is_strong)) {
+    outcome_.others = std::exchange(causes_, {});
+    phase_ = Phase::running;
+  }
+  return on_trouble(code, what);
 }
 
 std::optional<End> JobPolicy::on_time(Clock::time_point now) {

@@ -47,7 +47,11 @@ class JobPolicy {
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now);
   /// SIGINT and its like: the ranks get the same; a second one ends them at once.
   [[nodiscard]] std::optional<End> on_signal(int signal);
-  /// Anything but a rank: hvdrun exits with `code` and says `what`, unless a rank failed before.
+  /// An agent or a whole host is lost: what its ranks would die of, and others of that. It is
+  /// blamed before ranks that merely exited with an error a moment earlier.
+  [[nodiscard]] std::optional<End> on_loss(int code, const std::string& what);
+  /// Anything else but a rank: hvdrun exits with `code` and says `what`, unless a rank failed
+  /// before.
   [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
   [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
 

@@ -1,6 +1,8 @@
 // hvdrun: starts the ranks of a job, watches them and ends them together.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,26 +17,42 @@
 #include "dry_run.hpp"
 #include "exit_codes.hpp"
 #include "job.hpp"
+#include "launcher_choice.hpp"
+#include "mpirun_command.hpp"
 #include "options.hpp"
+#include "own_environment.hpp"
 #include "plan.hpp"
-#include "text.hpp"
+#include "program.hpp"
+#include "rank_environment.hpp"
 #include "this_host.hpp"
 
 namespace {
 
 using namespace hvd::launcher;
 
-std::vector<HostSpec> hosts_of(const Options& options) {
-  if (!options.hosts.empty()) return parse_hosts(options.hosts);
-  return {{.name = "localhost", .slots = options.num_proc}};
+/// mpirun would say the same at length, and exits with a code of its own.
+void check_program(const Options& options, const Plan& plan) {
+  const bool here = std::any_of(plan.hosts.begin(), plan.hosts.end(),
+                                [](const HostSpec& host) { return is_this_host(host.name); });
+  const Variables variables =
+      merge(own_environment(), exported_variables(options.exports, own_environment()));
+  if (here) (void)find_program(options.program.front(), value_of(variables, "PATH"));
 }
 
-void require_this_host(const Plan& plan) {
-  for (const HostSpec& host : plan.hosts) {
-    if (is_this_host(host.name)) continue;
-    throw LaunchError(kExitHostUnreachable,
-                      fmt::format("host {} is not this host: hvdrun starts ranks on this host only",
-                                  in_quotes(host.name)));
+std::unique_ptr<Job> make_job(const Options& options, const Plan& plan) {
+  if (options.launcher != Launcher::mpirun) return std::make_unique<Job>(options, plan);
+  return std::make_unique<Job>(options, plan, mpirun_command(options, plan, own_environment()));
+}
+
+/// Every try has agents, a store, a secret and a restart count of its own: what is left of an
+/// earlier one, should there be anything, cannot join.
+int run_with_restarts(Options options, const Plan& plan) {
+  for (;; ++options.restart_count) {
+    const auto job = make_job(options, plan);
+    const int code = job->run();
+    if (!job->lost_a_rank() || options.restart_count >= options.max_restarts) return code;
+    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
+               options.max_restarts);
   }
 }
 
@@ -52,16 +70,18 @@ int launch(const std::vector<std::string>& arguments) {
     fmt::print("{}", build_table(read_build_record()));
     return 0;
   }
-  Plan plan = plan_ranks(hosts_of(options), options.num_proc);
+  Choice choice = choose_launcher(options, own_environment());
+  options.launcher = choice.launcher;
+  const Plan plan = plan_ranks(choice.hosts, options.num_proc);
   if (options.dry_run) {
     fmt::print("{}", dry_run(options, plan));
     return 0;
   }
-  require_this_host(plan);
-  return Job(std::move(options), std::move(plan)).run();
+  if (options.launcher == Launcher::mpirun) check_program(options, plan);
+  return run_with_restarts(std::move(options), plan);
 }
 
-/// "--agent [descriptor]", as AgentLink starts it.
+/// "--agent [descriptor]", as `local_agent` has it.
 int run_as_agent(const std::vector<std::string>& arguments) {
   return run_agent(arguments.size() > 1 ? std::stoi(arguments[1]) : -1);
 }
@@ -78,6 +98,7 @@ int main(int argc, char** argv) {
     fill_standard_descriptors();
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == kAgentArgument) return run_as_agent(arguments);
+    if (!arguments.empty() && arguments.front() == kRemoteAgentArgument) return run_remote_agent();
     return launch(arguments);
   } catch (const LaunchError& error) {
     return complain(error.code(), error.what());

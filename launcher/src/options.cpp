@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string_view>
 
@@ -38,6 +39,8 @@ struct Parser {
                "hvdrun"};
   Raw raw;
 
+  void add_tuning();
+
   Parser() {
     Options& to = raw.options;
     app.formatter(std::make_shared<HelpFormatter>());
@@ -48,6 +51,28 @@ struct Parser {
         ->check(CLI::Range(1, 65'536));
     app.add_option("-H,--hosts", to.hosts, "Hosts and their slots, as in localhost:4")
         ->type_name("HOST[:SLOTS],...");
+    app.add_option("--hostfile", to.hostfile, "The same from a file, a line 'host slots=n' each")
+        ->type_name("FILE");
+    app.add_option("-p,--ssh-port", to.ssh_port, "Port of sshd on the hosts")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65'535));
+    app.add_option("-i,--ssh-identity-file", to.ssh_identity_file, "Private key for ssh")
+        ->type_name("FILE");
+    app.add_option("--mpi-args", to.mpi_args, "More arguments for mpirun, separated by blanks")
+        ->type_name("ARGS");
+    app.add_option("--network-interfaces", to.interfaces,
+                   "Names or blocks (eth0,10.0.0.0/8) of the network the ranks talk over")
+        ->type_name("LIST");
+    app.add_option("--launcher", to.launcher,
+                   "What starts ranks on other hosts: auto, local, ssh, slurm or mpirun [auto]")
+        ->type_name("NAME")
+        ->transform(
+            CLI::CheckedTransformer(std::map<std::string, Launcher>{{"auto", Launcher::automatic},
+                                                                    {"local", Launcher::local},
+                                                                    {"ssh", Launcher::ssh},
+                                                                    {"slurm", Launcher::slurm},
+                                                                    {"mpirun", Launcher::mpirun}})
+                .description(""));
     app.add_option("-x", raw.exports, "Set a variable of the ranks, or pass hvdrun's own on")
         ->type_name("NAME[=VALUE]")
         ->allow_extra_args(false);
@@ -60,18 +85,57 @@ struct Parser {
     app.add_option("--timeout", raw.timeout,
                    "End the job after so many seconds, with exit code 124")
         ->type_name("S");
+    app.add_option("--max-restarts", to.max_restarts,
+                   "Start all ranks anew, up to N times, when one has failed [0]")
+        ->type_name("N")
+        ->check(CLI::Range(0, 1'000));
     app.add_flag("--no-prefix", raw.no_prefix, "Do not begin output lines with [rank]<stdout>:");
     app.add_flag("--prefix-output-with-timestamp", to.timestamps,
                  "Begin output lines with the time");
     app.add_option("--output-filename", to.output_directory,
                    "Write what ranks print to DIR/rank.N/stdout and stderr as well")
         ->type_name("DIR");
+    add_tuning();
     app.add_flag("--dry-run", to.dry_run, "Print the command of every rank and start nothing");
     app.add_flag("--check-build", to.check_build, "Print what this build of hvd contains");
     app.add_flag("--verbose", to.verbose, "Say what hvdrun does");
     app.add_flag("--version", to.version, "Print the version of hvd");
   }
 };
+
+/// Named as horovodrun's; each stands for variables of the ranks.
+void Parser::add_tuning() {
+  const auto option = [this](const char* name, const char* variable, const char* unit,
+                             const char* suffix, const char* text) {
+    app.add_option_function<std::string>(
+           name,
+           [this, variable, suffix](const std::string& value) {
+             raw.options.tuning.push_back({variable, fmt::format("{}{}", value, suffix)});
+           },
+           text)
+        ->type_name(unit);
+  };
+  option("--timeline-filename", "HVD_TIMELINE", "FILE", "", "Write what happens to every tensor");
+  option("--fusion-threshold-mb", "HVD_FUSION_THRESHOLD", "MB", "M", "Bytes per fused operation");
+  option("--autotune-log-file", "HVD_AUTOTUNE_LOG", "FILE", "", "Write what autotuning tried");
+  option("--log-level", "HVD_LOG", "LEVEL", "", "error, warn, info, plan or debug");
+  option("--stall-check-warning-time-seconds", "HVD_STALL_WARN_S", "S", "",
+         "Seconds until missing ranks are named");
+  option("--stall-check-shutdown-time-seconds", "HVD_STALL_ABORT_S", "S", "",
+         "Seconds until a stalled job fails");
+  const auto flag = [this](const char* name, std::vector<ExportSpec> variables, const char* text) {
+    app.add_flag_callback(
+        name,
+        [this, variables = std::move(variables)] {
+          auto& tuning = raw.options.tuning;
+          tuning.insert(tuning.end(), variables.begin(), variables.end());
+        },
+        text);
+  };
+  flag("--autotune", {{"HVD_AUTOTUNE", "1"}}, "Search for better bucket sizes");
+  flag("--no-stall-check", {{"HVD_STALL_WARN_S", "0"}, {"HVD_STALL_ABORT_S", "0"}},
+       "Wait for missing ranks without a word");
+}
 
 milliseconds seconds(std::string_view name, double value) {
   constexpr double kMost = 1e9;
@@ -106,6 +170,25 @@ ExportSpec parse_export(const std::string& text) {
   return spec;
 }
 
+/// Options of horovodrun that mean something hvdrun cannot do.
+void refuse_what_is_missing(const std::string& name) {
+  constexpr std::array<std::string_view, 7> kElastic = {"--min-np",
+                                                        "--max-np",
+                                                        "--min-num-proc",
+                                                        "--max-num-proc",
+                                                        "--host-discovery-script",
+                                                        "--slots-per-host",
+                                                        "--reset-limit"};
+  if (std::find(kElastic.begin(), kElastic.end(), name) != kElastic.end()) {
+    throw LaunchError(kExitUsage, fmt::format("{}: elastic jobs are not supported; --max-restarts "
+                                              "starts the same ranks anew",
+                                              name));
+  }
+  if (name == "--ray" || name.starts_with("--ray-")) {
+    throw LaunchError(kExitUsage, fmt::format("{}: Ray is not supported", name));
+  }
+}
+
 /// Finds where hvdrun's own options end, and spells each "--name=value", so that values that begin
 /// with '-' and the single-dash -np reach CLI11 in a form it takes literally.
 struct Split {
@@ -127,6 +210,7 @@ Split split_at_program(const CLI::App& app, const std::vector<std::string>& argu
     if (name == "-np") name = "--num-proc";
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
+      refuse_what_is_missing(name);
       throw LaunchError(kExitUsage, fmt::format("unknown option {} (hvdrun --help lists them)",
                                                 in_quotes(argument)));
     }
@@ -188,6 +272,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
     if (options.program.empty() || options.program.front().empty()) {
       throw LaunchError(kExitUsage,
                         "no program to run (hvdrun -np N [options] program [arguments])");
+    }
+    if (!options.hosts.empty() && !options.hostfile.empty()) {
+      throw LaunchError(kExitUsage, "--hosts and --hostfile exclude each other");
     }
     if (options.timestamps && !options.prefix) {
       throw LaunchError(kExitUsage,

@@ -14,10 +14,20 @@ struct ExportSpec {
   std::optional<std::string> value;
 };
 
+/// What starts the ranks of other hosts.
+enum class Launcher { automatic, local, ssh, slurm, mpirun };
+
 struct Options {
   int num_proc = 0;
-  std::string hosts;  ///< as typed; empty: this host with as many slots as ranks
+  Launcher launcher = Launcher::automatic;
+  std::string hosts;     ///< as typed; empty: this host with as many slots as ranks
+  std::string hostfile;  ///< a path; empty: none
+  int ssh_port = 0;      ///< 0: as ssh's configuration says
+  std::string ssh_identity_file;
+  std::string mpi_args;    ///< words for mpirun, separated by blanks
+  std::string interfaces;  ///< of the ranks' network; empty: their own choice
   std::vector<ExportSpec> exports;
+  std::vector<ExportSpec> tuning;  ///< variables that tuning options stand for, with values
 
   bool prefix = true;
   bool timestamps = false;
@@ -26,6 +36,9 @@ struct Options {
   std::chrono::milliseconds grace{5'000};
   std::optional<std::chrono::milliseconds> start_timeout;
   std::optional<std::chrono::milliseconds> timeout;  ///< of the whole job
+
+  int max_restarts = 0;   ///< how often a job that lost a rank is started anew
+  int restart_count = 0;  ///< how often this one was
 
   bool verbose = false;
   bool dry_run = false;

@@ -20,7 +20,8 @@ namespace {
 
 }  // namespace
 
-OutputFiles::OutputFiles(const std::string& directory, int ranks) : directory_(directory) {
+OutputFiles::OutputFiles(const std::string& directory, int ranks, bool append)
+    : directory_(directory) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto place = fmt::format("{}/rank.{}", directory, rank);
     std::error_code error;
@@ -28,7 +29,8 @@ OutputFiles::OutputFiles(const std::string& directory, int ranks) : directory_(d
     if (error) refuse(place, error.message());
     for (const char* name : {"stdout", "stderr"}) {
       const auto path = fmt::format("{}/{}", place, name);
-      files_.emplace_back(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      files_.emplace_back(::open(
+          path.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
       if (!files_.back()) refuse(path, error_text(errno));
     }
   }

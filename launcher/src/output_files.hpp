@@ -12,8 +12,9 @@ namespace hvd::launcher {
 
 class OutputFiles {
  public:
-  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr, empty. Throws LaunchError (71).
-  OutputFiles(const std::string& directory, int ranks);
+  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr, empty unless they are there and to be
+  /// appended to. Throws LaunchError (71).
+  OutputFiles(const std::string& directory, int ranks, bool append);
 
   /// Throws LaunchError (71) when the disk is full, say.
   void write(int rank, Stream stream, std::string_view bytes);

@@ -23,7 +23,7 @@ OutputHub::OutputHub(boost::asio::io_context& io, Options options)
     : out_(io, Stream::out, options.ranks, options.lines),
       err_(io, Stream::err, options.ranks, options.lines),
       tails_(static_cast<std::size_t>(options.ranks)) {
-  if (!options.directory.empty()) files_.emplace(options.directory, options.ranks);
+  if (!options.directory.empty()) files_.emplace(options.directory, options.ranks, options.append);
 }
 
 void OutputHub::start(OnRoom on_room, OnError on_error) {

@@ -25,6 +25,7 @@ class OutputHub {
     int ranks = 1;
     LineMux::Options lines;
     std::string directory;  ///< empty: no files
+    bool append = false;    ///< to the files of an earlier try
   };
   /// Called when there is room for more: credit that was held back may go out.
   using OnRoom = std::function<void()>;

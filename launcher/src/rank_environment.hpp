@@ -23,10 +23,12 @@ struct JobIdentity {
   std::uint16_t master_port = 0;
 };
 
-/// The variables of one rank; the agent adds HVD_SECRET_FD, and OMP_NUM_THREADS where it is not
-/// set.
-[[nodiscard]] Variables rank_variables(const Placement& placement, const Plan& plan,
-                                       const JobIdentity& job);
+/// What one rank alone has; the agent adds HVD_SECRET_FD, and OMP_NUM_THREADS where it is not set.
+[[nodiscard]] Variables rank_variables(const Placement& placement, const Plan& plan);
+[[nodiscard]] Variables job_variables(const JobIdentity& job);
+
+/// What makes the libraries that a rank may use beside hvd, NCCL, MPI and Gloo, take `interface`.
+[[nodiscard]] Variables interface_variables(const std::string& interface);
 
 /// `later` wins. One entry per name, in the order of first appearance.
 [[nodiscard]] Variables merge(const Variables& earlier, const Variables& later);
@@ -35,10 +37,26 @@ struct JobIdentity {
 [[nodiscard]] std::string_view value_of(const Variables& variables, std::string_view name);
 [[nodiscard]] bool contains(const Variables& variables, std::string_view name);
 
-/// hvdrun's own environment as the ranks of this host inherit it: without an outer job's secret.
+/// The environment that the ranks of this machine inherit from hvdrun: without an outer job's
+/// secret.
 [[nodiscard]] Variables inherited_variables(const Variables& own);
 
-/// The -x options that name a value; they win over all but the identity of a rank.
-[[nodiscard]] Variables exported_variables(const std::vector<ExportSpec>& exports);
+/// What of hvdrun's environment a job on several machines gets everywhere; of the names withheld,
+/// those in `exports` are let through.
+struct Forwarding {
+  Variables variables;
+  std::vector<std::string> withheld;  ///< names of secrets that were left out
+};
+/// Left out are secrets (LD_PRELOAD, names with TOKEN, SECRET or KEY), what means this machine or
+/// this login only (CUDA_VISIBLE_DEVICES, HOME, SSH_*, ...) and shell functions.
+[[nodiscard]] Forwarding forwarded_variables(const Variables& own,
+                                             const std::vector<ExportSpec>& exports);
+/// The ranks on hvdrun's own machine in such a job: all but the secrets that are withheld.
+[[nodiscard]] Variables without(const Variables& variables, const std::vector<std::string>& names);
+
+/// The -x options, with values from `own` where they name none; they win over all but the identity
+/// of a rank.
+[[nodiscard]] Variables exported_variables(const std::vector<ExportSpec>& exports,
+                                           const Variables& own);
 
 }  // namespace hvd::launcher

@@ -8,48 +8,71 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <hvd/core/address.hpp>
+#include <hvd/core/network_interfaces.hpp>
+
 #include "exit_codes.hpp"
 #include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
 
-std::string random_id() {
-  std::random_device random;
-  return fmt::format("hvd-{:08x}{:08x}", random(), random());
-}
-
 [[noreturn]] void refuse(const char* what) {
   throw LaunchError(kExitResource, fmt::format("{}: {}", what, error_text(errno)));
 }
 
-}  // namespace
-
-ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+/// A free port of `address`, which is of the family that `socket` is of.
+std::uint16_t bind_to_free_port(int socket, const std::string& address) {
+  sockaddr_storage any{};
+  socklen_t size = sizeof any;
+  auto* const generic = reinterpret_cast<sockaddr*>(&any);
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&any);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&any);
+  if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    any.ss_family = AF_INET;
+    size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
+    any.ss_family = AF_INET6;
+    size = sizeof *v6;
+  }
   const int on = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(socket_.get(), generic, size) != 0 ||
-      ::getsockname(socket_.get(), generic, &size) != 0) {
+  if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(socket, generic, size) != 0 || ::getsockname(socket, generic, &size) != 0) {
     refuse("cannot reserve a port");
   }
-  number_ = ntohs(address.sin_port);
+  return ntohs(any.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
 }
 
-JobRendezvous::JobRendezvous()
-    : id_(random_id()),
-      store_(loop_, "unix:@", Identity{.job_id = id_, .epoch = 0, .rank = -1, .secret = secret_}) {}
-
-JobIdentity JobRendezvous::identity() const {
-  return {.id = id_,
-          .restart_count = 0,
-          .store = store_.address(),
-          .master_host = "127.0.0.1",
-          .master_port = port_.number()};
+std::string host_for(const Prepare& job) {
+  return job.meeting == Meeting::network ? reachable_address(job.interfaces).address : "127.0.0.1";
 }
+
+std::string store_address(const Prepare& job, const std::string& host) {
+  if (job.meeting == Meeting::machine) return "unix:@";
+  return Address{Address::Kind::tcp, host, 0}.to_string();
+}
+
+Identity identity_of(const Prepare& job) {
+  return {.job_id = job.job_id, .epoch = job.epoch, .rank = -1, .secret = job.secret};
+}
+
+}  // namespace
+
+std::string random_job_id() {
+  std::random_device random;
+  return fmt::format("hvd-{:08x}{:08x}", random(), random());
+}
+
+ReservedPort::ReservedPort(const std::string& address)
+    : socket_(::socket(address.find(':') == std::string::npos ? AF_INET : AF_INET6,
+                       SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  if (!socket_) refuse("cannot reserve a port");
+  number_ = bind_to_free_port(socket_.get(), address);
+}
+
+Rendezvous::Rendezvous(const Prepare& job)
+    : host_(host_for(job)),
+      port_(host_),
+      store_(loop_, store_address(job, host_), identity_of(job)) {}
 
 }  // namespace hvd::launcher

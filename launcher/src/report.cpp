@@ -1,5 +1,8 @@
 #include "report.hpp"
 
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 #include <sys/wait.h>
 
@@ -27,8 +30,9 @@ std::string last_lines(int rank, const std::deque<Tail::Line>& lines) {
 }  // namespace
 
 std::string describe(const RankEnd& end, const RankPlace& place) {
-  return fmt::format("rank {} on {} (local {}, pid {}) {} after {:.1f} s", end.rank, place.host,
-                     place.local_rank, place.pid, how(end.status),
+  const std::string pid = place.pid > 0 ? fmt::format(", pid {}", place.pid) : "";
+  return fmt::format("rank {} on {} (local {}{}) {} after {:.1f} s", end.rank, place.host,
+                     place.local_rank, pid, how(end.status),
                      static_cast<double>(end.elapsed.count()) / 1000.0);
 }
 
@@ -39,11 +43,11 @@ std::string report(const Outcome& outcome, const std::function<RankPlace(int)>& 
     const RankEnd& culprit = *outcome.culprit;
     text += fmt::format("hvdrun: {}\n", describe(culprit, place(culprit.rank)));
     text += last_lines(culprit.rank, tail(culprit.rank));
-    for (const RankEnd& other : outcome.others) {
-      text += fmt::format("hvdrun: then {}\n", describe(other, place(other.rank)));
-    }
   } else if (!outcome.trouble.empty()) {
     text += fmt::format("hvdrun: {}\n", outcome.trouble);
+  }
+  for (const RankEnd& other : outcome.others) {
+    text += fmt::format("hvdrun: then {}\n", describe(other, place(other.rank)));
   }
   if (!outcome.ended.empty()) {
     const bool one = outcome.ended.size() == 1;
@@ -52,6 +56,20 @@ std::string report(const Outcome& outcome, const std::function<RankPlace(int)>& 
                     (one ? "rank " : "ranks ") + rank_ranges(outcome.ended), one ? "was" : "were");
   }
   return text;
+}
+
+std::string network_hint(const std::deque<Tail::Line>& tail) {
+  constexpr std::array<std::string_view, 6> kSigns = {
+      "ncclInternalError",  "ncclSystemError",  "it did not connect",
+      "Connection refused", "No route to host", "Network is unreachable"};
+  for (const Tail::Line& line : tail) {
+    for (const std::string_view sign : kSigns) {
+      if (line.text.find(sign) == std::string::npos) continue;
+      return "hvdrun: if the hosts have several networks, --network-interfaces picks the one that "
+             "connects them\n";
+    }
+  }
+  return {};
 }
 
 }  // namespace hvd::launcher

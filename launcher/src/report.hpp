@@ -14,7 +14,7 @@ namespace hvd::launcher {
 struct RankPlace {
   std::string host;
   int local_rank = 0;
-  int pid = 0;
+  int pid = 0;  ///< 0: unknown
 };
 
 /// "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s"
@@ -24,5 +24,9 @@ struct RankPlace {
 [[nodiscard]] std::string report(const Outcome& outcome,
                                  const std::function<RankPlace(int rank)>& place,
                                  const std::function<std::deque<Tail::Line>(int rank)>& tail);
+
+/// For a job over several hosts: a line that suggests --network-interfaces when `tail`, the
+/// culprit's last lines, looks as if ranks could not connect; else empty.
+[[nodiscard]] std::string network_hint(const std::deque<Tail::Line>& tail);
 
 }  // namespace hvd::launcher

@@ -12,6 +12,7 @@
 
 #include <hvd/core/fd.hpp>
 
+#include "block_signals.hpp"
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
 #include "text.hpp"
@@ -25,22 +26,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   list.push_back(nullptr);
   return list;
 }
-
-/// All signals wait while the child still has this process's handlers.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 // From here to execve only async-signal-safe calls: other threads of the parent may hold locks.
 
@@ -116,7 +101,7 @@ pid_t spawn(const SpawnRequest& request) {
   pid_t child = -1;
   int fork_error = 0;
   {
-    const BlockSignals blocked;
+    const BlockSignals blocked;  // all wait while the child still has this process's handlers
     child = ::fork();
     if (child == 0) {
       run_child(request, arguments.data(), variables.data(), parent, report.write.get());

@@ -1,5 +1,6 @@
 #include "this_host.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "hosts.hpp"
@@ -60,6 +62,12 @@ std::string own_host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();
+}
+
+int usable_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? std::max(CPU_COUNT(&mask), 1) : 1;
 }
 
 bool is_this_host(std::string_view name) {

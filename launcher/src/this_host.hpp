@@ -9,6 +9,9 @@ namespace hvd::launcher {
 /// As `hostname` prints it.
 [[nodiscard]] std::string own_host_name();
 
+/// CPUs this process may run on, by its affinity mask; at least 1.
+[[nodiscard]] int usable_cores();
+
 /// "localhost", this host's own name (also without its domain), 127.0.0.1, ::1, or an address of
 /// one of its interfaces. Resolves nothing.
 [[nodiscard]] bool is_this_host(std::string_view name);

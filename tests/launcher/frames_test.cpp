@@ -27,25 +27,41 @@ Bytes bytes_of(std::string_view text) {
 std::vector<Frame> samples() {
   std::array<std::byte, Secret::kSize> secret{};
   secret[5] = std::byte{7};
-  return {
-      Prepare{"0.1.0", "/here", {"./train", ""}, {"A=1"}, {{3, {"HVD_RANK=3"}}}, Secret(secret)},
-      Launch{},
-      Forward{10},
-      End{15, std::chrono::milliseconds{1500}},
-      Credit{4096},
-      Prepared{"a", 2},
-      Refused{127, "no"},
-      Started{3, 1234},
-      Output{3, Stream::err, bytes_of("line\n")},
-      Exited{3, 0x0700, std::chrono::milliseconds{3200}},
-      Gone{},
-      Done{}};
+  return {Prepare{.version = "0.1.0",
+                  .job_id = "hvd-1",
+                  .epoch = 2,
+                  .meeting = Meeting::network,
+                  .beats = true,
+                  .interfaces = "eth0",
+                  .directory = "/here",
+                  .program = {"./train", ""},
+                  .environment = {"A=1"},
+                  .ranks = {{3, {"HVD_RANK=3"}}},
+                  .secret = Secret(secret)},
+          Launch{{"HVD_STORE=tcp:10.0.0.1:4"}},
+          Forward{10},
+          End{15, std::chrono::milliseconds{1500}},
+          Credit{4096},
+          Prepared{"a", 2, "tcp:10.0.0.1:4", "10.0.0.1", 4000},
+          Refused{127, "no"},
+          Started{3, 1234},
+          Output{3, Stream::err, bytes_of("line\n")},
+          Exited{3, 0x0700, std::chrono::milliseconds{3200}},
+          Gone{},
+          Done{},
+          Beat{},
+          Suspend{}};
 }
 
 TEST(FramesTest, PrepareComesBackAsSent) {
   const Frame sent = samples()[0];
   const auto back = round_trip(std::get<Prepare>(sent));
   EXPECT_EQ(back.version, "0.1.0");
+  EXPECT_EQ(back.job_id, "hvd-1");
+  EXPECT_EQ(back.epoch, 2U);
+  EXPECT_EQ(back.meeting, Meeting::network);
+  EXPECT_TRUE(back.beats);
+  EXPECT_EQ(back.interfaces, "eth0");
   EXPECT_EQ(back.directory, "/here");
   EXPECT_EQ(back.program, (std::vector<std::string>{"./train", ""}));
   EXPECT_EQ(back.environment, std::vector<std::string>{"A=1"});
@@ -58,6 +74,8 @@ TEST(FramesTest, PrepareComesBackAsSent) {
 TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(round_trip(End{15, std::chrono::milliseconds{1500}}).grace.count(), 1500);
   EXPECT_EQ(round_trip(Refused{127, "no"}).message, "no");
+  EXPECT_EQ(round_trip(Launch{{"A=1", ""}}).variables, (std::vector<std::string>{"A=1", ""}));
+  EXPECT_EQ(round_trip(Prepared{"a", 2, "s", "m", 7}).master_port, 7);
   const auto output = round_trip(Output{3, Stream::err, bytes_of("line\n")});
   EXPECT_EQ(output.rank, 3);
   EXPECT_EQ(output.stream, Stream::err);
@@ -108,6 +126,10 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Output{0, static_cast<Stream>(2), {}}), Error);
   EXPECT_THROW((void)round_trip(Output{0, Stream::out, Bytes(kMaxOutput + 1)}), Error);
   EXPECT_THROW((void)round_trip(Prepare{}), Error);  // no program
+  Prepare elsewhere;
+  elsewhere.program = {"x"};
+  elsewhere.meeting = static_cast<Meeting>(3);
+  EXPECT_THROW((void)round_trip(elsewhere), Error);
 }
 
 TEST(FramesTest, WhatCannotBeSentIsTheCallersError) {

@@ -19,6 +19,33 @@ TEST(HostsTest, NamesAndSlots) {
   EXPECT_EQ(parse_hosts("[::1],[fe80::2]:3"), (Hosts{{"::1", 1}, {"fe80::2", 3}}));
 }
 
+TEST(HostsTest, Users) {
+  EXPECT_EQ(parse_hosts("me@a:2,j.doe_1@[::1]:3"), (Hosts{{"a", 2, "me"}, {"::1", 3, "j.doe_1"}}));
+  EXPECT_EQ(parse_hosts("me@a,you@a,me@A"), (Hosts{{"a", 2, "me"}, {"a", 1, "you"}}));
+}
+
+TEST(HostsTest, Hostfiles) {
+  EXPECT_EQ(
+      parse_hostfile("# all\na slots=2 # two\r\n\n\t b:3\nme@c\n[::1] slots=4 max_slots=8\na", "f"),
+      (Hosts{{"a", 3}, {"b", 3}, {"c", 1, "me"}, {"::1", 4}}));
+}
+
+TEST(HostsTest, MistakesInHostfilesAreNamedWithTheirLine) {
+  for (const char* text : {"a\nb slots\n", "a\nb slots=x\n", "a\nb cpus=2\n", "a\n-b\n",
+                           "a\nb slots=0\n", "a\nb c\n", "a\nb slots=2 c\n"}) {
+    try {
+      (void)parse_hostfile(text, "my hosts");
+      ADD_FAILURE() << "accepted " << text;
+    } catch (const LaunchError& error) {
+      EXPECT_EQ(error.code(), kExitUsage);
+      EXPECT_THAT(error.what(), testing::HasSubstr("'my hosts', line 2: "));
+    }
+  }
+  EXPECT_THROW((void)parse_hostfile("# nothing\n", "f"), LaunchError);
+  EXPECT_THROW((void)read_hostfile("/no/such/file"), LaunchError);
+  EXPECT_THROW((void)read_hostfile("/"), LaunchError);
+}
+
 TEST(HostsTest, SlotsOfDuplicatesAreSummed) {
   EXPECT_EQ(parse_hosts("b:2,a,B:3,a:1"), (Hosts{{"b", 5}, {"a", 2}}));
 }
@@ -45,15 +72,15 @@ TEST_P(HostileHostTest, IsAUsageErrorOfOneLine) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strings, HostileHostTest,
-                         testing::Values("", ",", "a,", ",a", "a,,b", ":2", "a:", "a:0", "a:-1",
-                                         "a:x", "a:2x", "a: 2", "a:99999999999", "a:65537", "a:1:2",
-                                         "-a", "--", "-oProxyCommand=x", "a-", "a.", ".a", "a..b",
-                                         "a b", " a", "a ", "a;b", "$(id)", "`id`", "a|b", "a&b",
-                                         "a>b", "a\nb", "a\tb", "a/b", "../a", "a\\b", "'a'",
-                                         "\"a\"", "a*", "a_b", "user@a", "a#b", "a%b", "[::1",
-                                         "::1]", "[]", "[::1]x", "[::1]2", "[::g]",
-                                         "[::1]:", "[127.0.0.1]", "\xc3\xa4", "a\x7f", "~", "!"));
+INSTANTIATE_TEST_SUITE_P(
+    Strings, HostileHostTest,
+    testing::Values("", ",", "a,", ",a", "a,,b", ":2", "a:", "a:0", "a:-1", "a:x", "a:2x", "a: 2",
+                    "a:99999999999", "a:65537", "a:1:2", "-a", "--", "-oProxyCommand=x", "a-", "a.",
+                    ".a", "a..b", "a b", " a", "a ", "a;b", "$(id)", "`id`", "a|b", "a&b", "a>b",
+                    "a\nb", "a\tb", "a/b", "../a", "a\\b", "'a'", "\"a\"", "a*", "a_b", "@a", "a@",
+                    "-u@a", "u@-a", "u u@a", "u;v@a", "$(id)@a", "u@v@a", ".u@a", "u@a:x", "u@",
+                    "u@[a]", "a#b", "a%b", "[::1", "::1]", "[]", "[::1]x", "[::1]2", "[::g]",
+                    "[::1]:", "[127.0.0.1]", "\xc3\xa4", "a\x7f", "~", "!"));
 
 TEST(ThisHostTest, KnowsItsNamesAndNoOthers) {
   EXPECT_TRUE(is_this_host("localhost"));

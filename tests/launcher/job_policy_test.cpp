@@ -128,6 +128,25 @@ TEST_F(JobPolicyTest, TroubleHasItsOwnCode) {
   EXPECT_EQ(policy.outcome().trouble, "late");
 }
 
+TEST_F(JobPolicyTest, ALostHostIsBlamedBeforeRanksThatOnlyNoticed) {
+  (void)exit_at(10, 0, exited(3));
+  ASSERT_TRUE(policy.on_loss(kExitInternal, "the agent on b died"));
+  const Outcome outcome = policy.outcome();
+  EXPECT_EQ(outcome.code, kExitInternal);
+  EXPECT_FALSE(outcome.culprit);
+  EXPECT_EQ(outcome.trouble, "the agent on b died");
+  ASSERT_EQ(outcome.others.size(), 1U);
+  EXPECT_EQ(outcome.others[0].rank, 0);
+  EXPECT_FALSE(policy.wake_up());
+}
+
+TEST_F(JobPolicyTest, AKilledRankIsBlamedBeforeTheHostThatIsLostAfterIt) {
+  (void)exit_at(10, 2, killed(SIGSEGV));
+  ASSERT_TRUE(policy.on_loss(kExitInternal, "the agent on b died"));
+  ASSERT_TRUE(policy.outcome().culprit);
+  EXPECT_EQ(policy.outcome().code, 128 + SIGSEGV);
+}
+
 TEST(JobPolicyGraceTest, AShorterGraceHoldsAfterAFailureToo) {
   JobPolicy policy(2, milliseconds{100});
   (void)policy.on_exit({.rank = 0, .status = exited(1)}, Clock::time_point{});

@@ -39,15 +39,48 @@ TEST(OptionsTest, DefaultsAreThoseOfTheHelp) {
 }
 
 TEST(OptionsTest, EveryOption) {
-  const Options options =
-      parse_options({"--num-proc=3", "-H", "localhost:3", "--grace", "0.5", "--start-timeout=7",
-                     "--timeout", "60", "--prefix-output-with-timestamp", "--output-filename",
-                     "logs", "-x", "A=1", "-x", "B", "-x", "C=", "--verbose", "./train"});
+  const Options options = parse_options({"--num-proc=3",
+                                         "-H",
+                                         "localhost:3",
+                                         "--grace",
+                                         "0.5",
+                                         "--start-timeout=7",
+                                         "--timeout",
+                                         "60",
+                                         "--max-restarts",
+                                         "2",
+                                         "--launcher",
+                                         "slurm",
+                                         "--mpi-args",
+                                         "-v",
+                                         "-p",
+                                         "2222",
+                                         "-i",
+                                         "key",
+                                         "--network-interfaces",
+                                         "eth0",
+                                         "--prefix-output-with-timestamp",
+                                         "--output-filename",
+                                         "logs",
+                                         "-x",
+                                         "A=1",
+                                         "-x",
+                                         "B",
+                                         "-x",
+                                         "C=",
+                                         "--verbose",
+                                         "./train"});
   EXPECT_EQ(options.num_proc, 3);
   EXPECT_EQ(options.hosts, "localhost:3");
   EXPECT_EQ(options.grace, milliseconds{500});
   EXPECT_EQ(options.start_timeout, milliseconds{7000});
   EXPECT_EQ(options.timeout, milliseconds{60'000});
+  EXPECT_EQ(options.max_restarts, 2);
+  EXPECT_EQ(options.launcher, Launcher::slurm);
+  EXPECT_EQ(options.mpi_args, "-v");
+  EXPECT_EQ(options.ssh_port, 2222);
+  EXPECT_EQ(options.ssh_identity_file, "key");
+  EXPECT_EQ(options.interfaces, "eth0");
   EXPECT_TRUE(options.timestamps);
   EXPECT_EQ(options.output_directory, "logs");
   EXPECT_TRUE(options.verbose);
@@ -84,12 +117,48 @@ TEST(OptionsTest, InformationNeedsNoProgram) {
 
 TEST(OptionsTest, HelpNamesTheOptions) {
   const std::string help = help_text();
-  for (const char* option :
-       {"-np", "--num-proc", "-H", "--hosts", "-x", "--grace", "--start-timeout", "--timeout",
-        "--no-prefix", "--prefix-output-with-timestamp", "--output-filename", "--dry-run",
-        "--check-build", "--verbose", "--version", "--help"}) {
+  for (const char* option : {"-np",
+                             "--num-proc",
+                             "-H",
+                             "--hosts",
+                             "-x",
+                             "--grace",
+                             "--start-timeout",
+                             "--timeout",
+                             "--no-prefix",
+                             "--hostfile",
+                             "--ssh-port",
+                             "--ssh-identity-file",
+                             "--network-interfaces",
+                             "--prefix-output-with-timestamp",
+                             "--output-filename",
+                             "--dry-run",
+                             "--check-build",
+                             "--verbose",
+                             "--version",
+                             "--help"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
+}
+
+TEST(OptionsTest, TuningOptionsAreVariables) {
+  const Options options = parse_options(
+      {"-np", "1", "--timeline-filename", "t.json", "--fusion-threshold-mb", "32", "--autotune",
+       "--autotune-log-file", "a.csv", "--log-level", "plan", "--no-stall-check", "x"});
+  std::string all;
+  for (const ExportSpec& spec : options.tuning) all += spec.name + "=" + *spec.value + " ";
+  for (const char* one : {"HVD_TIMELINE=t.json ", "HVD_FUSION_THRESHOLD=32M ", "HVD_AUTOTUNE=1 ",
+                          "HVD_AUTOTUNE_LOG=a.csv ", "HVD_LOG=plan ", "HVD_STALL_WARN_S=0 "}) {
+    EXPECT_THAT(all, HasSubstr(one));
+  }
+}
+
+TEST(OptionsTest, WhatIsNotSupportedIsRefusedByName) {
+  for (const char* option : {"--min-np", "--max-np", "--host-discovery-script", "--reset-limit"}) {
+    EXPECT_THAT(complaint({"-np", "2", option, "2", "x"}),
+                testing::AllOf(HasSubstr(option), HasSubstr("elastic jobs are not supported")));
+  }
+  EXPECT_THAT(complaint({"-np", "2", "--ray", "x"}), HasSubstr("Ray is not supported"));
 }
 
 TEST(OptionsTest, MistakesAreNamed) {
@@ -97,8 +166,8 @@ TEST(OptionsTest, MistakesAreNamed) {
   EXPECT_THAT(complaint({"./train"}), HasSubstr("-np"));
   EXPECT_THAT(complaint({"-np", "2"}), HasSubstr("no program"));
   EXPECT_THAT(complaint({"-np", "2", "--frobnicate", "x"}), HasSubstr("'--frobnicate'"));
-  EXPECT_THAT(complaint({"--min-np", "2", "x"}), HasSubstr("'--min-np'"));
-  EXPECT_THAT(complaint({"-p", "2", "x"}), HasSubstr("'-p'"));
+  EXPECT_THAT(complaint({"-np", "1", "-p", "0", "x"}), HasSubstr("--ssh-port"));
+  EXPECT_THAT(complaint({"-np", "1", "-H", "a", "--hostfile", "f", "x"}), HasSubstr("--hostfile"));
   EXPECT_THAT(complaint({"-np"}), HasSubstr("needs a value"));
   EXPECT_THAT(complaint({"-np", "1", "-H", "", "x"}), HasSubstr("needs a value"));
   EXPECT_THAT(complaint({"-np", "1", "--verbose=yes", "x"}), HasSubstr("takes no value"));

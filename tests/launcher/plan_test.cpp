@@ -58,7 +58,7 @@ TEST(PlanTest, TooFewSlotsGivesBothNumbers) {
 TEST(RankEnvironmentTest, EveryVariableOfTheContract) {
   const Plan plan = plan_ranks({{"a", 2}, {"b", 2}}, 4);
   const JobIdentity job{"job", 1, "unix:@s", "10.0.0.1", 4000};
-  const Variables variables = rank_variables(plan.ranks[3], plan, job);
+  const Variables variables = merge(rank_variables(plan.ranks[3], plan), job_variables(job));
   for (const char* expected :
        {"HVD_RANK=3", "HVD_SIZE=4", "HVD_LOCAL_RANK=1", "HVD_LOCAL_SIZE=2", "HVD_CROSS_RANK=1",
         "HVD_CROSS_SIZE=2", "HVD_JOB_ID=job", "HVD_RESTART_COUNT=1", "HVD_STORE=unix:@s", "RANK=3",
@@ -81,6 +81,23 @@ TEST(RankEnvironmentTest, AnOuterJobsSecretIsNotInherited) {
               testing::ElementsAre("PATH=/bin"));
 }
 
+TEST(RankEnvironmentTest, SecretsAndWhatMeansOneMachineAreNotForwarded) {
+  const auto result = forwarded_variables(
+      {"PATH=/bin", "AWS_SECRET_ACCESS_KEY=1", "hf_token=2", "LD_PRELOAD=x.so", "MY_KEY=3",
+       "DB_PASSWORD=4", "CUDA_VISIBLE_DEVICES=0", "BASH_FUNC_ml%%=() { :; }", "OLDPWD=/", "HOME=/h",
+       "SSH_CONNECTION=x", "XDG_RUNTIME_DIR=/run", "LD_LIBRARY_PATH=/l", "OUTER_KEY=5"},
+      {{"MY_KEY", std::nullopt}});
+  EXPECT_THAT(result.variables, testing::ElementsAre("PATH=/bin", "LD_LIBRARY_PATH=/l"));
+  EXPECT_THAT(result.withheld, testing::ElementsAre("AWS_SECRET_ACCESS_KEY", "hf_token",
+                                                    "LD_PRELOAD", "DB_PASSWORD", "OUTER_KEY"));
+  EXPECT_THAT(without({"A=1", "B=2", "AB=3"}, {"A"}), testing::ElementsAre("B=2", "AB=3"));
+}
+
+TEST(RankEnvironmentTest, AnExportWithoutAValueTakesHvdrunsOwn) {
+  EXPECT_THAT(exported_variables({{"A", "1"}, {"B", std::nullopt}, {"C", std::nullopt}}, {"B=x=y"}),
+              testing::ElementsAre("A=1", "B=x=y"));
+}
+
 TEST(DryRunTest, ALinePerRankThatAShellReadsBack) {
   Options options;
   options.program = {"./train", "two words", "it's"};
@@ -91,6 +108,21 @@ TEST(DryRunTest, ALinePerRankThatAShellReadsBack) {
   EXPECT_THAT(text, HasSubstr("./train 'two words' 'it'\\''s'\n"));
   EXPECT_THAT(text, HasSubstr("A='x y'"));
   EXPECT_THAT(text, HasSubstr("MASTER_ADDR=b"));
+}
+
+TEST(DryRunTest, OtherHosts) {
+  Options options;
+  options.program = {"./train"};
+  options.tuning = {{"HVD_LOG", "plan"}};
+  const Plan plan = plan_ranks({{"a.invalid", 1}, {"b.invalid", 1}}, 2);
+  options.launcher = Launcher::ssh;
+  EXPECT_THAT(dry_run(options, plan), HasSubstr("HVD_STORE='tcp:<address of a.invalid>:<port>'"));
+  EXPECT_THAT(dry_run(options, plan), HasSubstr("HVD_LOG=plan"));
+  options.launcher = Launcher::mpirun;
+  const std::string text = dry_run(options, plan);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text, HasSubstr("rank 1 on b.invalid: ./train\n"));
+  EXPECT_THAT(text, HasSubstr("through: mpirun -np 2 --host a.invalid:1,b.invalid:1 "));
 }
 
 }  // namespace

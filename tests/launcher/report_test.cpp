@@ -98,5 +98,12 @@ TEST(CheckBuildTest, ADamagedRecordIsAnError) {
   }
 }
 
+TEST(ReportTest, AFailureToConnectSuggestsTheNetwork) {
+  EXPECT_EQ(network_hint({}), "");
+  EXPECT_EQ(network_hint({{Stream::err, "cannot open train.bin"}}), "");
+  EXPECT_THAT(network_hint({{Stream::err, "x"}, {Stream::err, "NCCL error: ncclInternalError"}}),
+              testing::HasSubstr("--network-interfaces"));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

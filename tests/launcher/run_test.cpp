@@ -218,11 +218,11 @@ TEST(ExitCodeTest, UsageIsOneLineAnd64) {
               AllOf(HasSubstr("3"), HasSubstr("2")));
 }
 
-TEST(ExitCodeTest, AHostThatIsNotThisOneIs69) {
-  const auto result = run(hvdrun({"-np", "2", "-H", "localhost:1,no-such-host.invalid:1", "true"}));
+TEST(ExitCodeTest, AHostThatCannotBeReachedIs69) {
+  const auto result = run(hvdrun(
+      {"--launcher", "ssh", "-np", "2", "-H", "localhost:1,no-such-host.invalid:1", "true"}));
   EXPECT_EQ(result.exit_code(), 69);
-  EXPECT_THAT(result.err, HasSubstr("host 'no-such-host.invalid' is not this host: hvdrun starts "
-                                    "ranks on this host only"));
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: cannot reach no-such-host.invalid: "));
 }
 
 TEST(ExitCodeTest, TooFewDescriptorsIs71AndLeavesNothing) {
@@ -234,6 +234,84 @@ TEST(ExitCodeTest, TooFewDescriptorsIs71AndLeavesNothing) {
   EXPECT_EQ(result.exit_code(), 71);
   EXPECT_EQ(count(result.err, "\n"), 1U) << result.err;
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
+}
+
+// ---- restarts
+
+TEST(RestartTest, GoesOnUntilItWorks) {
+  const auto result = run(hvdrun_script(
+      2, "echo try $HVD_RESTART_COUNT; test $HVD_RESTART_COUNT = 2 || test $HVD_RANK = 0 || exit 5",
+      {"--max-restarts", "3"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  for (const char* line : {"[1]<stdout>:try 0\n", "[1]<stdout>:try 1\n", "[0]<stdout>:try 2\n"}) {
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("hvdrun: restart 1 of 3\n"), HasSubstr("hvdrun: restart 2 of 3\n"),
+                    Not(HasSubstr("restart 3 of 3"))));
+}
+
+TEST(RestartTest, EndsWithTheLastCodeAndRestartsNothingButLostRanks) {
+  const auto result =
+      run(hvdrun_script(2, "exit $((5 + HVD_RESTART_COUNT))", {"--max-restarts", "1"}));
+  EXPECT_EQ(result.exit_code(), 6);
+  const auto missing = run(hvdrun({"-np", "1", "--max-restarts", "9", "./no/such/program"}));
+  EXPECT_EQ(missing.exit_code(), 127);
+  EXPECT_THAT(missing.err, Not(HasSubstr("restart")));
+}
+
+// ---- host strings
+
+TEST(HostileHostsTest, NoneOfTwoHundredExecutesAnything) {
+  const auto place =
+      std::filesystem::path(testing::TempDir()) / ("hostile-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(place);
+  // An ssh that would tell if it were called with anything but a host behind the dashes.
+  std::ofstream(place / "ssh") << "#!/bin/sh\necho called >> called\nexit 255\n";
+  std::filesystem::permissions(place / "ssh", std::filesystem::perms::owner_all);
+  std::vector<std::string> hosts;
+  for (const std::string attack : {"$(touch pwned)",
+                                   "`touch pwned`",
+                                   ";touch pwned;",
+                                   "|touch pwned",
+                                   "&touch pwned&",
+                                   ">pwned",
+                                   "-oProxyCommand=touch pwned",
+                                   "-F/dev/null",
+                                   "--",
+                                   "\ntouch pwned\n",
+                                   "a\rb",
+                                   "'",
+                                   "\"",
+                                   "\\",
+                                   "../a",
+                                   "/etc/passwd",
+                                   "~",
+                                   "*",
+                                   "?",
+                                   "{a}",
+                                   "!x",
+                                   "%h",
+                                   "\x1b[2J",
+                                   "\xff",
+                                   " "}) {
+    for (const std::string form : {"#", "a#", "#a", "a@#", "#@a", "a,#", "a:#", "[::1]#"}) {
+      std::string host = form;
+      hosts.push_back(host.replace(host.find('#'), 1, attack));
+    }
+  }
+  ASSERT_GE(hosts.size(), 200U);
+  for (const std::string& host : hosts) {
+    auto options = hvdrun({"--launcher", "ssh", "-np", "1", "-H", host, "true"});
+    options.directory = place.string();
+    options.environment["PATH"] = place.string() + ":/usr/bin:/bin";
+    const auto result = run(std::move(options));
+    EXPECT_EQ(result.exit_code(), 64) << host << result.err;
+    EXPECT_EQ(count(result.err, "\n"), 1U) << result.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(place / "pwned"));
+  EXPECT_FALSE(std::filesystem::exists(place / "called"));
+  std::filesystem::remove_all(place);
 }
 
 TEST(ExitCodeTest, TheDeadlineOfTheJobIs124) {

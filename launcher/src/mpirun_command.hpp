@@ -1,0 +1,25 @@
+// Open MPI's mpirun as what starts the ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+#include "plan.hpp"
+#include "rank_environment.hpp"
+
+namespace hvd::launcher {
+
+struct MpirunCommand {
+  std::vector<std::string> arguments;  ///< with "mpirun" first
+  Variables variables;                 ///< its environment; values are in no argument
+};
+
+/// The command that runs the program of `options` as `plan` says. `own` is hvdrun's environment.
+[[nodiscard]] MpirunCommand mpirun_command(const Options& options, const Plan& plan,
+                                           const Variables& own);
+
+/// Whether `own`'s PATH leads to Open MPI's mpirun, and not to that of another MPI.
+[[nodiscard]] bool has_open_mpi(const Variables& own);
+
+}  // namespace hvd::launcher

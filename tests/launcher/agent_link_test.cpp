@@ -1,0 +1,114 @@
+// What surrounds an agent on another host: the command that starts it, its signs of life, and what
+// its loss means.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "agent_loss.hpp"
+#include "exit_codes.hpp"
+#include "heartbeat.hpp"
+#include "ssh_command.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(SshCommandTest, TheHostComesAfterTheDashes) {
+  const auto words =
+      ssh_command({"b", 2, "me"}, "/opt/my hvd/bin/hvdrun",
+                  {.port = 2222, .identity_file = "-key", .connect_timeout = milliseconds{1}});
+  EXPECT_EQ(words.front(), "ssh");
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  EXPECT_EQ(std::vector<std::string>(dashes, words.end()),
+            (std::vector<std::string>{"--", "b", "exec '/opt/my hvd/bin/hvdrun' --remote-agent"}));
+  EXPECT_THAT(words, Contains("BatchMode=yes"));
+  EXPECT_THAT(words, Contains("ConnectTimeout=1"));
+  for (const char* name : {"-p", "2222", "-i", "-key", "-l", "me"})
+    EXPECT_THAT(words, Contains(name));
+  for (const std::string& word : words) EXPECT_THAT(word, testing::Not(HasSubstr("StrictHostKey")));
+}
+
+TEST(SshCommandTest, APathThatShellsReadDifferentlyIsRefused) {
+  for (const char* path : {"/it's/hvdrun", "/a\nb", "/wow!/hvdrun", "/back\\slash"}) {
+    EXPECT_THROW((void)ssh_command({"b", 1}, path, {}), LaunchError) << path;
+  }
+}
+
+TEST(SilenceTest, ComesAfterTheLimitAndNotBefore) {
+  const Clock::time_point start{};
+  Silence silence(start);
+  constexpr milliseconds kEvery{200};
+  constexpr milliseconds kLimit{1000};
+  int ticks = 1;
+  while (!silence.too_long(start + ticks * kEvery, kEvery, kLimit)) ++ticks;
+  EXPECT_EQ(ticks, 6);
+}
+
+TEST(SilenceTest, EndsWithASound) {
+  const Clock::time_point start{};
+  Silence silence(start);
+  for (int tick = 1; tick < 100; ++tick) {
+    if (tick % 4 == 0) silence.heard(start + milliseconds{200 * tick});
+    EXPECT_FALSE(
+        silence.too_long(start + milliseconds{200 * tick}, milliseconds{200}, milliseconds{1000}));
+  }
+}
+
+TEST(SilenceTest, OwnLatenessIsNotHeldAgainstTheOtherSide) {
+  const Clock::time_point start{};
+  Silence silence(start);
+  EXPECT_FALSE(
+      silence.too_long(start + milliseconds{60'000}, milliseconds{200}, milliseconds{1000}));
+}
+
+int exited(int code) { return code << 8; }
+
+TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {
+  struct Case {
+    AgentLoss loss;
+    int code;
+    const char* words;
+  };
+  const std::vector<Case> cases = {
+      {{.via = "ssh", .status = exited(255), .last_words = "ssh: Could not resolve hostname b"},
+       69,
+       "cannot reach b: ssh: Could not resolve hostname b"},
+      {{.via = "ssh", .status = exited(255)}, 69, "cannot reach b: ssh exited 255"},
+      {{.via = "ssh", .status = exited(127), .last_words = "sh: not found"},
+       69,
+       "installed there under the same path: sh: not found"},
+      {{.via = "ssh", .status = exited(1)}, 69, "no agent started on b: ssh exited 1"},
+      {{.via = "ssh", .other_version = "9"}, 76, "'9' on b"},
+      {{.via = "ssh", .greeted = true, .silent = true}, 69, "b was not heard from for 1.2 s"},
+      {{.via = "ssh", .greeted = true, .status = exited(255), .last_words = "broken pipe"},
+       69,
+       "lost the connection to b: broken pipe"},
+      {{.via = "ssh", .greeted = true, .status = exited(255)}, 70, "the agent on b died"},
+      {{.via = "ssh", .greeted = true, .status = exited(137)},
+       70,
+       "the agent on b was killed by SIGKILL"},
+      {{.via = "srun", .status = exited(1), .last_words = "srun: error: Invalid node"},
+       69,
+       "cannot reach b: srun: error: Invalid node"},
+      {{.greeted = true, .status = 9}, 70, "the agent on b was killed by SIGKILL"},
+      {{.greeted = true, .status = exited(3)}, 70, "the agent on b exited 3"}};
+  for (const Case& one : cases) {
+    const Trouble trouble = explain(one.loss, "b");
+    EXPECT_EQ(trouble.code, one.code) << one.words;
+    EXPECT_THAT(trouble.what, HasSubstr(one.words));
+  }
+}
+
+TEST(AgentLossTest, LastWordsAreOneHarmlessLine) {
+  EXPECT_EQ(last_words(""), "");
+  EXPECT_EQ(last_words("one\r\ntwo\r\n\r\nthree \r\n"), "two three");
+  EXPECT_EQ(last_words("a\x1b[2Jb"), "a?[2Jb");
+}
+
+}  // namespace
+}  // namespace hvd::launcher

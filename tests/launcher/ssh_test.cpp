@@ -1,0 +1,363 @@
+// hvdrun over ssh, between two hosts.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hvdrun.hpp"
+#include "two_hosts.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+class SshTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    lacks_ = TwoHosts::missing();
+    if (!lacks_.empty()) return;
+    hosts_ = std::make_unique<TwoHosts>();
+    fs::copy_file(TRAIN, shared() / "work" / "train");
+  }
+  static void TearDownTestSuite() { hosts_.reset(); }
+  void SetUp() override {
+    if (!lacks_.empty()) GTEST_SKIP() << "needs " << lacks_;
+  }
+  void TearDown() override {
+    if (hosts_) expect_nothing_left();
+  }
+
+  static TwoHosts& hosts() { return *hosts_; }
+  static fs::path shared() { return hosts_->shared().path(); }
+
+  /// `hvdrun --launcher ssh arguments`, typed on host a.
+  static test::ProcessOptions hvdrun_on_a(std::vector<std::string> arguments,
+                                          const std::string& launcher = "ssh") {
+    arguments.insert(arguments.begin(), {HVDRUN, "--launcher", launcher});
+    return hosts().on("a", std::move(arguments));
+  }
+  static test::ProcessOptions script_on_a(const std::string& script,
+                                          std::vector<std::string> options = {}) {
+    std::vector<std::string> arguments = {"-np", "4", "-H", "a:2,b:2"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    arguments.insert(arguments.end(), {"sh", "-c", script});
+    return hvdrun_on_a(std::move(arguments));
+  }
+
+  static void expect_nothing_left() {
+    EXPECT_TRUE(hosts().all_gone(test::in(kPatience))) << hosts().left();
+    EXPECT_THAT(hosts().shared_memory("a"), IsEmpty());
+    EXPECT_THAT(hosts().shared_memory("b"), IsEmpty());
+  }
+
+ private:
+  static inline std::string lacks_;
+  static inline std::unique_ptr<TwoHosts> hosts_;
+};
+
+// ---- what ranks find
+
+TEST_F(SshTest, RanksOfTheLibraryFindEachOther) {
+  const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train"}));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (const char* line : {"[0]<stdout>:rank 0 of 4 on a local 0/2 cross 0/2 sum 6 ready\n",
+                           "[1]<stdout>:rank 1 of 4 on a local 1/2 cross 0/2 sum 6 ready\n",
+                           "[2]<stdout>:rank 2 of 4 on b local 0/2 cross 1/2 sum 6 ready\n",
+                           "[3]<stdout>:rank 3 of 4 on b local 1/2 cross 1/2 sum 6 ready\n"}) {
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+}
+
+TEST_F(SshTest, TheLaunchersHostNeedNotTakePart) {
+  const auto result = run(hvdrun_on_a({"-np", "2", "-H", "b:2", "./train"}));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:rank 1 of 2 on b local 1/2 cross 0/1 sum 1"));
+}
+
+TEST_F(SshTest, UsersAddressesAndHostfiles) {
+  std::ofstream(shared() / "work" / "hosts.txt") << "# two\na slots=1\n\n10.77.0.2:1 # b\n";
+  for (const auto& where : std::vector<std::vector<std::string>>{
+           {"-H", "a,root@b"}, {"--hostfile", "hosts.txt"}, {"-H", "10.77.0.1,10.77.0.2"}}) {
+    std::vector<std::string> arguments = {"-np", "2"};
+    arguments.insert(arguments.end(), where.begin(), where.end());
+    arguments.insert(arguments.end(), {"sh", "-c", "hostname"});
+    const auto result = run(hvdrun_on_a(std::move(arguments)));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("[0]<stdout>:a\n"), HasSubstr("[1]<stdout>:b\n")));
+  }
+  auto prepared = hvdrun_on_a({"-np", "2", "hostname"});
+  prepared.environment["OMPI_MCA_orte_default_hostfile"] = "hosts.txt";
+  EXPECT_THAT(run(std::move(prepared)).out, HasSubstr("[1]<stdout>:b\n"));
+}
+
+TEST_F(SshTest, DirectoryEnvironmentAndOutput) {
+  auto options = script_on_a(
+      "pwd; echo A=$A B=$B C=$C home=$HOME cuda=$CUDA_VISIBLE_DEVICES token=$MY_TOKEN;"
+      "echo to-stderr >&2",
+      {"-x", "A=x y'\"$z", "-x", "MY_TOKEN", "--output-filename", "logs"});
+  options.environment = {{"B", "2\n3"},        {"C", "$(touch pwned)"},
+                         {"HOME", "/nowhere"}, {"OTHER_TOKEN", "abc"},
+                         {"MY_TOKEN", "mine"}, {"CUDA_VISIBLE_DEVICES", "7"}};
+  const auto result = run(std::move(options));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  const std::string there = (shared() / "work").string();
+  EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:" + there + "\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("[3]<stdout>:A=x y'\"$z B=2 3 C=$(touch pwned) home=/root cuda= "
+                        "token=mine\n"));
+  EXPECT_THAT(result.out, HasSubstr("[0]<stdout>:A=x y'\"$z B=2 3 C=$(touch pwned) home=/nowhere "
+                                    "cuda=7 token=mine\n"));
+  EXPECT_THAT(result.err, HasSubstr("[2]<stderr>:to-stderr\n"));
+  EXPECT_THAT(hosts().shared().read("work/logs/rank.3/stdout"), StartsWith(there));
+  EXPECT_FALSE(fs::exists(shared() / "work" / "pwned"));
+}
+
+TEST_F(SshTest, InterfacesAreSetForAllLibraries) {
+  const auto result = run(script_on_a(
+      "echo $HVD_NETWORK_INTERFACES $NCCL_SOCKET_IFNAME $OMPI_MCA_btl_tcp_if_include $MASTER_ADDR",
+      {"--network-interfaces", "10.77.0.0/16"}));
+  EXPECT_EQ(count(result.out, "10.77.0.0/16 =eth0 eth0 10.77.0.1\n"), 4U)
+      << result.out << result.err;
+  const auto none =
+      run(hvdrun_on_a({"-np", "2", "-H", "a,b", "--network-interfaces", "ib7", "true"}));
+  EXPECT_EQ(none.exit_code(), 64);
+  EXPECT_THAT(none.err, HasSubstr("no network interface matches 'ib7'"));
+}
+
+TEST_F(SshTest, ALoginShellMayChatter) {
+  // sshd runs this file before the command.
+  run(hosts().on("b", {"sh", "-c", "echo 'echo welcome to b' > /root/.ssh/rc"}));
+  const auto result = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "hostname"}));
+  run(hosts().on("b", {"rm", "/root/.ssh/rc"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:b\n"));
+}
+
+// ---- secrets
+
+TEST_F(SshTest, SecretsAreNowhereToBeFound) {
+  constexpr const char* kPlanted = "planted-7f3a9";
+  // Every rank looks at all processes of its host but hvdrun itself, whom the user gave it to.
+  const std::string script = R"sh(
+    secret=$(head -c 32 /proc/self/fd/$HVD_SECRET_FD | od -An -v -tx1 | tr -d ' \n')
+    test ${#secret} = 64 || exit 3
+    for process in /proc/[0-9]*; do
+      test "$(cat $process/comm 2>/dev/null)" = hvdrun && continue
+      for file in cmdline environ;
+  do grep - qa planted - 7f3 [a] 9 $process / $file 2 > / dev / null&& {
+      cat $process / cmdline;
+      exit 4;
+    }
+        case $(od -An -v -tx1 $process/$file 2>/dev/null | tr -d ' \n') in *$secret*) exit 5;; esac
+      done
+    done
+    echo "secret=$secret" > /dev/shm/secret.$HVD_RANK; mv /dev/shm/secret.$HVD_RANK secret.$HVD_RANK
+    echo looked)sh";
+  auto options = script_on_a(script, {"--verbose", "--output-filename", "secret-logs"});
+  options.environment = {{"AWS_SECRET_ACCESS_KEY", kPlanted}};
+  const auto result = run(std::move(options));
+  ASSERT_EQ(result.exit_code(), 0) << result.out << result.err;
+  EXPECT_EQ(count(result.out, "looked\n"), 4U);
+  EXPECT_THAT(result.err, HasSubstr("not passed on without -x: AWS_SECRET_ACCESS_KEY"));
+  const std::string line = hosts().shared().read("work/secret.3");
+  EXPECT_EQ(line, hosts().shared().read("work/secret.0"));
+  const std::string secret = line.substr(7, 64);
+  ASSERT_EQ(secret.size(), 64U);
+  for (int rank = 0; rank < 4; ++rank)
+    fs::remove(shared() / "work" / fmt::format("secret.{}", rank));
+  for (const auto& entry : fs::recursive_directory_iterator(shared())) {
+    if (!entry.is_regular_file() || entry.path().filename() == "train") continue;
+    const auto text = hosts().shared().read(fs::relative(entry.path(), shared()));
+    EXPECT_EQ(text.find(kPlanted), std::string::npos) << entry.path();
+    EXPECT_EQ(text.find(secret), std::string::npos) << entry.path();
+  }
+  for (const std::string& text : {result.out, result.err}) {
+    EXPECT_EQ(text.find(kPlanted), std::string::npos);
+    EXPECT_EQ(text.find(secret), std::string::npos);
+  }
+}
+
+TEST_F(SshTest, ASecretThatIsAskedForGoesAlong) {
+  auto options = script_on_a("echo key=$AWS_SECRET_ACCESS_KEY", {"-x", "AWS_SECRET_ACCESS_KEY"});
+  options.environment = {{"AWS_SECRET_ACCESS_KEY", "asked"}};
+  EXPECT_EQ(count(run(std::move(options)).out, "key=asked\n"), 4U);
+}
+
+// ---- exit codes
+
+TEST_F(SshTest, AFailingRankIsNamedWithItsHost) {
+  const auto result = run(script_on_a("test $HVD_RANK = 2 || exec sleep 60; echo why >&2; exit 7"));
+  EXPECT_EQ(result.exit_code(), 7);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: rank 2 on b (local 0, pid "),
+                                HasSubstr(") exited 7 after "), HasSubstr("  [2]<stderr>:why\n"),
+                                HasSubstr("hvdrun: ranks 0-1, 3 were ended by hvdrun\n")));
+}
+
+TEST_F(SshTest, ProgramsAreCheckedOnEveryHostBeforeAnyStarts) {
+  // /dev/shm is each host's own: there is a program on a only.
+  const auto on_a = run(hosts().on("a", {"sh", "-c", "cp /bin/true /dev/shm/only-here"}));
+  ASSERT_EQ(on_a.exit_code(), 0);
+  const auto missing = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "/dev/shm/only-here"}));
+  EXPECT_EQ(missing.exit_code(), 127);
+  EXPECT_THAT(missing.err, HasSubstr("hvdrun: b: '/dev/shm/only-here': program not found"));
+  run(hosts().on("b", {"sh", "-c", "touch /dev/shm/only-here"}));
+  const auto not_executable = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "/dev/shm/only-here"}));
+  EXPECT_EQ(not_executable.exit_code(), 126);
+  for (const char* host : {"a", "b"}) run(hosts().on(host, {"rm", "/dev/shm/only-here"}));
+}
+
+TEST_F(SshTest, HostsThatCannotBeReachedAre69) {
+  struct Case {
+    const char* host;
+    const char* words;
+  };
+  // The user nobody has no key here: ssh would ask for a password.
+  for (const Case& one :
+       {Case{"no-such-host.invalid", "no-such-host.invalid"},
+        Case{"127.0.0.9", "cannot reach 127.0.0.9"}, Case{"nobody@b", "Permission denied"}}) {
+    const auto result = run(hvdrun_on_a({"-np", "2", "-H", fmt::format("a,{}", one.host), "true"}));
+    EXPECT_EQ(result.exit_code(), 69) << one.host;
+    EXPECT_THAT(result.err, AllOf(StartsWith("hvdrun: cannot reach "), HasSubstr(one.words)));
+    EXPECT_EQ(count(result.err, "\n"), 1U) << result.err;
+  }
+}
+
+TEST_F(SshTest, AHostThatDoesNotAnswerIsGivenUpInTime) {
+  const auto result =
+      run(hvdrun_on_a({"-np", "2", "-H", "a,10.77.0.9", "--start-timeout", "1", "true"}));
+  EXPECT_EQ(result.exit_code(), 69);
+  EXPECT_THAT(result.err, HasSubstr("10.77.0.9"));
+}
+
+TEST_F(SshTest, AnUnknownHostKeyIsRefused) {
+  const auto result =
+      run(hosts().on("a", {"unshare", "-m", "sh", "-c",
+                           "mount --bind /dev/null /root/.ssh/known_hosts; exec " HVDRUN
+                           " --launcher ssh -np 1 -H b true"}));
+  EXPECT_EQ(result.exit_code(), 69);
+  EXPECT_THAT(result.err, HasSubstr("Host key verification failed"));
+}
+
+TEST_F(SshTest, AnotherVersionIs76) {
+  // What is found on b under hvdrun's path is no hvdrun of this version.
+  fs::create_directory(shared() / "other");
+  fs::copy_file(HVDRUN, shared() / "other" / "hvdrun");
+  std::ofstream(shared() / "fake") << "#!/bin/sh\necho 'hvdrun-agent 9.9.9'\ncat >/dev/null\n";
+  fs::permissions(shared() / "fake", fs::perms::owner_all);
+  const std::string path = (shared() / "other" / "hvdrun").string();
+  const auto bind = [&](const char* what) {
+    run(hosts().on("b", {"mount", "--bind", (shared() / what).string(), path}));
+    const auto result =
+        run(hosts().on("a", {path, "--launcher", "ssh", "-np", "2", "-H", "a,b", "true"}));
+    run(hosts().on("b", {"umount", path}));
+    return result;
+  };
+  const auto other = bind("fake");
+  EXPECT_EQ(other.exit_code(), 76);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("'9.9.9'"), HasSubstr(" on b")));
+  std::ofstream(shared() / "nothing");
+  const auto none = bind("nothing");
+  EXPECT_EQ(none.exit_code(), 69);
+  EXPECT_THAT(none.err, HasSubstr("hvdrun cannot be run on b"));
+}
+
+// ---- the same through mpirun
+
+class MpirunTest : public SshTest {
+ protected:
+  void SetUp() override {
+    SshTest::SetUp();
+    if (!fs::exists("/usr/bin/orterun")) GTEST_SKIP() << "needs Open MPI's mpirun";
+  }
+};
+
+TEST_F(MpirunTest, TheCommandAsItIsTyped) {
+  // By itself: other hosts, and mpirun is there.
+  const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train"}, "auto"));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  for (const char* line : {"[0]<stdout>:rank 0 of 4 on a local 0/2 cross 0/2 sum 6 ready\n",
+                           "[3]<stdout>:rank 3 of 4 on b local 1/2 cross 1/2 sum 6 ready\n"}) {
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+}
+
+TEST_F(MpirunTest, EnvironmentAndOutput) {
+  auto options = hvdrun_on_a(
+      {"-np", "4", "-H", "a:2,b:2", "-x", "A=x y'\"$z", "--output-filename", "mpi-logs", "sh", "-c",
+       "echo A=$A B=$B key=$SOME_KEY cuda=$CUDA_VISIBLE_DEVICES on $(hostname);"
+       "echo to-stderr >&2; printf 'no end'"},
+      "mpirun");
+  options.environment = {
+      {"B", "$(touch pwned)"}, {"SOME_KEY", "planted"}, {"CUDA_VISIBLE_DEVICES", "7"}};
+  const auto result = run(std::move(options));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:A=x y'\"$z B=$(touch pwned) key= cuda= on b\n"));
+  EXPECT_EQ(hosts().shared().read("work/mpi-logs/rank.2/stderr"), "to-stderr\n");
+  EXPECT_THAT(hosts().shared().read("work/mpi-logs/rank.2/stdout"), testing::EndsWith("\nno end"));
+  EXPECT_FALSE(fs::exists(shared() / "work" / "pwned"));
+}
+
+TEST_F(MpirunTest, FailuresAreThoseOfTheRank) {
+  const auto failed = run(
+      hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "sh", "-c",
+                   "test $OMPI_COMM_WORLD_RANK = 2 && { echo why >&2; exit 7; }; exec sleep 60"},
+                  "mpirun"));
+  EXPECT_EQ(failed.exit_code(), 7);
+  // mpirun 4.1 does not always say which process it was.
+  if (failed.err.find("mpirun exited 7") == std::string::npos) {
+    EXPECT_THAT(failed.err, AllOf(HasSubstr("hvdrun: rank 2 on b (local 0) exited 7 after "),
+                                  HasSubstr("  [2]<stderr>:why\n"), Not(HasSubstr("-----"))));
+  }
+  const auto killed =
+      run(hvdrun_on_a({"-np", "2", "-H", "a,b", "sh", "-c",
+                       "test $OMPI_COMM_WORLD_RANK = 1 && kill -9 $$; exec sleep 60"},
+                      "mpirun"));
+  EXPECT_EQ(killed.exit_code(), 137);
+  EXPECT_EQ(run(hvdrun_on_a({"-np", "2", "-H", "a,b", "./nothing"}, "mpirun")).exit_code(), 127);
+  const auto unknown =
+      run(hvdrun_on_a({"-np", "2", "-H", "a,no-such-host.invalid", "true"}, "mpirun"));
+  EXPECT_EQ(unknown.exit_code(), 69);
+  EXPECT_THAT(unknown.err, HasSubstr("no-such-host.invalid"));
+}
+
+TEST_F(MpirunTest, AKilledLauncherTakesEverythingAlong) {
+  test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train", "loop"}, "mpirun"));
+  for (int rank = 0; rank < 4; ++rank) {
+    job.wait_for_out(fmt::format("[{}]<stdout>:rank {} of", rank, rank), test::in(kPatience));
+  }
+  ASSERT_EQ(::kill(child_of(job.pid()), SIGKILL), 0);
+  EXPECT_EQ(job.wait(test::in(kPatience)).signal(), SIGKILL);
+  EXPECT_TRUE(hosts().all_gone(test::in(kPatience))) << hosts().left();
+}
+
+TEST_F(SshTest, SignalsReachEveryHost) {
+  test::Process job(
+      script_on_a("trap 'echo caught; exit 0' INT; echo ready;"
+                  "while :; do sleep 0.1; done"));
+  for (int rank = 0; rank < 4; ++rank) {
+    job.wait_for_out(fmt::format("[{}]<stdout>:ready\n", rank), test::in(kPatience));
+  }
+  ASSERT_EQ(::kill(child_of(job.pid()), SIGINT), 0);
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 128 + SIGINT);
+  EXPECT_EQ(count(result.out, "caught\n"), 4U);
+}
+
+}  // namespace
+}  // namespace hvd::launcher
