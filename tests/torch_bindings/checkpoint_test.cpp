@@ -133,7 +133,7 @@ TEST_P(Checkpoint, ThatIsDamagedIsANamedErrorOnEveryRank) {
       if (!good.empty()) {
         flipped[good.size() / 8 * static_cast<std::size_t>(part)] ^= 1;
       }
-      expect_refused(flipped, "a bit in part " + std::to_string(part));
+      expect_refused(flipped, std::string("a bit in part ").append(std::to_string(part)));
     }
     expect_refused(good.substr(0, good.size() / 2), "truncated");
     expect_refused(good.substr(0, good.size() - std::min<std::size_t>(good.size(), 1)), "one less");
@@ -178,7 +178,7 @@ TEST_P(Checkpoint, ThatOneRankCannotLoadIsAnErrorOnAll) {
     EXPECT_EQ(code_of(call, &message), odd ? Errc::unsupported : Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("no room for it"));
     if (!odd) {
-      EXPECT_THAT(message, HasSubstr("rank " + std::to_string(size - 1)));
+      EXPECT_THAT(message, HasSubstr(std::string("rank ").append(std::to_string(size - 1))));
     }
   });
 }

@@ -61,7 +61,7 @@ void expect_archive_of(int rank, torch::serialize::InputArchive& archive) {
   archive.read("text", text);
   EXPECT_TRUE(torch::equal(tensor, torch::arange(10) * (rank + 1)));
   EXPECT_EQ(number.toInt(), rank);
-  EXPECT_EQ(text.toStringRef(), "default " + std::to_string(rank));
+  EXPECT_EQ(text.toStringRef(), std::string("default ").append(std::to_string(rank)));
 }
 
 TEST_P(Objects, ArchivesToAllAndFromAll) {

@@ -1,8 +1,12 @@
+#include <fmt/format.h>
+
 #include <hvd/hvd.hpp>
 #include <hvd/torch/verify.hpp>
 
 #include "compare_ranks.hpp"
 #include "digest.hpp"
+#include "optimizer_coder.hpp"
+#include "optimizer_fields.hpp"
 #include "tensor_traits.hpp"
 
 namespace hvd {
@@ -21,6 +25,46 @@ std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
   return digest.value();
 }
 
+/// Of what a `FieldWriter` has written.
+std::uint64_t digest_of(FieldWriter writer) {
+  Digest digest;
+  const Bytes bytes = writer.take_bytes();
+  digest.add_elements(bytes, 1);
+  for (const torch::Tensor& tensor : writer.take_tensors()) digest.add(digest_of("", tensor));
+  return digest.value();
+}
+
+template <class Kind>
+std::vector<NamedDigest> digests_of(torch::optim::Optimizer& optimizer) {
+  std::vector<NamedDigest> digests;
+  std::size_t group_number = 0;
+  for (auto& group : optimizer.param_groups()) {
+    FieldWriter options;
+    visit(options, static_cast<typename Kind::Options&>(group.options()));
+    digests.emplace_back(fmt::format("options of group {}", group_number), digest_of(options));
+    std::size_t place = 0;
+    for (const torch::Tensor& parameter : group.params()) {
+      const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      FieldWriter state;
+      state(entry != optimizer.state().end());
+      if (entry != optimizer.state().end()) {
+        visit(state, static_cast<typename Kind::State&>(*entry->second));
+      }
+      digests.emplace_back(fmt::format("state of parameter {} of group {}", place, group_number),
+                           digest_of(std::move(state)));
+      ++place;
+    }
+    ++group_number;
+  }
+  return digests;
+}
+
+Verification compare(Context& context, const std::vector<NamedDigest>& mine) {
+  std::string difference = first_difference(context, mine, "verify");
+  const bool identical = difference.empty();
+  return {identical, std::move(difference)};
+}
+
 }  // namespace
 
 Verification verify(Context& context, const NamedTensors& tensors) {
@@ -30,9 +74,7 @@ Verification verify(Context& context, const NamedTensors& tensors) {
     require_supported(tensor);
     mine.emplace_back(name, digest_of(name, tensor));
   }
-  std::string difference = first_difference(context, mine, "verify");
-  const bool identical = difference.empty();
-  return {identical, std::move(difference)};
+  return compare(context, mine);
 }
 
 Verification verify(const NamedTensors& tensors) { return verify(context(), tensors); }
@@ -42,5 +84,16 @@ Verification verify(Context& context, const torch::nn::Module& module) {
 }
 
 Verification verify(const torch::nn::Module& module) { return verify(context(), module); }
+
+Verification verify(Context& context, torch::optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t code = optimizer_code(optimizer);
+  if (code < 0) throw Error(Errc::unsupported, "verify: an optimizer of its own type");
+  return compare(context, with_optimizer_kind(code, [&](auto kind) {
+                   return digests_of<decltype(kind)>(optimizer);
+                 }));
+}
+
+Verification verify(torch::optim::Optimizer& optimizer) { return verify(context(), optimizer); }
 
 }  // namespace hvd

@@ -274,10 +274,10 @@ void check_gradient(const CollectiveCase& that, const Member& member, const Call
 
 std::string CollectiveCase::name() const {
   std::string text(to_string(kind));
-  if (reduces(kind)) text += "_" + std::string(to_string(op));
-  text += "_" + std::string(c10::toString(dtype));
+  if (reduces(kind)) text.append("_").append(to_string(op));
+  text.append("_").append(c10::toString(dtype));
   if (in_place) text += "_in_place";
-  if (group > 0) text += "_grouped" + std::to_string(group);
+  if (group > 0) text.append("_grouped").append(std::to_string(group));
   if (in_half) text += "_process_set";
   if (prescale != 1 || postscale != 1) text += "_scaled";
   if (compression != Compression::none) {

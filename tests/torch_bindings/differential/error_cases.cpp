@@ -257,16 +257,17 @@ void add_refused(std::vector<NamedCase>& cases) {
 
 void add_gradients(std::vector<NamedCase>& cases) {
   for (const auto op : {ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
-    cases.push_back({"no_gradient_of_" + std::string(to_string(op)), [op](const Member& member) {
-                       const torch::Tensor leaf = torch::ones({3}, torch::requires_grad());
-                       const torch::Tensor loss =
-                           allreduce(member.context, leaf, {.name = "loss", .op = op}).sum();
-                       std::string message;
-                       EXPECT_EQ(code_of([&] { loss.backward(); }, &message), Errc::unsupported);
-                       EXPECT_THAT(message, HasSubstr(std::string(to_string(op))));
-                       EXPECT_THAT(message, HasSubstr("loss"));
-                       expect_usable(member.context, "loss");
-                     }});
+    cases.push_back(
+        {std::string("no_gradient_of_").append(to_string(op)), [op](const Member& member) {
+           const torch::Tensor leaf = torch::ones({3}, torch::requires_grad());
+           const torch::Tensor loss =
+               allreduce(member.context, leaf, {.name = "loss", .op = op}).sum();
+           std::string message;
+           EXPECT_EQ(code_of([&] { loss.backward(); }, &message), Errc::unsupported);
+           EXPECT_THAT(message, HasSubstr(std::string(to_string(op))));
+           EXPECT_THAT(message, HasSubstr("loss"));
+           expect_usable(member.context, "loss");
+         }});
   }
   cases.push_back({"error_in_backward_arrives", [](const Member& member) {
                      Context& context = member.context;

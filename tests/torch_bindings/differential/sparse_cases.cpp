@@ -43,7 +43,7 @@ std::vector<NamedCase> sparse_cases() {
   for (const auto dtype : kDtypes) {
     for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
       for (const bool in_half : {false, true}) {
-        cases.push_back({std::string("sparse_allreduce_") + std::string(to_string(op)) + "_" +
+        cases.push_back({std::string("sparse_allreduce_").append(to_string(op)) + "_" +
                              c10::toString(dtype) + (in_half ? "_process_set" : ""),
                          [=](const Member& member) { check_sparse(member, dtype, op, in_half); }});
       }

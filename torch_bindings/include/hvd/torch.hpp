@@ -9,6 +9,7 @@
 #include <hvd/torch/distributed_optimizer.hpp>
 #include <hvd/torch/distributed_sampler.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
+#include <hvd/torch/grad_scaler.hpp>
 #include <hvd/torch/gradient_compressor.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
 #include <hvd/torch/join.hpp>
@@ -23,3 +24,4 @@
 #include <hvd/torch/tensor_work.hpp>
 #include <hvd/torch/verify.hpp>
 #include <hvd/torch/verify_sampler.hpp>
+#include <hvd/torch/warmup_lr.hpp>

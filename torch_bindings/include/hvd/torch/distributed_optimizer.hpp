@@ -98,9 +98,11 @@ class DistributedOptimizer<void> final {
   GradientReducer reducer_;
 };
 
+/// `DistributedOptimizer(optimizer, …)` wraps it.
 template <class... Rest>
 DistributedOptimizer(torch::optim::Optimizer&, Rest&&...) -> DistributedOptimizer<void>;
 
+/// That of the wrapped optimizer.
 inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0) {
   broadcast_optimizer_state(optimizer.optimizer(), root);
 }

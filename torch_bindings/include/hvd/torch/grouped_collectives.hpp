@@ -15,6 +15,7 @@ namespace hvd {
 
 using Tensors = std::vector<torch::Tensor>;
 
+/// New tensors, as of `allreduce`.
 [[nodiscard]] Tensors grouped_allreduce(Context& context, const Tensors& tensors,
                                         const AllreduceOptions& options = {},
                                         Compression compression = Compression::none);
@@ -40,6 +41,7 @@ Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& optio
                                                        const AllreduceOptions& options = {},
                                                        Compression compression = Compression::none);
 
+/// New tensors, as of `allgather`.
 [[nodiscard]] Tensors grouped_allgather(Context& context, const Tensors& tensors,
                                         const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_allgather(const Tensors& tensors,
@@ -49,6 +51,7 @@ Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& optio
 [[nodiscard]] TensorGroupWork grouped_allgather_async(const Tensors& tensors,
                                                       const CollectiveOptions& options = {});
 
+/// New tensors, as of `broadcast`.
 [[nodiscard]] Tensors grouped_broadcast(Context& context, const Tensors& tensors, int root = 0,
                                         const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_broadcast(const Tensors& tensors, int root = 0,
@@ -69,6 +72,7 @@ Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
 [[nodiscard]] TensorGroupWork grouped_broadcast_async_(const Tensors& tensors, int root = 0,
                                                        const CollectiveOptions& options = {});
 
+/// New tensors, as of `reducescatter`.
 [[nodiscard]] Tensors grouped_reducescatter(Context& context, const Tensors& tensors,
                                             const AllreduceOptions& options = {},
                                             Compression compression = Compression::none);
@@ -84,6 +88,7 @@ Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
 
 /// `splits[i]` are those of the i-th tensor; without any, all are split evenly.
 using SplitsOfEach = std::vector<std::vector<std::int64_t>>;
+/// New tensors and received splits, as of `alltoall`.
 [[nodiscard]] std::vector<AlltoallResult> grouped_alltoall(Context& context, const Tensors& tensors,
                                                            const SplitsOfEach& splits = {},
                                                            const CollectiveOptions& options = {});

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
 
 #include <hvd/core/context.hpp>
 #include <hvd/torch/named_tensors.hpp>
@@ -27,6 +28,12 @@ struct Verification {
 /// Parameters and buffers of a module.
 [[nodiscard]] Verification verify(Context& context, const torch::nn::Module& module);
 [[nodiscard]] Verification verify(const torch::nn::Module& module);
+
+/// The options of each group and the state of each parameter, of Adagrad, Adam, AdamW, LBFGS,
+/// RMSprop, SGD and what derives from them; Errc::unsupported for others. Differences are named by
+/// group and place: "state of parameter 2 of group 0".
+[[nodiscard]] Verification verify(Context& context, torch::optim::Optimizer& optimizer);
+[[nodiscard]] Verification verify(torch::optim::Optimizer& optimizer);
 
 template <class Contained>
 [[nodiscard]] Verification verify(const torch::nn::ModuleHolder<Contained>& module) {

@@ -1,0 +1,133 @@
+// GradScaler, WarmupLR, and what verify sees of an optimizer.
+#include <limits>
+
+#include <gmock/gmock.h>
+
+#include "kinds.hpp"
+#include "training.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::DoubleNear;
+using testing::HasSubstr;
+using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
+
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+
+class TrainingAids : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainingAids, testing::Values(1, 2, 3, 4));
+
+TEST_P(TrainingAids, AScaledLossTrainsAlike) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD sgd(reference->parameters(), kSgd);
+  for (int step = 0; step < 6; ++step) {
+    sgd.zero_grad();
+    loss_of(reference, global_batch(step)).backward();
+    torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.5);
+    sgd.step();
+  }
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+    for (int step = 0; step < 6; ++step) {
+      optimizer.zero_grad();
+      scaler.scale(loss_of(net, global_batch(step).of_rank(context.rank(), size))).backward();
+      scaler.unscale_(optimizer);
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.5);
+      EXPECT_TRUE(scaler.step(optimizer));
+      scaler.update();
+    }
+    EXPECT_EQ(scaler.scale_factor(), 8192);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+TEST_P(TrainingAids, AnInfiniteGradientOnOneRankIsSkippedByAll) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    torch::optim::SGD sgd(net->parameters(), kSgd);
+    DistributedOptimizer optimizer(sgd, net->named_parameters(),
+                                   DistributedOptimizerOptions{.context = &context});
+    GradScaler scaler({.init_scale = 64});
+    const auto before = values_of(net);
+    const bool last = context.rank() + 1 == context.size();
+    const double factor = last ? std::numeric_limits<double>::infinity() : 1;
+    scaler.scale(loss_of(net, global_batch(0)) * factor).backward();
+    EXPECT_FALSE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_EQ(scaler.scale_factor(), 32);
+    EXPECT_EQ(largest_difference(values_of(net), before), 0);
+
+    optimizer.zero_grad();
+    scaler.scale(loss_of(net, global_batch(0))).backward();
+    EXPECT_TRUE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_GT(largest_difference(values_of(net), before), 1e-3);
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+TEST(GradScaler, MisuseIsNamed) {
+  EXPECT_EQ(code_of([] { GradScaler bad({.init_scale = 0}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([] { GradScaler bad({.growth_factor = 1}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([] { GradScaler bad({.backoff_factor = 1}); }), Errc::invalid_argument);
+  GradScaler scaler;
+  EXPECT_EQ(code_of([&] { scaler.update(); }), Errc::invalid_argument);
+  scaler.load(256, 5);
+  EXPECT_EQ(scaler.scale_factor(), 256);
+  EXPECT_EQ(scaler.good_steps(), 5);
+}
+
+TEST(WarmupLR, GrowsInAStraightLineAndThenLeavesTheRateAlone) {
+  auto net = make_net(1);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.8));
+  WarmupLR warmup(sgd, 4, 0.25);
+  std::vector<double> rates;
+  const auto rate = [&] { return sgd.param_groups().front().options().get_lr(); };
+  for (int step = 0; step < 6; ++step) {
+    rates.push_back(rate());
+    warmup.step();
+  }
+  const std::vector<double> wanted{0.2, 0.35, 0.5, 0.65, 0.8, 0.8};
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(rates[i], wanted[i], 1e-12) << i;
+  EXPECT_TRUE(warmup.done());
+  sgd.param_groups().front().options().set_lr(0.1);
+  warmup.step();
+  EXPECT_EQ(rate(), 0.1);
+  EXPECT_EQ(code_of([&] { WarmupLR bad(sgd, 4, 1.5); }), Errc::invalid_argument);
+}
+
+TEST_P(TrainingAids, VerifyNamesWhatDiffersInAnOptimizer) {
+  const int size = GetParam();
+  for (const Kind& kind : kinds()) {
+    on_ranks(size, [&](Context& context) {
+      auto net = make_net(1);
+      const auto optimizer = kind.make(net->parameters());
+      EXPECT_TRUE(verify(context, *optimizer)) << kind.name;
+      loss_of(net, global_batch(0)).backward();
+      optimizer->step();
+      EXPECT_TRUE(verify(context, *optimizer)) << kind.name;
+      if (size == 1) return;
+      if (context.rank() == 1) {
+        net->parameters()[2].mutable_grad() *= 2;
+        optimizer->step();
+      }
+      const Verification seen = verify(context, *optimizer);
+      EXPECT_FALSE(seen) << kind.name;
+      EXPECT_THAT(seen.first_difference,
+                  HasSubstr("state of parameter 0 of group 0: rank 1 differs from rank 0"));
+      optimizer->param_groups().front().options().set_lr(context.rank() == 1 ? 0.5 : 0.25);
+      EXPECT_THAT(verify(context, *optimizer).first_difference, HasSubstr("options of group 0"));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,50 @@
+// A learning rate that grows at first.
+#pragma once
+
+#include <vector>
+
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd {
+
+/// Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.2: from `start_factor` times the
+/// optimizer's rates, for n ranks usually 1/n of a rate that was multiplied by n, to those rates,
+/// in a straight line over `steps` calls of `step()`. After that it leaves them alone, so another
+/// scheduler may follow: step the one or the other.
+class WarmupLR final : public torch::optim::LRScheduler {
+ public:
+  /// Sets the rates for the first step. Throws Errc::invalid_argument for a factor outside [0, 1].
+  WarmupLR(torch::optim::Optimizer& optimizer, unsigned steps, double start_factor)
+      : LRScheduler(optimizer), steps_(steps), start_(start_factor) {
+    if (!(start_ >= 0 && start_ <= 1)) {
+      throw Error(Errc::invalid_argument, "WarmupLR: start_factor lies between 0 and 1");
+    }
+    for (auto& group : optimizer.param_groups()) {
+      wanted_.push_back(group.options().get_lr());
+      group.options().set_lr(wanted_.back() * factor(0));
+    }
+  }
+
+  [[nodiscard]] bool done() const noexcept { return step_count_ >= steps_; }
+
+ private:
+  [[nodiscard]] double factor(unsigned step) const noexcept {
+    return step >= steps_ ? 1 : start_ + (1 - start_) * step / steps_;
+  }
+
+  std::vector<double> get_lrs() override {
+    const unsigned next = step_count_ + 1;
+    if (next > steps_) return get_current_lrs();
+    std::vector<double> rates;
+    for (const double wanted : wanted_) rates.push_back(wanted * factor(next));
+    return rates;
+  }
+
+  unsigned steps_;
+  double start_;
+  std::vector<double> wanted_;
+};
+
+}  // namespace hvd
