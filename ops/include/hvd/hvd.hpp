@@ -27,7 +27,7 @@ void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;
 /// Throws Errc::not_initialized; so do all functions below.
 [[nodiscard]] Context& context();
-
+/// As the methods of `Context` and the fields of `Topology` of these names.
 [[nodiscard]] int rank();
 [[nodiscard]] int size();
 [[nodiscard]] int local_rank();

@@ -25,7 +25,7 @@ enum class Errc : std::uint8_t {
   resource,          ///< the operating system refused memory, descriptors or sockets
   internal,          ///< a defect of this library
 };
-
+/// As it is called here.
 [[nodiscard]] std::string_view to_string(Errc code) noexcept;
 
 /// What is known about a failure. The same on every surviving rank.

@@ -59,7 +59,7 @@ using Deadline = Clock::time_point;
 [[nodiscard]] std::size_t size_of(DType dtype) noexcept;
 /// Product of the dimensions; 1 for a scalar.
 [[nodiscard]] std::int64_t element_count(const Shape& shape) noexcept;
-
+/// As they are called here, "f32", "average"; devices as "cuda:1", shapes as "[2,3]".
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 [[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
 [[nodiscard]] std::string_view to_string(OpKind kind) noexcept;

@@ -99,8 +99,9 @@ class DistributedOptimizer<void> final {
 };
 
 /// `DistributedOptimizer(optimizer, …)` wraps it.
-template <class... Rest>
-DistributedOptimizer(torch::optim::Optimizer&, Rest&&...) -> DistributedOptimizer<void>;
+DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
+                     const DistributedOptimizerOptions& = {})
+    ->DistributedOptimizer<void>;
 
 /// That of the wrapped optimizer.
 inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0) {

@@ -7,8 +7,8 @@
 
 #include <torch/serialize.h>
 
-#include <hvd/core/context.hpp>
 #include <hvd/core/wire.hpp>
+#include <hvd/hvd.hpp>
 
 namespace hvd {
 
@@ -76,6 +76,10 @@ void broadcast_object_(Context& context, T& value, int root = 0,
   }
   torch::serialize::InputArchive received = broadcast_object(context, saved, root, options);
   if (context.rank() != root) received >> value;
+}
+template <class T>
+void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
+  broadcast_object_(context(), value, root, options);
 }
 
 }  // namespace hvd

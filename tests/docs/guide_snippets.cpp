@@ -1,0 +1,209 @@
+// The C++ of docs/guide.md, so that a compiler has seen it; docs_guide looks for each line here.
+// Compiled, never run.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <hvd/torch.hpp>
+
+namespace guide {
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& input) { return fc1->forward(input); }
+  torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(784, 10))};
+};
+TORCH_MODULE(Net);
+
+void whole_trainer(torch::data::datasets::MNIST& dataset, int epochs) {
+  hvd::init();
+  Net model;
+  torch::optim::SGD sgd(model->parameters(),
+                        torch::optim::SGDOptions(0.05 * hvd::size()).momentum(0.9));
+  hvd::DistributedOptimizer optimizer(sgd, model->named_parameters());
+  hvd::broadcast_parameters(model);
+  hvd::broadcast_optimizer_state(optimizer);
+  hvd::DistributedSampler sampler(*dataset.size());
+  auto loader =
+      torch::data::make_data_loader(dataset.map(torch::data::transforms::Stack<>()), sampler, 64);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    sampler.set_epoch(epoch);
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      torch::nll_loss(model->forward(batch.data), batch.target).backward();
+      optimizer.step();
+    }
+  }
+  hvd::shutdown();
+}
+
+int joining(const hvd::Config& config) {
+  auto own = hvd::make_context(config);
+  return hvd::rank() + hvd::size() + hvd::local_rank() + hvd::local_size() + hvd::cross_rank() +
+         (hvd::is_initialized() ? own->rank() : 0);
+}
+
+void construct(Net& model, torch::optim::SGD& sgd) {
+  hvd::DistributedOptimizer opt(sgd, model->named_parameters());
+  hvd::DistributedOptimizer<torch::optim::Adam> adam(model->named_parameters(),
+                                                     torch::optim::AdamOptions(1e-3));
+}
+
+void construct_with_options(Net& model, torch::optim::SGD& sgd) {
+  hvd::DistributedOptimizer opt(sgd, model->named_parameters(),
+                                {.compression = hvd::Compression::bf16});
+}
+
+std::vector<hvd::DistributedOptimizerOptions> optimizer_options(const hvd::ProcessSet& even) {
+  return {
+      {.compression = hvd::Compression::fp16},
+      {.compression = hvd::Compression::bf16},
+      {.compressor = hvd::power_sgd(2)},
+      {.compressor = hvd::top_k(0.01)},
+      {.backward_passes_per_step = 4},
+      {.op = hvd::ReduceOp::sum},
+      {.adasum = true},
+      {.gradient_predivide_factor = 2.0},
+      {.num_groups = 4},
+      {.groups = {{"fc1.weight", "fc1.bias"}}},
+      {.sparse_as_dense = true},
+      {.process_set = even.id},
+      {.memory = hvd::GradientMemory::born_shared},
+  };
+}
+
+template <class LossOf>
+void accumulate(hvd::DistributedOptimizer<>& optimizer, const std::vector<torch::Tensor>& micros,
+                const LossOf& loss_of) {
+  {
+    const auto pause = optimizer.no_sync();
+    for (std::size_t i = 0; i + 1 < micros.size(); ++i) loss_of(micros[i]).backward();
+  }
+  loss_of(micros.back()).backward();
+  optimizer.step();
+}
+template void accumulate(hvd::DistributedOptimizer<>&, const std::vector<torch::Tensor>&,
+                         torch::Tensor (*const&)(const torch::Tensor&));
+
+void clip(Net& model, hvd::DistributedOptimizer<>& optimizer, const torch::Tensor& loss) {
+  loss.backward();
+  optimizer.synchronize();
+  torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);
+  {
+    const auto pause = optimizer.skip_synchronize();
+    optimizer.step();
+  }
+}
+
+void shard(Net& model, hvd::DistributedOptimizer<>& optimizer,
+           const torch::optim::Optimizer::LossClosure& closure,
+           torch::serialize::OutputArchive& archive) {
+  optimizer.step(closure);
+  hvd::ShardedOptimizer<torch::optim::Adam> sharded(model->named_parameters(),
+                                                    torch::optim::AdamOptions(1e-3));
+  sharded.clip_grad_norm(1.0);
+  sharded.save(archive);
+}
+
+void state(Net& model, std::string text,
+           const std::vector<std::pair<std::string, torch::Tensor>>& pairs) {
+  hvd::broadcast_parameters(model->named_parameters(), 1);
+  text = hvd::broadcast_object(text);
+  hvd::broadcast_object_(hvd::context(), model);
+  auto texts = hvd::allgather_object(text);
+  auto same = hvd::verify(model);
+  hvd::NamedTensors named(pairs);
+}
+
+std::size_t data(std::size_t size) {
+  hvd::ElasticSampler elastic(size);
+  elastic.record_batch(64);
+  elastic.synchronize(hvd::context());
+  hvd::DistributedSampler sampler(size, {.seed = 7, .drop_last = true});
+  auto sound = hvd::verify(sampler);
+  return sampler.size();
+}
+
+void unshuffled(std::size_t size) { hvd::DistributedSampler sampler(size, {.shuffle = false}); }
+
+void uneven(Net& model) {
+  const int last = hvd::join();
+  hvd::broadcast_parameters(model, last);
+  hvd::join({.average_over_contributors = true});
+}
+
+void collectives(const torch::Tensor& x, const torch::Tensor& sparse, const torch::Tensor& a,
+                 const torch::Tensor& b, const std::vector<std::int64_t>& splits,
+                 std::span<float> values) {
+  auto y = hvd::allreduce(x);
+  hvd::allreduce_(x, {.name = "x", .op = hvd::ReduceOp::sum});
+  auto most = hvd::allreduce(x, {.op = hvd::ReduceOp::max});
+  auto scaled = hvd::allreduce(x, {.prescale = 0.5, .postscale = 2});
+  auto half = hvd::allreduce(x, {}, hvd::Compression::fp16);
+  auto all = hvd::allgather(x);
+  auto copy = hvd::broadcast(x, 0);
+  hvd::broadcast_(x, 0);
+  auto mine = hvd::reducescatter(x);
+  auto [rows, received] = hvd::alltoall(x, splits);
+  auto sum = hvd::sparse_allreduce(sparse, {.op = hvd::ReduceOp::sum});
+  auto both = hvd::grouped_allreduce({a, b});
+  auto gathered = hvd::grouped_allgather({a, b});
+  auto parts = hvd::grouped_reducescatter({a, b});
+  hvd::barrier();
+  hvd::send(hvd::context(), values, 1);
+  hvd::recv(hvd::context(), values, 0);
+  hvd::allreduce(hvd::context(), values);
+}
+
+bool asynchronous(const torch::Tensor& x) {
+  hvd::TensorWork work = hvd::allreduce_async(x);
+  torch::Tensor result = work.wait();
+  return work.done() && work.wait_until(hvd::Clock::now() + std::chrono::seconds(5));
+}
+
+void process_sets(const torch::Tensor& x) {
+  const hvd::ProcessSet even = hvd::add_process_set({0, 2});
+  auto z = hvd::allreduce(x, {.process_set = even.id});
+  hvd::remove_process_set(even);
+}
+
+void layers(const torch::nn::Sequential& net, torch::optim::SGD& sgd) {
+  hvd::SyncBatchNorm norm(torch::nn::BatchNormOptions(64));
+  auto converted = hvd::convert_sync_batch_norm(net);
+  hvd::WarmupLR warmup(sgd, 500, 1.0 / hvd::size());
+}
+
+void precision(hvd::DistributedOptimizer<>& optimizer, const torch::Tensor& loss) {
+  hvd::GradScaler scaler;
+  scaler.scale(loss).backward();
+  scaler.unscale_(optimizer);
+  scaler.step(optimizer);
+  scaler.update();
+}
+
+double metrics(double value, double batch_size) {
+  const double loss = hvd::average_metric(value, "loss");
+  hvd::Metric metric("loss");
+  metric.update(value, batch_size);
+  const double mean = metric.average();
+  return loss + mean;
+}
+
+void checkpoints(Net& model, torch::optim::SGD& sgd, hvd::DistributedSampler& sampler) {
+  hvd::save_checkpoint("model.pt", model, sgd, sampler);
+  hvd::load_checkpoint("model.pt", model, sgd, sampler);
+}
+
+std::uint64_t observe() {
+  hvd::start_timeline("t.json");
+  hvd::stop_timeline();
+  const hvd::Stats stats = hvd::stats();
+  return stats.step.count;
+}
+
+}  // namespace guide
