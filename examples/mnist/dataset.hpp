@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -16,6 +17,11 @@ struct Dataset {
   /// The examples of these indices, i64 [B].
   [[nodiscard]] Dataset pick(const torch::Tensor& indices) const {
     return {images.index_select(0, indices), labels.index_select(0, indices)};
+  }
+  /// As a sampler gives them.
+  [[nodiscard]] Dataset pick(const std::vector<std::size_t>& indices) const {
+    return pick(
+        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kInt64));
   }
 };
 

@@ -1,0 +1,35 @@
+// A rank's batches, as the sampler deals them out.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include <hvd/torch.hpp>
+
+#include "mnist/dataset.hpp"
+
+namespace mnist {
+
+/// Batches of this rank's shard, epoch after epoch.
+class Batches {
+ public:
+  Batches(Dataset data, hvd::DistributedSampler sampler, std::size_t batch_size)
+      : data_(std::move(data)), sampler_(std::move(sampler)), batch_size_(batch_size) {}
+
+  Dataset next() {
+    auto chosen = sampler_.next(batch_size_);
+    if (!chosen) {
+      sampler_.set_epoch(sampler_.epoch() + 1);
+      sampler_.reset();
+      chosen = sampler_.next(batch_size_);
+    }
+    return data_.pick(*chosen);
+  }
+
+ private:
+  Dataset data_;
+  hvd::DistributedSampler sampler_;
+  std::size_t batch_size_;
+};
+
+}  // namespace mnist

@@ -1,0 +1,135 @@
+// Two models against each other: a DCGAN (Radford, Metz & Chintala 2015) that draws clothes.
+//
+//   hvdrun -np 4 train_dcgan --steps 2000 --save drawn.pt
+//
+// What makes it distributed is marked 1. to 4.
+#include <cstdio>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+#include <torch/torch.h>
+
+#include <hvd/torch.hpp>
+
+#include "mnist/batches.hpp"
+#include "mnist/dataset.hpp"
+
+namespace {
+
+using namespace torch::nn;
+
+constexpr std::int64_t kNoise = 64;
+constexpr std::int64_t kWidth = 32;
+
+struct Options {
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  int steps = 2000;
+  std::size_t batch = 32;  // per rank
+  std::string save;
+};
+
+/// Noise [B, kNoise, 1, 1] to images [B, 1, 28, 28] between -1 and 1.
+Sequential make_generator() {
+  const auto up = [](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+    return ConvTranspose2d(
+        ConvTranspose2dOptions(in, out, kernel).stride(stride).padding(stride - 1).bias(false));
+  };
+  return Sequential(up(kNoise, 4 * kWidth, 4, 1), BatchNorm2d(4 * kWidth), ReLU(),      // 4x4
+                    up(4 * kWidth, 2 * kWidth, 3, 2), BatchNorm2d(2 * kWidth), ReLU(),  // 7x7
+                    up(2 * kWidth, kWidth, 4, 2), BatchNorm2d(kWidth), ReLU(),          // 14x14
+                    up(kWidth, 1, 4, 2), Tanh());                                       // 28x28
+}
+
+/// Images to logits [B, 1, 1, 1]: are they real?
+Sequential make_discriminator() {
+  const auto down = [](std::int64_t in, std::int64_t out) {
+    return Conv2d(Conv2dOptions(in, out, 4).stride(2).padding(1).bias(false));
+  };
+  const auto leaky = [] { return LeakyReLU(LeakyReLUOptions().negative_slope(0.2)); };
+  return Sequential(down(1, kWidth), leaky(),                                        // 14x14
+                    down(kWidth, 2 * kWidth), BatchNorm2d(2 * kWidth), leaky(),      // 7x7
+                    down(2 * kWidth, 4 * kWidth), BatchNorm2d(4 * kWidth), leaky(),  // 3x3
+                    Conv2d(Conv2dOptions(4 * kWidth, 1, 3).bias(false)));            // 1x1
+}
+
+torch::Tensor loss_for(const torch::Tensor& logits, double answer) {
+  return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, answer));
+}
+
+void train(const Options& options) {
+  // Every rank draws noise of its own.
+  torch::manual_seed(1 + static_cast<std::uint64_t>(hvd::rank()));
+  Sequential generator = make_generator();
+  Sequential discriminator = make_discriminator();
+
+  // 2. Two optimizers, made in the same order on every rank.
+  const auto adam = torch::optim::AdamOptions(2e-4).betas({0.5, 0.999});
+  hvd::DistributedOptimizer<torch::optim::Adam> generator_steps(generator->named_parameters(),
+                                                                adam);
+  hvd::DistributedOptimizer<torch::optim::Adam> discriminator_steps(
+      discriminator->named_parameters(), adam);
+  // 3. A shard of the data.
+  mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
+  const torch::Tensor darkest = data.images.min();
+  data.images = (data.images - darkest) / (data.images.max() - darkest) * 2 - 1;
+  mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
+                         options.batch);
+
+  for (int step = 0; step < options.steps; ++step) {
+    const torch::Tensor real = batches.next().images;
+    const torch::Tensor drawn = generator->forward(torch::randn({real.size(0), kNoise, 1, 1}));
+
+    discriminator_steps.zero_grad();
+    const torch::Tensor told = loss_for(discriminator->forward(real), 1) +
+                               loss_for(discriminator->forward(drawn.detach()), 0);
+    told.backward();
+    discriminator_steps.step();
+
+    generator_steps.zero_grad();
+    const torch::Tensor fooled = loss_for(discriminator->forward(drawn), 1);
+    {
+      // 4. This pass goes through the discriminator, but is not for it: nothing of it is sent.
+      const auto pause = discriminator_steps.no_sync();
+      fooled.backward();
+    }
+    generator_steps.step();
+
+    if (step % 10 == 0 || step + 1 == options.steps) {
+      const double d = hvd::average_metric(told.item<double>(), "discriminator");
+      const double g = hvd::average_metric(fooled.item<double>(), "generator");
+      if (hvd::rank() == 0) std::printf("step %d loss %.4f generator %.4f\n", step, d, g);
+    }
+  }
+
+  for (const Sequential& model : {generator, discriminator}) {
+    const hvd::Verification same = hvd::verify(hvd::NamedTensors(model->named_parameters()));
+    if (hvd::rank() == 0) {
+      std::printf("%s\n",
+                  same ? "all ranks hold identical parameters" : same.first_difference.c_str());
+    }
+  }
+  if (hvd::rank() == 0 && !options.save.empty()) {
+    const torch::NoGradGuard no_grad;
+    torch::save(generator->forward(torch::randn({64, kNoise, 1, 1})), options.save);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options;
+  CLI::App app("Trains a DCGAN on Fashion-MNIST");
+  app.add_option("--data", options.data)->capture_default_str();
+  app.add_option("--steps", options.steps)->capture_default_str();
+  app.add_option("--batch", options.batch, "Images per rank and step")->capture_default_str();
+  app.add_option("--save", options.save, "Write 64 drawn images here, as a tensor");
+  CLI11_PARSE(app, argc, argv);
+
+  hvd::init();  // 1. Join the job.
+  train(options);
+  hvd::shutdown();
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "train_dcgan: %s\n", error.what());
+  return 1;
+}

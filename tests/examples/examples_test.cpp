@@ -1,0 +1,176 @@
+// Every example as its users start it, for a few steps on real data.
+#include <filesystem>
+#include <iterator>
+#include <regex>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/process.hpp>
+#include <stdlib.h>
+
+namespace hvd {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+using test::ProcessOptions;
+using test::ProcessResult;
+using testing::HasSubstr;
+
+constexpr seconds kPatience{240};
+constexpr const char* kIdentical = "all ranks hold identical parameters";
+
+using Words = std::vector<std::string>;
+
+/// The numbers that follow `word` in the text.
+std::vector<double> numbers_after(const std::string& word, const std::string& text) {
+  const std::regex pattern(word + " ([-+.0-9a-z]+)");
+  std::vector<double> numbers;
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), pattern);
+       it != std::sregex_iterator(); ++it) {
+    numbers.push_back(std::stod((*it)[1]));
+  }
+  return numbers;
+}
+
+class Examples : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists("/usr/share/datasets/fashion-mnist")) {
+      GTEST_SKIP() << "needs Debian's dataset-fashion-mnist";
+    }
+  }
+
+  [[nodiscard]] static ProcessResult run(Words command) {
+    ProcessOptions options;
+    options.arguments = std::move(command);
+    options.environment = {{"OMP_NUM_THREADS", "1"},  // many ranks on few cores
+                           {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+    ProcessResult result = test::run_process(std::move(options), test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+    return result;
+  }
+  /// What two ranks of an example wrote.
+  [[nodiscard]] static std::string run_two(const std::string& example, const Words& arguments) {
+    Words command{HVDRUN, "-np", "2", fs::path(EXAMPLES) / example};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run(std::move(command)).out;
+  }
+  /// By this share at least, from the first loss to the last one.
+  static void expect_falling_loss(const std::string& out, double share) {
+    const std::vector<double> losses = numbers_after("loss", out);
+    ASSERT_GE(losses.size(), 2U) << out;
+    EXPECT_LT(losses.back(), losses.front() * (1 - share)) << out;
+  }
+};
+
+TEST_F(Examples, ThreeLinesMakeATrainerDistributed) {
+  ProcessOptions diff;
+  diff.arguments = {"diff", std::string(SOURCES) + "/three_lines/before.cpp",
+                    std::string(SOURCES) + "/three_lines/after.cpp"};
+  const ProcessResult compared = test::run_process(std::move(diff), test::in(seconds(30)));
+  ASSERT_EQ(compared.exit_code(), 1) << compared.err;
+  std::istringstream lines(compared.out);
+  std::vector<std::string> added;
+  std::size_t removed = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('<')) ++removed;
+    if (line.starts_with('>') && line.size() > 2) added.push_back(line);
+  }
+  EXPECT_EQ(removed, 2U) << compared.out;
+  EXPECT_THAT(added,
+              testing::ElementsAre(HasSubstr("#include <hvd/torch.hpp>"), HasSubstr("hvd::init();"),
+                                   HasSubstr("hvd::DistributedOptimizer<torch::optim::SGD>"),
+                                   HasSubstr("hvd::DistributedSampler")));
+
+  const std::string alone = run({fs::path(EXAMPLES) / "three_lines_before", "61"}).out;
+  expect_falling_loss(alone, 0.2);
+  // Both ranks test the whole model on the whole test set: to the last digit the same.
+  const std::string both = run_two("three_lines_after", {"61"});
+  const std::vector<double> tested = numbers_after("test loss", both);
+  ASSERT_EQ(tested.size(), 2U) << both;
+  EXPECT_EQ(tested[0], tested[1]) << both;
+  EXPECT_LT(tested[0], 1.8) << "guessing makes 2.3";
+  EXPECT_EQ(numbers_after("step 0 loss", both).size(), 2U);
+}
+
+TEST_F(Examples, ResNet18) {
+  const std::string out =
+      run_two("train_resnet", {"--steps", "21", "--batch", "8", "--lr", "0.001"});
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.1);
+}
+
+TEST_F(Examples, ResNet50) {
+  const std::string out =
+      run_two("train_resnet", {"--model", "resnet50", "--steps", "2", "--batch", "4"});
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  EXPECT_EQ(numbers_after("loss", out).size(), 2U);
+}
+
+TEST_F(Examples, DcganTrainsTwoModels) {
+  const std::string out = run_two("train_dcgan", {"--steps", "21", "--batch", "8"});
+  const auto first = out.find(kIdentical);
+  ASSERT_NE(first, std::string::npos) << out;
+  EXPECT_NE(out.find(kIdentical, first + 1), std::string::npos) << "one of two models\n" << out;
+  expect_falling_loss(out, 0.2);  // the discriminator's, from guessing on
+}
+
+TEST_F(Examples, AccumulatedGradientsBothWays) {
+  const std::string out = run_two("train_accumulate", {"--steps", "31", "--batch", "8"});
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.2);
+
+  const std::string by_hand =
+      run_two("train_accumulate", {"--steps", "31", "--batch", "8", "--by-hand"});
+  EXPECT_THAT(by_hand, HasSubstr(kIdentical));
+  const std::vector<double> losses = numbers_after("loss", out);
+  EXPECT_THAT(numbers_after("loss", by_hand),
+              testing::Pointwise(testing::DoubleNear(2e-4), losses));
+}
+
+TEST_F(Examples, UnevenDataIsAllUsed) {
+  const std::string out = run_two("train_uneven", {"--images", "1600", "--epochs", "3"});
+  EXPECT_THAT(out, HasSubstr("rank 0 has 1600 images"));
+  EXPECT_THAT(out, HasSubstr("rank 1 has 800 images"));
+  EXPECT_THAT(out, HasSubstr("rank 0 was last"));
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.2);
+}
+
+TEST_F(Examples, TransformerLearnsFromAText) {
+  const std::string out = run_two("train_transformer", {std::string(SOURCES) + "/../LICENSE",
+                                                        "--steps", "31", "--warm-up", "10"});
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.3);
+}
+
+TEST_F(Examples, TorchScriptIsTrainedSavedAndTrainedAgain) {
+  std::string pattern = fs::temp_directory_path() / "examples_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  const std::string file = fs::path(pattern) / "trained.pt";
+  const std::string out = run_two("train_torchscript", {"--steps", "31", "--save", file});
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.2);
+
+  const std::string again = run_two("train_torchscript", {"--steps", "2", "--module", file});
+  EXPECT_THAT(again, HasSubstr(kIdentical));
+  EXPECT_LT(numbers_after("loss", again).at(0), numbers_after("loss", out).at(0) * 0.8);
+  fs::remove_all(pattern);
+}
+
+TEST_F(Examples, AProgramWithMpiOfItsOwnTrainsOnSomeOfItsRanks) {
+  if (std::string_view(MPIRUN).empty()) GTEST_SKIP() << "needs a build with MPI";
+  std::istringstream launcher(MPIRUN);
+  Words command{std::istream_iterator<std::string>(launcher), {}};
+  command.insert(command.end(),
+                 {"-np", "3", fs::path(EXAMPLES) / "train_own_mpi", "--steps", "31"});
+  const std::string out = run(std::move(command)).out;
+  EXPECT_THAT(out, HasSubstr("identical parameters on 2 ranks"));
+  expect_falling_loss(out, 0.2);
+}
+
+}  // namespace
+}  // namespace hvd
