@@ -99,7 +99,7 @@ TEST(BoundsEnd, WithTheirParent) {
   options.arguments = endless();
   options.inherited = {all.fd()};
   test::Process process(std::move(options));
-  process.wait_for_out("#wrong", test::in(seconds(60)));  // the ranks are there
+  process.wait_for_out("#wrong", test::in(seconds(180)));  // the ranks are there
   process.signal(SIGKILL);
   EXPECT_EQ(process.wait(test::in(seconds(60))).signal(), SIGKILL);
   EXPECT_TRUE(all.all_gone(test::in(seconds(60))));
