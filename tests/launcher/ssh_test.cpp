@@ -288,6 +288,7 @@ class MpirunTest : public SshTest {
 };
 
 TEST_F(MpirunTest, TheCommandAsItIsTyped) {
+  if (!HAS_PMIX) GTEST_SKIP() << "needs a build with PMIx";
   // By itself: other hosts, and mpirun is there.
   const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train"}, "auto"));
   ASSERT_EQ(result.exit_code(), 0) << result.err;
@@ -337,6 +338,7 @@ TEST_F(MpirunTest, FailuresAreThoseOfTheRank) {
 }
 
 TEST_F(MpirunTest, AKilledLauncherTakesEverythingAlong) {
+  if (!HAS_PMIX) GTEST_SKIP() << "needs a build with PMIx";
   test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train", "loop"}, "mpirun"));
   for (int rank = 0; rank < 4; ++rank) {
     job.wait_for_out(fmt::format("[{}]<stdout>:rank {} of", rank, rank), test::in(kPatience));
