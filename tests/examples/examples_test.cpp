@@ -86,7 +86,7 @@ TEST_F(Examples, ThreeLinesMakeATrainerDistributed) {
                                    HasSubstr("hvd::DistributedSampler")));
 
   const std::string alone = run({fs::path(EXAMPLES) / "three_lines_before", "61"}).out;
-  expect_falling_loss(alone, 0.2);
+  expect_falling_loss(alone, 0.1);
   // Both ranks test the whole model on the whole test set: to the last digit the same.
   const std::string both = run_two("three_lines_after", {"61"});
   const std::vector<double> tested = numbers_after("test loss", both);
@@ -100,7 +100,7 @@ TEST_F(Examples, ResNet18) {
   const std::string out =
       run_two("train_resnet", {"--steps", "21", "--batch", "8", "--lr", "0.001"});
   EXPECT_THAT(out, HasSubstr(kIdentical));
-  expect_falling_loss(out, 0.1);
+  expect_falling_loss(out, 0.05);
 }
 
 TEST_F(Examples, ResNet50) {
@@ -115,13 +115,13 @@ TEST_F(Examples, DcganTrainsTwoModels) {
   const auto first = out.find(kIdentical);
   ASSERT_NE(first, std::string::npos) << out;
   EXPECT_NE(out.find(kIdentical, first + 1), std::string::npos) << "one of two models\n" << out;
-  expect_falling_loss(out, 0.2);  // the discriminator's, from guessing on
+  expect_falling_loss(out, 0.1);  // the discriminator's, from guessing on
 }
 
 TEST_F(Examples, AccumulatedGradientsBothWays) {
   const std::string out = run_two("train_accumulate", {"--steps", "31", "--batch", "8"});
   EXPECT_THAT(out, HasSubstr(kIdentical));
-  expect_falling_loss(out, 0.2);
+  expect_falling_loss(out, 0.1);
 
   const std::string by_hand =
       run_two("train_accumulate", {"--steps", "31", "--batch", "8", "--by-hand"});
@@ -137,14 +137,14 @@ TEST_F(Examples, UnevenDataIsAllUsed) {
   EXPECT_THAT(out, HasSubstr("rank 1 has 800 images"));
   EXPECT_THAT(out, HasSubstr("rank 0 was last"));
   EXPECT_THAT(out, HasSubstr(kIdentical));
-  expect_falling_loss(out, 0.2);
+  expect_falling_loss(out, 0.1);
 }
 
 TEST_F(Examples, TransformerLearnsFromAText) {
   const std::string out = run_two("train_transformer", {std::string(SOURCES) + "/../LICENSE",
                                                         "--steps", "31", "--warm-up", "10"});
   EXPECT_THAT(out, HasSubstr(kIdentical));
-  expect_falling_loss(out, 0.3);
+  expect_falling_loss(out, 0.2);
 }
 
 TEST_F(Examples, TorchScriptIsTrainedSavedAndTrainedAgain) {
@@ -153,7 +153,7 @@ TEST_F(Examples, TorchScriptIsTrainedSavedAndTrainedAgain) {
   const std::string file = fs::path(pattern) / "trained.pt";
   const std::string out = run_two("train_torchscript", {"--steps", "31", "--save", file});
   EXPECT_THAT(out, HasSubstr(kIdentical));
-  expect_falling_loss(out, 0.2);
+  expect_falling_loss(out, 0.1);
 
   const std::string again = run_two("train_torchscript", {"--steps", "2", "--module", file});
   EXPECT_THAT(again, HasSubstr(kIdentical));
@@ -169,7 +169,7 @@ TEST_F(Examples, AProgramWithMpiOfItsOwnTrainsOnSomeOfItsRanks) {
                  {"-np", "3", fs::path(EXAMPLES) / "train_own_mpi", "--steps", "31"});
   const std::string out = run(std::move(command)).out;
   EXPECT_THAT(out, HasSubstr("identical parameters on 2 ranks"));
-  expect_falling_loss(out, 0.2);
+  expect_falling_loss(out, 0.1);
 }
 
 }  // namespace
