@@ -80,6 +80,7 @@ class TcpArrivals final : public Arrivals {
   [[nodiscard]] bool open(int peer, const Call& call);
   [[nodiscard]] bool exchange(const Call& call, std::size_t round, Verdict& verdict);
   [[nodiscard]] bool heard(const Call& call, std::size_t round, Verdict& verdict);
+  static const std::optional<Token>& first_from(TokenStream& in, std::uint64_t ticket);
   [[nodiscard]] bool over(const Call& call);
   void sleep(const Call& call, const Round& round);
 
@@ -173,12 +174,21 @@ bool TcpArrivals::exchange(const Call& call, std::size_t round, Verdict& verdict
   }
 }
 
+/// The next token, without those of tickets that were given up here and not there. Whatever is
+/// looked at is judged: one may come between two looks.
+const std::optional<Token>& TcpArrivals::first_from(TokenStream& in, std::uint64_t ticket) {
+  for (;;) {
+    const std::optional<Token>& token = in.peek();
+    if (!token || token->ticket >= ticket) return token;
+    in.pop();
+  }
+}
+
 /// The token of this round has come, or never will; with what it, or its absence, says.
 bool TcpArrivals::heard(const Call& call, std::size_t round, Verdict& verdict) {
   const int from = rounds_[round].from;
   TokenStream& in = stream(from);
-  while (in.peek() && in.peek()->ticket < call.ticket) in.pop();  // given up here, not there
-  const std::optional<Token>& token = in.peek();
+  const std::optional<Token>& token = first_from(in, call.ticket);
   if (!token) {
     if (in.ended()) verdict = {Verdict::Kind::lost, from};
     return in.ended();
