@@ -15,7 +15,7 @@ namespace hvd {
 enum class Rendezvous : std::uint8_t {
   none,   ///< one process, alone
   store,  ///< a store server at `Config::store_address` (`hvdrun` runs one)
-  pmix,   ///< the PMIx server of `mpirun` or `srun --mpi=pmix`
+  pmix,   ///< the PMIx server of `mpirun`
 };
 
 struct Config {
