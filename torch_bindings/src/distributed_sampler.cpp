@@ -70,12 +70,7 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
-  State& state = *state_;
-  const std::size_t taken = std::min(batch_size, state.order.size() - state.position);
-  if (taken == 0) return std::nullopt;
-  const auto first = state.order.begin() + static_cast<std::ptrdiff_t>(state.position);
-  state.position += taken;
-  return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
+  return take_next(state_->order, state_->position, batch_size);
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {

@@ -118,12 +118,7 @@ void ElasticSampler::reset(std::optional<std::size_t> new_size) {
 }
 
 std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_size) {
-  State& state = *state_;
-  const std::size_t taken = std::min(batch_size, state.order.size() - state.handed_out);
-  if (taken == 0) return std::nullopt;
-  const auto first = state.order.begin() + static_cast<std::ptrdiff_t>(state.handed_out);
-  state.handed_out += taken;
-  return std::vector<std::size_t>(first, first + static_cast<std::ptrdiff_t>(taken));
+  return take_next(state_->order, state_->handed_out, batch_size);
 }
 
 void ElasticSampler::save(torch::serialize::OutputArchive& archive) const {
