@@ -9,7 +9,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -30,9 +29,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// A process may end while its file is read: the read then fails, which iterators would throw.
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 std::optional<pid_t> to_pid(const std::string& text) {

@@ -182,8 +182,9 @@ int count_processes(const std::string& text) {
   int count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     std::ifstream file(entry.path() / "cmdline");
-    const std::string line{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (line.find(text) != std::string::npos) ++count;
+    std::ostringstream line;  // unlike iterators, it does not throw when the process ends meanwhile
+    line << file.rdbuf();
+    if (line.str().find(text) != std::string::npos) ++count;
   }
   return count;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -52,9 +52,12 @@ void must(std::vector<std::string> command) {
   if (result.exit_code() != 0) throw std::runtime_error(name + ": " + result.out + result.err);
 }
 
+/// A process may end while its file is read: the read then fails, which iterators would throw.
 std::string read_all(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 fs::path process_namespace(pid_t pid) {
