@@ -79,6 +79,12 @@ TEST(Lanes, EveryLaneHasOneOwnerOnEveryHostAndAllAgree) {
   }
 }
 
+TEST(Lanes, TheHostsOfSomeRanksAreNumberedAnew) {
+  const std::vector<int> hosts{0, 1, 2, 1, 0};
+  EXPECT_THAT(hosts_among(hosts, std::vector{1, 3, 4}), ElementsAre(0, 0, 1));
+  EXPECT_THAT(hosts_among(hosts, std::vector{2}), ElementsAre(0));
+}
+
 TEST(Lanes, OffsetsCoverATensorOfAnySize) {
   Lanes lanes;
   lanes.count = 3;
@@ -89,20 +95,22 @@ TEST(Lanes, OffsetsCoverATensorOfAnySize) {
   }
 }
 
-/// Counts what goes from one host to another.
+/// Counts what goes from one host to another, and what stays.
 class Meter final : public Transport {
  public:
   Meter(std::unique_ptr<Transport> inner, const std::vector<int>& host_of,
-        std::vector<std::atomic<std::int64_t>>& sent)
-      : inner_(std::move(inner)), host_of_(host_of), sent_(sent) {}
+        std::vector<std::atomic<std::int64_t>>& sent,
+        std::vector<std::atomic<std::int64_t>>& stayed)
+      : inner_(std::move(inner)), host_of_(host_of), sent_(sent), stayed_(stayed) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int size() const noexcept override { return inner_->size(); }
   void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) override {
     const int here = host(rank());
-    if (out.peer >= 0 && host(out.peer) != here) {
-      sent_[static_cast<std::size_t>(here)] += std::ssize(out.bytes);
+    if (out.peer >= 0) {
+      const bool leaves = host(out.peer) != here;
+      (leaves ? sent_ : stayed_)[static_cast<std::size_t>(here)] += std::ssize(out.bytes);
     }
     inner_->exchange(out, in, deadline);
   }
@@ -113,7 +121,8 @@ class Meter final : public Transport {
 
   std::unique_ptr<Transport> inner_;
   const std::vector<int>& host_of_;
-  std::vector<std::atomic<std::int64_t>>& sent_;  // by host
+  std::vector<std::atomic<std::int64_t>>& sent_;    // by host
+  std::vector<std::atomic<std::int64_t>>& stayed_;  // by host
 };
 
 TensorSlice of(std::int64_t count) { return {nullptr, nullptr, count}; }
@@ -175,11 +184,17 @@ void PrintTo(const HostsCase& hosts, std::ostream* out) {
 
 class Hosts : public testing::TestWithParam<HostsCase> {
  protected:
-  /// `body` on every rank, with the backend of this topology. Returns the bytes that left each
-  /// host.
-  static std::vector<std::int64_t> run(const std::function<void(Backend&, int rank)>& body) {
+  /// Bytes by host, through what connects all ranks.
+  struct Traffic {
+    std::vector<std::int64_t> left;
+    std::vector<std::int64_t> stayed;
+  };
+
+  /// `body` on every rank, with the backend of this topology.
+  static Traffic run(const std::function<void(Backend&, int rank)>& body) {
     const std::vector<int>& host_of = GetParam().host_of;
     std::vector<std::atomic<std::int64_t>> sent(host_of.size());
+    std::vector<std::atomic<std::int64_t>> stayed(host_of.size());
     std::vector<std::unique_ptr<Backend>> own = host_backends();
     expect_ranks(Kind::in_process, size(), [&](int rank, std::unique_ptr<Transport> transport) {
       Topology topology;
@@ -187,12 +202,12 @@ class Hosts : public testing::TestWithParam<HostsCase> {
       topology.size = size();
       topology.host_of = host_of;
       const auto backend = compose_hierarchy(
-          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent)),
+          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent, stayed)),
           std::move(own[static_cast<std::size_t>(rank)]), topology, soon());
       if (GetParam().ways) backend->use(Ways::parse(GetParam().ways));
       body(*backend, rank);
     });
-    return {sent.begin(), sent.end()};
+    return {{sent.begin(), sent.end()}, {stayed.begin(), stayed.end()}};
   }
   static int size() { return static_cast<int>(GetParam().host_of.size()); }
   static std::vector<DType> dtypes() {
@@ -320,23 +335,84 @@ TEST_P(Hosts, BitsAreTheSameOnAllRanksAndWhateverIsFused) {
   EXPECT_THAT(fused, testing::Each(alone.front()));
 }
 
+constexpr std::int64_t kElements = 216'000;  // divides evenly among lanes, none of which is small
+
+void sum_ones(Backend& backend, int ranks) {
+  std::vector<float> data(kElements, 1);
+  auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+  const TensorSlice slice{bytes, bytes, kElements};
+  backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, soon());
+  EXPECT_EQ(std::count(data.begin(), data.end(), static_cast<float>(ranks)), kElements);
+}
+
+/// Of a sum over so many hosts, for each of them.
+double carried_once(int hosts) {
+  return 2.0 * (hosts - 1) / hosts * static_cast<double>(kElements * sizeof(float));
+}
+
 TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
-  constexpr std::int64_t kElements = 216'000;  // divides evenly among lanes, none of which is small
-  const std::vector<std::int64_t> sent = run([](Backend& backend, int) {
-    std::vector<float> data(kElements, 1);
-    auto* const bytes = reinterpret_cast<std::byte*>(data.data());
-    const TensorSlice slice{bytes, bytes, kElements};
-    backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, soon());
-    EXPECT_THAT(data, testing::Each(static_cast<float>(size())));
-  });
+  const Traffic traffic = run([](Backend& backend, int) { sum_ones(backend, size()); });
   if (GetParam().ways && GetParam().ways != std::string(kShort)) return;  // not by lanes
-  const double expected = 2.0 * (hosts() - 1) / hosts() * kElements * sizeof(float);
   for (int host = 0; host < hosts(); ++host) {
     // Segments need not divide evenly.
-    EXPECT_NEAR(static_cast<double>(sent[static_cast<std::size_t>(host)]), expected,
-                expected / 1000)
+    EXPECT_NEAR(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]),
+                carried_once(hosts()), carried_once(hosts()) / 1000)
         << "host " << host;
   }
+}
+
+TEST_P(Hosts, ProcessSetsOfAnyRanks) {
+  run([](Backend& backend, int rank) {
+    HostMemory memory;
+    BackendChecks checks{backend, memory, Device{}, rank, size()};
+    std::vector<int> all(static_cast<std::size_t>(size()));
+    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> but_first(all.begin() + 1, all.end());
+    const std::vector<int> but_last(all.begin(), all.end() - 1);
+    EXPECT_EQ(checks.subsets({but_first, {0, size() - 1}, but_last, {0}, {0, 1}, all}), 0);
+  });
+}
+
+TEST_P(Hosts, AProcessSetHasLanesOfItsOwn) {
+  std::vector<int> set(static_cast<std::size_t>(size()) - 1);  // all but the first
+  std::iota(set.begin(), set.end(), 1);
+  const std::vector<int> hosts_of_set = hosts_among(GetParam().host_of, set);
+  const int hosts_in_set = 1 + *std::max_element(hosts_of_set.begin(), hosts_of_set.end());
+  const Traffic traffic = run([&](Backend& backend, int rank) {
+    if (rank > 0) sum_ones(*backend.subset(set, soon()), size() - 1);
+  });
+  if (GetParam().ways && GetParam().ways != std::string(kShort)) return;  // not by lanes
+  for (const int rank : set) {
+    const auto host = static_cast<std::size_t>(GetParam().host_of[static_cast<std::size_t>(rank)]);
+    EXPECT_NEAR(static_cast<double>(traffic.left[host]), carried_once(hosts_in_set),
+                carried_once(hosts_in_set) / 1000)
+        << "host " << host;
+  }
+}
+
+TEST_P(Hosts, AProcessSetWithinAHostUsesWhatTheHostHas) {
+  const std::vector<int>& host_of = GetParam().host_of;
+  std::vector<std::vector<int>> sets(host_of.size());
+  for (int rank = 0; rank < size(); ++rank) {
+    sets[static_cast<std::size_t>(host_of[static_cast<std::size_t>(rank)])].push_back(rank);
+  }
+  const Traffic traffic = run([&](Backend& backend, int rank) {
+    const auto& set = sets[static_cast<std::size_t>(host_of[static_cast<std::size_t>(rank)])];
+    sum_ones(*backend.subset(set, soon()), static_cast<int>(set.size()));
+  });
+  EXPECT_THAT(traffic.left, testing::Each(0));
+  if (GetParam().own_hosts) {
+    EXPECT_THAT(traffic.stayed, testing::Each(0));
+  }
+}
+
+TEST_P(Hosts, WhatEndsAProcessSetEndsTheWhole) {
+  if (hosts() < 2) return;
+  run([](Backend& backend, int rank) {
+    const auto alone = backend.subset(std::vector{rank}, soon());
+    alone->abort();
+    EXPECT_NE(error_of([&] { backend.barrier(soon()); }).code(), Errc::timeout);
+  });
 }
 
 TEST_P(Hosts, AnAbortEndsAllOfIt) {

@@ -11,6 +11,7 @@
 #include <hvd/ops/backends.hpp>
 
 #include "fusion/identity.hpp"
+#include "group/subset.hpp"
 #include "hierarchy/round_slices.hpp"
 #include "hierarchy/rounds.hpp"
 
@@ -114,8 +115,9 @@ HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> flat,
     : flat_(std::move(flat)),
       host_(std::move(host)),
       options_(std::move(options)),
-      lanes_(options_.lanes),
+      lanes_(plan_lanes(options_.host_of, options_.rank)),
       carrier_([this] { host_->abort(); }) {
+  if (!host_) return;
   for (const std::vector<int>& owners : lanes_.owners) {
     across_.push_back(flat_->subset(owners, options_.deadline));
   }
@@ -128,11 +130,11 @@ Ways HierarchicalBackend::default_ways() {
 /// Neither part works on once the other has failed.
 template <class Body>
 void HierarchicalBackend::guard(Body body) {
-  if (first_error_) std::rethrow_exception(first_error_);
+  if (*first_error_) std::rethrow_exception(*first_error_);
   try {
     body();
   } catch (...) {
-    first_error_ = std::current_exception();
+    *first_error_ = std::current_exception();
     throw;
   }
 }
@@ -143,8 +145,8 @@ bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
 }
 
 void HierarchicalBackend::abort() noexcept {
-  flat_->abort();
-  host_->abort();
+  whole_->flat_->abort();
+  if (whole_->host_) whole_->host_->abort();
 }
 
 void HierarchicalBackend::allgather(const AllgatherCall& call, Deadline deadline) {
@@ -169,17 +171,42 @@ void HierarchicalBackend::barrier(Deadline deadline) {
 
 std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
                                                      Deadline deadline) {
-  if (first_error_) std::rethrow_exception(first_error_);
-  return flat_->subset(ranks, deadline);  // wrong ranks are the caller's mistake only
+  if (*first_error_) std::rethrow_exception(*first_error_);
+  HierarchyOptions options{.rank = rank_in_subset(ranks, options_.rank, size()),
+                           .host_of = hosts_among(options_.host_of, ranks),
+                           .overlaps = options_.overlaps,
+                           .deadline = deadline};
+  std::vector<int> here;  // who of this host is among them, by place
+  for (int place = 0; place < std::ssize(lanes_.host); ++place) {
+    const int rank = lanes_.host[static_cast<std::size_t>(place)];
+    if (std::binary_search(ranks.begin(), ranks.end(), rank)) here.push_back(place);
+  }
+  const auto hosts = 1 + *std::max_element(options.host_of.begin(), options.host_of.end());
+  std::unique_ptr<Backend> flat;
+  std::unique_ptr<Backend> host;
+  guard([&] {
+    if (host_ && hosts == 1) {
+      flat = host_->subset(here, deadline);
+    } else {
+      flat = flat_->subset(ranks, deadline);
+      if (host_ && hosts < std::ssize(ranks)) host = host_->subset(here, deadline);
+    }
+  });
+  auto made =
+      std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
+  made->ways_ = ways_;
+  made->whole_ = whole_;
+  made->first_error_ = first_error_;
+  return made;
 }
 
 int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept {
-  return call.contributors > 0 ? call.contributors : options_.ranks;
+  return call.contributors > 0 ? call.contributors : size();
 }
 
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   guard([&] {
-    if (takes_one_step(call)) return flat_->allreduce(call, deadline);
+    if (!host_ || takes_one_step(call)) return flat_->allreduce(call, deadline);
     // By each tensor's own size, so that bits do not depend on what it was fused with.
     std::map<std::pair<Way, std::size_t>, std::vector<TensorSlice>> by_way;
     for (const TensorSlice& tensor : call.tensors) {
@@ -268,11 +295,9 @@ std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> 
                                                        std::unique_ptr<Backend> host,
                                                        const Topology& topology,
                                                        Deadline deadline) {
-  HierarchyOptions options{.lanes = plan_lanes(topology.host_of, topology.rank),
-                           .ranks = topology.size,
-                           .overlaps = true,
-                           .deadline = deadline};
-  const Lanes& lanes = options.lanes;
+  HierarchyOptions options{
+      .rank = topology.rank, .host_of = topology.host_of, .overlaps = true, .deadline = deadline};
+  const Lanes lanes = plan_lanes(topology.host_of, topology.rank);
   log(LogLevel::plan, topology.rank,
       fmt::format("several hosts: {} lanes, {} of them this rank's; {} within the host, {} across",
                   lanes.count, lanes.owners.size(), host ? host->name() : flat->name(),

@@ -19,8 +19,8 @@ namespace hvd {
 struct Topology;
 
 struct HierarchyOptions {
-  Lanes lanes;
-  int ranks = 1;  ///< of all hosts
+  int rank = 0;
+  std::vector<int> host_of;  ///< by rank: its host, numbered by its first rank
   /// Whether `host` may work on one thread while `flat` does on another.
   bool overlaps = false;
   Deadline deadline;  ///< for what has to be set up
@@ -28,6 +28,7 @@ struct HierarchyOptions {
 
 class HierarchicalBackend final : public Backend {
  public:
+  /// `host` null: everything goes through `flat`.
   HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host,
                       HierarchyOptions options);
 
@@ -43,7 +44,9 @@ class HierarchicalBackend final : public Backend {
   }
   [[nodiscard]] int hosts() const noexcept { return static_cast<int>(lanes_.owners[0].size()); }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "hierarchical"; }
+  [[nodiscard]] std::string_view name() const noexcept override {
+    return host_ ? "hierarchical" : flat_->name();
+  }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
@@ -52,6 +55,7 @@ class HierarchicalBackend final : public Backend {
   void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
   void alltoall(const AlltoallCall& call, Deadline deadline) override;
   void barrier(Deadline deadline) override;
+  /// With lanes of its own; within a host by the host's backend alone.
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                 Deadline deadline) override;
   void abort() noexcept override;
@@ -64,18 +68,20 @@ class HierarchicalBackend final : public Backend {
   void through_leaders(const AllreduceCall& call, Deadline deadline);
   void through_lanes(const AllreduceCall& call, std::size_t segment, Deadline deadline);
   void overlap(const Stages& stages);
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(options_.host_of.size()); }
   [[nodiscard]] int contributors(const AllreduceCall& call) const noexcept;
 
   std::unique_ptr<Backend> flat_;
   std::unique_ptr<Backend> host_;
   const HierarchyOptions options_;
-  const Lanes& lanes_;
+  const Lanes lanes_;
   std::vector<std::unique_ptr<Backend>> across_;  // by this rank's lanes
   Ways ways_ = default_ways();
   FusionBuffer slices_;
-  FusionBuffer absent_;     // what a rank without data puts in
-  FusionBuffer discarded_;  // where it throws results
-  std::exception_ptr first_error_;
+  FusionBuffer absent_;                // what a rank without data puts in
+  FusionBuffer discarded_;             // where it throws results
+  HierarchicalBackend* whole_ = this;  // what this is a subset of
+  std::shared_ptr<std::exception_ptr> first_error_ = std::make_shared<std::exception_ptr>();
   Carrier carrier_;  // ends first: its jobs use the rest
 };
 

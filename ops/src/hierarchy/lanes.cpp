@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 namespace hvd {
 namespace {
@@ -40,6 +41,17 @@ Lanes plan_lanes(std::span<const int> host_of, int rank) {
     std::sort(owners.begin(), owners.end());
   }
   return lanes;
+}
+
+std::vector<int> hosts_among(std::span<const int> host_of, std::span<const int> ranks) {
+  std::map<int, int> numbers;
+  std::vector<int> hosts;
+  for (const int rank : ranks) {
+    const auto known =
+        numbers.emplace(host_of[static_cast<std::size_t>(rank)], std::ssize(numbers));
+    hosts.push_back(known.first->second);
+  }
+  return hosts;
 }
 
 }  // namespace hvd

@@ -26,4 +26,8 @@ struct Lanes {
 /// `host_of`: each rank's host, numbered by its first rank.
 [[nodiscard]] Lanes plan_lanes(std::span<const int> host_of, int rank);
 
+/// The hosts of these ascending ranks, numbered anew by their first ones.
+[[nodiscard]] std::vector<int> hosts_among(std::span<const int> host_of,
+                                           std::span<const int> ranks);
+
 }  // namespace hvd

@@ -1,4 +1,5 @@
 // Jobs over several hosts: network namespaces with real links that are counted, slowed and cut.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -138,6 +139,22 @@ TEST_F(Network, ALinkCarriesTheBytesOnce) {
 TEST_F(Network, SmallAndOddSizesAreRight) {
   start({"1003", "200"});
   for (const std::string& said : finish()) EXPECT_THAT(said, StartsWith("ok "));
+}
+
+TEST_F(Network, ProcessSetsWithinHostsAndAcrossThem) {
+  start({"300000", "5", "0,1,2", "3,4", "1,2,3,4", "0,3,5", "2,5"});
+  for (const std::string& said : finish()) EXPECT_THAT(said, StartsWith("ok "));
+}
+
+TEST_F(Network, AProcessSetWithinAHostLeavesTheLinksAlone) {
+  constexpr long kBytes = 3'000'000 * 3 * sizeof(float);
+  start({"3000000", "3", "0,1,2", "3,4", "5"});
+  for (const std::string& said : finish()) {
+    long sent = 0;
+    long received = 0;
+    ASSERT_EQ(std::sscanf(said.c_str(), "ok %ld %ld", &sent, &received), 2) << said;
+    EXPECT_LE(std::max(sent, received), kBytes / 10);  // who agrees with whom, and heartbeats
+  }
 }
 
 TEST_F(Network, ALinkThatDripsIsSlowAndRight) {
