@@ -335,6 +335,31 @@ TEST_P(Hosts, BitsAreTheSameOnAllRanksAndWhateverIsFused) {
   EXPECT_THAT(fused, testing::Each(alone.front()));
 }
 
+TEST_P(Hosts, LeadersAndLanesGiveTheSameBits) {
+  std::mutex mutex;
+  std::vector<std::vector<float>> sums;
+  const std::vector<int>& host_of = GetParam().host_of;
+  for (const char* const ways : {"leaders", "lanes/2097152"}) {
+    run([&](Backend& backend, int rank) {
+      dynamic_cast<HierarchicalBackend&>(backend).use(Ways::parse(ways));
+      // Rounded between hosts only: within them one rank has all that there is.
+      const bool first = rank == 0 || host_of[static_cast<std::size_t>(rank)] !=
+                                          host_of[static_cast<std::size_t>(rank) - 1];
+      std::vector<float> data(10'007);
+      for (std::size_t i = 0; first && i < data.size(); ++i) {
+        data[i] =
+            1.0F / static_cast<float>(1 + (i * 7 + static_cast<std::size_t>(rank) * 13) % 101);
+      }
+      auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+      const TensorSlice slice{bytes, bytes, std::ssize(data)};
+      backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, soon());
+      const std::lock_guard lock(mutex);
+      sums.push_back(std::move(data));
+    });
+  }
+  for (const std::vector<float>& sum : sums) EXPECT_TRUE(sum == sums.front());
+}
+
 constexpr std::int64_t kElements = 216'000;  // divides evenly among lanes, none of which is small
 
 void sum_ones(Backend& backend, int ranks) {

@@ -238,9 +238,14 @@ void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline de
   std::vector<TensorSlice> results;
   for (const TensorSlice& tensor : call.tensors) {
     contributions.push_back({tensor.input, place, tensor.count});
-    sums.push_back({place, place, tensor.count});
     results.push_back({place, tensor.output ? tensor.output : discarded, tensor.count});
-    place += static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    // Lane by lane, so that the bits are those of lanes.
+    for (int lane = 0; lane < lanes_.count; ++lane) {
+      const std::int64_t count =
+          lanes_.offset(tensor.count, lane + 1) - lanes_.offset(tensor.count, lane);
+      sums.push_back({place, place, count});
+      place += static_cast<std::size_t>(count) * size_of(call.dtype);
+    }
   }
   host_->allreduce({contributions, call.device, call.dtype, without_mean(call.op), call.prescale,
                     1.0, 0, nullptr},

@@ -55,13 +55,17 @@ Plan measure_ring(Session& session, RingBackend& ring) {
 
 Plan measure_hosts(Session& session, HierarchicalBackend& hosts) {
   const Topology& topology = session.topology();
+  if (hosts.hosts() > 2 && !std::is_sorted(topology.host_of.begin(), topology.host_of.end())) {
+    return Plan().set(Plan::kHosts, HierarchicalBackend::default_ways());
+  }
   const Deadline deadline = session.start_deadline();
   Plan plan;
   std::size_t segment = HierarchicalBackend::kSegment;
   if (Backend* const leaders = hosts.leaders()) {  // rank 0 is one
     const LinkCost cost = measure_link(*leaders, hosts.hosts(), topology.rank == 0, deadline);
     tell(session, cost);
-    segment = segment_for(cost, hosts.hosts());
+    // Two are added up in either order alike; with more, segments say where the order begins.
+    if (hosts.hosts() == 2) segment = segment_for(cost, hosts.hosts());
     plan.set(Plan::kRing, ring_ways(cost, hosts.hosts()));
   }
   const std::array<ContenderWay, 2> ways{{{Way::leaders, 0}, {Way::lanes, segment}}};

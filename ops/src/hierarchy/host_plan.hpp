@@ -15,7 +15,9 @@ class Session;
 [[nodiscard]] Plan measure_ring(Session& session, RingBackend& ring);
 
 /// Of a hierarchy: leaders or lanes, the length of segments, and, between the leaders, doubling or
-/// ring.
+/// ring. Chooses among what gives the same bits only, so that those do not differ between runs:
+/// with more than two hosts segments have their default length, and nothing is measured where
+/// lanes would see the hosts in different orders.
 [[nodiscard]] Plan measure_hosts(Session& session, HierarchicalBackend& hosts);
 
 }  // namespace hvd
