@@ -39,17 +39,6 @@ class Outputs {
   std::vector<std::vector<std::byte>> substitutes_;
 };
 
-std::vector<TensorSlice> slices(const Job& job) {
-  std::vector<TensorSlice> all;
-  all.reserve(job.tensors.size());
-  for (const auto& tensor : job.tensors) {
-    const Submission& submission = tensor->submission;
-    all.push_back({bytes(submission.input), bytes(submission.output),
-                   element_count(submission.request.shape)});
-  }
-  return all;
-}
-
 const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
 
 }  // namespace
@@ -208,22 +197,55 @@ class Copies final : public CallObserver {
 
 }  // namespace
 
-void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
+std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
+  slices_.clear();
+  for (const auto& tensor : job.tensors) {
+    const Submission& submission = tensor->submission;
+    slices_.push_back({bytes(submission.input), bytes(submission.output),
+                       element_count(submission.request.shape)});
+  }
+  return slices_;
+}
+
+AllreduceCall CollectiveRunner::allreduce_call(const Job& job, CallObserver* observer) {
   const Request& first = first_of(job);
-  const std::vector<TensorSlice> tensors = slices(job);
+  return {slices(job),    first.device,    first.dtype,      first.op,
+          first.prescale, first.postscale, job.contributors, observer};
+}
+
+Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
+  if (job.kind != OpKind::allreduce) return nullptr;
+  const auto waits = [](const auto& tensor) { return tensor->submission.ready != nullptr; };
+  if (std::any_of(job.tensors.begin(), job.tensors.end(), waits)) return nullptr;
+  const auto at = groups_.find(job.process_set);
+  const std::size_t index = index_for(first_of(job));
+  if (at == groups_.end() || index == backends_.size()) return nullptr;
+  const Group& group = at->second;
+  return group.subsets.empty() ? backends_[index].get() : group.subsets[index].get();
+}
+
+void CollectiveRunner::announce(const Job& job) {
+  if (Backend* const backend = backend_to_tell(job)) {
+    backend->announce(allreduce_call(job, nullptr), job.ticket);
+  }
+}
+
+void CollectiveRunner::retract(const Job& job) noexcept {
+  if (Backend* const backend = backend_to_tell(job)) backend->retract();
+}
+
+void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
   Copies copies(observer_, job);
-  backend.allreduce({tensors, first.device, first.dtype, first.op, first.prescale, first.postscale,
-                     job.contributors, &copies},
-                    deadline);
+  backend.allreduce(allreduce_call(job, &copies), deadline);
 }
 
 void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& group,
                                  Deadline deadline) {
   const Request& first = first_of(job);
-  const std::vector<TensorSlice> tensors = slices(job);
   const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
   backend.broadcast(
-      {tensors, first.device, first.dtype, static_cast<int>(root - group.ranks.begin())}, deadline);
+      {slices(job), first.device, first.dtype, static_cast<int>(root - group.ranks.begin())},
+      deadline);
 }
 
 void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline deadline) {

@@ -21,6 +21,9 @@ class CollectiveRunner {
 
   /// Any thread.
   [[nodiscard]] bool supports(const Request& request) const noexcept;
+  /// Before a job that may not come (Backend::announce); then either `run` or `retract` it.
+  void announce(const Job& job);
+  void retract(const Job& job) noexcept;
   /// What went wrong with one tensor alone is kept in it. Throws what a backend throws.
   void run(const Job& job, Deadline deadline);
   /// Any thread.
@@ -37,6 +40,10 @@ class CollectiveRunner {
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
   [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
+  /// The backend of a job that can be announced, else null.
+  [[nodiscard]] Backend* backend_to_tell(const Job& job) const noexcept;
+  [[nodiscard]] AllreduceCall allreduce_call(const Job& job, CallObserver* observer);
+  [[nodiscard]] std::span<const TensorSlice> slices(const Job& job);
   void wait_for_data(const Job& job, Deadline deadline);
   void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
   void count(const Job& job);
@@ -50,6 +57,7 @@ class CollectiveRunner {
   const int rank_;
   Observer& observer_;
   std::map<std::int32_t, Group> groups_;
+  std::vector<TensorSlice> slices_;  // keeps its memory
 };
 
 }  // namespace hvd

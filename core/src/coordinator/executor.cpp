@@ -115,9 +115,13 @@ void Executor::run_next(Lock& lock) {
 
 bool Executor::execute(const Job& job) {
   try {
-    if (job.ticket != 0 && arrivals_ && !arrivals_->meet(job.ticket, job.digest, job.members)) {
-      callbacks_.turn_over();
-      return true;
+    if (job.ticket != 0 && arrivals_) {
+      runner_->announce(job);
+      if (!arrivals_->meet(job.ticket, job.digest, job.members)) {
+        runner_->retract(job);
+        callbacks_.turn_over();
+        return true;
+      }
     }
     if (job.ticket != 0) callbacks_.turn_committed();
     runner_->run(job, Clock::now() + timeout_);

@@ -22,6 +22,8 @@ namespace hvd {
 
 /// One turn: everybody says all it has and reduces all it heard. Together at most
 /// `HostMessage::kLong` bytes.
+void say_small(HostGroup& group, const AllreduceCall& call, std::int64_t total);
+/// The rest, when it is said.
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline);
 

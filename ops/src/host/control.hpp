@@ -15,9 +15,9 @@ struct alignas(kShmLine) HostMessage {
   static constexpr std::size_t kShort = 40;
   static constexpr std::size_t kLong = std::size_t{32} << 10;
 
-  std::atomic<std::uint64_t> turn{0};  ///< stored last; 0: nothing yet
-  std::uint64_t what = 0;              ///< which operation: the same on all ranks, or an error
-  std::uint64_t detail = 0;            ///< one more word, which may differ
+  std::atomic<std::uint64_t> tag{0};  ///< stored last: twice the turn, and 1 if it was announced
+  std::uint64_t what = 0;             ///< which operation: the same on all ranks, or an error
+  std::uint64_t detail = 0;           ///< one more word, which may differ
   std::byte brief[kShort];
   alignas(64) std::byte text[kLong];
 

@@ -39,18 +39,18 @@ std::byte* HostGroup::outbox(std::size_t bytes) noexcept { return message(self_)
 
 void HostGroup::post(std::uint64_t what, std::uint64_t detail) noexcept {
   HostMessage& own = message(self_);
-  own.what = what;
+  own.what = what ^ ticket_;
   own.detail = detail;
-  own.turn.store(turn_, std::memory_order_release);
+  own.tag.store(tag(), std::memory_order_release);
   unheard_ = true;
 }
 
 std::uint64_t HostGroup::hear(int position, std::uint64_t what, Deadline deadline) {
   const HostMessage& heard = message(position);
   if (position != self_) {
-    waiting_.until([&] { return heard.turn.load(std::memory_order_acquire) == turn_; },
+    waiting_.until([&] { return heard.tag.load(std::memory_order_acquire) == tag(); },
                    waiting_for(position, deadline));
-    if (heard.what != what) {
+    if (heard.what != (what ^ ticket_)) {
       throw peer_violation(member(position).neighbour.rank, "came with another operation");
     }
   }

@@ -51,6 +51,11 @@ class HostGroup {
     return members_[static_cast<std::size_t>(position)];
   }
 
+  /// What is said from here to the end of the turn is of something that may not come: only those
+  /// who announced the same `ticket` (not 0) hear it, once they know that all have announced it.
+  void announce(std::uint64_t ticket) noexcept { ticket_ = ticket; }
+  /// It does not come, for nobody: the turn is as if nothing had been said.
+  void retract() noexcept { ticket_ = 0; }
   /// A turn: write at most `HostMessage::kLong` bytes to `outbox`, `post` them, `hear` the others,
   /// read what they wrote, and `end_turn`. `bytes` is the same everywhere.
   [[nodiscard]] std::byte* outbox(std::size_t bytes) noexcept;
@@ -65,7 +70,10 @@ class HostGroup {
   [[nodiscard]] std::uint64_t detail(int position) const noexcept {
     return message(position).detail;
   }
-  void end_turn() noexcept { ++turn_; }
+  void end_turn() noexcept {
+    ++turn_;
+    ticket_ = 0;
+  }
   /// A turn without words: returns when all have come.
   void meet(std::uint64_t what, Deadline deadline);
 
@@ -97,6 +105,8 @@ class HostGroup {
   [[nodiscard]] HostMessage& message(int position) const noexcept {
     return control(position).messages[turn_ % 2];
   }
+  /// Of this turn's messages: announcements that were retracted have another.
+  [[nodiscard]] std::uint64_t tag() const noexcept { return 2 * turn_ + (ticket_ != 0 ? 1 : 0); }
   [[nodiscard]] HostWaiting::For waiting_for(int position, Deadline deadline) const noexcept;
 
   std::vector<HostMember> members_;
@@ -106,6 +116,7 @@ class HostGroup {
   HostWaiting& waiting_;
   HostWorkspace workspace_;
   std::uint64_t turn_ = 1;
+  std::uint64_t ticket_ = 0;  ///< of what is announced for this turn; 0: nothing
   std::uint64_t chunks_ = 0;
   std::uint64_t free_ = HostSlots::kDepth;  ///< slots of chunks below are known to be free
   bool unheard_ = false;  ///< something was said, and nobody has been woken for it

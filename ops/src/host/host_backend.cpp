@@ -62,26 +62,62 @@ void HostBackend::reduce_alone(const AllreduceCall& call) const {
   }
 }
 
+bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const noexcept {
+  return static_cast<std::size_t>(total) * size_of(call.dtype) <= group_->small();
+}
+
+void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
+  shared_->failure.guard([&] {
+    const std::int64_t total = total_count(call.tensors);
+    if (total == 0 || size() == 1 || !group_) return;
+    if (is_small(call, total)) {
+      if (call.tensors.size() > 1) return;  // copies are for the call's observer
+      group_->announce(ticket);
+      say_small(*group_, call, total);
+    } else {
+      AllreduceCall part = call;
+      part.tensors = call.tensors.first(std::min(Residency::kMost, call.tensors.size()));
+      if (total_count(part.tensors) == 0) return;
+      group_->announce(ticket);
+      look_at(part);
+      shared_->residency.say(*group_, name_of(1, part, total_count(part.tensors)));
+    }
+    announced_ = true;
+  });
+}
+
+void HostBackend::retract() noexcept {
+  if (std::exchange(announced_, false)) group_->retract();
+}
+
 void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   shared_->failure.guard([&] {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0) return;
     if (size() == 1) return reduce_alone(call);
     if (!group_) return others_->allreduce(call, deadline);
-    if (static_cast<std::size_t>(total) * size_of(call.dtype) <= group_->small()) {
+    bool said = std::exchange(announced_, false);
+    if (is_small(call, total)) {
+      if (!said) say_small(*group_, call, total);
       return small_allreduce(*group_, call, total, shared_->scratch, deadline);
     }
     AllreduceCall part = call;
     for (std::size_t begin = 0; begin < call.tensors.size(); begin += Residency::kMost) {
       part.tensors =
           call.tensors.subspan(begin, std::min(Residency::kMost, call.tensors.size() - begin));
-      reduce_large(part, deadline);
+      reduce_large(part, std::exchange(said, false), deadline);
     }
     group_->end_operation();
   });
 }
 
-void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
+void HostBackend::look_at(const AllreduceCall& call) {
+  const HostArithmetic arithmetic(Arithmetic::of(call, size()));
+  shared_->residency.look_at(call.tensors, arithmetic.element(), *shared_->arena,
+                             arithmetic.as_given());
+}
+
+void HostBackend::reduce_large(const AllreduceCall& call, bool said, Deadline deadline) {
   const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
@@ -89,15 +125,19 @@ void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
   const auto stage = [&](std::span<const TensorSlice> tensors) {
     return StagedAllreduce(*group_, tensors, arithmetic, shared_->scratch, call.observer, deadline);
   };
-  residency.look_at(call.tensors, arithmetic.element(), *shared_->arena, arithmetic.as_given());
+  if (!said) look_at(call);
   const std::uint64_t name = name_of(1, call, total);
+  const auto agree = [&] {
+    if (!said) residency.say(*group_, name);
+    residency.agree(*group_, call.tensors, name, deadline);
+  };
   if (residency.nothing_here()) {  // so it is known before the others have come
     StagedAllreduce staged = stage(call.tensors);
     staged.begin();
-    residency.agree(*group_, name, deadline);
+    agree();
     return staged.run();
   }
-  residency.agree(*group_, name, deadline);
+  agree();
   const bool direct = residency.direct().list.size() > 0;
   if (direct) direct_allreduce(*group_, residency.direct(), arithmetic);
   if (!residency.staged().empty()) {

@@ -54,6 +54,8 @@ class HostBackend final : public Backend {
   [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
+  void announce(const AllreduceCall& call, std::uint64_t ticket) override;
+  void retract() noexcept override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
   void allgather(const AllgatherCall& call, Deadline deadline) override;
   void broadcast(const BroadcastCall& call, Deadline deadline) override;
@@ -77,7 +79,10 @@ class HostBackend final : public Backend {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int group_rank() const noexcept;
   void reduce_alone(const AllreduceCall& call) const;
-  void reduce_large(const AllreduceCall& call, Deadline deadline);
+  [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
+  void look_at(const AllreduceCall& call);
+  /// `said`: where the tensors lie.
+  void reduce_large(const AllreduceCall& call, bool said, Deadline deadline);
   [[nodiscard]] std::shared_ptr<HostGroup> make_group(const std::vector<int>& ranks,
                                                       Backend& members, Deadline deadline);
 
@@ -85,6 +90,7 @@ class HostBackend final : public Backend {
   std::shared_ptr<HostGroup> group_;
   std::vector<int> ranks_;  ///< in the context
   std::unique_ptr<Backend> others_;
+  bool announced_ = false;
 };
 
 }  // namespace hvd

@@ -13,7 +13,6 @@ constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 void Residency::look_at(std::span<const TensorSlice> tensors, std::size_t element,
                         const HostArena& arena, bool as_given) {
   static_assert(sizeof(Place) * kMost == HostMessage::kLong);
-  tensors_ = tensors;
   element_ = element;
   here_ = 0;
   places_.clear();
@@ -27,7 +26,7 @@ void Residency::look_at(std::span<const TensorSlice> tensors, std::size_t elemen
   }
 }
 
-void Residency::agree(HostGroup& group, std::uint64_t name, Deadline deadline) {
+void Residency::say(HostGroup& group, std::uint64_t name) const {
   const std::size_t bytes = places_.size() * sizeof(Place);
   std::byte* const outbox = group.outbox(bytes);
   if (here_ > 0) {
@@ -36,6 +35,10 @@ void Residency::agree(HostGroup& group, std::uint64_t name, Deadline deadline) {
     std::memcpy(outbox, &kNowhere, sizeof kNowhere);
   }
   group.post(name, here_ > 0);
+}
+
+void Residency::agree(HostGroup& group, std::span<const TensorSlice> tensors, std::uint64_t name,
+                      Deadline deadline) {
   bool some = true;
   for (int position = 0; position < group.size(); ++position) {
     some = group.hear(position, name, deadline) && some;
@@ -43,24 +46,24 @@ void Residency::agree(HostGroup& group, std::uint64_t name, Deadline deadline) {
   direct_.clear();
   staged_.clear();
   if (some) {
-    sort(group);
+    sort(group, tensors);
   } else {
-    staged_.assign(tensors_.begin(), tensors_.end());
+    staged_.assign(tensors.begin(), tensors.end());
   }
   group.end_turn();
 }
 
-void Residency::sort(const HostGroup& group) {
-  for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-    const std::size_t bytes = static_cast<std::size_t>(tensors_[tensor].count) * element_;
+void Residency::sort(const HostGroup& group, std::span<const TensorSlice> tensors) {
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    const std::size_t bytes = static_cast<std::size_t>(tensors[tensor].count) * element_;
     if (bytes == 0) continue;
     const std::size_t before = direct_.inputs.size();
     if (is_direct(group, tensor, bytes)) {
-      direct_.list.add(tensors_[tensor].count);
+      direct_.list.add(tensors[tensor].count);
     } else {
       direct_.inputs.resize(before);
       direct_.outputs.resize(before);
-      staged_.push_back(tensors_[tensor]);
+      staged_.push_back(tensors[tensor]);
     }
   }
 }
@@ -69,7 +72,7 @@ bool Residency::is_direct(const HostGroup& group, std::size_t tensor, std::size_
   for (int position = 0; position < group.size(); ++position) {
     Place place;
     std::memcpy(&place,
-                group.heard(position, tensors_.size() * sizeof place) + tensor * sizeof place,
+                group.heard(position, places_.size() * sizeof place) + tensor * sizeof place,
                 sizeof place);
     if (place.input == kNowhere || place.output == kNowhere) return false;
     direct_.inputs.push_back(group.at(position, place.input, bytes));

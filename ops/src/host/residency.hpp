@@ -19,15 +19,19 @@ class Residency {
   /// As many tensors as can be told of in one turn.
   static constexpr std::size_t kMost = HostMessage::kLong / 16;
 
-  /// At most `kMost` tensors, which outlive their use. `as_given`: contributions need no change
+  /// At most `kMost` tensors. `as_given`: contributions need no change
   /// before they are read.
   void look_at(std::span<const TensorSlice> tensors, std::size_t element, const HostArena& arena,
                bool as_given);
   /// Nothing lies in this rank's arena: so everything is staged, on all ranks.
   [[nodiscard]] bool nothing_here() const noexcept { return here_ == 0; }
-  /// One turn: every rank says where its tensors lie, and all draw the same conclusion. Throws
-  /// Errc::protocol naming a rank that points outside its arena.
-  void agree(HostGroup& group, std::uint64_t name, Deadline deadline);
+  /// Says it.
+  void say(HostGroup& group, std::uint64_t name) const;
+  /// When it is said, hears the others, and all draw the same conclusion of these tensors: those
+  /// that were looked at, which outlive their use. Throws Errc::protocol naming a rank that points
+  /// outside its arena.
+  void agree(HostGroup& group, std::span<const TensorSlice> tensors, std::uint64_t name,
+             Deadline deadline);
 
   [[nodiscard]] const DirectTensors& direct() const noexcept { return direct_; }
   /// In the order of the call.
@@ -40,10 +44,9 @@ class Residency {
     std::uint64_t output = 0;
   };
 
-  void sort(const HostGroup& group);
+  void sort(const HostGroup& group, std::span<const TensorSlice> tensors);
   [[nodiscard]] bool is_direct(const HostGroup& group, std::size_t tensor, std::size_t bytes);
 
-  std::span<const TensorSlice> tensors_;
   std::size_t element_ = 0;
   std::vector<Place> places_;
   std::size_t here_ = 0;  ///< tensors in this rank's arena

@@ -14,6 +14,19 @@ std::uint64_t name_of(int stage, const AllreduceCall& call, std::int64_t total) 
                   call.tensors.size(), static_cast<std::uint64_t>(total)});
 }
 
+void say_small(HostGroup& group, const AllreduceCall& call, std::int64_t total) {
+  const HostArithmetic arithmetic(Arithmetic::of(call, group.size()));
+  CallObserver* const observer = call.tensors.size() == 1 ? nullptr : call.observer;
+  observed(observer, &CallObserver::copied_in, [&] {
+    std::byte* to = group.outbox(static_cast<std::size_t>(total) * arithmetic.element());
+    for (const TensorSlice& tensor : call.tensors) {
+      arithmetic.load(to, tensor.input, tensor.count);
+      to += static_cast<std::size_t>(tensor.count) * arithmetic.element();
+    }
+  });
+  group.post(name_of(0, call, total));
+}
+
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline) {
   const HostArithmetic arithmetic(Arithmetic::of(call, group.size()));
@@ -21,15 +34,6 @@ void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t t
   const std::uint64_t name = name_of(0, call, total);
   const bool lone = call.tensors.size() == 1;
   CallObserver* const observer = lone ? nullptr : call.observer;
-
-  observed(observer, &CallObserver::copied_in, [&] {
-    std::byte* to = group.outbox(bytes);
-    for (const TensorSlice& tensor : call.tensors) {
-      arithmetic.load(to, tensor.input, tensor.count);
-      to += static_cast<std::size_t>(tensor.count) * arithmetic.element();
-    }
-  });
-  group.post(name);
 
   std::vector<const std::byte*>& from = group.workspace().from;
   from.resize(static_cast<std::size_t>(group.size()));

@@ -1,11 +1,17 @@
 // Every operation of the host engine, and how it fails.
+#include <algorithm>
+#include <array>
 #include <future>
 #include <memory>
 #include <numeric>
+#include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <hvd/ops/arrivals.hpp>
 
 #include "host/host_ranks.hpp"
 #include "support/backend_checks.hpp"
@@ -92,6 +98,43 @@ TEST_P(HostBackendTest, SubsetsInTurnAndWithTheWhole) {
       wrong += checks.subsets({{0, 1}, {n - 1}, all, {0, n - 1}, {0}});
     }
     return wrong;
+  });
+}
+
+TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
+  const int n = GetParam();
+  constexpr std::size_t kMost = 100'000;
+  std::vector<int> all(static_cast<std::size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  const auto arrivals = make_in_process_arrivals(n);
+  expect_host_ranks(n, [&](int rank, HostEngine& engine) {
+    const Block here(engine.arena, kMost * sizeof(float));
+    const Block there(nullptr, kMost * sizeof(float));
+    std::mt19937 draw(7);  // the same on every rank
+    for (std::uint64_t ticket = 1; ticket <= 300; ++ticket) {
+      const std::size_t count = std::array<std::size_t, 5>{1, 10, 600, 6'000, kMost}[draw() % 5];
+      std::byte* const bytes = (draw() % 2 == 0 ? here : there).data();
+      const std::span data(reinterpret_cast<float*>(bytes), count);
+      const TensorSlice slice{bytes, bytes, static_cast<std::int64_t>(count)};
+      const AllreduceCall call{.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum};
+      const auto value = static_cast<float>(ticket);
+      if (draw() % 2 == 0) {
+        std::fill(data.begin(), data.end(), value + static_cast<float>(rank));
+        engine.backend->announce(call, ticket);
+        ASSERT_TRUE(arrivals[static_cast<std::size_t>(rank)]->meet(ticket, 0, all));
+      } else {
+        if ((ticket + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // the others never came
+          std::fill(data.begin(), data.end(), -1.0F);
+          engine.backend->announce(call, ticket);
+          engine.backend->retract();
+          for (int i = 0; i < 20; ++i) std::this_thread::yield();  // they could take it for theirs
+        }
+        std::fill(data.begin(), data.end(), value + static_cast<float>(rank));
+      }
+      engine.backend->allreduce(call, soon());
+      const float sum = static_cast<float>(n) * value + static_cast<float>(n * (n - 1) / 2);
+      ASSERT_EQ(std::count(data.begin(), data.end(), sum), std::ssize(data)) << ticket;
+    }
   });
 }
 

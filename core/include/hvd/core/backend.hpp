@@ -104,6 +104,15 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual bool supports(OpKind kind, Device device, DType dtype,
                                       ReduceOp op) const noexcept = 0;
+  /// Before an allreduce that may still turn out not to come: what of it can be said to the others
+  /// already may be said, so that they need not wait for it when all have come. Of a `ticket` of
+  /// its own, the same on all ranks and never 0. The next call is that allreduce, or `retract`.
+  virtual void announce(const AllreduceCall& call, std::uint64_t ticket) {
+    static_cast<void>(call);
+    static_cast<void>(ticket);
+  }
+  /// It does not come, on no rank. Nothing where nothing was announced.
+  virtual void retract() noexcept {}
   virtual void allreduce(const AllreduceCall& call, Deadline deadline) = 0;
   virtual void allgather(const AllgatherCall& call, Deadline deadline) = 0;
   virtual void broadcast(const BroadcastCall& call, Deadline deadline) = 0;
