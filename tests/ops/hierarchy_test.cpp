@@ -292,7 +292,15 @@ TEST_P(Hosts, TheOtherOperationsWorkBesideIt) {
     BackendChecks checks{backend, memory, Device{}, rank, size()};
     EXPECT_EQ(checks.broadcast(DType::f32, size() - 1, counts()), 0);
     EXPECT_EQ(checks.allgather(DType::i16, {0, 5, -1}), 0);
-    EXPECT_EQ(checks.reducescatter(DType::f32, ReduceOp::sum, {0, 7, 100}), 0);
+    EXPECT_EQ(checks.allgather(DType::f64, {3'000}), 0);
+    for (const DType dtype : {DType::f16, DType::f32, DType::i32}) {
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::max}) {
+        EXPECT_EQ(checks.reducescatter(dtype, op, {0, 7, 100, -1}), 0);
+        EXPECT_EQ(checks.reducescatter(dtype, op, {30}), 0);
+      }
+    }
+    EXPECT_EQ(checks.reducescatter(DType::f32, ReduceOp::average, {9, 70}, {0.5, 4}), 0);
+    EXPECT_EQ(checks.reducescatter(DType::f32, ReduceOp::max, {9, 70}, {2, 0.25}), 0);
     EXPECT_EQ(checks.alltoall(DType::i32, 3), 0);
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {12}, true), 0);
     backend.barrier(soon());
@@ -384,6 +392,40 @@ TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
                 carried_once(hosts()), carried_once(hosts()) / 1000)
         << "host " << host;
   }
+}
+
+/// So does the half of a sum that a reducescatter or an allgather is, where hosts are alike.
+TEST_P(Hosts, ALinkCarriesWhatOthersNeedOnce) {
+  if (!EvenHosts::of(GetParam().host_of)) return;
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), kElements / size());
+  for (const bool scatter : {false, true}) {
+    const Traffic traffic = run([&](Backend& backend, int) {
+      std::vector<float> whole(kElements, 1);
+      std::vector<float> part(static_cast<std::size_t>(counts.front()), 1);
+      auto* const all = reinterpret_cast<std::byte*>(whole.data());
+      auto* const own = reinterpret_cast<std::byte*>(part.data());
+      const GatherSlice gathered{own, all, counts};
+      const ScatterSlice scattered{all, own, counts};
+      if (scatter) {
+        backend.reducescatter({.tensors = {&scattered, 1}, .device = {}}, soon());
+        EXPECT_EQ(part, std::vector<float>(part.size(), static_cast<float>(size())));
+      } else {
+        backend.allgather({.tensors = {&gathered, 1}, .device = {}}, soon());
+      }
+    });
+    for (int host = 0; host < hosts(); ++host) {
+      EXPECT_EQ(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]),
+                carried_once(hosts()) / 2);
+    }
+  }
+}
+
+TEST(EvenHosts, AreThoseWithAsManyRanksOneAfterTheOther) {
+  EXPECT_EQ(EvenHosts::of(in_order({2, 2, 2}))->each, 2);
+  EXPECT_EQ(EvenHosts::of(in_order({1, 1}))->hosts, 2);
+  EXPECT_FALSE(EvenHosts::of(in_order({3, 1})));
+  EXPECT_FALSE(EvenHosts::of(in_order({3, 1, 2})));
+  EXPECT_FALSE(EvenHosts::of(std::vector{0, 1, 0, 1}));
 }
 
 TEST_P(Hosts, ProcessSetsOfAnyRanks) {

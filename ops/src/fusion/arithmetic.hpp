@@ -16,7 +16,7 @@ struct Arithmetic {
     return of(call, ranks, call.contributors);
   }
   [[nodiscard]] static Arithmetic of(const ReducescatterCall& call, int ranks) noexcept {
-    return of(call, ranks, 0);
+    return of(call, ranks, call.contributors);
   }
 
  private:

@@ -28,7 +28,8 @@ bool is_floating_point(DType dtype) {
 }
 
 /// Integer means travel widened. And only a sum's identity element stays one when it is scaled.
-bool takes_one_step(const AllreduceCall& call) {
+template <class Call>
+bool takes_one_step(const Call& call) {
   if (call.op == ReduceOp::average) return !is_floating_point(call.dtype);
   return call.op != ReduceOp::sum && call.prescale != 1.0;
 }
@@ -118,6 +119,7 @@ HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> flat,
       lanes_(plan_lanes(options_.host_of, options_.rank)),
       carrier_([this] { host_->abort(); }) {
   if (!host_) return;
+  even_ = EvenHosts::of(options_.host_of);
   for (const std::vector<int>& owners : lanes_.owners) {
     across_.push_back(flat_->subset(owners, options_.deadline));
   }
@@ -150,7 +152,10 @@ void HierarchicalBackend::abort() noexcept {
 }
 
 void HierarchicalBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  guard([&] { flat_->allgather(call, deadline); });
+  guard([&] {
+    if (!even_) return flat_->allgather(call, deadline);
+    gather_through_lanes(call, deadline);
+  });
 }
 
 void HierarchicalBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
@@ -158,7 +163,10 @@ void HierarchicalBackend::broadcast(const BroadcastCall& call, Deadline deadline
 }
 
 void HierarchicalBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  guard([&] { flat_->reducescatter(call, deadline); });
+  guard([&] {
+    if (!even_ || takes_one_step(call)) return flat_->reducescatter(call, deadline);
+    scatter_through_lanes(call, deadline);
+  });
 }
 
 void HierarchicalBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
@@ -268,6 +276,67 @@ void HierarchicalBackend::through_lanes(const AllreduceCall& call, std::size_t s
     stages.cross(k);
     stages.spread(k);
   }
+}
+
+namespace {
+
+/// The elements by rank of each tensor.
+template <class Slice>
+std::vector<std::span<const std::int64_t>> counts_of(std::span<const Slice> tensors) {
+  std::vector<std::span<const std::int64_t>> counts;
+  for (const Slice& tensor : tensors) counts.push_back(tensor.counts);
+  return counts;
+}
+
+}  // namespace
+
+/// The ranks of a lane tell each other what they have, and those of a host what they then know.
+void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadline deadline) {
+  const auto counts = counts_of(call.tensors);
+  const LaneParts parts(*even_, options_.rank, counts, call.dtype);
+  std::byte* const buffer = slices_.reserve(parts.bytes());
+  std::vector<GatherSlice> slices;
+  for (std::size_t tensor = 0; tensor < call.tensors.size(); ++tensor) {
+    slices.push_back(
+        {call.tensors[tensor].input, buffer + parts.offset(tensor), parts.by_host(tensor)});
+  }
+  across_.front()->allgather({slices, call.device, call.dtype}, deadline);
+
+  slices.clear();
+  for (const LaneParts::Piece& piece : parts.pieces()) {
+    slices.push_back({buffer + piece.in_buffer, call.tensors[piece.tensor].output + piece.in_tensor,
+                      piece.counts});
+  }
+  host_->allgather({slices, call.device, call.dtype}, deadline);
+}
+
+/// The ranks of a host add up what they have for each lane, and those of a lane these sums.
+void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, Deadline deadline) {
+  const auto counts = counts_of(call.tensors);
+  const LaneParts parts(*even_, options_.rank, counts, call.dtype);
+  std::byte* const buffer = slices_.reserve(parts.bytes());
+  std::vector<ScatterSlice> slices;
+  for (const LaneParts::Piece& piece : parts.pieces()) {
+    const std::byte* const input = call.tensors[piece.tensor].input;
+    slices.push_back({input == nullptr ? nullptr : input + piece.in_tensor,
+                      buffer + piece.in_buffer, piece.counts});
+  }
+  ReducescatterCall step = call;
+  step.tensors = slices;
+  step.op = without_mean(call.op);
+  step.postscale = 1.0;
+  host_->reducescatter(step, deadline);
+
+  std::vector<ScatterSlice> sums;
+  for (std::size_t tensor = 0; tensor < call.tensors.size(); ++tensor) {
+    sums.push_back(
+        {buffer + parts.offset(tensor), call.tensors[tensor].output, parts.by_host(tensor)});
+  }
+  step = call;
+  step.tensors = sums;
+  step.prescale = 1.0;
+  step.contributors = call.contributors > 0 ? call.contributors : size();
+  across_.front()->reducescatter(step, deadline);
 }
 
 /// While the carrier crosses a round, this thread reduces the next and spreads the one before.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
 #include "hierarchy/carrier.hpp"
+#include "hierarchy/even_hosts.hpp"
 #include "hierarchy/lanes.hpp"
 
 namespace hvd {
@@ -67,6 +69,8 @@ class HierarchicalBackend final : public Backend {
   void guard(Body body);
   void through_leaders(const AllreduceCall& call, Deadline deadline);
   void through_lanes(const AllreduceCall& call, std::size_t segment, Deadline deadline);
+  void gather_through_lanes(const AllgatherCall& call, Deadline deadline);
+  void scatter_through_lanes(const ReducescatterCall& call, Deadline deadline);
   void overlap(const Stages& stages);
   [[nodiscard]] int size() const noexcept { return static_cast<int>(options_.host_of.size()); }
   [[nodiscard]] int contributors(const AllreduceCall& call) const noexcept;
@@ -75,6 +79,7 @@ class HierarchicalBackend final : public Backend {
   std::unique_ptr<Backend> host_;
   const HierarchyOptions options_;
   const Lanes lanes_;
+  std::optional<EvenHosts> even_;
   std::vector<std::unique_ptr<Backend>> across_;  // by this rank's lanes
   Ways ways_ = default_ways();
   FusionBuffer slices_;

@@ -66,6 +66,7 @@ struct ReducescatterCall {
   ReduceOp op = ReduceOp::sum;
   double prescale = 1.0;
   double postscale = 1.0;
+  int contributors = 0;  ///< what `average` divides by; 0: the number of ranks
 };
 
 /// Elements for rank 0, then rank 1, …; received likewise. `input` does not overlap `output`. What
