@@ -15,6 +15,9 @@ if(HVD_BUILD_LAUNCHER OR HVD_BUILD_BENCHMARKS OR HVD_BUILD_EXAMPLES)
   find_package(CLI11 2.1 REQUIRED CONFIG)
   find_package(nlohmann_json 3.11 REQUIRED CONFIG)
 endif()
+if(HVD_BUILD_LAUNCHER)
+  find_package(yaml-cpp 0.7 REQUIRED CONFIG)
+endif()
 if(HVD_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -22,6 +25,7 @@ endif()
 hvd_optional(PMIX AUTO "Bootstrap through PMIx")
 hvd_optional(MPI AUTO "The MPI backend")
 hvd_optional(NCCL AUTO "The NCCL backend, with the CUDA runtime")
+hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
 hvd_optional(TORCH AUTO "The LibTorch bindings")
 # Off: a CPU program starts much faster without libtorch_cuda.
 hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
@@ -44,6 +48,15 @@ hvd_resolve(MPI FOUND "${MPI_CXX_FOUND}" NEEDS
 find_package(NCCL MODULE QUIET)
 hvd_resolve(NCCL FOUND "${NCCL_FOUND}" NEEDS
             "${NCCL_MISSING} (the CUDA toolkit and NCCL; set CUDAToolkit_ROOT or NCCL_ROOT)")
+
+include(HvdNvcc)
+if(HVD_HAVE_NCCL AND NOT HVD_WITH_NVCC STREQUAL "OFF")
+  hvd_find_nvcc()
+else()
+  set(HVD_NVCC_WORKS OFF)
+endif()
+hvd_resolve(NVCC FOUND "${HVD_NVCC_WORKS}" NEEDS
+            "NCCL, and nvcc 11.7 or newer that accepts ${CMAKE_CXX_COMPILER} (set CUDAToolkit_ROOT)")
 
 if(NOT HVD_WITH_TORCH STREQUAL "OFF")
   find_package(LibTorch 2.6 MODULE QUIET)

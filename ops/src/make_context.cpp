@@ -165,16 +165,16 @@ std::unique_ptr<Context> compose_context(const Config& config, std::shared_ptr<S
   auto session = std::make_unique<Session>(config, std::move(store));
   const std::string engine = agree_on_engine(*session);
 
+  HostEngine host = make_engine(*session, engine, make_mpi);
   std::vector<std::unique_ptr<Backend>> backends;
   if (config.backend == "auto" || config.backend == "nccl") {
-    if (auto nccl = make_nccl_backend(*session)) {
-      backends.push_back(std::move(nccl));
-    } else if (config.backend == "nccl") {
-      throw Error(Errc::unsupported,
-                  "HVD_BACKEND=nccl, but this build has no NCCL or this machine no GPU");
-    }
+    if (auto gpu = make_nccl_backend(*session, *host.backend)) backends.push_back(std::move(gpu));
   }
-  HostEngine host = make_engine(*session, engine, make_mpi);
+  if (config.backend == "nccl" && (backends.empty() || backends.front()->name() != "nccl")) {
+    throw Error(Errc::unsupported,
+                "HVD_BACKEND=nccl, but this build has no NCCL, or not every rank has a GPU of its "
+                "own");
+  }
   backends.push_back(std::move(host.backend));
   for (const auto& backend : backends) {
     log(LogLevel::plan, session->topology().rank,

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <hvd/core/error.hpp>
@@ -27,6 +28,8 @@ class StreamEvent final : public DeviceEvent {
     }
   }
 
+  [[nodiscard]] void* handle() const noexcept override { return event_.eventId(); }
+
  private:
   c10::Event event_;
 };
@@ -47,6 +50,27 @@ void synchronize_stream(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return;
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   device.synchronizeStream(device.getStream(tensor.device()));
+}
+
+ResultMemory::ResultMemory(const torch::Tensor& tensor) : options_(tensor.options()) {
+  if (tensor.is_cpu()) return;
+  stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
+torch::Tensor ResultMemory::empty(torch::IntArrayRef shape) const {
+  c10::OptionalStreamGuard guard;
+  if (stream_) guard.reset_stream(*stream_);
+  torch::Tensor result = torch::empty(shape, options_);
+  synchronize_stream(result);
+  return result;
+}
+
+torch::Tensor ResultMemory::converted(const torch::Tensor& result, torch::ScalarType type) const {
+  c10::OptionalStreamGuard guard;
+  if (stream_) guard.reset_stream(*stream_);
+  torch::Tensor converted = result.to(type);
+  synchronize_stream(converted);
+  return converted;
 }
 
 }  // namespace hvd

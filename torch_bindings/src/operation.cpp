@@ -106,16 +106,15 @@ Operation of_other_shape(Request request, const torch::Tensor& tensor, Compressi
   Operation operation;
   operation.result = std::make_shared<torch::Tensor>();
   operation.submission = submission_for(std::move(request), buffers);
-  operation.submission.allocate = [result = operation.result,
-                                   options = buffers->input.options()](const Shape& shape) {
-    *result = torch::empty(shape, options);
+  const ResultMemory memory(buffers->input);
+  operation.submission.allocate = [result = operation.result, memory](const Shape& shape) {
+    *result = memory.empty(shape);
     return data_of(*result);
   };
   if (buffers->input.scalar_type() != tensor.scalar_type()) {
-    operation.submission.finish = [result = operation.result, type = tensor.scalar_type()] {
+    operation.submission.finish = [result = operation.result, memory, type = tensor.scalar_type()] {
       const torch::NoGradGuard executor_has_no_grad;
-      *result = result->to(type);
-      synchronize_stream(*result);
+      *result = memory.converted(*result, type);
     };
   }
   return operation;

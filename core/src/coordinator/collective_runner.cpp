@@ -84,12 +84,23 @@ void CollectiveRunner::abort() noexcept {
   for (const auto& backend : backends_) backend->abort();
 }
 
+/// All ranks of the context are here.
 void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
                                Deadline deadline) {
   Group group{members, 0, {}};
   const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank_);
-  if (place == group.ranks.end() || *place != rank_) return;
+  const bool member = place != group.ranks.end() && *place == rank_;
+  for (const auto& backend : backends_) {
+    group.subsets.push_back(backend->split(group.ranks, member, deadline));
+  }
+  if (!member) return;
   group.place = static_cast<int>(place - group.ranks.begin());
+  groups_.emplace(id, std::move(group));
+}
+
+/// Only its two ranks are here.
+void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline) {
+  Group group{pair, pair.front() == rank_ ? 0 : 1, {}};
   for (const auto& backend : backends_) {
     group.subsets.push_back(backend->subset(group.ranks, deadline));
   }
@@ -102,7 +113,7 @@ const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadli
   if (at != groups_.end()) return at->second;
   const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
   if (const auto pair = pair_members(job.process_set, everybody)) {
-    add_set(job.process_set, *pair, deadline);
+    add_pair(job.process_set, *pair, deadline);
   }
   return groups_.at(job.process_set);
 }
@@ -118,7 +129,7 @@ void CollectiveRunner::run(const Job& job, Deadline deadline) {
   const Group& group = group_of(job, deadline);
   Backend& backend = backend_for(first_of(job), group);
   observer_.dequeued(job, Clock::now());
-  wait_for_data(job, deadline);
+  wait_for_data(backend, job, deadline);
   ++observer_.counters.collectives_started;
   const auto began = Clock::now();
   call(backend, job, group, deadline);
@@ -128,12 +139,12 @@ void CollectiveRunner::run(const Job& job, Deadline deadline) {
   count(job);
 }
 
-void CollectiveRunner::wait_for_data(const Job& job, Deadline deadline) {
+void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Deadline deadline) {
   const auto waits = [](const auto& tensor) { return tensor->submission.ready != nullptr; };
   if (std::none_of(job.tensors.begin(), job.tensors.end(), waits)) return;
   const auto began = Clock::now();
   for (const auto& tensor : job.tensors) {
-    if (tensor->submission.ready) tensor->submission.ready->wait(deadline);
+    if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
   }
   const auto ended = Clock::now();
   observer_.meter.waited_for_data(ended - began);

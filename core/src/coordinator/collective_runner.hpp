@@ -39,12 +39,13 @@ class CollectiveRunner {
   [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
-  [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
+  void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
   /// The backend of a job that can be announced, else null.
   [[nodiscard]] Backend* backend_to_tell(const Job& job) const noexcept;
   [[nodiscard]] AllreduceCall allreduce_call(const Job& job, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const Job& job);
-  void wait_for_data(const Job& job, Deadline deadline);
+  [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
+  void wait_for_data(Backend& backend, const Job& job, Deadline deadline);
   void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
   void count(const Job& job);
   void allreduce(Backend& backend, const Job& job, Deadline deadline);

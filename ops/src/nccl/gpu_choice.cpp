@@ -1,7 +1,8 @@
 #include "nccl/gpu_choice.hpp"
 
+#include <algorithm>
 #include <array>
-#include <set>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,34 +48,36 @@ std::vector<std::string> publish(Session& session, const std::string& mine) {
 
 }  // namespace
 
-std::optional<int> choose_gpu(Session& session) {
+std::optional<GpuChoice> choose_gpu(Session& session) {
   const Topology& topology = session.topology();
   const int count = visible_devices();
   const int device = count == 0 ? 0 : topology.local_rank % count;
   const std::vector<std::string> gpus =
       publish(session, count == 0 ? std::string("none") : bus_id(device));
 
+  const auto none = std::find(gpus.begin(), gpus.end(), "none");
+  if (none != gpus.end()) {
+    if (topology.rank == 0) {
+      log(LogLevel::info, 0, fmt::format("no NCCL: rank {} sees no GPU", none - gpus.begin()));
+    }
+    return std::nullopt;
+  }
   // Every rank draws the same conclusion from the same list.
-  std::set<std::pair<int, std::string>> taken;
+  std::map<std::pair<int, std::string>, int> taken;  // rank by host and GPU
   for (int rank = 0; rank < topology.size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
-    if (gpus[index] == "none") {
-      if (topology.rank == 0) {
-        log(LogLevel::info, 0, fmt::format("no NCCL: rank {} sees no GPU", rank));
-      }
-      return std::nullopt;
+    const auto [first, fresh] =
+        taken.emplace(std::pair(topology.host_of[index], gpus[index]), rank);
+    if (fresh) continue;
+    if (topology.rank == 0) {
+      log(LogLevel::warn, 0,
+          fmt::format("ranks {} and {} on {} share GPU {}, which NCCL refuses: tensors of GPUs go "
+                      "through pinned host memory; start one rank per GPU for NCCL",
+                      first->second, rank, topology.hostnames[index], gpus[index]));
     }
-    if (!taken.emplace(topology.host_of[index], gpus[index]).second) {
-      if (topology.rank == 0) {
-        log(LogLevel::warn, 0,
-            fmt::format("no NCCL: rank {} on {} would share GPU {} with another rank, which NCCL "
-                        "refuses; start at most one rank per GPU",
-                        rank, topology.hostnames[index], gpus[index]));
-      }
-      return std::nullopt;
-    }
+    return GpuChoice{device, true};
   }
-  return device;
+  return GpuChoice{device, false};
 }
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Which GPU this rank takes, and whether NCCL can work with what all ranks took.
+// Which GPU this rank takes, and whether each rank has one of its own, as NCCL demands.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,20 @@ namespace hvd {
 
 class Session;
 
+/// A rank of a group and its GPU.
+struct GpuPlace {
+  int rank = 0;
+  int size = 1;
+  int device = 0;  ///< of this process
+};
+
+struct GpuChoice {
+  int device = 0;
+  bool shared = false;  ///< some two ranks of the job would have the same GPU
+};
+
 /// Collective. The device of this rank, `local rank % visible devices`; empty on every rank when
-/// some rank sees no GPU or two ranks of a host would share one, with the reason logged.
-[[nodiscard]] std::optional<int> choose_gpu(Session& session);
+/// some rank sees no GPU. Said by rank 0, once, when it is empty or some GPU is shared.
+[[nodiscard]] std::optional<GpuChoice> choose_gpu(Session& session);
 
 }  // namespace hvd

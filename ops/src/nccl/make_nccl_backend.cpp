@@ -1,6 +1,7 @@
 // The NCCL backend of a session.
 #include <cstring>
 #include <span>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,8 @@
 
 #include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_backend.hpp"
+#include "nccl/nccl_features.hpp"
+#include "nccl/pinned_backend.hpp"
 
 namespace hvd {
 namespace {
@@ -34,22 +37,29 @@ ncclUniqueId agree_on_id(Session& session) {
   return id;
 }
 
+/// What this build and this NCCL do, and what they do without.
+std::string describe(int ranks, const Copier& copier) {
+  int version = 0;
+  static_cast<void>(ncclGetVersion(&version));
+  return fmt::format("NCCL {}.{}.{} on {} ranks{}{}", version / 10000, version / 100 % 100,
+                     version % 100, ranks,
+                     copier.scales_for_free() ? "" : "; no nvcc: tensors are copied one by one",
+                     nccl_can_split() ? "" : "; before 2.19: no registered memory, no splitting");
+}
+
 }  // namespace
 
-std::unique_ptr<Backend> make_nccl_backend(Session& session) {
-  const std::optional<int> device = choose_gpu(session);
-  if (!device) return nullptr;
+std::unique_ptr<Backend> make_nccl_backend(Session& session, Backend& host) {
+  const std::optional<GpuChoice> gpu = choose_gpu(session);
+  if (!gpu) return nullptr;
   const Topology& topology = session.topology();
-  const NcclPlace place{topology.rank, topology.size, *device};
+  const GpuPlace place{topology.rank, topology.size, gpu->device};
+  std::unique_ptr<Copier> copier = make_kernel_copier();
+  if (!copier) copier = make_plain_copier();
+  if (gpu->shared) return std::make_unique<PinnedBackend>(place, host, std::move(copier));
   const ncclUniqueId id = agree_on_id(session);
-  if (topology.rank == 0) {
-    int version = 0;
-    static_cast<void>(ncclGetVersion(&version));
-    log(LogLevel::info, 0,
-        fmt::format("NCCL {}.{}.{} on {} ranks", version / 10000, version / 100 % 100,
-                    version % 100, topology.size));
-  }
-  return std::make_unique<NcclBackend>(place, id, session.start_deadline());
+  if (topology.rank == 0) log(LogLevel::info, 0, describe(topology.size, *copier));
+  return std::make_unique<NcclBackend>(place, id, session.start_deadline(), std::move(copier));
 }
 
 }  // namespace hvd

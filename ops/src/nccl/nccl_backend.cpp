@@ -7,7 +7,9 @@
 #include "fusion/byte_offsets.hpp"
 #include "fusion/scatter_blocks.hpp"
 #include "group/subset.hpp"
+#include "nccl/aligned_places.hpp"
 #include "nccl/device_guard.hpp"
+#include "nccl/nccl_features.hpp"
 #include "nccl/nccl_types.hpp"
 
 namespace hvd {
@@ -20,10 +22,13 @@ constexpr std::chrono::seconds kDrainTimeout{1};
 
 }  // namespace
 
-NcclBackend::NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline)
-    : NcclBackend(place, id, deadline, std::make_shared<Shared>()) {}
+NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
+                         std::unique_ptr<Copier> copier)
+    : NcclBackend(place, id, deadline, std::make_shared<Shared>()) {
+  shared_->copier = std::move(copier);
+}
 
-NcclBackend::NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline,
+NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
     : place_(place), shared_(std::move(shared)) {
   const DeviceGuard guard(place_.device);
@@ -34,13 +39,20 @@ NcclBackend::NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadlin
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   Watch watch(deadline, shared_->aborted, "init", "NCCL");
-  comm_.emplace(id, place_.size, place_.rank, watch);
+  comm_ = std::make_unique<NcclComm>(id, place_.size, place_.rank, watch);
 }
+
+NcclBackend::NcclBackend(const GpuPlace& place, std::unique_ptr<NcclComm> comm,
+                         std::shared_ptr<Shared> shared)
+    : place_(place), shared_(std::move(shared)), comm_(std::move(comm)) {}
 
 NcclBackend::~NcclBackend() {
   try {
     const DeviceGuard guard(place_.device);
-    if (!shared_->first_error) {
+    if (shared_->first_error) {
+      own().fusion.forget(*comm_);
+    } else {
+      own().fusion.deregister(*comm_);
       Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
       comm_->close(watch);
     }
@@ -58,6 +70,14 @@ bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
 }
 
 void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
+
+void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
+  if (ready.handle() == nullptr) return ready.wait(deadline);
+  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
+  const DeviceGuard guard(place_.device);
+  check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
+        "cudaStreamWaitEvent");
+}
 
 void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
@@ -78,8 +98,9 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   } catch (...) {
     shared_->first_error = std::current_exception();
     // Kernels that wait for a peer end with the communicator.
+    own().fusion.forget(*comm_);
     comm_->abort();
-    own().scaler.abort();
+    shared_->copier->abort();
     drain();
     throw;
   }
@@ -102,7 +123,7 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
   run("subset", deadline, [&](Watch& watch) {
     if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
     if (ranks.size() == 1) return;
-    std::byte* const box = own().fusion.reserve(kSize);
+    std::byte* const box = reserve(kSize);
     if (rank == 0) {
       check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
             "cudaMemcpyAsync");
@@ -118,80 +139,96 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
   });
   if (rank != 0) {
     const DeviceGuard guard(place_.device);
-    check(cudaMemcpy(bytes, own().fusion.reserve(kSize), kSize, cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
+    check(cudaMemcpy(bytes, reserve(kSize), kSize, cudaMemcpyDeviceToHost), "cudaMemcpy");
   }
-  const NcclPlace place{rank, static_cast<int>(ranks.size()), place_.device};
+  const GpuPlace place{rank, static_cast<int>(ranks.size()), place_.device};
   return std::unique_ptr<Backend>(new NcclBackend(place, id, deadline, shared_));
+}
+
+std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool member,
+                                            Deadline deadline) {
+  if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
+  std::unique_ptr<NcclComm> child;
+  run("split", deadline, [&](Watch& watch) { child = comm_->split(member, place_.rank, watch); });
+  if (!member) return nullptr;
+  const GpuPlace place{rank_in_subset(ranks, place_.rank, place_.size),
+                       static_cast<int>(ranks.size()), place_.device};
+  return std::unique_ptr<Backend>(new NcclBackend(place, std::move(child), shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
-  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size);
-  const std::int64_t total = total_count(call.tensors);
-  if (total == 0) return;
+  if (total_count(call.tensors) == 0) return;
+  const TensorSlice& first = call.tensors.front();
+  const bool lone = call.tensors.size() == 1 && first.input != nullptr && first.output != nullptr;
+  // The same on all ranks, also where one of them has no memory of its own.
+  const bool fused_call = call.tensors.size() > 1;
+  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size, *shared_->copier, fused_call);
+  const Treatment before{call.dtype, call.op, recipe.before};
+  const std::size_t element = size_of(call.dtype);
 
   run("allreduce", deadline, [&](Watch& watch) {
-    const TensorSlice& first = call.tensors.front();
-    const bool lone = call.tensors.size() == 1 && first.input != nullptr && first.output != nullptr;
-    std::byte* const data =
-        lone ? first.output
-             : own().fusion.reserve(static_cast<std::size_t>(total) * size_of(call.dtype));
-    const std::byte* src = lone ? first.input : data;
-    if (!lone) {
-      for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto size) {
-        if (tensor.input != nullptr) copy(at, tensor.input, size);
+    const auto all_reduce = [&](const std::byte* src, std::byte* dst, std::size_t size) {
+      reduce(recipe, watch, [&](ncclRedOp_t op) {
+        comm_->settle(
+            ncclAllReduce(src, dst, size / element, recipe.type, op, comm_->get(), stream()),
+            "ncclAllReduce", watch);
       });
+    };
+    if (lone) {
+      const std::byte* src = first.input;
+      if (recipe.before != 1.0) {
+        copy(first.output, first.input, static_cast<std::size_t>(first.count) * element);
+        flush(before, watch);
+        src = first.output;
+      }
+      all_reduce(src, first.output, static_cast<std::size_t>(first.count) * element);
+      return scale(call.dtype, recipe.after, first.output, first.count, watch);
     }
-    if (recipe.before != 1.0) {
-      scale(recipe, recipe.before, src, data, total, watch);
-      src = data;
+    const AlignedPlaces places(call.tensors, element);
+    std::byte* const fused = reserve(places.size());
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+      copy(fused + places.offset(i), call.tensors[i].input, places.bytes(i));
     }
-    if (!lone) {
-      for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto) {
-        if (tensor.input == nullptr) fill_identity(arithmetic, at, tensor.count);
-      });
+    flush(before, watch);
+    all_reduce(fused, fused, places.size());
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+      if (call.tensors[i].output != nullptr) {
+        copy(call.tensors[i].output, fused + places.offset(i), places.bytes(i));
+      }
     }
-    reduce(recipe, watch, [&](ncclRedOp_t op) {
-      comm_->settle(ncclAllReduce(src, data, static_cast<std::size_t>(total), recipe.type, op,
-                                  comm_->get(), stream()),
-                    "ncclAllReduce", watch);
-    });
-    scale(recipe, recipe.after, data, data, total, watch);
-    if (lone) return;
-    for_each_place(call.tensors, call.dtype, data, [&](const auto& tensor, auto* at, auto size) {
-      if (tensor.output != nullptr) copy(tensor.output, at, size);
-    });
+    flush({.dtype = call.dtype, .factor = recipe.after}, watch);
   });
 }
 
 void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
   const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
-  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size);
   const ScatterBlocks blocks(call.tensors, place_.size);
   if (blocks.total() == 0) return;
+  const bool lone = call.tensors.size() == 1;
+  ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size, *shared_->copier, !lone);
   const std::size_t element = size_of(call.dtype);
   const Range block = blocks.block(place_.rank);
   const auto bytes = [&](std::int64_t count) { return static_cast<std::size_t>(count) * element; };
 
   run("reducescatter", deadline, [&](Watch& watch) {
-    if (call.tensors.size() == 1 && recipe.before == 1.0) {
+    if (lone && recipe.before == 1.0) {
       const ScatterSlice& tensor = call.tensors.front();
       scatter(recipe, tensor.input, tensor.output, blocks.bounds(), element, watch);
-      return scale(recipe, recipe.after, tensor.output, tensor.output, block.size(), watch);
+      return scale(call.dtype, recipe.after, tensor.output, block.size(), watch);
     }
-    std::byte* const fused = own().fusion.reserve(bytes(blocks.total()));
+    std::byte* const fused = reserve(bytes(blocks.total()));
     blocks.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
       copy(fused + bytes(offset), call.tensors[tensor].input + bytes(part.begin),
            bytes(part.size()));
     });
-    scale(recipe, recipe.before, fused, fused, blocks.total(), watch);
+    flush({.dtype = call.dtype, .factor = recipe.before}, watch);
     std::byte* const result = fused + bytes(block.begin);
     scatter(recipe, fused, result, blocks.bounds(), element, watch);
-    scale(recipe, recipe.after, result, result, block.size(), watch);
     blocks.for_each_result(place_.rank, [&](std::size_t tensor, auto offset, auto count) {
       copy(call.tensors[tensor].output, result + bytes(offset), bytes(count));
     });
+    flush({.dtype = call.dtype, .factor = recipe.after}, watch);
   });
 }
 
@@ -199,16 +236,21 @@ void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   if (total_count(call.tensors) == 0) return;
   run("broadcast", deadline, [&](Watch& watch) {
     staged_broadcast(call, place_.rank, staging(), [&](std::byte* data, std::size_t size) {
+      flush({}, watch);
       comm_->settle(ncclBroadcast(data, data, size, ncclUint8, call.root, comm_->get(), stream()),
                     "ncclBroadcast", watch);
     });
+    flush({}, watch);
   });
 }
 
 void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
   run("allgather", deadline, [&](Watch& watch) {
-    staged_allgather(call, place_.rank, place_.size, staging(),
-                     [&](auto* data, auto bounds) { gather(data, bounds, watch); });
+    staged_allgather(call, place_.rank, place_.size, staging(), [&](auto* data, auto bounds) {
+      flush({}, watch);
+      gather(data, bounds, watch);
+    });
+    flush({}, watch);
   });
 }
 
@@ -219,6 +261,7 @@ void NcclBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
 
   run("alltoall", deadline, [&](Watch& watch) {
     copy(call.output + receives[me], call.input + sends[me], sends[me + 1] - sends[me]);
+    flush({}, watch);
     grouped("ncclSend", watch, [&](const Queue& queue) {
       for (int peer = 0; peer < place_.size; ++peer) {
         if (peer == place_.rank) continue;

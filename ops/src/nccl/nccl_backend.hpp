@@ -6,34 +6,33 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <hvd/core/backend.hpp>
 
 #include "fusion/staging.hpp"
+#include "nccl/copier.hpp"
 #include "nccl/cuda_event.hpp"
 #include "nccl/cuda_stream.hpp"
 #include "nccl/device_buffer.hpp"
+#include "nccl/fusion_memory.hpp"
+#include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_comm.hpp"
-#include "nccl/nccl_scaler.hpp"
 #include "nccl/reduce_recipe.hpp"
 
 namespace hvd {
 
-struct NcclPlace {
-  int rank = 0;
-  int size = 1;
-  int device = 0;  ///< of this process
-};
-
 class NcclBackend final : public Backend {
  public:
-  /// Collective over the ranks that hold `id`.
-  NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline);
+  /// Collective over the ranks that hold `id`. Fused tensors go through `copier`.
+  NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
+              std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
+  void after(DeviceEvent& ready, Deadline deadline) override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
   void allgather(const AllgatherCall& call, Deadline deadline) override;
   void broadcast(const BroadcastCall& call, Deadline deadline) override;
@@ -42,6 +41,8 @@ class NcclBackend final : public Backend {
   void barrier(Deadline deadline) override;
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                 Deadline deadline) override;
+  [[nodiscard]] std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
+                                               Deadline deadline) override;
   void abort() noexcept override;
 
  private:
@@ -49,19 +50,21 @@ class NcclBackend final : public Backend {
   struct Resources {
     CudaStream stream;
     CudaEvent finished;
-    DeviceBuffer fusion;
+    FusionMemory fusion;
     DeviceBuffer token;
-    NcclScaler scaler;
   };
 
   /// What a backend and its subsets, of which one works at a time, have together.
   struct Shared {
     std::atomic<bool> aborted{false};
     std::exception_ptr first_error;
+    std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
   };
 
-  NcclBackend(const NcclPlace& place, const ncclUniqueId& id, Deadline deadline,
+  NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
+              std::shared_ptr<Shared> shared);
+  NcclBackend(const GpuPlace& place, std::unique_ptr<NcclComm> comm,
               std::shared_ptr<Shared> shared);
 
   /// Queues work on the stream with `enqueue` and returns when it is done; after an error the
@@ -73,11 +76,14 @@ class NcclBackend final : public Backend {
   // Below: inside `run`.
   [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
   [[nodiscard]] cudaStream_t stream() noexcept { return own().stream.get(); }
+  [[nodiscard]] std::byte* reserve(std::size_t size) { return own().fusion.reserve(size, *comm_); }
   [[nodiscard]] Staging staging();
+  /// Remembers a copy for `flush`.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
-  void fill_identity(const Arithmetic& arithmetic, std::byte* data, std::int64_t count);
-  void scale(const ReduceRecipe& recipe, double factor, const std::byte* src, std::byte* dst,
-             std::int64_t count, Watch& watch);
+  /// Queues what was remembered, as one.
+  void flush(const Treatment& treatment, Watch& watch);
+  /// In place.
+  void scale(DType dtype, double factor, std::byte* data, std::int64_t count, Watch& watch);
   /// Several calls of NCCL launched as one: `queue` passes each result on.
   using Queue = std::function<void(ncclResult_t)>;
   void grouped(std::string_view name, Watch& watch, const std::function<void(const Queue&)>& calls);
@@ -88,9 +94,10 @@ class NcclBackend final : public Backend {
   void scatter(const ReduceRecipe& recipe, const std::byte* src, std::byte* dst,
                std::span<const std::int64_t> bounds, std::size_t element, Watch& watch);
 
-  NcclPlace place_;
+  GpuPlace place_;
   std::shared_ptr<Shared> shared_;
-  std::optional<NcclComm> comm_;
+  std::unique_ptr<NcclComm> comm_;
+  std::vector<DeviceCopy> copies_;  ///< remembered
 };
 
 }  // namespace hvd

@@ -6,6 +6,8 @@
 
 #include <hvd/core/error.hpp>
 
+#include "nccl/nccl_features.hpp"
+
 namespace hvd {
 
 NcclComm::NcclComm(const ncclUniqueId& id, int size, int rank, Watch& watch) {
@@ -21,6 +23,20 @@ NcclComm::NcclComm(const ncclUniqueId& id, int size, int rank, Watch& watch) {
 }
 
 NcclComm::~NcclComm() { abort(); }
+
+std::unique_ptr<NcclComm> NcclComm::split(bool member, int rank, Watch& watch) {
+  std::unique_ptr<NcclComm> child(new NcclComm());
+  try {
+    // The child is there once the parent has settled, and usable once it has itself.
+    settle(nccl_split(comm_, member, rank, &child->comm_), "ncclCommSplit", watch);
+    if (!member) return nullptr;
+    child->settle(ncclSuccess, "ncclCommSplit", watch);
+  } catch (...) {
+    abort();  // before the child goes: NCCL may still be about to write to it
+    throw;
+  }
+  return child;
+}
 
 void NcclComm::settle(ncclResult_t result, std::string_view call, Watch& watch) {
   // Also after ncclSuccess: a group that was launched in the background reports through the

@@ -1,6 +1,7 @@
 // An owned, non-blocking NCCL communicator.
 #pragma once
 
+#include <memory>
 #include <string_view>
 
 #include <nccl.h>
@@ -20,6 +21,10 @@ class NcclComm {
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
+  /// Collective over all its ranks: a communicator of the members, in the order of their ranks
+  /// here. Null for the others.
+  [[nodiscard]] std::unique_ptr<NcclComm> split(bool member, int rank, Watch& watch);
+
   [[nodiscard]] ncclComm_t get() const noexcept { return comm_; }
 
   /// Takes the result of a call and returns when the call has taken effect. Throws Errc::peer_lost
@@ -33,6 +38,7 @@ class NcclComm {
   void abort() noexcept;
 
  private:
+  NcclComm() noexcept = default;
   [[noreturn]] void fail(ncclResult_t result, std::string_view call, const Watch& watch) const;
 
   ncclComm_t comm_ = nullptr;

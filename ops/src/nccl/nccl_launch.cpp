@@ -1,8 +1,4 @@
 // The NCCL backend's calls of NCCL and CUDA: everything here is queued on its stream.
-#include <algorithm>
-#include <array>
-
-#include "fusion/identity.hpp"
 #include "nccl/nccl_backend.hpp"
 #include "nccl/premul_sum.hpp"
 
@@ -11,35 +7,23 @@ namespace hvd {
 Staging NcclBackend::staging() {
   return {.copy = [this](std::byte* dst, const std::byte* src,
                          std::size_t size) { copy(dst, src, size); },
-          .reserve = [this](std::size_t size) { return own().fusion.reserve(size); }};
+          .reserve = [this](std::size_t size) { return reserve(size); }};
 }
 
 void NcclBackend::copy(std::byte* dst, const std::byte* src, std::size_t size) {
-  if (size == 0 || dst == src) return;
-  check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync");
+  if (size > 0) copies_.push_back({dst, src, size});
 }
 
-void NcclBackend::fill_identity(const Arithmetic& arithmetic, std::byte* data, std::int64_t count) {
-  // A block from the host, which CUDA takes before it returns, then twice as much with each copy.
-  std::array<std::byte, 4096> block;
-  const std::size_t element = size_of(arithmetic.dtype);
-  const std::size_t size = static_cast<std::size_t>(count) * element;
-  std::size_t filled = std::min(size, block.size());
-  hvd::fill_identity(arithmetic.dtype, arithmetic.op, block.data(),
-                     static_cast<std::int64_t>(filled / element));
-  check(cudaMemcpyAsync(data, block.data(), filled, cudaMemcpyHostToDevice, stream()),
-        "cudaMemcpyAsync");
-  while (filled < size) {
-    const std::size_t next = std::min(filled, size - filled);
-    copy(data + filled, data, next);
-    filled += next;
-  }
+void NcclBackend::flush(const Treatment& treatment, Watch& watch) {
+  if (!copies_.empty()) shared_->copier->run(copies_, treatment, stream(), watch);
+  copies_.clear();
 }
 
-void NcclBackend::scale(const ReduceRecipe& recipe, double factor, const std::byte* src,
-                        std::byte* dst, std::int64_t count, Watch& watch) {
-  if (factor == 1.0 || count == 0) return;
-  own().scaler.scale(src, dst, count, recipe.type, factor, stream(), watch);
+void NcclBackend::scale(DType dtype, double factor, std::byte* data, std::int64_t count,
+                        Watch& watch) {
+  if (factor == 1.0) return;
+  copy(data, data, static_cast<std::size_t>(count) * size_of(dtype));
+  flush({.dtype = dtype, .factor = factor}, watch);
 }
 
 void NcclBackend::grouped(std::string_view name, Watch& watch,

@@ -3,6 +3,6 @@
 
 namespace hvd {
 
-std::unique_ptr<Backend> make_nccl_backend(Session&) { return nullptr; }
+std::unique_ptr<Backend> make_nccl_backend(Session&, Backend&) { return nullptr; }
 
 }  // namespace hvd

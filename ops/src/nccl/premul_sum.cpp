@@ -29,6 +29,13 @@ Scalar scalar_of(ncclDataType_t type, double factor) {
 
 }  // namespace
 
+bool is_exact(ncclDataType_t type, double factor) {
+  const Scalar scalar = scalar_of(type, factor);
+  if (type == ncclFloat16) return __half2float(scalar.f16) == static_cast<float>(factor);
+  if (type == ncclBfloat16) return __bfloat162float(scalar.bf16) == static_cast<float>(factor);
+  return true;
+}
+
 PremulSum::PremulSum(NcclComm& comm, ncclDataType_t type, double factor, Watch& watch)
     : comm_(&comm) {
   Scalar scalar = scalar_of(type, factor);

@@ -7,6 +7,9 @@
 
 namespace hvd {
 
+/// Whether a factor stays what it is in a floating-point type; of f32, as its arithmetic keeps it.
+[[nodiscard]] bool is_exact(ncclDataType_t type, double factor);
+
 class PremulSum {
  public:
   /// `type` is floating; the factor is rounded to it. `comm` outlives the operation, which must

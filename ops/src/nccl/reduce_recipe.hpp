@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include "fusion/arithmetic.hpp"
+#include "nccl/copier.hpp"
 
 namespace hvd {
 
@@ -19,8 +20,12 @@ struct ReduceRecipe {
   double after = 1.0;
 };
 
-/// Among `size` ranks. Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, scaled
-/// integers, and their average by another number than that of the ranks.
-[[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size);
+/// Among `size` ranks. Where inputs are `copied` anyway and `copier` scales for free, it does; else
+/// the sum of premultiplied inputs saves a pass, unless the factor would lose bits in the type. All
+/// ranks must ask alike: NCCL's ranks must agree on the operation.
+/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, integers scaled by a copier
+/// that cannot, and their average by another number than that of the ranks.
+[[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size,
+                                         const Copier& copier, bool copied);
 
 }  // namespace hvd

@@ -10,15 +10,31 @@
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "nccl/cuda_stream.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl_checks.hpp"
+#include "stream_event.hpp"
+#include "values.hpp"
 
 namespace hvd::test {
 namespace {
 
 using std::chrono::milliseconds;
 
-class NcclBackendTest : public ::testing::TestWithParam<int> {
+/// How fused tensors are moved: by our kernel, or as a build without nvcc does.
+enum class Copies { kernel, plain };
+
+struct Setting {
+  int ranks = 1;
+  Copies copies = Copies::kernel;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Setting>& info) {
+  return (info.param.copies == Copies::kernel ? "kernel" : "plain") +
+         std::to_string(info.param.ranks);
+}
+
+class NcclBackendTest : public ::testing::TestWithParam<Setting> {
  protected:
   NcclBackendTest() {
     fake_gpu::reset(ranks());
@@ -31,10 +47,12 @@ class NcclBackendTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
   }
 
-  [[nodiscard]] static int ranks() { return GetParam(); }
+  [[nodiscard]] static int ranks() { return GetParam().ranks; }
+  [[nodiscard]] static bool has_kernel() { return GetParam().copies == Copies::kernel; }
 
   [[nodiscard]] std::unique_ptr<NcclBackend> make_backend(int rank) const {
-    return std::make_unique<NcclBackend>(NcclPlace{rank, ranks(), rank}, id_, soon());
+    return std::make_unique<NcclBackend>(GpuPlace{rank, ranks(), rank}, id_, soon(),
+                                         has_kernel() ? make_kernel_copier() : make_plain_copier());
   }
 
   /// Runs `body` on one thread per rank, each with a backend and memory on its device.
@@ -72,13 +90,101 @@ TEST_P(NcclBackendTest, Gathers) { on_all_ranks(check_allgathers); }
 TEST_P(NcclBackendTest, ReducesAndScatters) { on_all_ranks(check_reducescatters); }
 TEST_P(NcclBackendTest, SendsPartsToAll) { on_all_ranks(check_alltoalls); }
 TEST_P(NcclBackendTest, WorksWithRanksThatHaveNothing) { on_all_ranks(check_absent_ranks); }
-TEST_P(NcclBackendTest, RefusesWhatNcclCannotDo) { on_all_ranks(check_refusals); }
+TEST_P(NcclBackendTest, RefusesWhatNcclCannotDo) {
+  on_all_ranks([](BackendChecks checks) { check_refusals(checks); });
+}
+TEST_P(NcclBackendTest, ScalesIntegersWithItsKernelOnly) {
+  on_all_ranks([](BackendChecks checks) {
+    if (has_kernel()) return check_integer_scales(checks);
+    EXPECT_EQ(
+        code_of([&] {
+          static_cast<void>(checks.allreduce(DType::i32, ReduceOp::sum, {4}, true, {2.0, 1.0}));
+        }),
+        Errc::unsupported);
+  });
+}
 
 TEST_P(NcclBackendTest, FusedTensorsShareOneCollective) {
   on_all_ranks([](BackendChecks checks) {
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1, 2, 3, 4, 5}, true), 0);
   });
   EXPECT_EQ(fake_gpu::collectives_run(), ranks());
+}
+
+TEST_P(NcclBackendTest, HundredsOfTensorsTakeOneLaunchEachWay) {
+  if (!has_kernel()) return;
+  on_all_ranks([](BackendChecks checks) {
+    // As many tensors as ResNet-50 has, most of them small.
+    std::vector<std::int64_t> counts;
+    for (int i = 0; i < 161; ++i) counts.push_back(i % 3 == 0 ? 4'099 + i : 64 + i % 5);
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::average, counts, true, {0.5, 2.5}), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 2 * ranks()) << "scales included";
+  EXPECT_EQ(fake_gpu::calls("cudaMemcpyAsync"), 0);
+  EXPECT_EQ(fake_gpu::collectives_run(), ranks());
+}
+
+TEST_P(NcclBackendTest, AScaledLoneTensorTakesNoPassOfItsOwnBefore) {
+  on_all_ranks([](BackendChecks checks) {
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1000}, false, {0.3, 1.0}), 0);
+    EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::sum, {1000}, false, {0.5, 1.0}), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 0);
+  EXPECT_EQ(fake_gpu::collectives_run(), 2 * ranks());
+}
+
+TEST_P(NcclBackendTest, TheFusionMemoryIsRegisteredOnce) {
+  on_all_ranks([](BackendChecks checks) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 200}, true), 0);
+    }
+  });
+  EXPECT_EQ(fake_gpu::calls("ncclMemAlloc"), ranks());
+  EXPECT_EQ(fake_gpu::calls("ncclCommRegister"), ranks());
+  on_all_ranks([](BackendChecks checks) {
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 200}, true), 0);
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1000, 200}, true), 0) << "it grows";
+  });
+}
+
+TEST_P(NcclBackendTest, TheStreamWaitsForTheInputAndNoThreadDoes) {
+  on_all_ranks([](BackendChecks checks) {
+    const CudaStream training;
+    const Bytes values = encode(DType::f32, sample(DType::f32, checks.rank, 500));
+    std::vector<TensorSlice> tensors;
+    for (int i = 0; i < 2; ++i) {
+      std::byte* const gradient = checks.memory.put(Bytes(values.size()));
+      // The fake runs it when somebody waits for that stream, and never before.
+      ASSERT_EQ(cudaMemcpyAsync(gradient, values.data(), values.size(), cudaMemcpyHostToDevice,
+                                training.get()),
+                cudaSuccess);
+      tensors.push_back({gradient, gradient, 500});
+    }
+    {
+      StreamEvent ready(training.get());
+      checks.backend.after(ready, soon());
+    }  // an event may go once somebody waits for it
+    checks.backend.allreduce({tensors, checks.device, DType::f32, ReduceOp::sum}, soon());
+    for (const TensorSlice& tensor : tensors) {
+      EXPECT_EQ(count_wrong(DType::f32, checks.memory.get(tensor.output, values.size()),
+                            reduced_sample(DType::f32, ReduceOp::sum, checks.size, 500, {})),
+                0);
+    }
+  });
+  EXPECT_EQ(fake_gpu::calls("cudaStreamWaitEvent"), ranks());
+}
+
+TEST_P(NcclBackendTest, AnEventOfTheHostIsWaitedFor) {
+  class HostEvent final : public DeviceEvent {
+   public:
+    void wait(Deadline) override { waited = true; }
+    bool waited = false;
+  };
+  on_all_ranks([](BackendChecks checks) {
+    HostEvent event;
+    checks.backend.after(event, soon());
+    EXPECT_TRUE(event.waited);
+  });
 }
 
 TEST_P(NcclBackendTest, NobodyLeavesABarrierBeforeTheLastHasCome) {
@@ -144,6 +250,39 @@ TEST_P(NcclBackendTest, SubsetsOverlapAndWorkInTurn) {
   });
 }
 
+TEST_P(NcclBackendTest, AProcessSetIsSplitOffByAllRanks) {
+  on_all_ranks([](BackendChecks checks) {
+    for (int first = 0; first < checks.size; ++first) {
+      std::vector<int> members;
+      for (int rank = first; rank < checks.size; ++rank) members.push_back(rank);
+      const bool member = checks.rank >= first;
+      const auto set = checks.backend.split(members, member, soon());
+      ASSERT_EQ(set != nullptr, member);
+      if (!member) continue;
+      BackendChecks inside{*set, checks.memory, checks.device, checks.rank - first,
+                           checks.size - first};
+      EXPECT_EQ(inside.allreduce(DType::f32, ReduceOp::sum, {100, 7}, true), 0);
+      EXPECT_EQ(inside.broadcast(DType::i32, inside.size - 1, {31}), 0);
+      EXPECT_EQ(inside.subsets({{0}}), 0);
+    }
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 7}, true), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("ncclCommSplit"), ranks() * ranks());
+}
+
+TEST_P(NcclBackendTest, ASplitWaitsForAllRanksUntilTheDeadline) {
+  if (ranks() == 1) return;
+  on_all_ranks([](BackendChecks checks) {
+    if (checks.rank != 0) return;
+    const std::vector<int> alone{0};
+    EXPECT_EQ(
+        code_of([&] {
+          static_cast<void>(checks.backend.split(alone, true, Clock::now() + milliseconds(100)));
+        }),
+        Errc::timeout);
+  });
+}
+
 TEST_P(NcclBackendTest, ASubsetIsAbortedWithTheWhole) {
   on_all_ranks([](BackendChecks checks) {
     const auto alone = checks.backend.subset(std::vector<int>{checks.rank}, soon());
@@ -203,8 +342,11 @@ TEST_P(NcclBackendTest, WhatNcclFindsOutIsReported) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, NcclBackendTest, ::testing::Values(1, 2, 3, 4),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Kernel, NcclBackendTest,
+                         ::testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Plain, NcclBackendTest, ::testing::Values(Setting{3, Copies::plain}),
+                         name_of);
 
 class NcclStartTest : public ::testing::Test {
  protected:
@@ -216,7 +358,7 @@ TEST_F(NcclStartTest, ARankThatDoesNotComeIsATimeout) {
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   EXPECT_EQ(code_of([&] {
-              NcclBackend({0, 2, 0}, id, Clock::now() + milliseconds(50));
+              NcclBackend({0, 2, 0}, id, Clock::now() + milliseconds(50), make_kernel_copier());
             }),
             Errc::timeout);
   EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
@@ -228,7 +370,7 @@ TEST_F(NcclStartTest, DifferentCallsAreAnError) {
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   expect_threads(2, [&](int rank) {
-    NcclBackend backend({rank, 2, rank}, id, soon());
+    NcclBackend backend({rank, 2, rank}, id, soon(), make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     BackendChecks checks{backend, memory, Device{Device::Kind::cuda, rank}, rank, 2};

@@ -43,6 +43,17 @@ void check_scales(BackendChecks checks) {
   }
 }
 
+void check_integer_scales(BackendChecks checks) {
+  for (const DType dtype : {DType::u8, DType::i8, DType::i32, DType::i64}) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max}) {
+      const std::string what = trace(checks, dtype, to_string(op));
+      EXPECT_EQ(checks.allreduce(dtype, op, {61}, false, {0.5, 2.5}), 0) << what << ", both";
+      EXPECT_EQ(checks.allreduce(dtype, op, {61, 1, 7}, true, {1.5, 1.0}), 0) << what << ", fused";
+      EXPECT_EQ(checks.reducescatter(dtype, op, {11, 3}, {0.5, 2.5}), 0) << what << ", scattered";
+    }
+  }
+}
+
 void check_broadcasts(BackendChecks checks) {
   for (int root = 0; root < checks.size; ++root) {
     for (const DType dtype : kAllDTypes) {
@@ -101,6 +112,8 @@ void check_absent_ranks(BackendChecks checks) {
       if (!is_floating(dtype)) continue;
       EXPECT_EQ(checks.allreduce_without_last(dtype, op, {5, 7}, {-0.5, 2.0}), 0)
           << what << ", scaled";
+      EXPECT_EQ(checks.allreduce_without_last(dtype, op, {5}, {-0.5, 2.0}), 0)
+          << what << ", one tensor scaled";
     }
   }
 }
@@ -114,8 +127,6 @@ void check_refusals(BackendChecks checks) {
     }
     return Errc::internal;
   };
-  EXPECT_EQ(code_of(DType::i32, ReduceOp::sum, {2.0, 1.0}), Errc::unsupported);
-  EXPECT_EQ(code_of(DType::i64, ReduceOp::average, {1.0, 2.0}), Errc::unsupported);
   EXPECT_EQ(code_of(DType::i32, ReduceOp::average, {}), Errc::unsupported);
   EXPECT_EQ(code_of(DType::i16, ReduceOp::sum, {}), Errc::unsupported);
   EXPECT_FALSE(

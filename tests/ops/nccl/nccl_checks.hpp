@@ -9,6 +9,8 @@ namespace hvd::test {
 /// One rank's side. Results that are wrong fail the current test, naming the rank.
 void check_every_reduction(BackendChecks checks);
 void check_scales(BackendChecks checks);
+/// Needs the kernel.
+void check_integer_scales(BackendChecks checks);
 void check_broadcasts(BackendChecks checks);
 void check_allgathers(BackendChecks checks);
 void check_reducescatters(BackendChecks checks);

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include "cuda_memory.hpp"
+#include "nccl/cuda_stream.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl/nccl_backend.hpp"
 #include "nccl_checks.hpp"
+#include "stream_event.hpp"
+#include "support/samples.hpp"
 
 namespace hvd::test {
 namespace {
@@ -22,9 +25,15 @@ class NcclGpuTest : public ::testing::Test {
     }
     ncclUniqueId id{};
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    backend_ = std::make_unique<NcclBackend>(NcclPlace{0, 1, 0}, id,
-                                             Clock::now() + std::chrono::seconds(60));
+    backend_ = std::make_unique<NcclBackend>(GpuPlace{0, 1, 0}, id,
+                                             Clock::now() + std::chrono::seconds(60), copier());
     memory_ = std::make_unique<CudaMemory>();
+  }
+
+  /// As the build has it.
+  static std::unique_ptr<Copier> copier() {
+    auto kernel = make_kernel_copier();
+    return kernel ? std::move(kernel) : make_plain_copier();
   }
 
   BackendChecks checks() { return {*backend_, *memory_, Device{Device::Kind::cuda, 0}, 0, 1}; }
@@ -51,6 +60,47 @@ TEST_F(NcclGpuTest, WorksWithoutInputAndOutput) {
 }
 TEST_F(NcclGpuTest, HasSubsets) { EXPECT_EQ(checks().subsets({{0}, {0}}), 0); }
 TEST_F(NcclGpuTest, RefusesWhatNcclCannotDo) { check_refusals(checks()); }
+
+TEST_F(NcclGpuTest, ScalesIntegers) {
+  if (!make_kernel_copier()) GTEST_SKIP() << "needs a build with nvcc";
+  check_integer_scales(checks());
+}
+
+TEST_F(NcclGpuTest, HundredsOfTensors) {
+  std::vector<std::int64_t> counts;
+  for (int i = 0; i < 500; ++i) counts.push_back(i % 3 == 0 ? 40'099 + i : 64 + i % 5);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::u8}) {
+    EXPECT_EQ(checks().allreduce(dtype, ReduceOp::sum, counts, false), 0) << to_string(dtype);
+  }
+  EXPECT_EQ(checks().allreduce(DType::f16, ReduceOp::average, counts, true, {0.5, 2.5}), 0);
+}
+
+TEST_F(NcclGpuTest, TheStreamWaitsForTheInput) {
+  constexpr std::int64_t kCount = 1 << 22;
+  const CudaStream training;
+  const Bytes values = encode(DType::f32, sample(DType::f32, 0, kCount));
+  std::byte* const source = memory_->put(values);
+  std::byte* const gradient = memory_->put(Bytes(values.size()));
+  // A millisecond or more of copies, of which the last one counts.
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(cudaMemsetAsync(gradient, i, values.size(), training.get()), cudaSuccess);
+  }
+  ASSERT_EQ(
+      cudaMemcpyAsync(gradient, source, values.size(), cudaMemcpyDeviceToDevice, training.get()),
+      cudaSuccess);
+  StreamEvent ready(training.get());
+  backend_->after(ready, soon());
+  const std::vector<TensorSlice> tensors{{gradient, gradient, kCount}, {gradient, nullptr, 1}};
+  backend_->allreduce({tensors, checks().device, DType::f32, ReduceOp::sum}, soon());
+  EXPECT_EQ(memory_->get(gradient, values.size()), values);
+}
+
+TEST_F(NcclGpuTest, HasProcessSets) {
+  const std::vector<int> all{0};
+  const auto set = backend_->split(all, true, soon());
+  ASSERT_NE(set, nullptr);
+  set->barrier(soon());
+}
 
 TEST_F(NcclGpuTest, LargeTensors) {
   EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {1 << 22}, true), 0);

@@ -11,6 +11,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl/gpu_choice.hpp"
+#include "nccl_checks.hpp"
 
 namespace hvd::test {
 namespace {
@@ -35,21 +36,84 @@ class NcclSessionTest : public ::testing::Test {
   }
 };
 
+/// What works in host memory, for the ranks of `on_sessions`.
+class Hosts {
+ public:
+  explicit Hosts(int ranks) {
+    for (auto& transport : make_in_process_transports(ranks)) {
+      backends_.push_back(make_ring_backend(std::move(transport)));
+    }
+  }
+  Backend& operator[](int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
 TEST_F(NcclSessionTest, EveryRankTakesTheDeviceOfItsLocalRank) {
-  on_sessions(3, 4, [](Session& session, int rank) { EXPECT_EQ(choose_gpu(session), rank); });
+  on_sessions(3, 4, [](Session& session, int rank) {
+    const auto choice = choose_gpu(session);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->device, rank);
+    EXPECT_FALSE(choice->shared);
+  });
 }
 
 TEST_F(NcclSessionTest, NoBackendWithoutAGpu) {
-  on_sessions(2, 0, [](Session& session, int) { EXPECT_EQ(make_nccl_backend(session), nullptr); });
+  Hosts hosts(2);
+  on_sessions(2, 0, [&](Session& session, int rank) {
+    EXPECT_EQ(make_nccl_backend(session, hosts[rank]), nullptr);
+  });
 }
 
-TEST_F(NcclSessionTest, NoBackendWhereRanksWouldShareAGpu) {
-  on_sessions(3, 2, [](Session& session, int) { EXPECT_EQ(make_nccl_backend(session), nullptr); });
+TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
+  Hosts hosts(3);
+  on_sessions(3, 2, [&](Session& session, int rank) {
+    const auto backend = make_nccl_backend(session, hosts[rank]);
+    ASSERT_NE(backend, nullptr);
+    EXPECT_EQ(backend->name(), "pinned");
+    const int device = rank % 2;
+    const DeviceGuard guard(device);
+    CudaMemory memory;
+    BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, device}, rank, 3};
+    EXPECT_TRUE(backend->supports(OpKind::allreduce, checks.device, DType::i16, ReduceOp::average));
+    EXPECT_FALSE(backend->supports(OpKind::allreduce, Device{}, DType::f32, ReduceOp::sum));
+    check_every_reduction(checks);
+    check_scales(checks);
+    check_integer_scales(checks);
+    check_broadcasts(checks);
+    check_allgathers(checks);
+    check_reducescatters(checks);
+    check_alltoalls(checks);
+    check_absent_ranks(checks);
+    EXPECT_EQ(checks.subsets({{0, 2}, {1, 2}, {0, 1, 2}}), 0);
+    const auto set = backend->split(std::vector<int>{0, 1}, rank < 2, soon());
+    EXPECT_EQ(set != nullptr, rank < 2);
+    if (set) set->barrier(soon());
+    backend->barrier(soon());
+    backend->abort();
+    EXPECT_THROW(backend->barrier(soon()), Error);
+  });
+  EXPECT_EQ(fake_gpu::calls("ncclMemAlloc"), 0);
+}
+
+TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {
+  Hosts hosts(2);
+  on_sessions(2, 1, [&](Session& session, int rank) {
+    const auto backend = make_nccl_backend(session, hosts[rank]);
+    const DeviceGuard guard(0);
+    CudaMemory memory;
+    BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, 0}, rank, 2};
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 0, 3, 40}, true), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 4);
+  EXPECT_EQ(fake_gpu::calls("cudaMemcpyAsync"), 0);
 }
 
 TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {
-  on_sessions(4, 4, [](Session& session, int rank) {
-    const auto backend = make_nccl_backend(session);
+  Hosts hosts(4);
+  on_sessions(4, 4, [&](Session& session, int rank) {
+    const auto backend = make_nccl_backend(session, hosts[rank]);
     ASSERT_NE(backend, nullptr);
     EXPECT_EQ(backend->name(), "nccl");
     const DeviceGuard guard(rank);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/request.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd {
@@ -105,6 +106,9 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual bool supports(OpKind kind, Device device, DType dtype,
                                       ReduceOp op) const noexcept = 0;
+  /// Before a call whose input is ready only then. Here the caller waits; a backend with a stream
+  /// of its own on the device lets that wait instead, and returns at once.
+  virtual void after(DeviceEvent& ready, Deadline deadline) { ready.wait(deadline); }
   /// Before an allreduce that may still turn out not to come: what of it can be said to the others
   /// already may be said, so that they need not wait for it when all have come. Of a `ticket` of
   /// its own, the same on all ranks and never 0. The next call is that allreduce, or `retract`.
@@ -125,6 +129,12 @@ class Backend {
   /// same on all ranks; an error or `abort` of one ends both; and it does not outlive this one.
   [[nodiscard]] virtual std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                         Deadline deadline) = 0;
+  /// As `subset`, but called by every rank of this backend: by those that are no `member` too,
+  /// which get null. For engines in which all ranks make a subset together.
+  [[nodiscard]] virtual std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
+                                                       Deadline deadline) {
+    return member ? subset(ranks, deadline) : nullptr;
+  }
   /// Any thread, at any time, also while a call runs: that call and every later one throw
   /// Errc::aborted soon. Does not block.
   virtual void abort() noexcept = 0;

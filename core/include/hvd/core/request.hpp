@@ -41,9 +41,11 @@ struct Request {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Returns once the input may be read by the backend's own stream; a host
-  /// event blocks, at most until `deadline`, then throws Errc::timeout.
+  /// Blocks until the data is ready, at most until `deadline`, then throws Errc::timeout.
   virtual void wait(Deadline deadline) = 0;
+  /// The device's own event where there is one (a cudaEvent_t), so that a stream can wait for it
+  /// and no thread has to; else null.
+  [[nodiscard]] virtual void* handle() const noexcept { return nullptr; }
 };
 
 /// One operation with its memory, as the bindings hand it to `Context::submit`.

@@ -44,8 +44,9 @@ struct HostEngine {
 /// cannot use it, which rank 0 then has said, and why.
 [[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session);
 
-/// Device memory over NCCL on streams of its own. Collective. Null when this build has no NCCL or
-/// this machine no GPU.
-[[nodiscard]] std::unique_ptr<Backend> make_nccl_backend(Session& session);
+/// Device memory over NCCL on a stream of its own. Where ranks share a GPU, which NCCL refuses, by
+/// way of pinned memory and `host`, which outlives it and is of the same ranks: then its name is
+/// "pinned". Collective. Null when this build has no NCCL or some rank no GPU. See docs/nccl.md.
+[[nodiscard]] std::unique_ptr<Backend> make_nccl_backend(Session& session, Backend& host);
 
 }  // namespace hvd

@@ -9,6 +9,9 @@
 
 namespace hvd::test::fake_gpu {
 
+/// In place of a device: host memory from cudaHostAlloc, which every device reads and writes.
+inline constexpr int kPinned = 1000;
+
 class DeviceMemory {
  public:
   [[nodiscard]] void* allocate(std::size_t size, int device);

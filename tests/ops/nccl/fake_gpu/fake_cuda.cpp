@@ -14,6 +14,8 @@
 using hvd::test::fake_gpu::current_device;
 using hvd::test::fake_gpu::device_memory;
 using hvd::test::fake_gpu::Event;
+using hvd::test::fake_gpu::kPinned;
+using hvd::test::fake_gpu::note;
 using hvd::test::fake_gpu::runtime;
 using hvd::test::fake_gpu::Stream;
 using hvd::test::fake_gpu::violate;
@@ -87,6 +89,18 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned int) {
+  *data = device_memory().allocate(size, kPinned);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  if (data != nullptr && device_memory().release(data) != kPinned) {
+    return misuse("cudaFreeHost of a pointer that cudaHostAlloc did not give");
+  }
+  return cudaSuccess;
+}
+
 // On the default stream, which non-blocking streams do not wait for: at once.
 cudaError_t cudaMemset(void* data, int value, std::size_t size) {
   if (!on_device(data, size)) return misuse("cudaMemset outside device memory");
@@ -107,10 +121,28 @@ cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t size, cudaMemcpyK
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind,
                             cudaStream_t handle) {
+  note("cudaMemcpyAsync");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaMemcpyAsync on a stream that does not exist");
+  const bool pinned_dst = device_memory().contains(dst, size, kPinned);
+  const bool pinned_src = device_memory().contains(src, size, kPinned);
+  if (kind == cudaMemcpyDeviceToHost && !pinned_dst) {
+    return misuse("cudaMemcpyAsync to pageable memory, which the caller waits for");
+  }
+  const bool by_address = kind == cudaMemcpyDefault && (pinned_src || pinned_dst);
+  if (kind == cudaMemcpyDeviceToHost || (kind == cudaMemcpyHostToDevice && pinned_src) ||
+      by_address) {
+    const void* const on_device = pinned_src ? dst : src;
+    if (!device_memory().contains(on_device, size, stream->device())) {
+      return misuse("cudaMemcpyAsync outside the memory of the stream's device");
+    }
+    // When the stream comes to it, and not before.
+    stream->push([=] { std::memmove(dst, src, size); });
+    return cudaSuccess;
+  }
   const bool from_host = kind == cudaMemcpyHostToDevice;
-  if (!from_host && kind != cudaMemcpyDeviceToDevice) return misuse("the fake copies to devices");
+  const bool within = kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
+  if (!from_host && !within) return misuse("a kind the fake does not know");
   if (!device_memory().contains(dst, size, stream->device()) ||
       (!from_host && !device_memory().contains(src, size, stream->device()))) {
     return misuse("cudaMemcpyAsync outside the memory of the stream's device");
@@ -157,6 +189,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (!runtime().record(event, stream)) {
     return misuse("cudaEventRecord on a stream of another device, or destroyed");
   }
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t waiting, cudaEvent_t handle, unsigned int) {
+  note("cudaStreamWaitEvent");
+  const std::shared_ptr<Stream> stream = runtime().stream(waiting);
+  const std::shared_ptr<Event> event = runtime().event(handle);
+  if (!stream || !event) return misuse("cudaStreamWaitEvent on what does not exist");
+  if (!event->stream) return cudaSuccess;
+  stream->push([event] { event->stream->synchronize(event->ticket); });
   return cudaSuccess;
 }
 

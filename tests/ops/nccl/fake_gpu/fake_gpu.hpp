@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nccl.h>
@@ -29,7 +30,12 @@ void fail(int rank, ncclResult_t error);
 /// NCCL collectives that have run to their end, over all ranks.
 [[nodiscard]] int collectives_run();
 
+/// How often a function of the two libraries was called since `reset`, by all ranks; of those that
+/// the fake notes down (grep for `note`).
+[[nodiscard]] int calls(std::string_view function);
+
 // Shared by the fake's own files.
 void violate(std::string what);
+void note(std::string_view function);
 
 }  // namespace hvd::test::fake_gpu

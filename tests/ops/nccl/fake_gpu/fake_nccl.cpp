@@ -16,6 +16,9 @@
 
 using hvd::test::fake_gpu::Call;
 using hvd::test::fake_gpu::Clique;
+using hvd::test::fake_gpu::current_device;
+using hvd::test::fake_gpu::device_memory;
+using hvd::test::fake_gpu::note;
 using hvd::test::fake_gpu::Reduction;
 using hvd::test::fake_gpu::Stream;
 using hvd::test::fake_gpu::violate;
@@ -42,6 +45,20 @@ struct Comm {
   bool failed = false;         ///< a meeting went wrong
   std::vector<Launch> queued;  ///< called, and in no stream before the next polls
   std::map<int, std::pair<ncclDataType_t, double>> operations;
+  std::map<const void*, const void*> registered;  ///< memory by handle
+  bool splitting = false;
+  std::uint64_t splits = 0;  ///< called so far
+};
+
+/// One ncclCommSplit, as far as its ranks have called it.
+struct Split {
+  struct Member {
+    std::shared_ptr<Comm> parent;
+    int color = 0;
+    int key = 0;
+    ncclComm_t* child = nullptr;
+  };
+  std::map<int, Member> members;  ///< by rank of the parent
 };
 
 struct Library {
@@ -52,6 +69,7 @@ struct Library {
   std::map<std::uint64_t, std::weak_ptr<Clique>> cliques;
   std::map<const void*, std::shared_ptr<Comm>> comms;
   std::map<int, Fault> faults;
+  std::map<std::pair<const Clique*, std::uint64_t>, Split> splits;
   int collectives = 0;
 };
 
@@ -85,7 +103,32 @@ ncclResult_t invalid(const std::string& what) {
   return ncclInvalidArgument;
 }
 
-bool busy(const Comm& comm) { return !comm.ready || !comm.queued.empty() || comm.finalizing; }
+bool busy(const Comm& comm) {
+  return !comm.ready || !comm.queued.empty() || comm.finalizing || comm.splitting;
+}
+
+/// The children of a split that everybody has called.
+void make_children(Split& split) {
+  Library& lib = library();
+  std::map<int, std::map<std::pair<int, int>, Split::Member*>> colors;
+  for (auto& [rank, member] : split.members) {
+    member.parent->splitting = false;
+    if (member.color >= 0) colors[member.color][{member.key, rank}] = &member;
+  }
+  for (const auto& [color, members] : colors) {
+    const auto clique = std::make_shared<Clique>(static_cast<int>(members.size()));
+    int place = 0;
+    for (const auto& [order, member] : members) {
+      auto state = std::make_shared<Comm>();
+      state->clique = clique;
+      state->rank = place++;
+      state->device = member->parent->device;
+      static_cast<void>(clique->join(state->rank, state->device));
+      *member->child = reinterpret_cast<ncclComm_t>(lib.next += 16);
+      lib.comms.emplace(*member->child, std::move(state));
+    }
+  }
+}
 
 void run(const std::shared_ptr<Comm>& comm, const Call& call) {
   Library& lib = library();
@@ -160,7 +203,11 @@ ncclResult_t enqueue_reduction(ncclComm_t handle, const char* name, Call call, n
 
 void give_up(ncclComm_t handle, Library& lib) {
   const auto found = lib.comms.find(handle);
-  found->second->clique->abort(found->second->rank);
+  const Comm& comm = *found->second;
+  comm.clique->abort(comm.rank);
+  for (auto& [at, split] : lib.splits) {
+    if (at.first == comm.clique.get()) split.members.erase(comm.rank);
+  }
   lib.comms.erase(found);
   lib.changed.notify_all();
 }
@@ -175,6 +222,7 @@ void reset_nccl() {
   for (const auto& [handle, comm] : lib.comms) comm->clique->abort(comm->rank);
   lib.comms.clear();
   lib.cliques.clear();
+  lib.splits.clear();
   lib.faults.clear();
   lib.collectives = 0;
   lib.changed.notify_all();
@@ -188,6 +236,7 @@ std::vector<std::string> nccl_leaks() {
     for (const auto& operation : comm->operations) {
       lines.push_back("reduce operation " + std::to_string(operation.first));
     }
+    for (std::size_t i = 0; i < comm->registered.size(); ++i) lines.push_back("registration");
   }
   return lines;
 }
@@ -268,6 +317,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   } else if (!comm->ready) {
     if (comm->clique->complete() && ++comm->polls > 1) comm->ready = true;
     if (comm->ready) *state = ncclSuccess;
+  } else if (comm->splitting) {
+    const auto at = lib.splits.find({comm->clique.get(), comm->splits});
+    if (static_cast<int>(at->second.members.size()) == comm->clique->size()) {
+      make_children(at->second);
+      lib.splits.erase(at);
+    }
+    // The next poll sees it, of all ranks.
   } else if (comm->finalizing) {
     if (comm->clique->leave(comm->rank)) *state = ncclSuccess;
   } else if (comm->queued.empty()) {
@@ -298,6 +354,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   if (!comm) return ncclInvalidArgument;
   if (!comm->finalizing) violate("ncclCommDestroy of a communicator that was not finalized");
   if (!comm->operations.empty()) violate("ncclCommDestroy with reduce operations left");
+  if (!comm->registered.empty()) violate("ncclCommDestroy with registrations left");
   lib.comms.erase(handle);
   lib.changed.notify_all();
   return ncclSuccess;
@@ -307,6 +364,61 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const std::lock_guard lock(library().mutex);
   if (!find(handle, "ncclCommAbort")) return ncclInvalidArgument;
   give_up(handle, library());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* child,
+                           ncclConfig_t* config) {
+  note("ncclCommSplit");
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommSplit");
+  if (!comm) return ncclInvalidArgument;
+  if (busy(*comm)) return invalid("ncclCommSplit before the last call has settled");
+  if (config == nullptr || config->blocking != 0) return invalid("a blocking communicator");
+  comm->splitting = true;
+  *child = nullptr;
+  lib.splits[{comm->clique.get(), ++comm->splits}].members[comm->rank] = {comm, color, key, child};
+  return ncclInProgress;
+}
+
+ncclResult_t ncclMemAlloc(void** data, std::size_t size) {
+  note("ncclMemAlloc");
+  *data = device_memory().allocate(size, current_device());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  const std::lock_guard lock(library().mutex);
+  for (const auto& [handle, comm] : library().comms) {
+    for (const auto& [registration, memory] : comm->registered) {
+      if (memory == data) violate("ncclMemFree of memory that is registered");
+    }
+  }
+  if (device_memory().release(data) < 0) return invalid("ncclMemFree of a pointer nobody gave");
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, std::size_t size, void** key) {
+  note("ncclCommRegister");
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommRegister");
+  if (!comm) return ncclInvalidArgument;
+  if (!device_memory().contains(data, size, comm->device)) {
+    return invalid("ncclCommRegister of memory that is not the device's");
+  }
+  *key = reinterpret_cast<void*>(lib.next += 16);
+  comm->registered.emplace(*key, data);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* key) {
+  note("ncclCommDeregister");
+  const std::lock_guard lock(library().mutex);
+  const std::shared_ptr<Comm> comm = find(handle, "ncclCommDeregister");
+  if (!comm) return ncclInvalidArgument;
+  if (comm->registered.erase(key) == 0) return invalid("ncclCommDeregister of no registration");
   return ncclSuccess;
 }
 

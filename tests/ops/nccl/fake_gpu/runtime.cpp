@@ -15,6 +15,7 @@ void Runtime::reset(int device_count) {
   ended.swap(streams_);
   forgotten.swap(events_);
   violations_.clear();
+  calls_.clear();
   device_count_ = device_count;
 }
 
@@ -103,6 +104,22 @@ std::vector<std::string> Runtime::violations() const {
   return violations_;
 }
 
+void Runtime::note(std::string_view function) {
+  const std::lock_guard lock(mutex_);
+  const auto found = calls_.find(function);
+  if (found == calls_.end()) {
+    calls_.emplace(function, 1);
+  } else {
+    ++found->second;
+  }
+}
+
+int Runtime::calls(std::string_view function) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = calls_.find(function);
+  return found == calls_.end() ? 0 : found->second;
+}
+
 std::vector<std::string> Runtime::leaks() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> lines;
@@ -135,6 +152,10 @@ std::vector<std::string> leaks() {
   for (std::string& line : nccl_leaks()) lines.push_back(std::move(line));
   return lines;
 }
+
+int calls(std::string_view function) { return runtime().calls(function); }
+
+void note(std::string_view function) { runtime().note(function); }
 
 void violate(std::string what) { runtime().violate(std::move(what)); }
 

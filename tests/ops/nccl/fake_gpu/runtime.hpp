@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fake_gpu/stream.hpp"
@@ -36,6 +37,8 @@ class Runtime {
 
   void violate(std::string what);
   [[nodiscard]] std::vector<std::string> violations() const;
+  void note(std::string_view function);
+  [[nodiscard]] int calls(std::string_view function) const;
   [[nodiscard]] std::vector<std::string> leaks() const;
 
  private:
@@ -45,6 +48,7 @@ class Runtime {
   std::map<const void*, std::shared_ptr<Stream>> streams_;
   std::map<const void*, std::shared_ptr<Event>> events_;
   std::vector<std::string> violations_;
+  std::map<std::string, int, std::less<>> calls_;
 };
 
 [[nodiscard]] Runtime& runtime();

@@ -1,0 +1,192 @@
+// ResNet-50's gradients into the fusion memory and out of it again, in turn with a copy of the same
+// bytes within the device. See benchmarks/README.md.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "nccl/aligned_places.hpp"
+#include "nccl/copier.hpp"
+#include "nccl/cuda_stream.hpp"
+#include "nccl/device_buffer.hpp"
+#include "resnet50.hpp"
+
+namespace hvd {
+namespace {
+
+constexpr int kSkipped = 77;
+// Where LibTorch's allocator begins a tensor.
+constexpr std::size_t kTensorAlignment = 512;
+
+/// Times what is queued between two marks in a stream.
+class StreamTimer {
+ public:
+  StreamTimer() {
+    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
+  }
+  ~StreamTimer() {
+    for (const cudaEvent_t event : events_) static_cast<void>(cudaEventDestroy(event));
+  }
+  StreamTimer(const StreamTimer&) = delete;
+  StreamTimer& operator=(const StreamTimer&) = delete;
+
+  /// Milliseconds, on the device.
+  template <class Work>
+  [[nodiscard]] double time(cudaStream_t stream, Work work) {
+    check(cudaEventRecord(events_[0], stream), "cudaEventRecord");
+    work();
+    check(cudaEventRecord(events_[1], stream), "cudaEventRecord");
+    check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
+    float elapsed = 0;
+    check(cudaEventElapsedTime(&elapsed, events_[0], events_[1]), "cudaEventElapsedTime");
+    return static_cast<double>(elapsed);
+  }
+
+ private:
+  std::array<cudaEvent_t, 2> events_{};
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+class PackBench {
+ public:
+  explicit PackBench(DType dtype) : dtype_(dtype), element_(size_of(dtype)) {
+    copier_ = make_kernel_copier();
+    has_kernel_ = copier_ != nullptr;
+    if (!copier_) copier_ = make_plain_copier();
+
+    std::vector<TensorSlice> tensors;
+    std::vector<std::size_t> offsets;
+    std::size_t room = 0;
+    for (const std::int64_t count : resnet50_counts()) {
+      tensors.push_back({nullptr, nullptr, count});
+      offsets.push_back(room);
+      const std::size_t bytes = static_cast<std::size_t>(count) * element_;
+      room += (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+    }
+    const AlignedPlaces places(tensors, element_);
+    size_ = places.size();
+    std::byte* const memory = memory_.reserve(room);
+    std::byte* const fused = fused_.reserve(size_);
+    static_cast<void>(other_.reserve(size_));
+    check(cudaMemset(memory, 0x3C, room), "cudaMemset");  // small numbers in every format
+    check(cudaMemset(fused, 0, size_), "cudaMemset");
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      in_.push_back({fused + places.offset(i), memory + offsets[i], places.bytes(i)});
+      out_.push_back({memory + offsets[i], fused + places.offset(i), places.bytes(i)});
+    }
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  /// Prints one line per way. False when the packed bytes are wrong.
+  [[nodiscard]] bool run(int rounds) {
+    const Treatment plain{dtype_, ReduceOp::sum, 1.0};
+    const Treatment scaled{dtype_, ReduceOp::sum, 0.5};
+    std::array<std::vector<double>, 4> times;
+    const bool right = packs_right();
+    for (int round = -3; round < rounds; ++round) {  // the first ones do not count
+      const std::array<double, 4> took{
+          timer_.time(stream_.get(), [&] { copy_all(); }),
+          timer_.time(stream_.get(), [&] { move(in_, plain); }),
+          timer_.time(stream_.get(), [&] { move(out_, plain); }),
+          timer_.time(stream_.get(), [&] { move(out_, scaled); }),
+      };
+      for (std::size_t i = 0; round >= 0 && i < took.size(); ++i) times[i].push_back(took[i]);
+    }
+    constexpr std::array<std::string_view, 4> kNames{"copy", "pack", "unpack", "unpack, scaled"};
+    std::array<double, 4> ms{};
+    for (std::size_t i = 0; i < ms.size(); ++i) {
+      ms[i] = median(times[i]);
+      fmt::print("{:>5} {:>14} {:>10} {:>9.1f} {:>9.1f}\n", to_string(dtype_), kNames[i], size_,
+                 ms[i] * 1e3, 2.0 * static_cast<double>(size_) / ms[i] / 1e6);
+    }
+    fmt::print("{:>5} pack + unpack: {:.2f} of a copy's bandwidth, {:.2f} with a scale{}{}\n",
+               to_string(dtype_), 2 * ms[0] / (ms[1] + ms[2]), 2 * ms[0] / (ms[1] + ms[3]),
+               has_kernel_ ? "" : " (no kernel in this build: one copy per tensor)",
+               right ? "" : "; THE PACKED BYTES ARE WRONG");
+    return right;
+  }
+
+ private:
+  void copy_all() {
+    check(cudaMemcpyAsync(other_.reserve(size_), fused_.reserve(size_), size_,
+                          cudaMemcpyDeviceToDevice, stream_.get()),
+          "cudaMemcpyAsync");
+  }
+
+  void move(const std::vector<DeviceCopy>& copies, const Treatment& treatment) {
+    Watch watch(Clock::now() + std::chrono::seconds(60), aborted_, "bench", "CUDA");
+    copier_->run(copies, treatment, stream_.get(), watch);
+  }
+
+  [[nodiscard]] bool packs_right() {
+    move(in_, {dtype_, ReduceOp::sum, 1.0});
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    std::vector<std::byte> packed(size_);
+    check(cudaMemcpy(packed.data(), fused_.reserve(size_), size_, cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
+    return std::all_of(in_.begin(), in_.end(), [&](const DeviceCopy& copy) {
+      const auto begin = packed.begin() + (copy.dst - fused_.reserve(size_));
+      return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(copy.size),
+                         [](std::byte byte) { return byte == std::byte{0x3C}; });
+    });
+  }
+
+  DType dtype_;
+  std::size_t element_;
+  std::size_t size_ = 0;
+  bool has_kernel_ = false;
+  std::atomic<bool> aborted_{false};
+  CudaStream stream_;
+  StreamTimer timer_;
+  DeviceBuffer memory_;
+  DeviceBuffer fused_;
+  DeviceBuffer other_;
+  std::unique_ptr<Copier> copier_;
+  std::vector<DeviceCopy> in_;
+  std::vector<DeviceCopy> out_;
+};
+
+int run(int argc, char** argv) {
+  CLI::App app{"ResNet-50's 161 gradients packed and unpacked on a GPU, beside a copy"};
+  int rounds = 50;
+  app.add_option("--rounds", rounds, "measurements of each")->check(CLI::Range(1, 100'000));
+  CLI11_PARSE(app, argc, argv);
+
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    fmt::print("no GPU: nothing was measured\n");
+    return kSkipped;
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  fmt::print("# {}\n# dtype way bytes us GB/s (read and written)\n", properties.name);
+  bool right = true;
+  for (const DType dtype : {DType::f32, DType::bf16}) right = PackBench(dtype).run(rounds) && right;
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace hvd
+
+int main(int argc, char** argv) {
+  try {
+    return hvd::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gpu_pack_bench: {}\n", error.what());
+    return 1;
+  }
+}

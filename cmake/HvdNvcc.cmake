@@ -1,0 +1,67 @@
+# Compiles single CUDA files with nvcc, by a command of its own and not as a language of the project:
+# CMake would then link a library with such a file as CUDA, the CUDA runtime a second time with it, in
+# the stranger's project too, which has C++ only; and nvcc does not know this project's C++ flags.
+
+# A kernel of ours only moves memory: what is compiled for 8.0 runs as fast on 8.6 and 8.9.
+set(HVD_CUDA_ARCHITECTURES
+    "75;80;90;100;120"
+    CACHE STRING "GPUs whose machine code is included; later ones get the last one's PTX")
+
+# Sets HVD_NVCC, HVD_NVCC_ARCHITECTURES, those of the above that it knows, and HVD_NVCC_WORKS, which is
+# on when it compiles a kernel for the first of them with this project's compiler as the host's.
+macro(hvd_find_nvcc)
+  find_program(
+    HVD_NVCC nvcc HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH}
+    PATHS /usr/local/cuda
+    PATH_SUFFIXES bin)
+  mark_as_advanced(HVD_NVCC)
+  set(HVD_NVCC_ARCHITECTURES "")
+  if(HVD_NVCC)
+    execute_process(COMMAND "${HVD_NVCC}" --list-gpu-arch OUTPUT_VARIABLE _hvd_known ERROR_QUIET)
+    string(REGEX MATCHALL "[0-9]+" _hvd_known "${_hvd_known}")
+    foreach(_hvd_arch IN LISTS HVD_CUDA_ARCHITECTURES)
+      if(_hvd_arch IN_LIST _hvd_known)
+        list(APPEND HVD_NVCC_ARCHITECTURES ${_hvd_arch})
+      endif()
+    endforeach()
+  endif()
+  if(NOT HVD_NVCC_ARCHITECTURES)
+    set(HVD_NVCC_WORKS OFF)
+  elseif(NOT HVD_NVCC_WORKS)
+    file(WRITE "${PROJECT_BINARY_DIR}/nvcc_check.cu"
+         "__global__ void f(const __grid_constant__ int i, int* to) { *to = i; }\n")
+    list(GET HVD_NVCC_ARCHITECTURES 0 _hvd_arch)
+    execute_process(
+      COMMAND "${HVD_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++17 -arch=sm_${_hvd_arch} -c -o
+              "${PROJECT_BINARY_DIR}/nvcc_check.o" "${PROJECT_BINARY_DIR}/nvcc_check.cu"
+      RESULT_VARIABLE _hvd_result
+      OUTPUT_QUIET ERROR_QUIET)
+    if(_hvd_result EQUAL 0)
+      set(HVD_NVCC_WORKS ON CACHE INTERNAL "nvcc compiled a kernel")
+    endif()
+  endif()
+endmacro()
+
+# hvd_cuda_object(<variable> <source>): sets <variable> to the object file of a CUDA source, to be
+# listed among a target's sources.
+function(hvd_cuda_object variable source)
+  get_filename_component(name "${source}" NAME_WE)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o")
+  set(code "")
+  foreach(arch IN LISTS HVD_NVCC_ARCHITECTURES)
+    list(APPEND code -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  list(GET HVD_NVCC_ARCHITECTURES -1 last)
+  list(APPEND code -gencode arch=compute_${last},code=compute_${last})
+  add_custom_command(
+    OUTPUT "${object}"
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} "${HVD_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++17 -O3
+            --expt-relaxed-constexpr -Xcompiler=-fPIC "$<$<BOOL:${HVD_WARNINGS_AS_ERRORS}>:-Werror=all-warnings>" ${code} "-I${CMAKE_CURRENT_SOURCE_DIR}/src" -MD -MT "${object}" -MF "${object}.d" -c -o
+            "${object}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPFILE "${object}.d"
+    COMMENT "Building CUDA object ${source}"
+    COMMAND_EXPAND_LISTS VERBATIM)
+  set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set(${variable} "${object}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,259 @@
+// Many copies as one kernel: the table that the kernel gets, and what each of its threads does.
+//
+// Everything a thread computes is here, for the device and the host alike, so that tests without a
+// GPU run the same index arithmetic. C++17 without hvd's own headers, since nvcc compiles it too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+namespace hvd {
+
+/// What elements are multiplied as. `bytes` are not.
+enum class CopyElement : std::uint8_t { bytes, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
+
+/// A unit in registers: four words, little-endian.
+struct CopyUnit {
+  std::uint32_t word[4];  // NOLINT(*-avoid-c-arrays)
+};
+
+/// One copy. Its memory is moved in units of 16 bytes, the last of which may be shorter.
+struct CopyPart {
+  std::byte* dst;
+  const std::byte* src;      ///< null: `fill` is written
+  std::uint32_t first_unit;  ///< of all units of the table
+  std::uint32_t tail;        ///< bytes of the last unit, 1 to 16
+};
+
+/// By value in the parameters of a launch, which may have 4 KiB on every GPU and driver: no memory
+/// to be kept and no copy to wait for before the kernel starts.
+struct CopyTable {
+  static constexpr std::uint32_t kMaxParts = 168;
+
+  double factor;
+  CopyUnit fill;  ///< written where there is no source: one element, repeated
+  std::uint32_t units;
+  std::uint32_t parts;
+  CopyElement element;
+  CopyPart part[kMaxParts];  // NOLINT(*-avoid-c-arrays): std::array's members are not for a device
+};
+static_assert(sizeof(CopyTable) <= 4096);
+
+inline constexpr std::uint32_t kCopyUnit = 16;
+inline constexpr std::uint32_t kCopyThreads = 256;
+/// Loaded before the first is stored, so that many loads are under way at a time.
+inline constexpr std::uint32_t kUnitsPerThread = 4;
+/// A block's share: 16 KiB, whatever the sizes of the tensors.
+inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread;
+
+/// As many blocks as a table needs.
+__host__ __device__ inline std::uint32_t copy_blocks(const CopyTable& table) {
+  return (table.units + kCopyTile - 1) / kCopyTile;
+}
+
+/// Where a unit comes from and goes to.
+struct UnitPlace {
+  std::byte* dst;
+  const std::byte* src;
+  std::uint32_t size;
+};
+
+/// The part in [low, high] that a unit belongs to.
+__host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit,
+                                                      std::uint32_t low, std::uint32_t high) {
+  while (low < high) {
+    const std::uint32_t middle = (low + high + 1) / 2;
+    if (table.part[middle].first_unit <= unit) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+__host__ __device__ inline UnitPlace place_of_unit(const CopyTable& table, std::uint32_t unit,
+                                                   std::uint32_t index) {
+  const CopyPart& part = table.part[index];
+  const std::uint32_t end =
+      index + 1 < table.parts ? table.part[index + 1].first_unit : table.units;
+  const std::size_t at = static_cast<std::size_t>(unit - part.first_unit) * kCopyUnit;
+  return {part.dst + at, part.src == nullptr ? nullptr : part.src + at,
+          unit + 1 == end ? part.tail : kCopyUnit};
+}
+
+/// f(0), f(1), f(2), f(3): loops that are certain to be unrolled, so that units stay in registers.
+template <class F>
+__host__ __device__ inline void four_times(F f) {
+  f(0U);
+  f(1U);
+  f(2U);
+  f(3U);
+}
+
+/// Words that may lie over any type. The device moves the wide one with one instruction.
+struct __attribute__((may_alias, aligned(16))) Word128 {
+  std::uint32_t x, y, z, w;
+};
+using Word32 __attribute__((may_alias)) = std::uint32_t;
+
+__host__ __device__ inline bool is_multiple(const void* pointer, std::uint32_t size,
+                                            std::uint32_t of) {
+  return (reinterpret_cast<std::uintptr_t>(pointer) | size) % of == 0;
+}
+
+__host__ __device__ inline CopyUnit load_unit(const std::byte* src, std::uint32_t size) {
+  if (is_multiple(src, size, 16)) {
+    const Word128 words = *reinterpret_cast<const Word128*>(src);
+    return {{words.x, words.y, words.z, words.w}};
+  }
+  CopyUnit unit{};
+  if (is_multiple(src, size, 4)) {
+    const auto* const words = reinterpret_cast<const Word32*>(src);
+    four_times([&](std::uint32_t i) {
+      if (i * 4 < size) unit.word[i] = words[i];
+    });
+    return unit;
+  }
+  four_times([&](std::uint32_t i) {
+    four_times([&](std::uint32_t j) {
+      const std::uint32_t at = i * 4 + j;
+      if (at < size) unit.word[i] |= static_cast<std::uint32_t>(src[at]) << (j * 8);
+    });
+  });
+  return unit;
+}
+
+__host__ __device__ inline void store_unit(std::byte* dst, const CopyUnit& unit,
+                                           std::uint32_t size) {
+  if (is_multiple(dst, size, 16)) {
+    *reinterpret_cast<Word128*>(dst) =
+        Word128{unit.word[0], unit.word[1], unit.word[2], unit.word[3]};
+    return;
+  }
+  if (is_multiple(dst, size, 4)) {
+    auto* const words = reinterpret_cast<Word32*>(dst);
+    four_times([&](std::uint32_t i) {
+      if (i * 4 < size) words[i] = unit.word[i];
+    });
+    return;
+  }
+  four_times([&](std::uint32_t i) {
+    four_times([&](std::uint32_t j) {
+      const std::uint32_t at = i * 4 + j;
+      if (at < size) dst[at] = static_cast<std::byte>(unit.word[i] >> (j * 8));
+    });
+  });
+}
+
+__host__ __device__ inline float scaled(float value, double factor) {
+  return value * static_cast<float>(factor);
+}
+__host__ __device__ inline double scaled(double value, double factor) { return value * factor; }
+__host__ __device__ inline __half scaled(__half value, double factor) {
+  return __float2half_rn(scaled(__half2float(value), factor));
+}
+__host__ __device__ inline __nv_bfloat16 scaled(__nv_bfloat16 value, double factor) {
+  return __float2bfloat16_rn(scaled(__bfloat162float(value), factor));
+}
+/// An integer in double, toward zero, into its range; NaN becomes 0. As on the host.
+template <class T>
+__host__ __device__ inline T scaled(T value, double factor) {
+  constexpr T kMin = std::numeric_limits<T>::min();
+  constexpr T kMax = std::numeric_limits<T>::max();
+  // Of i64: 2^63, the first double that is too large.
+  constexpr double kAbove = static_cast<double>(kMax / 2 + 1) * 2;
+  const double product = static_cast<double>(value) * factor;
+  if (!(product == product)) return 0;
+  if (product <= static_cast<double>(kMin)) return kMin;
+  if (product >= kAbove) return kMax;
+  return static_cast<T>(product);
+}
+
+/// `bits` holds as many elements as fit.
+template <class T, class Bits>
+__host__ __device__ inline Bits scaled_bits(Bits bits, double factor) {
+  T elements[sizeof(Bits) / sizeof(T)];  // NOLINT(*-avoid-c-arrays)
+  std::memcpy(static_cast<void*>(elements), &bits, sizeof bits);
+  for (T& element : elements) element = scaled(element, factor);
+  std::memcpy(&bits, elements, sizeof bits);
+  return bits;
+}
+
+template <class T>
+__host__ __device__ inline void scale_unit_as(CopyUnit& unit, double factor) {
+  if constexpr (sizeof(T) == 8) {
+    const auto pair = [&](std::uint32_t& low, std::uint32_t& high) {
+      const std::uint64_t both =
+          scaled_bits<T>(static_cast<std::uint64_t>(high) << 32U | low, factor);
+      low = static_cast<std::uint32_t>(both);
+      high = static_cast<std::uint32_t>(both >> 32U);
+    };
+    pair(unit.word[0], unit.word[1]);
+    pair(unit.word[2], unit.word[3]);
+  } else {
+    four_times([&](std::uint32_t i) { unit.word[i] = scaled_bits<T>(unit.word[i], factor); });
+  }
+}
+
+__host__ __device__ inline void scale_unit(CopyUnit& unit, CopyElement element, double factor) {
+  switch (element) {
+    case CopyElement::bytes:
+      return;
+    case CopyElement::u8:
+      return scale_unit_as<std::uint8_t>(unit, factor);
+    case CopyElement::i8:
+      return scale_unit_as<std::int8_t>(unit, factor);
+    case CopyElement::i16:
+      return scale_unit_as<std::int16_t>(unit, factor);
+    case CopyElement::i32:
+      return scale_unit_as<std::int32_t>(unit, factor);
+    case CopyElement::i64:
+      return scale_unit_as<std::int64_t>(unit, factor);
+    case CopyElement::f16:
+      return scale_unit_as<__half>(unit, factor);
+    case CopyElement::bf16:
+      return scale_unit_as<__nv_bfloat16>(unit, factor);
+    case CopyElement::f32:
+      return scale_unit_as<float>(unit, factor);
+    case CopyElement::f64:
+      return scale_unit_as<double>(unit, factor);
+  }
+}
+
+/// What thread `thread` of block `block` does. Neighbouring threads move neighbouring units.
+__host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t block,
+                                          std::uint32_t thread) {
+  const std::uint32_t begin = block * kCopyTile;
+  const std::uint32_t left = table.units - begin;
+  const std::uint32_t end = left < kCopyTile ? table.units : begin + kCopyTile;
+  // The same for all threads of the block. A large tensor fills the tile: then there is no search.
+  const std::uint32_t low = part_of_unit(table, begin, 0, table.parts - 1);
+  const std::uint32_t high = part_of_unit(table, end - 1, low, table.parts - 1);
+
+  UnitPlace places[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
+  CopyUnit units[kUnitsPerThread] = {};    // NOLINT(*-avoid-c-arrays)
+  static_assert(kUnitsPerThread == 4);
+  four_times([&](std::uint32_t k) {
+    const std::uint32_t unit = begin + k * kCopyThreads + thread;
+    if (unit >= end) return;
+    places[k] = place_of_unit(table, unit, part_of_unit(table, unit, low, high));
+    units[k] = places[k].src == nullptr ? table.fill : load_unit(places[k].src, places[k].size);
+  });
+  four_times([&](std::uint32_t k) {
+    if (places[k].size == 0) return;  // beyond the end
+    if (places[k].src != nullptr) scale_unit(units[k], table.element, table.factor);
+    store_unit(places[k].dst, units[k], places[k].size);
+  });
+}
+
+/// Queues the kernel on `stream`, of the current device: copy_kernel.cu.
+[[nodiscard]] cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream);
+
+}  // namespace hvd

@@ -1,0 +1,43 @@
+#include "nccl/fusion_memory.hpp"
+
+#include <algorithm>
+
+#include "nccl/nccl_features.hpp"
+
+namespace hvd {
+
+FusionMemory::~FusionMemory() { release(); }
+
+std::byte* FusionMemory::reserve(std::size_t size, const NcclComm& comm) {
+  if (size > size_) {
+    release();
+    data_ = nccl_allocate(size);
+    size_ = size;
+  }
+  const bool known = std::any_of(registrations_.begin(), registrations_.end(),
+                                 [&](const auto& each) { return each.first == &comm; });
+  if (!known) registrations_.emplace_back(&comm, nccl_register(comm.get(), data_, size_));
+  return static_cast<std::byte*>(data_);
+}
+
+void FusionMemory::deregister(const NcclComm& comm) noexcept {
+  for (const auto& [owner, handle] : registrations_) {
+    if (owner == &comm && handle != nullptr) nccl_deregister(comm.get(), handle);
+  }
+  forget(comm);
+}
+
+void FusionMemory::forget(const NcclComm& comm) noexcept {
+  registrations_.erase(std::remove_if(registrations_.begin(), registrations_.end(),
+                                      [&](const auto& each) { return each.first == &comm; }),
+                       registrations_.end());
+}
+
+void FusionMemory::release() noexcept {
+  while (!registrations_.empty()) deregister(*registrations_.back().first);
+  if (data_ != nullptr) nccl_free(data_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+}  // namespace hvd

@@ -1,0 +1,101 @@
+// Copies by our own kernel.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fusion/identity.hpp"
+#include "nccl/copier.hpp"
+#include "nccl/copy_table.hpp"
+#include "nccl/cuda_check.hpp"
+
+namespace hvd {
+namespace {
+
+// Of one part, so that units and blocks are counted in 32 bits: 16 GiB.
+constexpr std::size_t kMaxPart = std::size_t{1} << 34U;
+constexpr std::uint32_t kMaxUnits = 1U << 31U;
+
+CopyElement element_of(const Treatment& treatment) {
+  if (treatment.factor == 1.0) return CopyElement::bytes;
+  switch (treatment.dtype) {
+    case DType::u8:
+      return CopyElement::u8;
+    case DType::i8:
+      return CopyElement::i8;
+    case DType::i16:
+      return CopyElement::i16;
+    case DType::i32:
+      return CopyElement::i32;
+    case DType::i64:
+      return CopyElement::i64;
+    case DType::f16:
+      return CopyElement::f16;
+    case DType::bf16:
+      return CopyElement::bf16;
+    case DType::f32:
+      return CopyElement::f32;
+    case DType::f64:
+      return CopyElement::f64;
+    case DType::boolean:
+      return treatment.factor == 0.0 ? CopyElement::u8 : CopyElement::bytes;
+  }
+  return CopyElement::bytes;
+}
+
+/// Fills a table and launches it whenever it is full.
+class Launcher {
+ public:
+  Launcher(const Treatment& treatment, cudaStream_t stream) : stream_(stream) {
+    table_.factor = treatment.factor;
+    table_.element = element_of(treatment);
+    std::array<std::byte, kCopyUnit> fill{};
+    fill_identity(treatment.dtype, treatment.identity_of, fill.data(),
+                  static_cast<std::int64_t>(kCopyUnit / size_of(treatment.dtype)));
+    std::memcpy(table_.fill.word, fill.data(), fill.size());
+    clear();
+  }
+
+  void add(const DeviceCopy& copy) {
+    const bool idle = copy.dst == copy.src && table_.element == CopyElement::bytes;
+    if (idle) return;
+    for (std::size_t begin = 0; begin < copy.size; begin += kMaxPart) {
+      const std::size_t size = std::min(kMaxPart, copy.size - begin);
+      const auto units = static_cast<std::uint32_t>((size + kCopyUnit - 1) / kCopyUnit);
+      if (table_.parts == CopyTable::kMaxParts || table_.units > kMaxUnits - units) launch();
+      table_.part[table_.parts++] = {
+          copy.dst + begin, copy.src == nullptr ? nullptr : copy.src + begin, table_.units,
+          static_cast<std::uint32_t>(size - std::size_t{units - 1} * kCopyUnit)};
+      table_.units += units;
+    }
+  }
+
+  void launch() {
+    if (table_.parts > 0) check(launch_copies(table_, stream_), "the copy kernel");
+    clear();
+  }
+
+ private:
+  void clear() noexcept { table_.parts = table_.units = 0; }
+
+  cudaStream_t stream_;
+  CopyTable table_;
+};
+
+class KernelCopier final : public Copier {
+ public:
+  [[nodiscard]] bool scales(DType) const noexcept override { return true; }
+  [[nodiscard]] bool scales_for_free() const noexcept override { return true; }
+
+  void run(std::span<const DeviceCopy> copies, const Treatment& treatment, cudaStream_t stream,
+           Watch&) override {
+    Launcher launcher(treatment, stream);
+    for (const DeviceCopy& copy : copies) launcher.add(copy);
+    launcher.launch();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Copier> make_kernel_copier() { return std::make_unique<KernelCopier>(); }
+
+}  // namespace hvd

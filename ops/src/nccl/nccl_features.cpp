@@ -1,0 +1,36 @@
+#include "nccl/nccl_features.hpp"
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd {
+
+void* nccl_allocate(std::size_t size) {
+  void* data = nullptr;
+  const ncclResult_t result = ncclMemAlloc(&data, size);
+  if (result == ncclSuccess) return data;
+  throw Error(Errc::resource,
+              fmt::format("ncclMemAlloc of {} bytes: {}", size, ncclGetErrorString(result)));
+}
+
+void nccl_free(void* data) noexcept { static_cast<void>(ncclMemFree(data)); }
+
+void* nccl_register(ncclComm_t comm, void* data, std::size_t size) noexcept {
+  void* handle = nullptr;
+  return ncclCommRegister(comm, data, size, &handle) == ncclSuccess ? handle : nullptr;
+}
+
+void nccl_deregister(ncclComm_t comm, void* handle) noexcept {
+  static_cast<void>(ncclCommDeregister(comm, handle));
+}
+
+bool nccl_can_split() noexcept { return true; }
+
+ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* child) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return ncclCommSplit(parent, member ? 0 : NCCL_SPLIT_NOCOLOR, key, child, &config);
+}
+
+}  // namespace hvd

@@ -1,0 +1,23 @@
+// In place of nccl_features.cpp where NCCL is older than 2.19.
+#include "nccl/cuda_check.hpp"
+#include "nccl/nccl_features.hpp"
+
+namespace hvd {
+
+void* nccl_allocate(std::size_t size) {
+  void* data = nullptr;
+  check(cudaMalloc(&data, size), "cudaMalloc");
+  return data;
+}
+
+void nccl_free(void* data) noexcept { static_cast<void>(cudaFree(data)); }
+
+void* nccl_register(ncclComm_t, void*, std::size_t) noexcept { return nullptr; }
+
+void nccl_deregister(ncclComm_t, void*) noexcept {}
+
+bool nccl_can_split() noexcept { return false; }
+
+ncclResult_t nccl_split(ncclComm_t, bool, int, ncclComm_t*) { return ncclInvalidUsage; }
+
+}  // namespace hvd

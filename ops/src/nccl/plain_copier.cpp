@@ -1,0 +1,63 @@
+// Copies by CUDA's own, for a build without nvcc.
+#include <algorithm>
+#include <array>
+
+#include "fusion/identity.hpp"
+#include "nccl/copier.hpp"
+#include "nccl/cuda_check.hpp"
+#include "nccl/nccl_scaler.hpp"
+#include "nccl/nccl_types.hpp"
+
+namespace hvd {
+namespace {
+
+void copy(std::byte* dst, const std::byte* src, std::size_t size, cudaStream_t stream) {
+  if (size == 0 || dst == src) return;
+  check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+/// A block from the host, which CUDA takes before it returns, then twice as much with each copy.
+void fill(std::byte* data, std::size_t size, const Treatment& treatment, cudaStream_t stream) {
+  std::array<std::byte, 4096> block;
+  std::size_t filled = std::min(size, block.size());
+  fill_identity(treatment.dtype, treatment.identity_of, block.data(),
+                static_cast<std::int64_t>(filled / size_of(treatment.dtype)));
+  check(cudaMemcpyAsync(data, block.data(), filled, cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync");
+  while (filled < size) {
+    const std::size_t next = std::min(filled, size - filled);
+    copy(data + filled, data, next, stream);
+    filled += next;
+  }
+}
+
+class PlainCopier final : public Copier {
+ public:
+  [[nodiscard]] bool scales(DType dtype) const noexcept override { return is_floating(dtype); }
+  [[nodiscard]] bool scales_for_free() const noexcept override { return false; }
+
+  void run(std::span<const DeviceCopy> copies, const Treatment& treatment, cudaStream_t stream,
+           Watch& watch) override {
+    for (const DeviceCopy& each : copies) {
+      if (each.src == nullptr) {
+        fill(each.dst, each.size, treatment, stream);
+      } else if (treatment.factor == 1.0) {
+        copy(each.dst, each.src, each.size, stream);
+      } else if (each.size > 0) {
+        scaler_.scale(each.src, each.dst,
+                      static_cast<std::int64_t>(each.size / size_of(treatment.dtype)),
+                      *nccl_type(treatment.dtype, ReduceOp::sum), treatment.factor, stream, watch);
+      }
+    }
+  }
+  void abort() noexcept override { scaler_.abort(); }
+
+ private:
+  NcclScaler scaler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Copier> make_plain_copier() { return std::make_unique<PlainCopier>(); }
+
+}  // namespace hvd

@@ -1,0 +1,161 @@
+// The copies of the fused operations: the kernel's own code for a thread, run for every thread of
+// every block on the host.
+#include "nccl/copier.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "cuda_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "fusion/identity.hpp"
+#include "nccl/copy_table.hpp"
+#include "nccl/cuda_stream.hpp"
+#include "reduce/scale.hpp"
+#include "values.hpp"
+
+namespace hvd::test {
+namespace {
+
+enum class Way { kernel, plain };
+
+class CopierTest : public ::testing::TestWithParam<Way> {
+ protected:
+  CopierTest() {
+    fake_gpu::reset(1);
+    stream_ = std::make_unique<CudaStream>();
+    memory_ = std::make_unique<CudaMemory>();
+    copier_ = is_kernel() ? make_kernel_copier() : make_plain_copier();
+  }
+  ~CopierTest() override { fake_gpu::reset(0); }
+
+  void TearDown() override {
+    copier_.reset();
+    memory_.reset();
+    stream_.reset();
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+  }
+
+  [[nodiscard]] static bool is_kernel() { return GetParam() == Way::kernel; }
+
+  void run(const std::vector<DeviceCopy>& copies, const Treatment& treatment = {}) {
+    const std::atomic<bool> aborted{false};
+    Watch watch(soon(), aborted, "copies", "the fake");
+    copier_->run(copies, treatment, stream_->get(), watch);
+    while (cudaStreamQuery(stream_->get()) == cudaErrorNotReady) watch.pause();
+  }
+
+  [[nodiscard]] Bytes random_bytes(std::size_t size) {
+    Bytes bytes(size);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    return bytes;
+  }
+
+  std::mt19937 random_{7};
+  std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<CudaMemory> memory_;
+  std::unique_ptr<Copier> copier_;
+};
+
+TEST_P(CopierTest, EverySizeAtEveryAlignment) {
+  const std::vector<std::size_t> edges{0,  1,     2,     3,     4,      8,      15,     16,    17,
+                                       31, 4'095, 4'096, 4'097, 16'383, 16'384, 16'385, 40'000};
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 0; i < 3 * CopyTable::kMaxParts; ++i) {
+    sizes.push_back(i % 4 == 0 ? edges[random_() % edges.size()] : random_() % 70);
+  }
+  std::size_t room = 0;
+  for (const std::size_t size : sizes) room += size + 32;
+  const Bytes source = random_bytes(room);
+  const std::byte* const src = memory_->put(source);
+  Bytes expected = random_bytes(room);
+  std::byte* const dst = memory_->put(expected);
+
+  std::vector<DeviceCopy> copies;
+  std::size_t from = 0;
+  std::size_t to = 0;
+  for (const std::size_t size : sizes) {
+    from += random_() % 17;
+    to += random_() % 17;
+    copies.push_back({dst + to, src + from, size});
+    std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), size,
+                expected.begin() + static_cast<std::ptrdiff_t>(to));
+    from += size;
+    to += size;
+  }
+  std::shuffle(copies.begin(), copies.end(), random_);
+  run(copies);
+  EXPECT_EQ(memory_->get(dst, room), expected) << "bytes between them included";
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), is_kernel() ? 3 : 0);
+}
+
+TEST_P(CopierTest, OfManyTilesEachByteIsMovedOnce) {
+  const Bytes source = random_bytes(std::size_t{kCopyTile} * kCopyUnit * 5 + 7);
+  std::byte* const dst = memory_->put(Bytes(source.size()));
+  run({{dst, memory_->put(source), source.size()}});
+  EXPECT_EQ(memory_->get(dst, source.size()), source);
+}
+
+TEST_P(CopierTest, WithoutASourceTheIdentityIsWritten) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllOps) {
+      const std::size_t size = 1'003 * size_of(dtype);
+      Bytes expected(size);
+      fill_identity(dtype, op, expected.data(), 1'003);
+      std::byte* const dst = memory_->put(Bytes(size, std::byte{0x55}));
+      run({{dst, nullptr, size}}, {dtype, op, 1.0});
+      EXPECT_EQ(memory_->get(dst, size), expected) << to_string(dtype) << ' ' << to_string(op);
+    }
+  }
+}
+
+/// Any bits but those of NaN and infinity: of a NaN they are the processor's choice.
+Bytes finite(DType dtype, Bytes values) {
+  const std::size_t element = size_of(dtype);
+  const std::map<DType, std::uint16_t> exponents{
+      {DType::f16, 0x7C00}, {DType::bf16, 0x7F80}, {DType::f32, 0x7F80}, {DType::f64, 0x7FF0}};
+  const auto exponent = exponents.find(dtype);
+  for (std::size_t end = element; end <= values.size(); end += element) {
+    if (dtype == DType::boolean) values[end - 1] &= std::byte{1};
+    if (exponent == exponents.end()) continue;
+    std::uint16_t top = 0;
+    std::memcpy(&top, values.data() + end - sizeof top, sizeof top);
+    if ((top & exponent->second) == exponent->second) values[end - 1] = std::byte{0};
+  }
+  return values;
+}
+
+TEST_P(CopierTest, ScalesToTheBitAsTheHostDoes) {
+  if (!is_kernel()) return;  // factors are rounded to the type
+  for (const DType dtype : kAllDTypes) {
+    for (const double factor : {0.3, -2.0, 0.0, 1.0 / 3.0, 1e30}) {
+      const std::size_t element = size_of(dtype);
+      const Bytes values = finite(dtype, random_bytes(997 * element));
+      Bytes expected(values.size());
+      scale(dtype, expected.data(), values.data(), 997, factor);
+      // A tensor and a part of one, which begins in the middle of a word.
+      for (const std::size_t begin : {std::size_t{0}, element}) {
+        const std::size_t size = values.size() - begin;
+        std::byte* const data = memory_->put(values);
+        run({{data + begin, data + begin, size}}, {dtype, ReduceOp::sum, factor});
+        const Bytes result = memory_->get(data + begin, size);
+        EXPECT_TRUE(std::equal(result.begin(), result.end(),
+                               expected.begin() + static_cast<std::ptrdiff_t>(begin)))
+            << to_string(dtype) << " by " << factor << " from byte " << begin;
+      }
+    }
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<Way>& info) {
+  return info.param == Way::kernel ? "kernel" : "plain";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CopierTest, ::testing::Values(Way::kernel, Way::plain), name_of);
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,63 @@
+// The fake launch of copy_kernel.cu: every thread of every block, on the stream's worker.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "fake_gpu/device_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "fake_gpu/runtime.hpp"
+#include "nccl/copy_table.hpp"
+
+namespace hvd {
+namespace {
+
+namespace fake = test::fake_gpu;
+
+cudaError_t misuse(const std::string& what) {
+  fake::violate("the copy kernel " + what);
+  return cudaErrorInvalidValue;
+}
+
+std::size_t bytes_of(const CopyTable& table, std::uint32_t index) {
+  const std::uint32_t end =
+      index + 1 < table.parts ? table.part[index + 1].first_unit : table.units;
+  const std::uint32_t units = end - table.part[index].first_unit;
+  return std::size_t{units - 1} * kCopyUnit + table.part[index].tail;
+}
+
+}  // namespace
+
+cudaError_t launch_copies(const CopyTable& table, cudaStream_t handle) {
+  fake::note("launch_copies");
+  const std::shared_ptr<fake::Stream> stream = fake::runtime().stream(handle);
+  if (!stream || stream->device() != fake::current_device()) {
+    return misuse("on a stream of another device");
+  }
+  std::map<const std::byte*, const std::byte*> written;  // begin and end
+  for (std::uint32_t i = 0; i < table.parts; ++i) {
+    const CopyPart& part = table.part[i];
+    const std::size_t size = bytes_of(table, i);
+    const auto inside = [&](const std::byte* data) {
+      return fake::device_memory().contains(data, size, stream->device()) ||
+             fake::device_memory().contains(data, size, fake::kPinned);
+    };
+    if (!inside(part.dst) || (part.src != nullptr && !inside(part.src))) {
+      return misuse("outside the memory of the stream's device");
+    }
+    const auto next = written.lower_bound(part.dst);
+    if ((next != written.end() && next->first < part.dst + size) ||
+        (next != written.begin() && std::prev(next)->second > part.dst)) {
+      return misuse("writes some bytes twice");
+    }
+    written.emplace(part.dst, part.dst + size);
+  }
+  stream->push([table] {
+    // Backwards: nothing may rest on the order of threads.
+    for (std::uint32_t block = copy_blocks(table); block-- > 0;) {
+      for (std::uint32_t thread = kCopyThreads; thread-- > 0;) copy_tile(table, block, thread);
+    }
+  });
+  return cudaSuccess;
+}
+
+}  // namespace hvd

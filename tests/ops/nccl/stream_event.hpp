@@ -1,0 +1,30 @@
+// The event with which a training stream hands over a gradient.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <hvd/core/request.hpp>
+
+#include "nccl/cuda_check.hpp"
+
+namespace hvd::test {
+
+/// Ready once everything that is in `stream` now has run. To be waited for by streams only.
+class StreamEvent final : public DeviceEvent {
+ public:
+  explicit StreamEvent(cudaStream_t stream) {
+    EXPECT_EQ(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(event_, stream), cudaSuccess);
+  }
+  ~StreamEvent() override { EXPECT_EQ(cudaEventDestroy(event_), cudaSuccess); }
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
+
+  void wait(Deadline) override { ADD_FAILURE() << "a thread waits for the device"; }
+  [[nodiscard]] void* handle() const noexcept override { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace hvd::test
