@@ -44,13 +44,15 @@ struct Options {
 void report(const Options& options, const hvd::bench::TrainResult& result) {
   const double hidden =
       result.comm_ms > 0 ? 1 - std::min(result.exposed_comm_ms / result.comm_ms, 1.0) : 1;
-  fmt::print("{:>9} {:>12} {:>6} {:>13} {:>13} {:>13} {:>9} {:>7} {:>9} {:>8}\n", "model", "mode",
-             "ranks", "images/s", "step p50 ms", "exposed ms", "comm ms", "hidden", "copies",
-             "rss MB");
+  fmt::print("{:>9} {:>12} {:>6} {:>13} {:>13} {:>13} {:>9} {:>7} {:>9} {:>8} {:>8} {:>8}\n",
+             "model", "mode", "ranks", "images/s", "step p50 ms", "exposed ms", "comm ms", "hidden",
+             "copies", "rss MB", "pss MB", "arena MB");
   fmt::print(
-      "{:>9} {:>12} {:>6} {:>13.1f} {:>13.3f} {:>13.3f} {:>9.3f} {:>6.0f}% {:>9.1f} {:>8.0f}\n",
+      "{:>9} {:>12} {:>6} {:>13.1f} {:>13.3f} {:>13.3f} {:>9.3f} {:>6.0f}% {:>9.1f} {:>8.0f} "
+      "{:>8.0f} {:>8.0f}\n",
       options.model, options.mode, hvd::size(), result.images_per_s, result.step_ms_p50,
-      result.exposed_comm_ms, result.comm_ms, 100 * hidden, result.gradient_copies, result.rss_mb);
+      result.exposed_comm_ms, result.comm_ms, 100 * hidden, result.gradient_copies, result.rss_mb,
+      result.pss_mb, result.arena_mb);
   if (options.json.empty()) return;
   std::ofstream file(options.json);
   const auto row = nlohmann::ordered_json{{"model", options.model},
@@ -62,6 +64,8 @@ void report(const Options& options, const hvd::bench::TrainResult& result) {
                                           {"comm_ms", result.comm_ms},
                                           {"gradient_copies", result.gradient_copies},
                                           {"rss_mb", result.rss_mb},
+                                          {"pss_mb", result.pss_mb},
+                                          {"arena_mb", result.arena_mb},
                                           {"steps", result.steps}};
   file << nlohmann::ordered_json::array({row}).dump(2) << '\n';
   file.close();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <hvd/core/arena.hpp>
+
 namespace hvd::bench {
 namespace {
 
@@ -27,13 +29,20 @@ std::vector<double> over_ranks(Context& context, std::vector<double> values, Red
 }
 
 /// Of this process, in MB of 10^6 bytes.
-double resident() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
+struct ProcessMemory {
+  double resident = 0;
+  double proportional = 0;  ///< each page divided by the processes that have it
+};
+
+ProcessMemory memory_of_this_process() {
+  ProcessMemory memory;
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string word; rollup >> word;) {
     double kib = 0;
-    if (word == "VmRSS:" && status >> kib) return kib * 1024 / 1e6;
+    if (word == "Rss:" && rollup >> kib) memory.resident = kib * 1024 / 1e6;
+    if (word == "Pss:" && rollup >> kib) memory.proportional = kib * 1024 / 1e6;
   }
-  return 0;
+  return memory;
 }
 
 class Trainer {
@@ -121,17 +130,22 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
   const double images = static_cast<double>(workload.batch) * steps / elapsed;
   result.images_per_s = over_ranks(context, {images}, ReduceOp::sum).front();
+  const ProcessMemory memory = memory_of_this_process();
+  const double in_arena =
+      context.arena() ? static_cast<double>(context.arena()->used()) / 1e6 : 0.0;
+  result.pss_mb = over_ranks(context, {memory.proportional}, ReduceOp::average).front();
   const std::vector<double> largest =
       over_ranks(context,
                  {1e3 * times[times.size() / 2], per_step_ms(before.exposed, after.exposed),
                   per_step_ms(before.communication, after.communication),
-                  (trainer.copies() - copies) / steps, resident()},
+                  (trainer.copies() - copies) / steps, memory.resident, in_arena},
                  ReduceOp::max);
   result.step_ms_p50 = largest[0];
   result.exposed_comm_ms = largest[1];
   result.comm_ms = largest[2];
   result.gradient_copies = largest[3];
   result.rss_mb = largest[4];
+  result.arena_mb = largest[5];
   return result;
 }
 

@@ -30,7 +30,9 @@ struct TrainResult {
   double exposed_comm_ms = 0;  ///< per step, mean: the trainer was blocked on communication
   double comm_ms = 0;          ///< per step, mean: the engine ran
   double gradient_copies = 0;  ///< per step and rank
-  double rss_mb = 0;           ///< the largest rank's, at the end
+  double rss_mb = 0;           ///< the largest rank's, at the end; with shared pages
+  double pss_mb = 0;           ///< a rank's, mean; each shared page divided by its sharers
+  double arena_mb = 0;         ///< of that, given away by the largest rank's arena
   int steps = 0;
 };
 

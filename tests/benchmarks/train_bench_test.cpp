@@ -59,7 +59,7 @@ TEST_F(TrainBench, TheRowSaysWhatTrainingCost) {
   for (const auto& item : row.items()) keys.insert(item.key());
   EXPECT_EQ(keys, (std::set<std::string>{"model", "mode", "ranks", "images_per_s", "step_ms_p50",
                                          "exposed_comm_ms", "comm_ms", "gradient_copies", "rss_mb",
-                                         "steps"}));
+                                         "pss_mb", "arena_mb", "steps"}));
   EXPECT_EQ(row.at("model"), "cnn");
   EXPECT_EQ(row.at("mode"), "hvd");
   EXPECT_EQ(row.at("ranks"), 2);
@@ -78,6 +78,18 @@ TEST_F(TrainBench, NoGradientIsCopied) {
   const json copied =
       row_of(2, {"--model", "cnn", "--batch", "2", "--steps", "2", "--memory", "copied"});
   EXPECT_EQ(copied.at("gradient_copies"), 8) << "the counter counts";
+}
+
+// One gradient-sized buffer, the gradients themselves: less than half of one on top.
+TEST_F(TrainBench, ReducingGradientsTakesNoSecondBuffer) {
+  const auto memory_of = [&](const char* mode) {
+    return row_of(2, {"--model", "mlp25m", "--batch", "2", "--steps", "2", "--mode", mode});
+  };
+  const json hvd = memory_of("hvd");
+  const json independent = memory_of("independent");
+  const double gradients = 4 * 25e6 / 1e6;
+  EXPECT_GT(hvd.at("arena_mb"), 0.9 * gradients);
+  EXPECT_LT(hvd.at("pss_mb").get<double>(), independent.at("pss_mb").get<double>() + gradients / 2);
 }
 
 TEST_F(TrainBench, TheIdealsDoNotReduceGradients) {

@@ -1,11 +1,9 @@
 // The state is divided, the training is the same.
-#include <sstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 
-#include <hvd/torch/sharded_optimizer.hpp>
-
-#include "training.hpp"
+#include "sharded_kinds.hpp"
 
 namespace hvd {
 namespace {
@@ -15,124 +13,121 @@ using testing::HasSubstr;
 namespace optim = torch::optim;
 
 constexpr int kSteps = 8;
+constexpr double kHalfPrecision = 0.0099;  // of the distance that training went
 
-/// From step `begin` on; returns what `optimizer` minimised last.
-void train(torch::nn::Sequential& net, optim::Optimizer& optimizer, int rank, int size, int begin,
-           int end) {
-  for (int step = begin; step < end; ++step) {
-    loss_of(net, global_batch(step).of_rank(rank, size)).backward();
-    optimizer.step();
-  }
-}
-
-template <class Base, class Options>
-std::vector<torch::Tensor> alone(const Options& options, int steps) {
+template <class Base>
+std::vector<torch::Tensor> alone(bool grouped = false) {
+  const auto options = Settings<Base>::options();
   auto net = make_net(1);
-  Base optimizer(net->parameters(), options);
-  for (int step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
+  const auto optimizer = grouped ? std::make_unique<Base>(two_groups(net, options), options)
+                                 : std::make_unique<Base>(net->parameters(), options);
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer->zero_grad();
     loss_of(net, global_batch(step)).backward();
-    optimizer.step();
+    optimizer->step();
   }
   return values_of(net);
 }
-
-template <class Base>
-struct Case;
-template <>
-struct Case<optim::SGD> {
-  static auto options() { return optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3); }
-};
-template <>
-struct Case<optim::Adam> {
-  static auto options() { return optim::AdamOptions(0.01).amsgrad(true); }
-};
-template <>
-struct Case<optim::AdamW> {
-  static auto options() { return optim::AdamWOptions(0.01); }
-};
-template <>
-struct Case<optim::Adagrad> {
-  static auto options() { return optim::AdagradOptions(0.05); }
-};
-template <>
-struct Case<optim::RMSprop> {
-  static auto options() { return optim::RMSpropOptions(0.01).momentum(0.5).centered(true); }
-};
 
 // Of several sizes, so that shards begin and end inside of parameters.
 constexpr std::int64_t kBucketSizes[] = {1, 150, 25 << 20};
 
 template <class Base>
-class Sharded : public testing::Test {};
-using Kinds = testing::Types<optim::SGD, optim::Adam, optim::AdamW, optim::Adagrad, optim::RMSprop>;
-TYPED_TEST_SUITE(Sharded, Kinds);
-
-TYPED_TEST(Sharded, EqualsOneProcess) {
-  const auto options = Case<TypeParam>::options();
-  auto start = make_net(1);
-  const auto wanted = alone<TypeParam>(options, kSteps);
-  for (const int size : {1, 2, 3, 4}) {
-    for (const std::int64_t bytes : kBucketSizes) {
+class Sharded : public testing::Test {
+ protected:
+  /// `body` gets a net of its own on each rank, and trains it.
+  static void expect_equal(const std::vector<torch::Tensor>& wanted,
+                           std::initializer_list<int> sizes,
+                           const std::function<void(Context&, torch::nn::Sequential&)>& body,
+                           double tolerance = 1e-5) {
+    auto start = make_net(1);
+    for (const int size : sizes) {
       Outcomes outcomes(size);
       on_ranks(size, [&](Context& context) {
         auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
-        ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), options,
-                                              {.bucket_bytes = bytes, .context = &context});
-        train(net, optimizer, context.rank(), size, 0, kSteps);
+        body(context, net);
         outcomes.set(context.rank(), net);
       });
-      outcomes.expect(wanted, values_of(start));
+      outcomes.expect(wanted, values_of(start), tolerance);
     }
+  }
+};
+TYPED_TEST_SUITE(Sharded, ShardedKinds);
+
+TYPED_TEST(Sharded, EqualsOneProcess) {
+  for (const std::int64_t bytes : kBucketSizes) {
+    this->expect_equal(alone<TypeParam>(), {1, 2, 3, 4}, [&](Context& context, auto& net) {
+      ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), Settings<TypeParam>::options(),
+                                            {.bucket_bytes = bytes, .context = &context});
+      train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps);
+    });
   }
 }
 
-TYPED_TEST(Sharded, AStateIsLoadedByAnyNumberOfRanks) {
-  const auto options = Case<TypeParam>::options();
-  auto start = make_net(1);
-  const auto wanted = alone<TypeParam>(options, kSteps);
-  for (const auto& [before, after] : {std::pair(3, 2), std::pair(1, 4), std::pair(4, 1)}) {
-    std::string saved;
-    auto half_way = make_net(1);
-    on_ranks(before, [&, before = before](Context& context) {
-      auto net = make_net(1);
-      ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), options,
-                                            {.bucket_bytes = 150, .context = &context});
-      train(net, optimizer, context.rank(), before, 0, kSteps / 2);
-      torch::serialize::OutputArchive archive;
-      optimizer.save(archive);
-      if (context.rank() != 0) return;
-      std::ostringstream stream;
-      archive.save_to(stream);
-      saved = stream.str();
-      const torch::NoGradGuard no_grad;
-      for (std::size_t i = 0; i < net->parameters().size(); ++i) {
-        half_way->parameters()[i].copy_(net->parameters()[i]);
-      }
-    });
-    Outcomes outcomes(after);
-    on_ranks(after, [&, after = after](Context& context) {
-      auto net = make_net(1);
+TYPED_TEST(Sharded, EqualsOneProcessInSeveralPasses) {
+  this->expect_equal(alone<TypeParam>(), {1, 2, 3, 4}, [](Context& context, auto& net) {
+    ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), Settings<TypeParam>::options(),
+                                          {.backward_passes_per_step = 2,
+                                           .average_accumulated = true,
+                                           .bucket_bytes = 150,
+                                           .context = &context});
+    train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps, 2);
+  });
+}
+
+TYPED_TEST(Sharded, EqualsOneProcessWithoutSyncBeforeTheLastPass) {
+  this->expect_equal(alone<TypeParam>(), {2, 3, 4}, [](Context& context, auto& net) {
+    ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), Settings<TypeParam>::options(),
+                                          {.bucket_bytes = 150, .context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), context.size());
+      const std::int64_t half = mine.inputs.size(0) / 2;
+      const auto pass = [&](std::int64_t begin) {
+        const Batch part{mine.inputs.narrow(0, begin, half), mine.targets.narrow(0, begin, half)};
+        (loss_of(net, part) / 2).backward();
+      };
+      const auto before = context.stats().submitted;
       {
-        const torch::NoGradGuard no_grad;
-        for (std::size_t i = 0; i < net->parameters().size(); ++i) {
-          net->parameters()[i].copy_(half_way->parameters()[i]);
-        }
+        const auto pause = optimizer.no_sync();
+        pass(0);
+        // In odd steps all of it, so that step() sends everything.
+        if (step % 2 == 1) pass(half);
       }
-      ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), options,
-                                            {.context = &context});
-      std::istringstream stream(saved);
-      torch::serialize::InputArchive archive;
-      archive.load_from(stream);
-      optimizer.load(archive);
-      train(net, optimizer, context.rank(), after, kSteps / 2, kSteps);
-      outcomes.set(context.rank(), net);
-    });
-    outcomes.expect(wanted, values_of(start));
-  }
+      EXPECT_EQ(context.stats().submitted, before);
+      if (step % 2 == 0) pass(half);
+      optimizer.step();
+    }
+  });
+}
+
+TYPED_TEST(Sharded, EqualsOneProcessWithParameterGroups) {
+  this->expect_equal(alone<TypeParam>(true), {1, 2, 3, 4}, [](Context& context, auto& net) {
+    const auto options = Settings<TypeParam>::options();
+    ShardedOptimizer<TypeParam> optimizer(two_groups(net, options), net->named_parameters(),
+                                          options, {.bucket_bytes = 150, .context = &context});
+    EXPECT_EQ(optimizer.param_groups().size(), 2U);
+    EXPECT_EQ(optimizer.param_groups()[1].options().get_lr(), options.lr() / 2);
+    train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps);
+  });
+}
+
+TYPED_TEST(Sharded, NearlyEqualsOneProcessInHalfPrecision) {
+  const auto wanted = alone<TypeParam>();
+  auto start = make_net(1);
+  const double moved = largest_difference(wanted, values_of(start));
+  this->expect_equal(
+      wanted, {2, 3, 4},
+      [](Context& context, auto& net) {
+        ShardedOptimizer<TypeParam> optimizer(
+            net->named_parameters(), Settings<TypeParam>::options(),
+            {.compression = Compression::fp16, .context = &context});
+        train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps);
+      },
+      kHalfPrecision * moved);
 }
 
 using ShardedAdam = ShardedOptimizer<optim::Adam>;
+using ShardedSGD = ShardedOptimizer<optim::SGD>;
 const auto kAdam = optim::AdamOptions(0.01);
 
 class ShardedAt : public testing::TestWithParam<int> {};
@@ -144,7 +139,7 @@ TEST_P(ShardedAt, KeepsItsShareOfTheState) {
     std::int64_t elements = 0;
     for (const auto& parameter : net->parameters()) elements += parameter.numel();
     ShardedAdam optimizer(net->named_parameters(), kAdam, {.context = &context});
-    train(net, optimizer, context.rank(), context.size(), 0, 1);
+    train_sharded(net, optimizer, context.rank(), context.size(), 0, 1);
     std::int64_t kept = 0;
     for (const auto& [key, state] : optimizer.state()) {
       kept += static_cast<const optim::AdamParamState&>(*state).exp_avg().numel();
@@ -158,7 +153,8 @@ TEST_P(ShardedAt, KeepsItsShareOfTheState) {
 TEST_P(ShardedAt, ClipsTheNormOfAllGradients) {
   const int size = GetParam();
   auto reference = make_net(1);
-  optim::SGD sgd(reference->parameters(), optim::SGDOptions(1));
+  const auto one = optim::SGDOptions(1);
+  optim::SGD sgd(two_groups(reference, one), one);
   loss_of(reference, global_batch(0)).backward();
   const double norm = torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.01);
   sgd.step();
@@ -166,8 +162,8 @@ TEST_P(ShardedAt, ClipsTheNormOfAllGradients) {
   Outcomes outcomes(size);
   on_ranks(size, [&](Context& context) {
     auto net = make_net(1);
-    ShardedOptimizer<optim::SGD> optimizer(net->named_parameters(), optim::SGDOptions(1),
-                                           {.bucket_bytes = 150, .context = &context});
+    ShardedSGD optimizer(two_groups(net, one), net->named_parameters(), one,
+                         {.bucket_bytes = 150, .context = &context});
     loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
     EXPECT_NEAR(optimizer.clip_grad_norm(0.01), norm, 1e-4);
     optimizer.step();
@@ -175,6 +171,170 @@ TEST_P(ShardedAt, ClipsTheNormOfAllGradients) {
   });
   auto start = make_net(1);
   outcomes.expect(values_of(reference), values_of(start), 1e-6);
+}
+
+TEST_P(ShardedAt, AScaledLossTrainsAlikeAndAnInfiniteOneIsSkippedByAll) {
+  const int size = GetParam();
+  const auto wanted = alone<optim::SGD>();
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    ShardedSGD optimizer(net->named_parameters(), Settings<optim::SGD>::options(),
+                         {.bucket_bytes = 150, .context = &context});
+    GradScaler scaler({.init_scale = 1024});
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), size);
+      if (step == 3) {
+        const double factor =
+            context.rank() + 1 == size ? std::numeric_limits<double>::infinity() : 1;
+        scaler.scale(loss_of(net, mine) * factor).backward();
+        EXPECT_FALSE(scaler.step(optimizer));
+        scaler.update();
+        EXPECT_EQ(scaler.scale_factor(), 512);
+      }
+      scaler.scale(loss_of(net, mine)).backward();
+      EXPECT_TRUE(scaler.step(optimizer));
+      scaler.update();
+    }
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(wanted, values_of(start));
+}
+
+TEST_P(ShardedAt, AClosureIsCalledOnceAndItsLossAveraged) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  const double wanted = loss_of(reference, global_batch(0)).item<double>();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    ShardedAdam optimizer(net->named_parameters(), kAdam,
+                          {.bucket_bytes = 150, .context = &context});
+    int calls = 0;
+    const torch::Tensor loss = optimizer.step([&] {
+      ++calls;
+      torch::Tensor mine = loss_of(net, global_batch(0).of_rank(context.rank(), size));
+      mine.backward();
+      return mine;
+    });
+    EXPECT_EQ(calls, 1);
+    EXPECT_NEAR(loss.item<double>(), wanted, 1e-5);
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+TEST_P(ShardedAt, FrozenParametersStayAndComeBack) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    const torch::Tensor bias = net->parameters()[1];
+    ShardedOptimizer<optim::SGD> optimizer(
+        net->named_parameters(), optim::SGDOptions(0.1).momentum(0.9), {.context = &context});
+    const auto train = [&](int step) {
+      train_sharded(net, optimizer, context.rank(), context.size(), step, step + 1);
+    };
+    train(0);
+    net->parameters()[1].set_requires_grad(false);
+    const torch::Tensor before = bias.detach().clone();
+    train(1);
+    train(2);
+    EXPECT_TRUE(torch::equal(bias, before)) << "momentum moved a frozen parameter";
+    net->parameters()[1].set_requires_grad(true);
+    train(3);
+    EXPECT_FALSE(torch::equal(bias.detach(), before));
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+TEST_P(ShardedAt, WhatTheUserDoesToParametersCounts) {
+  const auto change = [](torch::nn::Sequential& net) {
+    const torch::NoGradGuard no_grad;
+    net->parameters()[0].fill_(0.25);
+    net->parameters()[2].set_data(torch::full({kClasses, 8}, 0.5));  // as torch::load does
+  };
+  auto reference = make_net(1);
+  optim::SGD sgd(reference->parameters(), optim::SGDOptions(0.1));
+  change(reference);
+  loss_of(reference, global_batch(0)).backward();
+  sgd.step();
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.1), {.context = &context});
+    change(net);
+    train_sharded(net, optimizer, context.rank(), context.size(), 0, 1);
+    EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
+    EXPECT_TRUE(verify(context, *net));
+
+    for (auto& parameter : net->parameters()) parameter.set_data(parameter.to(torch::kFloat64));
+    std::string message;
+    EXPECT_EQ(code_of([&] { optimizer.step(); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("was moved to another dtype"));
+  });
+}
+
+TEST_P(ShardedAt, ASharedLayerIsSteppedOnce) {
+  const int size = GetParam();
+  const auto tied = [] {
+    torch::nn::Linear layer(kFeatures, kFeatures);
+    const torch::NoGradGuard no_grad;
+    layer->weight.copy_(normal({kFeatures, kFeatures}, 1, 0.5));
+    layer->bias.zero_();
+    return torch::nn::Sequential(layer, torch::nn::Tanh(), layer);
+  };
+  const auto loss = [](torch::nn::Sequential& net, const Batch& batch) {
+    return net->forward(batch.inputs).square().mean();
+  };
+  auto reference = tied();
+  optim::SGD sgd(NamedTensors(reference->named_parameters()).distinct().tensors(),
+                 optim::SGDOptions(0.1));
+  loss(reference, global_batch(0)).backward();
+  sgd.step();
+  on_ranks(size, [&](Context& context) {
+    auto net = tied();
+    ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.1), {.context = &context});
+    loss(net, global_batch(0).of_rank(context.rank(), size)).backward();
+    optimizer.step();
+    auto start = tied();
+    EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-6);
+    EXPECT_GT(largest_difference(values_of(net), values_of(start)), 1e-3);
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+TEST_P(ShardedAt, ProcessSetsTrainAModelEach) {
+  const int size = GetParam();
+  // The even and the odd ranks, under the same names.
+  const auto members = [size](int parity) {
+    std::vector<int> ranks;
+    for (int rank = parity; rank < size; rank += 2) ranks.push_back(rank);
+    return ranks;
+  };
+  on_ranks(size, [&](Context& context) {
+    ProcessSet mine;
+    for (int parity = 0; parity < std::min(size, 2); ++parity) {
+      const ProcessSet set = context.add_process_set(members(parity));
+      if (context.rank() % 2 == parity) mine = set;
+    }
+    const int parity = context.rank() % 2;
+    const int ranks = static_cast<int>(members(parity).size());
+    auto net = make_net(1 + static_cast<std::uint64_t>(parity));
+    auto start = make_net(1 + static_cast<std::uint64_t>(parity));
+    auto reference = make_net(1 + static_cast<std::uint64_t>(parity));
+    optim::Adam adam(reference->parameters(), kAdam);
+    ShardedAdam optimizer(net->named_parameters(), kAdam,
+                          {.bucket_bytes = 150, .process_set = mine.id, .context = &context});
+    double norm = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      loss_of(net, global_batch(step).of_rank(context.rank() / 2, ranks)).backward();
+      norm = optimizer.clip_grad_norm(0.1);
+      optimizer.step();
+      adam.zero_grad();
+      loss_of(reference, global_batch(step)).backward();
+      EXPECT_NEAR(torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.1), norm, 1e-4);
+      adam.step();
+    }
+    EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
+    EXPECT_GT(largest_difference(values_of(net), values_of(start)), 1e-3);
+  });
 }
 
 TEST_P(ShardedAt, UnusedParametersAndForgottenGradientsDoNotHang) {
@@ -195,37 +355,48 @@ TEST_P(ShardedAt, UnusedParametersAndForgottenGradientsDoNotHang) {
 TEST_P(ShardedAt, MisuseIsNamed) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);
+    const auto parameters = net->parameters();
     std::string message;
-    EXPECT_EQ(code_of(
-                  [&] {
-                    ShardedAdam bad(net->named_parameters(), kAdam,
-                                    {.bucket_bytes = 0, .context = &context});
-                  },
-                  &message),
-              Errc::invalid_argument);
-    EXPECT_THAT(message, HasSubstr("bucket_bytes is 0"));
+    const auto refuses = [&](const std::vector<optim::OptimizerParamGroup>& groups,
+                             ShardedOptimizerOptions options) {
+      options.context = &context;
+      const auto before = context.stats().submitted;
+      const auto construct = [&] {
+        ShardedAdam bad(groups, net->named_parameters(), kAdam, options);
+      };
+      EXPECT_EQ(code_of(construct, &message), Errc::invalid_argument);
+      EXPECT_EQ(context.stats().submitted, before);
+      return message;
+    };
+    EXPECT_THAT(refuses({parameters}, {.bucket_bytes = 0}), HasSubstr("bucket_bytes is 0"));
+    EXPECT_THAT(refuses({parameters}, {.backward_passes_per_step = 0}),
+                HasSubstr("backward_passes_per_step is 0"));
+    EXPECT_THAT(refuses({parameters}, {.op = ReduceOp::max}), HasSubstr("not max"));
+    EXPECT_THAT(refuses({parameters, std::vector<torch::Tensor>{parameters[1]}}, {}),
+                HasSubstr("in the groups twice"));
+    EXPECT_THAT(refuses({std::vector<torch::Tensor>{torch::ones({2}, torch::requires_grad())}}, {}),
+                HasSubstr("ShardedOptimizer: 1 parameters of the optimizer have no name"));
+    EXPECT_THAT(refuses({}, {}), HasSubstr("no parameters"));
 
     ShardedAdam optimizer(net->named_parameters(), kAdam, {.context = &context});
+    EXPECT_THAT(refuses({parameters}, {}), HasSubstr("another distributed optimizer"));
+
     loss_of(net, global_batch(0)).backward();
+    EXPECT_EQ(code_of([&] { loss_of(net, global_batch(0)).backward(); }, &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("more than backward_passes_per_step = 1 backward passes"));
+    EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::invalid_argument);
     loss_of(net, global_batch(0)).backward();
+    {
+      const auto pause = optimizer.no_sync();
+      loss_of(net, global_batch(0)).backward();
+    }
     EXPECT_EQ(code_of([&] { optimizer.step(); }, &message), Errc::invalid_argument);
-    EXPECT_THAT(message, HasSubstr("twice before step()"));
+    EXPECT_THAT(message, HasSubstr("before the last"));
     // And goes on.
     loss_of(net, global_batch(0)).backward();
     optimizer.step();
-
-    ShardedOptimizer<optim::SGD> other(net->named_parameters(), optim::SGDOptions(1),
-                                       {.context = &context});
-    torch::serialize::OutputArchive saved;
-    optimizer.save(saved);
-    std::ostringstream out;
-    if (context.rank() == 0) saved.save_to(out);
-    if (context.rank() != 0) return;
-    std::istringstream in(out.str());
-    torch::serialize::InputArchive archive;
-    archive.load_from(in);
-    EXPECT_EQ(code_of([&] { other.load(archive); }, &message), Errc::invalid_argument);
-    EXPECT_THAT(message, HasSubstr("is of Adam, not SGD"));
+    EXPECT_TRUE(verify(context, *net));
   });
 }
 

@@ -113,7 +113,7 @@ std::string problem_of_any(Context& context, std::uint64_t digest, const std::st
 }  // namespace
 
 void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const SaveState& save) {
+                             const SaveState& save, const std::function<void()>& help) {
   Outcome outcome;
   if (context.rank() == 0) {
     outcome.attempt([&] {
@@ -122,7 +122,14 @@ void save_checkpoint_archive(Context& context, const std::filesystem::path& path
       write_atomically(path, with_footer(bytes_of(archive)));
     });
   }
+  std::exception_ptr own;
+  try {
+    if (context.rank() != 0 && help) help();
+  } catch (...) {
+    own = std::current_exception();
+  }
   outcome.share(context);
+  if (own) std::rethrow_exception(own);
 }
 
 void load_checkpoint_archive(Context& context, const std::filesystem::path& path,

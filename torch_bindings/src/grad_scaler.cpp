@@ -32,8 +32,13 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) { unscale_gradients(optimizer); }
 
-void GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
+void GradScaler::begin_unscaling() {
   if (unscaled_) refuse("the gradients are unscaled already; update() comes first");
+  unscaled_ = true;
+}
+
+void GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
+  begin_unscaling();
   const torch::NoGradGuard no_grad;
   torch::Tensor bad;
   for (const auto& group : optimizer.param_groups()) {
@@ -47,7 +52,6 @@ void GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
     }
   }
   found_inf_ = bad.defined() && bad.item<bool>();
-  unscaled_ = true;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {

@@ -36,11 +36,14 @@ bool alone(const torch::Tensor& gradient, const torch::Tensor& incoming) {
 }  // namespace
 
 GradientHome::GradientHome(GradientMemory memory, const Context& context,
-                           std::vector<torch::Tensor> parameters) {
+                           const std::vector<torch::Tensor>& parameters) {
   if (memory == GradientMemory::as_is || !context.arena()) return;
-  heap_ = GradientAllocator::installed().acquire(context.arena());
   born_there_ = memory == GradientMemory::born_shared;
-  if (!born_there_) return;
+  if (!born_there_) {
+    heap_ = std::make_shared<GradientHeap>(context.arena());
+    return;
+  }
+  heap_ = GradientAllocator::installed().acquire(context.arena());
   for (const torch::Tensor& parameter : parameters) {
     if (parameter.is_cpu()) heap_->expect(expected_.emplace_back(parameter.nbytes()));
   }
@@ -48,7 +51,7 @@ GradientHome::GradientHome(GradientMemory memory, const Context& context,
 }
 
 GradientHome::~GradientHome() {
-  if (!heap_) return;
+  if (!born_there_) return;
   for (const std::size_t bytes : expected_) heap_->forget(bytes);
   GradientAllocator::installed().release(heap_);
 }

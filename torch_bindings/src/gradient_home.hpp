@@ -20,7 +20,7 @@ class GradientHome {
  public:
   /// The parameters' gradients are expected while it lives, on the calling thread.
   GradientHome(GradientMemory memory, const Context& context,
-               std::vector<torch::Tensor> parameters);
+               const std::vector<torch::Tensor>& parameters);
   ~GradientHome();
   GradientHome(const GradientHome&) = delete;
   GradientHome& operator=(const GradientHome&) = delete;

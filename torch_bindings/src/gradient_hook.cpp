@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -32,6 +34,15 @@ void GradientHook::attach(const torch::Tensor& parameter, GradientListener& list
   remove();
   accumulator_ = std::move(accumulator);
   key_ = accumulator_->add_post_hook(std::make_unique<Notify>(listener, index));
+}
+
+bool GradientHook::is_on(const torch::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  if (!accumulator) return false;
+  const auto& hooks = accumulator->post_hooks();
+  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+    return dynamic_cast<const Notify*>(hook.get()) != nullptr;
+  });
 }
 
 void GradientHook::remove() noexcept {

@@ -365,7 +365,8 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, Loss
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                                  const DistributedOptimizerOptions& options) {
   check(options);
-  impl_ = std::make_unique<Impl>(optimizer, options, parameters_of(optimizer, parameters));
+  impl_ = std::make_unique<Impl>(optimizer, options,
+                                 parameters_of(optimizer.param_groups(), parameters));
   if (options.broadcast_parameters) {
     const int first = impl_->context.ranks_of(options.process_set).front();
     broadcast_tensors(impl_->context, parameters.distinct(), "parameter/", first,

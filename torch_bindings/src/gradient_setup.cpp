@@ -10,12 +10,13 @@
 #include <hvd/core/error.hpp>
 
 #include "digest.hpp"
+#include "gradient_slot.hpp"
 #include "tensor_traits.hpp"
 
 namespace hvd {
 
-void misuse(const std::string& message) {
-  throw Error(Errc::invalid_argument, "DistributedOptimizer: " + message);
+void misuse(const std::string& message, std::string_view who) {
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", who, message));
 }
 
 void check(const DistributedOptimizerOptions& options) {
@@ -51,9 +52,10 @@ std::size_t parameter_count(const torch::optim::Optimizer& optimizer) {
   return count;
 }
 
-NamedTensors parameters_of(const torch::optim::Optimizer& optimizer, const NamedTensors& named) {
+NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& named,
+                           std::string_view who) {
   std::unordered_set<const c10::TensorImpl*> wanted;
-  for (const auto& group : optimizer.param_groups()) {
+  for (const auto& group : groups) {
     for (const torch::Tensor& parameter : group.params()) {
       wanted.insert(parameter.unsafeGetTensorImpl());
     }
@@ -62,14 +64,20 @@ NamedTensors parameters_of(const torch::optim::Optimizer& optimizer, const Named
   std::unordered_set<std::string> names;
   std::vector<NamedTensors::Item> chosen;
   for (const auto& [name, tensor] : distinct.items()) {
-    if (name.empty()) misuse("a parameter has an empty name");
-    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name));
+    if (name.empty()) misuse("a parameter has an empty name", who);
+    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name), who);
     if (wanted.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
     require_supported(tensor);
+    if (GradientHook::is_on(tensor)) {
+      misuse(fmt::format("{} is a parameter of another distributed optimizer, which must be "
+                         "destroyed first",
+                         name),
+             who);
+    }
     chosen.emplace_back(name, tensor);
   }
   if (!wanted.empty()) {
-    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()));
+    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()), who);
   }
   return chosen;
 }

@@ -36,6 +36,8 @@ class GradientHook {
   /// parameter requires no gradient. LibTorch makes a new accumulator when a parameter's data
   /// moves to another dtype or device.
   void attach(const torch::Tensor& parameter, GradientListener& listener, std::size_t index);
+  /// Whether some optimizer of hvd has its hook on the parameter.
+  [[nodiscard]] static bool is_on(const torch::Tensor& parameter);
 
  private:
   void remove() noexcept;

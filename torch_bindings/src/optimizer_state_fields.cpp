@@ -18,26 +18,28 @@ std::int64_t code_of(const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-bool has_state(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
-  return optimizer.state().count(parameter.unsafeGetTensorImpl()) > 0;
+std::unique_ptr<torch::optim::OptimizerParamState> make_state(
+    const torch::optim::Optimizer& optimizer) {
+  return with_optimizer_kind(code_of(optimizer),
+                             [](auto kind) -> std::unique_ptr<torch::optim::OptimizerParamState> {
+                               return std::make_unique<typename decltype(kind)::State>();
+                             });
 }
 
-StateFields state_fields(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+StateFields state_fields(const torch::optim::Optimizer& optimizer,
+                         torch::optim::OptimizerParamState& state) {
   return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
-    using State = typename decltype(kind)::State;
-    auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
-    if (!state) state = std::make_unique<State>();
     StateFields fields;
-    visit(fields, static_cast<State&>(*state));
+    visit(fields, static_cast<typename decltype(kind)::State&>(state));
     return fields;
   });
 }
 
-StateFields option_fields(torch::optim::Optimizer& optimizer) {
+StateFields option_fields(const torch::optim::Optimizer& optimizer,
+                          torch::optim::OptimizerOptions& options) {
   return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
-    using Options = typename decltype(kind)::Options;
     StateFields fields;
-    visit(fields, static_cast<Options&>(optimizer.param_groups().front().options()));
+    visit(fields, static_cast<typename decltype(kind)::Options&>(options));
     return fields;
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -29,12 +30,15 @@ struct StateFields {
   void add(Other&) {}  // LBFGS's, whose state no element has to itself
 };
 
-/// Of one of the optimizers that step element by element. The state is made when there is none.
-/// Throws Errc::unsupported for another optimizer.
-[[nodiscard]] StateFields state_fields(torch::optim::Optimizer& optimizer,
-                                       const torch::Tensor& parameter);
-[[nodiscard]] StateFields option_fields(torch::optim::Optimizer& optimizer);
-[[nodiscard]] bool has_state(const torch::optim::Optimizer& optimizer,
-                             const torch::Tensor& parameter);
+// Of the optimizers that step element by element; Errc::unsupported for others.
+
+/// As the optimizer makes it for a parameter, with nothing in it.
+[[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> make_state(
+    const torch::optim::Optimizer& optimizer);
+/// Of a state, or of a group's options, that are the optimizer's kind.
+[[nodiscard]] StateFields state_fields(const torch::optim::Optimizer& optimizer,
+                                       torch::optim::OptimizerParamState& state);
+[[nodiscard]] StateFields option_fields(const torch::optim::Optimizer& optimizer,
+                                        torch::optim::OptimizerOptions& options);
 
 }  // namespace hvd

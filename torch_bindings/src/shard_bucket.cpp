@@ -12,6 +12,7 @@
 #include "tensor_traits.hpp"
 
 namespace hvd {
+
 std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters, std::int64_t bytes) {
   const auto& items = parameters.items();
   std::vector<BucketRange> ranges;
@@ -32,13 +33,13 @@ std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters, std::int6
 }
 
 ShardBucket::ShardBucket(Context& context, const GradientHome& home, std::string name,
-                         const ShardedOptimizerOptions& options, const ShardPlace& place,
-                         std::vector<NamedTensors::Item> parameters)
+                         std::size_t group, const ShardedOptimizerOptions& options,
+                         const ShardPlace& place, std::vector<NamedTensors::Item> parameters)
     : context_(context),
       home_(home),
       name_(std::move(name)),
-      op_(options.op),
-      process_set_(options.process_set),
+      group_(group),
+      options_(options),
       parameters_(std::move(parameters)),
       filled_(parameters_.size()) {
   const torch::NoGradGuard no_grad;
@@ -48,13 +49,7 @@ ShardBucket::ShardBucket(Context& context, const GradientHome& home, std::string
     count += parameter.numel();
   }
   values_ = torch::empty({count}, parameters_.front().second.options().requires_grad(false));
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    torch::Tensor& parameter = parameters_[i].second;
-    const torch::Tensor mine =
-        values_.narrow(0, offsets_[i], parameter.numel()).view(parameter.sizes());
-    mine.copy_(parameter);
-    parameter.set_data(mine);
-  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) move_here(i);
   // As a reducescatter divides: the first ranks have one more where it does not come out even.
   const std::int64_t least = count / place.ranks;
   const std::int64_t longer = count % place.ranks;
@@ -64,11 +59,6 @@ ShardBucket::ShardBucket(Context& context, const GradientHome& home, std::string
 
 void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient) {
   const torch::NoGradGuard no_grad;
-  if (filled_[parameter] || reduction_.valid()) {
-    throw Error(Errc::invalid_argument,
-                fmt::format("ShardedOptimizer: {} got a gradient twice before step()",
-                            parameters_[parameter].first));
-  }
   if (!gradients_.defined()) gradients_ = home_.scratch(values_.numel(), values_.options());
   const torch::Tensor& like = parameters_[parameter].second;
   gradients_.narrow(0, offsets_[parameter], like.numel())
@@ -85,32 +75,63 @@ void ShardBucket::send() {
   for (std::size_t i = 0; i < filled_.size(); ++i) {
     if (!filled_[i]) gradients_.narrow(0, offsets_[i], parameters_[i].second.numel()).zero_();
   }
+  AllreduceOptions reduction{.name = name_ + "/gradient", .op = options_.op};
+  if (options_.average_accumulated) reduction.postscale = 1.0 / options_.backward_passes_per_step;
+  reduction.process_set = options_.process_set;
   reduction_ =
-      reducescatter_async(context_, std::exchange(gradients_, {}),
-                          {.name = name_ + "/gradient", .op = op_, .process_set = process_set_});
+      reducescatter_async(context_, std::exchange(gradients_, {}), reduction, options_.compression);
   filled_.assign(filled_.size(), false);
 }
 
 torch::Tensor ShardBucket::gradient() { return reduction_.wait(); }
 
-void ShardBucket::spread() {
-  reduction_ = {};
+void ShardBucket::take_values() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& [name, parameter] = parameters_[i];
-    if (parameter.numel() > 0 && !parameter.is_alias_of(values_)) {
+    auto& [name, parameter] = parameters_[i];
+    if (parameter.numel() == 0 || parameter.is_alias_of(values_)) continue;
+    if (parameter.scalar_type() != values_.scalar_type() ||
+        parameter.device() != values_.device()) {
       throw Error(Errc::invalid_argument,
-                  fmt::format("ShardedOptimizer: {} was moved to other memory, dtype or device "
-                              "after construction",
+                  fmt::format("ShardedOptimizer: {} was moved to another dtype or device after "
+                              "construction",
                               name));
     }
+    move_here(i);
   }
+  shard_.copy_(values_.narrow(0, begin_, shard_.numel()));
+}
+
+void ShardBucket::move_here(std::size_t parameter) {
+  torch::Tensor& moved = parameters_[parameter].second;
+  const torch::Tensor mine =
+      values_.narrow(0, offsets_[parameter], moved.numel()).view(moved.sizes());
+  mine.copy_(moved);
+  moved.set_data(mine);
+}
+
+/// Momentum and weight decay go on for a parameter that stopped requiring a gradient, since it
+/// shares its state with others: its values do not follow.
+void ShardBucket::keep_frozen() {
+  const std::int64_t end = begin_ + shard_.numel();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i].second;
+    const std::int64_t first = std::max(offsets_[i], begin_);
+    const std::int64_t count = std::min(offsets_[i] + parameter.numel(), end) - first;
+    if (parameter.requires_grad() || count <= 0) continue;
+    shard_.narrow(0, first - begin_, count).copy_(values_.narrow(0, first, count));
+  }
+}
+
+void ShardBucket::spread() {
+  reduction_ = {};
+  keep_frozen();
   Submission submission;
   submission.request.name = name_ + "/values";
   submission.request.kind = OpKind::allgather;
   submission.request.dtype = dtype_of(shard_);
   submission.request.device = engine_device_of(shard_);
   submission.request.shape = shape_of(shard_);
-  submission.request.process_set = process_set_;
+  submission.request.process_set = options_.process_set;
   submission.input = shard_.numel() == 0 ? nullptr : shard_.data_ptr();
   submission.allocate = [values = values_](const Shape&) {
     return values.numel() == 0 ? nullptr : values.data_ptr();

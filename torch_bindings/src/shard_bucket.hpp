@@ -37,9 +37,8 @@ struct BucketRange {
 /// One thread at a time.
 class ShardBucket {
  public:
-  /// Moves the parameters' values here and makes them views of it. `context` and `home` outlive
-  /// it.
-  ShardBucket(Context& context, const GradientHome& home, std::string name,
+  /// Moves the parameters' values here and makes them views of it. What is referred to outlives it.
+  ShardBucket(Context& context, const GradientHome& home, std::string name, std::size_t group,
               const ShardedOptimizerOptions& options, const ShardPlace& place,
               std::vector<NamedTensors::Item> parameters);
 
@@ -48,13 +47,18 @@ class ShardBucket {
   [[nodiscard]] const std::vector<NamedTensors::Item>& parameters() const noexcept {
     return parameters_;
   }
+  /// The parameter group that all of them are in.
+  [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// Where the parameter's elements begin in the bucket.
   [[nodiscard]] std::int64_t offset_of(std::size_t parameter) const { return offsets_[parameter]; }
   /// Where the shard begins in the bucket.
   [[nodiscard]] std::int64_t shard_begin() const noexcept { return begin_; }
 
-  /// Takes a parameter's gradient, and sends the bucket with the last one. Throws
-  /// Errc::invalid_argument for a second one before the step.
+  /// The parameter's gradient has been taken, or the bucket sent without it.
+  [[nodiscard]] bool has(std::size_t parameter) const {
+    return filled_[parameter] || reduction_.valid();
+  }
+  /// Takes the gradient of a parameter that it does not have, and sends the bucket with the last.
   void add(std::size_t parameter, const torch::Tensor& gradient);
   /// Sends it with zeros for what is missing, unless it is on its way.
   void send();
@@ -62,8 +66,11 @@ class ShardBucket {
   [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || reduction_.valid(); }
   /// Waits for this rank's part of the reduced gradients.
   [[nodiscard]] torch::Tensor gradient();
-  /// Gives all ranks this rank's shard. Throws Errc::invalid_argument when a parameter has been
-  /// moved to other memory.
+  /// The shard becomes this rank's part of what the parameters are now: the user may have changed
+  /// them, or loaded others, which takes them out of the bucket. Throws Errc::invalid_argument when
+  /// one has another dtype or device than before.
+  void take_values();
+  /// Gives all ranks this rank's shard; what is frozen keeps its values.
   void spread();
   /// Waits until the parameters hold what all ranks gave.
   void finish();
@@ -71,11 +78,14 @@ class ShardBucket {
   void forget();
 
  private:
+  void move_here(std::size_t parameter);
+  void keep_frozen();
+
   Context& context_;
   const GradientHome& home_;
   const std::string name_;
-  const ReduceOp op_;
-  const std::int32_t process_set_;
+  const std::size_t group_;
+  const ShardedOptimizerOptions& options_;
   std::vector<NamedTensors::Item> parameters_;
   std::vector<std::int64_t> offsets_;
   std::int64_t begin_ = 0;

@@ -3,8 +3,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <optional>
-#include <unordered_set>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -23,36 +22,57 @@
 namespace hvd {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(Errc::invalid_argument, "ShardedOptimizer: " + message);
-}
+[[noreturn]] void refuse(const std::string& message) { misuse(message, "ShardedOptimizer"); }
 
-/// Everything that ranks must have in common.
-std::vector<NamedDigest> describe_shards(const NamedTensors& parameters,
-                                         const ShardedOptimizerOptions& options) {
-  DistributedOptimizerOptions same;
-  same.op = options.op;
-  same.num_groups = 0;
-  same.broadcast_parameters = options.broadcast_parameters;
-  same.name_prefix = fmt::format("{} {}", options.name_prefix, options.bucket_bytes);
-  return describe(parameters, same);
-}
-
-NamedTensors checked(const NamedTensors& parameters, const ShardedOptimizerOptions& options) {
+void check(const ShardedOptimizerOptions& options) {
   if (options.op != ReduceOp::average && options.op != ReduceOp::sum) {
     refuse(fmt::format("op is average or sum, not {}", to_string(options.op)));
   }
-  if (options.bucket_bytes < 1) refuse(fmt::format("bucket_bytes is {}", options.bucket_bytes));
-  NamedTensors distinct = parameters.distinct();
-  if (distinct.size() == 0) refuse("there are no parameters");
-  std::unordered_set<std::string> names;
-  for (const auto& [name, tensor] : distinct.items()) {
-    if (name.empty()) refuse("a parameter has an empty name");
-    if (!names.insert(name).second) refuse(fmt::format("two parameters are named {}", name));
-    require_supported(tensor);
-    if (!tensor.is_floating_point()) refuse(fmt::format("{} is not floating", name));
+  if (options.backward_passes_per_step < 1) {
+    refuse(fmt::format("backward_passes_per_step is {}, not positive",
+                       options.backward_passes_per_step));
   }
-  return distinct;
+  if (options.bucket_bytes < 1) refuse(fmt::format("bucket_bytes is {}", options.bucket_bytes));
+}
+
+/// The parameters of each group with their names, in the order of the names.
+std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
+                                   const NamedTensors& names) {
+  std::unordered_map<const c10::TensorImpl*, std::size_t> group_of;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const torch::Tensor& parameter : groups[group].params()) {
+      if (!group_of.emplace(parameter.unsafeGetTensorImpl(), group).second) {
+        refuse("a parameter is in the groups twice");
+      }
+    }
+  }
+  std::vector<std::vector<NamedTensors::Item>> items(groups.size());
+  for (const auto& [name, parameter] : parameters_of(groups, names, "ShardedOptimizer").items()) {
+    if (!parameter.is_floating_point()) refuse(fmt::format("{} is not floating", name));
+    items[group_of.at(parameter.unsafeGetTensorImpl())].emplace_back(name, parameter);
+  }
+  if (group_of.empty()) refuse("there are no parameters");
+  return {items.begin(), items.end()};
+}
+
+/// Everything that ranks must have in common.
+std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups,
+                                         const ShardedOptimizerOptions& options) {
+  DistributedOptimizerOptions same;
+  same.op = options.op;
+  same.backward_passes_per_step = options.backward_passes_per_step;
+  same.average_accumulated = options.average_accumulated;
+  same.compression = options.compression;
+  same.broadcast_parameters = options.broadcast_parameters;
+  same.name_prefix = fmt::format("{} {}", options.name_prefix, options.bucket_bytes);
+  std::vector<NamedDigest> all;
+  for (const NamedTensors& group : groups) {
+    std::vector<NamedDigest> one = describe(group, same);
+    one.back().first = fmt::format("options, or the size of group {}", &group - groups.data());
+    one.back().second += group.size();
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -63,13 +83,17 @@ struct ParameterShards::Impl final : GradientListener {
     GradientHook hook;
     ShardBucket* bucket = nullptr;
     std::size_t place = 0;  ///< in the bucket
+    int passes = 0;         ///< backward passes since the last step
   };
 
-  Impl(const NamedTensors& parameters, const ShardedOptimizerOptions& given);
+  Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
+       const ShardedOptimizerOptions& given);
 
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
+  void give(Slot& slot);
   void send_all();
   void take_all();
+  torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
   template <class Function>
   void remembering(Function function) noexcept {
     try {
@@ -85,20 +109,23 @@ struct ParameterShards::Impl final : GradientListener {
   const ShardedOptimizerOptions options;
   Context& context;
   GradientHome home;
+  std::string name;  ///< in front of the collectives' topics
   std::deque<ShardBucket> buckets;
   std::deque<Slot> slots;
-  std::vector<torch::Tensor> shards;
+  Groups groups;  ///< of shards
 
   std::mutex mutex;  // hooks of different devices run on different threads
   std::exception_ptr first_error;
+  int no_sync_depth = 0;
 };
 
-ParameterShards::Impl::Impl(const NamedTensors& parameters, const ShardedOptimizerOptions& given)
+ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
+                            const ShardedOptimizerOptions& given)
     : options(given),
       context(given.context ? *given.context : hvd::context()),
       home(GradientMemory::copied_shared, context, {}) {
   const auto submitted = static_cast<std::int64_t>(context.stats().submitted);
-  const std::string difference = first_difference(context, describe_shards(parameters, options),
+  const std::string difference = first_difference(context, describe_shards(named, options),
                                                   "sharded_optimizer", options.process_set);
   if (!difference.empty()) {
     throw Error(Errc::mismatch, "ShardedOptimizer: not the same on all ranks: " + difference);
@@ -108,46 +135,68 @@ ParameterShards::Impl::Impl(const NamedTensors& parameters, const ShardedOptimiz
       broadcast(context, torch::tensor({submitted}), ranks.front(),
                 {.name = "sharded_optimizer/instance", .process_set = options.process_set})
           .item<std::int64_t>();
-  if (options.broadcast_parameters) {
-    broadcast_tensors(context, parameters, "parameter/", ranks.front(), options.process_set);
-  }
+  name = fmt::format("{}/{}", options.name_prefix, instance);
   const auto mine = std::lower_bound(ranks.begin(), ranks.end(), context.rank()) - ranks.begin();
   const ShardPlace place{mine, std::ssize(ranks)};
 
-  // The backward pass comes to the last parameters first.
-  const auto& items = parameters.items();
-  for (const BucketRange range : bucket_ranges(parameters, options.bucket_bytes)) {
-    const std::string name = fmt::format("{}/{}/{}", options.name_prefix, instance, buckets.size());
-    ShardBucket& bucket = buckets.emplace_back(
-        context, home, name, options, place,
-        std::vector<NamedTensors::Item>(items.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                                        items.begin() + static_cast<std::ptrdiff_t>(range.end)));
-    shards.push_back(bucket.shard());
-    for (std::size_t i = range.begin; i < range.end; ++i) {
-      Slot& slot = slots.emplace_back();
-      slot.parameter = items[i].second;
-      slot.bucket = &bucket;
-      slot.place = i - range.begin;
-      slot.hook.attach(slot.parameter, *this, slots.size() - 1);
+  for (std::size_t group = 0; group < named.size(); ++group) {
+    if (options.broadcast_parameters) {
+      broadcast_tensors(context, named[group], "parameter/", ranks.front(), options.process_set);
     }
+    std::vector<torch::Tensor> shards;
+    const auto& items = named[group].items();
+    for (const BucketRange range : bucket_ranges(named[group], options.bucket_bytes)) {
+      ShardBucket& bucket = buckets.emplace_back(
+          context, home, fmt::format("{}/{}", name, buckets.size()), group, options, place,
+          std::vector<NamedTensors::Item>(items.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                                          items.begin() + static_cast<std::ptrdiff_t>(range.end)));
+      shards.push_back(bucket.shard());
+      for (std::size_t i = range.begin; i < range.end; ++i) {
+        Slot& slot = slots.emplace_back();
+        slot.parameter = items[i].second;
+        slot.bucket = &bucket;
+        slot.place = i - range.begin;
+        slot.hook.attach(slot.parameter, *this, slots.size() - 1);
+      }
+    }
+    groups.emplace_back(std::move(shards), given_groups[group].has_options()
+                                               ? given_groups[group].options().clone()
+                                               : nullptr);
   }
 }
 
 void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&) {
+  if (no_sync_depth > 0) return;
   const std::lock_guard lock(mutex);
   Slot& slot = slots[index];
-  remembering([&] {
-    torch::Tensor& gradient = slot.parameter.mutable_grad();
-    slot.bucket->add(slot.place, gradient);
-    gradient.reset();
-  });
+  if (!slot.bucket->has(slot.place) && ++slot.passes < options.backward_passes_per_step) return;
+  const bool sent = slot.bucket->has(slot.place);
+  remembering([&] { give(slot); });
+  // Not an error of communication: it may leave backward(), and step() repeats it.
+  if (sent) std::rethrow_exception(first_error);
 }
 
-/// What autograd gave no gradient counts as zeros.
+void ParameterShards::Impl::give(Slot& slot) {
+  const torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
+  if (slot.bucket->has(slot.place)) {
+    refuse(
+        fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
+                    "passes before step(); use no_sync() for those before the last",
+                    slot.bucket->parameters()[slot.place].first, options.backward_passes_per_step));
+  }
+  slot.bucket->add(slot.place, gradient);
+}
+
+/// Also what fewer passes than planned have left. What has no gradient counts as zeros.
 void ParameterShards::Impl::send_all() {
   const std::lock_guard lock(mutex);
   for (std::size_t index = 0; index < slots.size(); ++index) {
-    remembering([&] { slots[index].hook.attach(slots[index].parameter, *this, index); });
+    Slot& slot = slots[index];
+    remembering([&] {
+      slot.hook.attach(slot.parameter, *this, index);
+      slot.passes = 0;
+      if (slot.parameter.grad().defined()) give(slot);
+    });
   }
   for (ShardBucket& bucket : buckets) remembering([&] { bucket.send(); });
 }
@@ -160,15 +209,22 @@ void ParameterShards::Impl::take_all() {
   throw_first_error();
 }
 
-ParameterShards::ParameterShards(const NamedTensors& parameters,
-                                 const ShardedOptimizerOptions& options)
-    : impl_(std::make_unique<Impl>(checked(parameters, options), options)) {}
+torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const char* topic,
+                                            ReduceOp op) {
+  return allreduce(
+      context, tensor,
+      {.name = fmt::format("{}/{}", name, topic), .op = op, .process_set = options.process_set});
+}
+
+ParameterShards::ParameterShards(const Groups& groups, const NamedTensors& names,
+                                 const ShardedOptimizerOptions& options) {
+  check(options);
+  impl_ = std::make_unique<Impl>(groups, by_group(groups, names), options);
+}
 
 ParameterShards::~ParameterShards() = default;
 
-const std::vector<torch::Tensor>& ParameterShards::tensors() const noexcept {
-  return impl_->shards;
-}
+const ParameterShards::Groups& ParameterShards::groups() const noexcept { return impl_->groups; }
 
 torch::Tensor ParameterShards::step(const std::function<void()>& base, const LossClosure& closure) {
   Impl& impl = *impl_;
@@ -176,14 +232,19 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
   if (closure) {
     const torch::AutoGradMode with_gradients(true);
     loss = closure();
+    if (!loss.defined()) refuse("the closure returned no loss");
   }
   const torch::NoGradGuard no_grad;
   impl.send_all();
+  if (closure) {
+    impl.remembering([&] { loss = impl.reduce(loss.detach(), "loss", impl.options.op); });
+  }
   // While one bucket steps, the next is on its way here and the one before on its way to all.
   for (ShardBucket& bucket : impl.buckets) {
     impl.remembering([&] {
       torch::Tensor& gradient = bucket.shard().mutable_grad();
       gradient = bucket.gradient();
+      bucket.take_values();
       base();
       gradient.reset();
       bucket.spread();
@@ -204,11 +265,7 @@ double ParameterShards::clip_grad_norm(double max_norm) {
   for (ShardBucket& bucket : impl.buckets) {
     squares += bucket.gradient().to(torch::kFloat64).square().sum().cpu();
   }
-  const double norm = std::sqrt(allreduce(impl.context, squares,
-                                          {.name = impl.options.name_prefix + "/norm",
-                                           .op = ReduceOp::sum,
-                                           .process_set = impl.options.process_set})
-                                    .item<double>());
+  const double norm = std::sqrt(impl.reduce(squares, "norm", ReduceOp::sum).item<double>());
   // As torch::nn::utils::clip_grad_norm_.
   const double scale = max_norm / (norm + 1e-6);
   if (scale < 1) {
@@ -217,13 +274,30 @@ double ParameterShards::clip_grad_norm(double max_norm) {
   return norm;
 }
 
+bool ParameterShards::scale_gradients(double factor) {
+  Impl& impl = *impl_;
+  const torch::NoGradGuard no_grad;
+  impl.take_all();
+  torch::Tensor finite = torch::ones({1}, torch::kUInt8);
+  for (ShardBucket& bucket : impl.buckets) {
+    const torch::Tensor gradient = bucket.gradient().mul_(factor);
+    finite *= torch::isfinite(gradient).all().cpu();
+  }
+  return impl.reduce(finite, "finite", ReduceOp::min).item<std::uint8_t>() != 0;
+}
+
+ScopedPause ParameterShards::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+
 void ParameterShards::zero_grad() {
   Impl& impl = *impl_;
   bool begun = false;
   {
     const std::lock_guard lock(impl.mutex);
     for (const ShardBucket& bucket : impl.buckets) begun = begun || bucket.begun();
-    for (Impl::Slot& slot : impl.slots) slot.parameter.mutable_grad().reset();
+    for (Impl::Slot& slot : impl.slots) {
+      slot.parameter.mutable_grad().reset();
+      slot.passes = 0;
+    }
   }
   if (!begun) return;
   impl.take_all();

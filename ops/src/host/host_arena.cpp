@@ -1,5 +1,6 @@
 #include "host/host_arena.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -12,7 +13,9 @@ HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t beg
       capacity_((segment_->size() - begin) / kStretch * kStretch),
       first_(segment_->data() + begin),
       blocks_(capacity_),
-      committed_(capacity_ / kStretch, false) {}
+      committed_(capacity_ / kStretch, false),
+      given_back_(capacity_ / kStretch, false),
+      keep_(capacity_ / 8) {}
 
 void* HostArena::allocate(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
@@ -34,7 +37,7 @@ void HostArena::deallocate(void* memory) noexcept {
     const auto freed =
         blocks_.give(static_cast<std::size_t>(static_cast<std::byte*>(memory) - first_));
     // What a step frees the next one takes again: only what is out of proportion is given back.
-    if (freed && committed_bytes_ - blocks_.used() > capacity_ / 8) release(*freed);
+    if (freed && committed_bytes_ - blocks_.used() > keep_) release(*freed);
   } catch (const std::bad_alloc&) {
     // The block is lost to the list, which is as good as taken.
   }
@@ -47,6 +50,8 @@ bool HostArena::commit(const BlockList::Block& block) noexcept {
     if (!segment_->memory().commit(begin_ + stretch * kStretch, kStretch)) return false;
     committed_[stretch] = true;
     committed_bytes_ += kStretch;
+    // Given back too early: a step that uses so much would pay for new pages every time.
+    if (given_back_[stretch]) keep_ = std::max(keep_, committed_bytes_ + capacity_ / 8);
   }
   return true;
 }
@@ -57,6 +62,7 @@ void HostArena::release(const BlockList::Block& block) noexcept {
     if (!committed_[stretch]) continue;
     segment_->memory().release(begin_ + stretch * kStretch, kStretch);
     committed_[stretch] = false;
+    given_back_[stretch] = true;
     committed_bytes_ -= kStretch;
   }
 }

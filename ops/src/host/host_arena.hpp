@@ -15,7 +15,8 @@ namespace hvd {
 
 /// Keeps this rank's segment, and nobody else's. Pages are taken from the system when they are
 /// first allocated, so that a machine without memory says no rather than end the process, and given
-/// back when much of what was freed lies idle.
+/// back when much of what was freed lies idle: more than an eighth of the arena, or than what had
+/// to be taken again after it was given back.
 class HostArena final : public Arena {
  public:
   /// The part of `segment` from `begin` on.
@@ -46,8 +47,10 @@ class HostArena final : public Arena {
 
   mutable std::mutex mutex_;
   BlockList blocks_;
-  std::vector<bool> committed_;  ///< by stretch
+  std::vector<bool> committed_;   ///< by stretch
+  std::vector<bool> given_back_;  ///< by stretch: at some time
   std::size_t committed_bytes_ = 0;
+  std::size_t keep_;  ///< this much may lie idle
 };
 
 }  // namespace hvd

@@ -16,14 +16,15 @@ namespace hvd {
 using SaveState = std::function<void(torch::serialize::OutputArchive&)>;
 using LoadState = std::function<void(torch::serialize::InputArchive&)>;
 
-/// Rank 0 calls `save` and writes the archive to `path`: into a temporary file beside it, which is
+/// Rank 0 calls `save`, all others `help` if there is one, for what `save` needs of them. Rank 0
+/// writes the archive to `path`: into a temporary file beside it, which is
 /// flushed to the disk and then takes its name, so that at any moment, also of a crash, `path` is
 /// the old checkpoint or the new one. The file is an archive that `torch::load` reads too, with a
 /// digest behind it. Collective; when it returns the file is there for certain.
 /// Throws the same on every rank: Errc::resource (the file cannot be written), or
 /// Errc::invalid_argument with what `save` threw.
 void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const SaveState& save);
+                             const SaveState& save, const std::function<void()>& help = nullptr);
 
 /// Rank 0 reads `path` and the others get its bytes, so they need not see the file; then every rank
 /// calls `load` on the archive. Collective. Throws on every rank: Errc::resource (the file is
@@ -33,19 +34,37 @@ void save_checkpoint_archive(Context& context, const std::filesystem::path& path
 void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
                              const LoadState& load);
 
-/// Everything `torch::save` takes, one after another: a module, its optimizer, a sampler.
+/// Whose `save` all ranks call, and which fills rank 0's archive: a `ShardedOptimizer`.
+template <class Part>
+concept SavedByAllRanks = requires {
+  requires Part::kSaveIsCollective;
+};
+
+/// Everything `torch::save` takes, one after another: a module, its optimizer, a sampler; and
+/// sharded optimizers of all ranks.
 template <class... Parts>
 void save_checkpoint(Context& context, const std::filesystem::path& path, const Parts&... parts) {
-  save_checkpoint_archive(context, path, [&](torch::serialize::OutputArchive& archive) {
-    int index = 0;
-    const auto write = [&](const auto& part) {
+  const auto save = [&](torch::serialize::OutputArchive& archive) {
+    const auto write = [&](int index, const auto& part) {
       using torch::operator<<;  // of tensors: not found by their types
       torch::serialize::OutputArchive one(archive.compilation_unit());
       one << part;
-      archive.write(std::to_string(index++), one);
+      archive.write(std::to_string(index), one);
     };
-    (write(parts), ...);
-  });
+    // First what the others wait for: they need not know if something else cannot be saved.
+    for (const bool of_all : {true, false}) {
+      int index = 0;
+      ((SavedByAllRanks<Parts> == of_all ? write(index++, parts) : void(index++)), ...);
+    }
+  };
+  const auto help = [&] {
+    const auto take_part = [](const auto& part) {
+      torch::serialize::OutputArchive empty;
+      if constexpr (SavedByAllRanks<std::decay_t<decltype(part)>>) part.save(empty);
+    };
+    (take_part(parts), ...);
+  };
+  save_checkpoint_archive(context, path, save, help);
 }
 
 /// The same parts in the same order. Modules are compared between the ranks afterwards, by a digest

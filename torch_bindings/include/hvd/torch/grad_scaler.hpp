@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <hvd/torch/distributed_optimizer.hpp>
+#include <hvd/torch/sharded_optimizer.hpp>
 
 namespace hvd {
 
@@ -41,6 +42,11 @@ class GradScaler {
     optimizer.synchronize();
     unscale_gradients(base_of(optimizer));
   }
+  template <class Base>
+  void unscale_(ShardedOptimizer<Base>& optimizer) {
+    begin_unscaling();
+    found_inf_ = !optimizer.scale_gradients(1 / scale_);
+  }
 
   /// Unscales, if that was not done, and steps, unless a gradient is infinite or NaN. Returns
   /// whether it stepped. Collective for a distributed optimizer.
@@ -50,6 +56,16 @@ class GradScaler {
     if (!unscaled_) unscale_(optimizer);
     if (found_inf_) return false;
     const ScopedPause reduced = optimizer.skip_synchronize();
+    optimizer.step();
+    return true;
+  }
+  template <class Base>
+  bool step(ShardedOptimizer<Base>& optimizer) {
+    if (!unscaled_) unscale_(optimizer);
+    if (found_inf_) {
+      optimizer.zero_grad();
+      return false;
+    }
     optimizer.step();
     return true;
   }
@@ -72,6 +88,8 @@ class GradScaler {
       return optimizer;
     }
   }
+  /// Throws Errc::invalid_argument when it was done already.
+  void begin_unscaling();
   void unscale_gradients(torch::optim::Optimizer& optimizer);
 
   GradScalerOptions options_;

@@ -15,6 +15,7 @@
 #include <hvd/torch/gradient_compressor.hpp>
 #include <hvd/torch/gradient_memory.hpp>
 #include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/scoped_pause.hpp>
 
 namespace hvd {
 
@@ -52,18 +53,6 @@ struct DistributedOptimizerOptions {
   /// construct them in the same order.
   std::string name_prefix = "gradient";
   Context* context = nullptr;  ///< null: the default context. Outlives the optimizer.
-};
-
-/// Turns something off while it lives. Must not outlive the optimizer it came from.
-class [[nodiscard]] ScopedPause {
- public:
-  explicit ScopedPause(int& depth) noexcept : depth_(depth) { ++depth_; }
-  ~ScopedPause() { --depth_; }
-  ScopedPause(const ScopedPause&) = delete;
-  ScopedPause& operator=(const ScopedPause&) = delete;
-
- private:
-  int& depth_;
 };
 
 /// A parameter's gradient is submitted when autograd has accumulated it, and is reduced in place

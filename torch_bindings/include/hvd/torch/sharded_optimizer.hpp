@@ -5,19 +5,29 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
 #include <hvd/core/context.hpp>
+#include <hvd/torch/compression.hpp>
 #include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/scoped_pause.hpp>
 
 namespace hvd {
 
 struct ShardedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
+  /// Backward passes whose gradients add up before they are reduced.
+  int backward_passes_per_step = 1;
+  /// The gradients of several passes are averaged instead.
+  bool average_accumulated = false;
+  /// What f32 and f64 gradients travel and are summed in. Parameters travel as they are.
+  Compression compression = Compression::none;
   /// Parameters are reduced, stepped and gathered in buckets of about this many bytes, while the
   /// backward pass goes on.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
@@ -32,15 +42,19 @@ struct ShardedOptimizerOptions {
 /// has a shard.
 class ParameterShards {
  public:
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
   /// Collective. Errors as of `GradientReducer`. The parameters' memory moves into the buckets.
-  ParameterShards(const NamedTensors& parameters, const ShardedOptimizerOptions& options);
+  /// `names` holds a name for each parameter of the groups.
+  ParameterShards(const Groups& groups, const NamedTensors& names,
+                  const ShardedOptimizerOptions& options);
   /// Removes the hooks; does not wait. The parameters stay where they are.
   ~ParameterShards();
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  /// One-dimensional, one per bucket.
-  [[nodiscard]] const std::vector<torch::Tensor>& tensors() const noexcept;
+  /// As many as there were, with their options; one-dimensional tensors, one per bucket.
+  [[nodiscard]] const Groups& groups() const noexcept;
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
   /// Calls `base` for one shard after another, each with its gradient.
@@ -48,6 +62,10 @@ class ParameterShards {
   /// Scales the gradients so that their norm over all parameters is at most `max_norm`; returns
   /// what it was. Between `backward()` and `step()`. Collective.
   double clip_grad_norm(double max_norm);
+  /// Multiplies the gradients; returns whether every element, on all ranks, is finite. Between
+  /// `backward()` and `step()`. Collective.
+  bool scale_gradients(double factor);
+  [[nodiscard]] ScopedPause no_sync() noexcept;
   void zero_grad();
 
   void save(const torch::optim::Optimizer& base, torch::serialize::OutputArchive& archive) const;
@@ -63,39 +81,63 @@ class ParameterShards {
 /// one n-th of them. Gradients are reduce-scattered while the backward pass runs; `step()` updates
 /// this rank's shards and gathers everybody's, bucket by bucket.
 ///
-/// `Base` steps each element by itself: SGD, Adam, AdamW, Adagrad or RMSprop. It is one, with one
-/// parameter group, for schedulers and everything that takes an `Optimizer&`; its parameters are
-/// the shards. Gradients leave the model during `backward()`: clip them by `clip_grad_norm`.
+/// `Base` steps each element by itself: SGD, Adam, AdamW, Adagrad or RMSprop. It is one, for
+/// schedulers and everything that takes an `Optimizer&`; its parameters are the shards. Gradients
+/// leave the model during `backward()`: clip them by `clip_grad_norm`.
 template <class Base>
 class ShardedOptimizer final : private ParameterShards, public Base {
+  static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>,
+                "LBFGS does not step each element by itself: its state cannot be divided");
+
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
+  /// For `save_checkpoint`: all ranks call `save`.
+  static constexpr bool kSaveIsCollective = true;
 
+  /// One parameter group. A parameter with two names, as of shared layers, is taken once.
   template <class BaseOptions>
   ShardedOptimizer(const NamedTensors& parameters, BaseOptions&& base_options,
                    const ShardedOptimizerOptions& options = {})
-      : ParameterShards(parameters, options),
-        Base(ParameterShards::tensors(), std::forward<BaseOptions>(base_options)) {}
+      : ShardedOptimizer(Groups{parameters.distinct().tensors()}, parameters,
+                         std::forward<BaseOptions>(base_options), options) {}
 
-  /// Collective.
+  /// Several parameter groups; `names` holds a name for each of their parameters.
+  template <class BaseOptions>
+  ShardedOptimizer(const Groups& groups, const NamedTensors& names, BaseOptions&& base_options,
+                   const ShardedOptimizerOptions& options = {})
+      : ParameterShards(groups, names, options),
+        Base(ParameterShards::groups(), std::forward<BaseOptions>(base_options)) {}
+
+  /// Collective. A closure is called once, and its loss reduced like the gradients.
   torch::Tensor step(LossClosure closure = nullptr) override {
     return ParameterShards::step([this] { Base::step(); }, closure);
   }
   /// Forgets gradients that were not stepped with. Needed only where `backward()` was called
-  /// without `step()`; then it is collective.
+  /// without `step()`; then it is collective, once gradients have been sent.
   void zero_grad(bool /*set_to_none*/ = true) { ParameterShards::zero_grad(); }
   using ParameterShards::clip_grad_norm;
+  using ParameterShards::scale_gradients;
+  /// Backward passes while it lives add to the gradients of this rank and send nothing; the first
+  /// one after it, or `step()`, sends the sum.
+  using ParameterShards::no_sync;
 
   /// Collective. The first rank's archive gets the whole state, by parameter; the others' stay
   /// empty. What was saved by any number of ranks is loaded by any other number.
   void save(torch::serialize::OutputArchive& archive) const override {
     ParameterShards::save(*this, archive);
   }
-  /// Every rank reads the same archive. Throws Errc::invalid_argument for a state of other
-  /// parameters or of another optimizer, before anything is changed.
+  /// Every rank reads the same archive. Throws Errc::invalid_argument for one that is damaged, or
+  /// of other parameters, groups or another optimizer, before anything is changed.
   void load(torch::serialize::InputArchive& archive) override {
     ParameterShards::load(*this, archive);
   }
 };
+
+/// Its state is divided: there is nothing that one rank could send.
+template <class Base>
+void broadcast_optimizer_state(ShardedOptimizer<Base>& optimizer, int root = 0) = delete;
+template <class Base>
+void broadcast_optimizer_state(Context& context, ShardedOptimizer<Base>& optimizer,
+                               int root = 0) = delete;
 
 }  // namespace hvd

@@ -1,0 +1,336 @@
+// What trainers do that goes wrong first: several models, graphs walked twice, errors in between.
+#include <array>
+#include <optional>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+
+#include "sharded_kinds.hpp"
+
+namespace hvd {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+namespace optim = torch::optim;
+using DistributedSGD = DistributedOptimizer<optim::SGD>;
+
+const auto kSgd = optim::SGDOptions(0.1).momentum(0.9);
+constexpr int kSteps = 6;
+
+class Traps : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Traps, testing::Values(1, 2, 3, 4));
+
+/// Two models that learn in turn; the second one's loss goes through the first.
+struct Gan {
+  torch::nn::Sequential discriminator = make_net(1);
+  torch::nn::Sequential generator = make_net(2);
+
+  [[nodiscard]] torch::Tensor made_of(const torch::Tensor& noise) {
+    return torch::cat({generator->forward(noise), noise.narrow(1, kClasses, kFeatures - kClasses)},
+                      1);
+  }
+  [[nodiscard]] torch::Tensor judges(const Batch& real) {
+    const torch::Tensor made = made_of(real.inputs).detach();
+    return torch::mse_loss(discriminator->forward(real.inputs), real.targets) +
+           discriminator->forward(made).square().mean();
+  }
+  [[nodiscard]] torch::Tensor cheats(const Batch& real) {
+    return torch::mse_loss(discriminator->forward(made_of(real.inputs)), real.targets);
+  }
+};
+
+TEST_P(Traps, AGanWhoseDiscriminatorPassesGradientsOn) {
+  const int size = GetParam();
+  Gan reference;
+  {
+    optim::SGD judge(reference.discriminator->parameters(), kSgd);
+    optim::SGD cheat(reference.generator->parameters(), kSgd);
+    for (int step = 0; step < kSteps; ++step) {
+      judge.zero_grad();
+      reference.judges(global_batch(step)).backward();
+      judge.step();
+      cheat.zero_grad();
+      reference.cheats(global_batch(step)).backward();
+      cheat.step();
+    }
+  }
+  Outcomes judges(size);
+  Outcomes cheats(size);
+  on_ranks(size, [&](Context& context) {
+    Gan gan;
+    DistributedSGD judge(gan.discriminator->named_parameters(), kSgd, {.context = &context});
+    DistributedSGD cheat(gan.generator->named_parameters(), kSgd, {.context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), size);
+      judge.zero_grad();
+      gan.judges(mine).backward();
+      judge.step();
+      cheat.zero_grad();
+      {
+        const auto pause = judge.no_sync();
+        gan.cheats(mine).backward();
+      }
+      cheat.step();
+    }
+    judges.set(context.rank(), gan.discriminator);
+    cheats.set(context.rank(), gan.generator);
+
+    // Without the guard the discriminator's gradients are on their way, and that is said.
+    gan.cheats(global_batch(0)).backward();
+    cheat.step();
+    std::string message;
+    EXPECT_EQ(code_of([&] { judge.zero_grad(); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("is being reduced"));
+    judge.synchronize();
+    judge.zero_grad();
+  });
+  Gan start;
+  judges.expect(values_of(reference.discriminator), values_of(start.discriminator));
+  cheats.expect(values_of(reference.generator), values_of(start.generator));
+}
+
+/// Ranks 2r and 2r + 1 hold the two layers of replica r; replicas train on parts of the batch.
+TEST(Trap, ModelParallelBesideDataParallel) {
+  const auto layers = [] {
+    return std::array{torch::nn::Sequential(torch::nn::Linear(kFeatures, 8), torch::nn::Tanh()),
+                      torch::nn::Sequential(torch::nn::Linear(8, kClasses))};
+  };
+  const auto fill = [](torch::nn::Sequential& net, std::uint64_t seed) {
+    const torch::NoGradGuard no_grad;
+    for (auto& each : net->parameters()) each.copy_(normal(each.sizes(), ++seed, 0.5));
+  };
+  auto [first, second] = layers();
+  fill(first, 1);
+  fill(second, 2);
+  const auto start = values_of(first);
+  optim::SGD sgd(std::vector<optim::OptimizerParamGroup>{first->parameters(), second->parameters()},
+                 kSgd);
+  for (int step = 0; step < kSteps; ++step) {
+    const Batch batch = global_batch(step);
+    sgd.zero_grad();
+    torch::mse_loss(second->forward(first->forward(batch.inputs)), batch.targets).backward();
+    sgd.step();
+  }
+  const std::array wanted{values_of(first), values_of(second)};
+  ASSERT_GT(largest_difference(wanted[0], start), 1e-2);
+
+  for (const int replicas : {1, 2, 3}) {
+    on_ranks(2 * replicas, [&](Context& context) {
+      const int stage = context.rank() % 2;
+      const int replica = context.rank() / 2;
+      ProcessSet of_replica;
+      ProcessSet of_stage;
+      for (int each = 0; each < replicas; ++each) {
+        const ProcessSet set = context.add_process_set({2 * each, 2 * each + 1});
+        if (each == replica) of_replica = set;
+      }
+      for (int each = 0; each < 2; ++each) {
+        std::vector<int> ranks;
+        for (int other = 0; other < replicas; ++other) ranks.push_back(2 * other + each);
+        const ProcessSet set = context.add_process_set(ranks);
+        if (each == stage) of_stage = set;
+      }
+      auto nets = layers();
+      auto& mine = nets[static_cast<std::size_t>(stage)];
+      // Rank 0, or 1, of the set has the right values.
+      fill(mine, static_cast<std::uint64_t>(replica == 0 ? 1 + stage : 70 + replica));
+      DistributedSGD optimizer(mine->named_parameters(), kSgd,
+                               {.process_set = of_stage.id, .context = &context});
+      for (int step = 0; step < kSteps; ++step) {
+        const Batch batch = global_batch(step).of_rank(replica, replicas);
+        optimizer.zero_grad();
+        const torch::Tensor hidden =
+            stage == 0 ? mine->forward(batch.inputs)
+                       : torch::zeros({batch.inputs.size(0), 8}, torch::requires_grad());
+        const torch::Tensor received = broadcast(
+            context, hidden, 2 * replica, {.name = "activations", .process_set = of_replica.id});
+        // The gradient of the sum of all ranks' losses: the first stage adds none of its own.
+        const torch::Tensor loss = stage == 0
+                                       ? received.mul(0).sum()
+                                       : torch::mse_loss(mine->forward(received), batch.targets);
+        loss.backward();
+        optimizer.step();
+      }
+      EXPECT_LT(largest_difference(values_of(mine), wanted[static_cast<std::size_t>(stage)]), 1e-5)
+          << "stage " << stage << " of " << replicas << " replicas";
+    });
+  }
+}
+
+TEST_P(Traps, OneGraphIsWalkedTwice) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  optim::SGD sgd(reference->parameters(), kSgd);
+  for (int step = 0; step < kSteps; ++step) {
+    sgd.zero_grad();
+    const torch::Tensor loss = loss_of(reference, global_batch(step));
+    loss.backward({}, true);
+    loss.backward();
+    sgd.step();
+  }
+  auto start = make_net(1);
+  for (const bool by_option : {true, false}) {
+    Outcomes outcomes(size);
+    on_ranks(size, [&](Context& context) {
+      auto net = make_net(1);
+      DistributedSGD optimizer(
+          net->named_parameters(), kSgd,
+          {.backward_passes_per_step = by_option ? 2 : 1, .context = &context});
+      for (int step = 0; step < kSteps; ++step) {
+        optimizer.zero_grad(step % 2 == 0);
+        const torch::Tensor loss = loss_of(net, global_batch(step).of_rank(context.rank(), size));
+        if (by_option) {
+          loss.backward({}, true);
+        } else {
+          const auto pause = optimizer.no_sync();
+          loss.backward({}, true);
+        }
+        loss.backward();
+        optimizer.step();
+      }
+      outcomes.set(context.rank(), net);
+    });
+    outcomes.expect(values_of(reference), values_of(start));
+  }
+}
+
+TEST_P(Traps, WhatRanksUseChangesFromStepToStep) {
+  const int size = GetParam();
+  const auto used = [](int rank, int step) { return static_cast<std::size_t>(rank + step) % 4; };
+  const auto loss = [](torch::nn::Sequential& net, std::size_t parameter) {
+    return net->parameters()[parameter].square().sum();
+  };
+  auto reference = make_net(1);
+  optim::SGD sgd(reference->parameters(), optim::SGDOptions(0.05));
+  for (int step = 0; step < kSteps; ++step) {
+    sgd.zero_grad();
+    for (int rank = 0; rank < size; ++rank) (loss(reference, used(rank, step)) / size).backward();
+    sgd.step();
+  }
+  auto start = make_net(1);
+  Outcomes outcomes(size);
+  Outcomes sharded(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    auto other = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.05),
+                             {.context = &context});
+    ShardedOptimizer<optim::SGD> shards(other->named_parameters(), optim::SGDOptions(0.05),
+                                        {.bucket_bytes = 150, .context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad(step % 2 == 0);
+      loss(net, used(context.rank(), step)).backward();
+      loss(other, used(context.rank(), step)).backward();
+      optimizer.step();
+      shards.step();
+    }
+    outcomes.set(context.rank(), net);
+    sharded.set(context.rank(), other);
+  });
+  outcomes.expect(values_of(reference), values_of(start));
+  sharded.expect(values_of(reference), values_of(start));
+}
+
+/// Identity whose backward pass throws.
+struct Throw : torch::autograd::Function<Throw> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* /*saved*/,
+                               const torch::Tensor& input) {
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*saved*/,
+                                                 const torch::autograd::variable_list&) {
+    throw std::runtime_error("in the middle of the backward pass");
+  }
+};
+
+TEST_P(Traps, AnExceptionOutOfTheBackwardPass) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::Linear first(kFeatures, 8);
+    torch::nn::Linear second(8, kClasses);
+    const NamedTensors named{{"first.weight", first->weight},
+                             {"first.bias", first->bias},
+                             {"second.weight", second->weight},
+                             {"second.bias", second->bias}};
+    DistributedSGD optimizer(named, kSgd, {.num_groups = 2, .context = &context});
+    const auto backward = [&](bool fails) {
+      torch::Tensor hidden = first(global_batch(context.rank()).inputs);
+      if (fails) hidden = Throw::apply(hidden);
+      second(hidden).square().mean().backward();
+    };
+    const torch::Tensor before = first->weight.detach().clone();
+    for (const bool everybody : {true, false}) {
+      const bool fails = everybody || context.rank() == 0;
+      if (fails) {
+        EXPECT_THROW(backward(true), std::runtime_error);
+      } else {
+        backward(false);
+      }
+      // What the others wait for is sent; the step is left out everywhere.
+      optimizer.synchronize();
+      optimizer.zero_grad();
+    }
+    EXPECT_TRUE(torch::equal(first->weight, before));
+    backward(false);
+    optimizer.step();
+    EXPECT_FALSE(torch::equal(first->weight, before));
+    EXPECT_TRUE(verify(context, named));
+  });
+}
+
+TEST_P(Traps, AnOptimizerThatEndsWithWorkInFlight) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    const std::vector<DistributedOptimizerOptions> ways{
+        {}, {.compression = Compression::bf16}, {.compressor = top_k(0.5, 0)}, {.num_groups = 2}};
+    for (DistributedOptimizerOptions options : ways) {
+      options.context = &context;
+      net->zero_grad();  // what is in flight keeps its memory
+      DistributedSGD optimizer(net->named_parameters(), kSgd, options);
+      loss_of(net, global_batch(context.rank())).backward();
+    }
+    {
+      net->zero_grad();
+      ShardedOptimizer<optim::Adam> sharded(net->named_parameters(), optim::AdamOptions(0.01),
+                                            {.bucket_bytes = 150, .context = &context});
+      loss_of(net, global_batch(context.rank())).backward();
+    }
+    net->zero_grad();
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    loss_of(net, global_batch(context.rank())).backward();
+    optimizer.step();
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+TEST_P(Traps, ASecondOptimizerOfTheSameParametersIsNamed) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    std::optional<DistributedSGD> optimizer;
+    optimizer.emplace(net->named_parameters(), kSgd,
+                      DistributedOptimizerOptions{.context = &context});
+    const auto before = context.stats().submitted;
+    std::string message;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    DistributedOptimizer twice(*optimizer, net->named_parameters(),
+                                               DistributedOptimizerOptions{.context = &context});
+                  },
+                  &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("0.weight is a parameter of another distributed optimizer"));
+    EXPECT_EQ(context.stats().submitted, before);
+    loss_of(net, global_batch(context.rank())).backward();
+    optimizer->step();
+    EXPECT_EQ(context.stats().submitted, before + 4) << "each gradient once";
+    // One after the other is fine.
+    optimizer.reset();
+    ShardedOptimizer<optim::SGD> next(net->named_parameters(), kSgd, {.context = &context});
+    loss_of(net, global_batch(context.rank())).backward();
+    next.step();
+    EXPECT_TRUE(verify(context, *net));
+  });
+}
+
+}  // namespace
+}  // namespace hvd
