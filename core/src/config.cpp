@@ -4,17 +4,35 @@
 #include <string>
 #include <string_view>
 
+#include <sys/socket.h>
+
 #include <hvd/core/config.hpp>
 
 #include "config_parse.hpp"
+#include "environment.hpp"
+#include "store/pmix_place.hpp"
 
 namespace hvd {
+namespace {
+
+std::optional<int> peer_process(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) {
+    return std::nullopt;
+  }
+  return peer.pid;
+}
+
+}  // namespace
+
+std::optional<std::string> environment_variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
 
 Config Config::from_environment() {
-  return parse_config([](std::string_view name) -> std::optional<std::string> {
-    const char* value = std::getenv(std::string(name).c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+  return parse_config(environment_variable, {.pmix = ask_pmix_place, .peer_process = peer_process});
 }
 
 }  // namespace hvd

@@ -1,15 +1,16 @@
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <hvd/core/agent_store.hpp>
 #include <hvd/core/error.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/secret.hpp>
 #include <hvd/core/session.hpp>
 
-#include "net/interfaces.hpp"
+#include "error_file.hpp"
+#include "store/generation_store.hpp"
+#include "store/meeting.hpp"
 #include "topology.hpp"
 
 namespace hvd {
@@ -21,51 +22,15 @@ Secret secret_of(const Config& config) {
   return {};
 }
 
-// What rank 0 tells the others through PMIx: where its store listens and the job's secret.
-struct Invitation {
-  std::string address;
-  Secret secret;
-
-  [[nodiscard]] Bytes encode() const {
-    WireWriter out;
-    out.text(address);
-    out.raw(secret.bytes());
-    return out.take();
+std::string no_way_to_meet(const Config& config) {
+  if (config.place_from.empty()) {
+    return fmt::format("{} ranks, but no store to meet in: HVD_STORE is not set", config.size);
   }
-  [[nodiscard]] static Invitation decode(std::span<const std::byte> bytes) {
-    WireReader in(bytes, "invitation");
-    Invitation invitation;
-    invitation.address = in.text(512);
-    std::array<std::byte, Secret::kSize> secret;
-    const auto raw = in.raw(secret.size());
-    std::copy(raw.begin(), raw.end(), secret.begin());
-    invitation.secret = Secret(secret);
-    in.finish();
-    return invitation;
-  }
-};
-
-// A store that outlives a context (hvdrun's, over shutdown and init) still holds its keys, and they
-// lead to sockets that are closed.
-class GenerationStore final : public Store {
- public:
-  GenerationStore(std::shared_ptr<Store> store, std::uint32_t generation)
-      : store_(std::move(store)), prefix_(fmt::format("{}/", generation)) {}
-
-  void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
-    store_->set(prefix_ + std::string(key), value, deadline);
-  }
-  std::optional<Bytes> get(std::string_view key, Deadline deadline) override {
-    return store_->get(prefix_ + std::string(key), deadline);
-  }
-  Bytes wait(std::string_view key, Deadline deadline) override {
-    return store_->wait(prefix_ + std::string(key), deadline);
-  }
-
- private:
-  std::shared_ptr<Store> store_;
-  std::string prefix_;
-};
+  return fmt::format(
+      "{} tells of {} ranks on several hosts, but not where they can meet: set "
+      "HVD_RENDEZVOUS=host:port of rank 0's host and HVD_SECRET_FILE, or use hvdrun",
+      config.place_from, config.size);
+}
 
 }  // namespace
 
@@ -73,7 +38,7 @@ struct Session::Impl {
   Config config;
   Deadline start_deadline;
   EventLoop loop;
-  std::shared_ptr<Store> pmix;  // stays connected as long as the session
+  std::shared_ptr<Store> board;  // PMIx or torchrun's; stays connected as long as the session
   std::unique_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
   std::unique_ptr<PeerNetwork> network;
@@ -86,6 +51,20 @@ struct Session::Impl {
     return {config.job_id, config.epoch, config.rank, secret};
   }
 
+  void join(std::shared_ptr<Store> given) {
+    Secret secret;
+    if (given) {
+      store = std::move(given);
+      secret = secret_of(config);
+    } else {
+      secret = meet();
+    }
+    store = within_generation(std::move(store), config.generation);
+    network = std::make_unique<PeerNetwork>(loop, *store, identity(secret), config.size,
+                                            config.interfaces, start_deadline);
+    topology = make_topology(config.rank, network->hosts());
+  }
+
   /// Connects `store`; returns the secret that the peers share.
   Secret meet() {
     switch (config.rendezvous) {
@@ -94,39 +73,60 @@ struct Session::Impl {
         store = connect_store(config.store_address, identity(secret), start_deadline);
         return secret;
       }
+      case Rendezvous::hosted:
+        return use(meet_at_rank_0(loop, config, secret_of(config), start_deadline));
       case Rendezvous::pmix:
         return meet_over_pmix();
+      case Rendezvous::agent:
+        return meet_at_agent();
       case Rendezvous::none:
         break;
     }
-    if (config.size > 1) {
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("{} ranks, but no store to meet in: HVD_STORE is not set", config.size));
-    }
+    if (config.size > 1) throw Error(Errc::invalid_argument, no_way_to_meet(config));
     store = make_hash_store();
     return {};
   }
 
+  Secret use(Meeting meeting) {
+    server = std::move(meeting.server);
+    store = std::move(meeting.store);
+    return meeting.secret;
+  }
+
   Secret meet_over_pmix() {
-    pmix = connect_pmix_store(config);
-    if (!pmix) {
+    board = connect_pmix_store(config);
+    if (board) {
+      return use(meet_over_board(loop, config, *board, "hvd/invitation", {}, start_deadline));
+    }
+    if (config.local_size == config.size) {
+      config.store_address = "unix:@";
+      return use(meet_at_rank_0(loop, config, {}, start_deadline));
+    }
+    throw Error(Errc::unsupported,
+                "started by an MPI launcher, but PMIx is not available to this process or build; "
+                "HVD_RENDEZVOUS=host:port and HVD_SECRET_FILE do without it");
+  }
+
+  /// torchrun's store is as open as torchrun itself: who reaches its port can read what is there.
+  Secret meet_at_agent() {
+    const ConnectAgentStore connect = agent_store();
+    if (connect == nullptr) {
       throw Error(Errc::unsupported,
-                  "started by an MPI launcher, but PMIx is not available to this process or build");
+                  fmt::format("torchrun's agent listens at {} and this program does not speak to "
+                              "it: include <hvd/torch.hpp>, or set HVD_RENDEZVOUS=host:port of "
+                              "rank 0's host and HVD_SECRET_FILE",
+                              config.store_address));
     }
-    constexpr std::string_view kKey = "hvd/invitation";
-    if (config.rank == 0) {
-      // One host: a Unix socket that only this host can reach.
-      const bool one_host = config.local_size == config.size;
-      const Secret secret = Secret::random();
-      server = std::make_unique<StoreServer>(
-          loop, one_host ? "unix:@" : net::listen_address(config.interfaces, false),
-          identity(secret));
-      pmix->set(kKey, Invitation{server->address(), secret}.encode(), start_deadline);
+    const Secret secret = secret_of(config);
+    if (secret.empty() && config.rank == 0 && config.generation == 0) {
+      log(LogLevel::warn, config.rank,
+          "the job's secret goes through torchrun's store, which is open to whoever reaches its "
+          "port; HVD_SECRET_FILE keeps it out of there");
     }
-    const Invitation invitation = Invitation::decode(pmix->wait(kKey, start_deadline));
-    store = connect_store(invitation.address, identity(invitation.secret), start_deadline);
-    return invitation.secret;
+    board = connect(config.store_address, start_deadline);
+    const std::string key =
+        fmt::format("hvd/{}/{}/{}/invitation", config.job_id, config.epoch, config.generation);
+    return use(meet_over_board(loop, config, *board, key, secret, start_deadline));
   }
 };
 
@@ -138,17 +138,12 @@ Session::Session(Config config, std::shared_ptr<Store> store)
                 fmt::format("rank {} of {}: no such rank", settings.rank, settings.size));
   }
   set_log_level(settings.log_level);
-  Secret secret;
-  if (store) {
-    impl_->store = std::move(store);
-    secret = secret_of(settings);
-  } else {
-    secret = impl_->meet();
+  try {
+    impl_->join(std::move(store));
+  } catch (const std::exception& error) {
+    write_error_file(settings.error_file, error.what());
+    throw;
   }
-  impl_->network =
-      std::make_unique<PeerNetwork>(impl_->loop, *impl_->store, impl_->identity(secret),
-                                    settings.size, settings.interfaces, impl_->start_deadline);
-  impl_->topology = make_topology(settings.rank, impl_->network->hosts());
 }
 
 Session::~Session() = default;

@@ -1,4 +1,3 @@
-#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -6,34 +5,16 @@
 
 #include <hvd/core/error.hpp>
 
-#include "config_parse.hpp"
+#include "parse.hpp"
 
 namespace hvd {
 namespace {
 
 using std::chrono::milliseconds;
+using test::complaint;
+using test::parse;
+using test::Variables;
 using testing::HasSubstr;
-using Variables = std::map<std::string, std::string, std::less<>>;
-
-Config parse(const Variables& variables) {
-  return parse_config([&](std::string_view name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  });
-}
-
-/// The complaint about `variables`, which must be one about an argument.
-std::string complaint(const Variables& variables) {
-  try {
-    (void)parse(variables);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::invalid_argument);
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
 
 Variables job(const Variables& more = {}) {
   Variables all = {{"HVD_RANK", "2"}, {"HVD_SIZE", "4"}, {"HVD_STORE", "unix:@s"}};
@@ -50,6 +31,13 @@ TEST(ConfigTest, NothingSetIsOneProcess) {
   EXPECT_EQ(config.job_id, "local");
   EXPECT_EQ(config.backend, "auto");
   EXPECT_EQ(config.fusion_threshold, std::size_t{16} << 20);
+}
+
+TEST(ConfigTest, TheStatusSocketIsHvdruns) {
+  EXPECT_EQ(parse({}).status_fd, -1);
+  EXPECT_EQ(parse(job({{"HVD_STATUS_FD", "7"}})).status_fd, 7);
+  EXPECT_EQ(parse({{"HVD_STATUS_FD", "7"}}).status_fd, -1);
+  EXPECT_THAT(complaint(job({{"HVD_STATUS_FD", "x"}})), HasSubstr("HVD_STATUS_FD"));
 }
 
 TEST(ConfigTest, ReadsWhatHvdrunSets) {
@@ -111,18 +99,6 @@ TEST(ConfigTest, HvdIsBelievedBeforeMpirun) {
   EXPECT_EQ(config.rank, 2);
   EXPECT_EQ(config.size, 4);
   EXPECT_EQ(config.rendezvous, Rendezvous::store);
-}
-
-TEST(ConfigTest, TorchNamesAndSchedulersAreNotMisread) {
-  const Config config = parse({{"RANK", "3"},
-                               {"WORLD_SIZE", "4"},
-                               {"MASTER_ADDR", "a"},
-                               {"MASTER_PORT", "1"},
-                               {"SLURM_PROCID", "1"},
-                               {"SLURM_NTASKS", "2"}});
-  EXPECT_EQ(config.rank, 0);
-  EXPECT_EQ(config.size, 1);
-  EXPECT_EQ(config.rendezvous, Rendezvous::none);
 }
 
 TEST(ConfigTest, HalfAPairNamesBothVariables) {
@@ -246,6 +222,61 @@ TEST(ConfigTest, AutotuningIsOffUnlessAskedFor) {
   for (const char* bad : {"0", "10001", "", "x"}) {
     EXPECT_THAT(complaint({{"HVD_AUTOTUNE_CYCLES", bad}}), HasSubstr("HVD_AUTOTUNE_CYCLES is "));
   }
+}
+
+TEST(ConfigTest, HorovodsNamesWorkWhereTheyMeanTheSame) {
+  const Config config = parse({{"HOROVOD_FUSION_THRESHOLD", "1048576"},
+                               {"HOROVOD_TIMELINE", "t.json"},
+                               {"HOROVOD_AUTOTUNE", "1"},
+                               {"HOROVOD_AUTOTUNE_LOG", "a.csv"},
+                               {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "7"},
+                               {"HOROVOD_STALL_CHECK_TIME_SECONDS", "5"},
+                               {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "9"},
+                               {"HOROVOD_START_TIMEOUT", "11"},
+                               {"HOROVOD_GLOO_IFACE", "eth7"}});
+  EXPECT_EQ(config.fusion_threshold, std::size_t{1} << 20);
+  EXPECT_EQ(config.timeline, "t.json");
+  EXPECT_TRUE(config.autotune);
+  EXPECT_EQ(config.autotune_log, "a.csv");
+  EXPECT_EQ(config.autotune_cycles, 7);
+  EXPECT_EQ(config.stall_warn, milliseconds{5000});
+  EXPECT_EQ(config.stall_abort, milliseconds{9000});
+  EXPECT_EQ(config.start_timeout, milliseconds{11'000});
+  EXPECT_EQ(config.interfaces, "eth7");
+  EXPECT_EQ(parse({{"HOROVOD_TIMELINE", "DYNAMIC"}}).timeline, "");
+  EXPECT_THAT(complaint({{"HOROVOD_FUSION_THRESHOLD", "lots"}}),
+              HasSubstr("HOROVOD_FUSION_THRESHOLD is 'lots'"));
+  EXPECT_THAT(complaint({{"HOROVOD_AUTOTUNE", "yes"}}), HasSubstr("HOROVOD_AUTOTUNE is 'yes'"));
+}
+
+TEST(ConfigTest, OurNamesWinOverHorovods) {
+  const Config config = parse({{"HOROVOD_FUSION_THRESHOLD", "1"},
+                               {"HVD_FUSION_THRESHOLD", "2"},
+                               {"HOROVOD_TIMELINE", "theirs"},
+                               {"HVD_TIMELINE", "DYNAMIC"},
+                               {"HOROVOD_LOG_LEVEL", "trace"},
+                               {"HVD_LOG", "error"},
+                               {"HOROVOD_STALL_CHECK_DISABLE", "1"},
+                               {"HVD_STALL_WARN_S", "3"},
+                               {"HOROVOD_GLOO_IFACE", "eth7"},
+                               {"HVD_NETWORK_INTERFACES", "eth0"}});
+  EXPECT_EQ(config.fusion_threshold, 2U);
+  EXPECT_EQ(config.timeline, "DYNAMIC");
+  EXPECT_EQ(config.log_level, LogLevel::error);
+  EXPECT_EQ(config.stall_warn, milliseconds{3000});
+  EXPECT_EQ(config.stall_abort, milliseconds{0});
+  EXPECT_EQ(config.interfaces, "eth0");
+}
+
+TEST(ConfigTest, HorovodsLogLevels) {
+  const auto level = [](const char* word) {
+    return parse({{"HOROVOD_LOG_LEVEL", word}}).log_level;
+  };
+  EXPECT_EQ(level("trace"), LogLevel::debug);
+  EXPECT_EQ(level("INFO"), LogLevel::info);
+  EXPECT_EQ(level("warning"), LogLevel::warn);
+  EXPECT_EQ(level("fatal"), LogLevel::error);
+  EXPECT_THAT(complaint({{"HOROVOD_LOG_LEVEL", "loud"}}), HasSubstr("HOROVOD_LOG_LEVEL is 'loud'"));
 }
 
 TEST(ConfigTest, TheEnvironmentItselfIsRead) { EXPECT_NO_THROW((void)Config::from_environment()); }

@@ -1,22 +1,18 @@
 // hvdrun inside a Slurm allocation: what the lists mean, and runs on two slurmd of this machine.
 #include "slurm.hpp"
 
-#include <array>
 #include <filesystem>
 #include <fstream>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "directory.hpp"
 #include "exit_codes.hpp"
 #include "hvdrun.hpp"
 #include "launcher_choice.hpp"
-#include "this_host.hpp"
+#include "slurm_cluster.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -78,45 +74,19 @@ TEST(LauncherChoiceTest, CpusCountWhereTasksWereNotAskedFor) {
   EXPECT_EQ(slurm_hosts({"SLURM_JOB_ID=1"}), std::nullopt);
 }
 
-/// Free for the moment.
-int free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket.get(), generic, size) != 0 ||
-      ::getsockname(socket.get(), generic, &size) != 0) {
-    throw std::runtime_error("no port");
-  }
-  return ntohs(address.sin_port);
-}
-
-/// A cluster of two nodes, n1 and n2, which are both this machine.
+/// Nodes n1 and n2, which are both this machine.
 class SlurmTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    if (::geteuid() != 0) lacks_ = "root";
-    for (const char* program : {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun"}) {
-      if (!fs::exists(program)) lacks_ = program;
-    }
-    if (lacks_.empty()) start_cluster();
+    if (SlurmCluster::lacks().empty()) cluster_.emplace("n1", "n2");
   }
-  static void TearDownTestSuite() {
-    for (auto& daemon : daemons_) daemon.reset();
-    directory_.reset();
-  }
+  static void TearDownTestSuite() { cluster_.reset(); }
   void SetUp() override {
-    if (!lacks_.empty()) GTEST_SKIP() << "needs " << lacks_;
+    if (!cluster_) GTEST_SKIP() << "needs " << SlurmCluster::lacks();
   }
 
   static test::ProcessOptions in_cluster(std::vector<std::string> arguments) {
-    test::ProcessOptions options;
-    options.arguments = std::move(arguments);
-    options.environment = {{"SLURM_CONF", (directory_->path() / "slurm.conf").string()}};
-    options.directory = directory_->path();
-    return options;
+    return cluster_->command(std::move(arguments));
   }
   /// hvdrun in an allocation of two nodes with two tasks each.
   static test::ProcessOptions allocated(std::vector<std::string> arguments) {
@@ -126,48 +96,7 @@ class SlurmTest : public testing::Test {
   }
 
  private:
-  static void start_cluster() {
-    directory_.emplace();
-    const std::string place = directory_->path();
-    std::ofstream(directory_->path() / "slurm.conf") << fmt::format(
-        kConfiguration, own_host_name(), place, free_port(), free_port(), free_port());
-    for (const char* name : {"state", "spool.n1", "spool.n2"}) {
-      fs::create_directory(directory_->path() / name);
-    }
-    daemons_[0].emplace(in_cluster({"/usr/sbin/slurmctld", "-D"}));
-    daemons_[1].emplace(in_cluster({"/usr/sbin/slurmd", "-D", "-N", "n1"}));
-    daemons_[2].emplace(in_cluster({"/usr/sbin/slurmd", "-D", "-N", "n2"}));
-    const auto deadline = test::in(kPatience);
-    while (run(in_cluster({"sinfo", "-h", "-t", "idle", "-o", "%D"})).out != "2\n") {
-      if (Clock::now() > deadline) throw std::runtime_error("the cluster does not come up");
-      ::usleep(50'000);
-    }
-  }
-
-  static constexpr const char* kConfiguration = R"(ClusterName=test
-SlurmctldHost={0}(127.0.0.1)
-SlurmctldPort={2}
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-StateSaveLocation={1}/state
-SlurmdSpoolDir={1}/spool.%n
-SlurmctldPidFile={1}/ctld.pid
-SlurmdPidFile={1}/%n.pid
-SlurmctldLogFile={1}/ctld.log
-SlurmdLogFile={1}/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SlurmdParameters=config_overrides
-SelectType=select/cons_tres
-MpiDefault=none
-NodeName=n1 NodeHostname={0} NodeAddr=127.0.0.1 Port={3} CPUs=4
-NodeName=n2 NodeHostname={0} NodeAddr=127.0.0.1 Port={4} CPUs=4
-PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
-)";
-  static inline std::string lacks_;
-  static inline std::optional<Directory> directory_;
-  static inline std::array<std::optional<test::Process>, 3> daemons_;
+  static inline std::optional<SlurmCluster> cluster_;
 };
 
 TEST_F(SlurmTest, RanksRunWhereTheAllocationIs) {

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -13,6 +15,7 @@
 #include <hvd/core/store.hpp>
 
 #include "net/blocking_io.hpp"
+#include "store/pmix_place.hpp"
 #include "store/store_limits.hpp"
 
 namespace hvd {
@@ -131,7 +134,47 @@ class PmixStore final : public Store {
   net::Interrupt never_;
 };
 
+/// A small number that the server knows about `rank`, -1 when it does not.
+int ask_number(const pmix_proc_t& self, pmix_rank_t rank, const char* key) {
+  pmix_proc_t source = self;
+  source.rank = rank;
+  pmix_value_t* value = nullptr;
+  if (PMIx_Get(&source, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) return -1;
+  std::int64_t number = -1;
+  switch (value->type) {
+    case PMIX_UINT32:
+      number = value->data.uint32;
+      break;
+    case PMIX_UINT16:
+      number = value->data.uint16;
+      break;
+    case PMIX_INT:
+      number = value->data.integer;
+      break;
+    case PMIX_PROC_RANK:
+      number = value->data.rank;
+      break;
+    default:
+      break;
+  }
+  PMIX_VALUE_RELEASE(value);
+  return number > std::numeric_limits<int>::max() ? -1 : static_cast<int>(number);
+}
+
 }  // namespace
+
+std::optional<PmixPlace> ask_pmix_place() {
+  PmixClient& client = pmix_client();
+  if (!client.connected()) return std::nullopt;
+  const pmix_proc_t& self = client.self();
+  PmixPlace place;
+  place.rank = static_cast<int>(self.rank);
+  place.size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
+  place.local_rank = ask_number(self, self.rank, PMIX_LOCAL_RANK);
+  place.local_size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE);
+  if (place.size < 1) return std::nullopt;
+  return place;
+}
 
 std::shared_ptr<Store> connect_pmix_store(const Config& config) {
   PmixClient& client = pmix_client();

@@ -3,6 +3,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/adasum.hpp>
+#include <hvd/torch/agent_store.hpp>
 #include <hvd/torch/checkpoint.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/compression.hpp>

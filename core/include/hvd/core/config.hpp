@@ -13,9 +13,11 @@ namespace hvd {
 
 /// How a rank finds the others.
 enum class Rendezvous : std::uint8_t {
-  none,   ///< one process, alone
-  store,  ///< a store server at `Config::store_address` (`hvdrun` runs one)
-  pmix,   ///< the PMIx server of `mpirun`
+  none,    ///< one process, alone
+  store,   ///< a store server at `Config::store_address` (`hvdrun` runs one)
+  pmix,    ///< the PMIx server of `mpirun` or `srun --mpi=pmix`
+  hosted,  ///< rank 0 serves a store at `Config::store_address`
+  agent,   ///< the store of torchrun's agent, at `Config::store_address`
 };
 
 struct Config {
@@ -33,9 +35,16 @@ struct Config {
   std::uint32_t generation = 0;
 
   Rendezvous rendezvous = Rendezvous::none;
-  std::string store_address;  ///< `HVD_STORE`, spelled as in `address.hpp`
-  int secret_fd = -1;         ///< `HVD_SECRET_FD`: an inherited descriptor, read with pread
-  std::string secret_file;    ///< `HVD_SECRET_FILE`: 0600, owned by this user
+  /// `HVD_STORE` or `HVD_RENDEZVOUS` or what a launcher's variables amount to, spelled as in
+  /// `address.hpp`. Hosted on "unix:@": all ranks are on one host, the name follows from the job.
+  std::string store_address;
+  int store_ports = 1;      ///< hosted on TCP: rank 0 takes the first free one of so many ports
+  int secret_fd = -1;       ///< `HVD_SECRET_FD`: an inherited descriptor, read with pread
+  std::string secret_file;  ///< `HVD_SECRET_FILE`: 0600, owned by this user
+  bool insecure = false;    ///< `HVD_INSECURE`: several hosts without a secret; 0 or 1
+  std::string place_from;   ///< the variables that decided, "SLURM_*"; empty: none
+  std::string error_file;   ///< `TORCHELASTIC_ERROR_FILE`: takes the first error; empty: none
+  int status_fd = -1;  ///< `HVD_STATUS_FD`: an inherited socket on which hvdrun asks how it goes
 
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
@@ -73,7 +82,8 @@ struct Config {
   std::chrono::milliseconds stall_abort{1'800'000};       ///< `HVD_STALL_ABORT_S`; 0: off
   std::chrono::milliseconds shutdown_timeout{1'800'000};  ///< `HVD_SHUTDOWN_TIMEOUT_S`
 
-  /// Reads `HVD_*`, then what launchers set (docs/environment.md has the order). Throws
+  /// Reads `HVD_*`, then what launchers set (docs/environment.md has the order); asks the PMIx
+  /// server where `mpirun` or `srun` has started one for this process. Throws
   /// Errc::invalid_argument naming the variable that is half a pair, no number or out of range.
   [[nodiscard]] static Config from_environment();
 };

@@ -1,0 +1,40 @@
+// The parser of the environment over a map.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include <hvd/core/error.hpp>
+
+#include "config_parse.hpp"
+
+namespace hvd::test {
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+inline Config parse(const Variables& variables, const Surroundings& ask = {}) {
+  const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+  return parse_config(lookup, ask);
+}
+
+/// The complaint about `variables`, which must be one about an argument.
+inline std::string complaint(const Variables& variables) {
+  try {
+    (void)parse(variables);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+}  // namespace hvd::test

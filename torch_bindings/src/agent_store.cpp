@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <hvd/core/address.hpp>
+#include <hvd/core/error.hpp>
+#include <hvd/torch/agent_store.hpp>
+
+namespace hvd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSlack{10};  // LibTorch counts whole milliseconds
+
+milliseconds time_to(Deadline deadline) {
+  return std::max(milliseconds{1},
+                  std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
+
+class AgentStore final : public Store {
+ public:
+  AgentStore(const Address& address, Deadline deadline) : address_(address.to_string()) {
+    c10d::TCPStoreOptions options;
+    options.port = address.port;
+    options.waitWorkers = false;
+    options.timeout = time_to(deadline);
+    speak(deadline, "it does not answer",
+          [&] { store_ = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
+  }
+
+  void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(value.data());
+    speak(deadline, fmt::format("it does not take '{}'", key), [&] {
+      store_->set(std::string(key), std::vector<std::uint8_t>(bytes, bytes + value.size()));
+    });
+  }
+
+  std::optional<Bytes> get(std::string_view key, Deadline deadline) override {
+    bool there = false;
+    speak(deadline, fmt::format("it does not tell about '{}'", key),
+          [&] { there = store_->check({std::string(key)}); });
+    if (!there) return std::nullopt;
+    return wait(key, deadline);
+  }
+
+  Bytes wait(std::string_view key, Deadline deadline) override {
+    std::vector<std::uint8_t> value;
+    speak(deadline, fmt::format("nobody has set '{}'", key), [&] {
+      const std::vector<std::string> keys = {std::string(key)};
+      store_->wait(keys, time_to(deadline));
+      value = store_->get(keys.front());
+    });
+    const auto* const bytes = reinterpret_cast<const std::byte*>(value.data());
+    return {bytes, bytes + value.size()};
+  }
+
+ private:
+  // LibTorch tells a timeout from a broken connection in its text only; the clock tells as well.
+  void speak(Deadline deadline, const std::string& complaint, const std::function<void()>& call) {
+    try {
+      if (store_) store_->setTimeout(time_to(deadline));
+      call();
+    } catch (const c10::Error& error) {
+      const bool late = Clock::now() + kSlack >= deadline;
+      throw Error(late ? Errc::timeout : Errc::peer_lost,
+                  fmt::format("torchrun's store at {}: {}: {}", address_, complaint,
+                              error.what_without_backtrace()));
+    }
+  }
+
+  std::string address_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> connect_agent_store(const std::string& address, Deadline deadline) {
+  const Address where = Address::parse(address);
+  if (where.kind != Address::Kind::tcp) {
+    throw Error(Errc::invalid_argument, fmt::format("torchrun's store is not at {}", address));
+  }
+  return std::make_shared<AgentStore>(where, deadline);
+}
+
+}  // namespace hvd
