@@ -9,6 +9,8 @@
 
 #include <hvd/core/log.hpp>
 
+#include "error_file.hpp"
+
 namespace hvd {
 namespace {
 
@@ -74,6 +76,10 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
   const Config& config = session_.config();
   if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
   if (config.metrics_port != 0) serve_metrics();
+  if (config.status_fd >= 0) {
+    reports_ =
+        observe::ReportServer::on(session_.loop(), config.status_fd, [this] { return report(); });
+  }
   session_.loop().run_sync([this] {
     if (channel_) channel_->start(*this);
     timer_.start();
@@ -97,6 +103,31 @@ void Coordinator::serve_metrics() {
                                                       [this] { return observer_.stats(); });
 }
 
+/// Loop thread.
+RankReport Coordinator::report() const {
+  const Stats stats = observer_.stats();
+  RankReport report;
+  report.rank = rank_;
+  report.size = size_;
+  report.steps = stats.step.count;
+  report.step = stats.step.mean.duration;
+  report.exposed = stats.step.mean.exposed;
+  report.operations = stats.completed;
+  report.bytes = stats.bytes;
+  const auto waiting = table_.waiting(RankReport::kMaxPending);
+  report.pending = static_cast<std::uint32_t>(waiting.count);
+  for (const TensorTable::Oldest& one : waiting.oldest) {
+    RankReport::Pending pending{one.name, one.kind, one.scheduled, {}, one.process_set, {}};
+    pending.age = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(Clock::duration{0}, Clock::now() - one.since));
+    if (one.process_set != 0) {
+      if (const auto ranks = sets_.ranks(one.process_set)) pending.members = *ranks;
+    }
+    report.oldest.push_back(std::move(pending));
+  }
+  return report;
+}
+
 Coordinator::~Coordinator() { disconnect(); }
 
 void Coordinator::disconnect() noexcept {
@@ -107,6 +138,7 @@ void Coordinator::disconnect() noexcept {
   executor_->stop();
   executor_->join();
   metrics_.reset();
+  reports_.reset();
   observer_.timeline.stop();
   // Behind everything that the executor has posted.
   session_.loop().run_sync([this] {
@@ -403,6 +435,7 @@ Fault Coordinator::describe(const Verdict& verdict) const {
 void Coordinator::poisoned(const Poison& poison) {
   const Error error(poison.code, poison.fault);
   log(LogLevel::info, rank_, error.what());
+  write_error_file(session_.config().error_file, error.what());
   {
     const std::lock_guard lock(end_mutex_);
     error_ = std::make_exception_ptr(error);

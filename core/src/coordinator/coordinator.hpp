@@ -26,6 +26,7 @@
 #include "coordinator/step_tuner.hpp"
 #include "coordinator/tensor_table.hpp"
 #include "observe/metrics_server.hpp"
+#include "observe/report_server.hpp"
 
 namespace hvd {
 
@@ -83,6 +84,7 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
 
   [[nodiscard]] std::shared_ptr<PendingTensor> accept(Submission submission);
   void serve_metrics();
+  [[nodiscard]] RankReport report() const;
   void announce();
   void follow_up(const TensorTable::Next& next, bool waits);
   void want_thaw();
@@ -116,6 +118,7 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
 
   HeartbeatTimer timer_;
   std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
+  std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; else null
   std::shared_ptr<Executor> executor_;               // works of the user keep it, after its end
 };
 

@@ -214,7 +214,23 @@ std::optional<TensorTable::Oldest> TensorTable::oldest() const {
   }
   if (!found) return std::nullopt;
   const Request& request = found->submission.request;
-  return Oldest{request.name, request.kind, found->scheduled, found->since};
+  return Oldest{request.name, request.kind, found->scheduled, found->since, request.process_set};
+}
+
+TensorTable::Waiting TensorTable::waiting(std::size_t most) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const PendingTensor*> all;
+  for (const auto& [key, tensor] : pending_) all.push_back(tensor.get());
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(most, all.size()));
+  std::partial_sort(all.begin(), all.begin() + shown, all.end(),
+                    [](const auto* a, const auto* b) { return a->order < b->order; });
+  Waiting waiting{.count = all.size(), .oldest = {}};
+  for (const PendingTensor* tensor : std::span(all).first(static_cast<std::size_t>(shown))) {
+    const Request& request = tensor->submission.request;
+    waiting.oldest.push_back(
+        {request.name, request.kind, tensor->scheduled, tensor->since, request.process_set});
+  }
+  return waiting;
 }
 
 void TensorTable::mark_scheduled(PendingTensor& tensor) {

@@ -85,8 +85,15 @@ class TensorTable {
     OpKind kind;
     bool scheduled;
     Clock::time_point since;
+    std::int32_t process_set = 0;
   };
   [[nodiscard]] std::optional<Oldest> oldest() const;
+  /// All that is pending: how many, and the oldest `most` of them, oldest first.
+  struct Waiting {
+    std::size_t count = 0;
+    std::vector<Oldest> oldest;
+  };
+  [[nodiscard]] Waiting waiting(std::size_t most) const;
   void mark_scheduled(PendingTensor& tensor);
 
  private:

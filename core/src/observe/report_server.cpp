@@ -1,0 +1,87 @@
+#include "observe/report_server.hpp"
+
+#include <cerrno>
+#include <utility>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <hvd/core/fd.hpp>
+
+namespace hvd::observe {
+namespace {
+
+using Descriptor = boost::asio::posix::stream_descriptor;
+
+template <class T>
+bool socket_option(int fd, int option, T& value) {
+  socklen_t size = sizeof value;
+  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && size == sizeof value;
+}
+
+bool is_ours(int fd) {
+  int domain = 0;
+  int type = 0;
+  ucred peer{};
+  return socket_option(fd, SO_DOMAIN, domain) && domain == AF_UNIX &&
+         socket_option(fd, SO_TYPE, type) && type == SOCK_SEQPACKET &&
+         socket_option(fd, SO_PEERCRED, peer) && peer.uid == ::getuid();
+}
+
+}  // namespace
+
+struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
+  Impl(EventLoop& loop, UniqueFd fd, std::function<RankReport()> source)
+      : socket(loop.io(), fd.get()), report(std::move(source)) {
+    static_cast<void>(fd.release());
+  }
+
+  void listen() {
+    socket.async_wait(Descriptor::wait_read,
+                      [self = shared_from_this()](const boost::system::error_code& error) {
+                        if (!error && self->report && self->answer()) self->listen();
+                      });
+  }
+
+  /// False when the other side is gone.
+  [[nodiscard]] bool answer() {
+    char question = 0;
+    const ssize_t got = ::recv(socket.native_handle(), &question, 1, MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (got == 0) return false;
+    const Bytes bytes = encode(report());
+    return ::send(socket.native_handle(), bytes.data(), bytes.size(),
+                  MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+           errno == EAGAIN || errno == EINTR;
+  }
+
+  void close() noexcept {
+    report = nullptr;
+    boost::system::error_code ignored;
+    socket.close(ignored);
+  }
+
+  Descriptor socket;
+  std::function<RankReport()> report;
+};
+
+std::unique_ptr<ReportServer> ReportServer::on(EventLoop& loop, int fd,
+                                               std::function<RankReport()> report) {
+  if (!is_ours(fd)) return nullptr;
+  UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!own) return nullptr;
+  auto impl = std::make_shared<Impl>(loop, std::move(own), std::move(report));
+  loop.run_sync([&impl] { impl->listen(); });
+  return std::unique_ptr<ReportServer>(new ReportServer(loop, std::move(impl)));
+}
+
+ReportServer::ReportServer(EventLoop& loop, std::shared_ptr<Impl> impl)
+    : loop_(loop), impl_(std::move(impl)) {}
+
+ReportServer::~ReportServer() {
+  loop_.run_sync([this] { impl_->close(); });
+}
+
+}  // namespace hvd::observe
