@@ -152,6 +152,11 @@ Listener::Listener(const Address& wanted) : address_(wanted) {
   }
   const Endpoint& endpoint = endpoints.front();
   UniqueFd fd = stream_socket(endpoint.data()->sa_family);
+  const int on = 1;
+  if (wanted.kind == Address::Kind::tcp && wanted.port != 0) {
+    // A port that was asked for is free again at once, whatever streams ended there just before.
+    (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
   if (::bind(fd.get(), endpoint.data(), endpoint.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     throw Error(Errc::resource, fmt::format("cannot listen on {}: {}", address_.to_string(),
                                             describe_errno(errno)));

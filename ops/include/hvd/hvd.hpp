@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <hvd/core/arrow_partition.hpp>
 #include <hvd/core/context.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/result.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/collectives.hpp>
 #include <hvd/ops/point_to_point.hpp>
