@@ -19,6 +19,7 @@
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
 #include "own_environment.hpp"
+#include "process_usage.hpp"
 #include "program.hpp"
 #include "spawn.hpp"
 #include "text.hpp"
@@ -34,29 +35,26 @@ constexpr std::chrono::milliseconds kKillDeadline{2'000};
 
 }  // namespace
 
-Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first)
+Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first,
+             std::optional<NodeHooks> node)
     : stream_(io_, std::move(input), std::move(output)),
       child_signal_(io_),
       end_signal_(io_),
       heartbeat_(io_),
       grace_timer_(io_),
-      stdin_of_first_(std::move(stdin_of_first)) {
+      stdin_of_first_(std::move(stdin_of_first)),
+      node_(std::move(node)) {
   become_subreaper();
   ::signal(SIGPIPE, SIG_IGN);
   child_signal_.add(SIGCHLD);
   end_signal_.add(SIGTERM);
+  if (!node_) return;
+  for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) end_signal_.add(signal);
 }
 
 int Agent::run() {
-  int code = 0;
   watch_children();
-  end_signal_.async_wait([this, &code](error_code error, int signal) {
-    if (error) return;
-    code = kExitSignalBase + signal;
-    stream_.close();  // ranks that end from here on did not end by themselves
-    kill_all();
-    io_.stop();
-  });
+  watch_end_signals();
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 [this](const std::string&) {
@@ -70,16 +68,39 @@ int Agent::run() {
     kill_all();
     throw;
   }
-  return code;
+  return code_;
+}
+
+void Agent::watch_end_signals() {
+  end_signal_.async_wait([this](error_code error, int signal) {
+    if (error) return;
+    if (node_ && ::getppid() == node_->parent) {
+      stream_.send(Forward{.signal = signal});
+      watch_end_signals();
+      return;
+    }
+    code_ = kExitSignalBase + signal;
+    stream_.close();  // ranks that end from here on did not end by themselves
+    kill_all();
+    io_.stop();
+  });
 }
 
 void Agent::on_frame(const Frame& frame) {
   heartbeat_.heard();
   try {
     if (const auto* job = std::get_if<Prepare>(&frame)) {
-      prepare(*job);
+      Prepare own = *job;
+      if (node_) node_->on_prepare(own);
+      prepare(own);
     } else if (const auto* start = std::get_if<Launch>(&frame)) {
-      launch(*start);
+      Launch own = *start;
+      if (node_) node_->on_launch(own);
+      launch(own);
+    } else if (const auto* over = std::get_if<Over>(&frame)) {
+      if (node_) node_->on_over(*over);
+    } else if (std::holds_alternative<Ask>(frame)) {
+      tell_status();
     } else if (std::holds_alternative<Suspend>(frame)) {
       heartbeat_.expect_silence();
     } else if (const auto* forward = std::get_if<Forward>(&frame)) {
@@ -188,6 +209,8 @@ void Agent::start_rank(std::size_t local_rank) {
   const UniqueFd null = open_null();
   Pipe out = make_pipe();
   Pipe err = make_pipe();
+  InquiryPair inquiry = make_inquiry_pair();
+  added.push_back(fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get()));
   const pid_t pid =
       spawn({.path = path_,
              .arguments = job_->program,
@@ -198,8 +221,21 @@ void Agent::start_rank(std::size_t local_rank) {
              .die_with_parent = true,
              .limit = &limit_});
   ranks_.push_back(std::make_unique<RankProcess>(io_, spec.rank, pid, open_pidfd(pid),
-                                                 std::move(out.read), std::move(err.read)));
+                                                 std::move(out.read), std::move(err.read),
+                                                 std::move(inquiry.ours)));
   stream_.send(Started{.rank = spec.rank, .pid = pid});
+}
+
+/// What the system knows of a rank at once, and what the rank says when it does.
+void Agent::tell_status() {
+  for (const auto& rank : ranks_) {
+    if (!rank->running) continue;
+    const ProcessUsage usage = usage_of(rank->pid);
+    stream_.send(RankUsage{.rank = rank->rank, .cpu = usage.cpu, .memory = usage.memory});
+    rank->inquiry.ask([this, number = rank->rank](Bytes bytes) {
+      stream_.send(RankSays{.rank = number, .bytes = std::move(bytes)});
+    });
+  }
 }
 
 void Agent::refuse(int code, const std::string& message) {

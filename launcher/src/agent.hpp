@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <sys/types.h>
 
 #include <hvd/core/fd.hpp>
 
@@ -23,11 +24,20 @@
 
 namespace hvd::launcher {
 
+/// What an agent does otherwise that is a node's own hvdrun.
+struct NodeHooks {
+  std::function<void(Prepare&)> on_prepare;  ///< puts this node's own in place of what came
+  std::function<void(Launch&)> on_launch;
+  std::function<void(const Over&)> on_over;
+  pid_t parent = -1;  ///< a signal is the user's, and told to the leading node, while it lives
+};
+
 class Agent {
  public:
   /// Frames come from `input` and go to `output`; the rank with local rank 0 of a host whose agent
   /// is given `stdin_of_first` reads from that, all others from /dev/null.
-  Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first);
+  Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first,
+        std::optional<NodeHooks> node = std::nullopt);
 
   /// Returns what to exit with when the stream has ended, or SIGTERM came, and no descendant is
   /// left.
@@ -41,6 +51,7 @@ class Agent {
   void give_up(int code, const std::string& why);
   void all_started();
   void start_rank(std::size_t local_rank);
+  void tell_status();
   void refuse(int code, const std::string& message);
 
   void watch(RankProcess& rank);
@@ -48,6 +59,7 @@ class Agent {
   void record_exit(RankProcess& rank, int status);
   void watch_children();
   void sweep();
+  void watch_end_signals();
 
   void end(int signal, std::chrono::milliseconds grace);
   void signal_all(int signal);
@@ -68,6 +80,7 @@ class Agent {
   UniqueFd stdin_of_first_;
   UniqueFd secret_;
 
+  std::optional<NodeHooks> node_;
   std::optional<Prepare> job_;
   std::optional<Rendezvous> rendezvous_;
   Variables variables_;  ///< common to all ranks
@@ -81,6 +94,7 @@ class Agent {
   bool killed_ = false;    ///< the grace is over
   bool all_gone_ = false;  ///< no descendant is left: pipes hold all there will be
   bool done_ = false;
+  int code_ = 0;  ///< to exit with
 };
 
 }  // namespace hvd::launcher

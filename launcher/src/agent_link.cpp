@@ -69,6 +69,13 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
   }
 }
 
+AgentLink::AgentLink(boost::asio::io_context& io, UniqueFd stream)
+    : heartbeat_(io), end_timer_(io) {
+  loss_.via = kViaNode;
+  UniqueFd output = duplicate(stream.get());
+  stream_.emplace(io, std::move(stream), std::move(output));
+}
+
 AgentLink::~AgentLink() {
   close();
   if (pid_ < 0) return;
@@ -104,6 +111,7 @@ void AgentLink::start(Handlers handlers) {
 void AgentLink::on_greeting(const std::string& theirs) {
   if (theirs != version()) {
     loss_.other_version = theirs;
+    if (pid_ < 0) return lose();
     ::kill(pid_, SIGKILL);
     return;
   }
@@ -127,7 +135,11 @@ void AgentLink::on_greeting(const std::string& theirs) {
 
 /// An agent that closes its stream is of no use any more: its end as a process tells why. ssh goes
 /// by itself, with the exit code of the other side, when the connection is in order.
-void AgentLink::on_stream_end(const std::string&) {
+void AgentLink::on_stream_end(const std::string& why) {
+  if (loss_.via == kViaNode) {
+    said_ = why;
+    return lose();
+  }
   if (pid_ < 0) return;
   if (loss_.via.empty()) {
     ::kill(pid_, SIGKILL);
@@ -165,6 +177,7 @@ void AgentLink::drain_words() {
 }
 
 void AgentLink::watch() {
+  if (!process_) return;
   process_->async_wait(boost::asio::posix::descriptor_base::wait_read, [this](error_code error) {
     if (error || closed_) return;
     if (::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;

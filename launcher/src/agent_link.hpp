@@ -33,6 +33,8 @@ class AgentLink {
 
   /// Starts the agent. Throws LaunchError (71).
   AgentLink(boost::asio::io_context& io, const AgentCommand& command);
+  /// The agent has come by itself, over `stream`.
+  AgentLink(boost::asio::io_context& io, UniqueFd stream);
   /// As `close`, and waits for the agent, at most until 2 s after `close`.
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;

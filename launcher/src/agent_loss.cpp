@@ -83,6 +83,10 @@ Trouble explain(const AgentLoss& loss, const std::string& host) {
             fmt::format("{} was not heard from for {:.1f} s", host,
                         std::chrono::duration<double>(Heartbeat::kLimit).count())};
   }
+  if (loss.via == kViaNode) {
+    return {kExitHostUnreachable,
+            with_words(fmt::format("lost {}: its hvdrun, or the connection, ended", host), loss)};
+  }
   const bool remote = !loss.via.empty();
   if (remote && !loss.greeted) return explain_failed_start(loss, host);
   if (remote && WIFEXITED(loss.status) && WEXITSTATUS(loss.status) == kSshFailed) {

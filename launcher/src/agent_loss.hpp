@@ -7,7 +7,7 @@ namespace hvd::launcher {
 
 /// What is known of an agent's end. Not of one that was told to go.
 struct AgentLoss {
-  std::string via{};            ///< "ssh" or "srun"; empty: an agent beside hvdrun
+  std::string via{};            ///< "ssh", "srun" or `kViaNode`; empty: an agent beside hvdrun
   bool greeted = false;         ///< it was an agent of this version
   std::string other_version{};  ///< it greeted as an agent of this other one
   bool silent = false;          ///< it was not heard from for too long
@@ -19,6 +19,9 @@ struct Trouble {
   int code = 0;  ///< for hvdrun to exit with
   std::string what;
 };
+
+/// An agent that came by itself: the hvdrun of another node.
+inline constexpr const char* kViaNode = "node";
 
 /// Pure. `host` as the user wrote it.
 [[nodiscard]] Trouble explain(const AgentLoss& loss, const std::string& host);

@@ -32,7 +32,9 @@ std::string part_line(const json& record, const Part& part) {
   const bool there = record.value(part.key, false);
   const std::string version =
       there && part.version_key != nullptr ? record.value(part.version_key, "") : "";
-  return line(there, part.name, version);
+  std::string name = part.name;
+  if (version.empty() && name.ends_with(':')) name.pop_back();
+  return line(there, name, version);
 }
 
 }  // namespace
@@ -55,16 +57,17 @@ std::string build_table(std::string_view text) {
   try {
     std::string table = fmt::format("hvd {} ({}, {})\n", record.value("version", "?"),
                                     record.value("build_type", "?"), record.value("compiler", "?"));
-    table += "\nAvailable bindings:\n";
-    table += part_line(record, {"torch", "libtorch_version", "LibTorch"});
-    table += part_line(record, {"torch_cuda", nullptr, "LibTorch tensors on CUDA"});
-    table += "\nAvailable rendezvous:\n";
-    table += line(true, "hvdrun", "");
-    table += part_line(record, {"pmix", "pmix_version", "PMIx (under mpirun)"});
-    table += "\nAvailable backends:\n";
+    table += "\nAvailable Frameworks:\n";
+    table += part_line(record, {"torch", "libtorch_version", "PyTorch, as LibTorch"});
+    table += part_line(record, {"torch_cuda", nullptr, "PyTorch tensors on CUDA"});
+    table += "\nAvailable Controllers:\n";
+    table += line(true, "hvdrun (a store of its own)", "");
+    table += part_line(record, {"pmix", "pmix_version", "PMIx"});
+    table += "\nAvailable Tensor Operations:\n";
     table += line(true, "native (shared memory, TCP)", "");
-    table += part_line(record, {"mpi", "mpi_version", "MPI"});
+    table += part_line(record, {"mpi", "mpi_library", "MPI:"});
     table += part_line(record, {"nccl", "nccl_version", "NCCL"});
+    table += part_line(record, {"nccl", "cuda_version", "CUDA"});
     return table;
   } catch (const json::exception&) {
     throw LaunchError(kExitInternal, "the build record is damaged");

@@ -11,6 +11,7 @@ inline constexpr int kExitHostUnreachable = 69;
 inline constexpr int kExitInternal = 70;
 inline constexpr int kExitResource = 71;
 inline constexpr int kExitProtocol = 76;
+inline constexpr int kExitUnauthenticated = 77;
 inline constexpr int kExitDeadline = 124;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;

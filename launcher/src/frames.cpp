@@ -73,6 +73,28 @@ void write(WireWriter&, const Gone&) {}
 void write(WireWriter&, const Done&) {}
 void write(WireWriter&, const Beat&) {}
 void write(WireWriter&, const Suspend&) {}
+void write(WireWriter&, const Ask&) {}
+void write(WireWriter& to, const RankUsage& frame) {
+  to.i32(frame.rank);
+  to.i64(frame.cpu.count());
+  to.u64(frame.memory);
+}
+void write(WireWriter& to, const RankSays& frame) {
+  to.i32(frame.rank);
+  to.blob(frame.bytes);
+}
+void write(WireWriter& to, const Join& frame) {
+  to.text(frame.version);
+  to.i32(frame.node_rank);
+  to.i32(frame.nodes);
+  to.i32(frame.processes);
+  to.text(frame.hostname);
+}
+void write(WireWriter& to, const Over& frame) {
+  to.i32(frame.code);
+  to.u8(frame.again ? 1 : 0);
+  to.text(frame.report);
+}
 
 // ---- reading: the same fields in the same order
 
@@ -211,6 +233,54 @@ Beat read<Beat>(WireReader&) {
 template <>
 Suspend read<Suspend>(WireReader&) {
   return {};
+}
+template <>
+Join read<Join>(WireReader& from) {
+  constexpr std::size_t kMaxText = 256;
+  Join frame;
+  frame.version = from.text(kMaxText);
+  frame.node_rank = from.i32();
+  frame.nodes = from.i32();
+  frame.processes = from.i32();
+  frame.hostname = from.text(kMaxText);
+  const auto in_range = [](std::int32_t value, std::int32_t least, std::int32_t most) {
+    return value >= least && value <= most;
+  };
+  if (!in_range(frame.node_rank, -1, kMostNodes - 1) || !in_range(frame.nodes, 1, kMostNodes) ||
+      !in_range(frame.processes, 1, kMostNodes)) {
+    from.fail("node counts out of range");
+  }
+  return frame;
+}
+template <>
+Over read<Over>(WireReader& from) {
+  Over frame;
+  frame.code = from.i32();
+  if (frame.code < 0 || frame.code > 255) from.fail("no such exit code");
+  frame.again = read_flag(from);
+  frame.report = from.text(kMaxFrame);
+  return frame;
+}
+
+template <>
+Ask read<Ask>(WireReader&) {
+  return {};
+}
+template <>
+RankUsage read<RankUsage>(WireReader& from) {
+  RankUsage frame;
+  frame.rank = read_rank(from);
+  frame.cpu = read_duration(from);
+  frame.memory = from.u64();
+  return frame;
+}
+template <>
+RankSays read<RankSays>(WireReader& from) {
+  RankSays frame;
+  frame.rank = read_rank(from);
+  const auto bytes = from.blob(kMaxSaid);
+  frame.bytes.assign(bytes.begin(), bytes.end());
+  return frame;
 }
 
 /// The kind of a frame is its place in the variant.

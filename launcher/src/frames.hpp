@@ -101,12 +101,49 @@ struct Beat {};
 /// frame.
 struct Suspend {};
 
-using Frame = std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started,
-                           Output, Exited, Gone, Done, Beat, Suspend>;
+// Where every node has a hvdrun of its own (docs/node_mode.md), also these, and `Forward` from a
+// node to the one that leads: a signal that its user sent.
+
+/// node → the leading one, before it greets as an agent.
+struct Join {
+  std::string version;
+  std::int32_t node_rank = -1;  ///< -1: any that is free
+  std::int32_t nodes = 0;       ///< of the job, as this node was told
+  std::int32_t processes = 0;   ///< ranks it will run
+  std::string hostname;         ///< printable
+};
+/// the leading node → node, last frame: what to exit with, and what to say before.
+struct Over {
+  std::int32_t code = 0;
+  bool again = false;  ///< all ranks are started anew: come back
+  std::string report;
+};
+
+/// hvdrun → agent: how do the ranks get on? Answered by `RankUsage` for each rank that runs, and by
+/// `RankSays` for those of the library.
+struct Ask {};
+/// agent → hvdrun: what the processes of a rank take from their machine.
+struct RankUsage {
+  std::int32_t rank = 0;
+  std::chrono::milliseconds cpu{0};  ///< user and system time so far
+  std::uint64_t memory = 0;          ///< resident bytes
+};
+/// agent → hvdrun: what a rank answered, which should be a `RankReport`.
+struct RankSays {
+  std::int32_t rank = 0;
+  Bytes bytes;
+};
+
+using Frame =
+    std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started, Output, Exited,
+                 Gone, Done, Beat, Suspend, Join, Over, Ask, RankUsage, RankSays>;
 
 /// Bounds that both sides keep.
+inline constexpr std::int32_t kMostNodes = 65'536;
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxOutput = std::size_t{64} << 10;
+/// What a rank says of itself.
+inline constexpr std::size_t kMaxSaid = std::size_t{16} << 10;
 /// Output that may be on its way without having been credited, per agent.
 inline constexpr std::uint32_t kOutputWindow = 1U << 20;
 

@@ -50,14 +50,18 @@ bool is_ignored(int signal) {
 }  // namespace
 
 Job::Job(Options options, Plan plan)
-    : Job(std::move(options), std::move(plan), std::nullopt, own_environment()) {}
+    : Job(std::move(options), std::move(plan), std::nullopt, own_environment(), std::nullopt) {}
 
 Job::Job(Options options, Plan plan, MpirunCommand mpirun)
     : Job(as_mpirun(std::move(options), std::move(mpirun.arguments)),
           plan_ranks({{.name = "localhost", .slots = 1}}, 1), std::move(plan),
-          std::move(mpirun.variables)) {}
+          std::move(mpirun.variables), std::nullopt) {}
 
-Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own)
+Job::Job(Options options, Plan plan, NodeParty nodes)
+    : Job(std::move(options), std::move(plan), std::nullopt, own_environment(), std::move(nodes)) {}
+
+Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own,
+         std::optional<NodeParty> nodes)
     : options_(std::move(options)),
       plan_(std::move(plan)),
       policy_(static_cast<int>(plan_.ranks.size()), options_.grace),
@@ -72,6 +76,8 @@ Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variabl
                .directory = options_.output_directory,
                .append = options_.restart_count > 0}),
       ranks_(plan_.ranks.size()),
+      nodes_(std::move(nodes)),
+      secret_(nodes_ ? nodes_->secret : Secret::random()),
       own_(std::move(own)),
       mpirun_plan_(std::move(through_mpirun)) {
   if (mpirun_plan_) mpirun_output_.emplace(static_cast<int>(mpirun_plan_->ranks.size()));
@@ -81,14 +87,18 @@ Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variabl
     if (!is_ignored(signal)) signals_.add(signal);
   }
   watch_signals();
-  forwarding_ = forwarded_variables(own_, options_.exports);
+  if (!nodes_) forwarding_ = forwarded_variables(own_, options_.exports);  // a node has its own
   for (const HostSpec& host : plan_.hosts) {
-    hosts_.push_back({.link = nullptr, .remote = is_remote(host, options_.launcher)});
+    const bool remote = nodes_ ? !hosts_.empty() : is_remote(host, options_.launcher);
+    hosts_.push_back({.link = nullptr, .remote = remote});
   }
   several_machines_ =
+      !(nodes_ && nodes_->one_machine) &&
       std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.remote; });
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    hosts_[host].link = std::make_unique<AgentLink>(io_, agent_command(host));
+    hosts_[host].link = nodes_ && hosts_[host].remote
+                            ? std::make_unique<AgentLink>(io_, std::move(nodes_->streams.at(host)))
+                            : std::make_unique<AgentLink>(io_, agent_command(host));
   }
 }
 
@@ -129,6 +139,7 @@ int Job::run() {
     say_verbosely(
         fmt::format("not passed on without -x: {}", fmt::join(forwarding_.withheld, ", ")));
   }
+  open_status_desk();
   arm_timers();
   io_.run();
   const int code = outcome_.code;
@@ -152,6 +163,11 @@ void Job::send_prepare(std::size_t host) {
                 .environment = {},
                 .ranks = {},
                 .secret = secret_};
+  if (nodes_ && hosts_[host].remote) {  // which takes all of this from its own command line
+    frame.directory.clear();
+    frame.program.assign(1, std::string());
+    if (nodes_->secret_known) frame.secret = {};
+  }
   // An agent beside us has our environment already.
   if (hosts_[host].remote) {
     frame.environment = merge(forwarding_.variables, {fmt::format("PWD={}", frame.directory)});
@@ -202,6 +218,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
     Rank& rank = ranks_.at(static_cast<std::size_t>(started->rank));
     rank.pid = started->pid;
     rank.running = true;
+    if (status_) status_->started(*started);
     const auto runs = [](const Rank& other) { return other.running; };
     if (std::all_of(ranks_.begin(), ranks_.end(), runs)) start_timer_.cancel();
     say_verbosely(fmt::format("rank {} on {} has pid {}", started->rank, plan_.hosts[host].name,
@@ -210,10 +227,16 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
     on_output(host, *output);
   } else if (const auto* exited = std::get_if<Exited>(&frame)) {
     on_exited(*exited);
+  } else if (const auto* usage = std::get_if<RankUsage>(&frame)) {
+    if (status_) status_->heard(*usage);
+  } else if (const auto* says = std::get_if<RankSays>(&frame)) {
+    if (status_) status_->heard(*says);
   } else if (std::holds_alternative<Gone>(frame)) {
     hosts_[host].gone = true;
   } else if (std::holds_alternative<Done>(frame)) {
     hosts_[host].over = true;
+  } else if (const auto* asked = std::get_if<Forward>(&frame)) {
+    on_signal(asked->signal);
   }
   check_over();
 }
@@ -227,19 +250,24 @@ void Job::on_prepared(std::size_t host, const Prepared& frame) {
   }
   const auto is_prepared = [](const Host& other) { return other.prepared; };
   if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !policy_.failed()) {
-    send_to_all(Launch{
-        .variables = mpirun_plan_ ? Variables{}
-                                  : job_variables({.id = id_,
-                                                   .restart_count = static_cast<std::uint32_t>(
-                                                       options_.restart_count),
-                                                   .store = meeting_.store,
-                                                   .master_host = meeting_.master_host,
-                                                   .master_port = meeting_.master_port})});
+    send_to_all(
+        Launch{.variables =
+                   mpirun_plan_
+                       ? Variables{}
+                       : job_variables(
+                             {.id = id_,
+                              .restart_count = static_cast<std::uint32_t>(options_.restart_count),
+                              .store = meeting_.store,
+                              .master_host = nodes_ ? nodes_->master_address : meeting_.master_host,
+                              .master_port = meeting_.master_port})});
   }
 }
 
 void Job::on_output(std::size_t host, const Output& frame) {
   hosts_[host].debt += static_cast<std::uint32_t>(frame.bytes.size());
+  if (status_) {
+    status_->make_way({reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size()});
+  }
   try {
     if (mpirun_output_) {
       const auto* text = reinterpret_cast<const char*>(frame.bytes.data());
@@ -266,6 +294,7 @@ void Job::pay_credit() {
 
 void Job::on_exited(const Exited& frame) {
   ranks_.at(static_cast<std::size_t>(frame.rank)).over = true;
+  if (status_) status_->ended(frame.rank);
   order(policy_.on_exit({.rank = frame.rank, .status = frame.status, .elapsed = frame.elapsed},
                         Clock::now()));
   arm_settle_timer();
@@ -275,6 +304,7 @@ void Job::on_exited(const Exited& frame) {
 void Job::on_words(std::size_t host, const std::string& words) {
   if (!options_.verbose && !hosts_[host].prepared) return;  // if it matters, `on_lost` tells it
   const std::string line = last_words(words);
+  if (status_) status_->make_way({});
   if (!line.empty()) output_.say(fmt::format("hvdrun: {}: {}\n", plan_.hosts[host].name, line));
 }
 
@@ -300,6 +330,7 @@ void Job::send_to_all(const Frame& frame) {
 void Job::order(const std::optional<End>& order) {
   if (!order) return;
   start_timer_.cancel();
+  if (status_) status_->stop();
   if (policy_.outcome().culprit) {
     say_verbosely(fmt::format("ending the other ranks, because rank {} failed",
                               policy_.outcome().culprit->rank));
@@ -361,7 +392,8 @@ void Job::arm_timers() {
     if (error) return;
     std::string late;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      if (!hosts_[host].prepared) late += (late.empty() ? "" : ", ") + plan_.hosts[host].name;
+      if (hosts_[host].prepared) continue;
+      late += fmt::format("{}{}", late.empty() ? "" : ", ", plan_.hosts[host].name);
     }
     order(policy_.on_trouble(kExitHostUnreachable,
                              fmt::format("the ranks{}{} have not started within {:.1f} s",
@@ -409,6 +441,7 @@ void Job::check_over() {
 }
 
 void Job::tell_end() {
+  if (status_) status_->stop();
   outcome_ = policy_.outcome();
   std::optional<int> pid;
   if (mpirun_output_) {
@@ -420,7 +453,7 @@ void Job::tell_end() {
   }
   output_.finish();
   const Plan& plan = mpirun_plan_ ? *mpirun_plan_ : plan_;
-  output_.say(report(
+  const std::string text = report(
       outcome_,
       [&](int rank) {
         const Placement& at = plan.ranks.at(static_cast<std::size_t>(rank));
@@ -428,9 +461,22 @@ void Job::tell_end() {
                          .local_rank = at.local_rank,
                          .pid = pid ? *pid : ranks_.at(static_cast<std::size_t>(rank)).pid};
       },
-      [this](int rank) { return output_.tail(rank); }));
+      [this](int rank) { return output_.tail(rank); });
+  output_.say(text);
+  if (nodes_) tell_nodes(text);
   if (outcome_.culprit && plan.hosts.size() > 1 && interfaces().empty()) {
     output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
+  }
+}
+
+/// Every node says and exits with the same, and comes back when there is another try.
+void Job::tell_nodes(const std::string& report) {
+  const bool again = lost_a_rank() && options_.restart_count < options_.max_restarts;
+  if (again && nodes_->on_restart) nodes_->on_restart();
+  for (Host& host : hosts_) {
+    if (host.remote) {
+      host.link->send(Over{.code = outcome_.code, .again = again, .report = report});
+    }
   }
 }
 
@@ -441,7 +487,19 @@ void Job::finish() {
   io_.stop();
 }
 
+/// What mpirun starts are no ranks of an agent: nobody could be asked.
+void Job::open_status_desk() {
+  if (mpirun_plan_) {
+    if (options_.status) output_.say("hvdrun: --status: not known of ranks that mpirun starts\n");
+    return;
+  }
+  status_.emplace(io_, options_, plan_, id_,
+                  StatusDesk::Hooks{.ask = [this] { send_to_all(Ask{}); },
+                                    .show = [this](std::string_view text) { output_.say(text); }});
+}
+
 void Job::say_verbosely(const std::string& line) {
+  if (options_.verbose && status_) status_->make_way({});
   if (options_.verbose) output_.say(fmt::format("hvdrun: {}\n", line));
 }
 

@@ -2,6 +2,7 @@
 // Decisions are the policy's; this class carries them out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +23,19 @@
 #include "rank_environment.hpp"
 #include "rendezvous.hpp"
 #include "report.hpp"
+#include "status_desk.hpp"
 
 namespace hvd::launcher {
+
+/// Nodes whose hvdruns came by themselves (docs/node_mode.md).
+struct NodeParty {
+  std::vector<UniqueFd> streams{};     ///< by host of the plan; the first host is this one: none
+  std::string master_address{};        ///< as typed
+  bool one_machine = false;            ///< all nodes are on this machine
+  Secret secret{};                     ///< the job's
+  bool secret_known = false;           ///< every node has it already
+  std::function<void()> on_restart{};  ///< the nodes are about to come back
+};
 
 class Job {
  public:
@@ -31,6 +43,8 @@ class Job {
   Job(Options options, Plan plan);
   /// The ranks are started by mpirun, the only process that this job starts itself.
   Job(Options options, Plan plan, MpirunCommand mpirun);
+  /// The first host of the plan is this one, the others are `nodes`.
+  Job(Options options, Plan plan, NodeParty nodes);
   ~Job();
 
   /// Runs the ranks and returns what hvdrun exits with. Once.
@@ -53,7 +67,8 @@ class Job {
     bool over = false;
   };
 
-  Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own);
+  Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own,
+      std::optional<NodeParty> nodes);
   void send_prepare(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_prepared(std::size_t host, const Prepared& frame);
@@ -75,8 +90,10 @@ class Job {
   void send_to_all(const Frame& frame);
   void check_over();
   void tell_end();
+  void tell_nodes(const std::string& report);
   void finish();
   void say_verbosely(const std::string& line);
+  void open_status_desk();
   [[nodiscard]] bool processes_gone() const;
   [[nodiscard]] std::string interfaces() const;
   [[nodiscard]] Variables option_variables() const;
@@ -93,8 +110,10 @@ class Job {
   OutputHub output_;
   std::vector<Host> hosts_;  ///< as in the plan
   std::vector<Rank> ranks_;
+  std::optional<StatusDesk> status_;
   const std::string id_ = random_job_id();
-  const Secret secret_ = Secret::random();
+  std::optional<NodeParty> nodes_;
+  const Secret secret_;
   const Variables own_;    ///< the environment to pass on
   Forwarding forwarding_;  ///< of a job on several machines
   bool several_machines_ = false;

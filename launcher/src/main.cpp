@@ -16,14 +16,18 @@
 #include "descriptors.hpp"
 #include "dry_run.hpp"
 #include "exit_codes.hpp"
+#include "generate.hpp"
 #include "job.hpp"
 #include "launcher_choice.hpp"
+#include "machine.hpp"
 #include "mpirun_command.hpp"
+#include "node_mode.hpp"
 #include "options.hpp"
 #include "own_environment.hpp"
 #include "plan.hpp"
 #include "program.hpp"
 #include "rank_environment.hpp"
+#include "status_socket.hpp"
 #include "this_host.hpp"
 
 namespace {
@@ -56,10 +60,23 @@ int run_with_restarts(Options options, const Plan& plan) {
   }
 }
 
+/// "status [JOB]"
+int print_status(const std::vector<std::string>& arguments) {
+  if (arguments.size() > 2) throw LaunchError(kExitUsage, "expected: hvdrun status [JOB]");
+  fmt::print("{}", ask_status(arguments.size() == 2 ? arguments[1] : ""));
+  return 0;
+}
+
 int launch(const std::vector<std::string>& arguments) {
-  Options options = parse_options(arguments);
+  Options options = parse_options(arguments, own_environment());
   if (options.help) {
     fmt::print("{}", help_text());
+    return 0;
+  }
+  if (!options.generate.empty()) {
+    fmt::print("{}", options.generate == "bash"
+                         ? bash_completion(list_options())
+                         : man_page(list_options(), std::string(hvd::version())));
     return 0;
   }
   if (options.version) {
@@ -67,9 +84,11 @@ int launch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (options.check_build) {
-    fmt::print("{}", build_table(read_build_record()));
+    fmt::print("{}{}", build_table(read_build_record()),
+               machine_table(look_at_machine(own_environment())));
     return 0;
   }
+  if (options.node.given()) return run_node(std::move(options));
   Choice choice = choose_launcher(options, own_environment());
   options.launcher = choice.launcher;
   const Plan plan = plan_ranks(choice.hosts, options.num_proc);
@@ -99,6 +118,7 @@ int main(int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == kAgentArgument) return run_as_agent(arguments);
     if (!arguments.empty() && arguments.front() == kRemoteAgentArgument) return run_remote_agent();
+    if (!arguments.empty() && arguments.front() == "status") return print_status(arguments);
     return launch(arguments);
   } catch (const LaunchError& error) {
     return complain(error.code(), error.what());

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "config_words.hpp"
 #include "exit_codes.hpp"
 #include "text.hpp"
 
@@ -22,6 +23,9 @@ using std::chrono::milliseconds;
 struct Raw {
   Options options;
   std::vector<std::string> exports;
+  std::vector<std::string> mpi_launch_flags;
+  std::string config_file;
+  double status_interval = 0.0;
   double grace = 5.0;
   double start_timeout = 30.0;
   double timeout = 0.0;
@@ -60,6 +64,10 @@ struct Parser {
         ->type_name("FILE");
     app.add_option("--mpi-args", to.mpi_args, "More arguments for mpirun, separated by blanks")
         ->type_name("ARGS");
+    app.add_option("--mpi-launch-flag", raw.mpi_launch_flags,
+                   "'env NAME=VALUE' sets a variable of the ranks, as -x does")
+        ->type_name("FLAG")
+        ->allow_extra_args(false);
     app.add_option("--network-interfaces", to.interfaces,
                    "Names or blocks (eth0,10.0.0.0/8) of the network the ranks talk over")
         ->type_name("LIST");
@@ -76,6 +84,9 @@ struct Parser {
     app.add_option("-x", raw.exports, "Set a variable of the ranks, or pass hvdrun's own on")
         ->type_name("NAME[=VALUE]")
         ->allow_extra_args(false);
+    app.add_option("--config-file", raw.config_file,
+                   "Take options from a YAML file; those of the command line win")
+        ->type_name("FILE");
     app.add_option("--grace", raw.grace,
                    "Seconds between a signal to hvdrun, which the ranks get, and SIGKILL [5]")
         ->type_name("S");
@@ -96,10 +107,17 @@ struct Parser {
                    "Write what ranks print to DIR/rank.N/stdout and stderr as well")
         ->type_name("DIR");
     add_tuning();
+    add_node_options(app, to.node);
+    app.add_flag("--status", to.status, "Say how the ranks get on: live on a terminal");
+    app.add_option("--status-interval", raw.status_interval,
+                   "Seconds between two such lines [1 on a terminal, else 10]")
+        ->type_name("S");
     app.add_flag("--dry-run", to.dry_run, "Print the command of every rank and start nothing");
-    app.add_flag("--check-build", to.check_build, "Print what this build of hvd contains");
+    app.add_flag("--check-build", to.check_build,
+                 "Print what this build of hvd and this machine can do");
     app.add_flag("--verbose", to.verbose, "Say what hvdrun does");
     app.add_flag("--version", to.version, "Print the version of hvd");
+    app.add_option("--generate", to.generate)->check(CLI::IsMember({"bash", "man"}))->group("");
   }
 };
 
@@ -137,6 +155,8 @@ void Parser::add_tuning() {
        "Wait for missing ranks without a word");
 }
 
+constexpr milliseconds kLeastStatusInterval{200};
+
 milliseconds seconds(std::string_view name, double value) {
   constexpr double kMost = 1e9;
   if (!std::isfinite(value) || value < 0.0 || value > kMost) {
@@ -168,6 +188,28 @@ ExportSpec parse_export(const std::string& text) {
     throw LaunchError(kExitUsage, fmt::format("-x {}: hvdrun sets this one itself", spec.name));
   }
   return spec;
+}
+
+/// "env NAME=VALUE ...", the one launch flag that hvdrun knows to carry out whatever starts the
+/// ranks.
+void add_launch_flag(const std::string& text, std::vector<ExportSpec>& exports) {
+  std::vector<std::string> words;
+  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
+    const auto end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  const bool all_set = words.size() > 1 && words.front() == "env" &&
+                       std::all_of(words.begin() + 1, words.end(), [](const std::string& word) {
+                         return word.find('=') != std::string::npos;
+                       });
+  if (!all_set) {
+    throw LaunchError(kExitUsage,
+                      fmt::format("--mpi-launch-flag {}: expected 'env NAME=VALUE'; arguments of "
+                                  "mpirun go to --mpi-args",
+                                  in_quotes(text)));
+  }
+  for (std::size_t i = 1; i < words.size(); ++i) exports.push_back(parse_export(words[i]));
 }
 
 /// Options of horovodrun that mean something hvdrun cannot do.
@@ -208,6 +250,7 @@ Split split_at_program(const CLI::App& app, const std::vector<std::string>& argu
     if (argument.size() < 2 || argument.front() != '-') break;
     std::string name = argument.substr(0, argument.find('='));
     if (name == "-np") name = "--num-proc";
+    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
       refuse_what_is_missing(name);
@@ -231,32 +274,46 @@ Split split_at_program(const CLI::App& app, const std::vector<std::string>& argu
     if (value.empty()) {
       throw LaunchError(kExitUsage, fmt::format("option {} needs a value", in_quotes(given)));
     }
-    split.own.push_back(name.starts_with("--") ? name + "=" + value : name + value);
+    split.own.push_back(one_word(name, value));
   }
   split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
   return split;
 }
 
 bool runs_something(const Options& options) {
-  return !options.help && !options.version && !options.check_build;
+  return !options.help && !options.version && !options.check_build && options.generate.empty();
 }
 
 }  // namespace
 
-Options parse_options(const std::vector<std::string>& arguments) {
+Options parse_options(const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& environment) {
   Parser parser;
   Split split = split_at_program(parser.app, arguments);
+  const ConfigWords file = read_config_words(parser.app, split.own);
+  split.own.insert(split.own.begin(), file.words.begin(), file.words.end());
   try {
     std::reverse(split.own.begin(), split.own.end());  // the order CLI11's vector form takes
     parser.app.parse(std::move(split.own));
   } catch (const CLI::ParseError& error) {
-    throw LaunchError(kExitUsage, error.what());
+    const std::string complaint = error.what();
+    throw LaunchError(kExitUsage, fmt::format("{}{}", complaint, file.origin_of(complaint)));
   }
 
   Options options = std::move(parser.raw.options);
   options.prefix = !parser.raw.no_prefix;
   for (const std::string& text : parser.raw.exports) options.exports.push_back(parse_export(text));
+  for (const std::string& text : parser.raw.mpi_launch_flags) {
+    add_launch_flag(text, options.exports);
+  }
   options.grace = seconds("--grace", parser.raw.grace);
+  if (parser.app.count("--status-interval") > 0) {
+    options.status_interval = seconds("--status-interval", parser.raw.status_interval);
+    if (*options.status_interval < kLeastStatusInterval) {
+      throw LaunchError(kExitUsage, "--status-interval: expected 0.2 seconds or more");
+    }
+    options.status = true;
+  }
   if (parser.app.count("--start-timeout") > 0) {
     options.start_timeout = seconds("--start-timeout", parser.raw.start_timeout);
   }
@@ -266,7 +323,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
   options.program = std::move(split.program);
 
   if (runs_something(options)) {
-    if (options.num_proc == 0) {
+    settle_node_mode(options, environment);
+    if (options.num_proc == 0 && !options.node.given()) {
       throw LaunchError(kExitUsage, "-np N, the number of ranks, is missing");
     }
     if (options.program.empty() || options.program.front().empty()) {
@@ -285,5 +343,32 @@ Options parse_options(const std::vector<std::string>& arguments) {
 }
 
 std::string help_text() { return Parser().app.help(); }
+
+std::vector<OptionInfo> list_options() {
+  std::vector<OptionInfo> all;
+  const Parser parser;
+  for (const CLI::Option* option : parser.app.get_options()) {
+    if (option->get_group().empty()) continue;
+    OptionInfo info;
+    for (const std::string& name : option->get_snames()) info.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) info.names.push_back("--" + name);
+    if (info.names.back() == "--num-proc") info.names.insert(info.names.begin(), "-np");
+    if (option->get_items_expected_max() > 0) {
+      info.value = option->get_type_name();
+      // CLI11 adds what it checks: "N:INT in [1 - 9]".
+      for (const char* check : {":INT", ":FLOAT", ":{"}) {
+        info.value = info.value.substr(0, info.value.find(check));
+      }
+    }
+    if (info.names.back() == "--launcher") {
+      info.choices = {"auto", "local", "ssh", "slurm", "mpirun"};
+    } else if (info.names.back() == "--log-level") {
+      info.choices = {"error", "warn", "info", "plan", "debug"};
+    }
+    info.text = option->get_description();
+    all.push_back(std::move(info));
+  }
+  return all;
+}
 
 }  // namespace hvd::launcher

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "node_options.hpp"
+
 namespace hvd::launcher {
 
 /// "-x NAME=VALUE", or "-x NAME": as hvdrun's own environment has it.
@@ -40,11 +42,17 @@ struct Options {
   int max_restarts = 0;   ///< how often a job that lost a rank is started anew
   int restart_count = 0;  ///< how often this one was
 
+  bool status = false;  ///< say from time to time how the ranks get on
+  std::optional<std::chrono::milliseconds> status_interval;
+
   bool verbose = false;
   bool dry_run = false;
   bool check_build = false;
   bool version = false;
   bool help = false;
+  std::string generate;  ///< "bash" or "man": a text made from the options, for the installation
+
+  NodeOptions node;  ///< of a node's own hvdrun
 
   std::vector<std::string> program;  ///< its name and its arguments
 
@@ -52,10 +60,22 @@ struct Options {
 };
 
 /// Options end at the program's name, or after "--". Throws LaunchError (usage) with one line that
-/// names what is wrong. `arguments` are those after hvdrun's own name.
-[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
+/// names what is wrong. `arguments` are those after hvdrun's own name. Reads the file that
+/// --config-file names; what the command line says wins over it. `environment` is
+/// hvdrun's own, for a platform's variables.
+[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments,
+                                    const std::vector<std::string>& environment = {});
 
 /// What --help prints.
 [[nodiscard]] std::string help_text();
+
+/// One option, for texts that list them all.
+struct OptionInfo {
+  std::vector<std::string> names;    ///< as typed: "-H", "--hosts"
+  std::string value;                 ///< what it takes, "FILE"; empty: nothing
+  std::vector<std::string> choices;  ///< where the value is one of a few
+  std::string text;
+};
+[[nodiscard]] std::vector<OptionInfo> list_options();
 
 }  // namespace hvd::launcher

@@ -12,6 +12,7 @@
 #include <hvd/core/types.hpp>
 
 #include "frames.hpp"
+#include "rank_inquiry.hpp"
 
 namespace hvd::launcher {
 
@@ -28,13 +29,14 @@ struct OutputPipe {
 
 struct RankProcess {
   RankProcess(boost::asio::io_context& io, int global_rank, pid_t process, UniqueFd pidfd,
-              UniqueFd read_out, UniqueFd read_err);
+              UniqueFd read_out, UniqueFd read_err, UniqueFd inquiries);
 
   int rank;
   pid_t pid;                                    ///< also its process group
   boost::asio::posix::stream_descriptor ended;  ///< readable when the process is over
   OutputPipe out;
   OutputPipe err;
+  RankInquiry inquiry;
   Clock::time_point started = Clock::now();
   bool running = true;
 };

@@ -58,7 +58,8 @@ bool place_descriptors(const SpawnRequest& request) {
 
 [[noreturn]] void run_child(const SpawnRequest& request, char* const* arguments,
                             char* const* variables, pid_t parent, int report) {
-  const bool grouped = request.new_session ? ::setsid() >= 0 : ::setpgid(0, 0) == 0;
+  const bool grouped =
+      request.new_session ? ::setsid() >= 0 : !request.own_group || ::setpgid(0, 0) == 0;
   bool ready = grouped && place_descriptors(request);
   if (ready && request.die_with_parent) {
     ready = ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
@@ -67,6 +68,7 @@ bool place_descriptors(const SpawnRequest& request) {
   if (ready) {
     if (request.limit != nullptr) request.limit->restore();
     default_signals();
+    for (const int fd : request.inherited) ::fcntl(fd, F_SETFD, 0);
     ::execve(request.path.c_str(), arguments, variables);
   }
   const int reason = errno;

@@ -18,7 +18,9 @@ struct SpawnRequest {
   int input = -1;                      ///< become its descriptors 0, 1 and 2
   int output = -1;
   int error = -1;
-  bool new_session = false;  ///< else a process group of its own in this session
+  bool new_session = false;  ///< else, with `own_group`, a process group of its own in this session
+  bool own_group = true;
+  std::vector<int> inherited{};  ///< descriptors it gets under the same number
   bool die_with_parent = false;
   const DescriptorLimit* limit = nullptr;  ///< to be undone in the child; may be null
 };

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "cpu_quota.hpp"
 #include "hosts.hpp"
 
 namespace hvd::launcher {
@@ -67,7 +68,9 @@ std::string own_host_name() {
 int usable_cores() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? std::max(CPU_COUNT(&mask), 1) : 1;
+  const int by_mask =
+      ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? std::max(CPU_COUNT(&mask), 1) : 1;
+  return std::min(by_mask, quota_cores().value_or(by_mask));
 }
 
 bool is_this_host(std::string_view name) {

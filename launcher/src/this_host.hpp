@@ -9,7 +9,7 @@ namespace hvd::launcher {
 /// As `hostname` prints it.
 [[nodiscard]] std::string own_host_name();
 
-/// CPUs this process may run on, by its affinity mask; at least 1.
+/// CPUs this process may use, by its affinity mask and its control groups' quota; at least 1.
 [[nodiscard]] int usable_cores();
 
 /// "localhost", this host's own name (also without its domain), 127.0.0.1, ::1, or an address of

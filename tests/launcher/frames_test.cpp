@@ -1,6 +1,7 @@
 #include "frames.hpp"
 
 #include <random>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -50,7 +51,12 @@ std::vector<Frame> samples() {
           Gone{},
           Done{},
           Beat{},
-          Suspend{}};
+          Suspend{},
+          Join{"0.1.0", 1, 2, 4, "b"},
+          Over{7, true, "hvdrun: rank 0 …\n"},
+          Ask{},
+          RankUsage{3, std::chrono::milliseconds{1500}, std::uint64_t{1} << 40},
+          RankSays{3, bytes_of("anything")}};
 }
 
 TEST(FramesTest, PrepareComesBackAsSent) {
@@ -81,6 +87,11 @@ TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(output.stream, Stream::err);
   EXPECT_EQ(output.bytes, bytes_of("line\n"));
   EXPECT_EQ(round_trip(Exited{3, 0x0700, std::chrono::milliseconds{3200}}).status, 0x0700);
+  const auto join = round_trip(Join{"0.1.0", 1, 2, 4, "b"});
+  EXPECT_EQ(std::tie(join.version, join.node_rank, join.nodes, join.processes, join.hostname),
+            std::make_tuple("0.1.0", 1, 2, 4, "b"));
+  const auto over = round_trip(Over{7, true, "why"});
+  EXPECT_EQ(std::tie(over.code, over.again, over.report), std::make_tuple(7, true, "why"));
 }
 
 TEST(FramesTest, EveryKindIsCanonical) {
@@ -126,6 +137,10 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Output{0, static_cast<Stream>(2), {}}), Error);
   EXPECT_THROW((void)round_trip(Output{0, Stream::out, Bytes(kMaxOutput + 1)}), Error);
   EXPECT_THROW((void)round_trip(Prepare{}), Error);  // no program
+  EXPECT_THROW((void)round_trip(Join{"", -2, 2, 4, "b"}), Error);
+  EXPECT_THROW((void)round_trip(Join{"", 0, 0, 4, "b"}), Error);
+  EXPECT_THROW((void)round_trip(Join{"", 0, 2, kMostNodes + 1, "b"}), Error);
+  EXPECT_THROW((void)round_trip(Over{256, false, ""}), Error);
   Prepare elsewhere;
   elsewhere.program = {"x"};
   elsewhere.meeting = static_cast<Meeting>(3);

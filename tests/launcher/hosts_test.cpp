@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cpu_quota.hpp"
 #include "exit_codes.hpp"
 #include "this_host.hpp"
 
@@ -91,6 +92,27 @@ TEST(ThisHostTest, KnowsItsNamesAndNoOthers) {
   EXPECT_TRUE(is_this_host(own_host_name()));
   EXPECT_FALSE(is_this_host("192.0.2.1"));
   EXPECT_FALSE(is_this_host("no-such-host.invalid"));
+}
+
+TEST(CpuQuotaTest, CoresOfAQuotaAreRoundedUp) {
+  EXPECT_EQ(cores_of("max 100000"), std::nullopt);
+  EXPECT_EQ(cores_of("-1 100000"), std::nullopt);
+  EXPECT_EQ(cores_of(""), std::nullopt);
+  EXPECT_EQ(cores_of("100000 100000"), 1);
+  EXPECT_EQ(cores_of("150000 100000"), 2);
+  EXPECT_EQ(cores_of("20000 100000"), 1);
+  EXPECT_EQ(cores_of("800000 100000"), 8);
+  EXPECT_GE(cores_of("99999999999999999 1").value_or(0), 1000);
+}
+
+TEST(CpuQuotaTest, FoldersOfBothVersionsInnermostFirst) {
+  using testing::ElementsAre;
+  EXPECT_THAT(quota_folders("0::/a/b\n", "/r"), ElementsAre("/r/a/b", "/r/a", "/r"));
+  EXPECT_THAT(quota_folders("0::/\n", "/r"), ElementsAre("/r"));
+  EXPECT_THAT(quota_folders("5:cpuset:/x\n4:cpu,cpuacct:/d\n1:name=systemd:/s\n", "/r"),
+              ElementsAre("/r/cpu,cpuacct/d", "/r/cpu,cpuacct"));
+  EXPECT_THAT(quota_folders("0::/../x\n", "/r"), ElementsAre("/r"));
+  EXPECT_THAT(quota_folders("nonsense\n", "/r"), ElementsAre());
 }
 
 }  // namespace

@@ -153,8 +153,33 @@ TEST(OptionsTest, TuningOptionsAreVariables) {
   }
 }
 
+TEST(OptionsTest, TheLaunchFlagSetsVariables) {
+  const Options options = parse_options(
+      {"-np", "1", "--mpi-launch-flag", "env A=1 B=2", "--mpi-launch-flag", " env  C= ", "x"});
+  ASSERT_EQ(options.exports.size(), 3U);
+  EXPECT_EQ(options.exports[1].name, "B");
+  EXPECT_EQ(options.exports[1].value, "2");
+  EXPECT_EQ(options.exports[2].value, "");
+  for (const char* flag : {"A=1", "env", "env A", "-x A=1", "env A=1 --foo", " "}) {
+    EXPECT_THAT(complaint({"-np", "1", "--mpi-launch-flag", flag, "x"}), HasSubstr(flag));
+  }
+  EXPECT_THAT(complaint({"-np", "1", "--mpi-launch-flag", "env 1A=2", "x"}), HasSubstr("'1A=2'"));
+  EXPECT_THAT(complaint({"-np", "1", "--mpi-launch-flag", "env HVD_RANK=1", "x"}),
+              HasSubstr("HVD_RANK"));
+}
+
+TEST(OptionsTest, StatusHasAnInterval) {
+  EXPECT_FALSE(parse_options({"-np", "1", "x"}).status);
+  EXPECT_TRUE(parse_options({"-np", "1", "--status", "x"}).status);
+  const Options options = parse_options({"-np", "1", "--status-interval", "0.5", "x"});
+  EXPECT_TRUE(options.status);
+  EXPECT_EQ(options.status_interval, milliseconds{500});
+  EXPECT_THAT(complaint({"-np", "1", "--status-interval", "0", "x"}), HasSubstr("0.2"));
+}
+
 TEST(OptionsTest, WhatIsNotSupportedIsRefusedByName) {
-  for (const char* option : {"--min-np", "--max-np", "--host-discovery-script", "--reset-limit"}) {
+  for (const char* option : {"--min-np", "--max-np", "--min-num-proc", "--max-num-proc",
+                             "--host-discovery-script", "--slots-per-host", "--reset-limit"}) {
     EXPECT_THAT(complaint({"-np", "2", option, "2", "x"}),
                 testing::AllOf(HasSubstr(option), HasSubstr("elastic jobs are not supported")));
   }

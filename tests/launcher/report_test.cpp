@@ -7,6 +7,7 @@
 
 #include "check_build.hpp"
 #include "exit_codes.hpp"
+#include "machine.hpp"
 #include "text.hpp"
 
 namespace hvd::launcher {
@@ -83,13 +84,44 @@ TEST(TextTest, WhatATerminalInterpretsIsNotQuoted) {
 TEST(CheckBuildTest, TheRecordBecomesATable) {
   const std::string table = build_table(
       R"({"version": "0.1.0", "build_type": "Release", "compiler": "GNU 12", "torch": true,
-          "libtorch_version": "2.11.0", "mpi": false, "mpi_version": "", "nccl": true,
+          "libtorch_version": "2.11.0", "mpi": false, "mpi_library": "", "nccl": true,
+          "cuda_version": "13.0",
           "nccl_version": "2.28", "pmix": true, "something_new": [1]})");
   EXPECT_THAT(table, HasSubstr("hvd 0.1.0 (Release, GNU 12)"));
-  EXPECT_THAT(table, HasSubstr("[X] LibTorch 2.11.0"));
+  EXPECT_THAT(table, HasSubstr("[X] PyTorch, as LibTorch 2.11.0"));
   EXPECT_THAT(table, HasSubstr("[ ] MPI\n"));
   EXPECT_THAT(table, HasSubstr("[X] NCCL 2.28"));
   EXPECT_THAT(table, HasSubstr("[X] PMIx"));
+  EXPECT_THAT(table, HasSubstr("[X] CUDA 13.0"));
+  EXPECT_THAT(build_table(R"({"mpi": true, "mpi_library": "Open MPI 4.1.4"})"),
+              HasSubstr("[X] MPI: Open MPI 4.1.4\n"));
+}
+
+TEST(CheckBuildTest, TheMachineBecomesATable) {
+  MachineFacts facts;
+  facts.host = "node7";
+  facts.cores = 8;
+  facts.memory = std::uint64_t{64} << 30;
+  facts.shared_memory = std::uint64_t{64} << 20;
+  facts.launchers = {{"ssh", "/usr/bin/ssh", ""}, {"srun", "", ""}};
+  facts.interfaces = {{"eth0", {"10.0.0.7"}}, {"ib0", {"10.1.0.7", "fd00::7"}}};
+  facts.chosen = "ib0";
+  const std::string table = machine_table(facts);
+  for (const char* line :
+       {"This machine, node7:", "8 usable cores, 64 GiB of memory, /dev/shm of 64 MiB",
+        "[ ] NVIDIA GPU\n", "[X] ssh /usr/bin/ssh\n", "[ ] srun\n", "[ ] eth0 10.0.0.7\n",
+        "[X] ib0 10.1.0.7, fd00::7\n"}) {
+    EXPECT_THAT(table, HasSubstr(line));
+  }
+  EXPECT_THAT(machine_table({}), HasSubstr("none but the loopback"));
+  EXPECT_THAT(machine_table({}), HasSubstr("no /dev/shm"));
+}
+
+TEST(CheckBuildTest, LooksForWhatTheUserWouldRun) {
+  const MachineFacts facts = look_at_machine({"PATH=/nowhere"});
+  EXPECT_GE(facts.cores, 1);
+  EXPECT_GT(facts.memory, 0U);
+  for (const auto& tool : facts.launchers) EXPECT_EQ(tool.path, "") << tool.name;
 }
 
 TEST(CheckBuildTest, ADamagedRecordIsAnError) {

@@ -64,6 +64,22 @@ TEST(RunTest, VariablesReachTheRanks) {
   EXPECT_EQ(run(std::move(options)).out, "[0]<stdout>:1 2 x y 7 3\n");
 }
 
+TEST(RunTest, TheLaunchFlagAndTheConfigFileReachTheRanks) {
+  const auto path =
+      std::filesystem::path(testing::TempDir()) / ("job-" + std::to_string(::getpid()) + ".yaml");
+  std::ofstream(path) << "num-proc: 2\nx: {A: file, B: file}\nno_prefix: true\n";
+  const auto result =
+      run(hvdrun({"--config-file", path.string(), "-np", "1", "-x", "B=typed", "--mpi-launch-flag",
+                  "env C=flag", "sh", "-c", "echo $HVD_SIZE $A $B $C"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(result.out, "1 file typed flag\n");
+  std::ofstream(path) << "num-proc: 2\nfrobnicate: 1\n";
+  const auto unknown = run(hvdrun({"--config-file", path.string(), "true"}));
+  EXPECT_EQ(unknown.exit_code(), 64);
+  EXPECT_THAT(unknown.err, HasSubstr("'frobnicate' (line 2)"));
+  std::filesystem::remove(path);
+}
+
 TEST(RunTest, ThreadsAreSharedOutWhereTheUserDidNot) {
   auto options = hvdrun_script(64, "test $OMP_NUM_THREADS -ge 1");
   options.environment = {{"OMP_NUM_THREADS", std::nullopt}};
@@ -330,7 +346,9 @@ TEST(InformationTest, IsPrintedWithoutStartingAnything) {
 
   const auto build = run(hvdrun({"--check-build"}));
   EXPECT_EQ(build.exit_code(), 0) << build.err;
-  EXPECT_THAT(build.out, AllOf(HasSubstr("Available backends:"), HasSubstr("[X] native")));
+  EXPECT_THAT(build.out, AllOf(HasSubstr("Available Tensor Operations:"), HasSubstr("[X] native"),
+                               HasSubstr("This machine, "), HasSubstr("usable core"),
+                               HasSubstr("Launchers found:"), HasSubstr("Network interfaces")));
 
   EXPECT_THAT(run(hvdrun({"--version"})).out, StartsWith("hvdrun "));
   EXPECT_THAT(run(hvdrun({"--help"})).out, HasSubstr("Usage: hvdrun -np N"));

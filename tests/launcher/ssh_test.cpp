@@ -348,6 +348,66 @@ TEST_F(MpirunTest, AKilledLauncherTakesEverythingAlong) {
   EXPECT_TRUE(hosts().all_gone(test::in(kPatience))) << hosts().left();
 }
 
+// ---- the MPI Operator's files, by a stand-in: its hosts are these two
+
+TEST_F(SshTest, ALauncherPodOfTheMpiOperator) {
+  const fs::path mpi = shared() / "mpi";
+  fs::create_directory(mpi);
+  std::ofstream(mpi / "hostfile") << "a slots=2\nb slots=2\n";
+  std::ofstream(mpi / "discover_hosts.sh") << "#!/bin/sh\necho a:2\necho b:2\n";
+  fs::permissions(mpi / "discover_hosts.sh", fs::perms::owner_all);
+  const auto in_pod = [&](std::vector<std::string> command, const std::string& role) {
+    command.insert(command.begin(), HVD_DEPLOY "/entrypoint");
+    auto options = hosts().on("a", std::move(command));
+    options.environment["K_MPI_JOB_ROLE"] = role;
+    options.environment["OMPI_MCA_orte_default_hostfile"] = (mpi / "hostfile").string();
+    options.environment["HVD_WORKERS_TIMEOUT"] = "20";
+    return options;
+  };
+  const std::string hvdrun = HVDRUN " -np 4 --launcher ssh ";
+  for (const std::string& command :
+       {hvdrun + "./train", hvdrun + "--hostfile " + (mpi / "hostfile").string() + " ./train",
+        hvdrun + "-H \"$(" + (mpi / "discover_hosts.sh").string() + " | paste -sd,)\" ./train"}) {
+    const auto result = run(in_pod({"sh", "-c", command}, "launcher"));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:rank 3 of 4 on b local 1/2"));
+  }
+  EXPECT_EQ(run(in_pod({"sh", "-c", "exit 5"}, "launcher")).exit_code(), 5);
+  EXPECT_EQ(run(in_pod({"sh", "-c", "exit 6"}, "worker")).exit_code(), 6);
+  EXPECT_EQ(run(in_pod({"true"}, "manager")).exit_code(), 64);
+
+  std::ofstream(mpi / "hostfile") << "a slots=2\nno-such-host.invalid slots=2\n";
+  auto never = in_pod({"true"}, "launcher");
+  never.environment["HVD_WORKERS_TIMEOUT"] = "1";
+  const auto result = run(std::move(never));
+  EXPECT_EQ(result.exit_code(), 69);
+  EXPECT_THAT(result.err, HasSubstr("no-such-host.invalid does not answer"));
+}
+
+// ---- hvd_selftest and hvdrun status over a network
+
+TEST_F(SshTest, TheSelftestMeasuresBothHosts) {
+  const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "-x", "HVD_PLAN=default", "-x",
+                                       "HVD_PEER_TIMEOUT_MS=20000", SELFTEST}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err << result.out;
+  for (const char* part : {"4 ranks on 2 hosts: a (2, eth0), b (2, eth0)", "[X] as configured:",
+                           "[X] TCP:", "0 on a             2 on b", "All results are right."}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+}
+
+TEST_F(SshTest, StatusShowsTheRanksOfBothHosts) {
+  test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "--status", "./train", "loop"}));
+  job.wait_for_out("rank 3 of 4", test::in(kPatience));
+  job.wait_for_err("this is job ", test::in(kPatience));
+  const auto status = run(hosts().on("a", {HVDRUN, "status"}));
+  EXPECT_EQ(status.exit_code(), 0) << status.err;
+  EXPECT_THAT(status.out, AllOf(HasSubstr("4 ranks"), HasSubstr("    0 a "), HasSubstr("    3 b "),
+                                HasSubstr("MiB"), Not(HasSubstr("has not joined"))));
+  ASSERT_EQ(::kill(child_of(job.pid()), SIGTERM), 0);
+  EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 128 + SIGTERM);
+}
+
 TEST_F(SshTest, SignalsReachEveryHost) {
   test::Process job(
       script_on_a("trap 'echo caught; exit 0' INT; echo ready;"

@@ -53,6 +53,7 @@ class Process {
   [[nodiscard]] ProcessResult wait(Deadline deadline);
 
   [[nodiscard]] const std::string& out() const noexcept { return result_.out; }
+  [[nodiscard]] const std::string& err() const noexcept { return result_.err; }
 
  private:
   void wait_for(const std::string& captured, const std::string& text, Deadline deadline);

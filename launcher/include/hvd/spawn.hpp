@@ -1,0 +1,204 @@
+// Runs a function in several processes of this very program, each of them a rank. docs/spawn.md
+// tells what that asks of the program.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/types.hpp>
+#include <hvd/core/wire.hpp>
+
+namespace hvd {
+
+/// A process of `spawn` failed, and the others were ended.
+class ProcessError : public std::runtime_error {
+ public:
+  struct End {
+    int rank = -1;
+    pid_t pid = -1;
+    std::string text;    ///< what it threw, with the type; empty when it did not throw
+    int exit_code = -1;  ///< -1: a signal ended it
+    int signal = 0;      ///< 0: it exited
+  };
+  explicit ProcessError(End end);
+
+  [[nodiscard]] int rank() const noexcept { return end_.rank; }
+  [[nodiscard]] pid_t pid() const noexcept { return end_.pid; }
+  [[nodiscard]] const std::string& text() const noexcept { return end_.text; }
+  [[nodiscard]] int exit_code() const noexcept { return end_.exit_code; }
+  [[nodiscard]] int signal() const noexcept { return end_.signal; }
+
+ private:
+  End end_;
+};
+
+struct SpawnOptions {
+  std::chrono::milliseconds timeout{0};  ///< of the whole call; 0: none
+
+  // Where the program runs once on every node; all with the same number of processes.
+  int nodes = 1;
+  int node_rank = 0;
+  std::string address{};  ///< "HOST:PORT" of node 0, which serves the store there
+};
+
+/// From "--init_method tcp://HOST:PORT --rank R --world_size N" among the arguments, which count
+/// nodes; all other arguments are ignored. Throws Errc::invalid_argument naming the one that is
+/// malformed.
+[[nodiscard]] SpawnOptions node_options(int argc, const char* const* argv);
+
+/// The place of a call in the program.
+struct SpawnSite {
+  const char* file = "";
+  int line = 0;
+  [[nodiscard]] static SpawnSite here(const char* file = __builtin_FILE(),
+                                      int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+namespace detail {
+
+/// What the processes of one call do and have done, without its types.
+class SpawnCall {
+ public:
+  /// In the parent: starts the processes. In a child that was started by this call: runs `body` and
+  /// does not return.
+  SpawnCall(const std::function<Bytes(int)>& body, int nprocs, SpawnOptions options,
+            SpawnSite site);
+  /// Ends the processes and waits for them.
+  ~SpawnCall();
+  SpawnCall(SpawnCall&&) noexcept;
+  SpawnCall& operator=(SpawnCall&&) noexcept;
+
+  [[nodiscard]] std::vector<Bytes> join();
+  [[nodiscard]] bool wait_until(Deadline deadline);
+  void terminate();
+  [[nodiscard]] std::vector<pid_t> pids() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Throws Errc::protocol when a result has another size than its type.
+void check_result_size(std::size_t expected, std::size_t actual);
+
+template <typename R>
+struct SpawnResult {
+  static_assert(std::is_trivially_copyable_v<R> && !std::is_pointer_v<R>,
+                "the function of hvd::spawn returns void, std::string, hvd::Bytes or a trivially "
+                "copyable type");
+  using All = std::vector<R>;
+  template <typename F>
+  static Bytes run(F& function, int rank) {
+    const R result = function(rank);
+    Bytes bytes(sizeof(R));
+    std::memcpy(bytes.data(), &result, sizeof(R));
+    return bytes;
+  }
+  static All collect(std::vector<Bytes> parts) {
+    All results;
+    for (const Bytes& part : parts) {
+      check_result_size(sizeof(R), part.size());
+      R result;
+      std::memcpy(&result, part.data(), sizeof(R));
+      results.push_back(result);
+    }
+    return results;
+  }
+};
+
+template <>
+struct SpawnResult<void> {
+  using All = void;
+  template <typename F>
+  static Bytes run(F& function, int rank) {
+    function(rank);
+    return {};
+  }
+  static void collect(const std::vector<Bytes>&) {}
+};
+
+template <>
+struct SpawnResult<Bytes> {
+  using All = std::vector<Bytes>;
+  template <typename F>
+  static Bytes run(F& function, int rank) {
+    return function(rank);
+  }
+  static All collect(std::vector<Bytes> parts) { return parts; }
+};
+
+template <>
+struct SpawnResult<std::string> {
+  using All = std::vector<std::string>;
+  template <typename F>
+  static Bytes run(F& function, int rank) {
+    const std::string text = function(rank);
+    Bytes bytes(text.size());
+    if (!text.empty()) std::memcpy(bytes.data(), text.data(), text.size());
+    return bytes;
+  }
+  static All collect(const std::vector<Bytes>& parts) {
+    All texts;
+    for (const Bytes& part : parts) {
+      texts.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
+    }
+    return texts;
+  }
+};
+
+}  // namespace detail
+
+/// Processes that run. Used by one thread at a time.
+template <typename R>
+class Spawned {
+ public:
+  explicit Spawned(detail::SpawnCall call) : call_(std::move(call)) {}
+
+  /// Waits for all and returns the results of this node's ranks, in order. Throws ProcessError, and
+  /// Error: timeout, resource. Once.
+  typename detail::SpawnResult<R>::All join() {
+    return detail::SpawnResult<R>::collect(call_.join());
+  }
+  /// Whether all are over. Waits until `deadline`.
+  [[nodiscard]] bool wait_until(Deadline deadline) { return call_.wait_until(deadline); }
+  /// Ends the processes; `join` will say which one went first.
+  void terminate() { call_.terminate(); }
+  [[nodiscard]] std::vector<pid_t> pids() const { return call_.pids(); }
+
+ private:
+  detail::SpawnCall call_;
+};
+
+/// Starts `function(rank)` in `nprocs` processes of this program, which run its `main` again up to
+/// this call. In those it does not return. Throws Errc::invalid_argument, resource,
+/// unauthenticated.
+template <typename F>
+[[nodiscard]] auto spawn_async(F function, int nprocs, const SpawnOptions& options = {},
+                               SpawnSite site = SpawnSite::here()) {
+  using R = std::decay_t<std::invoke_result_t<F&, int>>;
+  return Spawned<R>(detail::SpawnCall(
+      [&function](int rank) { return detail::SpawnResult<R>::run(function, rank); }, nprocs,
+      options, site));
+}
+
+/// The same, and waits: returns the results by rank, nothing for a function that returns nothing.
+/// Throws ProcessError for the first process that fails, within 2 s, whatever the others do.
+template <typename F>
+auto spawn(F function, int nprocs, const SpawnOptions& options = {},
+           SpawnSite site = SpawnSite::here()) {
+  return spawn_async(std::move(function), nprocs, options, site).join();
+}
+
+}  // namespace hvd

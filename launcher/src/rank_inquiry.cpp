@@ -1,0 +1,57 @@
+#include "rank_inquiry.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <hvd/core/rank_report.hpp>
+
+#include "exit_codes.hpp"
+#include "text.hpp"
+
+namespace hvd::launcher {
+
+InquiryPair make_inquiry_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw LaunchError(kExitResource, fmt::format("cannot make a socket: {}", error_text(errno)));
+  }
+  InquiryPair pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  ::fcntl(pair.of_rank.get(), F_SETFD, 0);
+  return pair;
+}
+
+RankInquiry::RankInquiry(boost::asio::io_context& io, UniqueFd socket) : socket_(io, socket.get()) {
+  static_cast<void>(socket.release());
+}
+
+void RankInquiry::ask(std::function<void(Bytes)> on_answer) {
+  if (std::exchange(open_, true)) return;
+  on_answer_ = std::move(on_answer);
+  const char question = '?';
+  if (::send(socket_.native_handle(), &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) return;
+  wait();
+}
+
+void RankInquiry::wait() {
+  socket_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                     [this](boost::system::error_code error) {
+                       if (!error) receive();
+                     });
+}
+
+void RankInquiry::receive() {
+  Bytes bytes(RankReport::kMaxBytes + 1);  // longer ones are cut, and are no reports then
+  const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
+  if (size <= 0) return;  // the rank's end is closed: no question is asked again
+  bytes.resize(static_cast<std::size_t>(size));
+  open_ = false;
+  on_answer_(std::move(bytes));
+}
+
+}  // namespace hvd::launcher

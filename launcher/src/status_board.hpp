@@ -1,0 +1,66 @@
+// How the ranks of a job get on, and what each waits for, as text. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/rank_report.hpp>
+#include <hvd/core/types.hpp>
+
+#include "frames.hpp"
+#include "plan.hpp"
+
+namespace hvd::launcher {
+
+class StatusBoard {
+ public:
+  using Time = Clock::time_point;
+
+  /// `plan` outlives it.
+  StatusBoard(const Plan& plan, std::string job_id, Time now);
+
+  void started(int rank, int pid);
+  void ended(int rank);
+  void used(const RankUsage& usage, Time now);
+  /// What is no report is noted as such.
+  void said(const RankSays& frame, Time now);
+
+  /// Whether every rank that runs has answered since `time`.
+  [[nodiscard]] bool all_heard_since(Time time) const;
+
+  /// A line per rank below a heading, at most `most` ranks: those that need attention first.
+  [[nodiscard]] std::vector<std::string> lines(Time now, std::size_t most) const;
+  /// "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s", a line each.
+  [[nodiscard]] std::vector<std::string> waits(Time now) const;
+  /// All of it in one line, for logs.
+  [[nodiscard]] std::string summary(Time now) const;
+  /// What `hvdrun status` prints.
+  [[nodiscard]] std::string table(Time now) const;
+
+ private:
+  struct Rank {
+    int pid = 0;
+    bool running = false;
+    bool over = false;
+    bool garbled = false;  ///< its last answer was no report
+    std::optional<RankReport> report;
+    Time heard{};
+    Time stepped{};  ///< when a report last told of a new step
+    std::optional<RankUsage> usage;
+    Time used{};
+    double cores = 0;  ///< between the last two measurements
+  };
+
+  [[nodiscard]] std::string line(int rank, Time now) const;
+  [[nodiscard]] bool odd(const Rank& rank, Time now) const;
+  [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
+
+  const Plan& plan_;
+  std::string job_id_;
+  Time began_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,234 @@
+// A program that uses hvd::spawn, linked to it and core alone. The first argument says what it
+// does.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hvd/core/config.hpp>
+#include <hvd/core/context.hpp>
+#include <hvd/core/session.hpp>
+#include <hvd/spawn.hpp>
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Until a signal comes.
+void sleep_for_ever() {
+  for (;;) ::pause();
+}
+
+std::string text_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "-" : value;
+}
+
+void say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// Tells a test about an error the way the test wants to read it.
+void say(const hvd::ProcessError& error) {
+  say("rank " + std::to_string(error.rank()) + " code " + std::to_string(error.exit_code()) +
+      " signal " + std::to_string(error.signal()) + " text [" + error.text() + "] what " +
+      error.what());
+}
+
+int results() {
+  struct Pair {
+    int rank;
+    double half;
+  };
+  const double scale = 0.5;  // a capture, rebuilt in the child
+  const auto pairs = hvd::spawn([&](int rank) { return Pair{rank, rank * scale}; }, 3);
+  const auto texts = hvd::spawn([](int rank) { return std::string(rank * 100'000, 'x'); }, 2);
+  const auto blobs = hvd::spawn([](int rank) { return hvd::Bytes(3, std::byte(rank)); }, 2);
+  hvd::spawn([](int) {}, 2);
+  // Behind the last call, where no child comes.
+  for (const Pair& pair : pairs) {
+    say(std::to_string(pair.rank) + " " + std::to_string(pair.half));
+  }
+  say("sizes " + std::to_string(texts[0].size()) + " " + std::to_string(texts[1].size()));
+  say("bytes " + std::to_string(std::to_integer<int>(blobs.at(1).at(2))));
+  return 0;
+}
+
+int failing(const std::string& how) {
+  try {
+    hvd::spawn(
+        [&](int rank) {
+          if (rank != 2) sleep_for_ever();
+          if (how == "throws") throw std::runtime_error("no such file");
+          if (how == "throws_int") throw 7;
+          if (how == "killed") ::raise(SIGKILL);
+          if (how == "exits") std::exit(3);
+          if (how == "exits_zero") std::exit(0);
+          sleep_for_ever();
+        },
+        4, {.timeout = how == "sleeps" ? milliseconds(300) : milliseconds(0)});
+  } catch (const hvd::ProcessError& error) {
+    say(error);
+    return 5;
+  } catch (const hvd::Error& error) {
+    say(std::string(hvd::to_string(error.code())) + " " + error.what());
+    return 6;
+  }
+  return 0;
+}
+
+/// Two calls at two places, one in a loop, one that fails, and what the children of later ones see
+/// of the earlier ones.
+int several() {
+  int sum = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (const int result : hvd::spawn([&](int rank) { return 10 * round + rank; }, 2)) {
+      sum += result;
+    }
+  }
+  std::string error = "none";
+  try {
+    hvd::spawn(
+        [](int rank) {
+          if (rank == 1) throw std::logic_error("planned");
+        },
+        2);
+  } catch (const hvd::ProcessError& failed) {
+    error = failed.text();
+  }
+  const auto last = hvd::spawn(
+      [&](int rank) { return std::to_string(rank) + ":" + std::to_string(sum) + ":" + error; }, 2);
+  say(last[0] + " " + last[1]);
+  return 0;
+}
+
+/// Each of two processes starts two of its own.
+int nested() {
+  const auto outer = hvd::spawn(
+      [](int rank) {
+        std::string all;
+        for (const int inner : hvd::spawn([&](int in) { return 10 * rank + in; }, 2)) {
+          all += std::to_string(inner) + ",";
+        }
+        return all;
+      },
+      2);
+  say(outer[0] + " " + outer[1]);
+  return 0;
+}
+
+int handle() {
+  auto running = hvd::spawn_async([](int rank) { return rank + 1; }, 2);
+  std::string text = "pids " + std::to_string(running.pids().size());
+  const auto results = running.join();
+  text += " joined " + std::to_string(results[0] + results[1]);
+  auto sleeping = hvd::spawn_async([](int) { sleep_for_ever(); }, 2);
+  text += sleeping.wait_until(hvd::Clock::now()) ? " over" : " running";
+  sleeping.terminate();
+  try {
+    sleeping.join();
+  } catch (const hvd::Error& error) {
+    text += std::string(" ") + error.what();
+  }
+  auto dropped = hvd::spawn_async([](int) { sleep_for_ever(); }, 2);  // ended by its destructor
+  say(text);
+  return 0;
+}
+
+/// What every rank finds, and that all of them meet.
+std::string meet(int rank) {
+  auto session = std::make_unique<hvd::Session>(hvd::Config::from_environment());
+  const std::string text = std::to_string(rank) + "=" + std::to_string(session->config().rank) +
+                           "/" + std::to_string(session->config().size) + " local " +
+                           text_of("HVD_LOCAL_RANK") + "/" + text_of("HVD_LOCAL_SIZE") + " of " +
+                           std::to_string(session->network().hosts().size());
+  hvd::Context context(std::move(session), {});
+  context.shutdown();  // nobody leaves before all have met
+  return text;
+}
+
+int meeting(int argc, char** argv) {
+  for (const std::string& line : hvd::spawn(meet, 2, hvd::node_options(argc, argv))) say(line);
+  return 0;
+}
+
+/// The parent is about to be killed.
+int orphans() {
+  hvd::spawn(
+      [](int rank) {
+        say("child " + std::to_string(rank));
+        sleep_for_ever();
+      },
+      2);
+  return 0;
+}
+
+/// Threads that hold locks while the children are started, as LibTorch's do.
+int threads() {
+  std::vector<std::jthread> busy;
+  for (int i = 0; i < 3; ++i) {
+    busy.emplace_back([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) std::free(std::malloc(1'000));
+    });
+  }
+  for (int round = 0; round < 5; ++round) {
+    const auto ranks = hvd::spawn([](int rank) { return rank; }, 4);
+    if (ranks != std::vector<int>{0, 1, 2, 3}) return 1;
+  }
+  say("done");
+  return 0;
+}
+
+/// main takes another way in the child.
+int astray() {
+  try {
+    if (text_of("HVD_RANK") == "-") {
+      hvd::spawn([](int) {}, 1);
+    } else {
+      hvd::spawn([](int) {}, 1);
+    }
+  } catch (const hvd::ProcessError& error) {
+    say(error);
+  }
+  try {
+    if (text_of("HVD_RANK") == "-") hvd::spawn([](int) {}, 1);
+  } catch (const hvd::ProcessError& error) {
+    say(error);
+  }
+  return 0;
+}
+
+int invalid() {
+  for (const int nprocs : {0, -1}) {
+    try {
+      hvd::spawn([](int) {}, nprocs);
+    } catch (const hvd::Error& error) {
+      say(std::string(hvd::to_string(error.code())) + " " + error.what());
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "results") return results();
+  if (what == "several") return several();
+  if (what == "nested") return nested();
+  if (what == "handle") return handle();
+  if (what == "meeting") return meeting(argc, argv);
+  if (what == "orphans") return orphans();
+  if (what == "threads") return threads();
+  if (what == "astray") return astray();
+  if (what == "invalid") return invalid();
+  return failing(what);
+}

@@ -1,0 +1,155 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "process_usage.hpp"
+#include "status_board.hpp"
+#include "status_socket.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+RankReport::Pending pending(const std::string& name, milliseconds age) {
+  RankReport::Pending one;
+  one.name = name;
+  one.age = age;
+  return one;
+}
+
+class StatusBoardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (int rank = 0; rank < 4; ++rank) board_.started(rank, 100 + rank);
+  }
+
+  void say(int rank, std::vector<RankReport::Pending> oldest, std::uint32_t more = 0) {
+    RankReport report;
+    report.rank = rank;
+    report.size = 4;
+    report.steps = 70;
+    report.step = milliseconds{50};
+    report.exposed = milliseconds{10};
+    report.pending = static_cast<std::uint32_t>(oldest.size()) + more;
+    report.oldest = std::move(oldest);
+    board_.said({.rank = rank, .bytes = encode(report)}, now_);
+  }
+
+  Clock::time_point now_ = Clock::now();
+  Plan plan_ = plan_ranks({{.name = "a", .slots = 2}, {.name = "b", .slots = 2}}, 4);
+  StatusBoard board_{plan_, "hvd-1", now_};
+};
+
+TEST_F(StatusBoardTest, ALinePerRankWithWhatIsKnown) {
+  board_.used({.rank = 1, .cpu = milliseconds{1000}, .memory = std::uint64_t{300} << 20}, now_);
+  now_ += seconds{2};
+  board_.used({.rank = 1, .cpu = milliseconds{4000}, .memory = std::uint64_t{310} << 20}, now_);
+  say(1, {});
+  board_.said({.rank = 2, .bytes = Bytes(3)}, now_);
+  board_.ended(3);
+  const auto lines = board_.lines(now_ + seconds{1}, 10);
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_THAT(lines[1], HasSubstr("has not joined"));
+  for (const char* part : {"1 a ", "101", "150%", "310 MiB", "70", "20.00", "20%", "1.0 s"}) {
+    EXPECT_THAT(lines[2], HasSubstr(part));
+  }
+  EXPECT_THAT(lines[3], testing::AllOf(HasSubstr("2 b "), HasSubstr("no report")));
+  EXPECT_THAT(lines[4], HasSubstr("over"));
+}
+
+TEST_F(StatusBoardTest, NamesWhomEachWaitsFor) {
+  for (const int rank : {0, 2, 3}) say(rank, {pending("grad.w", seconds{12})});
+  say(1, {});
+  EXPECT_THAT(board_.waits(now_),
+              ElementsAre("ranks 0, 2-3 wait for rank 1: allreduce 'grad.w' for 12.0 s"));
+  EXPECT_THAT(board_.summary(now_), HasSubstr("wait for rank 1"));
+  EXPECT_THAT(board_.table(now_), HasSubstr("job hvd-1, 4 ranks"));
+}
+
+TEST_F(StatusBoardTest, TwoGroupsWaitForEachOther) {
+  for (const int rank : {0, 1}) say(rank, {pending("a", seconds{2})});
+  for (const int rank : {2, 3}) say(rank, {pending("b", seconds{3})});
+  EXPECT_THAT(board_.waits(now_),
+              ElementsAre("ranks 0-1 wait for ranks 2-3: allreduce 'a' for 2.0 s",
+                          "ranks 2-3 wait for ranks 0-1: allreduce 'b' for 3.0 s"));
+}
+
+TEST_F(StatusBoardTest, WhatAllHaveSubmittedIsBeingWorkedOn) {
+  for (const int rank : {0, 1, 2, 3}) say(rank, {pending("big", seconds{2})});
+  EXPECT_THAT(board_.waits(now_), ElementsAre("ranks 0-3 work on allreduce 'big' for 2.0 s"));
+}
+
+TEST_F(StatusBoardTest, OnlyMembersOfTheProcessSetAreWaitedFor) {
+  auto one = pending("half", seconds{2});
+  one.process_set = 1;
+  one.members = {0, 2};
+  say(0, {one});
+  for (const int rank : {1, 2, 3}) say(rank, {});
+  EXPECT_THAT(board_.waits(now_),
+              ElementsAre("rank 0 waits for rank 2: allreduce 'half' for 2.0 s"));
+}
+
+TEST_F(StatusBoardTest, ARankWithMoreThanItToldIsNotAccused) {
+  say(0, {pending("x", seconds{2})});
+  say(1, {pending("y", milliseconds{10})}, 9);
+  for (const int rank : {2, 3}) say(rank, {pending("x", seconds{2})});
+  EXPECT_THAT(board_.waits(now_), ElementsAre("ranks 0, 2-3 work on allreduce 'x' for 2.0 s"));
+}
+
+TEST_F(StatusBoardTest, ShortWaitsAreNotWorthAWord) {
+  for (const int rank : {0, 2, 3}) say(rank, {pending("x", milliseconds{20})});
+  say(1, {});
+  EXPECT_THAT(board_.waits(now_), IsEmpty());
+}
+
+TEST_F(StatusBoardTest, ASilentRankIsNamedAndShownFirst) {
+  for (const int rank : {0, 1, 2}) say(rank, {});
+  now_ += seconds{5};
+  for (const int rank : {0, 1, 3}) say(rank, {});
+  EXPECT_THAT(board_.waits(now_), ElementsAre("rank 2 has not answered for 5.0 s"));
+  const auto lines = board_.lines(now_, 3);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_THAT(lines[1], HasSubstr("2 b "));
+  EXPECT_THAT(lines[3], HasSubstr("2 more ranks"));
+}
+
+TEST_F(StatusBoardTest, NamesFromRanksCannotWriteToTheTerminal) {
+  for (const int rank : {0, 1, 2, 3}) say(rank, {pending("\x1b[2J\nx", seconds{2})});
+  EXPECT_THAT(board_.table(now_), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(board_.waits(now_).front(), Not(HasSubstr("\n")));
+}
+
+TEST_F(StatusBoardTest, RanksThatDoNotExistAreIgnored) {
+  board_.said({.rank = 4, .bytes = {}}, now_);
+  board_.used({.rank = 1 << 30, .cpu = {}, .memory = 0}, now_);
+  EXPECT_FALSE(board_.all_heard_since(now_));
+}
+
+TEST(ProcessUsageTest, ReadsWhatTheKernelWrites) {
+  const auto usage = parse_usage("7 (a) b) (c) S 1 7 7 0 -1 4194304 9 0 0 0 250 50 0 0 20 0 1 0 5",
+                                 "900 300 100 1 0 200 0");
+  EXPECT_EQ(usage.cpu, milliseconds{300 * 1000 / ::sysconf(_SC_CLK_TCK)});
+  EXPECT_EQ(usage.memory, 300U * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(parse_usage("", "").memory, 0U);
+  EXPECT_EQ(parse_usage("7 (a) S 1", "x").cpu, milliseconds{0});
+  EXPECT_GT(usage_of(::getpid()).memory, 0U);
+}
+
+TEST(StatusSocketTest, ListsTheJobsOfThisUser) {
+  EXPECT_THAT(parse_jobs("Num RefCount\n"
+                         "f: 2 0 10000 1 01 55 @hvd-status-7-hvd-a\n"
+                         "f: 3 0 0 1 03 56 @hvd-status-7-hvd-a\n"
+                         "f: 2 0 10000 1 01 57 @hvd-status-77-hvd-b\n"
+                         "f: 2 0 10000 1 01 58 /tmp/hvd-status-7-hvd-c\n",
+                         7),
+              ElementsAre("hvd-a"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

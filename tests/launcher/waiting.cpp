@@ -1,0 +1,31 @@
+// Ranks that wait: all but rank 1 sum at once, rank 1 when somebody has opened the fifo that is the
+// argument, and then all take some steps.
+#include <cstdio>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 64;
+  try {
+    hvd::init();
+    hvd::Context& context = hvd::context();
+    std::printf("joined\n");
+    std::fflush(stdout);
+    if (context.rank() == 1) {
+      std::ifstream fifo(argv[1]);
+      std::string line;
+      std::getline(fifo, line);
+    }
+    std::vector<float> data(100, 1.0F);
+    hvd::allreduce(context, std::span(data), {.name = "late"});
+    hvd::shutdown();
+  } catch (const hvd::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+  return 0;
+}

@@ -1,0 +1,5 @@
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+run("configure" ${configure_command} -S "${SOURCE_DIR}/spawn_app")
+run("build" "${CMAKE_COMMAND}" --build "${WORK_DIR}")
+run("run" "${WORK_DIR}/spawn_app")
+expect_output("sum 5")
