@@ -1,0 +1,277 @@
+"""HvdDistributor: what TorchDistributor is for Python functions, for C++ programs."""
+
+import os
+import secrets
+import socket
+import sys
+
+from . import frames
+from .agent import Agent
+from .errors import HvdError, StartError
+from .job import Job
+from .link import LinkServer, key_of
+from .placement import rank_variables
+from .resources import driver_gpus, gpus_per_task, wait_for_slots, warn_of_plain_output
+from .result import ResultDescriptor, to_object
+from .task import Spec, host_key, run_task, visible_gpus
+from .version import VERSION
+
+_STAGE_END_SECONDS = 10.0  # for Spark to end a stage whose tasks have been told to end
+
+
+class HvdDistributor:
+    """Runs a C++ program of hvd as `num_processes` ranks: on the driver's machine (local_mode), or
+    as the tasks of a barrier stage.
+
+    use_gpu: each process has GPUs that Spark assigned, in CUDA_VISIBLE_DEVICES; else none is
+    visible.
+    hvdrun: where it is on the machines that run ranks, a name on the PATH or a path.
+    environment: more variables of all ranks, a dict.
+    slot_timeout: seconds to wait for executors of a session that has just begun.
+
+    Raises TypeError and ValueError for what cannot work, before anything starts.
+    """
+
+    def __init__(
+        self,
+        num_processes=1,
+        local_mode=True,
+        use_gpu=True,
+        *,
+        hvdrun="hvdrun",
+        environment=None,
+        slot_timeout=10.0,
+        **unknown,
+    ):
+        if unknown:
+            raise TypeError(
+                "HvdDistributor has no parameter %r; the number of ranks is num_processes"
+                % next(iter(unknown))
+            )
+        if isinstance(num_processes, bool) or not isinstance(num_processes, int):
+            raise TypeError("num_processes is %r: expected a whole number" % (num_processes,))
+        if num_processes < 1:
+            raise ValueError("num_processes is %d: expected 1 or more" % num_processes)
+        self.num_processes = num_processes
+        self.local_mode = bool(local_mode)
+        self.use_gpu = bool(use_gpu)
+        self._hvdrun = os.fspath(hvdrun)
+        self._environment = _variables(environment or {})
+        self._slot_timeout = slot_timeout
+        self._context = _spark_context()
+        self._ranks_per_task = 1
+        if not self.local_mode:
+            warn_of_plain_output(self._context)
+        if self.use_gpu and self.local_mode:
+            driver_gpus(self._context, num_processes)
+        elif self.use_gpu:
+            self._ranks_per_task = gpus_per_task(self._context)
+            if num_processes % self._ranks_per_task:
+                raise ValueError(
+                    "num_processes is %d: with spark.task.resource.gpu.amount %d every task has as "
+                    "many processes, so it must be a multiple"
+                    % (num_processes, self._ranks_per_task)
+                )
+
+    def run(self, program, *args):
+        """Runs `program` with `args`, prints what its ranks write, and returns what rank 0 gave to
+        hvd::set_result: bytes, what its JSON describes, or None.
+
+        Raises ProgramError when a rank fails, StartError when none could start.
+        """
+        command = _command(program, args)
+        if self.local_mode:
+            return self._run_here(command)
+        return self._run_stage(command, self._plain_stage, None)
+
+    def run_on(self, dataframe, program, *args):
+        """As `run`, and every rank has a share of the rows: hvd::ArrowPartition. Needs
+        local_mode=False, pyarrow on driver and executors, and one process per task."""
+        command = _command(program, args)
+        if self.local_mode:
+            raise ValueError(
+                "run_on hands over partitions where they are: it needs local_mode=False"
+            )
+        if self._ranks_per_task != 1:
+            raise ValueError(
+                "run_on has one process per task, and spark.task.resource.gpu.amount is %d"
+                % self._ranks_per_task
+            )
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        zone = dataframe.sparkSession.conf.get("spark.sql.session.timeZone")
+        schema = to_arrow_schema(dataframe.schema, timezone=zone)
+
+        def stage(spec, tasks):
+            def run_partition(batches):
+                import pyarrow
+
+                yield pyarrow.RecordBatch.from_pydict(
+                    {"result": pyarrow.array([run_task(spec, batches)], pyarrow.binary())}
+                )
+
+            table = dataframe.repartition(tasks).mapInArrow(
+                run_partition, "result binary", barrier=True
+            )
+            return [row.result for row in table.collect()]
+
+        return self._run_stage(command, stage, schema)
+
+    # ---- on the driver's machine
+
+    def _run_here(self, command):
+        job = Job(self.num_processes)
+        gpus = driver_gpus(self._context, self.num_processes) if self.use_gpu else []
+        variables = rank_variables([host_key()] * self.num_processes)
+        with ResultDescriptor() as result:
+            variables[0] += result.variables()
+            try:
+                agent = Agent(
+                    self._hvdrun, os.getcwd(), os.environ.get("PATH", os.defpath), [result.fd]
+                )
+            except (OSError, RuntimeError) as error:
+                raise StartError(str(error)) from None
+            try:
+                job.adopt(agent)
+                job.add(agent, list(range(self.num_processes)), socket.gethostname())
+                agent.send(
+                    frames.prepare(
+                        version=VERSION,
+                        job_id=job.id,
+                        meeting=frames.MEET_ON_MACHINE,
+                        interfaces=self._interfaces(),
+                        directory=os.getcwd(),
+                        program=command,
+                        environment=visible_gpus(gpus) + self._environment,
+                        ranks=[frames.Rank(rank, own) for rank, own in enumerate(variables)],
+                        secret=secrets.token_bytes(frames.SECRET_SIZE),
+                    )
+                )
+                _carry_out(job)
+            finally:
+                job.close()
+            return to_object(result.take())
+
+    # ---- on the executors
+
+    def _plain_stage(self, spec, tasks):
+        partitions = self._context.parallelize(range(tasks), tasks).barrier()
+        return partitions.mapPartitions(lambda _: [run_task(spec)]).collect()
+
+    def _run_stage(self, command, stage, schema):
+        from pyspark import InheritableThread
+
+        tasks = self.num_processes // self._ranks_per_task
+        wait_for_slots(self._context, tasks, self._slot_timeout)
+        job = Job(self.num_processes)
+        secret = secrets.token_bytes(frames.SECRET_SIZE)
+        conf = self._context.getConf()
+        host = conf.get("spark.driver.host")
+        server = LinkServer(conf.get("spark.driver.bindAddress", host), key_of(secret), job.adopt)
+        spec = Spec(
+            address=(host, server.port),
+            secret=secret,
+            hvdrun=self._hvdrun,
+            program=command,
+            directory=os.getcwd(),
+            environment=self._environment,
+            interfaces=self._interfaces(),
+            use_gpu=self.use_gpu,
+            schema=schema,
+        )
+        results = []
+        thread = InheritableThread(target=self._spark_job, args=(job, stage, spec, tasks, results))
+        thread.daemon = True  # Spark may hang; who wants to leave can
+        try:
+            thread.start()
+            job.meet(tasks, self._ranks_per_task)
+            server.close()  # nobody else is expected, least of all a second attempt
+            _carry_out(job)
+            thread.join()
+        finally:
+            server.close()
+            job.close()
+            self._end_of(thread, job)
+        if isinstance(results[0], BaseException):
+            raise HvdError(
+                "the ranks ended well, but their stage did not: %s" % results[0]
+            ) from results[0]
+        return to_object(results[0])
+
+    def _spark_job(self, job, stage, spec, tasks, results):
+        """On a thread of its own, so that the caller's can print, and be interrupted."""
+        from pyspark import cloudpickle
+
+        try:
+            # Executors need not have this package.
+            cloudpickle.register_pickle_by_value(sys.modules[__package__])
+            self._context.addJobTag(job.id)
+            results.extend(stage(spec, tasks))
+            job.put("spark", "the stage is over")
+        except BaseException as error:
+            results.insert(0, error)
+            job.put("spark", error)
+
+    def _end_of(self, thread, job):
+        """The tasks end with their links; Spark may have begun to try again."""
+        thread.join(_STAGE_END_SECONDS)
+        if thread.is_alive():
+            self._context.cancelJobsWithTag(job.id)
+            thread.join(_STAGE_END_SECONDS)
+
+    def _interfaces(self):
+        name = "HVD_NETWORK_INTERFACES="
+        return next(
+            (entry[len(name) :] for entry in self._environment if entry.startswith(name)), ""
+        )
+
+
+def _carry_out(job):
+    try:
+        job.launch()
+        job.watch()
+    except KeyboardInterrupt:
+        job.interrupt()
+        raise
+
+
+def _spark_context():
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise HvdError("HvdDistributor needs an active SparkSession")
+    try:
+        return session.sparkContext
+    except Exception as error:
+        raise HvdError(
+            "HvdDistributor needs a SparkContext, which Spark Connect does not have"
+        ) from error
+
+
+def _command(program, args):
+    if callable(program):
+        raise TypeError(
+            "run starts a program; functions run on several processes with hvd::spawn, in C++"
+        )
+    words = [os.fspath(program), *(str(word) for word in args)]
+    for word in words:
+        if "\0" in word or not words[0]:
+            raise ValueError("%r cannot be a program or an argument" % word)
+    return words
+
+
+def _variables(environment):
+    for name, value in environment.items():
+        if not name or "=" in name or "\0" in name + str(value):
+            raise ValueError("%r cannot be a variable of the environment" % name)
+        if name in (
+            "HVD_RANK",
+            "HVD_SIZE",
+            "HVD_STORE",
+            "HVD_SECRET_FD",
+            "HVD_RESULT_FD",
+            "HVD_ARROW_PARTITION",
+        ):
+            raise ValueError("%s is set by HvdDistributor itself" % name)
+    return ["%s=%s" % (name, value) for name, value in environment.items()]
