@@ -145,6 +145,36 @@ class Links(unittest.TestCase):
         self.assertEqual([len(driver.receive()) for _ in range(3)], [0, 1, 100000])
         self.assertEqual([task.receive()[:1] for _ in range(3)], [b"", b"d", b"d"])
 
+    def test_nothing_is_lost_of_an_agent_that_ended_before_it_heard_all(self):
+        class Ended:
+            def __init__(self, said):
+                self._said = iter(said)
+
+            def receive(self):
+                return next(self._said, None)
+
+            def send(self, frame):
+                raise BrokenPipeError
+
+            def close(self):
+                pass
+
+        task, driver = self.connect(), self.accepted[0]
+        said = [bytes([frames.OUTPUT]) + bytes(1 << 16)] * 100 + [bytes([frames.DONE])]
+        for _ in range(1000):
+            driver.send(frames.credit(1))
+        whole = []
+        thread = threading.Thread(
+            target=lambda: (whole.append(relay(Ended(said), task)), task.close())
+        )
+        thread.start()
+        heard = []
+        while (frame := driver.receive()) is not None:
+            heard.append(frame)
+        thread.join(20)
+        self.assertEqual([len(frame) for frame in heard], [len(frame) for frame in said])
+        self.assertEqual(whole, [True])
+
     def test_another_key_is_refused_by_both(self):
         with self.assertRaises(OSError):
             Link.of_task(("127.0.0.1", self.server.port), key_of(bytes(32)))

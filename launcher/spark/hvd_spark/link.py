@@ -115,6 +115,15 @@ class Link:
             self.close()
             return None
 
+    def finish(self):
+        """Nothing more is sent. Who receives goes on until the other end, which then has heard
+        all, closes: to close with something unread would take back what is on its way (TCP's
+        reset)."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
     def close(self):
         """Also wakes up who receives. Any thread, any number of times."""
         try:

@@ -121,14 +121,15 @@ def relay(agent, link):
     when the agent said that all is done."""
 
     def pass_orders():
-        try:
-            while (frame := link.receive()) is not None:
+        while (frame := link.receive()) is not None:
+            try:
                 agent.send(frame)
-        except OSError:
-            pass
+            except OSError:
+                pass  # it has ended, and the driver does not know yet
         agent.close()
 
-    threading.Thread(target=pass_orders, daemon=True, name="hvd-spark-orders").start()
+    orders = threading.Thread(target=pass_orders, daemon=True, name="hvd-spark-orders")
+    orders.start()
     whole = False
     while (frame := agent.receive()) is not None:
         try:
@@ -139,4 +140,6 @@ def relay(agent, link):
         if frame[0] == frames.DONE:
             whole = True
             agent.close()
+    link.finish()
+    orders.join()  # until the driver has heard all, or is gone
     return whole
