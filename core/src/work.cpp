@@ -34,6 +34,7 @@ bool WorkState::done() const noexcept { return impl_->done.load(std::memory_orde
 
 void WorkState::wait() const {
   if (!done() && impl_->driver) impl_->driver->drive(*this);
+  if (done()) return;
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return done(); });
 }

@@ -22,7 +22,7 @@ TEST(Executor, ATurnThatIsTakenAwayBeforeAnybodyTookItEndsNothing) {
     if (look == 3) told.set_value(true);
     return look == 1;
   };
-  callbacks.take_turn = [] { return std::optional<Job>(); };
+  callbacks.take_turn = [](Job&, Clock::time_point) { return false; };
   callbacks.stopped = [&] {
     if (looks < 3) told.set_value(false);
   };

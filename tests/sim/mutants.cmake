@@ -27,14 +27,13 @@ hvd_sim_mutant(resume_forgets tensor_table.cpp
   announce_again();]] [[stopped_ = false;]]
   "what was taken back is not announced again")
 hvd_sim_mutant(turn_kept tensor_table.cpp
-  [[for (const Tensor& tensor : turn_->tensors) tensor->scheduled = false;]] [[]]
+  [[for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;]] [[]]
   "a turn that is taken back keeps its tensors")
 hvd_sim_mutant(old_turn_withdrawn tensor_table.cpp
-  [[if (of_this && !std::all_of(]] [[if (turn_ && !std::all_of(]]
+  [[if (of_this && !std::all_of(]] [[if (turn_.ticket != 0 && !std::all_of(]]
   "a thaw takes back a turn of an earlier schedule that still runs")
 hvd_sim_mutant(digest_of_plan_only replay.cpp
-  [[return {begun_, mix(digest_, batch), &plan_.batches[batch]};]]
-  [[return {begun_, mix(digest_, 0), &plan_.batches[batch]};]]
+  [[return {begun_, mix(digest_, batch),]] [[return {begun_, mix(digest_, 0),]]
   "the digest does not tell collectives apart")
 hvd_sim_mutant(shape_not_matched replay.cpp
   [[return request == planned;]] [[return request.name == planned.name && request.kind == planned.kind;]]
@@ -53,8 +52,9 @@ hvd_sim_mutant(goodbye_while_frozen protocol.cpp
   if (mode_ != Mode::negotiating]] [[if (mode_ != Mode::negotiating]]
   "a goodbye does not end a frozen schedule")
 hvd_sim_mutant(duplicates_pass tensor_table.cpp
-  [[if (pending_.try_emplace(key_of(request), tensors[i]).second) continue;]]
-  [[if (pending_.insert_or_assign(key_of(request), tensors[i]).first->second) continue;]]
+  [[if (insert(tensors[i])) continue;]]
+  [[pending_.erase(view_of(request));
+    if (insert(tensors[i])) continue;]]
   "a name may be pending twice")
 hvd_sim_mutant(held_back_unnoticed replay.cpp
   [[++waiting_;]] [[waiting_ += 0;]]

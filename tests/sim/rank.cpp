@@ -334,24 +334,16 @@ void SimRank::farewell() {
 // Executor thread.
 
 std::optional<Job> SimRank::take_turn() {
-  std::optional<TensorTable::Turn> turn = table_.take_turn();
-  if (!turn) return std::nullopt;
-  const std::uint32_t epoch = place_of(turn->ticket, 1).epoch;
-  if (!replaying_ || epoch != epoch_) {
-    throw Violation("nothing begins out of its epoch",
-                    fmt::format("rank {}: ticket {:#x}", rank_, turn->ticket));
-  }
-  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", turn->ticket,
-                   turn->tensors.size());
-  turn_since_ = world_.events.now();
   Job job;
-  job.process_set = turn->process_set;
-  job.tensors = std::move(turn->tensors);
-  job.kind = job.tensors.front()->submission.request.kind;
-  job.rows = std::move(turn->rows);
-  job.ticket = turn->ticket;
-  job.digest = turn->digest;
-  job.members = std::move(turn->members);
+  const std::optional<TicketPlace> place = table_.take_turn(job, now());
+  if (!place) return std::nullopt;
+  if (!replaying_ || place->epoch != epoch_) {
+    throw Violation("nothing begins out of its epoch",
+                    fmt::format("rank {}: ticket {:#x}", rank_, job.ticket));
+  }
+  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", job.ticket,
+                   job.tensors.size());
+  turn_since_ = world_.events.now();
   return job;
 }
 
@@ -359,8 +351,8 @@ void SimRank::tensor_done(PendingTensor& tensor, std::optional<Errc> error) {
   if (tensor.stand_in) return;
   table_.remove(tensor);
   Record& record = record_of(tensor);
-  if (tensor.work->done()) throw Violation("resolved once", to_string(*record.logical));
-  tensor.work->complete(error ? error_of(*error) : nullptr);
+  if (tensor.work.done()) throw Violation("resolved once", to_string(*record.logical));
+  tensor.work.complete(error ? error_of(*error) : nullptr);
   world_.oracle.resolved(record, error);
   world_.trace.say(world_.events.now(), rank_, "{} {}", error ? "fails" : "completes",
                    to_string(*record.logical));

@@ -41,6 +41,11 @@ class Outputs {
 
 const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
 
+bool waits_for_data(const Job& job) {
+  return std::any_of(job.tensors.begin(), job.tensors.end(),
+                     [](const auto& tensor) { return tensor->submission.ready != nullptr; });
+}
+
 }  // namespace
 
 CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank,
@@ -118,31 +123,34 @@ const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadli
   return groups_.at(job.process_set);
 }
 
-void CollectiveRunner::run(const Job& job, Deadline deadline) {
+Clock::time_point CollectiveRunner::run(const Job& job, Clock::time_point now, Deadline deadline) {
   if (job.kind == OpKind::add_process_set) {
-    return add_set(job.process_set, job.members, deadline);
+    add_set(job.process_set, job.members, deadline);
+    return Clock::now();
   }
   if (job.kind == OpKind::remove_process_set) {
     groups_.erase(job.process_set);
-    return;
+    return now;
   }
   const Group& group = group_of(job, deadline);
-  Backend& backend = backend_for(first_of(job), group);
-  observer_.dequeued(job, Clock::now());
-  wait_for_data(backend, job, deadline);
-  ++observer_.counters.collectives_started;
-  const auto began = Clock::now();
+  Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
+  observer_.dequeued(job, now);
+  Clock::time_point began = now;
+  if (told_ == nullptr && waits_for_data(job)) {
+    wait_for_data(backend, job, now, deadline);
+    began = Clock::now();
+  }
+  count_up(observer_.counters.collectives_started);
   call(backend, job, group, deadline);
   const auto ended = Clock::now();
   observer_.meter.communication(began, ended);
   observer_.phase(job, to_string(job.kind), began, ended, backend.name());
   count(job);
+  return ended;
 }
 
-void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Deadline deadline) {
-  const auto waits = [](const auto& tensor) { return tensor->submission.ready != nullptr; };
-  if (std::none_of(job.tensors.begin(), job.tensors.end(), waits)) return;
-  const auto began = Clock::now();
+void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Clock::time_point began,
+                                     Deadline deadline) {
   for (const auto& tensor : job.tensors) {
     if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
   }
@@ -176,11 +184,11 @@ void CollectiveRunner::count(const Job& job) {
     const Request& request = tensor->submission.request;
     bytes += static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
   }
-  ++counters.collectives;
-  counters.bytes += bytes;
+  count_up(counters.collectives);
+  count_up(counters.bytes, bytes);
   if (job.tensors.size() == 1) return;
-  counters.fused_tensors += job.tensors.size();
-  counters.fused_bytes += bytes;
+  count_up(counters.fused_tensors, job.tensors.size());
+  count_up(counters.fused_bytes, bytes);
 }
 
 namespace {
@@ -208,7 +216,9 @@ class Copies final : public CallObserver {
 
 }  // namespace
 
+/// What was announced is listed already.
 std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
+  if (told_ != nullptr) return slices_;
   slices_.clear();
   for (const auto& tensor : job.tensors) {
     const Submission& submission = tensor->submission;
@@ -225,9 +235,7 @@ AllreduceCall CollectiveRunner::allreduce_call(const Job& job, CallObserver* obs
 }
 
 Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
-  if (job.kind != OpKind::allreduce) return nullptr;
-  const auto waits = [](const auto& tensor) { return tensor->submission.ready != nullptr; };
-  if (std::any_of(job.tensors.begin(), job.tensors.end(), waits)) return nullptr;
+  if (job.kind != OpKind::allreduce || waits_for_data(job)) return nullptr;
   const auto at = groups_.find(job.process_set);
   const std::size_t index = index_for(first_of(job));
   if (at == groups_.end() || index == backends_.size()) return nullptr;
@@ -236,18 +244,21 @@ Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
 }
 
 void CollectiveRunner::announce(const Job& job) {
-  if (Backend* const backend = backend_to_tell(job)) {
-    backend->announce(allreduce_call(job, nullptr), job.ticket);
-  }
+  Backend* const backend = backend_to_tell(job);
+  if (backend == nullptr) return;
+  backend->announce(allreduce_call(job, nullptr), job.ticket);
+  told_ = backend;
 }
 
-void CollectiveRunner::retract(const Job& job) noexcept {
-  if (Backend* const backend = backend_to_tell(job)) backend->retract();
+void CollectiveRunner::retract() noexcept {
+  if (Backend* const backend = std::exchange(told_, nullptr)) backend->retract();
 }
 
 void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
   Copies copies(observer_, job);
-  backend.allreduce(allreduce_call(job, &copies), deadline);
+  const AllreduceCall call = allreduce_call(job, &copies);
+  told_ = nullptr;
+  backend.allreduce(call, deadline);
 }
 
 void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& group,

@@ -23,9 +23,10 @@ class CollectiveRunner {
   [[nodiscard]] bool supports(const Request& request) const noexcept;
   /// Before a job that may not come (Backend::announce); then either `run` or `retract` it.
   void announce(const Job& job);
-  void retract(const Job& job) noexcept;
-  /// What went wrong with one tensor alone is kept in it. Throws what a backend throws.
-  void run(const Job& job, Deadline deadline);
+  void retract() noexcept;
+  /// It is `now`; returns when it was over. What went wrong with one tensor alone is kept in it.
+  /// Throws what a backend throws.
+  Clock::time_point run(const Job& job, Clock::time_point now, Deadline deadline);
   /// Any thread.
   void abort() noexcept;
 
@@ -45,7 +46,7 @@ class CollectiveRunner {
   [[nodiscard]] AllreduceCall allreduce_call(const Job& job, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const Job& job);
   [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
-  void wait_for_data(Backend& backend, const Job& job, Deadline deadline);
+  void wait_for_data(Backend& backend, const Job& job, Clock::time_point began, Deadline deadline);
   void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
   void count(const Job& job);
   void allreduce(Backend& backend, const Job& job, Deadline deadline);
@@ -58,7 +59,8 @@ class CollectiveRunner {
   const int rank_;
   Observer& observer_;
   std::map<std::int32_t, Group> groups_;
-  std::vector<TensorSlice> slices_;  // keeps its memory
+  std::vector<TensorSlice> slices_;  // of an allreduce or broadcast; keeps its memory
+  Backend* told_ = nullptr;          // of the allreduce that is announced, with these slices
 };
 
 }  // namespace hvd

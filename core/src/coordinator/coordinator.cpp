@@ -52,6 +52,15 @@ std::unique_ptr<StepTuner> make_tuner(const Session& session) {
       usual_sizes(config.fusion_threshold), config.autotune_cycles, config.autotune_log});
 }
 
+/// All that it refers to.
+void release(Submission& submission) {
+  submission.allocate = nullptr;
+  submission.report = nullptr;
+  submission.finish = nullptr;
+  submission.ready.reset();
+  submission.keep_alive.reset();
+}
+
 Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
 
 }  // namespace
@@ -149,10 +158,11 @@ void Coordinator::disconnect() noexcept {
 
 Executor::Callbacks Coordinator::executor_callbacks() {
   Executor::Callbacks callbacks;
-  callbacks.take_turn = [this] { return take_turn(); };
   callbacks.turn_ready = [this] { return table_.turn_ready(); };
+  callbacks.take_turn = [this](Job& job, Clock::time_point now) { return take_turn(job, now); };
   callbacks.turn_committed = [this] { table_.commit_turn(); };
-  callbacks.turn_over = [this] { table_.end_turn(); };
+  callbacks.turn_withdrawn = [this] { table_.end_turn(); };
+  callbacks.ran = [this](const Job& job) { ran(job); };
   callbacks.tensor_done = [this](PendingTensor& tensor, std::exception_ptr error) {
     tensor_done(tensor, std::move(error));
   };
@@ -177,7 +187,7 @@ Executor::Callbacks Coordinator::executor_callbacks() {
 // ---------------------------------------------------------------------------------------------
 // Threads that submit.
 
-std::shared_ptr<PendingTensor> Coordinator::accept(Submission submission) {
+std::shared_ptr<PendingTensor> Coordinator::accept(Submission&& submission) {
   const Request& request = submission.request;
   if (!executor_->supports(request)) {
     table_.check_open();
@@ -186,25 +196,24 @@ std::shared_ptr<PendingTensor> Coordinator::accept(Submission submission) {
         fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
                     to_string(request.dtype), to_string(request.op), to_string(request.device)));
   }
-  auto tensor = std::make_shared<PendingTensor>(executor_);
-  tensor->submission = std::move(submission);
+  auto tensor = std::make_shared<PendingTensor>(std::move(submission), executor_);
   tensor->since = Clock::now();
   return tensor;
 }
 
-Work Coordinator::submit(Submission submission, bool waits) {
-  const std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
+Work Coordinator::submit(Submission&& submission, bool waits) {
+  std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
   const TensorTable::Next next = table_.add({&tensor, 1}, executor_->observations());
-  ++observer_.counters.submitted;
+  observer_.counters.submitted.fetch_add(1, std::memory_order_relaxed);
   follow_up(next, waits);
-  return Work(tensor->work);
+  return work_of(std::move(tensor));
 }
 
 std::vector<Work> Coordinator::submit_all(std::vector<Submission> submissions) {
   std::vector<std::shared_ptr<PendingTensor>> tensors;
   std::vector<Work> works;
   for (Submission& submission : submissions) {
-    works.emplace_back(tensors.emplace_back(accept(std::move(submission)))->work);
+    works.push_back(work_of(tensors.emplace_back(accept(std::move(submission)))));
   }
   const TensorTable::Next next = table_.add(tensors, executor_->observations());
   observer_.counters.submitted += tensors.size();
@@ -308,7 +317,7 @@ std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
   auto tensor = table_.find(key);
   if (!tensor) return nullptr;
   table_.mark_scheduled(*tensor);
-  observer_.scheduled(*tensor, true);
+  observer_.scheduled(*tensor, true, Clock::now());
   return tensor;
 }
 
@@ -340,6 +349,7 @@ void Coordinator::run(const Batch& batch) {
 
 void Coordinator::carry_out(const Rejection& rejection) {
   if (const auto tensor = table_.find({rejection.process_set, rejection.name})) {
+    table_.remove(*tensor);
     tensor_done(*tensor, std::make_exception_ptr(Error(rejection.code, rejection.message)));
     executor_->wake_waiting();
   }
@@ -372,6 +382,7 @@ void Coordinator::carry_out(const AllJoined& joined) {
   if (const auto tensor = table_.find({0, std::string(kJoinName)})) {
     const std::array<std::int64_t, 1> last{joined.last};
     tensor->submission.report(last);
+    table_.remove(*tensor);
     tensor_done(*tensor, nullptr);
     executor_->wake_waiting();
   }
@@ -460,31 +471,33 @@ void Coordinator::end(End how) {
 // ---------------------------------------------------------------------------------------------
 // Whoever holds the executor's baton.
 
-std::optional<Job> Coordinator::take_turn() {
-  std::optional<TensorTable::Turn> turn = table_.take_turn();
-  if (!turn) return std::nullopt;
-  if (tuner_ && tuner_->turn(turn->place.epoch, turn->place.cycle, turn->since)) {
+bool Coordinator::take_turn(Job& job, Clock::time_point now) {
+  const std::optional<TicketPlace> place = table_.take_turn(job, now);
+  if (!place) return false;
+  if (tuner_ && tuner_->turn(place->epoch, place->cycle, now)) {
     session_.loop().post([this] { tune(); });
   }
-  observer_.counters.schedule_hits += turn->tensors.size();
-  Job job;
-  job.process_set = turn->process_set;
-  job.tensors = std::move(turn->tensors);
-  for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false);
-  job.kind = job.tensors.front()->submission.request.kind;
-  job.rows = std::move(turn->rows);
-  job.ticket = turn->ticket;
-  job.digest = turn->digest;
-  job.members = std::move(turn->members);
-  return job;
+  count_up(observer_.counters.schedule_hits, job.tensors.size());
+  for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false, now);
+  return true;
 }
 
+/// The names are free before the works are done, so that whoever sees them done can submit again.
+void Coordinator::ran(const Job& job) {
+  if (job.ticket != 0) {
+    table_.end_turn(job.tensors);
+  } else {
+    table_.remove(job.tensors);
+  }
+}
+
+/// Its name is free. What the user's `Work` keeps from here on is no memory of the user's.
 void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
   if (tensor.stand_in) return;
-  table_.remove(tensor);
-  tensor.submission.keep_alive.reset();
-  ++(error ? observer_.counters.failed : observer_.counters.completed);
-  tensor.work->complete(std::move(error));
+  release(tensor.submission);
+  auto& counter = error ? observer_.counters.failed : observer_.counters.completed;
+  counter.fetch_add(1, std::memory_order_relaxed);
+  tensor.work.complete(std::move(error));
 }
 
 void Coordinator::fail_pending() {

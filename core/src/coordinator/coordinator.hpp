@@ -40,7 +40,7 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
 
   /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits`: the caller
   /// waits for this work next, and will run it if it can.
-  [[nodiscard]] Work submit(Submission submission, bool waits);
+  [[nodiscard]] Work submit(Submission&& submission, bool waits);
   /// As `submit`, all or nothing.
   [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
   /// Any thread but the loop's. As `Context::shutdown`.
@@ -78,11 +78,12 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
 
   // Executor
   Executor::Callbacks executor_callbacks();
-  std::optional<Job> take_turn();
+  [[nodiscard]] bool take_turn(Job& job, Clock::time_point now);
+  void ran(const Job& job);
   void tensor_done(PendingTensor& tensor, std::exception_ptr error);
   void fail_pending();
 
-  [[nodiscard]] std::shared_ptr<PendingTensor> accept(Submission submission);
+  [[nodiscard]] std::shared_ptr<PendingTensor> accept(Submission&& submission);
   void serve_metrics();
   [[nodiscard]] RankReport report() const;
   void announce();

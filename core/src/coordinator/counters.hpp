@@ -8,6 +8,11 @@
 
 namespace hvd {
 
+/// Of a counter that only the holder of the executor's baton writes.
+inline void count_up(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
 struct Counters {
   std::atomic<std::uint64_t> submitted{0};
   std::atomic<std::uint64_t> completed{0};

@@ -18,6 +18,14 @@ constexpr std::chrono::microseconds kYield{100};
 constexpr std::chrono::milliseconds kFirstLook{1};
 constexpr std::chrono::milliseconds kLastLook{100};
 
+/// All that a backend supports or not, in one number, which is not 0.
+std::uint64_t kind_of(const Request& request) {
+  const auto byte = [](auto value) { return static_cast<std::uint64_t>(value) & 0xFF; };
+  return std::uint64_t{static_cast<std::uint32_t>(request.device.index)} << 32 |
+         (byte(request.device.kind) + 1) << 24 | byte(request.kind) << 16 |
+         byte(request.dtype) << 8 | byte(request.op);
+}
+
 }  // namespace
 
 Executor::Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<Arrivals> arrivals,
@@ -36,8 +44,13 @@ Executor::~Executor() {
 }
 
 bool Executor::supports(const Request& request) {
+  // Nearly always what was asked for last; the lock is for the runner, which `join` takes away.
+  const std::uint64_t kind = kind_of(request);
+  if (supported_.load(std::memory_order_relaxed) == kind) return true;
   const std::lock_guard lock(mutex_);
-  return !over_ && runner_->supports(request);
+  if (over_ || !runner_->supports(request)) return false;
+  supported_.store(kind, std::memory_order_relaxed);
+  return true;
 }
 
 void Executor::run(Job job) {
@@ -89,56 +102,64 @@ bool Executor::can_run() const {
          (!queue_.empty() || callbacks_.turn_ready());
 }
 
-std::optional<Job> Executor::next() {
-  if (queue_.empty()) return callbacks_.take_turn();
-  Job job = std::move(queue_.front());
+/// Into `job_`.
+bool Executor::take_next(Clock::time_point now) {
+  if (queue_.empty()) return callbacks_.take_turn(job_, now);
+  job_ = std::move(queue_.front());
   queue_.pop_front();
-  return job;
+  return true;
 }
 
-/// Takes the baton, runs one job and gives it back.
-void Executor::run_next(Lock& lock) {
-  std::optional<Job> job = next();
-  if (!job) return;
+/// Takes the baton, runs one job and gives it back. `now`, and then what is returned, is the time:
+/// the clock is read when a job begins and when it ends, by whoever has to know.
+Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
+  if (!take_next(now)) return now;
   baton_taken_ = true;
   lock.unlock();
-  const bool good = execute(*job);
-  const bool negotiated = job->ticket == 0;
-  job.reset();  // what the tensors keep alive goes with them
-  if (good && negotiated) callbacks_.job_done();
+  const std::optional<Clock::time_point> ended = execute(job_);
+  const bool negotiated = job_.ticket == 0;
+  job_.tensors.clear();  // what they keep alive goes with them
+  if (ended && negotiated) callbacks_.job_done();
   lock.lock();
   baton_taken_ = false;
-  if (!good) failed_ = true;
+  if (!ended) failed_ = true;
   if (drivers_ > 0) waiting_.notify_all();
   if (state_ != State::running || drivers_ == 0) idle_.notify_one();
+  return ended.value_or(now);
 }
 
-bool Executor::execute(const Job& job) {
+/// Returns when it was over; nothing when a backend failed.
+std::optional<Clock::time_point> Executor::execute(const Job& job) {
   try {
     if (job.ticket != 0 && arrivals_) {
       runner_->announce(job);
       if (!arrivals_->meet(job.ticket, job.digest, job.members)) {
-        runner_->retract(job);
-        callbacks_.turn_over();
-        return true;
+        runner_->retract();
+        callbacks_.turn_withdrawn();
+        return Clock::now();
       }
     }
     if (job.ticket != 0) callbacks_.turn_committed();
-    runner_->run(job, Clock::now() + timeout_);
+    const Clock::time_point began = Clock::now();
+    const Clock::time_point ended = runner_->run(job, began, began + timeout_);
+    // Before the works are done: whoever sees them done may submit for the next turn.
+    callbacks_.ran(job);
+    return finish(job, ended);
   } catch (const Error& error) {
     callbacks_.failed(error);
-    return false;
   } catch (const std::bad_alloc&) {
     callbacks_.failed(Error(Errc::resource, "out of memory"));
-    return false;
   } catch (const std::exception& error) {
     callbacks_.failed(Error(Errc::internal, error.what()));
-    return false;
   }
-  // Before the works are done: whoever sees them done may submit for the next turn.
-  if (job.ticket != 0) callbacks_.turn_over();
+  return std::nullopt;
+}
+
+/// Of a lone tensor that has nothing more to be done, that is at once.
+Clock::time_point Executor::finish(const Job& job, Clock::time_point ended) const {
+  const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
   for (const auto& tensor : job.tensors) finish(*tensor);
-  return true;
+  return at_once ? ended : Clock::now();
 }
 
 void Executor::finish(PendingTensor& tensor) const {
@@ -156,7 +177,7 @@ void Executor::thread_main() {
     idle_.wait(lock, [this] { return state_ != State::running || can_run(); });
     if (state_ == State::stopped) break;
     if (can_run()) {
-      run_next(lock);
+      static_cast<void>(run_next(lock, Clock::now()));
     } else if (baton_taken_) {
       idle_.wait(lock, [this] { return state_ == State::stopped || !baton_taken_; });
     } else if (state_ != State::running) {
@@ -176,27 +197,31 @@ void Executor::drive(const WorkState& work) {
   ++drivers_;
   auto look = Clock::duration(kFirstLook);
   const auto began = Clock::now();
+  auto now = began;  // read again whenever this thread has waited
   auto yield_until = began + kYield;
   while (!work.done() && !over_) {
     if (can_run()) {
-      run_next(lock);
-      yield_until = Clock::now() + kYield;
+      now = run_next(lock, now);
+      yield_until = now + kYield;
       continue;
     }
-    if (Clock::now() < yield_until) {
+    if (now < yield_until) {
       lock.unlock();
       ::sched_yield();
       lock.lock();
+      now = Clock::now();
       continue;
     }
     const auto something = [&] { return work.done() || over_ || can_run(); };
-    if (waiting_.wait_for(lock, look, something)) continue;
+    const bool came = waiting_.wait_for(lock, look, something);
+    now = Clock::now();
+    if (came) continue;
     look = std::min<Clock::duration>(2 * look, kLastLook);
     if (baton_taken_ || over_ || state_ != State::running) continue;
     callbacks_.nothing_runs();
   }
   --drivers_;
-  if (!over_) callbacks_.waited(began, Clock::now());
+  if (!over_) callbacks_.waited(began, now);
   // What this thread leaves behind.
   if (can_run()) idle_.notify_one();
 }

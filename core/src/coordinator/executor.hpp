@@ -24,13 +24,17 @@ class Executor final : public WorkDriver {
  public:
   /// On the thread that holds the baton, unless said otherwise.
   struct Callbacks {
-    /// The next job of the frozen schedule, if it may begin; and whether there is one (any thread).
-    std::function<std::optional<Job>()> take_turn;
+    /// Whether a job of the frozen schedule may begin. Any thread, often: takes no lock.
     std::function<bool()> turn_ready;
+    /// Puts the next job of the frozen schedule into the place of the last one, whose memory it may
+    /// use; false when there is none. It is `now`.
+    std::function<bool(Job& job, Clock::time_point now)> take_turn;
     /// All its ranks have come to the job of the frozen schedule: from now on it has a deadline.
     std::function<void()> turn_committed;
-    /// A job of the frozen schedule is over, or was taken back.
-    std::function<void()> turn_over;
+    /// A job of the frozen schedule was taken back.
+    std::function<void()> turn_withdrawn;
+    /// A job has run; its tensors are done next.
+    std::function<void(const Job&)> ran;
     /// The tensor's result is in place, or `error` struck it alone. Completes its work.
     std::function<void(PendingTensor&, std::exception_ptr error)> tensor_done;
     /// A job that was given to `run` is over.
@@ -53,6 +57,7 @@ class Executor final : public WorkDriver {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// Any thread.
   [[nodiscard]] bool supports(const Request& request);
   void run(Job job);
   /// There is a turn. Somebody takes it; when `waits`, the caller is about to.
@@ -82,9 +87,10 @@ class Executor final : public WorkDriver {
 
   void thread_main();
   [[nodiscard]] bool can_run() const;
-  [[nodiscard]] std::optional<Job> next();
-  void run_next(Lock& lock);
-  [[nodiscard]] bool execute(const Job& job);
+  [[nodiscard]] bool take_next(Clock::time_point now);
+  [[nodiscard]] Clock::time_point run_next(Lock& lock, Clock::time_point now);
+  [[nodiscard]] std::optional<Clock::time_point> execute(const Job& job);
+  [[nodiscard]] Clock::time_point finish(const Job& job, Clock::time_point ended) const;
   void finish(PendingTensor& tensor) const;
 
   std::unique_ptr<CollectiveRunner> runner_;
@@ -92,6 +98,7 @@ class Executor final : public WorkDriver {
   const Clock::duration timeout_;
   Callbacks callbacks_;
   std::atomic<std::uint64_t> observed_{0};
+  std::atomic<std::uint64_t> supported_{0};  // one kind of operation that is; 0: none yet
 
   mutable std::mutex mutex_;
   std::condition_variable idle_;     // the executor thread waits
@@ -99,6 +106,7 @@ class Executor final : public WorkDriver {
   std::deque<Job> queue_;
   State state_ = State::running;
   bool baton_taken_ = false;
+  Job job_;  // of the holder of the baton; keeps its memory
   bool failed_ = false;
   bool over_ = false;  // the executor thread has left
   int drivers_ = 0;

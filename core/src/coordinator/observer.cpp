@@ -1,5 +1,7 @@
 #include "coordinator/observer.hpp"
 
+#include <algorithm>
+
 namespace hvd {
 namespace {
 
@@ -19,8 +21,8 @@ Stats Observer::counted() const {
   return stats;
 }
 
-void Observer::scheduled(PendingTensor& tensor, bool negotiated) {
-  tensor.scheduled_at = Clock::now();
+void Observer::scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now) {
+  tensor.scheduled_at = std::max(now, tensor.since);  // `now` may be a little old
   if (negotiated) meter.negotiated(tensor.scheduled_at - tensor.since);
   if (!timeline.on()) return;
   const Request& request = tensor.submission.request;

@@ -21,7 +21,7 @@ class Observer {
     meter.step(now, counted());
   }
   /// An operation has left the negotiation, or its place in the frozen schedule has come.
-  void scheduled(PendingTensor& tensor, bool negotiated);
+  void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);
   /// One phase of every tensor of a job is over.
   void phase(const Job& job, std::string_view name, Clock::time_point begin, Clock::time_point end,
              std::string_view algorithm = {});

@@ -20,32 +20,37 @@ using OperationKey = std::pair<std::int32_t, std::string>;
   return {request.process_set, request.name};
 }
 
-/// To look one up without a copy of the name.
-using OperationKeyView = std::pair<std::int32_t, std::string_view>;
+/// To look one up without a copy of the name, which is elsewhere, and to hash it once.
+struct OperationKeyView {
+  OperationKeyView() noexcept = default;
+  OperationKeyView(std::int32_t set, std::string_view operation) noexcept
+      : process_set(set),
+        name(operation),
+        hash(std::hash<std::string_view>()(operation) ^ static_cast<std::size_t>(set)) {}
+  OperationKeyView(const OperationKey& key) noexcept : OperationKeyView(key.first, key.second) {}
+
+  std::int32_t process_set = 0;
+  std::string_view name;
+  std::size_t hash = 0;
+};
 
 [[nodiscard]] inline OperationKeyView view_of(const Request& request) {
   return {request.process_set, request.name};
 }
 
 struct OperationKeyHash {
-  using is_transparent = void;
-  std::size_t operator()(const OperationKeyView& key) const noexcept {
-    return std::hash<std::string_view>()(key.second) ^ static_cast<std::size_t>(key.first);
-  }
-  std::size_t operator()(const OperationKey& key) const noexcept {
-    return operator()(OperationKeyView(key));
-  }
+  std::size_t operator()(const OperationKeyView& key) const noexcept { return key.hash; }
 };
 
 struct OperationKeyEqual {
-  using is_transparent = void;
   bool operator()(const OperationKeyView& a, const OperationKeyView& b) const noexcept {
-    return a == b;
+    return a.process_set == b.process_set && a.name == b.name;
   }
 };
 
-/// For what nobody goes through in order.
+/// For what nobody goes through in order. The names are in what outlives their places here.
 template <class Value>
-using OperationMap = std::unordered_map<OperationKey, Value, OperationKeyHash, OperationKeyEqual>;
+using OperationMap =
+    std::unordered_map<OperationKeyView, Value, OperationKeyHash, OperationKeyEqual>;
 
 }  // namespace hvd

@@ -4,18 +4,21 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include <hvd/core/request.hpp>
 #include <hvd/core/work.hpp>
 
+#include "coordinator/operation_key.hpp"
+
 namespace hvd {
 
 struct PendingTensor {
-  explicit PendingTensor(std::shared_ptr<WorkDriver> driver = nullptr)
-      : work(std::make_shared<WorkState>(std::move(driver))) {}
+  explicit PendingTensor(Submission asked = {}, std::shared_ptr<WorkDriver> driver = nullptr)
+      : submission(std::move(asked)), work(std::move(driver)) {}
 
   Submission submission;
-  std::shared_ptr<WorkState> work;
+  WorkState work;                  ///< its users keep the whole tensor: see `work_of`
   Clock::time_point since;         ///< submitted
   Clock::time_point scheduled_at;  ///< by the coordinator; before the executor gets it
   std::exception_ptr error;        ///< struck this tensor on this rank alone; holder of the baton
@@ -23,10 +26,17 @@ struct PendingTensor {
   bool stand_in = false;  ///< for an operation of others, on a rank that has joined
 
   // Guarded by the table.
+  OperationKeyView key;       ///< of the request
   std::uint64_t order = 0;    ///< among this rank's submissions
   std::uint32_t segment = 0;  ///< see Announcement
   bool scheduled = false;     ///< part of a batch that runs, or that is about to
   bool planned = false;       ///< has a place in the frozen schedule
 };
+
+/// What the user holds of it.
+[[nodiscard]] inline Work work_of(std::shared_ptr<PendingTensor> tensor) {
+  WorkState* const state = &tensor->work;
+  return Work(std::shared_ptr<WorkState>(std::move(tensor), state));
+}
 
 }  // namespace hvd

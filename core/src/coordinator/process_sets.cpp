@@ -7,13 +7,15 @@
 
 namespace hvd {
 
-ProcessSets::ProcessSets(int size) : size_(size) {
-  std::vector<int> everybody(static_cast<std::size_t>(size));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  add(0, std::move(everybody));
-}
+ProcessSets::ProcessSets(int size)
+    : size_(size), everybody_([size] {
+        std::vector<int> ranks(static_cast<std::size_t>(size));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        return ranks;
+      }()) {}
 
 ProcessSets::Ranks ProcessSets::ranks(std::int32_t id) const {
+  if (id == 0) return {Ranks(), &everybody_};  // owns nothing
   if (auto pair = pair_members(id, size_)) {
     return std::make_shared<const std::vector<int>>(*std::move(pair));
   }

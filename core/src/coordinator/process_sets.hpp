@@ -16,12 +16,14 @@ class ProcessSets {
   using Ranks = std::shared_ptr<const std::vector<int>>;
 
   /// Ranks in the context, ascending; null when there is no such set. Pair sets are always there.
+  /// Does not outlive this.
   [[nodiscard]] Ranks ranks(std::int32_t id) const;
   void add(std::int32_t id, std::vector<int> ranks);
   void remove(std::int32_t id);
 
  private:
   const int size_;
+  const std::vector<int> everybody_;  // set 0, which stays
   mutable std::mutex mutex_;
   std::map<std::int32_t, Ranks> sets_;
 };

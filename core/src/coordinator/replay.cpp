@@ -42,8 +42,10 @@ Replay::Replay(Plan plan, std::uint32_t epoch, int rank)
   for (std::size_t batch = 0; batch < plan_.batches.size(); ++batch) {
     const PlannedBatch& planned = plan_.batches[batch];
     if (place_of(rank_, planned) < 0) continue;
+    std::vector<OperationKeyView>& keys = keys_.emplace_back();
     for (std::size_t request = 0; request < planned.requests.size(); ++request) {
-      names_[key_of(planned.requests[request])].occurrences.push_back({mine_.size(), request});
+      keys.push_back(view_of(planned.requests[request]));
+      names_[keys.back()].occurrences.push_back({mine_.size(), request});
     }
     mine_.push_back(batch);
   }
@@ -64,8 +66,8 @@ bool Replay::holds(const Request& request) const {
   return at != names_.end() && comes_next(at->second, request);
 }
 
-bool Replay::submitted(const Request& request) {
-  const auto at = names_.find(view_of(request));
+bool Replay::submitted(const Request& request, const OperationKeyView& key) {
+  const auto at = names_.find(key);
   if (at == names_.end() || !comes_next(at->second, request)) return false;
   Name& name = at->second;
   const Occurrence& occurrence = name.occurrences[name.next];
@@ -86,12 +88,13 @@ bool Replay::submitted(const Request& request) {
 bool Replay::ready() const noexcept { return !missing_.empty() && missing_.front() == 0; }
 
 Replay::Turn Replay::begin() {
-  const std::size_t batch = mine_[next_ % mine_.size()];
+  const std::size_t turn = next_ % mine_.size();
+  const std::size_t batch = mine_[turn];
   begun_ = ticket_of({epoch_, next_ / mine_.size(), batch}, plan_.batches.size());
   waiting_ -= tensors_of(next_);
   missing_.pop_front();
   ++next_;
-  return {begun_, mix(digest_, batch), &plan_.batches[batch]};
+  return {begun_, mix(digest_, batch), &plan_.batches[batch], keys_[turn]};
 }
 
 }  // namespace hvd

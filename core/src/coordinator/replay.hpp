@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "coordinator/operation_key.hpp"
@@ -23,14 +24,18 @@ class Replay {
   /// The schedule has this operation next under its name: not with another shape or scale.
   [[nodiscard]] bool holds(const Request& request) const;
   /// Takes the next place of this operation; false when the schedule does not hold it.
-  [[nodiscard]] bool submitted(const Request& request);
+  [[nodiscard]] bool submitted(const Request& request) {
+    return submitted(request, view_of(request));
+  }
+  [[nodiscard]] bool submitted(const Request& request, const OperationKeyView& key);
 
   /// The next collective of this rank is complete.
   [[nodiscard]] bool ready() const noexcept;
   struct Turn {
     Ticket ticket = 0;
     std::uint64_t digest = 0;
-    const PlannedBatch* batch = nullptr;  ///< of the plan, which lives as long as the replay
+    const PlannedBatch* batch = nullptr;       ///< of the plan, which lives as long as the replay
+    std::span<const OperationKeyView> keys{};  ///< of the batch's requests
   };
   /// Begins the next collective; `ready()`.
   [[nodiscard]] Turn begin();
@@ -65,8 +70,9 @@ class Replay {
   std::uint32_t epoch_;
   int rank_;
   std::vector<std::size_t> mine_;  // batches of the plan that this rank takes part in
-  OperationMap<Name> names_;
-  std::uint64_t next_ = 0;           // turns begun, over all cycles
+  std::vector<std::vector<OperationKeyView>> keys_;  // of them
+  OperationMap<Name> names_;                         // by the names in the plan
+  std::uint64_t next_ = 0;                           // turns begun, over all cycles
   std::deque<std::size_t> missing_;  // of turn next_, next_ + 1, …: tensors not submitted yet
   std::size_t waiting_ = 0;          // tensors submitted and not begun
   Ticket begun_ = 0;

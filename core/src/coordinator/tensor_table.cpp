@@ -10,14 +10,31 @@
 #include <hvd/core/error.hpp>
 
 namespace hvd {
+namespace {
+
+std::vector<int> ranks_of(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(size)) {}
+
+/// After every change of what `turn_ready` depends on.
+void TensorTable::look_ahead() noexcept {
+  ready_.store(replay_ && !stopped_ && turn_.ticket == 0 && replay_->ready(),
+               std::memory_order_release);
+}
 
 TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_t observed) {
   const std::lock_guard lock(mutex_);
   if (closed_) std::rethrow_exception(closed_);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Request& request = tensors[i]->submission.request;
-    if (pending_.try_emplace(key_of(request), tensors[i]).second) continue;
-    for (std::size_t j = 0; j < i; ++j) pending_.erase(key_of(tensors[j]->submission.request));
+    if (insert(tensors[i])) continue;
+    for (std::size_t j = 0; j < i; ++j) pending_.erase(tensors[j]->key);
     throw Error(Errc::duplicate_name,
                 fmt::format("{} '{}': this name is still pending on this rank",
                             to_string(request.kind), request.name));
@@ -31,7 +48,21 @@ TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_
                       return replay_->holds(tensor->submission.request);
                     });
   for (const Tensor& tensor : tensors) add(next, tensor, fits);
+  look_ahead();
   return next;
+}
+
+/// False when its name is pending already.
+bool TensorTable::insert(const Tensor& tensor) {
+  tensor->key = view_of(tensor->submission.request);
+  if (spare_.empty()) return pending_.try_emplace(tensor->key, tensor).second;
+  spare_.key() = tensor->key;
+  spare_.mapped() = tensor;
+  auto made = pending_.insert(std::move(spare_));
+  if (made.inserted) return true;
+  spare_ = std::move(made.node);
+  spare_.mapped().reset();
+  return false;
 }
 
 void TensorTable::add(Next& next, const Tensor& tensor, bool fits) {
@@ -43,7 +74,7 @@ void TensorTable::add(Next& next, const Tensor& tensor, bool fits) {
     return;
   }
   if (stopped_) return;  // `resume` announces it
-  tensor->planned = fits && replay_->submitted(tensor->submission.request);
+  tensor->planned = fits && replay_->submitted(tensor->submission.request, tensor->key);
   if (!tensor->planned) next.thaw = true;
   next.run = replay_->ready();
 }
@@ -65,8 +96,20 @@ std::shared_ptr<PendingTensor> TensorTable::find(const OperationKey& key) const 
 
 void TensorTable::remove(const PendingTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  const auto at = pending_.find(view_of(tensor.submission.request));
-  if (at != pending_.end()) pending_.erase(at);
+  forget(tensor);
+}
+
+void TensorTable::remove(std::span<const Tensor> tensors) {
+  const std::lock_guard lock(mutex_);
+  for (const Tensor& tensor : tensors) forget(*tensor);
+}
+
+void TensorTable::forget(const PendingTensor& tensor) {
+  if (tensor.stand_in) return;
+  const auto at = pending_.find(tensor.key);
+  if (at == pending_.end()) return;
+  spare_ = pending_.extract(at);
+  spare_.mapped().reset();
 }
 
 TensorTable::Next TensorTable::freeze(Plan plan, std::uint32_t epoch) {
@@ -91,69 +134,65 @@ TensorTable::Next TensorTable::freeze(Plan plan, std::uint32_t epoch) {
   for (PendingTensor* tensor : waiting) {
     const Request& request = tensor->submission.request;
     const bool fits = misfits.count({request.process_set, request.group}) == 0;
-    tensor->planned = fits && replay_->submitted(request);
+    tensor->planned = fits && replay_->submitted(request, tensor->key);
     if (!tensor->planned) next.thaw = true;
   }
   next.run = replay_->ready();
+  look_ahead();
   return next;
-}
-
-bool TensorTable::turn_ready() const {
-  const std::lock_guard lock(mutex_);
-  return replay_ && !stopped_ && !turn_ && replay_->ready();
 }
 
 std::optional<std::uint64_t> TensorTable::held_back() const {
   const std::lock_guard lock(mutex_);
-  if (!replay_ || stopped_ || turn_ || !replay_->held_back()) return std::nullopt;
+  if (!replay_ || stopped_ || turn_.ticket != 0 || !replay_->held_back()) return std::nullopt;
   return replay_->turns();
 }
 
 std::optional<Clock::time_point> TensorTable::waits_since() const {
   const std::lock_guard lock(mutex_);
-  if (!turn_ || turn_->committed) return std::nullopt;
-  return turn_->since;
+  if (turn_.ticket == 0 || committed_.load(std::memory_order_relaxed)) return std::nullopt;
+  return turn_.since;
 }
 
-std::optional<TensorTable::Turn> TensorTable::take_turn() {
+std::optional<TicketPlace> TensorTable::take_turn(Job& job, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  if (!replay_ || stopped_ || turn_ || !replay_->ready()) return std::nullopt;
+  if (!turn_ready()) return std::nullopt;
   const Replay::Turn next = replay_->begin();
   const PlannedBatch& batch = *next.batch;
-  Turn turn;
-  turn.ticket = next.ticket;
-  turn.digest = next.digest;
-  turn.process_set = batch.process_set;
-  turn.since = Clock::now();
-  turn.members = batch.members;
-  turn.rows = batch.rows;
-  turn.place = place_of(next.ticket, replay_->plan().batches.size());
-  if (turn.members.empty()) {
-    turn.members.resize(static_cast<std::size_t>(size_));
-    std::iota(turn.members.begin(), turn.members.end(), 0);
-  }
-  for (const Request& request : batch.requests) {
-    const Tensor& tensor = pending_.find(view_of(request))->second;
+  job.kind = batch.requests.front().kind;
+  job.process_set = batch.process_set;
+  job.rows = batch.rows;
+  job.contributors = 0;
+  job.ticket = next.ticket;
+  job.digest = next.digest;
+  job.members = batch.members.empty() ? everybody_ : batch.members;
+  job.tensors.clear();
+  turn_.tensors.clear();
+  for (const OperationKeyView& key : next.keys) {
+    const Tensor& tensor = pending_.find(key)->second;
     tensor->scheduled = true;
-    turn.tensors.push_back(tensor);
+    job.tensors.push_back(tensor);
+    turn_.tensors.push_back(tensor.get());
   }
-  turn_ = turn;
-  return turn;
+  turn_.ticket = next.ticket;
+  turn_.since = now;
+  turn_.members = job.members;
+  committed_.store(false, std::memory_order_relaxed);
+  look_ahead();
+  return place_of(next.ticket, replay_->plan().batches.size());
 }
 
-void TensorTable::commit_turn() {
+void TensorTable::end_turn(std::span<const Tensor> done) {
   const std::lock_guard lock(mutex_);
-  if (turn_) turn_->committed = true;
-}
-
-void TensorTable::end_turn() {
-  const std::lock_guard lock(mutex_);
-  turn_.reset();
+  turn_.ticket = 0;
+  for (const Tensor& tensor : done) forget(*tensor);
+  look_ahead();
 }
 
 Ticket TensorTable::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
+  look_ahead();
   return replay_ ? replay_->begun() : 0;
 }
 
@@ -161,16 +200,18 @@ Ticket TensorTable::resume(const std::vector<Ticket>& begun) {
   const std::lock_guard lock(mutex_);
   Ticket withdrawn = 0;
   // A turn of an earlier schedule may still run: all have begun it, and this says nothing of it.
-  const bool of_this = turn_ && replay_ && place_of(turn_->ticket, 1).epoch == replay_->epoch();
-  if (of_this && !std::all_of(turn_->members.begin(), turn_->members.end(), [&](int member) {
-        return begun.at(static_cast<std::size_t>(member)) >= turn_->ticket;
+  const bool of_this =
+      turn_.ticket != 0 && replay_ && place_of(turn_.ticket, 1).epoch == replay_->epoch();
+  if (of_this && !std::all_of(turn_.members.begin(), turn_.members.end(), [&](int member) {
+        return begun.at(static_cast<std::size_t>(member)) >= turn_.ticket;
       })) {
-    withdrawn = turn_->ticket;
-    for (const Tensor& tensor : turn_->tensors) tensor->scheduled = false;
-    turn_->tensors.clear();  // they are no longer its own, even while it still unwinds
-    turn_->members.clear();
+    withdrawn = turn_.ticket;
+    for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;
+    turn_.tensors.clear();  // they are no longer its own, even while it still unwinds
+    turn_.members.clear();
   }
   replay_.reset();
+  look_ahead();
   stopped_ = false;
   announce_again();
   return withdrawn;
@@ -202,7 +243,8 @@ std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
   for (auto& [key, tensor] : std::exchange(pending_, {})) all.push_back(std::move(tensor));
   unannounced_.clear();
   replay_.reset();
-  turn_.reset();
+  turn_.ticket = 0;
+  look_ahead();
   return all;
 }
 

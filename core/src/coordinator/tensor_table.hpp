@@ -1,6 +1,7 @@
 // This rank's pending operations, and its place in the frozen schedule. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/job.hpp"
 #include "coordinator/messages.hpp"
 #include "coordinator/operation_key.hpp"
 #include "coordinator/pending_tensor.hpp"
@@ -19,7 +21,7 @@ namespace hvd {
 
 class TensorTable {
  public:
-  TensorTable(int rank, int size) : rank_(rank), size_(size) {}
+  TensorTable(int rank, int size);
 
   /// What has to happen after a change here.
   struct Next {
@@ -40,33 +42,25 @@ class TensorTable {
   /// The name is free again. To be called before the work completes, so that whoever waited for it
   /// can submit at once.
   void remove(const PendingTensor& tensor);
-
+  void remove(std::span<const std::shared_ptr<PendingTensor>> tensors);
   /// From now on this plan is replayed; operations that wait take their places in it.
   Next freeze(Plan plan, std::uint32_t epoch);
-  /// A collective may begin: `take_turn` has something.
-  [[nodiscard]] bool turn_ready() const;
+  /// A collective may begin: `take_turn` has something. Takes no lock.
+  [[nodiscard]] bool turn_ready() const noexcept { return ready_.load(std::memory_order_acquire); }
   /// Operations of this rank wait because it has not submitted all of the next collective: which
   /// one that is, counted from the freeze. Nothing when that is not so.
   [[nodiscard]] std::optional<std::uint64_t> held_back() const;
   /// Since when a collective that was begun waits for its other ranks; nothing when none does.
   [[nodiscard]] std::optional<Clock::time_point> waits_since() const;
 
-  struct Turn {
-    Ticket ticket = 0;
-    std::uint64_t digest = 0;
-    std::int32_t process_set = 0;
-    Clock::time_point since;
-    bool committed = false;
-    std::vector<int> members;
-    std::vector<std::shared_ptr<PendingTensor>> tensors;
-    std::vector<std::vector<std::int64_t>> rows;
-    TicketPlace place;  // of the ticket
-  };
-  /// Begins the next collective of the frozen schedule. One at a time, each ended by `end_turn`.
-  [[nodiscard]] std::optional<Turn> take_turn();
+  /// Begins the next collective of the frozen schedule: it takes the place of what is in `job`, and
+  /// its memory. Returns where it stands, or nothing when none may begin. One at a time, each ended
+  /// by `end_turn`. It is `now`.
+  [[nodiscard]] std::optional<TicketPlace> take_turn(Job& job, Clock::time_point now);
   /// All members have come to it.
-  void commit_turn();
-  void end_turn();
+  void commit_turn() noexcept { committed_.store(true, std::memory_order_relaxed); }
+  /// And removes what was `done` in it.
+  void end_turn(std::span<const std::shared_ptr<PendingTensor>> done = {});
 
   /// Nothing more begins; returns the last ticket begun, 0: none.
   [[nodiscard]] Ticket stop();
@@ -99,13 +93,25 @@ class TensorTable {
  private:
   using Tensor = std::shared_ptr<PendingTensor>;
 
+  /// What `take_turn` began.
+  struct Turn {
+    Ticket ticket = 0;  // 0: none runs
+    Clock::time_point since;
+    std::vector<int> members;
+    std::vector<PendingTensor*> tensors;  // pending
+  };
+
+  [[nodiscard]] bool insert(const Tensor& tensor);
   void add(Next& next, const Tensor& tensor, bool fits);
   void announce_again();
+  void forget(const PendingTensor& tensor);
+  void look_ahead() noexcept;
 
   const int rank_;
-  const int size_;
+  const std::vector<int> everybody_;
   mutable std::mutex mutex_;
-  OperationMap<Tensor> pending_;
+  OperationMap<Tensor> pending_;           // by the names in their requests
+  OperationMap<Tensor>::node_type spare_;  // of the last that was removed, for the next
   std::vector<Tensor> unannounced_;
   std::exception_ptr closed_;
   std::uint64_t order_ = 0;
@@ -113,7 +119,9 @@ class TensorTable {
   std::uint32_t segment_ = 0;
   std::optional<Replay> replay_;
   bool stopped_ = false;
-  std::optional<Turn> turn_;  // running
+  Turn turn_;                           // keeps its memory
+  std::atomic<bool> committed_{false};  // the turn
+  std::atomic<bool> ready_{false};      // written with the mutex
 };
 
 }  // namespace hvd

@@ -54,11 +54,6 @@ void summarize_field(StepStats& stats, const std::vector<StepSample>& window, co
 
 }  // namespace
 
-void StepMeter::communication(Clock::time_point begin, Clock::time_point end) {
-  const std::lock_guard lock(intervals_mutex_);
-  communication_.add(begin, end);
-}
-
 void StepMeter::blocked(Clock::time_point begin, Clock::time_point end) {
   const std::lock_guard lock(intervals_mutex_);
   blocked_.add(begin, end);
@@ -117,9 +112,9 @@ StepSample StepMeter::totals(const Stats& counters) const {
   StepSample total;
   {
     const std::lock_guard lock(intervals_mutex_);
-    total.communication = communication_.total();
     total.exposed = blocked_.total();
   }
+  total.communication = nanoseconds(communication_.load(std::memory_order_relaxed));
   total.negotiation = nanoseconds(negotiation_.load(std::memory_order_relaxed));
   total.ready_wait = nanoseconds(ready_wait_.load(std::memory_order_relaxed));
   total.pack = nanoseconds(pack_.load(std::memory_order_relaxed));
