@@ -1,5 +1,6 @@
 #include "host/group.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -16,7 +17,7 @@ static_assert(kSmallWhenCrowded <= HostMessage::kLong);
 }  // namespace
 
 HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& waiting)
-    : members_(std::move(members)), self_(self), waiting_(waiting) {
+    : members_(std::move(members)), self_(self), waiting_(waiting), copied_(members_.size()) {
   for (int position = 0; position < size(); ++position) {
     other_index_.push_back(others_.size());
     if (position != self) others_.push_back(member(position).neighbour);
@@ -75,6 +76,19 @@ std::byte* HostGroup::at(int position, std::uint64_t offset, std::size_t bytes) 
   return of.segment + offset;
 }
 
+bool HostGroup::is_free(std::uint64_t chunk) noexcept {
+  if (chunk < free_) return true;
+  for (int position = 0; position < size(); ++position) {
+    const std::atomic<std::uint64_t>& reduced = control(position).progress.reduced;
+    if (position != self_ &&
+        reduced.load(std::memory_order_acquire) < chunk + 1 - HostSlots::kDepth) {
+      return false;
+    }
+  }
+  free_ = chunk + 1;
+  return true;
+}
+
 void HostGroup::wait_free(std::uint64_t chunk, Deadline deadline) {
   if (chunk < free_) return;
   for (int position = 0; position < size(); ++position) {
@@ -93,7 +107,13 @@ void HostGroup::tell_reduced(std::uint64_t chunks) noexcept {
   unheard_ = true;
 }
 
+void HostGroup::note_copied(int position, std::uint64_t chunks) noexcept {
+  std::uint64_t& copied = copied_[static_cast<std::size_t>(position)];
+  copied = std::max(copied, chunks);
+}
+
 void HostGroup::wait_copied(int position, std::uint64_t chunks, Deadline deadline) {
+  if (copied_[static_cast<std::size_t>(position)] >= chunks) return;
   const std::atomic<std::uint64_t>& copied = control(position).progress.copied;
   waiting_.until([&] { return copied.load(std::memory_order_acquire) >= chunks; },
                  waiting_for(position, deadline));

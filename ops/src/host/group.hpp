@@ -84,11 +84,14 @@ class HostGroup {
   /// Chunks are numbered since the group began: each operation takes some, as many on all ranks.
   [[nodiscard]] std::uint64_t next_chunk() const noexcept { return chunks_; }
   void take_chunks(std::uint64_t count) noexcept { chunks_ += count; }
-  /// Until nobody needs what was in this rank's slot for a chunk.
+  /// Nobody needs any more what was in this rank's slot for a chunk; or waits until that is so.
+  [[nodiscard]] bool is_free(std::uint64_t chunk) noexcept;
   void wait_free(std::uint64_t chunk, Deadline deadline);
   /// This rank has put so many chunks into its slots, or taken so many out of the others'.
   void tell_copied(std::uint64_t chunks) noexcept;
   void tell_reduced(std::uint64_t chunks) noexcept;
+  /// `position` said so in a turn: need not be waited for.
+  void note_copied(int position, std::uint64_t chunks) noexcept;
   void wait_copied(int position, std::uint64_t chunks, Deadline deadline);
   void wait_reduced(int position, std::uint64_t chunks, Deadline deadline);
 
@@ -119,6 +122,7 @@ class HostGroup {
   std::uint64_t ticket_ = 0;  ///< of what is announced for this turn; 0: nothing
   std::uint64_t chunks_ = 0;
   std::uint64_t free_ = HostSlots::kDepth;  ///< slots of chunks below are known to be free
+  std::vector<std::uint64_t> copied_;       ///< by position: chunks known to be in
   bool unheard_ = false;  ///< something was said, and nobody has been woken for it
 };
 

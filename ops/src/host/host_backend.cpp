@@ -9,7 +9,6 @@
 #include "group/subset.hpp"
 #include "host/allreduce.hpp"
 #include "host/collectives.hpp"
-#include "host/staged.hpp"
 
 namespace hvd {
 
@@ -80,7 +79,13 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
       if (total_count(part.tensors) == 0) return;
       group_->announce(ticket);
       look_at(part);
-      shared_->residency.say(*group_, name_of(1, part, total_count(part.tensors)));
+      // Copies of a list are for the call's observer.
+      std::uint64_t copied = 0;
+      if (shared_->residency.nothing_here() && part.tensors.size() == 1) {
+        copied = stage(part, part.tensors, {}).copy_ahead();
+      }
+      copied_ahead_ = copied != 0;
+      shared_->residency.say(*group_, name_of(1, part, total_count(part.tensors)), copied);
     }
     announced_ = true;
   });
@@ -88,6 +93,7 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
 
 void HostBackend::retract() noexcept {
   if (std::exchange(announced_, false)) group_->retract();
+  copied_ahead_ = false;
 }
 
 void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
@@ -117,32 +123,33 @@ void HostBackend::look_at(const AllreduceCall& call) {
                              arithmetic.as_given());
 }
 
+StagedAllreduce HostBackend::stage(const AllreduceCall& call, std::span<const TensorSlice> tensors,
+                                   Deadline deadline) {
+  return {*group_,          tensors,       HostArithmetic(Arithmetic::of(call, size())),
+          shared_->scratch, call.observer, deadline};
+}
+
 void HostBackend::reduce_large(const AllreduceCall& call, bool said, Deadline deadline) {
   const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
   Residency& residency = shared_->residency;
-  const auto stage = [&](std::span<const TensorSlice> tensors) {
-    return StagedAllreduce(*group_, tensors, arithmetic, shared_->scratch, call.observer, deadline);
-  };
   if (!said) look_at(call);
   const std::uint64_t name = name_of(1, call, total);
-  const auto agree = [&] {
-    if (!said) residency.say(*group_, name);
-    residency.agree(*group_, call.tensors, name, deadline);
-  };
   if (residency.nothing_here()) {  // so it is known before the others have come
-    StagedAllreduce staged = stage(call.tensors);
-    staged.begin();
-    agree();
+    StagedAllreduce staged = stage(call, call.tensors, deadline);
+    const std::uint64_t copied = staged.begin(std::exchange(copied_ahead_, false));
+    if (!said) residency.say(*group_, name, copied);
+    residency.agree(*group_, call.tensors, name, deadline);
     return staged.run();
   }
-  agree();
+  if (!said) residency.say(*group_, name);
+  residency.agree(*group_, call.tensors, name, deadline);
   const bool direct = residency.direct().list.size() > 0;
   if (direct) direct_allreduce(*group_, residency.direct(), arithmetic);
   if (!residency.staged().empty()) {
-    StagedAllreduce staged = stage(residency.staged());
-    staged.begin();
+    StagedAllreduce staged = stage(call, residency.staged(), deadline);
+    staged.begin(false);
     staged.run();
   }
   if (direct) group_->meet(name_of(2, call, total), deadline);

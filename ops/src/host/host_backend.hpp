@@ -13,6 +13,7 @@
 #include "host/host_arena.hpp"
 #include "host/residency.hpp"
 #include "host/segment.hpp"
+#include "host/staged.hpp"
 #include "host/waiting.hpp"
 #include "transport/failure.hpp"
 
@@ -81,6 +82,9 @@ class HostBackend final : public Backend {
   void reduce_alone(const AllreduceCall& call) const;
   [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
   void look_at(const AllreduceCall& call);
+  /// `tensors` of it.
+  [[nodiscard]] StagedAllreduce stage(const AllreduceCall& call,
+                                      std::span<const TensorSlice> tensors, Deadline deadline);
   /// `said`: where the tensors lie.
   void reduce_large(const AllreduceCall& call, bool said, Deadline deadline);
   [[nodiscard]] std::shared_ptr<HostGroup> make_group(const std::vector<int>& ranks,
@@ -91,6 +95,7 @@ class HostBackend final : public Backend {
   std::vector<int> ranks_;  ///< in the context
   std::unique_ptr<Backend> others_;
   bool announced_ = false;
+  bool copied_ahead_ = false;  ///< with the announcement
 };
 
 }  // namespace hvd

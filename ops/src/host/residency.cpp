@@ -26,7 +26,7 @@ void Residency::look_at(std::span<const TensorSlice> tensors, std::size_t elemen
   }
 }
 
-void Residency::say(HostGroup& group, std::uint64_t name) const {
+void Residency::say(HostGroup& group, std::uint64_t name, std::uint64_t copied) const {
   const std::size_t bytes = places_.size() * sizeof(Place);
   std::byte* const outbox = group.outbox(bytes);
   if (here_ > 0) {
@@ -34,14 +34,16 @@ void Residency::say(HostGroup& group, std::uint64_t name) const {
   } else {  // no need to tell of each
     std::memcpy(outbox, &kNowhere, sizeof kNowhere);
   }
-  group.post(name, here_ > 0);
+  group.post(name, 2 * copied + (here_ > 0 ? 1 : 0));
 }
 
 void Residency::agree(HostGroup& group, std::span<const TensorSlice> tensors, std::uint64_t name,
                       Deadline deadline) {
   bool some = true;
   for (int position = 0; position < group.size(); ++position) {
-    some = group.hear(position, name, deadline) && some;
+    const std::uint64_t detail = group.hear(position, name, deadline);
+    some = detail % 2 != 0 && some;
+    group.note_copied(position, detail / 2);
   }
   direct_.clear();
   staged_.clear();

@@ -25,8 +25,8 @@ class Residency {
                bool as_given);
   /// Nothing lies in this rank's arena: so everything is staged, on all ranks.
   [[nodiscard]] bool nothing_here() const noexcept { return here_ == 0; }
-  /// Says it.
-  void say(HostGroup& group, std::uint64_t name) const;
+  /// Says it, and how many chunks this rank has put into its slots by then (0: no matter).
+  void say(HostGroup& group, std::uint64_t name, std::uint64_t copied = 0) const;
   /// When it is said, hears the others, and all draw the same conclusion of these tensors: those
   /// that were looked at, which outlive their use. Throws Errc::protocol naming a rank that points
   /// outside its arena.

@@ -41,7 +41,6 @@ StagedAllreduce::StagedAllreduce(HostGroup& group, std::span<const TensorSlice> 
   }
   whole_ = static_cast<std::size_t>(list_.total()) * size_ <= kWhole * group_.small();
   first_ = group_.next_chunk();
-  group_.take_chunks(count());
 }
 
 std::uint64_t StagedAllreduce::count() const {
@@ -80,9 +79,21 @@ Clock::time_point StagedAllreduce::now() const {
   return observer_ == nullptr ? Clock::time_point() : Clock::now();
 }
 
-void StagedAllreduce::begin() {
+std::uint64_t StagedAllreduce::copy_ahead() {
+  if (!group_.is_free(first_)) return 0;
+  load(chunk(0));
+  return first_ + 1;
+}
+
+std::uint64_t StagedAllreduce::begin(bool ahead) {
+  group_.take_chunks(count());
   began_ = now();
-  copy_in(0);
+  if (ahead) {
+    group_.tell_copied(first_ + 1);
+  } else {
+    copy_in(0);
+  }
+  return first_ + 1;
 }
 
 void StagedAllreduce::run() {
@@ -147,15 +158,20 @@ void StagedAllreduce::copy_in(std::uint64_t index) {
   const Chunk next = chunk(index);
   group_.wait_free(next.number, deadline_);
   const Clock::time_point from = now();
-  const Range own = share(next, group_.self());
-  if (!whole_ && in_place(own)) {
-    load(next, {next.elements.begin, own.begin});
-    load(next, {own.end, next.elements.end});
-  } else {
-    load(next, next.elements);
-  }
+  load(next);
   group_.tell_copied(next.number + 1);
   in_ += now() - from;
+}
+
+/// What the others reduce of it, and this rank's share where that cannot be read in its place.
+void StagedAllreduce::load(const Chunk& chunk) const {
+  const Range own = share(chunk, group_.self());
+  if (!whole_ && in_place(own)) {
+    load(chunk, {chunk.elements.begin, own.begin});
+    load(chunk, {own.end, chunk.elements.end});
+  } else {
+    load(chunk, chunk.elements);
+  }
 }
 
 void StagedAllreduce::wait_for_copies(const Chunk& chunk) {

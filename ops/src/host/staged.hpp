@@ -25,9 +25,13 @@ class StagedAllreduce {
                   const HostArithmetic& arithmetic, FusionBuffer& scratch, CallObserver* observer,
                   Deadline deadline);
 
-  /// Copies the first chunk in: as soon as it is known that there is something to stage, before the
-  /// others may know. Once, and then `run`.
-  void begin();
+  /// Of a call that may not come (Backend::announce): copies the first chunk in, where its slot is
+  /// free already, and says nothing. Returns how many chunks of the group are in then; 0: it did
+  /// not. Then either `begin` one that is alike, or forget it: the slot is written again.
+  [[nodiscard]] std::uint64_t copy_ahead();
+  /// Copies the first chunk in, unless that is done: as soon as it is known that there is something
+  /// to stage, before the others may know. Returns what `copy_ahead` does. Once, and then `run`.
+  std::uint64_t begin(bool ahead);
   void run();
 
  private:
@@ -47,6 +51,7 @@ class StagedAllreduce {
   void wait_for_copies(const Chunk& chunk);
   void tell_observer() const;
   void copy_in(std::uint64_t index);
+  void load(const Chunk& chunk) const;
   void reduce(const Chunk& chunk);
   void reduce_in_place(const Chunk& chunk, Range own);
   void copy_out(const Chunk& chunk);

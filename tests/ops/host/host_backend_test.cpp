@@ -1,7 +1,9 @@
 // Every operation of the host engine, and how it fails.
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <future>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -15,6 +17,7 @@
 
 #include "host/host_ranks.hpp"
 #include "support/backend_checks.hpp"
+#include "transport/backoff.hpp"
 
 namespace hvd::test {
 namespace {
@@ -113,7 +116,9 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
     std::mt19937 draw(7);  // the same on every rank
     for (std::uint64_t ticket = 1; ticket <= 300; ++ticket) {
       const std::size_t count = std::array<std::size_t, 5>{1, 10, 600, 6'000, kMost}[draw() % 5];
-      std::byte* const bytes = (draw() % 2 == 0 ? here : there).data();
+      const auto where = draw() % 3;  // not the same on every rank, in a third of them
+      const bool resident = where == 2 ? rank % 2 == 0 : where == 0;
+      std::byte* const bytes = (resident ? here : there).data();
       const std::span data(reinterpret_cast<float*>(bytes), count);
       const TensorSlice slice{bytes, bytes, static_cast<std::int64_t>(count)};
       const AllreduceCall call{.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum};
@@ -136,6 +141,38 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
       ASSERT_EQ(std::count(data.begin(), data.end(), sum), std::ssize(data)) << ticket;
     }
   });
+}
+
+/// Of private memory that moves in one turn everything is said before the ranks meet: then none
+/// waits for another.
+TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
+  const int n = GetParam();
+  const std::size_t count = spins_for(n) == 0 ? 12'000 : 3'000;  // beyond what is small
+  const std::vector<float> expected(count, static_cast<float>(n * (n - 1) / 2));
+  for (int first = 0; first < n; ++first) {
+    std::latch announced(n);
+    std::latch first_is_through(1);
+    expect_host_ranks(n, [&](int rank, HostEngine& engine) {
+      std::vector<float> data(count, static_cast<float>(rank));
+      auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+      const TensorSlice slice{bytes, bytes, std::ssize(data)};
+      const AllreduceCall call{.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum};
+      engine.backend->announce(call, 1);
+      announced.arrive_and_wait();
+      if (rank != first) first_is_through.wait();
+      const auto error = [&] {
+        try {
+          engine.backend->allreduce(call, soon());
+        } catch (...) {
+          return std::current_exception();
+        }
+        return std::exception_ptr();
+      }();
+      if (rank == first) first_is_through.count_down();
+      if (error) std::rethrow_exception(error);
+      EXPECT_EQ(data, expected) << "rank " << rank << ", first " << first;
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostBackendTest, testing::Values(3, 4, 5),
