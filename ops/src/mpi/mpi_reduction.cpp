@@ -12,9 +12,17 @@ void combine(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce(kDType, kOp, inout, inout, in, *count);
 }
 
-MPI_Op create(MPI_User_function* function) {
+/// Which zero, or which NaN, a min or max gives depends on the operands' order: then MPI keeps that
+/// of the ranks, so that all get the same bits.
+constexpr bool commutes(DType dtype, ReduceOp op) {
+  const bool floating =
+      dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
+  return !floating || (op != ReduceOp::min && op != ReduceOp::max);
+}
+
+MPI_Op create(MPI_User_function* function, bool commutes) {
   MPI_Op op = MPI_OP_NULL;
-  MPI_Op_create(function, /*commute=*/1, &op);
+  MPI_Op_create(function, commutes ? 1 : 0, &op);
   return op;
 }
 
@@ -51,7 +59,7 @@ MPI_Datatype mpi_type(DType dtype) noexcept {
 MpiReductions::MpiReductions() {
   for (auto& row : own_) row.fill(MPI_OP_NULL);
   const auto add = [this]<DType kDType, ReduceOp kOp>() {
-    own_[index_of(kDType)][index_of(kOp)] = create(&combine<kDType, kOp>);
+    own_[index_of(kDType)][index_of(kOp)] = create(&combine<kDType, kOp>, commutes(kDType, kOp));
   };
   const auto add_all = [&add]<DType kDType>() {
     add.template operator()<kDType, ReduceOp::average>();
@@ -63,9 +71,11 @@ MpiReductions::MpiReductions() {
   add_all.template operator()<DType::f16>();
   add_all.template operator()<DType::bf16>();
   add_all.template operator()<DType::boolean>();
-  // MPICH 4.0 takes the bytes of MPI_UINT8_T for signed ones.
-  add.template operator()<DType::u8, ReduceOp::min>();
-  add.template operator()<DType::u8, ReduceOp::max>();
+  // MPICH 4.0 takes the bytes of MPI_UINT8_T for signed ones; Open MPI's vector code lets sums of 8
+  // and 16 bits end at the largest number, where ours wrap.
+  add_all.template operator()<DType::u8>();
+  add_all.template operator()<DType::i8>();
+  add_all.template operator()<DType::i16>();
   add.template operator()<DType::f32, ReduceOp::min>();
   add.template operator()<DType::f32, ReduceOp::max>();
   add.template operator()<DType::f64, ReduceOp::min>();

@@ -1,4 +1,6 @@
 // Which way a call goes over MPI, and that all ranks choose alike.
+#include "mpi/mpi_plan.hpp"
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +12,6 @@
 #include <hvd/ops/backends.hpp>
 
 #include "mpi/mpi_chosen_backend.hpp"
-#include "mpi/mpi_plan.hpp"
 
 namespace hvd::test {
 namespace {
