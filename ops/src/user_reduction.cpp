@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ CollectiveOptions part_of(const CollectiveOptions& options, const char* part) {
                           options.name));
 }
 
-/// Received bytes begin where the allocator of a vector puts them: aligned for every element.
+/// Received bytes begin where the allocator of a vector puts them: aligned for every element that
+/// asks for no more than fundamental types do.
 static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= alignof(std::max_align_t));
 
 }  // namespace
@@ -32,7 +34,8 @@ static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= alignof(std::max_align_t));
 void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
                      const CombineBytes& combine, const CollectiveOptions& options) {
   const auto width = static_cast<std::int64_t>(size);
-  if (count < 0 || width <= 0 || (data == nullptr && count > 0)) {
+  if (count < 0 || width <= 0 || (data == nullptr && count > 0) ||
+      count > std::numeric_limits<std::int64_t>::max() / width) {
     throw Error(
         Errc::invalid_argument,
         fmt::format("allreduce_bytes '{}' of {} elements of {} bytes", options.name, count, size));

@@ -10,7 +10,9 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/result.hpp>
 #include <hvd/core/timeline.hpp>
+#include <hvd/ops/array_collectives.hpp>
 #include <hvd/ops/collectives.hpp>
+#include <hvd/ops/grouped_collectives.hpp>
 #include <hvd/ops/point_to_point.hpp>
 #include <hvd/ops/user_reduction.hpp>
 

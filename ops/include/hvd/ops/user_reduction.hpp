@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <type_traits>
@@ -30,7 +31,18 @@ void allreduce_with(Context& context, std::span<T> data, Op op,
   const auto combine = [&op](void* into, const void* from, std::int64_t count) {
     T* const a = static_cast<T*>(into);
     const T* const b = static_cast<const T*>(from);
-    for (std::int64_t i = 0; i < count; ++i) op(a[i], b[i]);
+    if constexpr (alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+      for (std::int64_t i = 0; i < count; ++i) op(a[i], b[i]);
+    } else {  // received bytes are not as aligned as that
+      for (std::int64_t i = 0; i < count; ++i) {
+        T x;
+        T y;
+        std::memcpy(&x, a + i, sizeof(T));
+        std::memcpy(&y, b + i, sizeof(T));
+        op(x, std::as_const(y));
+        std::memcpy(static_cast<void*>(a + i), &x, sizeof(T));
+      }
+    }
   };
   allreduce_bytes(context, data.data(), std::ssize(data), sizeof(T), combine, options);
 }

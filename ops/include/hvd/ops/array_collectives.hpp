@@ -1,0 +1,97 @@
+// Collectives on arrays of a C++ type, blocking. What `collectives.hpp` says of each holds here;
+// results whose length the operation finds out are vectors of their own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <hvd/ops/collectives.hpp>
+
+namespace hvd {
+
+/// The types that have a `DType`, but bool: a vector of those is no array.
+template <class T>
+concept Element = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+
+/// As `collectives.hpp`, with memory for the result by elements.
+using AllocateResult = std::function<void*(std::int64_t count)>;
+void allgather(Context& context, const void* input, std::int64_t count, DType dtype,
+               AllocateResult output, const CollectiveOptions& options = {});
+void reducescatter(Context& context, const void* input, std::int64_t count, DType dtype,
+                   AllocateResult output, const AllreduceOptions& options = {});
+void alltoall(Context& context, const void* input, std::span<const std::int64_t> splits,
+              DType dtype, AllocateResult output, std::vector<std::int64_t>& received,
+              const CollectiveOptions& options = {});
+
+namespace detail {
+template <class T>
+AllocateResult resized(std::vector<T>& output) {
+  return [&output](std::int64_t count) -> void* {
+    output.resize(static_cast<std::size_t>(count));
+    return output.data();
+  };
+}
+}  // namespace detail
+
+/// From `input` into `output`, which is as long; throws Errc::invalid_argument if it is not.
+template <class In, Element T>
+requires std::is_same_v<std::remove_const_t<In>, T>
+void allreduce(Context& context, std::span<In> input, std::span<T> output,
+               const AllreduceOptions& options = {}) {
+  if (input.size() != output.size()) {
+    throw Error(Errc::invalid_argument, "allreduce: the input and the output differ in length");
+  }
+  allreduce(context, input.data(), output.data(), std::ssize(input), kDTypeOf<T>, options);
+}
+
+/// In place.
+template <Element T>
+void broadcast(Context& context, std::span<T> data, int root,
+               const CollectiveOptions& options = {}) {
+  broadcast(context, data.data(), std::ssize(data), kDTypeOf<T>, root, options);
+}
+
+/// Every rank's elements in rank order.
+template <class In, Element T = std::remove_const_t<In>>
+[[nodiscard]] std::vector<T> allgather(Context& context, std::span<In> data,
+                                       const CollectiveOptions& options = {}) {
+  std::vector<T> all;
+  allgather(context, data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(all), options);
+  return all;
+}
+
+/// This rank's part of the reduced array.
+template <class In, Element T = std::remove_const_t<In>>
+[[nodiscard]] std::vector<T> reducescatter(Context& context, std::span<In> data,
+                                           const AllreduceOptions& options = {}) {
+  std::vector<T> part;
+  reducescatter(context, data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(part),
+                options);
+  return part;
+}
+
+template <class T>
+struct Received {
+  std::vector<T> data;               ///< in rank order
+  std::vector<std::int64_t> splits;  ///< elements by rank
+};
+/// `splits` sum to the length of `data`; throws Errc::invalid_argument if they do not.
+template <class In, Element T = std::remove_const_t<In>>
+[[nodiscard]] Received<T> alltoall(Context& context, std::span<In> data,
+                                   std::span<const std::int64_t> splits,
+                                   const CollectiveOptions& options = {}) {
+  std::int64_t total = 0;
+  for (const std::int64_t split : splits) total += split;
+  if (total != std::ssize(data)) {
+    throw Error(Errc::invalid_argument, "alltoall: the splits do not sum to the array's length");
+  }
+  Received<T> received;
+  alltoall(context, data.data(), splits, kDTypeOf<T>, detail::resized(received.data),
+           received.splits, options);
+  return received;
+}
+
+}  // namespace hvd
