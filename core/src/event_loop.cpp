@@ -1,12 +1,15 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -104,12 +107,19 @@ class Ticket {
 struct EventLoop::Impl {
   boost::asio::io_context io{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
+  // Asio opens its descriptors for the first timer or socket: for this one, so that a lack of them
+  // is noticed here.
+  boost::asio::steady_timer first{io};
   Clock::time_point awake_until{};  // loop thread
   std::thread thread{[this] { run(io, awake_until); }};
 };
 
-EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {
+EventLoop::EventLoop() try : impl_(std::make_unique<Impl>()) {
   ::pthread_setname_np(impl_->thread.native_handle(), "hvd-loop");
+} catch (const boost::system::system_error& error) {  // no descriptors are left
+  throw Error(Errc::resource, fmt::format("cannot make an event loop: {}", error.what()));
+} catch (const std::system_error& error) {  // nor a thread
+  throw Error(Errc::resource, fmt::format("cannot make an event loop: {}", error.what()));
 }
 
 EventLoop::~EventLoop() {

@@ -1,5 +1,7 @@
 // Real processes on two hosts of two ranks: one of them dies, or stops, at a named point of an
-// allreduce. Hosts are halves of this machine: shared memory within, TCP between.
+// operation of all of them or of a process set. Hosts are halves of this machine: shared memory
+// within, TCP between.
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <istream>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,6 +25,7 @@
 #include <hvd/core/store.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "death/doomed.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"
 #include "transports.hpp"
@@ -38,6 +42,9 @@ struct DeathCase {
   const char* point;  // where it strikes
   int visit;          // the how manieth time it comes there
   int victim;
+  OpKind kind = OpKind::allreduce;
+  std::string_view members = "0123";  // whose operation it is
+  std::int64_t count = 250'000;
 };
 
 void PrintTo(const DeathCase& one, std::ostream* out) { *out << one.name; }
@@ -57,119 +64,98 @@ constexpr std::array kCases{
     DeathCase{"ring_gathering", nullptr, "ring", "exchange", 5, 1},
 };
 
-/// Strikes the process that it is armed in.
-class Doom {
- public:
-  void arm(const char* point, int visit, int signal) {
-    point_ = point;
-    left_ = visit;
-    signal_ = signal;
-  }
-  void visit(std::string_view point) {
-    if (point == point_ && --left_ == 0) ::raise(signal_);
-  }
+constexpr OpKind kSum = OpKind::allreduce;
 
- private:
-  std::string_view point_;
-  int left_ = 0;
-  int signal_ = SIGKILL;
+// Ranks 0 and 1 of the one host, and 3 of the other, which owns both lanes.
+constexpr std::array kOfSets{
+    DeathCase{"lanes_reducing", "lanes/262144", "ring", "reducescatter", 3, 1, kSum, "013"},
+    DeathCase{"lanes_crossing", "lanes/262144", "ring", "exchange", 3, 3, kSum, "013"},
+    DeathCase{"lanes_within_a_message", "lanes/262144", "ring", "message", 2, 3, kSum, "013"},
+    DeathCase{"lanes_spreading", "lanes/262144", "ring", "allgather", 2, 1, kSum, "013"},
+    DeathCase{"leaders_reducing", "leaders", "ring", "allreduce", 1, 1, kSum, "013"},
+    DeathCase{"leaders_crossing", "leaders", "ring", "exchange", 2, 3, kSum, "013"},
+    DeathCase{"leaders_doubling", "leaders", "doubling", "exchange", 1, 3, kSum, "013"},
+    DeathCase{"leaders_spreading", "leaders", "ring", "broadcast", 1, 1, kSum, "013"},
+    DeathCase{"doubling_second_turn", nullptr, "doubling", "exchange", 2, 3, kSum, "013"},
+    DeathCase{"ring_reducing", nullptr, "ring", "message", 2, 3, kSum, "013"},
+    DeathCase{"ring_gathering", nullptr, "ring", "exchange", 4, 1, kSum, "013"},
+    DeathCase{"one_of_each_host", "lanes/262144", "ring", "message", 1, 3, kSum, "13"},
 };
 
-class DoomedTransport final : public Transport {
- public:
-  DoomedTransport(std::unique_ptr<Transport> inner, Doom& doom)
-      : inner_(std::move(inner)), doom_(doom) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int size() const noexcept override { return inner_->size(); }
-  void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) override {
-    doom_.visit("exchange");
-    Incoming doomed = in;
-    if (in.sink) {
-      doomed.sink = [&](std::size_t offset, std::span<const std::byte> bytes) {
-        doom_.visit("message");
-        in.sink(offset, bytes);
-      };
+constexpr std::array kOfOperations{
+    DeathCase{"lanes_gather_crossing", "lanes", "ring", "exchange", 1, 3, OpKind::allgather},
+    DeathCase{"lanes_gather_spreading", "lanes", "ring", "allgather", 1, 2, OpKind::allgather},
+    DeathCase{"lanes_scatter_reducing", "lanes", "ring", "reducescatter", 1, 2,
+              OpKind::reducescatter},
+    DeathCase{"lanes_scatter_crossing", "lanes", "ring", "message", 1, 3, OpKind::reducescatter},
+    DeathCase{"ring_gather", nullptr, "ring", "exchange", 2, 3, OpKind::allgather},
+    DeathCase{"ring_scatter", nullptr, "ring", "message", 2, 3, OpKind::reducescatter},
+    DeathCase{"tree", nullptr, "ring", "exchange", 2, 2, OpKind::broadcast, "0123", 1'000},
+    DeathCase{"chain", nullptr, "ring", "exchange", 3, 2, OpKind::broadcast},
+    DeathCase{"pairwise", nullptr, "ring", "exchange", 2, 1, OpKind::alltoall},
+    DeathCase{"dissemination", nullptr, "ring", "exchange", 2, 3, OpKind::barrier},
+};
+
+/// One operation of `count` elements by each of `size` ranks; what comes out is not looked at.
+void run(OpKind kind, Backend& backend, std::int64_t count, int size, Deadline deadline) {
+  const std::vector<std::int64_t> parts(static_cast<std::size_t>(size), count / size);
+  std::vector<float> give(static_cast<std::size_t>(count), 1);
+  std::vector<float> take(give.size());
+  auto* const from = reinterpret_cast<std::byte*>(give.data());
+  auto* const to = reinterpret_cast<std::byte*>(take.data());
+  const TensorSlice whole{from, from, count};
+  switch (kind) {
+    case OpKind::broadcast:
+      return backend.broadcast({{&whole, 1}, {}, DType::f32, 0}, deadline);
+    case OpKind::allgather: {
+      const GatherSlice slice{from, to, parts};
+      return backend.allgather({{&slice, 1}, {}, DType::f32}, deadline);
     }
-    inner_->exchange(out, doomed, deadline);
+    case OpKind::reducescatter: {
+      const ScatterSlice slice{from, to, parts};
+      return backend.reducescatter({{&slice, 1}, {}, DType::f32, ReduceOp::sum}, deadline);
+    }
+    case OpKind::alltoall:
+      return backend.alltoall({from, to, parts, parts, {}, DType::f32}, deadline);
+    case OpKind::barrier:
+      return backend.barrier(deadline);
+    default:
+      return backend.allreduce({.tensors = {&whole, 1}, .device = {}, .op = ReduceOp::sum},
+                               deadline);
   }
-  void abort() noexcept override { inner_->abort(); }
-
- private:
-  std::unique_ptr<Transport> inner_;
-  Doom& doom_;
-};
-
-/// Within a host.
-class DoomedBackend final : public Backend {
- public:
-  DoomedBackend(std::unique_ptr<Backend> inner, Doom& doom)
-      : inner_(std::move(inner)), doom_(doom) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
-                              ReduceOp op) const noexcept override {
-    return inner_->supports(kind, device, dtype, op);
-  }
-  void allreduce(const AllreduceCall& call, Deadline deadline) override {
-    doom_.visit("allreduce");
-    inner_->allreduce(call, deadline);
-  }
-  void allgather(const AllgatherCall& call, Deadline deadline) override {
-    doom_.visit("allgather");
-    inner_->allgather(call, deadline);
-  }
-  void broadcast(const BroadcastCall& call, Deadline deadline) override {
-    doom_.visit("broadcast");
-    inner_->broadcast(call, deadline);
-  }
-  void reducescatter(const ReducescatterCall& call, Deadline deadline) override {
-    doom_.visit("reducescatter");
-    inner_->reducescatter(call, deadline);
-  }
-  void alltoall(const AlltoallCall& call, Deadline deadline) override {
-    inner_->alltoall(call, deadline);
-  }
-  void barrier(Deadline deadline) override { inner_->barrier(deadline); }
-  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
-                                                Deadline deadline) override {
-    return inner_->subset(ranks, deadline);
-  }
-  void abort() noexcept override { inner_->abort(); }
-
- private:
-  std::unique_ptr<Backend> inner_;
-  Doom& doom_;
-};
+}
 
 /// One rank's backends.
 class Rank {
  public:
-  Rank(const DeathCase& one, int rank, const std::string& store) : session_(config(rank, store)) {
-    auto ring = std::make_unique<RingBackend>(
-        std::make_unique<DoomedTransport>(make_tcp_transport(session_), doom));
+  Rank(const DeathCase& one, int rank, const std::string& store)
+      : case_(one), session_(config(rank, store)) {
+    auto ring = std::make_unique<RingBackend>(make_doomed(make_tcp_transport(session_), doom));
     ring->use(Ways::parse(one.ring));
-    if (!one.ways) {
-      backend_ = std::move(ring);
-      return;
+    whole_ = one.ways ? hierarchy(std::move(ring), rank) : std::move(ring);
+    std::vector<int> members;
+    for (const char digit : one.members) members.push_back(digit - '0');
+    if (std::ssize(members) == kRanks) return;
+    if (std::find(members.begin(), members.end(), rank) == members.end()) {
+      member_ = false;
+    } else {
+      set_ = whole_->subset(members, soon());
     }
-    Topology topology;
-    topology.rank = rank;
-    topology.size = kRanks;
-    topology.host_of = {0, 0, 1, 1};
-    engine_ = make_host_engine(session_);
-    const int first = rank / 2 * 2;
-    auto host = engine_.backend->subset(std::vector<int>{first, first + 1}, soon());
-    auto hosts = compose_hierarchy(
-        std::move(ring), std::make_unique<DoomedBackend>(std::move(host), doom), topology, soon());
-    hosts->use(Ways::parse(one.ways));
-    backend_ = std::move(hosts);
   }
 
+  /// The operation, if this rank is one of those whose it is.
+  void operate(Deadline deadline) {
+    if (!member_) return;
+    run(case_.kind, set_ ? *set_ : *whole_, case_.count,
+        static_cast<int>(std::ssize(case_.members)), deadline);
+  }
+
+  /// Of all ranks.
   void sum(Deadline deadline) {
-    std::vector<float> data(250'000, 1);
+    std::vector<float> data(1'000, 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
     const TensorSlice slice{bytes, bytes, std::ssize(data)};
-    backend_->allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, deadline);
+    whole_->allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, deadline);
     if (data.front() != kRanks || data.back() != kRanks) throw Error(Errc::internal, "wrong");
   }
 
@@ -184,23 +170,42 @@ class Rank {
     return config;
   }
 
+  std::unique_ptr<Backend> hierarchy(std::unique_ptr<Backend> ring, int rank) {
+    Topology topology;
+    topology.rank = rank;
+    topology.size = kRanks;
+    topology.host_of = {0, 0, 1, 1};
+    engine_ = make_host_engine(session_);
+    const int first = rank / 2 * 2;
+    auto host = engine_.backend->subset(std::vector<int>{first, first + 1}, soon());
+    auto hosts =
+        compose_hierarchy(std::move(ring), make_doomed(std::move(host), doom), topology, soon());
+    hosts->use(Ways::parse(case_.ways));
+    return hosts;
+  }
+
+  const DeathCase& case_;
   Session session_;
   HostEngine engine_;
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> whole_;
+  std::unique_ptr<Backend> set_;
+  bool member_ = true;
 };
 
 using Parameter = std::tuple<DeathCase, int>;
 
-/// The victim ends here; another rank returns how its sums failed.
+/// The victim ends here; another rank returns how it failed.
 Error fail_at(const Parameter& parameter, int rank, const std::string& store) {
   const auto& [one, fate] = parameter;
   Rank self(one, rank, store);
+  self.operate(soon());
   self.sum(soon());
   if (rank == one.victim) self.doom.arm(one.point, one.visit, fate);
   const Deadline deadline = fate == SIGKILL ? soon() : Clock::now() + std::chrono::seconds(1);
-  // A rank that has all it needs before the victim falls notices in the next one.
+  // A rank that has all it needs before the victim falls notices in what all do.
   const Error error = error_of([&] {
-    for (int i = 0; i < 2; ++i) self.sum(deadline);
+    self.operate(deadline);
+    self.sum(deadline);
   });
   const Error again = error_of([&] { self.sum(deadline); });
   return again.code() == error.code() ? error : again;  // the first sticks
@@ -231,7 +236,7 @@ class HierarchyDeath : public testing::TestWithParam<Parameter> {};
 TEST_P(HierarchyDeath, IsATypedErrorOnEveryRankInTime) {
   const auto& [one, fate] = GetParam();
   const std::string store =
-      fmt::format("unix:@hvd-test-hosts-{}-{}-{}", ::getpid(), one.name, fate);
+      fmt::format("unix:@hvd-test-hosts-{}-{}-{}-{}", ::getpid(), one.name, one.members, fate);
   const std::ptrdiff_t descriptors = entries("/proc/self/fd");
   std::array<pid_t, kRanks> children{};
   for (int rank = 1; rank < kRanks; ++rank) {  // before this process has threads
@@ -267,10 +272,13 @@ std::string name_of_case(const testing::TestParamInfo<Parameter>& info) {
          (std::get<1>(info.param) == SIGKILL ? "_killed" : "_stopped");
 }
 
+const auto kFates = testing::Values(SIGKILL, SIGSTOP);
 INSTANTIATE_TEST_SUITE_P(Points, HierarchyDeath,
-                         testing::Combine(testing::ValuesIn(kCases),
-                                          testing::Values(SIGKILL, SIGSTOP)),
-                         name_of_case);
+                         testing::Combine(testing::ValuesIn(kCases), kFates), name_of_case);
+INSTANTIATE_TEST_SUITE_P(OfSets, HierarchyDeath,
+                         testing::Combine(testing::ValuesIn(kOfSets), kFates), name_of_case);
+INSTANTIATE_TEST_SUITE_P(OfOperations, HierarchyDeath,
+                         testing::Combine(testing::ValuesIn(kOfOperations), kFates), name_of_case);
 
 }  // namespace
 }  // namespace hvd::test

@@ -1,21 +1,34 @@
 // A rank of the tests over networks.
-//   network_rank [--serve ADDRESS] COUNT REPEATS [wait|RANKS...]
+//   network_rank [--serve ADDRESS] [--strike RANK SIGNAL POINT VISIT WAYS RING]
+//                COUNT REPEATS [wait] [RANKS...]
 // Sums COUNT floats REPEATS times, in place, and checks the results. With `wait` it
 // goes on until something fails. Each of RANKS is a process set, like 0,2,3: the sums are made in
-// those that this rank is in, and not by all. Prints "ready" before the sums, then "ok SENT
+// those that this rank is in, and not by all. Before, all check a reduction of their own and
+// messages. Prints "ready" before the sums, then "ok SENT
 // RECEIVED", the bytes that its host's link carried meanwhile, or "error CODE: WHAT". Exit status 0
-// for both, 1 for a wrong result.
+// for both, 1 for a wrong result. A RANK to strike raises SIGNAL in its second round when it comes
+// to POINT for the VISIT-th time; all ranks then go these WAYS between hosts, and RING.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hvd/hvd.hpp>
+#include <hvd/ops/arrivals.hpp>
+#include <hvd/ops/backends.hpp>
+#include <hvd/ops/transport.hpp>
+
+#include "death/doomed.hpp"
+#include "hierarchy/hierarchical_backend.hpp"
+#include "ring/ring_backend.hpp"
+#include "transport/host_meeting.hpp"
 
 namespace {
 
@@ -64,34 +77,125 @@ std::vector<hvd::ProcessSet> sets_of(hvd::Context& context, std::span<const std:
   return own;
 }
 
+/// What programs define themselves: a reduction in rank order, and a message around.
+bool own_operations_are_right(hvd::Context& context) {
+  struct Range {
+    std::int32_t first;
+    std::int32_t last;
+    std::int32_t broken;
+  };
+  std::vector<Range> ranges(10'007, {context.rank(), context.rank(), 0});
+  hvd::allreduce_with(context, std::span(ranges), [](Range& into, const Range& from) {
+    into = {into.first, from.last, into.broken + from.broken + (from.first != into.last + 1)};
+  });
+  const int size = context.size();
+  const int next = (context.rank() + 1) % size;
+  const int previous = (context.rank() + size - 1) % size;
+  const std::vector<float> out(30'011, static_cast<float>(context.rank()));
+  std::vector<float> in(out.size());
+  const hvd::Work sent =
+      hvd::send_async(context, out.data(), std::ssize(out), hvd::DType::f32, next);
+  hvd::recv(context, std::span(in), previous);
+  sent.wait();
+  return std::all_of(ranges.begin(), ranges.end(),
+                     [&](const Range& one) {
+                       return one.first == 0 && one.last == size - 1 && one.broken == 0;
+                     }) &&
+         std::all_of(in.begin(), in.end(),
+                     [&](float value) { return value == static_cast<float>(previous); });
+}
+
+struct Strike {
+  int rank = -1;
+  int signal = 0;
+  std::string point;
+  int visit = 0;
+  std::string ways;
+  std::string ring;
+};
+
+/// The engine for several hosts, with parts that strike.
+std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, const Strike& strike,
+                                                  hvd::test::Doom& doom) {
+  auto session = std::make_unique<hvd::Session>(config, nullptr);
+  auto ring = std::make_unique<hvd::RingBackend>(
+      hvd::test::make_doomed(hvd::make_tcp_transport(*session), doom));
+  ring->use(hvd::Ways::parse(strike.ring));
+  hvd::HostEngine host;
+  if (hvd::ranks_here(session->topology()).size() > 1) {
+    host = hvd::make_host_engine(*session);
+    host.backend = hvd::test::make_doomed(std::move(host.backend), doom);
+  }
+  auto hosts = hvd::compose_hierarchy(std::move(ring), std::move(host.backend), session->topology(),
+                                      session->start_deadline());
+  hosts->use(hvd::Ways::parse(strike.ways));
+  std::vector<std::unique_ptr<hvd::Backend>> backends;
+  backends.push_back(std::move(hosts));
+  auto arrivals = hvd::make_tcp_arrivals(*session);
+  return std::make_unique<hvd::Context>(std::move(session), std::move(backends),
+                                        std::move(arrivals), std::move(host.arena));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const std::size_t first = arguments.front() == "--serve" ? 2 : 0;
-  const auto count = std::strtoul(arguments[first].c_str(), nullptr, 10);
-  const long repeats = std::strtol(arguments[first + 1].c_str(), nullptr, 10);
-  const auto rest = std::span(arguments).subspan(first + 2);
+  auto rest = std::span(arguments);
+  const auto take = [&rest]() -> const std::string& {
+    const std::string& front = rest.front();
+    rest = rest.subspan(1);
+    return front;
+  };
+  std::string store;
+  if (rest.front() == "--serve") {
+    take();
+    store = take();
+  }
+  Strike strike;
+  if (rest.front() == "--strike") {
+    take();
+    strike.rank = std::stoi(take());
+    strike.signal = std::stoi(take());
+    strike.point = take();
+    strike.visit = std::stoi(take());
+    strike.ways = take();
+    strike.ring = take();
+  }
+  const auto count = static_cast<std::size_t>(std::stoul(take()));
+  const long repeats = std::stol(take());
   const bool until_failure = !rest.empty() && rest.front() == "wait";
+  if (until_failure) take();
   try {
     const hvd::Config config = hvd::Config::from_environment();
     hvd::EventLoop loop;
     std::optional<hvd::StoreServer> server;
-    if (first > 0) {
-      server.emplace(loop, arguments[1],
+    if (!store.empty()) {
+      server.emplace(loop, store,
                      hvd::Identity{.job_id = config.job_id,
                                    .epoch = 0,
                                    .rank = -1,
-                                   .secret = hvd::Secret::from_file(config.secret_file)});
+                                   .secret = config.secret_file.empty()
+                                                 ? hvd::Secret()
+                                                 : hvd::Secret::from_file(config.secret_file)});
     }
-    const auto context = hvd::make_context(config);
+    hvd::test::Doom doom;
+    const auto context =
+        strike.rank < 0 ? hvd::make_context(config) : make_doomed_context(config, strike, doom);
     std::vector<float> data(count);
-    const auto sets = sets_of(*context, until_failure ? rest.subspan(1) : rest);
+    const auto sets = sets_of(*context, rest);
+    if (!own_operations_are_right(*context)) {
+      say("wrong own operations");
+      return 1;
+    }
     hvd::barrier(*context);
     say("ready");
     const long sent = carried("tx");
     const long received = carried("rx");
-    for (long i = 0; i < repeats || until_failure; ++i) {
+    // Who is in no set waits in the barrier.
+    for (long i = 0; i < repeats || (until_failure && !sets.empty()); ++i) {
+      if (i == 1 && context->rank() == strike.rank) {
+        doom.arm(strike.point, strike.visit, strike.signal);
+      }
       for (const hvd::ProcessSet& set : sets) {
         fill(data, context->rank());
         hvd::allreduce(*context, std::span<float>(data),

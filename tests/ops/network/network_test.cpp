@@ -1,11 +1,15 @@
 // Jobs over several hosts: network namespaces with real links that are counted, slowed and cut.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <ostream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +26,7 @@ namespace hvd::test {
 namespace {
 
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -103,6 +108,10 @@ class Network : public testing::Test {
     for (const std::string& said : finish()) {
       EXPECT_THAT(said, AnyOf(StartsWith("error peer lost"), StartsWith("error timeout")));
     }
+    expect_nothing_left();
+  }
+
+  void expect_nothing_left() {
     for (int host = 0; host < std::ssize(kSlots); ++host) {
       EXPECT_EQ(hosts_->processes(host), "") << "on host " << host;
     }
@@ -177,6 +186,61 @@ TEST_F(Network, ABlackHoleIsATypedErrorOnEveryRank) {
   expect_typed_errors_and_nothing_left();
 }
 
+struct Strike {
+  const char* name;
+  const char* ways;
+  const char* ring;
+  const char* point;
+  const char* visit;
+  int victim;
+};
+
+void PrintTo(const Strike& strike, std::ostream* out) { *out << strike.name; }
+
+// Of the set of 1 and 2 on the first host, 3 and 4 on the second; 1 and 3 are the leaders.
+constexpr std::array kStrikes{
+    Strike{"lanes_reducing", "lanes/262144", "ring", "reducescatter", "3", 4},
+    Strike{"lanes_crossing", "lanes/262144", "ring", "exchange", "3", 3},
+    Strike{"lanes_within_a_message", "lanes/262144", "ring", "message", "2", 2},
+    Strike{"lanes_spreading", "lanes/262144", "ring", "allgather", "2", 4},
+    Strike{"leaders_reducing", "leaders", "ring", "allreduce", "1", 4},
+    Strike{"leaders_crossing", "leaders", "ring", "exchange", "2", 3},
+    Strike{"leaders_doubling", "leaders", "doubling", "exchange", "1", 1},
+    Strike{"leaders_spreading", "leaders", "ring", "broadcast", "1", 2},
+};
+
+class NetworkDeath : public Network, public testing::WithParamInterface<std::tuple<Strike, int>> {};
+
+TEST_P(NetworkDeath, OfAMemberOfASetIsThePeerThatEveryRankNames) {
+  const auto& [strike, fate] = GetParam();
+  start({"--strike", std::to_string(strike.victim), std::to_string(fate), strike.point,
+         strike.visit, strike.ways, strike.ring, "250000", "1", "wait", "1,2,3,4"},
+        {{"HVD_PEER_TIMEOUT_MS", "1500"}});
+  const auto began = Clock::now();
+  const std::string lost = fmt::format("rank {}", strike.victim);
+  for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+    if (rank == strike.victim) continue;
+    const ProcessResult result = ranks_[static_cast<std::size_t>(rank)].process->wait(late());
+    EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("\nerror peer lost"), HasSubstr(lost)));
+  }
+  EXPECT_LT(Clock::now() - began, seconds(15));
+  const Process& victim = *ranks_[static_cast<std::size_t>(strike.victim)].process;
+  victim.signal(SIGKILL);  // if it is not dead, it has stopped
+  EXPECT_EQ(ranks_[static_cast<std::size_t>(strike.victim)].process->wait(late()).signal(),
+            SIGKILL);
+  expect_nothing_left();
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, NetworkDeath,
+                         testing::Combine(testing::ValuesIn(kStrikes),
+                                          testing::Values(SIGKILL, SIGSTOP)),
+                         [](const testing::TestParamInfo<std::tuple<Strike, int>>& one) {
+                           return fmt::format(
+                               "{}_{}", std::get<0>(one.param).name,
+                               std::get<1>(one.param) == SIGKILL ? "killed" : "stopped");
+                         });
+
 /// A program that stands in for ssh, so that mpirun reaches the hosts, each under a name of its
 /// own.
 std::string agent(const Hosts& hosts, const std::string& path) {
@@ -193,7 +257,7 @@ std::string agent(const Hosts& hosts, const std::string& path) {
 }
 
 TEST_F(Network, MpiWorksBetweenTheHostsOnly) {
-  if (!*HVD_TEST_MPIRUN) GTEST_SKIP() << "needs Open MPI";
+  if (!*HVD_TEST_MPIRUN) GTEST_SKIP() << "needs Open MPI 4";
   const std::string path = testing::TempDir() + fmt::format("hvd-agent-{}", ::getpid());
   const std::string slots =
       fmt::format("{}:3,{}:2,{}:1", hosts_->address(0), hosts_->address(1), hosts_->address(2));

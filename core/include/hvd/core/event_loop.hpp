@@ -12,7 +12,7 @@ namespace hvd {
 
 class EventLoop {
  public:
-  /// Starts the thread.
+  /// Starts the thread. Throws Errc::resource when the system has no descriptors or threads left.
   EventLoop();
   /// Stops the loop, drops what is still queued and joins the thread. Not on the loop thread.
   ~EventLoop();
