@@ -42,6 +42,7 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first,
       end_signal_(io_),
       heartbeat_(io_),
       grace_timer_(io_),
+      gpus_(io_),
       stdin_of_first_(std::move(stdin_of_first)),
       node_(std::move(node)) {
   become_subreaper();
@@ -230,11 +231,24 @@ void Agent::start_rank(std::size_t local_rank) {
 void Agent::tell_status() {
   for (const auto& rank : ranks_) {
     if (!rank->running) continue;
-    const ProcessUsage usage = usage_of(rank->pid);
-    stream_.send(RankUsage{.rank = rank->rank, .cpu = usage.cpu, .memory = usage.memory});
     rank->inquiry.ask([this, number = rank->rank](Bytes bytes) {
       stream_.send(RankSays{.rank = number, .bytes = std::move(bytes)});
     });
+  }
+  // Ranks that are yet to start shall not inherit what NVML opens.
+  if (!all_started_ || ending_) return tell_usage({});
+  gpus_.look([this](std::span<const GpuState> gpus) { tell_usage(gpus); });
+}
+
+void Agent::tell_usage(std::span<const GpuState> gpus) {
+  for (const auto& rank : ranks_) {
+    if (!rank->running) continue;
+    const ProcessUsage usage = usage_of(rank->pid, gpus);
+    stream_.send(RankUsage{.rank = rank->rank,
+                           .cpu = usage.cpu,
+                           .memory = usage.memory,
+                           .gpu_memory = usage.gpu.memory,
+                           .gpu_load = usage.gpu.load});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -17,6 +18,7 @@
 
 #include "descriptor_limit.hpp"
 #include "frame_stream.hpp"
+#include "gpu_watch.hpp"
 #include "heartbeat.hpp"
 #include "rank_environment.hpp"
 #include "rank_process.hpp"
@@ -52,6 +54,7 @@ class Agent {
   void all_started();
   void start_rank(std::size_t local_rank);
   void tell_status();
+  void tell_usage(std::span<const GpuState> gpus);
   void refuse(int code, const std::string& message);
 
   void watch(RankProcess& rank);
@@ -76,6 +79,7 @@ class Agent {
   boost::asio::signal_set end_signal_;
   Heartbeat heartbeat_;
   boost::asio::steady_timer grace_timer_;
+  GpuWatch gpus_;
   DescriptorLimit limit_;
   UniqueFd stdin_of_first_;
   UniqueFd secret_;

@@ -78,6 +78,10 @@ void write(WireWriter& to, const RankUsage& frame) {
   to.i32(frame.rank);
   to.i64(frame.cpu.count());
   to.u64(frame.memory);
+  to.u8(frame.gpu_memory ? 1 : 0);
+  if (frame.gpu_memory) to.u64(*frame.gpu_memory);
+  to.u8(frame.gpu_load ? 1 : 0);
+  if (frame.gpu_load) to.u8(*frame.gpu_load);
 }
 void write(WireWriter& to, const RankSays& frame) {
   to.i32(frame.rank);
@@ -272,6 +276,11 @@ RankUsage read<RankUsage>(WireReader& from) {
   frame.rank = read_rank(from);
   frame.cpu = read_duration(from);
   frame.memory = from.u64();
+  if (read_flag(from)) frame.gpu_memory = from.u64();
+  if (read_flag(from)) {
+    frame.gpu_load = from.u8();
+    if (*frame.gpu_load > 100) from.fail("a load above 100 percent");
+  }
   return frame;
 }
 template <>

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -127,6 +128,9 @@ struct RankUsage {
   std::int32_t rank = 0;
   std::chrono::milliseconds cpu{0};  ///< user and system time so far
   std::uint64_t memory = 0;          ///< resident bytes
+  // Of the GPUs they use, where that is known.
+  std::optional<std::uint64_t> gpu_memory{};  ///< bytes
+  std::optional<std::uint8_t> gpu_load{};     ///< percent, of the busiest
 };
 /// agent → hvdrun: what a rank answered, which should be a `RankReport`.
 struct RankSays {

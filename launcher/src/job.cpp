@@ -55,7 +55,9 @@ Job::Job(Options options, Plan plan)
 Job::Job(Options options, Plan plan, MpirunCommand mpirun)
     : Job(as_mpirun(std::move(options), std::move(mpirun.arguments)),
           plan_ranks({{.name = "localhost", .slots = 1}}, 1), std::move(plan),
-          std::move(mpirun.variables), std::nullopt) {}
+          std::move(mpirun.variables), std::nullopt) {
+  mpirun_output_.emplace(static_cast<int>(mpirun_plan_->ranks.size()), mpirun.kind);
+}
 
 Job::Job(Options options, Plan plan, NodeParty nodes)
     : Job(std::move(options), std::move(plan), std::nullopt, own_environment(), std::move(nodes)) {}
@@ -80,7 +82,6 @@ Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variabl
       secret_(nodes_ ? nodes_->secret : Secret::random()),
       own_(std::move(own)),
       mpirun_plan_(std::move(through_mpirun)) {
-  if (mpirun_plan_) mpirun_output_.emplace(static_cast<int>(mpirun_plan_->ranks.size()));
   ::signal(SIGPIPE, SIG_IGN);
   become_subreaper();  // for what an agent leaves behind that was killed itself
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP}) {
@@ -218,6 +219,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
     Rank& rank = ranks_.at(static_cast<std::size_t>(started->rank));
     rank.pid = started->pid;
     rank.running = true;
+    rank.started = Clock::now();
     if (status_) status_->started(*started);
     const auto runs = [](const Rank& other) { return other.running; };
     if (std::all_of(ranks_.begin(), ranks_.end(), runs)) start_timer_.cancel();
@@ -293,10 +295,14 @@ void Job::pay_credit() {
 }
 
 void Job::on_exited(const Exited& frame) {
-  ranks_.at(static_cast<std::size_t>(frame.rank)).over = true;
+  Rank& rank = ranks_.at(static_cast<std::size_t>(frame.rank));
+  rank.over = true;
   if (status_) status_->ended(frame.rank);
-  order(policy_.on_exit({.rank = frame.rank, .status = frame.status, .elapsed = frame.elapsed},
-                        Clock::now()));
+  // News may wait behind output, on one host's way longer than on another's: of two errors the one
+  // that happened first is to blame. Both ways to tell when are late, if at all.
+  const auto now = Clock::now();
+  order(policy_.on_exit({.rank = frame.rank, .status = frame.status, .elapsed = frame.elapsed}, now,
+                        std::min<Clock::time_point>(now, rank.started + frame.elapsed)));
   arm_settle_timer();
 }
 

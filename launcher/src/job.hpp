@@ -65,6 +65,7 @@ class Job {
     int pid = 0;
     bool running = false;
     bool over = false;
+    Clock::time_point started{};  ///< when its agent's word of it came
   };
 
   Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variables own,

@@ -29,6 +29,8 @@ bool is_strong(const RankEnd& end) {
 
 }  // namespace
 
+bool JobPolicy::is_strong_cause(const Failure& cause) { return is_strong(cause.end); }
+
 int exit_code(int status) noexcept {
   return WIFSIGNALED(status) ? kExitSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -36,14 +38,16 @@ int exit_code(int status) noexcept {
 JobPolicy::JobPolicy(int num_ranks, std::chrono::milliseconds grace)
     : running_(num_ranks), grace_(grace) {}
 
-std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point now) {
+std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point now,
+                                      Clock::time_point at) {
   --running_;
   if (phase_ == Phase::ending) {
     outcome_.ended.push_back(ended.rank);
     return std::nullopt;
   }
   if (exit_code(ended.status) != 0) {
-    causes_.push_back(ended);
+    const auto later = [](Clock::time_point time, const Failure& other) { return time < other.at; };
+    causes_.insert(std::upper_bound(causes_.begin(), causes_.end(), at, later), {ended, at});
     if (phase_ == Phase::running) {
       phase_ = Phase::settling;
       settled_at_ = now + kSettle;
@@ -76,8 +80,8 @@ std::optional<End> JobPolicy::on_trouble(int code, const std::string& what) {
 }
 
 std::optional<End> JobPolicy::on_loss(int code, const std::string& what) {
-  if (phase_ == Phase::settling && std::none_of(causes_.begin(), causes_.end(), is_strong)) {
-    outcome_.others = std::exchange(causes_, {});
+  if (phase_ == Phase::settling && std::none_of(causes_.begin(), causes_.end(), is_strong_cause)) {
+    for (const Failure& cause : std::exchange(causes_, {})) outcome_.others.push_back(cause.end);
     phase_ = Phase::running;
   }
   return on_trouble(code, what);
@@ -106,12 +110,12 @@ std::optional<End> JobPolicy::end(int signal, std::chrono::milliseconds grace) {
 }
 
 void JobPolicy::blame() {
-  auto first = std::find_if(causes_.begin(), causes_.end(), is_strong);
+  auto first = std::find_if(causes_.begin(), causes_.end(), is_strong_cause);
   if (first == causes_.end()) first = causes_.begin();
-  outcome_.culprit = *first;
-  outcome_.code = exit_code(first->status);
+  outcome_.culprit = first->end;
+  outcome_.code = exit_code(first->end.status);
   for (auto it = causes_.begin(); it != causes_.end(); ++it) {
-    if (it != first) outcome_.others.push_back(*it);
+    if (it != first) outcome_.others.push_back(it->end);
   }
 }
 

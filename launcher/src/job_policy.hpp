@@ -44,7 +44,12 @@ class JobPolicy {
   JobPolicy(int num_ranks, std::chrono::milliseconds grace);
 
   // Events. The order that comes back, if any, goes to all agents.
-  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now);
+  /// `at`: when it happened, as far as that is known; agents may report late.
+  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
+                                           Clock::time_point at);
+  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now) {
+    return on_exit(end, now, now);
+  }
   /// SIGINT and its like: the ranks get the same; a second one ends them at once.
   [[nodiscard]] std::optional<End> on_signal(int signal);
   /// An agent or a whole host is lost: what its ranks would die of, and others of that. It is
@@ -64,6 +69,12 @@ class JobPolicy {
  private:
   enum class Phase { running, settling, ending };
 
+  struct Failure {
+    RankEnd end;
+    Clock::time_point at;
+  };
+  [[nodiscard]] static bool is_strong_cause(const Failure& cause);
+
   [[nodiscard]] std::optional<End> end(int signal, std::chrono::milliseconds grace);
   void blame();
 
@@ -71,7 +82,7 @@ class JobPolicy {
   int running_;
   std::chrono::milliseconds grace_;
   Clock::time_point settled_at_{};
-  std::vector<RankEnd> causes_;  ///< failures in order of notice
+  std::vector<Failure> causes_;  ///< in order of time, then of notice
   Outcome outcome_;
 };
 

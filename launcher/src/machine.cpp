@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,6 +17,7 @@
 #include <hvd/core/network_interfaces.hpp>
 
 #include "exit_codes.hpp"
+#include "gpus.hpp"
 #include "mpirun_command.hpp"
 #include "program.hpp"
 #include "this_host.hpp"
@@ -76,22 +74,6 @@ std::vector<MachineFacts::Interface> list_interfaces() {
   return interfaces;
 }
 
-/// The driver makes a file for each GPU that this machine, or container, may use.
-int count_gpus() {
-  int count = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
-    const std::string name = entry.path().filename();
-    const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-    constexpr std::size_t kPrefix = 6;
-    if (name.starts_with("nvidia") && name.size() > kPrefix &&
-        std::all_of(name.begin() + kPrefix, name.end(), is_digit)) {
-      ++count;
-    }
-  }
-  return count;
-}
-
 std::string in_units(std::uint64_t bytes) {
   constexpr std::uint64_t kMega = std::uint64_t{1} << 20;
   constexpr std::uint64_t kGiga = std::uint64_t{1} << 30;
@@ -114,7 +96,7 @@ MachineFacts look_at_machine(const Variables& own) {
   if (::statvfs("/dev/shm", &shm) == 0) {
     facts.shared_memory = std::uint64_t{shm.f_blocks} * shm.f_frsize;
   }
-  facts.gpus = count_gpus();
+  facts.gpus = count_gpus("/dev");
   for (const char* name : {"ssh", "mpirun", "srun"}) {
     facts.launchers.push_back(find_tool(name, own));
   }

@@ -45,6 +45,30 @@ std::vector<std::string> exported_names(const Variables& variables) {
   return names;
 }
 
+/// What this mpirun calls the parameters of its own that are set here.
+struct Spelling {
+  std::vector<std::string> tags;  ///< each line of output with its rank
+  const char* set;
+  const char* full_names;
+  const char* ssh_arguments;
+  const char* interfaces;
+};
+
+Spelling spelling_of(OpenMpi kind) {
+  if (kind == OpenMpi::prrte) {
+    return {.tags = {"--output", "tag"},
+            .set = "--prtemca",
+            .full_names = "prte_keep_fqdn_hostnames",
+            .ssh_arguments = "plm_ssh_args",
+            .interfaces = "prte_if_include"};
+  }
+  return {.tags = {"--tag-output"},
+          .set = "--mca",
+          .full_names = "orte_keep_fqdn_hostnames",
+          .ssh_arguments = "plm_rsh_args",
+          .interfaces = "oob_tcp_if_include"};
+}
+
 std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
@@ -78,39 +102,31 @@ MpirunCommand mpirun_command(const Options& options, const Plan& plan, const Var
   command.variables = merge(merge(without(own, forwarding.withheld), passed),
                             {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
 
+  if (open_mpi(own) == OpenMpi::prrte) command.kind = OpenMpi::prrte;
+  const Spelling spelling = spelling_of(command.kind);
+
   auto& words = command.arguments;
-  words = {"mpirun", "-np", std::to_string(plan.ranks.size()), "--host", host_list(plan),
-           // Each line with its rank, and threads where the program wants them.
-           "--tag-output", "--bind-to", "none",
-           // Names as they were typed, not cut at the first dot.
-           "--mca", "orte_keep_fqdn_hostnames", "1"};
+  words = {"mpirun", "-np", std::to_string(plan.ranks.size()), "--host", host_list(plan)};
+  words.insert(words.end(), spelling.tags.begin(), spelling.tags.end());
+  words.insert(words.end(), {// Threads where the program wants them.
+                             "--bind-to", "none",
+                             // Names as they were typed, not cut at the first dot.
+                             spelling.set, spelling.full_names, "1"});
   std::string ssh;
   if (options.ssh_port > 0) ssh += fmt::format("-p {}", options.ssh_port);
   if (!options.ssh_identity_file.empty()) {
     ssh += fmt::format("{}-i {}", ssh.empty() ? "" : " ", options.ssh_identity_file);
   }
-  if (!ssh.empty()) words.insert(words.end(), {"--mca", "plm_rsh_args", ssh});
+  if (!ssh.empty()) words.insert(words.end(), {spelling.set, spelling.ssh_arguments, ssh});
   if (!options.interfaces.empty()) {
-    for (const char* parameter : {"btl_tcp_if_include", "oob_tcp_if_include"}) {
-      words.insert(words.end(), {"--mca", parameter, options.interfaces});
-    }
+    words.insert(words.end(), {"--mca", "btl_tcp_if_include", options.interfaces});
+    words.insert(words.end(), {spelling.set, spelling.interfaces, options.interfaces});
   }
   for (std::string& name : exported_names(passed))
     words.insert(words.end(), {"-x", std::move(name)});
   for (std::string& word : split_words(options.mpi_args)) words.push_back(std::move(word));
   words.insert(words.end(), options.program.begin(), options.program.end());
   return command;
-}
-
-bool has_open_mpi(const Variables& own) {
-  try {
-    for (const char* program : {"mpirun", "orterun"}) {
-      static_cast<void>(find_program(program, value_of(own, "PATH")));
-    }
-    return true;
-  } catch (const LaunchError&) {
-    return false;
-  }
 }
 
 }  // namespace hvd::launcher

@@ -38,7 +38,7 @@ bool take_text(std::string_view& text, std::string_view expected) {
   return true;
 }
 
-std::optional<Tag> tag_at(std::string_view text, int ranks) {
+std::optional<Tag> tag_at(std::string_view text, int ranks, OpenMpi kind) {
   std::string_view rest = text;
   if (!take_text(rest, "[") || !take_number(rest) || !take_text(rest, ",")) return std::nullopt;
   const auto rank = take_number(rest);
@@ -49,14 +49,15 @@ std::optional<Tag> tag_at(std::string_view text, int ranks) {
   } else if (!take_text(rest, "stdout>:")) {
     return std::nullopt;
   }
+  if (kind == OpenMpi::prrte && !take_text(rest, " ")) return std::nullopt;
   tag.size = text.size() - rest.size();
   return tag;
 }
 
 /// Where the next thing begins that is a tag, or may become one when more comes.
-std::size_t next_tag(std::string_view text, int ranks, bool all) {
+std::size_t next_tag(std::string_view text, int ranks, OpenMpi kind, bool all) {
   for (auto at = text.find('['); at != std::string_view::npos; at = text.find('[', at + 1)) {
-    if (tag_at(text.substr(at), ranks)) return at;
+    if (tag_at(text.substr(at), ranks, kind)) return at;
     if (!all && text.size() - at < kLongestTag && text.find('\n', at) == std::string_view::npos) {
       return at;
     }
@@ -83,7 +84,7 @@ std::vector<Output> MpirunOutput::finish() {
 void MpirunOutput::take(Side& side, bool all, std::vector<Output>& to) {
   std::string_view text = side.held;
   while (!text.empty()) {
-    if (const auto tag = tag_at(text, ranks_)) {
+    if (const auto tag = tag_at(text, ranks_, kind_)) {
       side.rank = tag->rank;
       side.stream = tag->stream;
       text.remove_prefix(tag->size);
@@ -92,7 +93,7 @@ void MpirunOutput::take(Side& side, bool all, std::vector<Output>& to) {
     const auto line_end = text.find('\n');
     if (side.rank >= 0) {
       auto size = std::min(line_end == std::string_view::npos ? text.size() : line_end + 1,
-                           next_tag(text, ranks_, all));
+                           next_tag(text, ranks_, kind_, all));
       if (size == 0 && all) size = text.size();
       if (size == 0) break;  // the beginning of a tag, perhaps
       emit(side, text.substr(0, size), to);
@@ -118,9 +119,11 @@ MpirunOutput::Explanation MpirunOutput::explain(const Outcome& outcome) const {
   Explanation result{.outcome = outcome, .pid = 0};
   if (!outcome.culprit) return result;
   RankEnd& culprit = *result.outcome.culprit;
-  static const std::regex kExited(R"(Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+))");
+  // "[[5088,1],2]", and "[prterun-node7-123@1,2]" from Open MPI 5 on, which also breaks lines.
+  static const std::regex kExited(R"(Process name: \[\S+,(\d+)\]\s+Exit code:\s+(\d+))");
   static const std::regex kKilled(
-      R"(process rank (\d+) with PID (\d+) on node \S+ exited on signal (\d+))");
+      R"(process\s+rank\s+(\d+)\s+with\s+PID\s+(\d+)\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(\d+))");
+  static const std::regex kNoProgram(R"(could\s+not\s+access)");
   std::smatch match;
   if (std::regex_search(messages_, match, kExited)) {
     culprit.rank = std::min(std::stoi(match[1]), ranks_ - 1);
@@ -131,8 +134,9 @@ MpirunOutput::Explanation MpirunOutput::explain(const Outcome& outcome) const {
     result.pid = std::stoi(match[2]);
   } else {
     // No rank: it could not start them.
-    const bool no_program = messages_.find("could not access") != std::string::npos;
+    const bool no_program = std::regex_search(messages_, kNoProgram);
     const bool no_host = messages_.find("unable to reliably start") != std::string::npos ||
+                         messages_.find("daemon failed to report back") != std::string::npos ||
                          messages_.find("ssh: ") != std::string::npos;
     result.outcome.code = no_program ? kExitNotFound
                           : no_host  ? kExitHostUnreachable

@@ -1,4 +1,4 @@
-// What mpirun --tag-output writes, taken apart: the ranks' output, and its own messages.
+// What mpirun writes when it tags lines, taken apart: the ranks' output, and its own messages.
 #pragma once
 
 #include <array>
@@ -8,14 +8,16 @@
 
 #include "frames.hpp"
 #include "job_policy.hpp"
+#include "open_mpi.hpp"
 
 namespace hvd::launcher {
 
-/// Pure. "[1,2]<stdout>:text" is rank 2's "text"; a tag may come in the middle of a line, when a
-/// rank's line is unfinished. A line without one is mpirun's.
+/// Pure. "[1,2]<stdout>:text" is rank 2's "text", with a blank after the colon from Open MPI 5 on;
+/// a tag may come in the middle of a line, when a rank's line is unfinished. A line without one is
+/// mpirun's.
 class MpirunOutput {
  public:
-  explicit MpirunOutput(int ranks) : ranks_(ranks) {}
+  MpirunOutput(int ranks, OpenMpi kind) : ranks_(ranks), kind_(kind) {}
 
   /// `bytes` of one of mpirun's streams, in any pieces.
   [[nodiscard]] std::vector<Output> feed(Stream stream, std::string_view bytes);
@@ -40,6 +42,7 @@ class MpirunOutput {
   void emit(const Side& side, std::string_view text, std::vector<Output>& to) const;
 
   int ranks_;
+  OpenMpi kind_;
   std::array<Side, 2> sides_;
   std::string messages_;
 };

@@ -10,6 +10,7 @@
 
 #include "exit_codes.hpp"
 #include "frames.hpp"
+#include "gpus.hpp"
 #include "options.hpp"
 #include "platform_modelarts.hpp"
 #include "text.hpp"
@@ -54,11 +55,18 @@ int nodes_of(const std::string& text) {
   return least;
 }
 
-int processes_of(const std::string& text) {
+int processes_of(const std::string& text, const std::vector<std::string>& own) {
   if (text == "cpu") return usable_cores();
+  if (text == "gpu" || text == "auto") {
+    const int gpus = count_visible_gpus(own);
+    if (gpus == 0 && text == "gpu") {
+      refuse("--nproc-per-node", text, "there is no GPU that this machine's programs would see");
+    }
+    return gpus > 0 ? gpus : usable_cores();
+  }
   const auto count = text.empty() ? std::nullopt : whole_number(text);
   if (!count || *count < 1 || *count > kMostNodes) {
-    refuse("--nproc-per-node", text, "expected 1 or more, or cpu");
+    refuse("--nproc-per-node", text, "expected 1 or more, cpu, gpu or auto");
   }
   return *count;
 }
@@ -180,7 +188,7 @@ void add_node_options(CLI::App& app, NodeOptions& to) {
   text("--nnodes", to.nodes, "N", "Number of nodes [1]");
   number("--node-rank", to.node_rank, "R", "Which of them this is; node 0 leads", 0,
          kMostNodes - 1);
-  text("--nproc-per-node", to.processes, "K", "Ranks of this node, or cpu [1]");
+  text("--nproc-per-node", to.processes, "K", "Ranks of this node, or cpu, gpu, auto [1]");
   text("--master-addr", to.master_address, "A", "Where node 0 listens [127.0.0.1]");
   number("--master-port", to.master_port, "P", "and its port [29500]", 1, 65'535);
   text("--rdzv-id", to.rdzv_id, "ID", "Name of the job: nodes of another are refused");
@@ -230,7 +238,7 @@ NodePlace place_of(const NodeOptions& options, const std::vector<std::string>& o
   const bool c10d = backend == "c10d";
   NodePlace place;
   if (!filled.nodes.empty()) place.nodes = nodes_of(filled.nodes);
-  if (!filled.processes.empty()) place.processes = processes_of(filled.processes);
+  if (!filled.processes.empty()) place.processes = processes_of(filled.processes, own);
   if (filled.node_rank && *filled.node_rank >= place.nodes) {
     refuse("--node-rank", fmt::to_string(*filled.node_rank),
            fmt::format("expected less than --nnodes, which is {}", place.nodes));

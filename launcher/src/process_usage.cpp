@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -49,13 +50,16 @@ ProcessUsage parse_usage(std::string_view stat, std::string_view statm) {
   return usage;
 }
 
-ProcessUsage usage_of(pid_t pid) {
-  ProcessUsage all = usage_of_one(pid);
-  for (const pid_t child : descendants_of(pid)) {
-    const ProcessUsage one = usage_of_one(child);
+ProcessUsage usage_of(pid_t pid, std::span<const GpuState> gpus) {
+  std::vector<pid_t> family = descendants_of(pid);
+  family.push_back(pid);
+  ProcessUsage all;
+  for (const pid_t member : family) {
+    const ProcessUsage one = usage_of_one(member);
     all.cpu += one.cpu;
     all.memory += one.memory;
   }
+  all.gpu = gpu_use(gpus, family);
   return all;
 }
 

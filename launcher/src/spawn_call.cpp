@@ -100,6 +100,8 @@ std::string thrown(const std::exception_ptr& exception) {
 
 ProcessError::ProcessError(End end) : std::runtime_error(message_of(end)), end_(std::move(end)) {}
 
+bool spawn_is_ahead() { return SpawnJournal::own().ahead(); }
+
 namespace detail {
 
 struct SpawnCall::Impl {

@@ -82,6 +82,11 @@ SpawnJournal::Step SpawnJournal::begin(const SpawnSite& site) {
   return step;
 }
 
+bool SpawnJournal::ahead() {
+  const std::lock_guard lock(mutex_);
+  return depth_ < path_.size();
+}
+
 void SpawnJournal::record(std::size_t index, const SpawnOutcome& outcome) {
   const std::lock_guard lock(mutex_);
   outcomes_.at(index) = outcome;

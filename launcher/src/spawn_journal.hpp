@@ -34,6 +34,8 @@ class SpawnJournal {
   /// Counts the call. Throws Errc::invalid_argument when the call that this process is started for
   /// stands elsewhere in the source.
   [[nodiscard]] Step begin(const SpawnSite& site);
+  /// Whether this process was started for a call that it has not come to yet.
+  [[nodiscard]] bool ahead();
   /// How call `index` ended, for the processes of later calls.
   void record(std::size_t index, const SpawnOutcome& outcome);
   /// Where a process reports to; -1 in the first one.

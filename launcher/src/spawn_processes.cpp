@@ -102,6 +102,7 @@ void SpawnProcesses::run() {
       }
     }
   }
+  output_.reset();  // all that was written comes before the call returns
   place_.reset();
   const std::lock_guard lock(mutex_);
   if (failure && started_) {
@@ -117,8 +118,10 @@ void SpawnProcesses::run() {
 
 void SpawnProcesses::start_all() {
   place_.emplace(nprocs_, options_, path_.back().call);
+  output_.emplace(options_, place_->first_rank(), nprocs_);
   processes_.reserve(static_cast<std::size_t>(nprocs_));
   for (int local_rank = 0; local_rank < nprocs_; ++local_rank) start_one(local_rank);
+  output_->start();
   const std::lock_guard lock(mutex_);
   for (const Process& process : processes_) pids_.push_back(process.pid);
   started_ = true;
@@ -139,8 +142,8 @@ void SpawnProcesses::start_one(int local_rank) {
                                  .arguments = own_arguments(),
                                  .variables = std::move(variables),
                                  .input = null.get(),
-                                 .output = STDOUT_FILENO,
-                                 .error = STDERR_FILENO,
+                                 .output = output_->descriptor(Stream::out, local_rank),
+                                 .error = output_->descriptor(Stream::err, local_rank),
                                  .own_group = false,  // Ctrl-C is for all
                                  .inherited = {state.get(), process.report_file.get()},
                                  .die_with_parent = true});

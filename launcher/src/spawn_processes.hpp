@@ -15,6 +15,7 @@
 #include <hvd/spawn.hpp>
 
 #include "job_policy.hpp"
+#include "spawn_output.hpp"
 #include "spawn_place.hpp"
 #include "spawn_state.hpp"
 
@@ -65,6 +66,7 @@ class SpawnProcesses {
   SpawnPath path_;
   const Clock::time_point start_ = Clock::now();
   std::optional<SpawnPlace> place_;
+  std::optional<SpawnOutput> output_;
   std::vector<Process> processes_;
   JobPolicy policy_;
   std::optional<Deadline> kill_at_;

@@ -46,6 +46,14 @@ bool has_pending(const RankReport& report, const RankReport::Pending& pending) {
   });
 }
 
+std::size_t width_of_hosts(const Plan& plan) {
+  constexpr std::size_t kLeast = 4;  // "host"
+  constexpr std::size_t kMost = 16;
+  std::size_t width = kLeast;
+  for (const HostSpec& host : plan.hosts) width = std::max(width, host.name.size());
+  return std::min(width, kMost);
+}
+
 std::string ranks_in_words(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", rank_ranges(ranks));
 }
@@ -53,7 +61,11 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
 }  // namespace
 
 StatusBoard::StatusBoard(const Plan& plan, std::string job_id, Time now)
-    : plan_(plan), job_id_(std::move(job_id)), began_(now), ranks_(plan.ranks.size()) {}
+    : plan_(plan),
+      job_id_(std::move(job_id)),
+      began_(now),
+      ranks_(plan.ranks.size()),
+      host_width_(width_of_hosts(plan)) {}
 
 void StatusBoard::started(int rank, int pid) {
   Rank& state = ranks_.at(static_cast<std::size_t>(rank));
@@ -75,6 +87,7 @@ void StatusBoard::used(const RankUsage& usage, Time now) {
   if (passed > 0) state.cores = std::max(0.0, seconds(usage.cpu - before) / passed);
   state.usage = usage;
   state.used = now;
+  gpus_ = gpus_ || usage.gpu_memory || usage.gpu_load;
 }
 
 void StatusBoard::said(const RankSays& frame, Time now) {
@@ -101,24 +114,35 @@ bool StatusBoard::odd(const Rank& rank, Time now) const {
   return rank.running && rank.report && now - rank.heard > kSilent;
 }
 
+std::string StatusBoard::heading() const {
+  return fmt::format("{:>5} {:<{}} {:>7}  {:>5} {:>9}{} {:>9} {:>8} {:>8} {:>8}", "rank", "host",
+                     host_width_, "pid", "cpu", "memory",
+                     gpus_ ? fmt::format(" {:>4} {:>9}", "gpu", "gpu mem") : "", "steps", "steps/s",
+                     "exposed", "heard");
+}
+
 std::string StatusBoard::line(int rank, Time now) const {
   const Rank& state = ranks_[static_cast<std::size_t>(rank)];
   const Placement& at = plan_.ranks[static_cast<std::size_t>(rank)];
-  std::string text = fmt::format("{:>5} {:<16.16} {:>8}", rank, plan_.hosts[at.host].name,
-                                 state.pid > 0 ? fmt::format("{}", state.pid) : "-");
+  std::string text =
+      fmt::format("{:>5} {:<{}.{}} {:>7}", rank, plan_.hosts[at.host].name, host_width_,
+                  host_width_, state.pid > 0 ? fmt::format("{}", state.pid) : "-");
   if (state.over) return text + "  over";
   if (!state.running) return text + "  not started";
   const std::string cpu = state.usage ? fmt::format("{:.0f}%", 100 * state.cores) : "-";
   const std::string memory = state.usage ? in_units(state.usage->memory) : "-";
-  if (state.garbled)
-    return fmt::format("{}  {:>5} {:>9}  says what is no report", text, cpu, memory);
-  if (!state.report) {
-    return fmt::format("{}  {:>5} {:>9}  has not joined the job", text, cpu, memory);
+  text += fmt::format("  {:>5} {:>9}", cpu, memory);
+  if (gpus_) {
+    const RankUsage usage = state.usage.value_or(RankUsage{});
+    text += fmt::format(" {:>4} {:>9}", usage.gpu_load ? fmt::format("{}%", *usage.gpu_load) : "-",
+                        usage.gpu_memory ? in_units(*usage.gpu_memory) : "-");
   }
+  if (state.garbled) return text + "  says what is no report";
+  if (!state.report) return text + "  has not joined the job";
   const RankReport& report = *state.report;
   text +=
-      fmt::format("  {:>5} {:>9} {:>9} {:>8.2f} {:>7.0f}% {:>6.1f} s", cpu, memory, report.steps,
-                  steps_per_second(report), exposed_percent(report), seconds(now - state.heard));
+      fmt::format(" {:>9} {:>8.2f} {:>7.0f}% {:>6.1f} s", report.steps, steps_per_second(report),
+                  exposed_percent(report), seconds(now - state.heard));
   if (!report.oldest.empty()) {
     const auto& oldest = report.oldest.front();
     const auto age = oldest.age + std::chrono::duration_cast<milliseconds>(now - state.heard);
@@ -140,9 +164,7 @@ std::vector<std::string> StatusBoard::lines(Time now, std::size_t most) const {
     });
     order.resize(most > 0 ? most - 1 : 0);
   }
-  std::vector<std::string> text = {
-      fmt::format("{:>5} {:<16} {:>8}  {:>5} {:>9} {:>9} {:>8} {:>8} {:>8}", "rank", "host", "pid",
-                  "cpu", "memory", "steps", "steps/s", "exposed", "heard")};
+  std::vector<std::string> text = {heading()};
   for (const int rank : order) text.push_back(line(rank, now));
   if (!all) text.push_back(fmt::format("      and {} more ranks", ranks_.size() - order.size()));
   return text;

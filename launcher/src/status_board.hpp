@@ -53,6 +53,7 @@ class StatusBoard {
     double cores = 0;  ///< between the last two measurements
   };
 
+  [[nodiscard]] std::string heading() const;
   [[nodiscard]] std::string line(int rank, Time now) const;
   [[nodiscard]] bool odd(const Rank& rank, Time now) const;
   [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
@@ -61,6 +62,8 @@ class StatusBoard {
   std::string job_id_;
   Time began_;
   std::vector<Rank> ranks_;
+  std::size_t host_width_;  ///< of its column
+  bool gpus_ = false;       ///< some rank uses one: there are columns for that
 };
 
 }  // namespace hvd::launcher

@@ -56,6 +56,8 @@ std::vector<Frame> samples() {
           Over{7, true, "hvdrun: rank 0 …\n"},
           Ask{},
           RankUsage{3, std::chrono::milliseconds{1500}, std::uint64_t{1} << 40},
+          RankUsage{3, std::chrono::milliseconds{1500}, 1, std::uint64_t{1} << 35},
+          RankUsage{3, std::chrono::milliseconds{1500}, 1, {}, std::uint8_t{100}},
           RankSays{3, bytes_of("anything")}};
 }
 
@@ -92,6 +94,15 @@ TEST(FramesTest, FieldsComeBackAsSent) {
             std::make_tuple("0.1.0", 1, 2, 4, "b"));
   const auto over = round_trip(Over{7, true, "why"});
   EXPECT_EQ(std::tie(over.code, over.again, over.report), std::make_tuple(7, true, "why"));
+}
+
+TEST(FramesTest, WhatIsKnownOfGpusComesBackAsSent) {
+  const auto both = round_trip(RankUsage{3, {}, 1, std::uint64_t{1} << 35, std::uint8_t{57}});
+  EXPECT_EQ(both.gpu_memory, std::uint64_t{1} << 35);
+  EXPECT_EQ(both.gpu_load, 57);
+  const auto none = round_trip(RankUsage{3, {}, 1});
+  EXPECT_FALSE(none.gpu_memory);
+  EXPECT_FALSE(none.gpu_load);
 }
 
 TEST(FramesTest, EveryKindIsCanonical) {
@@ -141,6 +152,7 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Join{"", 0, 0, 4, "b"}), Error);
   EXPECT_THROW((void)round_trip(Join{"", 0, 2, kMostNodes + 1, "b"}), Error);
   EXPECT_THROW((void)round_trip(Over{256, false, ""}), Error);
+  EXPECT_THROW((void)round_trip(RankUsage{0, {}, 1, {}, std::uint8_t{101}}), Error);
   Prepare elsewhere;
   elsewhere.program = {"x"};
   elsewhere.meeting = static_cast<Meeting>(3);

@@ -69,6 +69,18 @@ TEST_F(JobPolicyTest, OfTwoKilledTheFirstIsBlamed) {
   EXPECT_EQ(policy.outcome().code, 128 + SIGSEGV);
 }
 
+TEST_F(JobPolicyTest, OfTwoErrorsTheFirstIsBlamedAlsoWhenItIsNoticedLast) {
+  (void)exit_at(100, 1, exited(3));
+  const auto noticed = start + milliseconds{180};
+  EXPECT_FALSE(policy.on_exit({.rank = 2, .status = exited(7)}, noticed, start + milliseconds{90}));
+  EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kSettle);
+  (void)time(300);
+  EXPECT_EQ(policy.outcome().code, 7);
+  EXPECT_EQ(policy.outcome().culprit->rank, 2);
+  ASSERT_EQ(policy.outcome().others.size(), 1U);
+  EXPECT_EQ(policy.outcome().others[0].rank, 1);
+}
+
 TEST_F(JobPolicyTest, AnErrorExitIsBlamedBeforeTheAbortsItCaused) {
   (void)exit_at(100, 2, exited(7));
   (void)exit_at(120, 0, killed(SIGABRT));

@@ -42,15 +42,24 @@ TEST(MpirunOutputTest, TagsAreTakenOffWhereverThePiecesEnd) {
       "[1,0]<stdout>:a\rb\n[1,0]<stdout>:part[1,1]<stdout>:x[y\n[1,0]<stdout>: rest\n"
       "a message\n[1,1]<stderr>:e\n[1,0]<stdout>:[not a tag\n[1,1]<stdout>:end[1,";
   for (std::size_t piece = 1; piece <= text.size(); ++piece) {
-    MpirunOutput output(2);
+    MpirunOutput output(2, OpenMpi::orte);
     EXPECT_EQ(gathered(output, Stream::out, text, piece),
               "0o{a\rb\npart rest\n[not a tag\n}1o{x[y\nend[1,}1e{e\n}")
         << piece;
   }
 }
 
+TEST(MpirunOutputTest, FromOpenMpi5OnABlankIsPartOfTheTag) {
+  const std::string text =
+      "[1,0]<stdout>:  two blanks\n[1,1]<stdout>: \n[1,0]<stdout>: a[1,1]<stdout>: b";
+  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
+    MpirunOutput output(2, OpenMpi::prrte);
+    EXPECT_EQ(gathered(output, Stream::out, text, piece), "0o{ two blanks\na}1o{\nb}") << piece;
+  }
+}
+
 TEST(MpirunOutputTest, ATagOfNoRankIsText) {
-  MpirunOutput output(2);
+  MpirunOutput output(2, OpenMpi::orte);
   EXPECT_EQ(gathered(output, Stream::out, "[1,1]<stdout>:[1,2]<stdout>:x\n", 7),
             "1o{[1,2]<stdout>:x\n}");
 }
@@ -62,8 +71,9 @@ Outcome failed(int status) {
   return outcome;
 }
 
-MpirunOutput::Explanation explained(const std::string& messages, int status) {
-  MpirunOutput output(4);
+MpirunOutput::Explanation explained(const std::string& messages, int status,
+                                    OpenMpi kind = OpenMpi::orte) {
+  MpirunOutput output(4, kind);
   (void)output.feed(Stream::err, messages);
   return output.explain(failed(status));
 }
@@ -86,6 +96,34 @@ TEST(MpirunOutputTest, TheRankThatMpirunNamesIsToBlame) {
   EXPECT_EQ(killed.outcome.culprit->status, SIGKILL);
   EXPECT_EQ(killed.outcome.code, 137);
   EXPECT_EQ(killed.pid, 123);
+}
+
+TEST(MpirunOutputTest, OpenMpi5NamesThemOtherwise) {
+  const auto exited = explained(
+      "prterun detected that one or more processes exited with non-zero status,\n"
+      "thus causing the job to be terminated. The first process to do so was:\n\n"
+      "   Process name: [prterun-vm-5605@1,1]\n   Exit code:    7\n-----\n",
+      7 << 8, OpenMpi::prrte);
+  ASSERT_TRUE(exited.outcome.culprit);
+  EXPECT_EQ(exited.outcome.culprit->rank, 1);
+  EXPECT_EQ(exited.outcome.code, 7);
+  const auto killed = explained(
+      "prterun noticed that process rank 1 with PID 5621 on node vm exited on\n"
+      "signal 9 (Killed).\n",
+      137 << 8, OpenMpi::prrte);
+  ASSERT_TRUE(killed.outcome.culprit);
+  EXPECT_EQ(killed.outcome.culprit->rank, 1);
+  EXPECT_EQ(killed.outcome.culprit->status, SIGKILL);
+  EXPECT_EQ(killed.pid, 5621);
+  EXPECT_EQ(explained("unable to launch the specified application as it could not\naccess an "
+                      "executable:\n\n   Executable: ./nothing\n",
+                      183 << 8, OpenMpi::prrte)
+                .outcome.code,
+            kExitNotFound);
+  EXPECT_EQ(
+      explained("A daemon failed to report back after being spawned.\n", 255 << 8, OpenMpi::prrte)
+          .outcome.code,
+      kExitHostUnreachable);
 }
 
 TEST(MpirunOutputTest, WhatKeptItFromStartingHasOurCodes) {

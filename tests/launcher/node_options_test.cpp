@@ -2,13 +2,17 @@
 #include "node_options.hpp"
 
 #include <algorithm>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "directory.hpp"
 #include "exit_codes.hpp"
+#include "gpus.hpp"
 #include "options.hpp"
 #include "platform_modelarts.hpp"
+#include "this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -77,12 +81,44 @@ TEST(NodeOptionsTest, TheRendezvousOptionsHaveTheirMeaning) {
   EXPECT_EQ(got.hosting, Hosting::no);
 }
 
+TEST(NodeOptionsTest, RanksCanBeCountedByCoresAndByGpus) {
+  const Words none_visible = {"CUDA_VISIBLE_DEVICES="};
+  EXPECT_EQ(place({"--nproc-per-node=cpu"}).processes, usable_cores());
+  EXPECT_EQ(place({"--nproc-per-node=auto"}, none_visible).processes, usable_cores());
+  EXPECT_THAT(refusal({"--nproc-per-node=gpu"}, none_visible), HasSubstr("there is no GPU"));
+  const int gpus = count_gpus("/dev");
+  if (gpus > 0) {
+    EXPECT_EQ(place({"--nproc-per-node=gpu"}).processes, gpus);
+    EXPECT_EQ(place({"--nproc_per_node=auto"}).processes, gpus);
+  }
+}
+
+TEST(NodeOptionsTest, GpusAreThoseThatCudaLeavesVisible) {
+  const Directory directory;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"}) {
+    std::ofstream(directory.path() / name) << "";
+  }
+  const auto visible = [&](const std::string& list) {
+    return count_visible_gpus({"CUDA_VISIBLE_DEVICES=" + list}, directory.path());
+  };
+  EXPECT_EQ(count_visible_gpus({}, directory.path()), 3);
+  EXPECT_EQ(visible("0"), 1);
+  EXPECT_EQ(visible("2, 0"), 2);
+  EXPECT_EQ(visible("0,3,1"), 1);
+  EXPECT_EQ(visible("1,-1,0"), 1);
+  EXPECT_EQ(visible("GPU-5a,MIG-1,MIG-2,MIG-3"), 4);
+  EXPECT_EQ(visible(""), 0);
+  EXPECT_EQ(visible("NoDevFiles"), 0);
+  EXPECT_EQ(count_visible_gpus({}, directory.path() / "missing"), 0);
+  EXPECT_EQ(count_visible_gpus({"CUDA_VISIBLE_DEVICES=0"}, directory.path() / "missing"), 0);
+}
+
 TEST(NodeOptionsTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(refusal({"--nnodes=2"}), HasSubstr("--node-rank"));
   EXPECT_THAT(refusal({"--nnodes=2", "--node-rank=2"}), HasSubstr("less than --nnodes"));
   EXPECT_THAT(refusal({"--nnodes=1:4"}), HasSubstr("elastic"));
   EXPECT_THAT(refusal({"--nnodes=two"}), HasSubstr("--nnodes 'two'"));
-  EXPECT_THAT(refusal({"--nproc-per-node=gpu"}), HasSubstr("--nproc-per-node 'gpu'"));
+  EXPECT_THAT(refusal({"--nproc-per-node=tpu"}), HasSubstr("--nproc-per-node 'tpu'"));
   EXPECT_THAT(refusal({"--master-addr=-oProxyCommand=x"}), HasSubstr("not a host name"));
   EXPECT_THAT(refusal({"--rdzv-endpoint=a:0"}), HasSubstr("expected a port"));
   EXPECT_THAT(refusal({"--rdzv-backend=etcd"}), HasSubstr("static and c10d"));

@@ -217,6 +217,33 @@ int invalid() {
   return 0;
 }
 
+/// What the processes write goes to functions; what this one writes stays its own.
+int output() {
+  std::string out;
+  std::string err;
+  // Before the call a child is on its way, and its parent is not.
+  if (hvd::spawn_is_ahead() != (std::getenv("HVD_RANK") != nullptr)) return 1;
+  hvd::SpawnOptions options;
+  options.output = [&out](std::string_view lines) { out += lines; };
+  options.error = [&err](std::string_view lines) { err += lines; };
+  hvd::spawn(
+      [&](int rank) {
+        say(std::string(rank == 1 ? 300'000 : 3, 'x'));
+        std::fprintf(stderr, "unfinished");
+      },
+      2, options);
+  const auto long_line = "[1]<stdout>:" + std::string(300'000, 'x') + "\n";
+  say(std::string("out ") + (out.find("[0]<stdout>:xxx\n") != std::string::npos ? "0" : "-") +
+      (out.find(std::string(1000, 'x')) != std::string::npos ? "1" : "-") + " size " +
+      (out.size() > long_line.size() ? "whole" : "cut"));
+  say("err " + std::to_string(err.find("[0]<stderr>:unfinished") != std::string::npos) +
+      std::to_string(err.find("[1]<stderr>:unfinished") != std::string::npos));
+  say(std::string("ahead ") + (hvd::spawn_is_ahead() ? "yes" : "no"));
+  options.output = [](std::string_view) { throw std::runtime_error("not taken"); };
+  hvd::spawn([](int) { say("a line"); }, 2, options);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -230,5 +257,6 @@ int main(int argc, char** argv) {
   if (what == "threads") return threads();
   if (what == "astray") return astray();
   if (what == "invalid") return invalid();
+  if (what == "output") return output();
   return failing(what);
 }

@@ -1,6 +1,7 @@
 // hvd::spawn, in a program that links it and core alone.
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -125,6 +126,22 @@ TEST(SpawnTest, ThreadsThatRunAlreadyDoNotMatter) {
   const auto result = run({"threads"});
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_EQ(result.out, "done\n");
+}
+
+TEST(SpawnTest, LibTorchMayHaveStartedItsThreads) {
+  if (!std::filesystem::exists(TORCH_TRAIN)) GTEST_SKIP() << "needs LibTorch";
+  ProcessOptions options;
+  options.arguments = {TORCH_TRAIN, "spawn"};
+  const auto result = test::run_process(std::move(options), test::in(2 * kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(result.out, "several threads, gradients 192 192\n");
+}
+
+TEST(SpawnTest, OutputIsTakenInLinesWithTheirRanks) {
+  const auto result = run({"output"});
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(result.out, "out 01 size whole\nerr 11\nahead no\n");
+  EXPECT_EQ(result.err, "");
 }
 
 TEST(SpawnTest, AChildThatGoesAstrayIsNamed) {

@@ -159,11 +159,8 @@ TEST_F(SshTest, SecretsAreNowhereToBeFound) {
     test ${#secret} = 64 || exit 3
     for process in /proc/[0-9]*; do
       test "$(cat $process/comm 2>/dev/null)" = hvdrun && continue
-      for file in cmdline environ;
-  do grep - qa planted - 7f3 [a] 9 $process / $file 2 > / dev / null&& {
-      cat $process / cmdline;
-      exit 4;
-    }
+      for file in cmdline environ; do
+        grep -qa planted-7f3[a]9 $process/$file 2>/dev/null && { cat $process/cmdline; exit 4; }
         case $(od -An -v -tx1 $process/$file 2>/dev/null | tr -d ' \n') in *$secret*) exit 5;; esac
       done
     done
@@ -207,6 +204,25 @@ TEST_F(SshTest, AFailingRankIsNamedWithItsHost) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: rank 2 on b (local 0, pid "),
                                 HasSubstr(") exited 7 after "), HasSubstr("  [2]<stderr>:why\n"),
                                 HasSubstr("hvdrun: ranks 0-1, 3 were ended by hvdrun\n")));
+}
+
+TEST_F(SshTest, RanksOfARestartFindEachOther) {
+  // Those of the first try have met at no store that the second's could know.
+  const auto result = run(script_on_a(
+      "test $HVD_RESTART_COUNT$HVD_RANK = 03 && exit 3; exec ./train", {"--max-restarts", "1"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, " sum 6 ready\n"), 4U) << result.out;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("hvdrun: rank 3 on b (local 1, pid "), HasSubstr(") exited 3 after "),
+                    HasSubstr("hvdrun: restart 1 of 1\n")));
+}
+
+TEST_F(SshTest, AFailureToConnectSuggestsTheNetworkUnlessItWasChosen) {
+  const std::string fails = "echo 'NCCL error: ncclInternalError' >&2; exit 1";
+  EXPECT_THAT(run(script_on_a(fails)).err, HasSubstr("--network-interfaces picks the one"));
+  const auto chosen = run(script_on_a(fails, {"--network-interfaces", "eth0"}));
+  EXPECT_EQ(chosen.exit_code(), 1);
+  EXPECT_THAT(chosen.err, Not(HasSubstr("--network-interfaces")));
 }
 
 TEST_F(SshTest, ProgramsAreCheckedOnEveryHostBeforeAnyStarts) {

@@ -70,7 +70,8 @@ TEST_F(StatusTest, AnotherShellSeesWhoWaitsForWhom) {
   const std::string id = job_of(job);
   const std::string status = status_with(id, {"ranks 0, 2 wait for rank 1: allreduce 'late' for "});
   EXPECT_THAT(status, AllOf(HasSubstr("job " + id + ", 3 ranks"), HasSubstr("MiB"),
-                            HasSubstr("ranks 0, 2 wait for rank 1: allreduce 'late' for ")));
+                            HasSubstr("ranks 0, 2 wait for rank 1: allreduce 'late' for "),
+                            Not(HasSubstr("gpu"))));
   job.wait_for_err("3 of 3 ranks have joined", test::in(kPatience));
   job.wait_for_err("wait for rank 1", test::in(kPatience));
   open_gate();
@@ -87,16 +88,57 @@ TEST_F(StatusTest, AStoppedRankIsTheOneThatDoesNotAnswer) {
   test::Process job(std::move(options));
   const std::string id = job_of(job);
   const std::string status = status_with(id, {"allreduce 'late'"});
-  // "    2 localhost            123 …"
+  // "    2 localhost     123 …"
   const auto line = status.find("\n    2 ");
   ASSERT_NE(line, std::string::npos) << status;
-  const pid_t pid = std::stoi(status.substr(status.find_first_of("0123456789", line + 24)));
+  const pid_t pid = std::stoi(status.substr(status.find_first_of("0123456789", line + 16)));
   ASSERT_EQ(::kill(pid, SIGSTOP), 0);
   EXPECT_THAT(status_with(id, {"rank 2 has not answered for "}),
               HasSubstr("rank 2 has not answered for "));
   ASSERT_EQ(::kill(pid, SIGCONT), 0);
   open_gate();
   EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 0);
+}
+
+/// With what stands in for NVIDIA's library, in this mode.
+test::ProcessOptions with_gpus(test::ProcessOptions options, const std::string& mode = "") {
+  options.environment["LD_LIBRARY_PATH"] = FAKE_NVML;
+  options.environment["HVD_FAKE_NVML"] = mode;
+  return options;
+}
+
+TEST_F(StatusTest, GpusAreShownWithTheRanksThatUseThem) {
+  test::Process job(with_gpus(waiting({"--status"})));
+  const std::string status = status_with(job_of(job), {"late", "gpu mem"});
+  EXPECT_THAT(status, AllOf(HasSubstr("memory  gpu   gpu mem     steps"),
+                            testing::ContainsRegex("\n    1 .* MiB  37%   100 MiB ")));
+  open_gate();
+  EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 0);
+}
+
+TEST_F(StatusTest, WhatARankHasStartedUsesItsGpusToo) {
+  test::Process job(with_gpus(hvdrun_script(2, "sleep 600 & echo here; wait", {"--status"})));
+  const std::string id = job_of(job);
+  job.wait_for_out("[0]<stdout>:here", test::in(kPatience));
+  job.wait_for_out("[1]<stdout>:here", test::in(kPatience));
+  const std::string status = status_with(id, {"gpu mem"});
+  EXPECT_THAT(status, testing::ContainsRegex("\n    0 .*  80%   300 MiB .*\n"
+                                             "    1 .*  80%   300 MiB "));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 128 + SIGTERM);
+}
+
+TEST_F(StatusTest, AGpuLibraryThatFailsOrHangsDisturbsNothing) {
+  for (const char* mode : {"broken", "hangs"}) {
+    test::Process job(with_gpus(waiting({"--status"}), mode));
+    const std::string status = status_with(job_of(job), {"wait for rank 1", "MiB"});
+    EXPECT_THAT(status, AllOf(HasSubstr("MiB"), HasSubstr("ranks 0, 2 wait for rank 1"),
+                              Not(HasSubstr("gpu"))))
+        << mode;
+    open_gate();
+    const auto result = job.wait(test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << mode << result.err;
+  }
 }
 
 TEST_F(StatusTest, OnATerminalTheLinesStayInPlace) {

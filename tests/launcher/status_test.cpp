@@ -63,6 +63,31 @@ TEST_F(StatusBoardTest, ALinePerRankWithWhatIsKnown) {
   EXPECT_THAT(lines[4], HasSubstr("over"));
 }
 
+TEST_F(StatusBoardTest, GpusHaveColumnsOnceSomebodyUsesOne) {
+  board_.used({.rank = 0, .cpu = {}, .memory = 0}, now_);
+  say(1, {});
+  EXPECT_THAT(board_.table(now_), Not(HasSubstr("gpu")));
+  board_.used({.rank = 1,
+               .cpu = {},
+               .memory = std::uint64_t{5} << 20,
+               .gpu_memory = std::uint64_t{40} << 30,
+               .gpu_load = std::uint8_t{57}},
+              now_);
+  const auto lines = board_.lines(now_, 10);
+  EXPECT_THAT(lines[0], HasSubstr("    memory  gpu   gpu mem     steps"));
+  EXPECT_THAT(lines[1], HasSubstr("     0 MiB    -         -  has not joined"));
+  EXPECT_THAT(lines[2], HasSubstr("     5 MiB  57%  40.0 GiB        70    20.00"));
+}
+
+TEST_F(StatusBoardTest, ALongHostNameIsCutAndShortOnesTakeNoRoom) {
+  EXPECT_EQ(board_.lines(now_, 10)[1].find("0 a        100"), 4U);
+  const Plan plan = plan_ranks({{.name = "a-host-with-a-long-name.example", .slots = 1}}, 1);
+  StatusBoard board(plan, "hvd-1", now_);
+  board.started(0, 100);
+  EXPECT_THAT(board.lines(now_, 10)[1], HasSubstr("0 a-host-with-a-lo     100 "));
+  EXPECT_EQ(board.lines(now_, 10)[0].find("pid"), board.lines(now_, 10)[1].find("100"));
+}
+
 TEST_F(StatusBoardTest, NamesWhomEachWaitsFor) {
   for (const int rank : {0, 2, 3}) say(rank, {pending("grad.w", seconds{12})});
   say(1, {});
@@ -139,6 +164,22 @@ TEST(ProcessUsageTest, ReadsWhatTheKernelWrites) {
   EXPECT_EQ(parse_usage("", "").memory, 0U);
   EXPECT_EQ(parse_usage("7 (a) S 1", "x").cpu, milliseconds{0});
   EXPECT_GT(usage_of(::getpid()).memory, 0U);
+}
+
+TEST(GpuUseTest, CountsTheGpusOfTheseProcessesOnly) {
+  const std::vector<GpuState> gpus = {
+      {.load = std::uint8_t{30}, .processes = {{.pid = 7, .memory = 100}, {.pid = 8, .memory = 5}}},
+      {.load = std::uint8_t{90}, .processes = {{.pid = 9, .memory = 1'000}}},
+      {.load = std::uint8_t{40}, .processes = {{.pid = 10, .memory = 20}, {.pid = 11}}},
+      {.processes = {{.pid = 12, .memory = 3}}}};
+  const auto use = [&](std::vector<pid_t> pids) { return gpu_use(gpus, pids); };
+  EXPECT_EQ(use({7, 10}).memory, 120U);
+  EXPECT_EQ(use({7, 10}).load, 40);
+  EXPECT_FALSE(use({11}).memory);  // the driver does not tell
+  EXPECT_EQ(use({11}).load, 40);
+  EXPECT_EQ(use({12}).memory, 3U);
+  EXPECT_FALSE(use({12}).load);
+  EXPECT_FALSE(use({1}).memory || use({1}).load);
 }
 
 TEST(StatusSocketTest, ListsTheJobsOfThisUser) {

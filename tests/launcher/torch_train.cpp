@@ -1,21 +1,75 @@
-// A trainer's first and last lines with LibTorch, for launchers that are not hvdrun.
+// A trainer's first and last lines with LibTorch, for launchers that are not hvdrun; with "spawn",
+// for hvd::spawn, in a program whose threads LibTorch has started.
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <thread>
 
+#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
+#include <hvd/spawn.hpp>
 #include <hvd/torch.hpp>
 
-int main() {
+namespace {
+
+void train() {
+  hvd::init();
+  const torch::Tensor sum =
+      hvd::allreduce(torch::full({4}, hvd::rank()), {.name = "sum", .op = hvd::ReduceOp::sum});
+  std::printf("rank %d of %d sum %lld ready\n", hvd::rank(), hvd::size(),
+              static_cast<long long>(sum[0].item<std::int64_t>()));
+  std::fflush(stdout);
+  hvd::shutdown();
+}
+
+/// One of 64 x 64 equal gradients, summed over all ranks.
+double gradient(int rank) {
+  hvd::init();
+  const torch::Tensor weight = torch::ones({64, 64}, torch::requires_grad());
+  (torch::matmul(torch::ones({64, 64}), weight).sum() * (rank + 1)).backward();
+  const torch::Tensor sum =
+      hvd::allreduce(weight.grad(), {.name = "gradient", .op = hvd::ReduceOp::sum});
+  hvd::shutdown();
+  return sum[0][0].item<double>();
+}
+
+long count_threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+void spawn() {
+  torch::set_num_threads(4);
+  const torch::Tensor large = torch::rand({512, 512});
+  at::launch([] {});  // those between operations
+  const long threads = torch::matmul(large, large).numel() > 0 ? count_threads() : 0;
+  std::vector<double> gradients;
+  {
+    // They are at work while the processes are started. Only here: ranks end without this block.
+    std::jthread busy;
+    if (std::getenv("HVD_RANK") == nullptr) {
+      busy = std::jthread([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) torch::matmul(large, large);
+      });
+    }
+    gradients = hvd::spawn(gradient, 2);
+  }
+  std::printf("%s, gradients %g %g\n", threads >= 4 ? "several threads" : "one thread",
+              gradients.at(0), gradients.at(1));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   constexpr int kLost = 3;
   try {
-    hvd::init();
-    const torch::Tensor sum =
-        hvd::allreduce(torch::full({4}, hvd::rank()), {.name = "sum", .op = hvd::ReduceOp::sum});
-    std::printf("rank %d of %d sum %lld ready\n", hvd::rank(), hvd::size(),
-                static_cast<long long>(sum[0].item<std::int64_t>()));
-    std::fflush(stdout);
-    hvd::shutdown();
-  } catch (const hvd::Error& error) {
+    if (argc > 1 && std::strcmp(argv[1], "spawn") == 0) {
+      spawn();
+    } else {
+      train();
+    }
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return kLost;
   }

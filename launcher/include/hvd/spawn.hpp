@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -49,12 +50,24 @@ struct SpawnOptions {
   int nodes = 1;
   int node_rank = 0;
   std::string address{};  ///< "HOST:PORT" of node 0, which serves the store there
+
+  /// Get what the processes write to stdout and stderr, in whole lines, each with its rank in front
+  /// ("[1]<stdout>:…"); on a thread of the call's own, one at a time. One that throws is not called
+  /// again. Null: the processes have this process's own stream.
+  using TakeOutput = std::function<void(std::string_view lines)>;
+  TakeOutput output{};
+  TakeOutput error{};
+  bool prefix_output_with_timestamp = false;
 };
 
 /// From "--init_method tcp://HOST:PORT --rank R --world_size N" among the arguments, which count
 /// nodes; all other arguments are ignored. Throws Errc::invalid_argument naming the one that is
 /// malformed.
 [[nodiscard]] SpawnOptions node_options(int argc, const char* const* argv);
+
+/// Whether this process was started by a call of `spawn` that it has not come to yet: it is on its
+/// way there, and no rank so far, although its environment has the place that it will have.
+[[nodiscard]] bool spawn_is_ahead();
 
 /// The place of a call in the program.
 struct SpawnSite {
