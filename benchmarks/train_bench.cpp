@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   try {
     hvd::init();
     torch::set_num_threads(options.threads);
-    torch::manual_seed(kSeed);
+    torch::manual_seed(kSeed + hvd::rank());  // data of its own; a model starts as rank 0's
     const hvd::bench::Workload workload = hvd::bench::make_workload(options.model, options.batch);
     const auto result = hvd::bench::train(hvd::context(), workload, options.settings);
     if (hvd::rank() == 0) report(options, result);

@@ -48,6 +48,8 @@ int joining(const hvd::Config& config) {
          (hvd::is_initialized() ? own->rank() : 0);
 }
 
+void place(Net& model) { model->to(torch::Device(torch::kCUDA, hvd::local_rank())); }
+
 void construct(Net& model, torch::optim::SGD& sgd) {
   hvd::DistributedOptimizer opt(sgd, model->named_parameters());
   hvd::DistributedOptimizer<torch::optim::Adam> adam(model->named_parameters(),

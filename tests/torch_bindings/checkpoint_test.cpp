@@ -183,13 +183,119 @@ TEST_P(Checkpoint, ThatOneRankCannotLoadIsAnErrorOnAll) {
   });
 }
 
-TEST_P(Checkpoint, OfAnotherModelNamesWhatIsMissing) {
+/// Fails as `load_checkpoint` of a checkpoint that does not fit must, and leaves the module alone.
+template <class Module, class... Others>
+void expect_misfit(Context& context, const fs::path& file, const std::string& why, Module& module,
+                   Others&... others) {
+  std::vector<torch::Tensor> before;
+  for (const torch::Tensor& tensor : NamedTensors::of(*module).tensors()) {
+    before.push_back(tensor.detach().clone());
+  }
+  std::string message;
+  EXPECT_EQ(code_of([&] { load_checkpoint(context, file, module, others...); }, &message),
+            Errc::invalid_argument);
+  EXPECT_THAT(message, HasSubstr(file.string()));
+  EXPECT_THAT(message, HasSubstr(why));
+  EXPECT_THAT(message, testing::Not(HasSubstr("INTERNAL ASSERT")));
+  const std::vector<torch::Tensor> after = NamedTensors::of(*module).tensors();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(equal_bits(after[i].detach(), before[i])) << "tensor " << i;
+  }
+  EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+}
+
+TEST_P(Checkpoint, OfSomethingElseIsNamedAndChangesNoModel) {
+  const fs::path file = folder_.file();
   on_ranks(GetParam(), [&](Context& context) {
-    save_checkpoint(context, folder_.file(), torch::nn::Linear(2, 2));
-    torch::nn::Conv2d other(1, 1, 1);
+    save_checkpoint(context, file, torch::nn::Linear(2, 2));
     torch::nn::BatchNorm1d norm(2);
-    EXPECT_THROW(load_checkpoint(context, folder_.file(), norm), std::exception);
-    EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+    expect_misfit(context, file, "part 0 does not fit what it is loaded into", norm);
+    torch::nn::Linear wider(2, 3);
+    expect_misfit(context, file, "weight is [2, 2] Float, not [3, 2] Float", wider);
+    torch::nn::Linear precise(2, 2);
+    precise->to(torch::kFloat64);
+    expect_misfit(context, file, "weight is [2, 2] Float, not [2, 2] Double", precise);
+    torch::nn::Linear half(2, 2);
+    half->to(torch::kFloat16);
+    expect_misfit(context, file, "weight is [2, 2] Float, not [2, 2] Half", half);
+    torch::nn::Linear linear(2, 2);
+    torch::Tensor more;
+    expect_misfit(context, file,
+                  "part 1 does not fit what it is loaded into: there is no such part", linear,
+                  more);
+
+    auto net = make_net(1);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    step(net, sgd, 0);
+    save_checkpoint(context, file, net, sgd);
+    torch::nn::Sequential smaller(torch::nn::Linear(kFeatures, 8), torch::nn::Tanh(),
+                                  torch::nn::Linear(8, kClasses - 1));
+    expect_misfit(context, file, "2.weight is [3, 8] Float, not [2, 8] Float", smaller);
+    auto other = make_net(2);
+    torch::optim::Adam adam(other->parameters());
+    expect_misfit(context, file,
+                  "part 1 does not fit what it is loaded into: it is of another kind", other, adam);
+    torch::optim::SGD fewer({other->parameters()[0]}, torch::optim::SGDOptions(0.1));
+    expect_misfit(context, file, "part 1 does not fit", other, fewer);
+  });
+}
+
+/// Cannot be loaded where it says so.
+struct Moody {
+  bool refuses = false;
+};
+[[maybe_unused]] torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& archive, const Moody& /*value*/) {
+  return archive;
+}
+[[maybe_unused]] torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                            Moody& value) {
+  if (value.refuses) throw std::runtime_error("not today");
+  return archive;
+}
+
+TEST_P(Checkpoint, ThatOneRankCannotLoadLeavesEveryModelAsItWas) {
+  const fs::path file = folder_.file();
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    auto saved = make_net(1);
+    save_checkpoint(context, file, saved, Moody());
+    auto net = make_net(2);
+    const auto before = values_of(net);
+    Moody moody{context.rank() == size - 1};
+    std::string message;
+    EXPECT_EQ(code_of([&] { load_checkpoint(context, file, net, moody); }, &message),
+              moody.refuses ? Errc::invalid_argument : Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("model.pt"));
+    EXPECT_THAT(message, HasSubstr("part 1"));
+    EXPECT_THAT(message, HasSubstr("not today"));
+    EXPECT_EQ(largest_difference(values_of(net), before), 0);
+    moody.refuses = false;
+    load_checkpoint(context, file, net, moody);
+    EXPECT_EQ(largest_difference(values_of(net), values_of(saved)), 0);
+  });
+}
+
+// What `torch::save` writes has no digest: it is refused as a whole, and so is every part of it.
+TEST_P(Checkpoint, ThatIsAPlainArchiveIsATypedErrorHoweverItIsCut) {
+  const fs::path file = folder_.file();
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    const auto before = values_of(net);
+    std::string whole;
+    if (context.rank() == 0) {
+      torch::save(net, file.string());
+      whole = content_of(file);
+    }
+    for (const double share : {1.0, 0.99, 0.6, 0.1, 0.01}) {
+      if (context.rank() == 0) {
+        write(file, whole.substr(0, static_cast<std::size_t>(share * double(whole.size()))));
+      }
+      std::string message;
+      EXPECT_EQ(code_of([&] { load_checkpoint(context, file, net); }, &message), Errc::protocol);
+      EXPECT_THAT(message, HasSubstr("model.pt is damaged: it has no end mark"));
+    }
+    EXPECT_EQ(largest_difference(values_of(net), before), 0);
   });
 }
 

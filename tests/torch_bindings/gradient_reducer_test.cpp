@@ -81,7 +81,9 @@ TEST_P(Reducer, RunsFewerCollectivesThanThereAreGradients) {
       optimizer.step();
     }
     const Stats after = context.stats();
-    EXPECT_EQ(after.submitted - before.submitted, kSteps * kParameters);
+    // In the first step there is a word between the ranks.
+    EXPECT_EQ(after.submitted - before.submitted,
+              kSteps * kParameters + (context.size() > 1 ? 1 : 0));
     if (context.size() > 1) {  // alone, each may be over before the next is submitted
       EXPECT_LT(after.collectives - before.collectives, kSteps * kParameters);
       EXPECT_GT(after.fused_tensors, before.fused_tensors);
@@ -154,7 +156,8 @@ TEST_P(Reducer, SharedParametersAreReducedAndSteppedOnce) {
     const auto before = context.stats().submitted;
     net->forward(torch::ones({2, 4}) * context.rank()).sum().backward();
     optimizer.step();
-    EXPECT_EQ(context.stats().submitted, before + 2);
+    // In the first step there is a word between the ranks.
+    EXPECT_EQ(context.stats().submitted, before + 2 + (context.size() > 1 ? 1 : 0));
     EXPECT_TRUE(verify(context, net));
   });
 }

@@ -181,8 +181,19 @@ TEST(Archives, ThatAreNoneAreATypedError) {
   EXPECT_EQ(code_of([] { (void)archive_of({}, "empty"); }), Errc::protocol);
   const Bytes noise(300, std::byte{0x5a});
   EXPECT_EQ(code_of([&] { (void)archive_of(noise, "noise"); }), Errc::protocol);
-  good.resize(good.size() / 2);
-  EXPECT_EQ(code_of([&] { (void)archive_of(good, "half"); }), Errc::protocol);
+  for (std::size_t length = 1; length < good.size(); length += 61) {
+    std::string message;
+    const std::span<const std::byte> cut(good.data(), length);
+    EXPECT_EQ(code_of([&] { (void)archive_of(cut, "cut"); }, &message), Errc::protocol) << length;
+    EXPECT_THAT(message, HasSubstr("cut: not a torch archive"));
+  }
+  // A bit more or less may do no harm; but nothing else than an Error comes of it.
+  for (std::size_t at = 0; at < good.size(); at += 29) {
+    Bytes damaged = good;
+    damaged[at] ^= std::byte{0x10};
+    const auto code = code_of([&] { (void)archive_of(damaged, "damaged"); });
+    EXPECT_EQ(code.value_or(Errc::protocol), Errc::protocol) << at;
+  }
 }
 
 }  // namespace

@@ -140,6 +140,37 @@ TEST(Sampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
 }
 
+TEST(Sampler, AnyNumberOfRanksGoesOnWhereOthersSaved) {
+  constexpr std::size_t kDataset = 60;
+  for (const auto& [before, after] : {std::pair(2, 3), std::pair(4, 1), std::pair(1, 4)}) {
+    std::set<std::size_t> seen;
+    std::stringstream bytes;
+    for (int rank = 0; rank < before; ++rank) {
+      DistributedSampler sampler = sampler_of(kDataset, rank, before, {.seed = 3});
+      const auto batch = *sampler.next(24 / static_cast<std::size_t>(before));
+      seen.insert(batch.begin(), batch.end());
+      if (rank > 0) continue;
+      torch::serialize::OutputArchive out;
+      sampler.save(out);
+      out.save_to(bytes);
+    }
+    ASSERT_EQ(seen.size(), 24U);
+    for (int rank = 0; rank < after; ++rank) {
+      torch::serialize::InputArchive in;
+      bytes.clear();
+      bytes.seekg(0);
+      in.load_from(bytes);
+      DistributedSampler resumed = sampler_of(kDataset, rank, after, {.seed = 3});
+      resumed.load(in);
+      resumed.reset();
+      for (const std::size_t index : drain(resumed, 5)) {
+        EXPECT_TRUE(seen.insert(index).second) << index << " was seen before";
+      }
+    }
+    EXPECT_EQ(seen.size(), kDataset) << before << " ranks, then " << after;
+  }
+}
+
 ElasticSampler elastic_of(std::size_t dataset, int rank, int size,
                           ElasticSamplerOptions options = {}) {
   options.rank = rank;

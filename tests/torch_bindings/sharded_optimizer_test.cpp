@@ -111,6 +111,48 @@ TYPED_TEST(Sharded, EqualsOneProcessWithParameterGroups) {
   });
 }
 
+TYPED_TEST(Sharded, EqualsOneProcessWithAScaledLoss) {
+  this->expect_equal(alone<TypeParam>(), {2, 3, 4}, [](Context& context, auto& net) {
+    ShardedOptimizer<TypeParam> sharded(net->named_parameters(), Settings<TypeParam>::options(),
+                                        {.backward_passes_per_step = 2,
+                                         .average_accumulated = true,
+                                         .bucket_bytes = 150,
+                                         .context = &context});
+    optim::Optimizer& optimizer = sharded;  // what a trainer may know of it
+    GradScaler scaler({.init_scale = 256, .growth_interval = 3});
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), context.size());
+      for (int pass = 0; pass < 2; ++pass) scaler.scale(loss_of(net, mine)).backward();
+      EXPECT_TRUE(scaler.step(optimizer));
+      scaler.update();
+    }
+  });
+}
+
+TYPED_TEST(Sharded, EqualsOneProcessWithAClosureOfSeveralPasses) {
+  this->expect_equal(alone<TypeParam>(), {1, 2, 3, 4}, [](Context& context, auto& net) {
+    ShardedOptimizer<TypeParam> optimizer(net->named_parameters(), Settings<TypeParam>::options(),
+                                          {.backward_passes_per_step = 2,
+                                           .average_accumulated = true,
+                                           .bucket_bytes = 150,
+                                           .context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), context.size());
+      const torch::Tensor loss = optimizer.step([&] {
+        optimizer.zero_grad();
+        torch::Tensor mean = torch::zeros({});
+        for (int pass = 0; pass < 2; ++pass) {
+          const torch::Tensor one = loss_of(net, mine);
+          one.backward();
+          mean += one.detach() / 2;
+        }
+        return mean;
+      });
+      EXPECT_GT(loss.item<double>(), 0);
+    }
+  });
+}
+
 TYPED_TEST(Sharded, NearlyEqualsOneProcessInHalfPrecision) {
   const auto wanted = alone<TypeParam>();
   auto start = make_net(1);
@@ -124,6 +166,26 @@ TYPED_TEST(Sharded, NearlyEqualsOneProcessInHalfPrecision) {
         train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps);
       },
       kHalfPrecision * moved);
+}
+
+TYPED_TEST(Sharded, EqualsOneProcessThatRoundsToBf16Alike) {
+  for (const int size : {2, 3, 4}) {
+    auto reference = make_net(1);
+    TypeParam alone(reference->parameters(), Settings<TypeParam>::options());
+    for (int step = 0; step < kSteps; ++step) {
+      backward_through_bf16(reference, step, size);
+      alone.step();
+    }
+    this->expect_equal(
+        values_of(reference), {size},
+        [](Context& context, auto& net) {
+          ShardedOptimizer<TypeParam> optimizer(
+              net->named_parameters(), Settings<TypeParam>::options(),
+              {.compression = Compression::bf16, .bucket_bytes = 150, .context = &context});
+          train_sharded(net, optimizer, context.rank(), context.size(), 0, kSteps);
+        },
+        1e-4);
+  }
 }
 
 using ShardedAdam = ShardedOptimizer<optim::Adam>;
@@ -377,6 +439,16 @@ TEST_P(ShardedAt, MisuseIsNamed) {
     EXPECT_THAT(refuses({std::vector<torch::Tensor>{torch::ones({2}, torch::requires_grad())}}, {}),
                 HasSubstr("ShardedOptimizer: 1 parameters of the optimizer have no name"));
     EXPECT_THAT(refuses({}, {}), HasSubstr("no parameters"));
+    {
+      // Two tensors with one memory, which a bucket each would part.
+      const torch::Tensor one = torch::ones({2}, torch::requires_grad());
+      const torch::Tensor same = one.detach().set_requires_grad(true);
+      const auto construct = [&] {
+        ShardedAdam bad(NamedTensors{{"one", one}, {"same", same}}, kAdam, {.context = &context});
+      };
+      EXPECT_EQ(code_of(construct, &message), Errc::invalid_argument);
+      EXPECT_THAT(message, HasSubstr("one and same are two tensors with the same memory"));
+    }
 
     ShardedAdam optimizer(net->named_parameters(), kAdam, {.context = &context});
     EXPECT_THAT(refuses({parameters}, {}), HasSubstr("another distributed optimizer"));

@@ -170,6 +170,17 @@ TEST_P(SyncNorm, HalfPrecisionIsComputedInSingle) {
           batch_of(context.rank(), 4, torch::kFloat32).to(type).requires_grad_();
       const torch::Tensor result = norm(input);
       EXPECT_EQ(result.scalar_type(), type);
+      Tensors all;
+      std::vector<std::int64_t> rows;
+      for (int rank = 0; rank < context.size(); ++rank) {
+        all.push_back(batch_of(rank, 4, torch::kFloat32).to(type).to(torch::kFloat32));
+        rows.push_back(all.back().size(0));
+      }
+      torch::nn::BatchNorm2d serial{Options(kChannels)};
+      const Tensors wanted = serial(torch::cat(all)).split_with_sizes(rows);
+      const double near = type == torch::kFloat16 ? 2e-3 : 2e-2;  // one rounding of the result
+      expect_close(result.to(torch::kFloat32), wanted[static_cast<std::size_t>(context.rank())],
+                   near, "result");
       (result * result).sum().backward();
       EXPECT_EQ(input.grad().scalar_type(), type);
       EXPECT_TRUE(input.grad().isfinite().all().item<bool>());

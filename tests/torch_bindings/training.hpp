@@ -37,6 +37,26 @@ inline torch::Tensor loss_of(torch::nn::Sequential& net, const Batch& batch) {
   return torch::mse_loss(net->forward(batch.inputs), batch.targets);
 }
 
+/// In one process, the gradients of ranks whose gradients travel as bf16: each rank's are rounded,
+/// added in f32, and their mean is rounded.
+inline void backward_through_bf16(torch::nn::Sequential& net, int step, int ranks) {
+  const auto rounded = [](const torch::Tensor& values) {
+    return values.to(torch::kBFloat16).to(torch::kFloat32);
+  };
+  std::vector<torch::Tensor> sums;
+  for (const auto& parameter : net->parameters()) {
+    sums.push_back(torch::zeros_like(parameter, torch::TensorOptions().requires_grad(false)));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    net->zero_grad();
+    loss_of(net, global_batch(step).of_rank(rank, ranks)).backward();
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += rounded(net->parameters()[i].grad());
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    net->parameters()[i].mutable_grad() = rounded(sums[i] / ranks);
+  }
+}
+
 inline std::vector<torch::Tensor> values_of(torch::nn::Sequential& net) {
   std::vector<torch::Tensor> values;
   for (const auto& parameter : net->parameters()) values.push_back(parameter.detach().clone());

@@ -129,5 +129,37 @@ TEST_P(TrainingAids, VerifyNamesWhatDiffersInAnOptimizer) {
   }
 }
 
+TEST_P(TrainingAids, VerifyTakesLbfgsAndWrappedOptimizers) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions(0.5).max_iter(2));
+    const auto fit = [&](double factor) {
+      lbfgs.step([&] {
+        lbfgs.zero_grad();
+        torch::Tensor loss = loss_of(net, global_batch(0)) * factor;
+        loss.backward();
+        return loss;
+      });
+    };
+    fit(1);
+    EXPECT_TRUE(verify(context, lbfgs));
+    fit(context.rank() == 1 ? 2 : 1);
+    EXPECT_EQ(verify(context, lbfgs).identical, size == 1);
+
+    auto other = make_net(1);
+    torch::optim::SGD sgd(other->parameters(), kSgd);
+    DistributedOptimizer optimizer(sgd, other->named_parameters(),
+                                   DistributedOptimizerOptions{.context = &context});
+    loss_of(other, global_batch(context.rank())).backward();
+    optimizer.step();
+    EXPECT_TRUE(verify(context, optimizer));
+    sgd.param_groups().front().options().set_lr(0.1 * (context.rank() + 1));
+    EXPECT_EQ(verify(context, optimizer).identical, size == 1);
+    broadcast_optimizer_state(context, optimizer);
+    EXPECT_TRUE(verify(context, optimizer));
+  });
+}
+
 }  // namespace
 }  // namespace hvd

@@ -65,9 +65,13 @@ torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
     torch::serialize::InputArchive archive;
     archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return archive;
+  } catch (const Error&) {
+    throw;
   } catch (const c10::Error& error) {
     throw Error(Errc::protocol,
                 fmt::format("{}: not a torch archive: {}", what, error.what_without_backtrace()));
+  } catch (const std::exception& error) {  // what its parsers throw
+    throw Error(Errc::protocol, fmt::format("{}: not a torch archive: {}", what, error.what()));
   }
 }
 

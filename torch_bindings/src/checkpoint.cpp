@@ -1,16 +1,20 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <sstream>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/checkpoint.hpp>
+#include <hvd/torch/checkpoint_bytes.hpp>
 #include <hvd/torch/object.hpp>
 
 #include "archive_bytes.hpp"
 #include "atomic_file.hpp"
 #include "digest.hpp"
+#include "outcome.hpp"
 
 namespace hvd {
 
@@ -19,7 +23,6 @@ namespace {
 // After the archive: LibTorch's reader looks for the end of an archive from behind and passes it
 // over.
 constexpr std::string_view kMark = "hvd-checkpoint-1";
-constexpr std::size_t kLongestText = std::size_t{1} << 20;
 constexpr std::size_t kFooterBytes = kMark.size() + sizeof(std::uint64_t);
 
 std::uint64_t digest_of(std::span<const std::byte> bytes) {
@@ -37,59 +40,21 @@ Bytes with_footer(Bytes bytes) {
   return bytes;
 }
 
-void require_whole(std::span<const std::byte> bytes, const std::filesystem::path& path) {
-  const auto damaged = [&path](std::string_view why) {
-    throw Error(Errc::protocol,
-                fmt::format("the checkpoint {} is damaged: {}", path.string(), why));
+/// Without the footer.
+std::span<const std::byte> require_whole(std::span<const std::byte> bytes,
+                                         const std::string& what) {
+  const auto damaged = [&what](std::string_view why) {
+    throw Error(Errc::protocol, fmt::format("{} is damaged: {}", what, why));
   };
   if (bytes.size() < kFooterBytes) damaged("too short");
   WireReader footer(bytes.last(kFooterBytes), "checkpoint");
   const std::uint64_t wanted = footer.u64();
   const auto mark = footer.raw(kMark.size());
   if (std::memcmp(mark.data(), kMark.data(), kMark.size()) != 0) damaged("it has no end mark");
-  if (digest_of(bytes.first(bytes.size() - kFooterBytes)) != wanted) {
-    damaged("its digest is not that of its content");
-  }
+  const auto content = bytes.first(bytes.size() - kFooterBytes);
+  if (digest_of(content) != wanted) damaged("its digest is not that of its content");
+  return content;
 }
-
-/// What rank 0 did, told to all: throws its error on every rank.
-class Outcome {
- public:
-  void set(const Error& error) {
-    code_ = error.code();
-    text_ = error.what();
-  }
-  template <class Function>
-  void attempt(Function function) {
-    try {
-      function();
-    } catch (const Error& error) {
-      set(error);
-    } catch (const c10::Error& error) {
-      set(Error(Errc::invalid_argument, error.what_without_backtrace()));
-    } catch (const std::exception& error) {
-      set(Error(Errc::invalid_argument, error.what()));
-    }
-  }
-  void share(Context& context) {
-    WireWriter writer;
-    writer.u8(code_ ? 1 : 0);
-    if (code_) {
-      writer.u8(static_cast<std::uint8_t>(*code_));
-      writer.text(text_);
-    }
-    const Bytes received =
-        broadcast_object(context, writer.take(), 0, {.name = "checkpoint/outcome"});
-    WireReader reader(received, "checkpoint outcome");
-    if (reader.u8() == 0) return;
-    const auto code = static_cast<Errc>(reader.u8());
-    throw Error(code, reader.text(kLongestText));
-  }
-
- private:
-  std::optional<Errc> code_;
-  std::string text_;
-};
 
 /// Every rank sees what all have read, and whether they could load it: the first trouble, in words.
 std::string problem_of_any(Context& context, std::uint64_t digest, const std::string& trouble) {
@@ -103,7 +68,7 @@ std::string problem_of_any(Context& context, std::uint64_t digest, const std::st
     WireReader reader(all[rank], "checkpoint report");
     const std::uint64_t read = reader.u64();
     if (rank == 0) first = read;
-    const std::string text = reader.text(kLongestText);
+    const std::string text = reader.text(kLongestReport);
     if (!text.empty()) return fmt::format("rank {} could not load it: {}", rank, text);
     if (read != first) return fmt::format("rank {} received other bytes than rank 0 read", rank);
   }
@@ -112,14 +77,23 @@ std::string problem_of_any(Context& context, std::uint64_t digest, const std::st
 
 }  // namespace
 
-void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const SaveState& save, const std::function<void()>& help) {
+Bytes to_checkpoint(torch::serialize::OutputArchive& archive) {
+  return with_footer(bytes_of(archive));
+}
+
+torch::serialize::InputArchive from_checkpoint(std::span<const std::byte> bytes,
+                                               const std::string& what) {
+  return archive_of(require_whole(bytes, what), what);
+}
+
+void save_checkpoint_bytes(Context& context, const WriteCheckpoint& write, const SaveState& save,
+                           const std::function<void()>& help) {
   Outcome outcome;
   if (context.rank() == 0) {
     outcome.attempt([&] {
       torch::serialize::OutputArchive archive;
       save(archive);
-      write_atomically(path, with_footer(bytes_of(archive)));
+      write(to_checkpoint(archive));
     });
   }
   std::exception_ptr own;
@@ -132,39 +106,116 @@ void save_checkpoint_archive(Context& context, const std::filesystem::path& path
   if (own) std::rethrow_exception(own);
 }
 
-void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const LoadState& load) {
+void load_checkpoint_bytes(Context& context, const std::string& what,
+                           const std::function<Bytes()>& read, const LoadState& load) {
   Outcome reading;
   Bytes bytes;
   if (context.rank() == 0) {
     reading.attempt([&] {
-      bytes = read_file(path);
-      require_whole(bytes, path);
-      bytes.resize(bytes.size() - kFooterBytes);
+      bytes = read();
+      bytes.resize(require_whole(bytes, what).size());
     });
   }
   reading.share(context);
   bytes = broadcast_object(
       context, bytes, 0,
       {.name = "checkpoint/bytes", .max_bytes = std::numeric_limits<std::int64_t>::max()});
-  std::exception_ptr own;
-  std::string text;
+  std::optional<Error> own;
   try {
-    torch::serialize::InputArchive archive =
-        archive_of(bytes, fmt::format("the checkpoint {}", path.string()));
+    torch::serialize::InputArchive archive = archive_of(bytes, "the archive in it");
     load(archive);
+  } catch (const Error& error) {
+    own = error;
   } catch (const c10::Error& error) {
-    own = std::current_exception();
-    text = error.what_without_backtrace();
+    own.emplace(Errc::invalid_argument, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    own = std::current_exception();
-    text = error.what();
+    own.emplace(Errc::invalid_argument, error.what());
   }
-  const std::string problem = problem_of_any(context, digest_of(bytes), text);
-  if (own) std::rethrow_exception(own);
-  if (!problem.empty()) {
-    throw Error(Errc::mismatch, fmt::format("the checkpoint {}: {}", path.string(), problem));
+  const std::string problem = problem_of_any(context, digest_of(bytes), own ? own->what() : "");
+  if (!own && problem.empty()) return;
+  throw Error(own ? own->code() : Errc::mismatch,
+              fmt::format("{}: {}", what, own ? own->what() : problem));
+}
+
+void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
+                          const LoadState& load) {
+  const auto refuse = [index](std::string_view why) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("part {} does not fit what it is loaded into: {}", index, why));
+  };
+  try {
+    torch::serialize::InputArchive part;
+    if (!archive.try_read(std::to_string(index), part)) refuse("there is no such part");
+    load(part);
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string_view text = error.what_without_backtrace();
+    // LibTorch asserts that what it looks for is there.
+    const bool asserted = text.find("INTERNAL ASSERT") != std::string_view::npos;
+    refuse(asserted ? "it is of another kind" : text);
+  } catch (const std::exception& error) {
+    refuse(error.what());
   }
+}
+
+void ModuleValues::keep(const torch::nn::Module& module) {
+  const NamedTensors all = NamedTensors::of(module).distinct();
+  for (const NamedTensors::Item& item : all.items()) {
+    all_.push_back({item.second, item.second.variable_data()});
+  }
+}
+
+void ModuleValues::put_back() const {
+  for (const Kept& kept : all_) torch::Tensor(kept.tensor).set_data(kept.before);
+}
+
+void require_same_kind(const torch::nn::Module& module, torch::serialize::InputArchive& archive) {
+  const auto compare = [&archive](const auto& named, bool are_buffers) {
+    for (const auto& item : named) {
+      const torch::Tensor& here = item.value();
+      torch::Tensor saved;
+      if (!here.defined() || !archive.try_read(item.key(), saved, are_buffers)) continue;
+      if (saved.sizes() == here.sizes() && saved.scalar_type() == here.scalar_type()) continue;
+      std::ostringstream text;
+      text << item.key() << " is " << saved.sizes() << ' ' << saved.scalar_type() << ", not "
+           << here.sizes() << ' ' << here.scalar_type();
+      throw std::invalid_argument(text.str());
+    }
+  };
+  compare(module.named_parameters(/*recurse=*/false), false);
+  compare(module.named_buffers(/*recurse=*/false), true);
+  for (const auto& child : module.named_children()) {
+    torch::serialize::InputArchive inner;
+    if (!archive.try_read(child.key(), inner)) continue;
+    try {
+      require_same_kind(*child.value(), inner);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("{}.{}", child.key(), error.what()));
+    }
+  }
+}
+
+std::string on_rank_0(Context& context, const std::function<std::string()>& function) {
+  Outcome outcome;
+  std::string result;
+  if (context.rank() == 0) outcome.attempt([&] { result = function(); });
+  outcome.share(context);
+  return broadcast_object(context, result, 0, {.name = "checkpoint/answer"});
+}
+
+void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
+                             const SaveState& save, const std::function<void()>& help) {
+  save_checkpoint_bytes(
+      context, [&path](std::span<const std::byte> bytes) { write_atomically(path, bytes); }, save,
+      help);
+}
+
+void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
+                             const LoadState& load) {
+  load_checkpoint_bytes(
+      context, fmt::format("the checkpoint {}", path.string()), [&path] { return read_file(path); },
+      load);
 }
 
 }  // namespace hvd

@@ -78,6 +78,7 @@ void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   archive.write("seed", static_cast<std::int64_t>(state_->options.seed));
   archive.write("epoch", static_cast<std::int64_t>(state_->epoch));
   archive.write("position", static_cast<std::int64_t>(state_->position));
+  archive.write("ranks", static_cast<std::int64_t>(state_->options.size));
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
@@ -92,9 +93,20 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
     throw Error(Errc::invalid_argument,
                 "DistributedSampler: the saved state is of another data set or seed");
   }
-  state.epoch = static_cast<std::size_t>(read("epoch"));
+  const std::int64_t epoch = read("epoch");
+  // Of all ranks together: another number of them goes on from the same place in the epoch, and
+  // where it does not come out even, some examples come again.
+  c10::IValue ranks;
+  const std::int64_t saved_ranks =
+      archive.try_read("ranks", ranks) ? ranks.toInt() : state.options.size;
+  const std::int64_t dealt = read("position") * saved_ranks;
+  if (epoch < 0 || dealt < 0) {
+    throw Error(Errc::invalid_argument, "DistributedSampler: the saved state is damaged");
+  }
+  state.epoch = static_cast<std::size_t>(epoch);
   state.deal();
-  state.position = std::min(static_cast<std::size_t>(read("position")), state.order.size());
+  state.position =
+      std::min(static_cast<std::size_t>(dealt / state.options.size), state.order.size());
   state.resumed = true;
 }
 

@@ -144,15 +144,18 @@ void ElasticSampler::load(torch::serialize::InputArchive& archive) {
   }
   torch::Tensor indices;
   archive.read("recorded", indices, /*is_buffer=*/true);
-  set_epoch(static_cast<std::size_t>(read("epoch")));
+  const auto epoch = static_cast<std::size_t>(read("epoch"));
   indices = indices.to(torch::kInt64).contiguous();
   const auto* const first = indices.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < indices.numel(); ++i) {
-    const auto index = static_cast<std::size_t>(first[i]);
-    if (index >= state.dataset_size) {
-      throw Error(Errc::invalid_argument, "ElasticSampler: a saved index is not of the data set");
-    }
-    state.record(index);
+  const auto* const end = first + indices.numel();
+  if (std::any_of(first, end, [&state](std::int64_t index) {
+        return static_cast<std::size_t>(index) >= state.dataset_size;
+      })) {
+    throw Error(Errc::invalid_argument, "ElasticSampler: a saved index is not of the data set");
+  }
+  set_epoch(epoch);
+  for (const auto* index = first; index != end; ++index) {
+    state.record(static_cast<std::size_t>(*index));
   }
   state.deal();
 }

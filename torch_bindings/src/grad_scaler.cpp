@@ -30,15 +30,7 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   }
 }
 
-void GradScaler::unscale_(torch::optim::Optimizer& optimizer) { unscale_gradients(optimizer); }
-
-void GradScaler::begin_unscaling() {
-  if (unscaled_) refuse("the gradients are unscaled already; update() comes first");
-  unscaled_ = true;
-}
-
-void GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
-  begin_unscaling();
+bool scale_own_gradients(torch::optim::Optimizer& optimizer, double factor) {
   const torch::NoGradGuard no_grad;
   torch::Tensor bad;
   for (const auto& group : optimizer.param_groups()) {
@@ -46,19 +38,49 @@ void GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
       torch::Tensor gradient = parameter.grad();
       if (!gradient.defined()) continue;
       torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
-      values.mul_(1 / scale_);
+      values.mul_(factor);
       const torch::Tensor here = torch::isfinite(values).all().logical_not().cpu();
       bad = bad.defined() ? bad.logical_or(here) : here;
     }
   }
-  found_inf_ = bad.defined() && bad.item<bool>();
+  return !bad.defined() || !bad.item<bool>();
+}
+
+void GradScaler::begin_unscaling() {
+  if (unscaled_) refuse("the gradients are unscaled already; update() comes first");
+  unscaled_ = true;
+}
+
+void GradScaler::unscale_distributed(ScalableGradients& optimizer) {
+  begin_unscaling();
+  found_inf_ = !optimizer.scale_gradients(1 / scale_);
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
+    return unscale_distributed(*distributed);
+  }
+  begin_unscaling();
+  found_inf_ = !scale_own_gradients(optimizer, 1 / scale_);
+}
+
+bool GradScaler::step_distributed(ScalableGradients& optimizer) {
+  if (!unscaled_) unscale_distributed(optimizer);
+  if (found_inf_) {
+    optimizer.skip_scaled();
+  } else {
+    optimizer.step_scaled();
+  }
+  return !found_inf_;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (!unscaled_) unscale_gradients(optimizer);
-  if (found_inf_) return false;
-  optimizer.step();
-  return true;
+  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
+    return step_distributed(*distributed);
+  }
+  if (!unscaled_) unscale_(optimizer);
+  if (!found_inf_) optimizer.step();
+  return !found_inf_;
 }
 
 void GradScaler::update() {

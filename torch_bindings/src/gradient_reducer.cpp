@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -5,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/collectives.hpp>
@@ -12,6 +14,7 @@
 
 #include "broadcast_tensors.hpp"
 #include "device_event.hpp"
+#include "first_step.hpp"
 #include "gradient_home.hpp"
 #include "gradient_setup.hpp"
 #include "gradient_slot.hpp"
@@ -33,7 +36,9 @@ struct GradientReducer::Impl final : GradientListener {
 
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
   void give(GradientSlot& slot, const torch::Tensor& incoming);
-  void give_without_backward(GradientSlot& slot);
+  void give_without_backward(GradientSlot& slot, double scale);
+  void compare_first_gradients();
+  [[nodiscard]] double scale_of_fewer_passes() const;
   [[nodiscard]] Submission submission_for(GradientSlot& slot);
   void give_sparse(GradientSlot& slot);
   void give_to_group(GradientSlot& slot, Submission submission);
@@ -66,7 +71,8 @@ struct GradientReducer::Impl final : GradientListener {
   std::size_t known_parameters = 0;
   std::optional<GradientHome> home;
   std::vector<Group> groups;
-  std::deque<GradientSlot> slots;  // hooks stay where they are
+  std::deque<GradientSlot> slots;       // hooks stay where they are
+  std::optional<FirstStep> first_step;  // until its end, where there are others to tell
 
   std::mutex mutex;  // hooks of different devices run on different threads
   std::exception_ptr first_error;
@@ -113,6 +119,9 @@ GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
     if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
   }
   count_groups();
+  if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
+    first_step.emplace(context, options.process_set, slots.size());
+  }
 }
 
 /// A parameter that begins to take part is in its group from the next step on.
@@ -142,6 +151,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (++slot.passes < options.backward_passes_per_step) return;
   remembering([&] {
     home->use_here();
+    if (first_step) first_step->saw(index, slot.parameter.grad());
     give(slot, incoming);
   });
 }
@@ -223,8 +233,10 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
 }
 
 // An unused or frozen parameter, or fewer passes than planned: what there is, else zeros.
-void GradientReducer::Impl::give_without_backward(GradientSlot& slot) {
+void GradientReducer::Impl::give_without_backward(GradientSlot& slot, double scale) {
   const bool has_none = !slot.parameter.grad().defined();
+  // Not in place: another parameter's gradient may have the same memory.
+  if (!has_none && scale != 1) slot.parameter.mutable_grad() = slot.parameter.grad() * scale;
   if (has_none && slot.is_sparse) {
     std::vector<std::int64_t> no_rows = slot.parameter.sizes().vec();
     no_rows.front() = 0;
@@ -238,6 +250,34 @@ void GradientReducer::Impl::give_without_backward(GradientSlot& slot) {
   give(slot, {});
   // What nobody has a gradient for stays without one, or momentum moved it.
   if (has_none && !slot.parameter.requires_grad()) slot.parameter.mutable_grad().reset();
+}
+
+/// What makes an average over the planned passes one over those that there were, as at the end of
+/// an epoch. A parameter that not all of them used counts with zeros in the others.
+double GradientReducer::Impl::scale_of_fewer_passes() const {
+  int passes = 0;
+  for (const GradientSlot& slot : slots) passes = std::max(passes, slot.passes);
+  const int planned = options.backward_passes_per_step;
+  if (!options.average_accumulated || passes == 0 || passes >= planned) return 1;
+  return static_cast<double>(planned) / passes;
+}
+
+/// In the first step: what can only be seen by comparing.
+void GradientReducer::Impl::compare_first_gradients() {
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    const torch::Tensor& gradient = slots[index].parameter.grad();
+    if (!slots[index].in_flight && gradient.defined()) first_step->saw(index, gradient);
+  }
+  first_step->exchange(fmt::format("{}/{}/first step", options.name_prefix, instance));
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    GradientSlot& slot = slots[index];
+    slot.is_sparse = slot.is_sparse || (first_step->is_sparse(index) && !options.sparse_as_dense);
+  }
+  const bool speaks = context.rank() == context.ranks_of(options.process_set).front();
+  if (!speaks || !first_step->all_are_equal()) return;
+  log(LogLevel::warn, context.rank(),
+      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. Do "
+      "they read the same data? Each needs a shard of its own, as of hvd::DistributedSampler");
 }
 
 void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
@@ -288,8 +328,13 @@ void GradientReducer::Impl::finish_compressed() {
 
 void GradientReducer::Impl::synchronize() {
   const torch::NoGradGuard no_grad;
+  if (first_step) {
+    remembering([&] { compare_first_gradients(); });
+    first_step.reset();
+  }
   {
     const std::lock_guard lock(mutex);
+    const double scale = scale_of_fewer_passes();
     for (std::size_t index = 0; index < slots.size(); ++index) {
       GradientSlot& slot = slots[index];
       const int group = slot.group;
@@ -300,7 +345,7 @@ void GradientReducer::Impl::synchronize() {
       if (slot.takes_part) {
         remembering([&] {
           slot.hook.attach(slot.parameter, *this, index);
-          if (!slot.in_flight) give_without_backward(slot);
+          if (!slot.in_flight) give_without_backward(slot, scale);
           check_untouched(slot);
         });
       }

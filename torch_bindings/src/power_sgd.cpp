@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
@@ -27,6 +29,8 @@ void orthonormalize(torch::Tensor& matrix) {
   }
 }
 
+bool all_finite(const torch::Tensor& values) { return torch::isfinite(values).all().item<bool>(); }
+
 /// gradient + left = P Qᵀ + what is left now, with P orthonormal.
 class LowRank final : public CompressedGradient {
  public:
@@ -49,12 +53,15 @@ class LowRank final : public CompressedGradient {
   bool go_on(const GradientExchange& exchange, const torch::Tensor& gradient) override {
     if (!p_is_there_) {
       p_ = work_.wait();
+      if (!all_finite(p_)) return give_up(gradient);
       orthonormalize(p_);
       work_ = exchange.average(left_.t().mm(p_), "q");
       p_is_there_ = true;
       return false;
     }
-    q_ = work_.wait();
+    const torch::Tensor q = work_.wait();
+    if (!all_finite(q)) return give_up(gradient);
+    q_ = q;
     const torch::Tensor result = p_.mm(q_.t());
     left_ -= result;
     gradient.copy_(result.view_as(gradient));
@@ -62,6 +69,14 @@ class LowRank final : public CompressedGradient {
   }
 
  private:
+  /// Some rank's gradient is infinite or NaN, as all see: so is the result, and nothing of it
+  /// stays.
+  bool give_up(const torch::Tensor& gradient) {
+    left_.zero_();
+    gradient.fill_(std::numeric_limits<double>::quiet_NaN());
+    return true;
+  }
+
   const std::int64_t rows_;
   const std::int64_t columns_;
   torch::Tensor left_;

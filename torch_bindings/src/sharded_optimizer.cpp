@@ -46,9 +46,16 @@ std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
       }
     }
   }
+  std::unordered_map<const void*, std::string> name_of;
   std::vector<std::vector<NamedTensors::Item>> items(groups.size());
   for (const auto& [name, parameter] : parameters_of(groups, names, "ShardedOptimizer").items()) {
     if (!parameter.is_floating_point()) refuse(fmt::format("{} is not floating", name));
+    // Each would get a place of its own in the buckets, and what ties them would be lost.
+    const auto [first, alone] = name_of.emplace(parameter.const_data_ptr(), name);
+    if (parameter.numel() > 0 && !alone) {
+      refuse(fmt::format("{} and {} are two tensors with the same memory; share one tensor",
+                         first->second, name));
+    }
     items[group_of.at(parameter.unsafeGetTensorImpl())].emplace_back(name, parameter);
   }
   if (group_of.empty()) refuse("there are no parameters");
@@ -90,7 +97,7 @@ struct ParameterShards::Impl final : GradientListener {
        const ShardedOptimizerOptions& given);
 
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
-  void give(Slot& slot);
+  void give(Slot& slot, double scale = 1);
   void send_all();
   void take_all();
   torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
@@ -176,26 +183,34 @@ void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&)
   if (sent) std::rethrow_exception(first_error);
 }
 
-void ParameterShards::Impl::give(Slot& slot) {
-  const torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
+void ParameterShards::Impl::give(Slot& slot, double scale) {
+  torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
   if (slot.bucket->has(slot.place)) {
     refuse(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
                     "passes before step(); use no_sync() for those before the last",
                     slot.bucket->parameters()[slot.place].first, options.backward_passes_per_step));
   }
+  if (scale != 1) gradient = gradient * scale;
   slot.bucket->add(slot.place, gradient);
 }
 
 /// Also what fewer passes than planned have left. What has no gradient counts as zeros.
 void ParameterShards::Impl::send_all() {
   const std::lock_guard lock(mutex);
+  int passes = 0;
+  for (const Slot& slot : slots) passes = std::max(passes, slot.passes);
+  const int planned = options.backward_passes_per_step;
+  // An average over fewer passes is one over those that there were.
+  const bool fewer = options.average_accumulated && passes > 0 && passes < planned;
+  const double scale = fewer ? static_cast<double>(planned) / passes : 1;
+  const torch::NoGradGuard no_grad;
   for (std::size_t index = 0; index < slots.size(); ++index) {
     Slot& slot = slots[index];
     remembering([&] {
       slot.hook.attach(slot.parameter, *this, index);
       slot.passes = 0;
-      if (slot.parameter.grad().defined()) give(slot);
+      if (slot.parameter.grad().defined()) give(slot, scale);
     });
   }
   for (ShardBucket& bucket : buckets) remembering([&] { bucket.send(); });

@@ -18,6 +18,8 @@ class LargestElements final : public CompressedGradient {
     const torch::Tensor indices = std::get<1>(left_.abs().topk(count_));
     const torch::Tensor values = left_.index_select(0, indices);
     left_.index_fill_(0, indices, 0);
+    // Infinity and NaN count as the largest, so all ranks see them; they are not to stay.
+    left_.nan_to_num_(0, 0, 0);
     indices_ = exchange.gather(indices, "indices");
     values_ = exchange.gather(values, "values");
   }

@@ -29,6 +29,10 @@ INSTANTIATE_TEST_SUITE_P(Sparse, Differential,
                          testing::Combine(testing::ValuesIn(test::sparse_cases()),
                                           testing::Values(1, 2, 3, 4)),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(Join, Differential,
+                         testing::Combine(testing::ValuesIn(test::join_cases()),
+                                          testing::Values(1, 2, 3, 4)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(Error, Differential,
                          testing::Combine(testing::ValuesIn(test::error_cases()),
                                           testing::Values(1, 2, 3, 4)),

@@ -20,5 +20,6 @@ struct NamedCase {
 std::vector<NamedCase> collective_cases();
 std::vector<NamedCase> sparse_cases();
 std::vector<NamedCase> error_cases();
+std::vector<NamedCase> join_cases();
 
 }  // namespace hvd::test

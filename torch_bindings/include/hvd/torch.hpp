@@ -19,6 +19,7 @@
 #include <hvd/torch/object.hpp>
 #include <hvd/torch/optimizer_state.hpp>
 #include <hvd/torch/parameters.hpp>
+#include <hvd/torch/scalable_gradients.hpp>
 #include <hvd/torch/sharded_optimizer.hpp>
 #include <hvd/torch/sparse.hpp>
 #include <hvd/torch/sync_batch_norm.hpp>

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <torch/serialize.h>
 
@@ -29,10 +30,34 @@ void save_checkpoint_archive(Context& context, const std::filesystem::path& path
 /// Rank 0 reads `path` and the others get its bytes, so they need not see the file; then every rank
 /// calls `load` on the archive. Collective. Throws on every rank: Errc::resource (the file is
 /// missing or cannot be read), Errc::protocol (damaged: its digest is not that of its content; or
-/// an archive with code in it, which is never run), what `load` threw here, or Errc::mismatch with
-/// the text of what it threw on another rank, or when a rank's digest of the bytes differs.
+/// an archive with code in it, which is never run), the code of what `load` threw here
+/// (Errc::invalid_argument for what is no `Error`), or Errc::mismatch with the text of what it
+/// threw on another rank, or when a rank's digest of the bytes differs. All name the file.
 void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
                              const LoadState& load);
+
+/// Reads part `index` of the archive. Throws Errc::invalid_argument, with the part and in words,
+/// for what LibTorch's reader throws, and what `load` throws.
+void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
+                          const LoadState& load);
+
+/// The values of modules as they are, kept without a copy while others are loaded in their place.
+class ModuleValues {
+ public:
+  void keep(const torch::nn::Module& module);
+  void put_back() const;
+
+ private:
+  struct Kept {
+    torch::Tensor tensor;
+    torch::Tensor before;
+  };
+  std::vector<Kept> all_;
+};
+
+/// Throws std::invalid_argument with the first tensor of the module that has another shape or dtype
+/// in the archive, which LibTorch's reader does not mind. What is missing there is left to it.
+void require_same_kind(const torch::nn::Module& module, torch::serialize::InputArchive& archive);
 
 /// Whose `save` all ranks call, and which fills rank 0's archive: a `ShardedOptimizer`.
 template <class Part>
@@ -68,26 +93,39 @@ void save_checkpoint(Context& context, const std::filesystem::path& path, const 
 }
 
 /// The same parts in the same order. Modules are compared between the ranks afterwards, by a digest
-/// of each tensor: Errc::mismatch on every rank names the first that differs.
+/// of each tensor: Errc::mismatch on every rank names the first that differs. When anything fails,
+/// on this rank or another, modules have the values that they had before; of optimizers and
+/// samplers those before the one that failed are loaded.
 template <class... Parts>
 void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
-  load_checkpoint_archive(context, path, [&](torch::serialize::InputArchive& archive) {
-    int index = 0;
-    const auto read = [&](auto& part) {
+  ModuleValues before;
+  const auto keep = [&before](const auto& part) {
+    if constexpr (requires { NamedTensors::of(*part); }) before.keep(*part);
+  };
+  (keep(parts), ...);
+  const auto read = [](auto& part) {
+    return [&part](torch::serialize::InputArchive& archive) {
       using torch::operator>>;
-      torch::serialize::InputArchive one;
-      archive.read(std::to_string(index++), one);
-      one >> part;
+      if constexpr (requires { NamedTensors::of(*part); }) require_same_kind(*part, archive);
+      archive >> part;
     };
-    (read(parts), ...);
-  });
+  };
   const auto compare = [&](const auto& part) {
     if constexpr (requires { NamedTensors::of(*part); }) {
       const Verification same = verify(context, NamedTensors::of(*part));
       if (!same) throw Error(Errc::mismatch, "load_checkpoint: " + same.first_difference);
     }
   };
-  (compare(parts), ...);
+  try {
+    load_checkpoint_archive(context, path, [&](torch::serialize::InputArchive& archive) {
+      int index = 0;
+      (load_checkpoint_part(archive, index++, read(parts)), ...);
+    });
+    (compare(parts), ...);
+  } catch (...) {
+    before.put_back();
+    throw;
+  }
 }
 
 /// Of the default context.

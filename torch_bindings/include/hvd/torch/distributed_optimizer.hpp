@@ -6,6 +6,8 @@
 
 #include <hvd/torch/gradient_reducer.hpp>
 #include <hvd/torch/optimizer_state.hpp>
+#include <hvd/torch/scalable_gradients.hpp>
+#include <hvd/torch/verify.hpp>
 
 namespace hvd {
 
@@ -17,7 +19,7 @@ namespace hvd {
 /// with zeros, so ranks may differ in what they use. `step()` throws what went wrong since the last
 /// one: the error of a collective, or misuse (Errc::invalid_argument).
 template <class Base = void>
-class DistributedOptimizer final : public Base {
+class DistributedOptimizer final : public Base, public ScalableGradients {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 
@@ -59,6 +61,16 @@ class DistributedOptimizer final : public Base {
     return reducer_.gradient_counters();
   }
 
+  bool scale_gradients(double factor) override {
+    synchronize();
+    return scale_own_gradients(*this, factor);
+  }
+  void step_scaled() override {
+    const ScopedPause reduced = skip_synchronize();
+    step();
+  }
+  void skip_scaled() override {}
+
  private:
   GradientReducer reducer_;
 };
@@ -67,7 +79,7 @@ class DistributedOptimizer final : public Base {
 /// outlives it. From then on `step()` is called on the wrapper; schedulers and `torch::save` take
 /// the optimizer itself.
 template <>
-class DistributedOptimizer<void> final {
+class DistributedOptimizer<void> final : public ScalableGradients {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 
@@ -91,6 +103,16 @@ class DistributedOptimizer<void> final {
     return reducer_.gradient_counters();
   }
 
+  bool scale_gradients(double factor) override {
+    synchronize();
+    return scale_own_gradients(optimizer_, factor);
+  }
+  void step_scaled() override {
+    const ScopedPause reduced = skip_synchronize();
+    step();
+  }
+  void skip_scaled() override {}
+
   [[nodiscard]] torch::optim::Optimizer& optimizer() noexcept { return optimizer_; }
 
  private:
@@ -106,6 +128,18 @@ DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
 /// That of the wrapped optimizer.
 inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0) {
   broadcast_optimizer_state(optimizer.optimizer(), root);
+}
+inline void broadcast_optimizer_state(Context& context, DistributedOptimizer<void>& optimizer,
+                                      int root = 0) {
+  broadcast_optimizer_state(context, optimizer.optimizer(), root);
+}
+
+/// Of the wrapped optimizer.
+[[nodiscard]] inline Verification verify(DistributedOptimizer<void>& optimizer) {
+  return verify(optimizer.optimizer());
+}
+[[nodiscard]] inline Verification verify(Context& context, DistributedOptimizer<void>& optimizer) {
+  return verify(context, optimizer.optimizer());
 }
 
 }  // namespace hvd

@@ -46,7 +46,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// The next indices into the data set, at most `batch_size`; nothing at the end of the epoch.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Data set size, seed, epoch and position.
+  /// Data set size, seed, epoch, position and number of ranks. Any number of ranks may `load` it:
+  /// they go on from the same place in the epoch.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// Throws Errc::invalid_argument when the saved data set or seed is another.
   void load(torch::serialize::InputArchive& archive) override;

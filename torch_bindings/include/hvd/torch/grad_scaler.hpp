@@ -1,11 +1,13 @@
 // Mixed precision: a loss that is scaled so that small gradients do not vanish.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <torch/types.h>
 
 #include <hvd/torch/distributed_optimizer.hpp>
+#include <hvd/torch/scalable_gradients.hpp>
 #include <hvd/torch/sharded_optimizer.hpp>
 
 namespace hvd {
@@ -34,40 +36,20 @@ class GradScaler {
 
   [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
 
-  /// Divides the gradients by the scale; of a distributed optimizer it waits for them first, which
-  /// is collective. Once per step.
+  /// Divides the gradients by the scale; of a distributed optimizer, also behind this reference, it
+  /// waits for them first, which is collective. Once per step.
   void unscale_(torch::optim::Optimizer& optimizer);
-  template <class Base>
-  void unscale_(DistributedOptimizer<Base>& optimizer) {
-    optimizer.synchronize();
-    unscale_gradients(base_of(optimizer));
-  }
-  template <class Base>
-  void unscale_(ShardedOptimizer<Base>& optimizer) {
-    begin_unscaling();
-    found_inf_ = !optimizer.scale_gradients(1 / scale_);
+  template <std::derived_from<ScalableGradients> Distributed>
+  void unscale_(Distributed& optimizer) {
+    unscale_distributed(optimizer);
   }
 
   /// Unscales, if that was not done, and steps, unless a gradient is infinite or NaN. Returns
   /// whether it stepped. Collective for a distributed optimizer.
   bool step(torch::optim::Optimizer& optimizer);
-  template <class Base>
-  bool step(DistributedOptimizer<Base>& optimizer) {
-    if (!unscaled_) unscale_(optimizer);
-    if (found_inf_) return false;
-    const ScopedPause reduced = optimizer.skip_synchronize();
-    optimizer.step();
-    return true;
-  }
-  template <class Base>
-  bool step(ShardedOptimizer<Base>& optimizer) {
-    if (!unscaled_) unscale_(optimizer);
-    if (found_inf_) {
-      optimizer.zero_grad();
-      return false;
-    }
-    optimizer.step();
-    return true;
+  template <std::derived_from<ScalableGradients> Distributed>
+  bool step(Distributed& optimizer) {
+    return step_distributed(optimizer);
   }
 
   /// Adapts the scale after a step.
@@ -80,17 +62,10 @@ class GradScaler {
   void load(double scale_factor, std::int64_t good_steps);
 
  private:
-  template <class Base>
-  static torch::optim::Optimizer& base_of(DistributedOptimizer<Base>& optimizer) {
-    if constexpr (std::is_void_v<Base>) {
-      return optimizer.optimizer();
-    } else {
-      return optimizer;
-    }
-  }
+  void unscale_distributed(ScalableGradients& optimizer);
+  bool step_distributed(ScalableGradients& optimizer);
   /// Throws Errc::invalid_argument when it was done already.
   void begin_unscaling();
-  void unscale_gradients(torch::optim::Optimizer& optimizer);
 
   GradScalerOptions options_;
   double scale_;

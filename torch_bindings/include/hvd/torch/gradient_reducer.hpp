@@ -23,7 +23,7 @@ struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
   /// Backward passes whose gradients add up before they are reduced.
   int backward_passes_per_step = 1;
-  /// The gradients of several passes are averaged instead.
+  /// The gradients of several passes are averaged instead; of fewer passes, over those.
   bool average_accumulated = false;
   /// With `average`: gradients are divided by this before the sum and multiplied after it, so that
   /// half precision does not overflow.
@@ -41,7 +41,7 @@ struct DistributedOptimizerOptions {
   /// Or this many groups of neighbours, about equally many parameters each. 0: none.
   int num_groups = 0;
   /// Sparse gradients, of embeddings, are made dense; else they are gathered from all ranks. A
-  /// parameter with sparse gradients has one on every rank in the first step.
+  /// parameter with sparse gradients has one on some rank in the first step: then all know.
   bool sparse_as_dense = false;
   /// Only its members construct the optimizer; gradients are averaged over them.
   std::int32_t process_set = 0;

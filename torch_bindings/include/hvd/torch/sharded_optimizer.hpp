@@ -16,7 +16,9 @@
 #include <hvd/core/context.hpp>
 #include <hvd/torch/compression.hpp>
 #include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/scalable_gradients.hpp>
 #include <hvd/torch/scoped_pause.hpp>
+#include <hvd/torch/verify.hpp>
 
 namespace hvd {
 
@@ -24,7 +26,7 @@ struct ShardedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
   /// Backward passes whose gradients add up before they are reduced.
   int backward_passes_per_step = 1;
-  /// The gradients of several passes are averaged instead.
+  /// The gradients of several passes are averaged instead; of fewer passes, over those.
   bool average_accumulated = false;
   /// What f32 and f64 gradients travel and are summed in. Parameters travel as they are.
   Compression compression = Compression::none;
@@ -85,7 +87,7 @@ class ParameterShards {
 /// schedulers and everything that takes an `Optimizer&`; its parameters are the shards. Gradients
 /// leave the model during `backward()`: clip them by `clip_grad_norm`.
 template <class Base>
-class ShardedOptimizer final : private ParameterShards, public Base {
+class ShardedOptimizer final : private ParameterShards, public Base, public ScalableGradients {
   static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>,
                 "LBFGS does not step each element by itself: its state cannot be divided");
 
@@ -116,7 +118,9 @@ class ShardedOptimizer final : private ParameterShards, public Base {
   /// without `step()`; then it is collective, once gradients have been sent.
   void zero_grad(bool /*set_to_none*/ = true) { ParameterShards::zero_grad(); }
   using ParameterShards::clip_grad_norm;
-  using ParameterShards::scale_gradients;
+  bool scale_gradients(double factor) override { return ParameterShards::scale_gradients(factor); }
+  void step_scaled() override { step(); }
+  void skip_scaled() override { zero_grad(); }
   /// Backward passes while it lives add to the gradients of this rank and send nothing; the first
   /// one after it, or `step()`, sends the sum.
   using ParameterShards::no_sync;
@@ -139,5 +143,11 @@ void broadcast_optimizer_state(ShardedOptimizer<Base>& optimizer, int root = 0) 
 template <class Base>
 void broadcast_optimizer_state(Context& context, ShardedOptimizer<Base>& optimizer,
                                int root = 0) = delete;
+
+/// Nor anything to compare: verify the model.
+template <class Base>
+Verification verify(ShardedOptimizer<Base>& optimizer) = delete;
+template <class Base>
+Verification verify(Context& context, ShardedOptimizer<Base>& optimizer) = delete;
 
 }  // namespace hvd

@@ -1,0 +1,69 @@
+// Compressors as a user writes them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <hvd/torch.hpp>
+
+namespace hvd::test {
+
+/// Loses nothing: gradients are averaged as they are. Vectors are left to the library.
+class Averages final : public GradientCompressor {
+ public:
+  class One final : public CompressedGradient {
+   public:
+    void begin(const GradientExchange& exchange, const torch::Tensor& gradient) override {
+      average_ = exchange.average(gradient, "all of it");
+    }
+    bool go_on(const GradientExchange& /*exchange*/, const torch::Tensor& gradient) override {
+      gradient.copy_(average_.wait());
+      return true;
+    }
+
+   private:
+    TensorWork average_;
+  };
+
+  [[nodiscard]] std::unique_ptr<CompressedGradient> make(
+      const torch::Tensor& parameter) const override {
+    if (parameter.dim() < 2) return nullptr;
+    return std::make_unique<One>();
+  }
+  [[nodiscard]] std::string description() const override { return "averages"; }
+};
+
+/// The example of docs/torch.md: signs and one length per rank and parameter, with error feedback
+/// (Karimireddy et al. 2019, "Error feedback fixes SignSGD").
+class SignsOfGradient final : public CompressedGradient {
+ public:
+  void begin(const GradientExchange& exchange, const torch::Tensor& gradient) override {
+    left_ = left_.defined() ? left_ + gradient : gradient.clone();
+    const torch::Tensor length = left_.abs().mean();
+    const torch::Tensor signs = left_.sign();
+    left_ -= signs * length;
+    lengths_ = exchange.gather(length, "lengths");
+    signs_ = exchange.gather(signs.to(torch::kInt8).reshape({1, -1}), "signs");
+  }
+  bool go_on(const GradientExchange& exchange, const torch::Tensor& gradient) override {
+    const torch::Tensor lengths = lengths_.wait().view({exchange.ranks(), 1});
+    gradient.copy_((signs_.wait() * lengths).mean(0).view_as(gradient));
+    return true;
+  }
+
+ private:
+  torch::Tensor left_;  // what was not sent so far
+  TensorWork lengths_;
+  TensorWork signs_;
+};
+
+class Signs final : public GradientCompressor {
+ public:
+  [[nodiscard]] std::unique_ptr<CompressedGradient> make(
+      const torch::Tensor& /*parameter*/) const override {
+    return std::make_unique<SignsOfGradient>();
+  }
+  [[nodiscard]] std::string description() const override { return "signs"; }
+};
+
+}  // namespace hvd::test
