@@ -1,7 +1,8 @@
 # share/hvd/build.json: what this build contains, read by `hvdrun --check-build`. It lies at the same
 # place relative to bin/ in the build tree and when installed.
 foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSION"
-                      "TORCH:LibTorch_VERSION" "TORCH_CUDA:LibTorch_VERSION")
+                      "TORCH:LibTorch_VERSION" "TORCH_CUDA:LibTorch_VERSION"
+                      "ARROW:ArrowParquet_VERSION")
   string(REPLACE ":" ";" pair "${pair}")
   list(GET pair 0 name)
   list(GET pair 1 version)

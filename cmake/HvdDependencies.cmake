@@ -5,6 +5,11 @@ set(HVD_LIBTORCH_PINS "${PROJECT_SOURCE_DIR}/scripts/libtorch.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HVD_LIBTORCH_PINS}")
 file(STRINGS "${HVD_LIBTORCH_PINS}" HVD_LIBTORCH_VERSION REGEX "^torch==")
 string(REPLACE "torch==" "" HVD_LIBTORCH_VERSION "${HVD_LIBTORCH_VERSION}")
+# The Arrow that it fetches.
+set(HVD_ARROW_PINS "${PROJECT_SOURCE_DIR}/scripts/arrow.txt")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HVD_ARROW_PINS}")
+file(STRINGS "${HVD_ARROW_PINS}" HVD_ARROW_VERSION REGEX "^pyarrow==")
+string(REPLACE "pyarrow==" "" HVD_ARROW_VERSION "${HVD_ARROW_VERSION}")
 
 find_package(Threads REQUIRED)
 find_package(Boost 1.74 REQUIRED) # headers only
@@ -29,6 +34,7 @@ hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
 hvd_optional(TORCH AUTO "The LibTorch bindings")
 # Off: a CPU program starts much faster without libtorch_cuda.
 hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
+hvd_optional(ARROW AUTO "The estimator, on Arrow and Parquet")
 
 if(NOT HVD_WITH_PMIX STREQUAL "OFF")
   find_package(PMIx 4 MODULE QUIET)
@@ -84,3 +90,17 @@ if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch
 endif()
 hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
             "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")
+
+# The estimator is made of these: without LibTorch there is nothing to train, and hvd::spawn, which runs its
+# processes, is the launcher's.
+set(hvd_arrow_usable OFF)
+if(HVD_HAVE_TORCH AND HVD_BUILD_LAUNCHER AND NOT HVD_WITH_ARROW STREQUAL "OFF")
+  find_package(ArrowParquet 21 MODULE QUIET)
+  set(hvd_arrow_usable "${ArrowParquet_FOUND}")
+endif()
+hvd_resolve(ARROW FOUND "${hvd_arrow_usable}" NEEDS
+            "LibTorch, the launcher, and Arrow 21 or newer with Parquet (run scripts/install_deps --estimator, or set CMAKE_PREFIX_PATH or Arrow_ROOT)")
+if(HVD_HAVE_ARROW)
+  message(STATUS "hvd: Arrow ${ArrowParquet_VERSION} in ${ArrowParquet_PREFIX}")
+  find_package(nlohmann_json 3.11 REQUIRED CONFIG)
+endif()

@@ -1,4 +1,4 @@
-# The package: find_package(hvd COMPONENTS core ops torch).
+# The package: find_package(hvd COMPONENTS core ops torch estimator).
 include(CMakePackageConfigHelpers)
 
 set(HVD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hvd)
@@ -9,10 +9,12 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/hvdConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(
   FILES "${PROJECT_BINARY_DIR}/hvdConfig.cmake" "${PROJECT_BINARY_DIR}/hvdConfigVersion.cmake"
-        cmake/FindLibTorch.cmake cmake/FindNCCL.cmake cmake/FindPMIx.cmake
+        cmake/FindArrowParquet.cmake cmake/FindLibTorch.cmake cmake/FindNCCL.cmake cmake/FindPMIx.cmake
   DESTINATION ${HVD_PACKAGE_DIR}
   COMPONENT core)
-install(
-  FILES "${PROJECT_BINARY_DIR}/share/hvd/build.json"
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/hvd
-  COMPONENT core)
+foreach(component IN ITEMS core launcher) # hvdrun reads it, also where it is installed alone
+  install(
+    FILES "${PROJECT_BINARY_DIR}/share/hvd/build.json"
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/hvd
+    COMPONENT ${component})
+endforeach()

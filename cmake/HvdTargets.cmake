@@ -53,7 +53,7 @@ function(hvd_check_headers target)
     add_library(${target}_headers OBJECT ${sources})
     target_link_libraries(${target}_headers PRIVATE ${target})
     hvd_set_warnings(${target}_headers)
-    if(TARGET hvd_torch_pch AND target STREQUAL "hvd_torch")
+    if(TARGET hvd_torch_pch AND target MATCHES "^hvd_(torch|estimator)$")
       hvd_use_torch_pch(${target}_headers) # LibTorch alone takes 20 s each
     else()
       target_compile_options(${target}_headers PRIVATE -O0)

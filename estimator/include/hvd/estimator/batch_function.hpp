@@ -1,0 +1,67 @@
+// Losses and metrics: what a batch's outputs are worth, given its labels.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace hvd {
+
+/// Any callable of output and label, or of all outputs and all labels:
+/// `f(torch::Tensor, torch::Tensor)` or `f(std::vector<torch::Tensor>,
+/// std::vector<torch::Tensor>)`, which returns a tensor of one element or a number: the mean over
+/// the batch's rows. The first kind is applied to each output and its label, and what it gives is
+/// added up.
+class BatchFunction {
+ public:
+  using Tensors = std::vector<torch::Tensor>;
+
+  /// Nothing.
+  BatchFunction() = default;
+  template <class F>
+  requires(!std::is_same_v<std::decay_t<F>, BatchFunction>)
+      BatchFunction(F function) {  // NOLINT: implicit
+    if constexpr (std::is_invocable_v<F&, const torch::Tensor&, const torch::Tensor&>) {
+      pairwise_ = [function = std::move(function)](const torch::Tensor& output,
+                                                   const torch::Tensor& label) mutable {
+        return as_tensor(function(output, label));
+      };
+    } else {
+      static_assert(std::is_invocable_v<F&, const Tensors&, const Tensors&>,
+                    "a loss or a metric is called with an output and a label, or with a vector of "
+                    "outputs and a vector of labels");
+      whole_ = [function = std::move(function)](const Tensors& outputs,
+                                                const Tensors& labels) mutable {
+        return as_tensor(function(outputs, labels));
+      };
+    }
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return !pairwise_ && !whole_; }
+  /// A tensor of one element. Throws Errc::invalid_argument, naming `what`, when it has more, or
+  /// when a function of pairs gets other numbers of outputs and labels.
+  [[nodiscard]] torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
+                                         const std::string& what) const;
+
+ private:
+  static torch::Tensor as_tensor(torch::Tensor value) { return value; }
+  static torch::Tensor as_tensor(double value) { return torch::full({}, value, torch::kFloat64); }
+
+  std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> pairwise_;
+  std::function<torch::Tensor(const Tensors&, const Tensors&)> whole_;
+};
+
+/// A number beside the loss, in the history under its name; of the validation rows too.
+struct EstimatorMetric {
+  std::string name;
+  BatchFunction function;
+};
+
+/// Rows whose largest output is the label's; with one output per row, whose output above a half is.
+[[nodiscard]] EstimatorMetric accuracy();
+
+}  // namespace hvd

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/estimator/batch_function.hpp>
+
+namespace hvd {
+
+namespace {
+
+double share_that_is_right(const torch::Tensor& output, const torch::Tensor& label) {
+  const torch::NoGradGuard no_grad;
+  const bool classes = output.dim() > 1 && output.size(1) > 1;
+  const torch::Tensor wanted = label.reshape({-1});
+  const torch::Tensor said =
+      classes ? output.argmax(1).reshape({-1}) : output.reshape({-1}).gt(0.5).to(torch::kInt64);
+  if (said.numel() != wanted.numel()) {
+    throw Error(Errc::invalid_argument, fmt::format("accuracy: {} rows of output and {} labels",
+                                                    said.numel(), wanted.numel()));
+  }
+  return said.eq(wanted.to(torch::kInt64)).to(torch::kFloat64).mean().item<double>();
+}
+
+}  // namespace
+
+torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& labels,
+                                        const std::string& what) const {
+  const auto refuse = [&what](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("{}: {}", what, why));
+  };
+  torch::Tensor value;
+  try {
+    if (whole_) {
+      value = whole_(outputs, labels);
+    } else {
+      if (outputs.size() != labels.size()) {
+        refuse(
+            fmt::format("it takes an output and its label, and there are {} outputs and {} label "
+                        "columns; one that takes vectors gets all of them",
+                        outputs.size(), labels.size()));
+      }
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const torch::Tensor one = pairwise_(outputs[i], labels[i]);
+        value = value.defined() ? value + one : one;
+      }
+    }
+  } catch (const c10::Error& error) {
+    refuse(error.what_without_backtrace());
+  }
+  if (!value.defined() || value.numel() != 1) {
+    refuse(fmt::format("it returned {} values; expected one, the mean over the rows",
+                       value.defined() ? value.numel() : 0));
+  }
+  return value.reshape({});
+}
+
+EstimatorMetric accuracy() { return {"accuracy", share_that_is_right}; }
+
+}  // namespace hvd

@@ -1,0 +1,239 @@
+// What a fit comes to, on any number of ranks.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "fit_data.hpp"
+
+namespace hvd::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+/// Sums of as many numbers in another order.
+constexpr double kRounding = 2e-6;
+
+TEST(FitTest, AllRowsInOneStepAreTheSameStepOnAnyNumberOfRanks) {
+  const Folder folder;
+  for (const std::int64_t rows : {37, 2}) {  // not divisible; fewer than ranks
+    const ParquetSource source = make_rows(folder, rows, fmt::format("rows-{}", rows));
+    const auto change = [&](EstimatorOptions& options) {
+      options.batch_size = rows;
+      options.epochs = 5;
+      options.scale_learning_rate = false;
+    };
+    const FitResult one = fit_on(1, folder, source, change);
+    EXPECT_LT(one.history.epochs.back().train.loss, 0.99 * one.history.epochs.front().train.loss);
+    for (const int size : {2, 3}) {
+      const FitResult many = fit_on(size, folder, source, change);
+      EXPECT_LT(largest_difference(many.values[0], one.values[0]), kRounding) << size << " ranks";
+      for (const auto& values : many.values) EXPECT_TRUE(equal_bits(values, many.values[0]));
+      for (std::size_t epoch = 0; epoch < 5; ++epoch) {
+        const RowMeans& means = many.history.epochs[epoch].train;
+        EXPECT_EQ(means.rows, rows);
+        EXPECT_NEAR(means.loss, one.history.epochs[epoch].train.loss, kRounding);
+        EXPECT_NEAR(means.metrics.at(0).second,
+                    one.history.epochs[epoch].train.metrics.at(0).second, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(FitTest, UnevenSharesAndEmptyBatchesCountEachRowOnce) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 19);
+  for (const int size : {2, 3, 4}) {
+    const FitResult result =
+        fit_on(size, folder, source, [](EstimatorOptions& options) { options.batch_size = 3; });
+    for (const EpochHistory& epoch : result.history.epochs) EXPECT_EQ(epoch.train.rows, 19);
+    for (const auto& values : result.values) EXPECT_TRUE(equal_bits(values, result.values[0]));
+  }
+}
+
+TEST(FitTest, TheLearningRateIsScaledOnce) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 24);
+  for (const int size : {1, 2, 3}) {
+    const FitResult result = fit_on(size, folder, source);
+    EXPECT_DOUBLE_EQ(result.summary.learning_rate, 0.1 * size);
+    EXPECT_DOUBLE_EQ(result.history.epochs.back().learning_rate, 0.1 * size);
+    const FitResult unscaled = fit_on(size, folder, source, [](EstimatorOptions& options) {
+      options.scale_learning_rate = false;
+    });
+    EXPECT_DOUBLE_EQ(unscaled.summary.learning_rate, 0.1);
+  }
+  // It is the rate that the steps are made with: that of one process with three times as much.
+  const auto all_at_once = [](EstimatorOptions& options) { options.batch_size = 24; };
+  const FitResult three = fit_on(3, folder, source, all_at_once);
+  const FitResult one = fit_on(1, folder, source, [&](EstimatorOptions& options) {
+    all_at_once(options);
+    options.optimizer = [](std::vector<torch::Tensor> parameters) {
+      return std::make_unique<torch::optim::SGD>(parameters,
+                                                 torch::optim::SGDOptions(0.1 * 3).momentum(0.5));
+    };
+  });
+  EXPECT_LT(largest_difference(three.values[0], one.values[0]), kRounding);
+}
+
+TEST(FitTest, SeveralPassesAreOneStepOfALargerBatch) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 29);
+  const auto of = [&](std::int64_t batch, int passes, int size) {
+    return fit_on(size, folder, source, [&](EstimatorOptions& options) {
+      options.batch_size = batch;
+      options.backward_passes_per_step = passes;
+      options.shuffle = false;
+      options.scale_learning_rate = false;
+    });
+  };
+  const FitResult large = of(8, 1, 1);
+  EXPECT_LT(largest_difference(of(4, 2, 1).values[0], large.values[0]), kRounding);
+  // On two ranks with all rows in one step it does not matter who has which.
+  EXPECT_LT(largest_difference(of(5, 3, 2).values[0], of(29, 1, 1).values[0]), kRounding);
+}
+
+TEST(FitTest, LbfgsIsRefused) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 21);
+  std::vector<std::string> errors;
+  static_cast<void>(fit_on(
+      2, folder, source,
+      [](EstimatorOptions& options) {
+        options.optimizer = [](std::vector<torch::Tensor> parameters) {
+          return std::make_unique<torch::optim::LBFGS>(parameters, torch::optim::LBFGSOptions(0.5));
+        };
+      },
+      &errors));
+  EXPECT_THAT(errors, Each(HasSubstr("optimizer: LBFGS")));
+}
+
+TEST(FitTest, RowsAreKeptForValidation) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 40);
+  const FitResult column = fit_on(2, folder, source, [](EstimatorOptions& options) {
+    options.validation = "held";
+    options.val_batch_size = 3;
+  });
+  EXPECT_EQ(column.history.epochs[0].train.rows, 30);
+  EXPECT_EQ(column.history.epochs[0].validation.rows, 10);
+  EXPECT_EQ(column.history.epochs[0].validation.metrics.at(0).first, "accuracy");
+
+  const FitResult fraction =
+      fit_on(2, folder, source, [](EstimatorOptions& options) { options.validation = 0.25; });
+  const EpochHistory& epoch = fraction.history.epochs[0];
+  EXPECT_GT(epoch.validation.rows, 0);
+  EXPECT_LT(epoch.validation.rows, 20);
+  EXPECT_EQ(epoch.validation.rows + epoch.train.rows, 40);
+
+  // Validation is of the model at the end of the epoch, and changes nothing of it.
+  const ParquetSource others = make_rows(folder, 10, "others");
+  EstimatorOptions options = make_options(folder);
+  const Model with = Estimator(options).fit(source, others);
+  EXPECT_EQ(with.history().epochs[1].validation.rows, 10);
+  const std::vector<torch::Tensor> values = values_of(with);
+  options = make_options(folder);
+  EXPECT_TRUE(equal_bits(values_of(Estimator(options).fit(source)), values));
+}
+
+TEST(FitTest, SeveralInputsAndOutputs) {
+  struct TwoImpl : torch::nn::Module {
+    TwoImpl()
+        : a(register_module("a", torch::nn::Linear(kFeatures, 4))),
+          b(register_module("b", torch::nn::Linear(1, 4))) {}
+    std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor y) {
+      const torch::Tensor sum = a(x) + b(y);
+      return {sum.narrow(1, 0, 3), sum.narrow(1, 3, 1)};
+    }
+    torch::nn::Linear a, b;
+  };
+  const Folder folder;
+  const torch::Tensor features = normal({20, kFeatures}, 1);
+  write_parquet(folder / "train/part-0.parquet", {"features", "more", "label", "amount"},
+                {features, normal({20}, 2), features.narrow(1, 0, 3).argmax(1), normal({20}, 3)});
+  EstimatorOptions options = make_options(folder);
+  options.model = torch::nn::AnyModule(std::make_shared<TwoImpl>());
+  options.feature_cols = {"features", "more"};
+  options.input_shapes = {{kFeatures}, {1}};
+  options.label_cols = {"label", "amount"};
+  options.metrics = {};
+  options.loss = [](const std::vector<torch::Tensor>& outputs,
+                    const std::vector<torch::Tensor>& labels) {
+    return torch::cross_entropy_loss(outputs[0], labels[0]) +
+           torch::mse_loss(outputs[1].flatten(), labels[1]);
+  };
+  const Model model = Estimator(options).fit(ParquetSource::open(folder / "train"));
+  EXPECT_THAT(model.description().output_cols,
+              testing::ElementsAre("label__output", "amount__output"));
+  EXPECT_THAT(model.output_types(), testing::ElementsAre("array<float>", "float"));
+}
+
+TEST(FitTest, ARankThatThrowsEndsTheOthersWithItsReason) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 24);
+  std::vector<std::string> errors;
+  static_cast<void>(fit_on(
+      3, folder, source,
+      [](EstimatorOptions& options) {
+        if (options.context->rank() != 1) return;
+        options.loss = [](const torch::Tensor&, const torch::Tensor&) -> torch::Tensor {
+          throw Error(Errc::invalid_argument, "this loss is out of order");
+        };
+      },
+      &errors));
+  EXPECT_THAT(errors, Each(HasSubstr("this loss is out of order")));
+}
+
+TEST(FitTest, RanksWithDifferentParametersAreToldWhich) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 24);
+  std::vector<std::string> errors;
+  static_cast<void>(fit_on(
+      2, folder, source,
+      [](EstimatorOptions& options) { options.batch_size = 4 + options.context->rank(); },
+      &errors));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("batch_size"), HasSubstr("rank 1 has 5"))));
+}
+
+TEST(FitTest, WhatDoesNotFitIsNamed) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 12);
+  const auto error_with = [&](const Change& change) {
+    std::vector<std::string> errors;
+    static_cast<void>(fit_on(1, folder, source, change, &errors));
+    return errors.at(0);
+  };
+  using Options = EstimatorOptions;
+  EXPECT_THAT(error_with([](Options& o) { o.store.reset(); }), HasSubstr("store"));
+  EXPECT_THAT(error_with([](Options& o) { o.model = {}; }), HasSubstr("model"));
+  EXPECT_THAT(error_with([](Options& o) { o.optimizer = nullptr; }), HasSubstr("optimizer"));
+  EXPECT_THAT(error_with([](Options& o) { o.loss = {}; }), HasSubstr("loss"));
+  EXPECT_THAT(error_with([](Options& o) { o.batch_size = 0; }),
+              AllOf(HasSubstr("batch_size"), HasSubstr("0")));
+  EXPECT_THAT(error_with([](Options& o) { o.epochs = -1; }), HasSubstr("epochs: -1"));
+  EXPECT_THAT(error_with([](Options& o) { o.validation = 1.5; }), HasSubstr("validation: 1.5"));
+  EXPECT_THAT(error_with([](Options& o) { o.validation = "nope"; }), HasSubstr("nope"));
+  EXPECT_THAT(error_with([](Options& o) { o.verbose = 3; }), HasSubstr("verbose: 3"));
+  EXPECT_THAT(error_with([](Options& o) { o.run_id = "a/b"; }), HasSubstr("a/b"));
+  EXPECT_THAT(error_with([](Options& o) { o.num_proc = 4; }), HasSubstr("num_proc: 4"));
+  EXPECT_THAT(error_with([](Options& o) { o.feature_cols = {"nope"}; }), HasSubstr("nope"));
+  EXPECT_THAT(error_with([](Options& o) { o.label_cols = {"nope"}; }), HasSubstr("nope"));
+  EXPECT_THAT(error_with([](Options& o) { o.input_shapes = {{7}}; }), HasSubstr("features"));
+  EXPECT_THAT(error_with([](Options& o) { o.output_cols = {"a", "b"}; }), HasSubstr("output_cols"));
+  EXPECT_THAT(error_with([](Options& o) {
+                o.metrics = {accuracy(), accuracy()};
+              }),
+              HasSubstr("metrics: 'accuracy' twice"));
+  EXPECT_THAT(error_with([](Options& o) {
+                o.loss = [](const torch::Tensor& output, const torch::Tensor&) { return output; };
+              }),
+              HasSubstr("loss: it returned"));
+  EXPECT_THAT(
+      error_with([](Options& o) { o.model = torch::nn::Sequential(torch::nn::Linear(5, 3)); }),
+      HasSubstr("model: forward()"));
+  // Nothing was written for any of them.
+  EXPECT_FALSE(std::filesystem::exists(folder / "store"));
+}
+
+}  // namespace
+}  // namespace hvd::test

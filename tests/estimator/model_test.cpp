@@ -1,0 +1,206 @@
+// A trained model on tensors, tables and files; its own file; the history.
+#include <cmath>
+
+#include <arrow/api.h>
+#include <gmock/gmock.h>
+#include <hvd_test/errors.hpp>
+
+#include "fit_data.hpp"
+
+namespace hvd::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::shared_ptr<arrow::RecordBatch> table_of(const torch::Tensor& features,
+                                             const std::string& name = "features") {
+  const auto values = std::make_shared<arrow::FloatBuilder>();
+  arrow::ListBuilder lists(arrow::default_memory_pool(), values);
+  for (std::int64_t row = 0; row < features.size(0); ++row) {
+    EXPECT_TRUE(lists.Append().ok());
+    const torch::Tensor one = features[row].contiguous();
+    EXPECT_TRUE(values->AppendValues(one.const_data_ptr<float>(), one.numel()).ok());
+  }
+  const auto array = lists.Finish().ValueOrDie();
+  return arrow::RecordBatch::Make(arrow::schema({arrow::field(name, array->type())}),
+                                  features.size(0), {array});
+}
+
+Model make_model(const Folder& folder, const Change& change = {}) {
+  EstimatorOptions options = make_options(folder);
+  if (change) change(options);
+  return Estimator(std::move(options)).fit(make_rows(folder, 24));
+}
+
+TEST(ModelTest, TransformIsForwardInEvaluationMode) {
+  const Folder folder;
+  const Model model = make_model(folder, [](EstimatorOptions& options) {
+    options.model = torch::nn::Sequential(torch::nn::Linear(kFeatures, 8), torch::nn::Dropout(0.5),
+                                          torch::nn::Linear(8, kClasses));
+  });
+  const torch::Tensor features = normal({5, kFeatures}, 9);
+  torch::nn::Module& module = model.module().module();
+  module.eval();
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor wanted = model.module().forward({features}).at(0);
+  module.train();
+  const auto given = model.transform({features});
+  EXPECT_TRUE(equal_bits(given.at(0), wanted));
+  EXPECT_FALSE(given.at(0).requires_grad());
+  EXPECT_TRUE(module.is_training());
+
+  const auto table = model.transform(*table_of(features));
+  ASSERT_TRUE(table->ValidateFull().ok());
+  EXPECT_THAT(table->schema()->field_names(), ElementsAre("features", "prediction"));
+  const auto& lists = static_cast<const arrow::ListArray&>(*table->column(1));
+  const auto& values = static_cast<const arrow::FloatArray&>(*lists.values());
+  ASSERT_EQ(lists.length(), 5);
+  for (std::int64_t row = 0; row < 5; ++row) {
+    EXPECT_EQ(lists.value_length(row), kClasses);
+    for (std::int64_t i = 0; i < kClasses; ++i) {
+      EXPECT_EQ(values.Value(lists.value_offset(row) + i), wanted[row][i].item<float>());
+    }
+  }
+}
+
+TEST(ModelTest, ATableWithoutRowsHasTheColumnsAllTheSame) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  const auto table = model.transform(*table_of(torch::empty({0, kFeatures})));
+  EXPECT_EQ(table->num_rows(), 0);
+  EXPECT_THAT(table->schema()->field(1)->type()->ToString(), HasSubstr("list"));
+  EXPECT_TRUE(table->ValidateFull().ok());
+}
+
+TEST(ModelTest, OneOutputPerRowIsANumber) {
+  const Folder folder;
+  const Model model = make_model(folder, [](EstimatorOptions& options) {
+    options.model = torch::nn::Sequential(torch::nn::Linear(kFeatures, 1));
+    options.metrics = {};
+    options.loss = [](const torch::Tensor& output, const torch::Tensor& label) {
+      return torch::mse_loss(output.flatten(), label.to(torch::kFloat32));
+    };
+  });
+  EXPECT_THAT(model.output_types(), ElementsAre("float"));
+  const auto table = model.outputs(*table_of(normal({4, kFeatures}, 1)));
+  EXPECT_EQ(table->column(0)->type_id(), arrow::Type::FLOAT);
+  EXPECT_EQ(table->column(0)->length(), 4);
+}
+
+TEST(ModelTest, ColumnsThatDoNotFitAreNamed) {
+  const Folder folder;
+  Model model = make_model(folder);
+  const torch::Tensor features = normal({3, kFeatures}, 1);
+  const auto message = [&](const arrow::RecordBatch& table) {
+    const Error error = error_of([&] { static_cast<void>(model.transform(table)); });
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    return std::string(error.what());
+  };
+  EXPECT_THAT(message(*table_of(features, "other")), HasSubstr("features"));
+  EXPECT_THAT(message(*table_of(normal({3, 5}, 1))),
+              AllOf(HasSubstr("model"), HasSubstr("[3, 5]")));
+  model.set_output_cols({"features"});
+  EXPECT_THAT(message(*table_of(features)), HasSubstr("a column 'features' already"));
+  const auto refused = [&](std::vector<std::string> names) {
+    return std::string(error_of([&] { model.set_output_cols(std::move(names)); }).what());
+  };
+  EXPECT_THAT(refused({"a", "b"}), HasSubstr("output_cols: 2 names"));
+  EXPECT_THAT(refused({""}), HasSubstr("output_cols"));
+}
+
+TEST(ModelTest, FilesAreTransformedRowByRow) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  const ParquetSource source = make_rows(folder, 29, "score");
+  const ParquetSource scored = model.transform(source, folder / "scored");
+  EXPECT_EQ(scored.rows(), 29);
+  std::vector<std::string> names;
+  for (const auto& column : scored.schema()) names.push_back(column.name);
+  EXPECT_THAT(names, ElementsAre("features", "label", "held", "prediction"));
+  BatchReader reader(scored, {.features = {"features", "prediction"}}, Selection::all(scored),
+                     {.batch_size = 29, .shuffle = false});
+  const auto batch = reader.next();
+  ASSERT_TRUE(batch);
+  EXPECT_TRUE(torch::allclose(batch->features[1], model.transform({batch->features[0]})[0]));
+
+  const Error again =
+      error_of([&] { static_cast<void>(model.transform(source, folder / "scored")); });
+  EXPECT_THAT(again.what(), HasSubstr("has Parquet files already"));
+  const Error exists =
+      error_of([&] { static_cast<void>(model.transform(scored, folder / "new")); });
+  EXPECT_THAT(exists.what(), HasSubstr("a column 'prediction' already"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+TEST(ModelTest, SavedAndLoadedItIsTheSame) {
+  const Folder folder;
+  Model model = make_model(folder);
+  model.set_output_cols({"score"});
+  model.save(folder / "models/model.hvd");
+  const Model loaded = Model::load(folder / "models/model.hvd", make_network(50));
+  EXPECT_TRUE(equal_bits(values_of(loaded), values_of(model)));
+  EXPECT_EQ(loaded.history(), model.history());
+  EXPECT_EQ(loaded.run_id(), model.run_id());
+  EXPECT_THAT(loaded.description().output_cols, ElementsAre("score"));
+  EXPECT_EQ(loaded.description().output_shapes, model.description().output_shapes);
+}
+
+TEST(ModelTest, AModelThatDoesNotFitTheProgramOrIsDamagedIsNamed) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  const std::string file = folder / "model.hvd";
+  model.save(file);
+  const auto load = [&](Trainable module) {
+    return error_of([&] { static_cast<void>(Model::load(file, std::move(module))); });
+  };
+  const torch::nn::Sequential wide(torch::nn::Linear(kFeatures, 9), torch::nn::Tanh(),
+                                   torch::nn::Linear(9, kClasses));
+  const Error shape = load(wide);
+  EXPECT_EQ(shape.code(), Errc::invalid_argument);
+  EXPECT_THAT(shape.what(), AllOf(HasSubstr("'0.weight' in shape [8, 6]"), HasSubstr("[9, 6]")));
+  EXPECT_THAT(load(torch::nn::Sequential(torch::nn::Linear(kFeatures, 8))).what(),
+              HasSubstr("has 4 parameters and buffers, the program's has 2"));
+  torch::nn::Sequential half = make_network();
+  half->to(torch::kFloat64);
+  EXPECT_THAT(load(half).what(), HasSubstr("float64"));
+
+  std::string bytes = content_of(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  write_content(file, bytes);
+  const Error damaged = load(make_network());
+  EXPECT_EQ(damaged.code(), Errc::protocol);
+  EXPECT_THAT(damaged.what(), AllOf(HasSubstr("model.hvd"), HasSubstr("damaged")));
+  std::filesystem::remove(file);
+  EXPECT_THAT(load(make_network()).what(), HasSubstr("there is no file"));
+}
+
+TEST(HistoryTest, IsJsonAndBack) {
+  History history;
+  history.epochs.push_back(
+      {.epoch = 1,
+       .ranks = 2,
+       .learning_rate = 0.1,
+       .seconds = 1.5,
+       .train = {.rows = 10, .loss = 0.1 + 0.2, .metrics = {{"b", 1}, {"a", 2}}}});
+  history.epochs.push_back(history.epochs[0]);
+  history.epochs[1].epoch = 2;
+  history.epochs[1].validation = {.rows = 3, .loss = 0.5};
+  EXPECT_EQ(History::from_json(history.to_json()), history);
+
+  history.epochs[0].train.loss = std::nan("");
+  const std::string json = history.to_json();
+  EXPECT_THAT(json, HasSubstr("null"));
+  EXPECT_TRUE(std::isnan(History::from_json(json).epochs[0].train.loss));
+  EXPECT_THAT(history.to_svg("a < b & c"), AllOf(HasSubstr("a &lt; b &amp; c"), HasSubstr("</svg>"),
+                                                 testing::Not(HasSubstr("nan"))));
+  EXPECT_THAT(History().to_svg("none"), HasSubstr("</svg>"));
+  for (const char* const wrong : {"", "{}", "[1]", R"([{"epoch": "x"}])"}) {
+    EXPECT_EQ(error_of([&] { static_cast<void>(History::from_json(wrong)); }).code(),
+              Errc::protocol);
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test

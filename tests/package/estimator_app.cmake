@@ -1,0 +1,6 @@
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+set(ENV{CMAKE_PREFIX_PATH} "${PREFIX}:${LIBTORCH}")
+run("configure" ${configure_command} -S "${SOURCE_DIR}/estimator_app")
+run("build" "${CMAKE_COMMAND}" --build "${WORK_DIR}")
+run("run" "${WORK_DIR}/estimator_app" "${WORK_DIR}/store")
+expect_output("10 rows of list")
