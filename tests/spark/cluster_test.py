@@ -5,7 +5,6 @@ import hashlib
 import os
 import runpy
 import secrets
-import shutil
 import signal
 import tempfile
 import threading
@@ -24,24 +23,7 @@ SECRET = b"0123456789 the secret of a job -"
 
 def setUpModule():
     global folder, spark
-    folder = tempfile.mkdtemp(prefix="hvd-spark-test-")
-    unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
-    # Where the executors' logs and work go; not one of the ranks' variables.
-    os.environ["SPARK_HOME"] = os.path.join(folder, "home")
-    link_home(os.environ["SPARK_HOME"])
-    spark = support.session("local-cluster[2,1,1024]", folder)
-    unittest.addModuleCleanup(spark.stop)
-
-
-def link_home(path):
-    """A Spark whose work folder is ours: everything else is the package's."""
-    import pyspark
-
-    package = os.path.dirname(pyspark.__file__)
-    os.mkdir(path)
-    for name in os.listdir(package):
-        if name != "work":
-            os.symlink(os.path.join(package, name), os.path.join(path, name))
+    folder, spark = support.local_cluster()
 
 
 def distributor(processes=2, local_mode=False, **options):

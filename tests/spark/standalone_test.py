@@ -18,9 +18,9 @@ HOME = os.path.dirname(pyspark.__file__)
 
 
 class Process:
-    """A child whose output is kept; killed at the end of the test."""
+    """A child whose output is kept; killed at the end of the test, which `at_end` is told."""
 
-    def __init__(self, case, command, environment):
+    def __init__(self, at_end, command, environment):
         self._text = ""
         self._process = subprocess.Popen(
             command,
@@ -31,7 +31,7 @@ class Process:
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        case.addCleanup(self.kill)
+        at_end(self.kill)
 
     def _read(self):
         for line in self._process.stdout:
@@ -56,29 +56,32 @@ class Process:
 
 
 class Standalone(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="hvd-spark-test-")
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.common = {
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="hvd-spark-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.common = {
             "SPARK_HOME": HOME,
             "SPARK_DAEMON_JAVA_OPTS": support.JAVA_OPTIONS,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_LOG_DIR": self.folder,
+            "SPARK_LOG_DIR": cls.folder,
         }
-        self.master = self.spark_class("master.Master", ["--host", "127.0.0.1"])
+        cls.master = cls.spark_class("master.Master", ["--host", "127.0.0.1"])
         address = re.compile(r"Starting Spark master at (spark://\S+)")
-        self.address = self.master.wait_for(address.search, 60).group(1)
-        workers = [self.worker("3"), self.worker("5")]
+        cls.address = cls.master.wait_for(address.search, 60).group(1)
+        workers = [cls.worker("3"), cls.worker("5")]
         for worker in workers:
             worker.wait_for(lambda text: "Successfully registered with master" in text, 60)
 
-    def spark_class(self, name, arguments, **environment):
+    @classmethod
+    def spark_class(cls, name, arguments, **environment):
         command = [os.path.join(HOME, "bin", "spark-class"), "org.apache.spark.deploy." + name]
         command += ["--port", "0", "--webui-port", "0", *arguments]
-        return Process(self, command, {**self.common, **environment})
+        return Process(cls.addClassCleanup, command, {**cls.common, **environment})
 
-    def worker(self, gpu):
-        script = os.path.join(self.folder, "gpu" + gpu)
+    @classmethod
+    def worker(cls, gpu):
+        script = os.path.join(cls.folder, "gpu" + gpu)
         with open(script, "w") as file:
             file.write('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["%s"]}\'\n' % gpu)
         os.chmod(script, 0o700)
@@ -94,15 +97,23 @@ class Standalone(unittest.TestCase):
             "--memory",
             "1g",
             "--work-dir",
-            self.folder + "/work" + gpu,
+            cls.folder + "/work" + gpu,
         ]
-        return self.spark_class(
-            "worker.Worker", [*arguments, self.address], SPARK_WORKER_OPTS=options
+        return cls.spark_class(
+            "worker.Worker", [*arguments, cls.address], SPARK_WORKER_OPTS=options
         )
 
+    def driver(self, name, *arguments):
+        here = os.path.dirname(os.path.abspath(__file__))
+        command = [sys.executable, os.path.join(here, name), self.address, *arguments]
+        return Process(self.addCleanup, command, {})
+
+    def gone(self, *processes):
+        for pid in processes:
+            support.wait_until(lambda: not support.is_running(pid), 15, "process %d is gone" % pid)
+
     def test_tasks_have_their_gpus_and_nothing_is_left_when_the_driver_is_killed(self):
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standalone_driver.py")
-        driver = Process(self, [sys.executable, script, self.address, self.folder], {})
+        driver = self.driver("standalone_driver.py", self.folder)
 
         text = driver.wait_for(lambda text: text if "\nresult {'sum': 3" in text else None, 120)
         lines = re.findall(r"^\[\d\]<stdout>:(rank .*) variable", text, re.MULTILINE)
@@ -118,9 +129,27 @@ class Standalone(unittest.TestCase):
         processes = [*sum(waiting, ()), *agents, *map(support.parent_of, agents)]
         self.assertTrue(all(map(support.is_running, processes)))
         driver.kill()
-        for pid in processes:
-            support.wait_until(lambda: not support.is_running(pid), 15, "process %d is gone" % pid)
+        self.gone(*processes)
         self.assertEqual(self.names_left(), [])
+
+    def test_a_fit_leaves_nothing_when_the_driver_is_killed(self):
+        store = tempfile.mkdtemp(dir=self.folder)
+        driver = self.driver("estimator_driver.py", self.folder, store)
+        if support.tutorial() is not None:
+            share = driver.wait_for(re.compile(r"^accuracy (\S+)$", re.MULTILINE).search, 240)
+            self.assertGreater(float(share.group(1)), 0.15, "ten classes")
+        waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 120)
+        self.assertEqual(
+            sorted(name.split(".")[0] for name in os.listdir(store)),
+            ["intermediate_train_data", "intermediate_val_data"],
+        )
+        agents = [support.parent_of(rank) for rank, _ in waiting]
+        driver.kill()
+        self.gone(*sum(waiting, ()), *agents)
+        support.wait_until(lambda: os.listdir(store) == [], 30, "the data is removed")
+        support.wait_until(
+            lambda: not support.processes_with("OF_THE_TEST=" + store), 30, "no keeper is left"
+        )
 
     def names_left(self):
         """What lies in the executors' folders, but for what Spark itself puts there."""

@@ -4,13 +4,43 @@ import contextlib
 import io
 import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
+import unittest
+from typing import NamedTuple
 
 BIN = os.environ["HVD_TEST_BIN"]
 HVDRUN = os.path.join(BIN, "hvdrun")
 RANK = os.path.join(BIN, "spark_rank")
 # Short programs: what a compiler would win costs more than it saves.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1"
+
+
+def stand_in(folder):
+    """stand_in.py as a program, in the folder."""
+    path = os.path.join(folder, "stand_in")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_in.py")
+    with open(path, "w") as file:
+        file.write('#!/bin/sh\nexec "%s" "%s" "$@"\n' % (sys.executable, script))
+    os.chmod(path, 0o755)
+    return path
+
+
+class Tutorial(NamedTuple):
+    script: str
+    program: str
+
+
+def tutorial():
+    """synapse_tutorial.py and its program; None where that or its data are not there."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    script = os.path.join(here, "../../examples/spark/synapse_tutorial.py")
+    program = os.path.join(BIN, "mnist_estimator")
+    there = os.path.exists(program) and os.path.exists("/usr/share/datasets/fashion-mnist")
+    return Tutorial(script, program) if there else None
 
 
 def session(master, folder, **options):
@@ -35,6 +65,34 @@ def session(master, folder, **options):
     return builder.getOrCreate()
 
 
+def remove(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def local_cluster():
+    """A session with two executors of one slot each, until the end of the module's tests; and the
+    folder of all that it writes."""
+    folder = tempfile.mkdtemp(prefix="hvd-spark-test-")
+    unittest.addModuleCleanup(remove, folder)
+    return folder, local_cluster_in(folder)
+
+
+def local_cluster_in(folder, **options):
+    import pyspark
+
+    # A Spark whose work folder is ours: everything else is the package's.
+    package = os.path.dirname(pyspark.__file__)
+    home = os.path.join(folder, "home")
+    os.mkdir(home)
+    for name in os.listdir(package):
+        if name != "work":
+            os.symlink(os.path.join(package, name), os.path.join(home, name))
+    os.environ["SPARK_HOME"] = home  # not one of the ranks' variables
+    spark = session("local-cluster[2,1,1024]", folder, **options)
+    unittest.addModuleCleanup(spark.stop)
+    return spark
+
+
 class Streams:
     """Both streams of the driver, while a job prints to them."""
 
@@ -54,6 +112,45 @@ class Streams:
 
     def errors(self):
         return self._err.getvalue()
+
+
+# Takes a free port, makes a bucket, and tells the port; ends with its standard input.
+_S3_SERVER = """
+import sys, urllib.request
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+url = "http://127.0.0.1:%d" % server._server.server_port
+signed = "AWS4-HMAC-SHA256 Credential=k/20200101/us-east-1/s3/aws4_request, "
+signed += "SignedHeaders=host, Signature=x"
+bucket = urllib.request.Request(url + "/bucket", method="PUT", headers={"Authorization": signed})
+urllib.request.urlopen(bucket, timeout=30)
+print(url, flush=True)
+sys.stdin.read()
+"""
+
+
+def s3_server(case):
+    """The storage options of a server with a bucket named bucket, until the end of the class's
+    tests; skips without one."""
+    python = os.environ.get("HVD_TEST_S3_PYTHON", "")
+    if not os.path.exists(python):
+        raise unittest.SkipTest("needs an S3 server (scripts/install_deps --tests)")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
+    }
+    environment.pop("PYTHONPATH", None)
+    server = subprocess.Popen(
+        [python, "-c", _S3_SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        text=True,
+    )
+    case.addClassCleanup(server.communicate, timeout=30)
+    url = server.stdout.readline().strip()
+    return {"key": "k", "secret": "s", "region": "us-east-1", "endpoint_url": url}
 
 
 def wait_until(condition, seconds, what):

@@ -21,6 +21,11 @@ _MAX_GREETING = 64 << 10
 _SPARKS_OWN = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET")
 
 
+def own_environment():
+    """This process's, as a program may see it."""
+    return {name: value for name, value in os.environ.items() if name not in _SPARKS_OWN}
+
+
 class Agent:
     """send, receive and close as a Link has them. One thread sends, one receives."""
 
@@ -33,7 +38,7 @@ class Agent:
             raise FileNotFoundError(
                 "%r was not found, or cannot be executed; hvd has to be installed here" % hvdrun
             )
-        environment = {name: value for name, value in os.environ.items() if name not in _SPARKS_OWN}
+        environment = own_environment()
         environment["PATH"] = path
         self._process = subprocess.Popen(
             [found, "--remote-agent"],

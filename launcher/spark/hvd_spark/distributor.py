@@ -3,16 +3,17 @@
 import os
 import secrets
 import socket
-import sys
 
 from . import frames
 from .agent import Agent
 from .errors import HvdError, StartError
 from .job import Job
 from .link import LinkServer, key_of
+from .output import Output
 from .placement import rank_variables
 from .resources import driver_gpus, gpus_per_task, wait_for_slots, warn_of_plain_output
 from .result import ResultDescriptor, to_object
+from .shipping import send_by_value
 from .task import Spec, host_key, run_task, visible_gpus
 from .version import VERSION
 
@@ -28,6 +29,8 @@ class HvdDistributor:
     hvdrun: where it is on the machines that run ranks, a name on the PATH or a path.
     environment: more variables of all ranks, a dict.
     slot_timeout: seconds to wait for executors of a session that has just begun.
+    stdout, stderr: text streams for what the ranks write, instead of the driver's own.
+    prefix_output_with_timestamp: the time in front of each line.
 
     Raises TypeError and ValueError for what cannot work, before anything starts.
     """
@@ -41,6 +44,9 @@ class HvdDistributor:
         hvdrun="hvdrun",
         environment=None,
         slot_timeout=10.0,
+        stdout=None,
+        stderr=None,
+        prefix_output_with_timestamp=False,
         **unknown,
     ):
         if unknown:
@@ -56,9 +62,11 @@ class HvdDistributor:
         self.local_mode = bool(local_mode)
         self.use_gpu = bool(use_gpu)
         self._hvdrun = os.fspath(hvdrun)
-        self._environment = _variables(environment or {})
+        self._environment = as_variables(environment or {})
+        self._streams = (stdout, stderr)
+        self._timestamps = bool(prefix_output_with_timestamp)
         self._slot_timeout = slot_timeout
-        self._context = _spark_context()
+        self._context = spark_context()
         self._ranks_per_task = 1
         if not self.local_mode:
             warn_of_plain_output(self._context)
@@ -120,7 +128,7 @@ class HvdDistributor:
     # ---- on the driver's machine
 
     def _run_here(self, command):
-        job = Job(self.num_processes)
+        job = Job(self.num_processes, self._output())
         gpus = driver_gpus(self._context, self.num_processes) if self.use_gpu else []
         variables = rank_variables([host_key()] * self.num_processes)
         with ResultDescriptor() as result:
@@ -158,12 +166,20 @@ class HvdDistributor:
         partitions = self._context.parallelize(range(tasks), tasks).barrier()
         return partitions.mapPartitions(lambda _: [run_task(spec)]).collect()
 
+    def wait_for_slots(self):
+        """Until all ranks can be tasks at once. `run` does it itself. Raises StartError with the
+        counts."""
+        wait_for_slots(self._context, self._tasks(), self._slot_timeout)
+
+    def _tasks(self):
+        return self.num_processes // self._ranks_per_task
+
     def _run_stage(self, command, stage, schema):
         from pyspark import InheritableThread
 
-        tasks = self.num_processes // self._ranks_per_task
-        wait_for_slots(self._context, tasks, self._slot_timeout)
-        job = Job(self.num_processes)
+        tasks = self._tasks()
+        self.wait_for_slots()
+        job = Job(self.num_processes, self._output())
         secret = secrets.token_bytes(frames.SECRET_SIZE)
         conf = self._context.getConf()
         host = conf.get("spark.driver.host")
@@ -200,11 +216,8 @@ class HvdDistributor:
 
     def _spark_job(self, job, stage, spec, tasks, results):
         """On a thread of its own, so that the caller's can print, and be interrupted."""
-        from pyspark import cloudpickle
-
         try:
-            # Executors need not have this package.
-            cloudpickle.register_pickle_by_value(sys.modules[__package__])
+            send_by_value()
             self._context.addJobTag(job.id)
             results.extend(stage(spec, tasks))
             job.put("spark", "the stage is over")
@@ -218,6 +231,9 @@ class HvdDistributor:
         if thread.is_alive():
             self._context.cancelJobsWithTag(job.id)
             thread.join(_STAGE_END_SECONDS)
+
+    def _output(self):
+        return Output(self._streams, self._timestamps)
 
     def _interfaces(self):
         name = "HVD_NETWORK_INTERFACES="
@@ -235,17 +251,17 @@ def _carry_out(job):
         raise
 
 
-def _spark_context():
+def spark_context():
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
     if session is None:
-        raise HvdError("HvdDistributor needs an active SparkSession")
+        raise HvdError("hvd_spark needs an active SparkSession")
     try:
         return session.sparkContext
     except Exception as error:
         raise HvdError(
-            "HvdDistributor needs a SparkContext, which Spark Connect does not have"
+            "hvd_spark needs a SparkContext, which Spark Connect does not have"
         ) from error
 
 
@@ -261,7 +277,8 @@ def _command(program, args):
     return words
 
 
-def _variables(environment):
+def as_variables(environment):
+    """A list of "NAME=value". Raises ValueError."""
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + str(value):
             raise ValueError("%r cannot be a variable of the environment" % name)

@@ -39,7 +39,7 @@ class _Member:
 class Job:
     """Used by one thread, but for `adopt` and `put`."""
 
-    def __init__(self, size):
+    def __init__(self, size, output=None):
         self.id = "spark-" + secrets.token_hex(8)
         self.size = size
         self._events = (
@@ -48,7 +48,7 @@ class Job:
         self._members = {}  # by channel
         self._channels = []  # all, also those without a place yet
         self._closed = False
-        self._output = Output()
+        self._output = output or Output()
         self._blame = Blame()
         self._pids = {}
         self._began = {}

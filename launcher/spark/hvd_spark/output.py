@@ -1,6 +1,7 @@
 """What the ranks print, line by line on the driver's own streams, and the last lines of each."""
 
 import collections
+import datetime
 import re
 import sys
 
@@ -12,7 +13,10 @@ _NAMES = ("stdout", "stderr")
 
 
 class Output:
-    def __init__(self):
+    """to: two text streams that take the place of sys.stdout and sys.stderr, or None for each."""
+
+    def __init__(self, to=(None, None), timestamps=False):
+        self._to, self._timestamps = to, timestamps
         self._held = collections.defaultdict(bytes)  # by rank and stream: a line that has not ended
         self._returned = set()  # whose last line ended with "\r": a "\n" that follows belongs to it
         self._tails = collections.defaultdict(lambda: collections.deque(maxlen=TAIL_LINES))
@@ -55,12 +59,13 @@ class Output:
     def _line(self, rank, stream, line, end):
         text = "[%d]<%s>:%s" % (rank, _NAMES[stream], line.decode("utf-8", "replace"))
         self._tails[rank].append(text)
+        if self._timestamps:
+            text = datetime.datetime.now().isoformat(" ", "milliseconds") + " " + text
         return text + ("\r" if end == b"\r" else "\n")
 
-    @staticmethod
-    def _print(stream, text):
+    def _print(self, stream, text):
         if text:
-            to = sys.stderr if stream else sys.stdout
+            to = self._to[stream] or (sys.stderr if stream else sys.stdout)
             try:
                 to.write(text)
             except UnicodeEncodeError:  # a driver with another locale

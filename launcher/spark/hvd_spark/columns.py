@@ -1,0 +1,118 @@
+"""The columns that an estimator or a model needs of a DataFrame: there, of a type that a tensor can
+have, and as Arrow carries them."""
+
+import math
+
+
+def numbers(values, name, least=1):
+    """Raises unless it is a whole number from `least` on."""
+    if isinstance(values, bool) or not isinstance(values, int):
+        raise TypeError("%s is %r: expected a whole number" % (name, values))
+    if values < least:
+        raise ValueError("%s is %d: expected %d or more" % (name, values, least))
+    return values
+
+
+def names(values, what):
+    """Raises unless it is a list of names, each once."""
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError("%s is %r: expected a list of column names" % (what, values))
+    values = list(values)
+    twice = next((name for name in values if values.count(name) > 1), None)
+    if not values or twice is not None:
+        raise ValueError(
+            "%s is %s" % (what, "empty" if not values else "%r: %r twice" % (values, twice))
+        )
+    return values
+
+
+def shapes(values, feature_cols):
+    """A shape per feature column, or one for all of them, without the dimension of the rows, which
+    may lead as -1."""
+    values = [list(shape) for shape in values]
+    if len(values) not in (1, len(feature_cols)):
+        raise ValueError(
+            "input_shapes has %d shapes for %d feature_cols" % (len(values), len(feature_cols))
+        )
+    values = [shape[1:] if shape[:1] == [-1] else shape for shape in values]
+    for shape in values:
+        for size in shape:
+            numbers(size, "input_shapes: %r: a dimension" % shape)
+    return values
+
+
+def check_types(schema, wanted, what, only_numbers=False):
+    """Raises ValueError for a column that is not there, or of another type."""
+    expected = "a number" if only_numbers else "a number, an array of numbers or a vector"
+    for name in wanted:
+        if name not in schema.names:
+            raise ValueError(
+                "%s: the DataFrame has no column %r; it has %s"
+                % (what, name, ", ".join(map(repr, schema.names)))
+            )
+        kind = schema[name].dataType
+        if not (is_number(kind) or not only_numbers and (is_vector(kind) or is_array(kind))):
+            raise ValueError(
+                "%s: column %r is %s: expected %s" % (what, name, kind.simpleString(), expected)
+            )
+
+
+def check_shapes(schema, feature_cols, input_shapes):
+    """How many numbers a row has, by column, of columns that do not say it by their type. Raises
+    ValueError where types and shapes cannot fit."""
+    single = [name for name in feature_cols if is_number(schema[name].dataType)]
+    if len(input_shapes) != len(feature_cols):
+        if input_shapes and single == feature_cols and math.prod(input_shapes[0]) != len(single):
+            raise ValueError(
+                "feature_cols are %d numbers a row, and input_shapes %r are %d"
+                % (len(single), input_shapes, math.prod(input_shapes[0]))
+            )
+        return {}
+    lengths = dict(zip(feature_cols, map(math.prod, input_shapes)))
+    for name in single:
+        if lengths[name] != 1:
+            raise ValueError(
+                "column %r has one number a row, and its shape in input_shapes %d"
+                % (name, lengths[name])
+            )
+    nested = [name for name in feature_cols if is_nested(schema[name].dataType)]
+    return {name: lengths[name] for name in feature_cols if name not in single + nested}
+
+
+def is_number(kind):
+    from pyspark.sql import types
+
+    return isinstance(kind, (types.NumericType, types.BooleanType))
+
+
+def is_array(kind):
+    """Also of arrays."""
+    from pyspark.sql import types
+
+    return isinstance(kind, types.ArrayType) and (
+        is_number(kind.elementType) or is_array(kind.elementType)
+    )
+
+
+def is_nested(kind):
+    return is_array(kind) and is_array(kind.elementType)
+
+
+def is_vector(kind):
+    """Spark ML's."""
+    return type(kind).__name__ == "VectorUDT"
+
+
+def as_numbers(dataframe, name):
+    """The column as Arrow can carry it: vectors become arrays of float."""
+    column = dataframe[quoted(name)]
+    if not is_vector(dataframe.schema[name].dataType):
+        return column
+    from pyspark.ml.functions import vector_to_array
+
+    return vector_to_array(column, "float32")
+
+
+def quoted(name):
+    """A name that Spark takes as one, whatever is in it."""
+    return "`%s`" % name.replace("`", "``")

@@ -1,0 +1,316 @@
+"""HvdEstimator: trains a C++ model on a DataFrame, as a stage of Spark ML."""
+
+import json
+import os
+
+from pyspark.ml import Estimator
+from pyspark.ml.param import Param, Params
+from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader
+from pyspark.ml.util import MLWritable, MLWriter
+
+from .columns import check_shapes, check_types, names, numbers, shapes
+from .distributor import HvdDistributor, as_variables
+from .errors import HvdError
+from .estimator_model import HvdModel
+from .intermediate import IntermediateData
+from .store import Store
+
+
+def _text(value):
+    return os.fspath(value)
+
+
+def _words(value):
+    if isinstance(value, str):
+        raise TypeError("args is %r: expected a list" % value)
+    return [str(word) for word in value]
+
+
+def _number(name, least=1):
+    return lambda value: numbers(value, name, least)
+
+
+def _flag(name):
+    def convert(value):
+        if not isinstance(value, bool):
+            raise TypeError("%s is %r: expected True or False" % (name, value))
+        return value
+
+    return convert
+
+
+def _columns(name):
+    return lambda value: names(value, name)
+
+
+def _validation(value):
+    """None, a fraction, or the name of a column."""
+    if value is None or isinstance(value, str) and value:
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(
+            "validation is %r: expected a fraction from 0 to below 1, or a column's name" % (value,)
+        )
+    return float(value) or None
+
+
+# Name, what it converts a value with, whether the program is told it, and what it is.
+_PARAMETERS = [
+    ("program", _text, False, "on the executors: a name on the PATH, or a path"),
+    ("args", _words, False, "arguments of the program, when it trains and when it scores"),
+    ("num_proc", _number("num_proc"), False, "number of ranks"),
+    ("feature_cols", _columns("feature_cols"), True, "columns that the model takes"),
+    ("label_cols", _columns("label_cols"), True, "columns that it is trained to give"),
+    ("input_shapes", lambda value: [list(shape) for shape in value], True, "of one row's features"),
+    ("output_cols", _columns("output_cols"), True, "what HvdModel appends"),
+    ("batch_size", _number("batch_size"), True, "rows of a step, of each rank"),
+    ("val_batch_size", _number("val_batch_size"), True, "rows of a batch to validate with"),
+    ("epochs", _number("epochs"), True, "times that every row is trained with"),
+    ("validation", _validation, False, "a fraction of the rows, or a column: true, or above 0"),
+    ("verbose", _number("verbose", 0), True, "0: nothing, 1: progress, 2: a line per epoch"),
+    ("shuffle", _flag("shuffle"), True, "the rows, anew in each epoch"),
+    ("seed", _number("seed", 0), True, "of the order of rows and the choice for validation"),
+    (
+        "partitions_per_process",
+        _number("partitions_per_process"),
+        False,
+        "files that the DataFrame is written to, for each rank",
+    ),
+    (
+        "backward_passes_per_step",
+        _number("backward_passes_per_step"),
+        True,
+        "batches whose gradients are reduced together",
+    ),
+    (
+        "scale_learning_rate",
+        _flag("scale_learning_rate"),
+        True,
+        "multiply the optimizer's by the number of ranks",
+    ),
+    ("run_id", _text, True, "of a run: goes on where it is when the store has it"),
+    ("resume", _flag("resume"), True, "the run has to be there"),
+    ("hvdrun", _text, False, "where it is on the executors"),
+    ("use_gpu", _flag("use_gpu"), False, "ranks and scorers see the GPUs of their tasks"),
+    (
+        "prefix_output_with_timestamp",
+        _flag("prefix_output_with_timestamp"),
+        False,
+        "the time in front of what ranks write",
+    ),
+]
+
+
+def _with_parameters(cls):
+    """A Param of each name, setNumProc and getNumProc."""
+    for name, convert, _, doc in _PARAMETERS:
+        setattr(cls, name, Param(Params._dummy(), name, doc, convert))
+        camel = "".join(word.capitalize() for word in name.split("_"))
+
+        def setter(self, value, _name=name):
+            return self._set(**{_name: value})
+
+        def getter(self, _name=name):
+            return self.getOrDefault(_name)
+
+        setter.__doc__ = getter.__doc__ = doc
+        setattr(cls, "set" + camel, setter)
+        setattr(cls, "get" + camel, getter)
+    return cls
+
+
+@_with_parameters
+class HvdEstimator(Estimator, MLReadable, MLWritable):
+    """Trains the estimator of a C++ program (hvd::estimator_main) on a DataFrame.
+
+    fit(dataframe) writes the columns to the store as Parquet, runs `program fit` as num_proc tasks
+    of a barrier stage, and returns an HvdModel. What is not given here is the program's own choice.
+
+    Beside the parameters (explainParams): store, a Store; environment, a dict of more variables of
+    the ranks; stdout and stderr, text streams for what they write; slot_timeout, seconds to wait
+    for executors. None of these is saved with the estimator but the store's URI.
+    """
+
+    def __init__(
+        self,
+        program=None,
+        store=None,
+        *,
+        environment=None,
+        stdout=None,
+        stderr=None,
+        slot_timeout=10.0,
+        **parameters
+    ):
+        super().__init__()
+        self._setDefault(
+            args=[],
+            num_proc=1,
+            validation=None,
+            partitions_per_process=10,
+            hvdrun="hvdrun",
+            use_gpu=False,
+            prefix_output_with_timestamp=False,
+        )
+        known = {name for name, *_ in _PARAMETERS}
+        for name, value in {"program": program, **parameters}.items():
+            if name not in known:
+                raise TypeError("HvdEstimator has no parameter %r" % name)
+            if value is not None:
+                self._set(**{name: value})
+        self._store = self._environment = None
+        self.setStore(store).setEnvironment(environment)
+        self._streams = (stdout, stderr)
+        self._slot_timeout = slot_timeout
+
+    def setStore(self, value):
+        if value is not None and not isinstance(value, Store):
+            raise TypeError("store is %r: expected a Store (Store.create)" % (value,))
+        self._store = value
+        return self
+
+    def getStore(self):
+        return self._store
+
+    def setEnvironment(self, value):
+        as_variables(value or {})
+        self._environment = dict(value or {})
+        return self
+
+    def _given(self, name):
+        """What the user, or a default, says; None when nobody does."""
+        return self.getOrDefault(name) if self.isDefined(name) else None
+
+    def _need(self, name):
+        value = self._given(name)
+        if value is None:
+            raise ValueError("HvdEstimator needs %s" % name)
+        return value
+
+    def _fit(self, dataset):
+        program, store = self._need("program"), self._store
+        if store is None:
+            raise ValueError("HvdEstimator needs store (Store.create)")
+        columns, lengths = self._checked_columns(dataset.schema)
+        data = IntermediateData(store, self._given("validation") is not None)
+        distributor = self._distributor(data)
+        self._check_run()
+        distributor.wait_for_slots()
+        with data:
+            data.write(
+                dataset,
+                columns,
+                lengths,
+                self._given("num_proc") * self._given("partitions_per_process"),
+                self._given("validation"),
+                self._given("seed") or 0,
+            )
+            result = distributor.run(program, "fit", *self._given("args"))
+        return self._model(result)
+
+    def _checked_columns(self, schema):
+        """The columns to write, and how many numbers a row of each has where that is known."""
+        features, labels = self._need("feature_cols"), self._need("label_cols")
+        both = next((name for name in features if name in labels), None)
+        if both is not None:
+            raise ValueError("column %r is in feature_cols and in label_cols" % both)
+        check_types(schema, features, "feature_cols")
+        check_types(schema, labels, "label_cols")
+        validation = self._given("validation")
+        if isinstance(validation, str):
+            check_types(schema, [validation], "validation", only_numbers=True)
+        given = self._given("input_shapes")
+        lengths = check_shapes(schema, features, shapes(given, features) if given else [])
+        return features + labels, lengths
+
+    def _check_run(self):
+        run_id = self._given("run_id")
+        if self._given("resume"):
+            if run_id is None:
+                raise ValueError("resume=True needs run_id")
+            self._store.check_run(run_id)
+
+    def _distributor(self, data):
+        train, val = data.uris()
+        settings = {
+            name: self._given(name)
+            for name, _, told, _ in _PARAMETERS
+            if told and self._given(name) is not None
+        }
+        settings.update(
+            store=self._store.uri,
+            storage_options=self._store.storage_options,
+            train_data=train,
+            val_data=val,
+            save_runs=True,  # until the model has been read; see _model
+        )
+        return HvdDistributor(
+            self._given("num_proc"),
+            local_mode=False,
+            use_gpu=self._given("use_gpu"),
+            hvdrun=self._given("hvdrun"),
+            # In the environment, and not in the arguments, because it may hold credentials.
+            environment={**self._environment, "HVD_ESTIMATOR": json.dumps(settings)},
+            slot_timeout=self._slot_timeout,
+            stdout=self._streams[0],
+            stderr=self._streams[1],
+            prefix_output_with_timestamp=self._given("prefix_output_with_timestamp"),
+        )
+
+    def _model(self, result):
+        program = self._given("program")
+        told = result if isinstance(result, dict) else {}
+        if not all(isinstance(told.get(name), str) for name in ("run_id", "model")):
+            raise HvdError(
+                "%s fit ended well, but handed back %.100r: is it made with hvd::estimator_main?"
+                % (program, result)
+            )
+        run_id = result["run_id"]
+        summary = {name: result.get(name) for name in ("learning_rate", "ranks", "resumed_epochs")}
+        model = HvdModel(
+            program,
+            self._store.read_uri(result["model"]),
+            history=result.get("history"),
+            run_id=run_id,
+            summary=summary,
+            environment=self._environment,
+            use_gpu=self._given("use_gpu"),
+            args=self._given("args"),
+        )
+        if self._given("output_cols") is not None:
+            model.setOutputCols(self._given("output_cols"))
+        if not self._store.save_runs:
+            self._store.remove("runs/" + run_id)
+        return model
+
+    def write(self):
+        return _Writer(self)
+
+    @classmethod
+    def read(cls):
+        return _Reader()
+
+
+class _Writer(MLWriter):
+    def __init__(self, instance):
+        super().__init__()
+        self._instance = instance
+
+    def saveImpl(self, path):
+        store = self._instance.getStore()
+        more = {"store": store and {"uri": store.uri, "saveRuns": store.save_runs}}
+        DefaultParamsWriter.saveMetadata(self._instance, path, self.sparkSession, more)
+
+
+class _Reader(MLReader):
+    """A store that needs storage_options is set again with setStore."""
+
+    def load(self, path):
+        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession)
+        estimator = HvdEstimator()
+        estimator._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(estimator, metadata)
+        store = metadata["store"]
+        if store is not None:
+            estimator.setStore(Store.create(store["uri"], store["saveRuns"]))
+        return estimator
