@@ -41,12 +41,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   only_usage_errors([&] { static_cast<void>(expand_counts(text)); });
 
   constexpr int kRanks = 4;
-  MpirunOutput output(kRanks);
-  auto pieces = output.feed(Stream::out, std::string_view(text).substr(0, size / 2));
-  for (auto& piece : output.feed(Stream::out, std::string_view(text).substr(size / 2))) {
-    pieces.push_back(std::move(piece));
+  for (const OpenMpi kind : {OpenMpi::none, OpenMpi::orte, OpenMpi::prrte}) {
+    MpirunOutput output(kRanks, kind);
+    auto pieces = output.feed(Stream::out, std::string_view(text).substr(0, size / 2));
+    for (auto& piece : output.feed(Stream::out, std::string_view(text).substr(size / 2))) {
+      pieces.push_back(std::move(piece));
+    }
+    for (const Output& piece : pieces) check(piece.rank >= 0 && piece.rank < kRanks);
+    static_cast<void>(output.finish());
   }
-  for (const Output& piece : pieces) check(piece.rank >= 0 && piece.rank < kRanks);
-  static_cast<void>(output.finish());
   return 0;
 }

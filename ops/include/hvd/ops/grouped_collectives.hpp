@@ -13,12 +13,15 @@
 
 namespace hvd {
 
+/// As the arguments of `broadcast_async`.
 struct BroadcastItem {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::f32;
   std::string name{};
 };
+/// All from `root`, a rank of the job. A work per item, in their order. Throws what
+/// `broadcast_async` throws, for an item that cannot work, and then none was submitted.
 [[nodiscard]] std::vector<Work> grouped_broadcast_async(Context& context,
                                                         std::span<const BroadcastItem> items,
                                                         int root,
@@ -32,9 +35,11 @@ struct ResizedItem {
   Bytes* output = nullptr;
   std::string name{};
 };
+/// A work per item, in their order; throws as `allgather_async`, and then none was submitted.
 [[nodiscard]] std::vector<Work> grouped_allgather_async(Context& context,
                                                         std::span<const ResizedItem> items,
                                                         const CollectiveOptions& options = {});
+/// A work per item, in their order; throws as `reducescatter_async`, and then none was submitted.
 [[nodiscard]] std::vector<Work> grouped_reducescatter_async(Context& context,
                                                             std::span<const ResizedItem> items,
                                                             const AllreduceOptions& options = {});
@@ -48,6 +53,7 @@ struct AlltoallItem {
   std::vector<std::int64_t>* received = nullptr;
   std::string name{};
 };
+/// A work per item, in their order; throws as `alltoall_async`, and then none was submitted.
 [[nodiscard]] std::vector<Work> grouped_alltoall_async(Context& context,
                                                        std::span<const AlltoallItem> items,
                                                        const CollectiveOptions& options = {});
