@@ -1,6 +1,7 @@
 // Jobs on a machine that lacks something: /dev/shm, or descriptors.
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,10 @@ TEST(Shortage, NorIsAnAbsentOne) {
 }
 
 TEST(Shortage, OfDescriptorsIsATypedErrorOnBothRanks) {
+  // It looks at objects through pipes, and without any takes every object for a broken one.
+  if (std::string_view(HVD_TEST_SANITIZE).find("undefined") != std::string_view::npos) {
+    GTEST_SKIP() << "needs a build without UBSan, which opens pipes of its own";
+  }
   std::vector<std::pair<int, Pair>> jobs;
   for (int limit = 5; limit <= 32; limit += 3) {
     const std::string limited = fmt::format("ulimit -n {};", limit);
