@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
-#include <hvd_test/process.hpp>
 
 #include "fit_data.hpp"
+#include "small_disk.hpp"
 
 namespace hvd::test {
 namespace {
@@ -196,22 +196,7 @@ TEST(ResumeTest, DISABLED_OnASmallDisk) {
 }
 
 TEST(ResumeTest, AFullDiskIsANamedErrorAndLosesNothing) {
-  ProcessOptions probe;
-  probe.arguments = {"unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"};
-  if (run_process(probe, in(10s)).exit_code() != 0) GTEST_SKIP() << "needs private mounts";
-  ProcessOptions options;
-  options.arguments = {"unshare",
-                       "--mount",
-                       "sh",
-                       "-c",
-                       "mount -t tmpfs -o size=64k none /mnt || exit 9; exec \"$0\" \"$@\"",
-                       std::filesystem::read_symlink("/proc/self/exe").string(),
-                       "--gtest_also_run_disabled_tests",
-                       "--gtest_filter=ResumeTest.DISABLED_OnASmallDisk"};
-  options.environment["GTEST_OUTPUT"] = std::nullopt;
-  const ProcessResult result = run_process(options, in(60s));
-  EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("[  PASSED  ] 1 test"));
+  run_on_small_disk("ResumeTest.DISABLED_OnASmallDisk");
 }
 
 }  // namespace

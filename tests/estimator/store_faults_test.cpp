@@ -1,12 +1,12 @@
 // Storage that refuses: a named error, the old file still there, nothing left beside it.
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
-#include <hvd_test/process.hpp>
 
 #include <hvd/estimator/parquet_source.hpp>
 #include <hvd/estimator/store.hpp>
 
 #include "folder.hpp"
+#include "small_disk.hpp"
 
 namespace hvd {
 namespace {
@@ -46,24 +46,7 @@ TEST(StoreFaults, DISABLED_OnASmallDisk) {
 }
 
 TEST(StoreFaults, AFullDiskIsANamedErrorAndLosesNothing) {
-  ProcessOptions probe;
-  probe.arguments = {"unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"};
-  if (run_process(probe, in(10s)).exit_code() != 0) GTEST_SKIP() << "needs private mounts";
-  ProcessOptions options;
-  options.arguments = {"unshare",
-                       "--mount",
-                       "sh",
-                       "-c",
-                       "mount -t tmpfs -o size=64k none /mnt || exit 9; exec \"$0\" \"$@\"",
-                       "/proc/self/exe"};
-  options.arguments.back() = std::filesystem::read_symlink("/proc/self/exe").string();
-  options.arguments.insert(
-      options.arguments.end(),
-      {"--gtest_also_run_disabled_tests", "--gtest_filter=StoreFaults.DISABLED_OnASmallDisk"});
-  options.environment["GTEST_OUTPUT"] = std::nullopt;
-  const ProcessResult result = run_process(options, in(60s));
-  EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("[  PASSED  ] 1 test"));
+  run_on_small_disk("StoreFaults.DISABLED_OnASmallDisk");
 }
 
 }  // namespace
