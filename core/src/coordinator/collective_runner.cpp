@@ -19,25 +19,18 @@ std::int64_t row_elements(const Shape& shape) {
   return element_count(Shape(shape.begin() + 1, shape.end()));
 }
 
-/// Memory for results. Where the user gives none this rank still takes part, so that the others do
-/// not wait.
-class Outputs {
- public:
-  std::byte* for_tensor(PendingTensor& tensor, const Shape& shape) {
-    try {
-      return bytes(tensor.submission.allocate(shape));
-    } catch (...) {
-      tensor.error = std::current_exception();
-    }
-    return substitutes_
-        .emplace_back(static_cast<std::size_t>(element_count(shape)) *
-                      size_of(tensor.submission.request.dtype))
-        .data();
+/// Memory for the result. Where the user gives none this rank still takes part, so that the others
+/// do not wait.
+std::byte* allocate(PendingTensor& tensor, const Shape& shape) {
+  try {
+    return bytes(tensor.submission.allocate(shape));
+  } catch (...) {
+    tensor.error = std::current_exception();
   }
-
- private:
-  std::vector<std::vector<std::byte>> substitutes_;
-};
+  tensor.substitute.resize(static_cast<std::size_t>(element_count(shape)) *
+                           size_of(tensor.submission.request.dtype));
+  return tensor.substitute.data();
+}
 
 const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
 
@@ -123,14 +116,15 @@ const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadli
   return groups_.at(job.process_set);
 }
 
-Clock::time_point CollectiveRunner::run(const Job& job, Clock::time_point now, Deadline deadline) {
+CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point now,
+                                            Deadline deadline) {
   if (job.kind == OpKind::add_process_set) {
     add_set(job.process_set, job.members, deadline);
-    return Clock::now();
+    return {nullptr, Clock::now(), {}};
   }
   if (job.kind == OpKind::remove_process_set) {
     groups_.erase(job.process_set);
-    return now;
+    return {nullptr, now, {}};
   }
   const Group& group = group_of(job, deadline);
   Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
@@ -141,12 +135,35 @@ Clock::time_point CollectiveRunner::run(const Job& job, Clock::time_point now, D
     began = Clock::now();
   }
   count_up(observer_.counters.collectives_started);
+  if (!needs_quiet(job)) backend.let_fly();
   call(backend, job, group, deadline);
+  if (auto flight = backend.take_flight()) {
+    count(job);
+    return {std::move(flight), began, backend.name()};
+  }
   const auto ended = Clock::now();
-  observer_.meter.communication(began, ended);
-  observer_.phase(job, to_string(job.kind), began, ended, backend.name());
+  over(job, backend.name(), began, ended);
   count(job);
-  return ended;
+  return {nullptr, ended, {}};
+}
+
+/// What is made or taken away with all its ranks, and a barrier, after which everything is over.
+bool CollectiveRunner::needs_quiet(const Job& job) noexcept {
+  return job.kind == OpKind::add_process_set || job.kind == OpKind::remove_process_set ||
+         job.kind == OpKind::barrier;
+}
+
+/// Flights follow each other on their device: one begins when the one before it has landed.
+void CollectiveRunner::landed(const Job& job, const Ran& ran) {
+  const auto began = std::max(ran.time, landed_);
+  landed_ = Clock::now();
+  over(job, ran.backend, began, landed_);
+}
+
+void CollectiveRunner::over(const Job& job, std::string_view backend, Clock::time_point began,
+                            Clock::time_point ended) {
+  observer_.meter.communication(began, ended);
+  observer_.phase(job, to_string(job.kind), began, ended, backend);
 }
 
 void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Clock::time_point began,
@@ -274,7 +291,6 @@ void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline dead
   const Request& first = first_of(job);
   std::vector<GatherSlice> tensors;
   std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
-  Outputs outputs;
   for (std::size_t i = 0; i < job.tensors.size(); ++i) {
     PendingTensor& tensor = *job.tensors[i];
     Shape shape = tensor.submission.request.shape;
@@ -284,7 +300,7 @@ void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline dead
       shape.front() += rows;
       counts[i].push_back(rows * row);
     }
-    std::byte* const output = outputs.for_tensor(tensor, shape);
+    std::byte* const output = allocate(tensor, shape);
     tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
   }
   backend.allgather({tensors, first.device, first.dtype}, deadline);
@@ -296,7 +312,6 @@ void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Gro
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   std::vector<ScatterSlice> tensors;
   std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
-  Outputs outputs;
   for (std::size_t i = 0; i < job.tensors.size(); ++i) {
     PendingTensor& tensor = *job.tensors[i];
     Shape shape = tensor.submission.request.shape;
@@ -307,7 +322,7 @@ void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Gro
       counts[i].push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
     }
     shape.front() = rows / ranks + (group.place < rows % ranks ? 1 : 0);
-    std::byte* const output = outputs.for_tensor(tensor, shape);
+    std::byte* const output = allocate(tensor, shape);
     tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
   }
   backend.reducescatter(
@@ -325,8 +340,7 @@ void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadl
   for (const std::int64_t rows : received) receive_counts.push_back(rows * row);
   Shape shape = request.shape;
   shape.front() = std::accumulate(received.begin(), received.end(), std::int64_t{0});
-  Outputs outputs;
-  std::byte* const output = outputs.for_tensor(tensor, shape);
+  std::byte* const output = allocate(tensor, shape);
   backend.alltoall({bytes(tensor.submission.input), output, send_counts, receive_counts,
                     request.device, request.dtype},
                    deadline);

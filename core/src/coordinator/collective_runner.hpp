@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include <hvd/core/backend.hpp>
@@ -24,9 +25,20 @@ class CollectiveRunner {
   /// Before a job that may not come (Backend::announce); then either `run` or `retract` it.
   void announce(const Job& job);
   void retract() noexcept;
-  /// It is `now`; returns when it was over. What went wrong with one tensor alone is kept in it.
-  /// Throws what a backend throws.
-  Clock::time_point run(const Job& job, Clock::time_point now, Deadline deadline);
+  /// A job that was run.
+  struct Ran {
+    std::unique_ptr<Flight> flight;  ///< null: it is over
+    Clock::time_point time;          ///< when it was over; with a flight, when its call began
+    std::string_view backend;        ///< of the flight
+  };
+  /// It is `now`. What went wrong with one tensor alone is kept in it. Throws what a backend
+  /// throws.
+  [[nodiscard]] Ran run(const Job& job, Clock::time_point now, Deadline deadline);
+  /// Before this job all flights have to land.
+  [[nodiscard]] static bool needs_quiet(const Job& job) noexcept;
+  /// Its flight has landed. In the order of the flights; one thread at a time, also while another
+  /// one runs a job.
+  void landed(const Job& job, const Ran& ran);
   /// Any thread.
   void abort() noexcept;
 
@@ -48,6 +60,8 @@ class CollectiveRunner {
   [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
   void wait_for_data(Backend& backend, const Job& job, Clock::time_point began, Deadline deadline);
   void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void over(const Job& job, std::string_view backend, Clock::time_point began,
+            Clock::time_point ended);
   void count(const Job& job);
   void allreduce(Backend& backend, const Job& job, Deadline deadline);
   void allgather(Backend& backend, const Job& job, Deadline deadline);
@@ -61,6 +75,7 @@ class CollectiveRunner {
   std::map<std::int32_t, Group> groups_;
   std::vector<TensorSlice> slices_;  // of an allreduce or broadcast; keeps its memory
   Backend* told_ = nullptr;          // of the allreduce that is announced, with these slices
+  Clock::time_point landed_;         // the last flight; of whoever lands
 };
 
 }  // namespace hvd

@@ -163,6 +163,10 @@ Executor::Callbacks Coordinator::executor_callbacks() {
   callbacks.turn_committed = [this] { table_.commit_turn(); };
   callbacks.turn_withdrawn = [this] { table_.end_turn(); };
   callbacks.ran = [this](const Job& job) { ran(job); };
+  callbacks.took_off = [this](const Job& job) {
+    if (job.ticket != 0) table_.end_turn();
+  };
+  callbacks.landed = [this](const Job& job) { table_.remove(job.tensors); };
   callbacks.tensor_done = [this](PendingTensor& tensor, std::exception_ptr error) {
     tensor_done(tensor, std::move(error));
   };

@@ -18,6 +18,9 @@ constexpr std::chrono::microseconds kYield{100};
 constexpr std::chrono::milliseconds kFirstLook{1};
 constexpr std::chrono::milliseconds kLastLook{100};
 
+// Enough that a device has its next work before it is through with the last.
+constexpr std::size_t kMostFlights = 4;
+
 /// All that a backend supports or not, in one number, which is not 0.
 std::uint64_t kind_of(const Request& request) {
   const auto byte = [](auto value) { return static_cast<std::uint64_t>(value) & 0xFF; };
@@ -56,12 +59,18 @@ bool Executor::supports(const Request& request) {
 void Executor::run(Job job) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(job));
-  (drivers_ > 0 ? waiting_ : idle_).notify_one();
+  wake_one();
 }
 
 void Executor::turn_came() {
   const std::lock_guard lock(mutex_);
-  (drivers_ > 0 ? waiting_ : idle_).notify_one();
+  wake_one();
+}
+
+/// Who will run what has come.
+void Executor::wake_one() {
+  const bool somebody_waits = drivers_ > 0 && flights_.empty();
+  (somebody_waits ? waiting_ : idle_).notify_one();
 }
 
 void Executor::wake_waiting() {
@@ -99,8 +108,19 @@ void Executor::join() {
 
 bool Executor::can_run() const {
   return state_ != State::stopped && !over_ && !failed_ && !baton_taken_ &&
-         (!queue_.empty() || callbacks_.turn_ready());
+         flights_.size() < kMostFlights && (!queue_.empty() || callbacks_.turn_ready());
 }
+
+bool Executor::can_land() const { return !flights_.empty() && !landing_; }
+
+/// As `can_run`, for a thread that waits for a work: it may be in the air, and must not land while
+/// this thread waits for others to come to the next.
+bool Executor::may_run() const { return flights_.empty() && can_run(); }
+
+/// As `can_land`, for the executor thread: who waits sees to it first.
+bool Executor::may_land() const { return drivers_ == 0 && can_land(); }
+
+bool Executor::busy() const { return baton_taken_ || landing_ || !flights_.empty(); }
 
 /// Into `job_`.
 bool Executor::take_next(Clock::time_point now) {
@@ -115,36 +135,65 @@ bool Executor::take_next(Clock::time_point now) {
 Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   if (!take_next(now)) return now;
   baton_taken_ = true;
+  if (CollectiveRunner::needs_quiet(job_)) land_all(lock);
+  const bool runs = !failed_;
   lock.unlock();
-  const std::optional<Clock::time_point> ended = execute(job_);
-  const bool negotiated = job_.ticket == 0;
-  job_.tensors.clear();  // what they keep alive goes with them
-  if (ended && negotiated) callbacks_.job_done();
+  std::optional<CollectiveRunner::Ran> ran;
+  if (runs) ran = execute(job_);
+  const bool flies = ran && ran->flight;
+  InTheAir flown;
+  if (flies) {
+    flown = {std::exchange(job_, {}), std::move(*ran)};
+    now = Clock::now();
+  } else {
+    job_.tensors.clear();  // what they keep alive goes with them
+    if (ran && job_.ticket == 0) callbacks_.job_done();
+    if (ran) now = ran->time;
+  }
   lock.lock();
   baton_taken_ = false;
-  if (!ended) failed_ = true;
+  if (!ran) failed_ = true;
+  if (flies) flights_.push_back(std::move(flown));
   if (drivers_ > 0) waiting_.notify_all();
-  if (state_ != State::running || drivers_ == 0) idle_.notify_one();
-  return ended.value_or(now);
+  if (state_ != State::running || drivers_ == 0 || !flights_.empty()) idle_.notify_one();
+  return now;
 }
 
-/// Returns when it was over; nothing when a backend failed.
-std::optional<Clock::time_point> Executor::execute(const Job& job) {
+/// Returns it as it ran; nothing when a backend failed.
+std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
   try {
     if (job.ticket != 0 && arrivals_) {
       runner_->announce(job);
       if (!arrivals_->meet(job.ticket, job.digest, job.members)) {
         runner_->retract();
         callbacks_.turn_withdrawn();
-        return Clock::now();
+        return CollectiveRunner::Ran{nullptr, Clock::now(), {}};
       }
     }
     if (job.ticket != 0) callbacks_.turn_committed();
     const Clock::time_point began = Clock::now();
-    const Clock::time_point ended = runner_->run(job, began, began + timeout_);
+    CollectiveRunner::Ran ran = runner_->run(job, began, began + timeout_);
+    if (ran.flight) {
+      callbacks_.took_off(job);
+      return ran;
+    }
     // Before the works are done: whoever sees them done may submit for the next turn.
     callbacks_.ran(job);
-    return finish(job, ended);
+    // Of a lone tensor that has nothing more to be done, that is at once.
+    const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
+    finish(job);
+    if (!at_once) ran.time = Clock::now();
+    return ran;
+  } catch (...) {
+    fail();
+  }
+  return std::nullopt;
+}
+
+/// Of what is being thrown.
+void Executor::fail() const {
+  try {
+    throw;
   } catch (const Error& error) {
     callbacks_.failed(error);
   } catch (const std::bad_alloc&) {
@@ -152,14 +201,56 @@ std::optional<Clock::time_point> Executor::execute(const Job& job) {
   } catch (const std::exception& error) {
     callbacks_.failed(Error(Errc::internal, error.what()));
   }
-  return std::nullopt;
 }
 
-/// Of a lone tensor that has nothing more to be done, that is at once.
-Clock::time_point Executor::finish(const Job& job, Clock::time_point ended) const {
-  const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
+/// Looks once after the flight that lands next.
+void Executor::land_next(Lock& lock) {
+  landing_ = true;
+  InTheAir& first = flights_.front();  // where it stays: others come behind it
+  lock.unlock();
+  bool over = true;
+  bool failed = false;
+  try {
+    over = landed(first);
+  } catch (...) {
+    failed = true;
+    fail();
+  }
+  if (over) first.job.tensors.clear();
+  if (!over) ::sched_yield();
+  lock.lock();
+  landing_ = false;
+  failed_ = failed_ || failed;
+  if (over) {
+    flights_.pop_front();
+    waiting_.notify_all();
+  }
+  if (state_ != State::running || drivers_ == 0) idle_.notify_one();
+}
+
+bool Executor::landed(const InTheAir& flown) const {
+  if (!flown.ran.flight->landed()) return false;
+  runner_->landed(flown.job, flown.ran);
+  callbacks_.landed(flown.job);
+  finish(flown.job);
+  if (flown.job.ticket == 0) callbacks_.job_done();
+  return true;
+}
+
+void Executor::land_all(Lock& lock) {
+  while (!flights_.empty()) {
+    if (can_land()) {
+      land_next(lock);
+      continue;
+    }
+    lock.unlock();  // somebody else looks
+    ::sched_yield();
+    lock.lock();
+  }
+}
+
+void Executor::finish(const Job& job) const {
   for (const auto& tensor : job.tensors) finish(*tensor);
-  return at_once ? ended : Clock::now();
 }
 
 void Executor::finish(PendingTensor& tensor) const {
@@ -174,17 +265,21 @@ void Executor::finish(PendingTensor& tensor) const {
 void Executor::thread_main() {
   Lock lock(mutex_);
   for (;;) {
-    idle_.wait(lock, [this] { return state_ != State::running || can_run(); });
+    idle_.wait(lock, [this] { return state_ != State::running || can_run() || may_land(); });
     if (state_ == State::stopped) break;
     if (can_run()) {
       static_cast<void>(run_next(lock, Clock::now()));
-    } else if (baton_taken_) {
-      idle_.wait(lock, [this] { return state_ == State::stopped || !baton_taken_; });
+    } else if (may_land()) {
+      land_next(lock);
+    } else if (busy()) {
+      idle_.wait(lock,
+                 [this] { return state_ == State::stopped || can_run() || may_land() || !busy(); });
     } else if (state_ != State::running) {
       break;  // drained, or failed while everybody left in peace
     }         // else a thaw has taken the turn away again
   }
-  idle_.wait(lock, [this] { return !baton_taken_; });
+  idle_.wait(lock, [this] { return !baton_taken_ && !landing_; });
+  while (!flights_.empty()) land_next(lock);  // their backends are aborted
   queue_.clear();
   over_ = true;
   lock.unlock();
@@ -200,9 +295,13 @@ void Executor::drive(const WorkState& work) {
   auto now = began;  // read again whenever this thread has waited
   auto yield_until = began + kYield;
   while (!work.done() && !over_) {
-    if (can_run()) {
+    if (may_run()) {
       now = run_next(lock, now);
       yield_until = now + kYield;
+      continue;
+    }
+    if (can_land()) {
+      land_next(lock);
       continue;
     }
     if (now < yield_until) {
@@ -212,7 +311,7 @@ void Executor::drive(const WorkState& work) {
       now = Clock::now();
       continue;
     }
-    const auto something = [&] { return work.done() || over_ || can_run(); };
+    const auto something = [&] { return work.done() || over_ || may_run() || can_land(); };
     const bool came = waiting_.wait_for(lock, look, something);
     now = Clock::now();
     if (came) continue;
@@ -223,7 +322,7 @@ void Executor::drive(const WorkState& work) {
   --drivers_;
   if (!over_) callbacks_.waited(began, now);
   // What this thread leaves behind.
-  if (can_run()) idle_.notify_one();
+  if (can_run() || can_land()) idle_.notify_one();
 }
 
 }  // namespace hvd

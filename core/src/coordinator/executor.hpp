@@ -1,5 +1,6 @@
 // Runs jobs, one at a time, on whoever holds the baton: the executor thread, or a thread that waits
-// for a result.
+// for a result. What a device goes on with is a flight; whoever has nothing to run sees to its
+// landing.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,11 @@ class Executor final : public WorkDriver {
     std::function<void()> turn_withdrawn;
     /// A job has run; its tensors are done next.
     std::function<void(const Job&)> ran;
+    /// A job is in the air: the next may begin.
+    std::function<void(const Job&)> took_off;
+    /// As `ran`, of one that was. Any one thread, also while another one holds the baton; likewise
+    /// what follows.
+    std::function<void(const Job&)> landed;
     /// The tensor's result is in place, or `error` struck it alone. Completes its work.
     std::function<void(PendingTensor&, std::exception_ptr error)> tensor_done;
     /// A job that was given to `run` is over.
@@ -84,14 +90,27 @@ class Executor final : public WorkDriver {
  private:
   enum class State { running, draining, stopped };
   using Lock = std::unique_lock<std::mutex>;
+  struct InTheAir {
+    Job job;
+    CollectiveRunner::Ran ran;
+  };
 
   void thread_main();
   [[nodiscard]] bool can_run() const;
+  [[nodiscard]] bool can_land() const;
+  [[nodiscard]] bool may_run() const;
+  [[nodiscard]] bool may_land() const;
+  [[nodiscard]] bool busy() const;
+  void wake_one();
   [[nodiscard]] bool take_next(Clock::time_point now);
   [[nodiscard]] Clock::time_point run_next(Lock& lock, Clock::time_point now);
-  [[nodiscard]] std::optional<Clock::time_point> execute(const Job& job);
-  [[nodiscard]] Clock::time_point finish(const Job& job, Clock::time_point ended) const;
+  void land_next(Lock& lock);
+  void land_all(Lock& lock);
+  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Job& job);
+  [[nodiscard]] bool landed(const InTheAir& flown) const;
+  void finish(const Job& job) const;
   void finish(PendingTensor& tensor) const;
+  void fail() const;
 
   std::unique_ptr<CollectiveRunner> runner_;
   std::unique_ptr<Arrivals> arrivals_;
@@ -106,7 +125,9 @@ class Executor final : public WorkDriver {
   std::deque<Job> queue_;
   State state_ = State::running;
   bool baton_taken_ = false;
-  Job job_;  // of the holder of the baton; keeps its memory
+  Job job_;                       // of the holder of the baton; keeps its memory
+  std::deque<InTheAir> flights_;  // in the order in which they land
+  bool landing_ = false;          // somebody looks at the first of them
   bool failed_ = false;
   bool over_ = false;  // the executor thread has left
   int drivers_ = 0;

@@ -1,10 +1,12 @@
 // An operation of this rank between `submit` and the end of its work.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <hvd/core/request.hpp>
 #include <hvd/core/work.hpp>
@@ -22,6 +24,7 @@ struct PendingTensor {
   Clock::time_point since;         ///< submitted
   Clock::time_point scheduled_at;  ///< by the coordinator; before the executor gets it
   std::exception_ptr error;        ///< struck this tensor on this rank alone; holder of the baton
+  std::vector<std::byte> substitute;  ///< for the result, where the user gave no memory: likewise
 
   bool stand_in = false;  ///< for an operation of others, on a rank that has joined
 

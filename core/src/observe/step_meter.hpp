@@ -23,7 +23,8 @@ class StepMeter {
  public:
   static constexpr std::size_t kWindow = 100;
 
-  /// A backend ran. One does at a time, so that these never overlap.
+  /// A backend ran. One does at a time, and what a device goes on with counts from the end of what
+  /// it did before: only a call on the host can overlap with one on a device.
   void communication(Clock::time_point begin, Clock::time_point end) noexcept {
     add(communication_, end - begin);
   }

@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-/// Of the current device. One thread at a time, and no work on the memory is pending.
+/// Of the current device. One thread at a time.
 class FusionMemory {
  public:
   FusionMemory() noexcept = default;
@@ -17,8 +17,9 @@ class FusionMemory {
   FusionMemory(const FusionMemory&) = delete;
   FusionMemory& operator=(const FusionMemory&) = delete;
 
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   /// At least `size` bytes, registered with `comm`. What they held is lost when the memory has to
-  /// grow.
+  /// grow; no work on them is pending then.
   [[nodiscard]] std::byte* reserve(std::size_t size, const NcclComm& comm);
   /// Before `comm` is closed.
   void deregister(const NcclComm& comm) noexcept;

@@ -1,5 +1,6 @@
 #include "nccl/nccl_backend.hpp"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@ NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline
 NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
     : place_(place), shared_(std::move(shared)) {
+  const Lock lock(shared_->mutex);
   const DeviceGuard guard(place_.device);
   if (!shared_->resources) {
     shared_->resources.emplace();
@@ -40,23 +42,29 @@ NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline
   }
   Watch watch(deadline, shared_->aborted, "init", "NCCL");
   comm_ = std::make_unique<NcclComm>(id, place_.size, place_.rank, watch);
+  shared_->comms.push_back(comm_.get());
 }
 
 NcclBackend::NcclBackend(const GpuPlace& place, std::unique_ptr<NcclComm> comm,
                          std::shared_ptr<Shared> shared)
-    : place_(place), shared_(std::move(shared)), comm_(std::move(comm)) {}
+    : place_(place), shared_(std::move(shared)), comm_(std::move(comm)) {
+  const Lock lock(shared_->mutex);
+  shared_->comms.push_back(comm_.get());
+}
 
 NcclBackend::~NcclBackend() {
   try {
     const DeviceGuard guard(place_.device);
-    if (shared_->first_error) {
-      own().fusion.forget(*comm_);
-    } else {
+    Lock lock(shared_->mutex);
+    auto& comms = shared_->comms;
+    comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
+    if (!shared_->first_error) {
       own().fusion.deregister(*comm_);
       Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
       comm_->close(watch);
     }
     comm_.reset();
+    lock.unlock();
     shared_.reset();
   } catch (const std::exception&) {
     // Nobody is left to tell. What is still open is aborted below.
@@ -73,37 +81,88 @@ void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_or
 
 void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
-  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(place_.device);
-  check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
-        "cudaStreamWaitEvent");
+  const Lock lock(shared_->mutex);
+  guarded(lock, [&] {
+    check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
+          "cudaStreamWaitEvent");
+  });
 }
 
 void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
+  const bool flies = std::exchange(flies_, false);
+  const Lock lock(shared_->mutex);
+  guarded(lock, [&] {
+    Watch watch(deadline, shared_->aborted, phase, "NCCL");
+    watch.check();
+    enqueue(watch);
+    auto flying = std::make_unique<Flying>(*this, watch);
+    if (flies) {
+      flight_ = std::move(flying);
+      return;
+    }
+    while (!flying->look()) flying->pause();
+  });
+}
+
+void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
+  static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   // Every time: the calls need not come from one thread.
   const DeviceGuard guard(place_.device);
   try {
-    Watch watch(deadline, shared_->aborted, phase, "NCCL");
-    watch.check();
-    enqueue(watch);
-    own().finished.record(stream());
-    bool done = false;
-    while (!done) {
-      done = own().finished.done();
-      comm_->check_health(watch);  // after the end too: kernels also end when NCCL gives up
-      if (!done) watch.pause();
-    }
+    body();
   } catch (...) {
-    shared_->first_error = std::current_exception();
-    // Kernels that wait for a peer end with the communicator.
-    own().fusion.forget(*comm_);
-    comm_->abort();
-    shared_->copier->abort();
-    drain();
+    give_up(std::current_exception());
     throw;
   }
+}
+
+void NcclBackend::give_up(std::exception_ptr error) noexcept {
+  shared_->first_error = std::move(error);
+  // Kernels that wait for a peer end with the communicator; those of a subset as well.
+  for (NcclComm* const comm : shared_->comms) {
+    own().fusion.forget(*comm);
+    comm->abort();
+  }
+  shared_->copier->abort();
+  drain();
+}
+
+std::unique_ptr<Flight> NcclBackend::take_flight() noexcept {
+  flies_ = false;
+  return std::move(flight_);
+}
+
+NcclBackend::Flying::Flying(NcclBackend& backend, const Watch& watch)
+    : backend_(backend), watch_(watch) {
+  auto& resting = backend.shared_->resting;
+  if (resting.empty()) {
+    end_ = std::make_unique<CudaEvent>();
+  } else {
+    end_ = std::move(resting.back());
+    resting.pop_back();
+  }
+  end_->record(backend.stream());
+}
+
+bool NcclBackend::Flying::landed() {
+  // Who makes a call has the lock for as long as that takes.
+  const Lock lock(backend_.shared_->mutex, std::try_to_lock);
+  if (!lock) return false;
+  bool over = false;
+  backend_.guarded(lock, [&] {
+    over = look();
+    if (!over) watch_.check();
+  });
+  return over;
+}
+
+bool NcclBackend::Flying::look() {
+  const bool over = end_->done();
+  backend_.comm_->check_health(watch_);  // after the end too: kernels also end when NCCL gives up
+  if (over) backend_.shared_->resting.push_back(std::move(end_));
+  return over;
 }
 
 void NcclBackend::drain() noexcept {
@@ -120,10 +179,11 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
   ncclUniqueId id{};
   constexpr std::size_t kSize = sizeof id.internal;
   auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
+  std::byte* box = nullptr;
   run("subset", deadline, [&](Watch& watch) {
     if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
     if (ranks.size() == 1) return;
-    std::byte* const box = reserve(kSize);
+    box = reserve(kSize, watch);
     if (rank == 0) {
       check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
             "cudaMemcpyAsync");
@@ -138,8 +198,9 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
     });
   });
   if (rank != 0) {
-    const DeviceGuard guard(place_.device);
-    check(cudaMemcpy(bytes, reserve(kSize), kSize, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    const Lock lock(shared_->mutex);
+    guarded(lock,
+            [&] { check(cudaMemcpy(bytes, box, kSize, cudaMemcpyDeviceToHost), "cudaMemcpy"); });
   }
   const GpuPlace place{rank, static_cast<int>(ranks.size()), place_.device};
   return std::unique_ptr<Backend>(new NcclBackend(place, id, deadline, shared_));
@@ -186,7 +247,7 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
       return scale(call.dtype, recipe.after, first.output, first.count, watch);
     }
     const AlignedPlaces places(call.tensors, element);
-    std::byte* const fused = reserve(places.size());
+    std::byte* const fused = reserve(places.size(), watch);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       copy(fused + places.offset(i), call.tensors[i].input, places.bytes(i));
     }
@@ -217,7 +278,7 @@ void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline
       scatter(recipe, tensor.input, tensor.output, blocks.bounds(), element, watch);
       return scale(call.dtype, recipe.after, tensor.output, block.size(), watch);
     }
-    std::byte* const fused = reserve(bytes(blocks.total()));
+    std::byte* const fused = reserve(bytes(blocks.total()), watch);
     blocks.for_each_part([&](std::size_t tensor, Range part, std::int64_t offset) {
       copy(fused + bytes(offset), call.tensors[tensor].input + bytes(part.begin),
            bytes(part.size()));
@@ -235,7 +296,7 @@ void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline
 void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   if (total_count(call.tensors) == 0) return;
   run("broadcast", deadline, [&](Watch& watch) {
-    staged_broadcast(call, place_.rank, staging(), [&](std::byte* data, std::size_t size) {
+    staged_broadcast(call, place_.rank, staging(watch), [&](std::byte* data, std::size_t size) {
       flush({}, watch);
       comm_->settle(ncclBroadcast(data, data, size, ncclUint8, call.root, comm_->get(), stream()),
                     "ncclBroadcast", watch);
@@ -246,7 +307,7 @@ void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
 
 void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
   run("allgather", deadline, [&](Watch& watch) {
-    staged_allgather(call, place_.rank, place_.size, staging(), [&](auto* data, auto bounds) {
+    staged_allgather(call, place_.rank, place_.size, staging(watch), [&](auto* data, auto bounds) {
       flush({}, watch);
       gather(data, bounds, watch);
     });

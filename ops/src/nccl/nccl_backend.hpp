@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -33,6 +34,8 @@ class NcclBackend final : public Backend {
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
   void after(DeviceEvent& ready, Deadline deadline) override;
+  void let_fly() noexcept override { flies_ = true; }
+  [[nodiscard]] std::unique_ptr<Flight> take_flight() noexcept override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
   void allgather(const AllgatherCall& call, Deadline deadline) override;
   void broadcast(const BroadcastCall& call, Deadline deadline) override;
@@ -49,7 +52,6 @@ class NcclBackend final : public Backend {
   /// What exists only while our device is the current one.
   struct Resources {
     CudaStream stream;
-    CudaEvent finished;
     FusionMemory fusion;
     DeviceBuffer token;
   };
@@ -57,9 +59,30 @@ class NcclBackend final : public Backend {
   /// What a backend and its subsets, of which one works at a time, have together.
   struct Shared {
     std::atomic<bool> aborted{false};
+    std::mutex mutex;  ///< of all that follows: flights are looked after while calls are made
     std::exception_ptr first_error;
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
+    std::vector<NcclComm*> comms;                     ///< of all of them
+    std::vector<std::unique_ptr<CudaEvent>> resting;  ///< marks that no flight needs
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  /// Work on the stream up to a mark.
+  class Flying final : public Flight {
+   public:
+    /// Of what is queued by now.
+    Flying(NcclBackend& backend, const Watch& watch);
+    [[nodiscard]] bool landed() override;
+    /// As `landed`, for who has the lock.
+    [[nodiscard]] bool look();
+    /// Between two looks.
+    void pause() { watch_.pause(); }
+
+   private:
+    NcclBackend& backend_;
+    Watch watch_;
+    std::unique_ptr<CudaEvent> end_;
   };
 
   NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
@@ -67,17 +90,21 @@ class NcclBackend final : public Backend {
   NcclBackend(const GpuPlace& place, std::unique_ptr<NcclComm> comm,
               std::shared_ptr<Shared> shared);
 
-  /// Queues work on the stream with `enqueue` and returns when it is done; after an error the
-  /// communicator is aborted and every later call throws that error again.
+  /// Queues work on the stream with `enqueue` and returns when it is done, or at once when it is to
+  /// fly.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
+  /// Runs `body` under the lock, with this device the current one. After an error the communicators
+  /// are aborted, and every later call throws that error again.
+  void guarded(const Lock& lock, const std::function<void()>& body);
+  void give_up(std::exception_ptr error) noexcept;
   /// After an abort: until nothing on the device writes to the caller's memory any more, bounded.
   void drain() noexcept;
 
   // Below: inside `run`.
   [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
   [[nodiscard]] cudaStream_t stream() noexcept { return own().stream.get(); }
-  [[nodiscard]] std::byte* reserve(std::size_t size) { return own().fusion.reserve(size, *comm_); }
-  [[nodiscard]] Staging staging();
+  [[nodiscard]] std::byte* reserve(std::size_t size, Watch& watch);
+  [[nodiscard]] Staging staging(Watch& watch);
   /// Remembers a copy for `flush`.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
   /// Queues what was remembered, as one.
@@ -98,6 +125,8 @@ class NcclBackend final : public Backend {
   std::shared_ptr<Shared> shared_;
   std::unique_ptr<NcclComm> comm_;
   std::vector<DeviceCopy> copies_;  ///< remembered
+  bool flies_ = false;              ///< the next call
+  std::unique_ptr<Flight> flight_;  ///< of the last one
 };
 
 }  // namespace hvd

@@ -4,10 +4,20 @@
 
 namespace hvd {
 
-Staging NcclBackend::staging() {
+std::byte* NcclBackend::reserve(std::size_t size, Watch& watch) {
+  if (size > own().fusion.size()) {
+    // What flies may still use the memory that is given back.
+    cudaError_t state = cudaErrorNotReady;
+    while ((state = cudaStreamQuery(stream())) == cudaErrorNotReady) watch.pause();
+    check(state, "cudaStreamQuery");
+  }
+  return own().fusion.reserve(size, *comm_);
+}
+
+Staging NcclBackend::staging(Watch& watch) {
   return {.copy = [this](std::byte* dst, const std::byte* src,
                          std::size_t size) { copy(dst, src, size); },
-          .reserve = [this](std::size_t size) { return reserve(size); }};
+          .reserve = [this, &watch](std::size_t size) { return reserve(size, watch); }};
 }
 
 void NcclBackend::copy(std::byte* dst, const std::byte* src, std::size_t size) {

@@ -94,6 +94,18 @@ struct BroadcastCall {
   int root = 0;
 };
 
+/// What is left of a call that its device goes on with after it has returned. Its backend outlives
+/// it.
+class Flight {
+ public:
+  virtual ~Flight() = default;
+  /// Whether it is over: the results are in place, and nobody touches the caller's memory any more.
+  /// Does not wait. Throws what the call would have thrown, also for the passing of its deadline;
+  /// then all flights of the backend are over, and it is unusable. One thread at a time, also while
+  /// another one calls the backend.
+  [[nodiscard]] virtual bool landed() = 0;
+};
+
 /// Moves and reduces fused buffers among the ranks of a group, all of a context or a subset. Every
 /// rank makes the same calls in the same order. All calls but `abort` come from one thread at a
 /// time (not always the same one), may block, at most until `deadline`, and throw `Error`
@@ -118,6 +130,11 @@ class Backend {
   }
   /// It does not come, on no rank. Nothing where nothing was announced.
   virtual void retract() noexcept {}
+  /// Before a call that may return when all of it is queued on a device, where it comes after what
+  /// was queued before. What is left of it is then `take_flight`'s.
+  virtual void let_fly() noexcept {}
+  /// Null when the last call was over when it returned.
+  [[nodiscard]] virtual std::unique_ptr<Flight> take_flight() noexcept { return nullptr; }
   virtual void allreduce(const AllreduceCall& call, Deadline deadline) = 0;
   virtual void allgather(const AllgatherCall& call, Deadline deadline) = 0;
   virtual void broadcast(const BroadcastCall& call, Deadline deadline) = 0;

@@ -1,0 +1,219 @@
+// Calls of the NCCL backend that go on after they have returned, on the fake GPU; and whole contexts
+// that let them.
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/hvd.hpp>
+#include <hvd/ops/arrivals.hpp>
+#include <hvd/ops/backends.hpp>
+
+#include "cuda_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "nccl/device_guard.hpp"
+#include "nccl/nccl_backend.hpp"
+#include "nccl_checks.hpp"
+
+namespace hvd::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 3;
+
+class NcclFlight : public ::testing::Test {
+ protected:
+  NcclFlight() { fake_gpu::reset(kRanks); }
+  ~NcclFlight() override { fake_gpu::reset(0); }
+
+  void TearDown() override {
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+  }
+
+  static void on_all_ranks(const std::function<void(BackendChecks)>& body) {
+    ncclUniqueId id{};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    expect_threads(kRanks, [&](int rank) {
+      NcclBackend backend(GpuPlace{rank, kRanks, rank}, id, soon(), make_kernel_copier());
+      const DeviceGuard guard(rank);
+      CudaMemory memory;
+      body({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks});
+    });
+  }
+};
+
+/// Fused tensors on one rank's device, and what becomes of them.
+class Tensors {
+ public:
+  Tensors(BackendChecks checks, std::int64_t count) : checks_(checks), count_(count) {
+    for (int i = 0; i < 3; ++i) {
+      std::byte* const data =
+          checks.memory.put(encode(DType::f32, sample(DType::f32, checks.rank, count)));
+      slices_.push_back({data, data, count});
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<Flight> fly(Backend& backend, Deadline deadline = soon()) const {
+    backend.let_fly();
+    backend.allreduce({slices_, checks_.device, DType::f32, ReduceOp::sum}, deadline);
+    return backend.take_flight();
+  }
+  void expect_reduced() const {
+    const auto expected = reduced_sample(DType::f32, ReduceOp::sum, kRanks, count_, {});
+    for (const TensorSlice& tensor : slices_) {
+      const Bytes bytes = checks_.memory.get(tensor.output, static_cast<std::size_t>(4 * count_));
+      EXPECT_EQ(count_wrong(DType::f32, bytes, expected), 0) << "rank " << checks_.rank;
+    }
+  }
+
+ private:
+  BackendChecks checks_;
+  std::int64_t count_;
+  std::vector<TensorSlice> slices_;
+};
+
+void land(Flight& flight) {
+  const Deadline deadline = soon();
+  while (!flight.landed()) {
+    if (Clock::now() > deadline) return ADD_FAILURE() << "does not land";
+    std::this_thread::yield();
+  }
+}
+
+Errc failure_of(Flight& flight) {
+  return error_of([&] { land(flight); }).code();
+}
+
+TEST_F(NcclFlight, CallsAreLaunchedOneBehindTheOther) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors first(checks, 100);
+    const Tensors second(checks, 70);
+    const auto one = first.fly(checks.backend);
+    const auto two = second.fly(checks.backend);
+    ASSERT_TRUE(one && two);
+    land(*one);
+    first.expect_reduced();
+    land(*two);
+    second.expect_reduced();
+    checks.backend.barrier(soon());
+    EXPECT_EQ(checks.backend.take_flight(), nullptr) << "nobody has let it fly";
+  });
+  EXPECT_EQ(fake_gpu::collectives_run(), 3 * kRanks);
+}
+
+TEST_F(NcclFlight, TheFusionMemoryGrowsWhenWhatUsesItHasLanded) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors little(checks, 10);
+    const Tensors much(checks, 5'000);
+    const auto one = little.fly(checks.backend);
+    const auto two = much.fly(checks.backend);
+    land(*one);
+    land(*two);
+    little.expect_reduced();
+    much.expect_reduced();
+  });
+}
+
+TEST_F(NcclFlight, AnotherThreadMaySeeToTheLanding) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors first(checks, 300);
+    const auto flight = first.fly(checks.backend);
+    std::thread lander([&] { land(*flight); });
+    for (int i = 0; i < 5; ++i) {
+      const Tensors more(checks, 20 + i);
+      land(*more.fly(checks.backend));
+    }
+    lander.join();
+    first.expect_reduced();
+  });
+}
+
+TEST_F(NcclFlight, ADeadlineEndsOneThatHangsAndAllBehindIt) {
+  on_all_ranks([](BackendChecks checks) {
+    fake_gpu::hang(checks.rank);
+    const Tensors first(checks, 20);
+    const Tensors second(checks, 20);
+    const auto one = first.fly(checks.backend, Clock::now() + milliseconds(50));
+    const auto two = second.fly(checks.backend);
+    EXPECT_EQ(failure_of(*one), Errc::timeout);
+    EXPECT_EQ(failure_of(*two), Errc::timeout);
+    EXPECT_EQ(error_of([&] { checks.backend.barrier(soon()); }).code(), Errc::timeout);
+  });
+}
+
+TEST_F(NcclFlight, AbortEndsTheFlightsOfASubsetToo) {
+  on_all_ranks([](BackendChecks checks) {
+    const std::vector<int> everybody{0, 1, 2};
+    const auto subset = checks.backend.split(everybody, true, soon());
+    fake_gpu::hang(checks.rank);
+    const Tensors first(checks, 20);
+    const Tensors second(checks, 20);
+    const auto one = first.fly(checks.backend);
+    const auto two = second.fly(*subset);
+    checks.backend.abort();
+    EXPECT_EQ(failure_of(*two), Errc::aborted);
+    EXPECT_EQ(failure_of(*one), Errc::aborted);
+  });
+}
+
+TEST_F(NcclFlight, WhatNcclFindsOutIsReported) {
+  on_all_ranks([](BackendChecks checks) {
+    fake_gpu::fail(checks.rank, ncclRemoteError);
+    const Tensors first(checks, 10);
+    EXPECT_EQ(error_of([&] { land(*first.fly(checks.backend)); }).code(), Errc::peer_lost);
+  });
+}
+
+TEST_F(NcclFlight, StepsOfWholeContexts) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  auto transports = make_in_process_transports(kRanks);
+  auto arrivals = make_in_process_arrivals(kRanks);
+  expect_threads(kRanks, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Config config = thread_config(rank, kRanks);
+    config.fusion_threshold = 1'000;
+    auto session = std::make_unique<Session>(config, store);
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(make_ring_backend(std::move(transports[r])));
+    backends.push_back(make_nccl_backend(*session, *backends.front()));
+    Context context(std::move(session), std::move(backends), std::move(arrivals[r]));
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    const auto value = [&](int step, int tensor, int of) { return 100 * step + 10 * tensor + of; };
+    for (int step = 0; step < 20; ++step) {
+      std::vector<std::byte*> data;
+      std::vector<Work> works;
+      for (int tensor = 0; tensor < 8; ++tensor) {
+        const std::vector<double> mine(100, value(step, tensor, rank));
+        data.push_back(memory.put(encode(DType::f32, mine)));
+        Submission submission;
+        submission.request.kind = OpKind::allreduce;
+        submission.request.name = "g" + std::to_string(tensor);
+        submission.request.shape = {100};
+        submission.request.device = Device{Device::Kind::cuda, rank};
+        submission.request.op = ReduceOp::sum;
+        submission.input = submission.output = data.back();
+        works.push_back(context.submit(std::move(submission)));
+      }
+      for (int tensor = 0; tensor < 8; ++tensor) {
+        const auto t = static_cast<std::size_t>(tensor);
+        works[t].wait();
+        double sum = 0;
+        for (int of = 0; of < kRanks; ++of) sum += value(step, tensor, of);
+        EXPECT_EQ(memory.get(data[t], 400), encode(DType::f32, std::vector<double>(100, sum)));
+      }
+    }
+    EXPECT_GT(context.stats().freezes, 0U);
+    context.shutdown();
+  });
+}
+
+}  // namespace
+}  // namespace hvd::test
