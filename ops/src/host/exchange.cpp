@@ -35,7 +35,7 @@ std::size_t HostExchange::window() const noexcept {
 
 void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
   if (!reduces() && give_.rows() > 1) give_.drop(window());  // see keep_own
-  if (most && *most * give_.rows() <= group_.small()) return in_one_turn(name, *most);
+  if (most && *most * give_.rows() <= HostGroup::kSmall) return in_one_turn(name, *most);
 
   // Everybody says where its tensors lie, or in how many chunks they will come through its slots.
   // The first of these is there by then, so that what fits into one needs no second turn.
@@ -129,7 +129,7 @@ bool HostExchange::can_be_told() const noexcept {
     if (piece.bytes > 0 && !arena_.contains(piece.data, piece.bytes)) return false;
     bytes += piece.bytes;
   }
-  return bytes >= kDirect * group_.small();
+  return bytes >= kDirect * HostGroup::kSmall;
 }
 
 void HostExchange::tell_places() const noexcept {

@@ -7,14 +7,8 @@
 #include <fmt/format.h>
 
 namespace hvd {
-namespace {
 
-constexpr std::size_t kSmall = std::size_t{4} << 10;
-/// A turn is a switch of the kernel's there, and not a cache line.
-constexpr std::size_t kSmallWhenCrowded = std::size_t{16} << 10;
-static_assert(kSmallWhenCrowded <= HostMessage::kLong);
-
-}  // namespace
+static_assert(HostGroup::kSmall <= HostMessage::kLong);
 
 HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& waiting)
     : members_(std::move(members)), self_(self), waiting_(waiting), copied_(members_.size()) {
@@ -26,10 +20,6 @@ HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& wai
 
 HostControl& HostGroup::control(int position) const noexcept {
   return *std::launder(reinterpret_cast<HostControl*>(member(position).block));
-}
-
-std::size_t HostGroup::small() const noexcept {
-  return waiting_.crowded() ? kSmallWhenCrowded : kSmall;
 }
 
 HostWaiting::For HostGroup::waiting_for(int position, Deadline deadline) const noexcept {

@@ -44,8 +44,7 @@ class HostGroup {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] int self() const noexcept { return self_; }
   /// So many bytes, of all that is said, are sooner read by everybody than a second turn is over.
-  /// The same on all ranks.
-  [[nodiscard]] std::size_t small() const noexcept;
+  static constexpr std::size_t kSmall = std::size_t{4} << 10;
   [[nodiscard]] HostWorkspace& workspace() noexcept { return workspace_; }
   [[nodiscard]] const HostMember& member(int position) const noexcept {
     return members_[static_cast<std::size_t>(position)];

@@ -62,7 +62,7 @@ void HostBackend::reduce_alone(const AllreduceCall& call) const {
 }
 
 bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const noexcept {
-  return static_cast<std::size_t>(total) * size_of(call.dtype) <= group_->small();
+  return static_cast<std::size_t>(total) * size_of(call.dtype) <= HostGroup::kSmall;
 }
 
 void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {

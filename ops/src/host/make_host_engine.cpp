@@ -48,7 +48,7 @@ HostEngine make_host_engine(Session& session) {
         fmt::format("host memory: {} MiB of arena per rank, {} cores for {} ranks: {}; up to {} "
                     "bytes are said in one turn, more goes through the arena or slots",
                     arena >> 20, cpus.count(), here,
-                    spins > 0 ? "spin, yield, sleep" : "yield, sleep", group->small()));
+                    spins > 0 ? "spin, yield, sleep" : "yield, sleep", HostGroup::kSmall));
   }
   auto others = make_ring_backend(make_shm_transport(session, ranks));
   HostEngine engine;

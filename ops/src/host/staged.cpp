@@ -1,15 +1,17 @@
 #include "host/staged.hpp"
 
 #include <algorithm>
-#include <cstring>
+
+#include "fusion/vector_copy.hpp"
 
 namespace hvd {
 namespace {
 
 /// Pieces of less are better gathered into a slot than reduced one by one.
 constexpr std::int64_t kPieceBytes = 4096;
-/// So many times what is small need no second turn when they come through slots.
-constexpr std::size_t kWhole = 4;
+/// So much needs no second turn when it comes through slots: beyond, that everybody reads all of it
+/// costs more.
+constexpr std::size_t kWhole = 16 << 10;
 
 /// Null stays null.
 template <class Byte>
@@ -39,7 +41,7 @@ StagedAllreduce::StagedAllreduce(HostGroup& group, std::span<const TensorSlice> 
     list_.add(tensor.count);
     absent_ = absent_ || (tensor.input == nullptr && tensor.count > 0);
   }
-  whole_ = static_cast<std::size_t>(list_.total()) * size_ <= kWhole * group_.small();
+  whole_ = static_cast<std::size_t>(list_.total()) * size_ <= kWhole;
   first_ = group_.next_chunk();
 }
 
@@ -140,8 +142,13 @@ void StagedAllreduce::tell_observer() const {
 
 void StagedAllreduce::load(const Chunk& chunk, Range range) const {
   list_.for_each_piece(range, [&](std::size_t tensor, Range part, std::int64_t at) {
-    arithmetic_.load(in_slot(chunk, group_.self(), at),
-                     element(tensors_[tensor].input, part.begin, size_), part.size());
+    std::byte* const to = in_slot(chunk, group_.self(), at);
+    const std::byte* const from = element(tensors_[tensor].input, part.begin, size_);
+    if (from != nullptr && arithmetic_.as_given()) {
+      copy_vectors(to, from, static_cast<std::size_t>(part.size()) * size_);
+    } else {
+      arithmetic_.load(to, from, part.size());
+    }
   });
 }
 
@@ -149,8 +156,8 @@ void StagedAllreduce::unload(const Chunk& chunk, Range range, const std::byte* f
   list_.for_each_piece(range, [&](std::size_t tensor, Range part, std::int64_t at) {
     std::byte* const to = element(tensors_[tensor].output, part.begin, size_);
     if (to == nullptr) return;
-    std::memcpy(to, element(from, at - chunk.elements.begin, size_),
-                static_cast<std::size_t>(part.size()) * size_);
+    copy_vectors(to, element(from, at - chunk.elements.begin, size_),
+                 static_cast<std::size_t>(part.size()) * size_);
   });
 }
 

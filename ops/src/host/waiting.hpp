@@ -29,9 +29,6 @@ class HostWaiting {
   HostWaiting(ShmDoorbell& own, int spins, const Failure& failure) noexcept
       : own_(own), spins_(spins), failure_(failure) {}
 
-  /// More ranks than cores: whoever waits must let another have its core.
-  [[nodiscard]] bool crowded() const noexcept { return spins_.most() == 0; }
-
   /// What this rank is waiting with, and who should come.
   struct For {
     std::span<const HostNeighbour> neighbours;  ///< all of the group

@@ -12,7 +12,6 @@ class SpinBudget {
   /// `most` 0: never spins.
   explicit SpinBudget(int most) noexcept : most_(most), now_(most) {}
 
-  [[nodiscard]] int most() const noexcept { return most_; }
   /// So many looks are worth it.
   [[nodiscard]] int now() const noexcept { return now_; }
   /// What was waited for came with that look; more than `now()`: after the core was given away.
