@@ -4,8 +4,6 @@
 #include <array>
 #include <stdexcept>
 
-#include "kernels.hpp"
-
 namespace hvd::bounds {
 namespace {
 
@@ -31,14 +29,15 @@ std::vector<std::string> ArenaBound::ways(std::size_t bytes) const {
   if (bytes <= Line::kFloats * sizeof(float)) ways.emplace_back("line");
   if (bytes <= kMostOneShot) ways.emplace_back("one-shot");
   if (bytes > Line::kFloats * sizeof(float)) ways.emplace_back("direct");
-  if (bytes > kMostOneShot) ways.emplace_back("direct-stream");
+  if (bytes > kMostOneShot) ways.insert(ways.end(), {"direct-ahead", "direct-stream"});
   return ways;
 }
 
 void ArenaBound::allreduce(float* data, std::size_t count, const std::string& way) {
   if (way == "line") return sum_in_line(data, count);
   if (way == "one-shot") return one_shot(data, count);
-  direct(data, count, way == "direct-stream");
+  if (way == "direct-stream") return direct(data, count, Store::stream, Fetch::ahead);
+  direct(data, count, Store::cached, way == "direct-ahead" ? Fetch::ahead : Fetch::plain);
 }
 
 void ArenaBound::one_shot(float* data, std::size_t count) {
@@ -49,14 +48,14 @@ void ArenaBound::one_shot(float* data, std::size_t count) {
   for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
     inputs[rank] = stage_ + rank * stage_size_ + half;
   }
-  copy(data, stage_ + meeting_.rank() * stage_size_ + half, count, Store::cached);
+  copy(data, stage_ + meeting_.rank() * stage_size_ + half, count, Store::cached, Fetch::ahead);
   meeting_.own().staged.store(number, std::memory_order_release);
   meeting_.wait_all(&Progress::staged, number);
   inputs[meeting_.rank()] = data;
-  sum({inputs.data(), meeting_.size()}, {&data, 1}, count, Store::cached);
+  sum({inputs.data(), meeting_.size()}, {&data, 1}, count, Store::cached, Fetch::ahead);
 }
 
-void ArenaBound::direct(float* data, std::size_t count, bool stream) {
+void ArenaBound::direct(float* data, std::size_t count, Store store, Fetch fetch) {
   const std::uint64_t number = ++directs_;
   const Part part = part_of(count, meeting_.rank(), meeting_.size());
   const auto offset = static_cast<std::size_t>(data - (memory_ + meeting_.rank() * size_));
@@ -66,8 +65,7 @@ void ArenaBound::direct(float* data, std::size_t count, bool stream) {
   }
   meeting_.own().arrived.store(number, std::memory_order_release);
   meeting_.wait_all(&Progress::arrived, number);
-  sum({places.data(), meeting_.size()}, {places.data(), meeting_.size()}, part.count,
-      stream ? Store::stream : Store::cached);
+  sum({places.data(), meeting_.size()}, {places.data(), meeting_.size()}, part.count, store, fetch);
   meeting_.own().reduced.store(number, std::memory_order_release);
   meeting_.wait_all(&Progress::reduced, number);
 }

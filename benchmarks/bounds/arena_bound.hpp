@@ -2,12 +2,13 @@
 #pragma once
 
 #include "bound.hpp"
+#include "kernels.hpp"
 
 namespace hvd::bounds {
 
 /// Ways: "line", through the flag's cache line; "one-shot", through staging, for one hand-over
 /// instead of two; "direct", where each rank sums its part straight from everybody's memory and
-/// writes it to everybody, with stores through the caches or past them.
+/// writes it to everybody, with inputs asked for ahead or not, or stores past the caches.
 class ArenaBound final : public Bound {
  public:
   /// A tensor has the same place in each rank's memory. `memory` and `stage` are all ranks', one
@@ -22,7 +23,7 @@ class ArenaBound final : public Bound {
 
  private:
   void one_shot(float* data, std::size_t count);
-  void direct(float* data, std::size_t count, bool stream);
+  void direct(float* data, std::size_t count, Store store, Fetch fetch);
 
   float* memory_;
   std::size_t size_;

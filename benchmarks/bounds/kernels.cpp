@@ -13,10 +13,12 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kUnroll = 4;
-constexpr std::size_t kAhead = 512 / sizeof(float);  // prefetched; hardware stops at each page
+constexpr std::size_t kAhead = 512 / sizeof(float);
 
 /// The four vectors that are due so much later.
+template <Fetch kFetch>
 HWY_INLINE void prefetch(const float* from, std::size_t lanes) {
+  if constexpr (kFetch == Fetch::plain) return;
   for (std::size_t i = 0; i < kUnroll; ++i) hwy::Prefetch(from + kAhead + i * lanes);
 }
 
@@ -30,7 +32,7 @@ HWY_INLINE void put(V v, D d, float* to) {
 }
 
 /// kInputs 0: as many as there are.
-template <std::size_t kInputs, Store kStore>
+template <std::size_t kInputs, Store kStore, Fetch kFetch>
 HWY_INLINE void sum_loop(const float* const* HWY_RESTRICT inputs, std::size_t input_count,
                          float* const* HWY_RESTRICT outputs, std::size_t output_count,
                          std::size_t count) {
@@ -39,7 +41,7 @@ HWY_INLINE void sum_loop(const float* const* HWY_RESTRICT inputs, std::size_t in
   const std::size_t n = kInputs == 0 ? input_count : kInputs;
   std::size_t i = 0;
   for (; i + kUnroll * lanes <= count; i += kUnroll * lanes) {
-    for (std::size_t k = 0; k < n; ++k) prefetch(inputs[k] + i, lanes);
+    for (std::size_t k = 0; k < n; ++k) prefetch<kFetch>(inputs[k] + i, lanes);
     auto v0 = hn::LoadU(d, inputs[0] + i);
     auto v1 = hn::LoadU(d, inputs[0] + i + lanes);
     auto v2 = hn::LoadU(d, inputs[0] + i + 2 * lanes);
@@ -68,44 +70,54 @@ HWY_INLINE void sum_loop(const float* const* HWY_RESTRICT inputs, std::size_t in
   }
 }
 
-template <Store kStore>
+template <Store kStore, Fetch kFetch>
 HWY_INLINE void sum_stored(const float* const* inputs, std::size_t input_count,
                            float* const* outputs, std::size_t output_count, std::size_t count) {
   switch (input_count) {
     case 2:
-      return sum_loop<2, kStore>(inputs, 2, outputs, output_count, count);
+      return sum_loop<2, kStore, kFetch>(inputs, 2, outputs, output_count, count);
     case 3:
-      return sum_loop<3, kStore>(inputs, 3, outputs, output_count, count);
+      return sum_loop<3, kStore, kFetch>(inputs, 3, outputs, output_count, count);
     case 4:
-      return sum_loop<4, kStore>(inputs, 4, outputs, output_count, count);
+      return sum_loop<4, kStore, kFetch>(inputs, 4, outputs, output_count, count);
     default:
-      return sum_loop<0, kStore>(inputs, input_count, outputs, output_count, count);
+      return sum_loop<0, kStore, kFetch>(inputs, input_count, outputs, output_count, count);
   }
 }
 
-void sum_simd(const float* const* inputs, std::size_t input_count, float* const* outputs,
-              std::size_t output_count, std::size_t count, Store store) {
+template <Fetch kFetch>
+HWY_INLINE void sum_fetched(const float* const* inputs, std::size_t input_count,
+                            float* const* outputs, std::size_t output_count, std::size_t count,
+                            Store store) {
   switch (store) {
     case Store::cached:
-      return sum_stored<Store::cached>(inputs, input_count, outputs, output_count, count);
+      return sum_stored<Store::cached, kFetch>(inputs, input_count, outputs, output_count, count);
     case Store::stream:
-      sum_stored<Store::stream>(inputs, input_count, outputs, output_count, count);
+      sum_stored<Store::stream, kFetch>(inputs, input_count, outputs, output_count, count);
       break;
     case Store::stream_first:
-      sum_stored<Store::stream_first>(inputs, input_count, outputs, output_count, count);
+      sum_stored<Store::stream_first, kFetch>(inputs, input_count, outputs, output_count, count);
       break;
   }
   hwy::FlushStream();  // before anybody is told
 }
 
-template <bool kStream>
+void sum_simd(const float* const* inputs, std::size_t input_count, float* const* outputs,
+              std::size_t output_count, std::size_t count, Store store, Fetch fetch) {
+  if (fetch == Fetch::plain) {
+    return sum_fetched<Fetch::plain>(inputs, input_count, outputs, output_count, count, store);
+  }
+  sum_fetched<Fetch::ahead>(inputs, input_count, outputs, output_count, count, store);
+}
+
+template <bool kStream, Fetch kFetch>
 HWY_INLINE void copy_loop(const float* HWY_RESTRICT from, float* HWY_RESTRICT to,
                           std::size_t count) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + kUnroll * lanes <= count; i += kUnroll * lanes) {
-    prefetch(from + i, lanes);
+    prefetch<kFetch>(from + i, lanes);
     const auto v0 = hn::LoadU(d, from + i);
     const auto v1 = hn::LoadU(d, from + i + lanes);
     const auto v2 = hn::LoadU(d, from + i + 2 * lanes);
@@ -118,10 +130,16 @@ HWY_INLINE void copy_loop(const float* HWY_RESTRICT from, float* HWY_RESTRICT to
   for (; i < count; ++i) to[i] = from[i];
 }
 
-void copy_simd(const float* from, float* to, std::size_t count, Store store) {
-  if (store == Store::cached) return copy_loop<false>(from, to, count);
-  copy_loop<true>(from, to, count);
+template <Fetch kFetch>
+HWY_INLINE void copy_fetched(const float* from, float* to, std::size_t count, Store store) {
+  if (store == Store::cached) return copy_loop<false, kFetch>(from, to, count);
+  copy_loop<true, kFetch>(from, to, count);
   hwy::FlushStream();
+}
+
+void copy_simd(const float* from, float* to, std::size_t count, Store store, Fetch fetch) {
+  if (fetch == Fetch::plain) return copy_fetched<Fetch::plain>(from, to, count, store);
+  copy_fetched<Fetch::ahead>(from, to, count, store);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -135,13 +153,13 @@ HWY_EXPORT(sum_simd);
 HWY_EXPORT(copy_simd);
 
 void sum(std::span<const float* const> inputs, std::span<float* const> outputs, std::size_t count,
-         Store store) {
+         Store store, Fetch fetch) {
   HWY_DYNAMIC_DISPATCH(sum_simd)
-  (inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, store);
+  (inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, store, fetch);
 }
 
-void copy(const float* from, float* to, std::size_t count, Store store) {
-  HWY_DYNAMIC_DISPATCH(copy_simd)(from, to, count, store);
+void copy(const float* from, float* to, std::size_t count, Store store, Fetch fetch) {
+  HWY_DYNAMIC_DISPATCH(copy_simd)(from, to, count, store, fetch);
 }
 
 }  // namespace hvd::bounds

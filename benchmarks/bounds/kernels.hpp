@@ -13,11 +13,15 @@ enum class Store {
   stream_first,  ///< the first output only; the others are staging that somebody reads soon
 };
 
+/// Whether inputs are asked for before they are due: hardware stops at each page; but a line that
+/// another core has is then fetched twice, to be read and to be written.
+enum class Fetch { plain, ahead };
+
 /// Every output becomes the sum of the inputs, added in order. An output is an input or overlaps
 /// none. At least two inputs, one output.
 void sum(std::span<const float* const> inputs, std::span<float* const> outputs, std::size_t count,
-         Store store);
+         Store store, Fetch fetch);
 
-void copy(const float* from, float* to, std::size_t count, Store store);
+void copy(const float* from, float* to, std::size_t count, Store store, Fetch fetch);
 
 }  // namespace hvd::bounds

@@ -23,6 +23,7 @@ struct PrivateBound::Chunks {
   std::uint64_t first;
   bool stream;
   bool back;  ///< sums return in the slots that the contributions came in
+  Fetch fetch;
 
   [[nodiscard]] std::uint64_t end() const noexcept { return first + (count + size - 1) / size; }
   [[nodiscard]] float* begin_of(std::uint64_t chunk) const noexcept {
@@ -45,6 +46,7 @@ std::vector<std::string> PrivateBound::ways(std::size_t bytes) const {
     const std::string name = std::to_string(size >> 10) + "K";
     ways.push_back(name);
     ways.push_back(name + "-back");
+    ways.push_back(name + "-back-plain");
     if (bytes >= kLarge) ways.push_back(name + "-stream");
   }
   return ways;
@@ -60,7 +62,8 @@ void PrivateBound::allreduce(float* data, std::size_t count, const std::string& 
            .size = (kib << 10) / sizeof(float),
            .first = chunks_,
            .stream = way.ends_with("-stream"),
-           .back = way.ends_with("-back")});
+           .back = way.find("-back") != std::string::npos,
+           .fetch = way.ends_with("-plain") ? Fetch::plain : Fetch::ahead});
 }
 
 float* PrivateBound::slot(std::size_t rank, std::uint64_t chunk, bool out) const noexcept {
@@ -75,11 +78,11 @@ void PrivateBound::one_shot(float* data, std::size_t count) {
   for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
     inputs[rank] = slot(rank, number % 2, false);
   }
-  copy(data, slot(meeting_.rank(), number % 2, false), count, Store::cached);
+  copy(data, slot(meeting_.rank(), number % 2, false), count, Store::cached, Fetch::ahead);
   meeting_.own().staged.store(number, std::memory_order_release);
   meeting_.wait_all(&Progress::staged, number);
   inputs[meeting_.rank()] = data;
-  sum({inputs.data(), meeting_.size()}, {&data, 1}, count, Store::cached);
+  sum({inputs.data(), meeting_.size()}, {&data, 1}, count, Store::cached, Fetch::ahead);
 }
 
 void PrivateBound::chunked(const Chunks& chunks) {
@@ -115,8 +118,8 @@ void PrivateBound::copy_in(const Chunks& chunks, std::uint64_t chunk) {
   const std::size_t end = part.begin + part.count;
   const float* const from = chunks.begin_of(chunk);
   float* const to = slot(meeting_.rank(), chunk, false);
-  copy(from, to, part.begin, Store::cached);
-  copy(from + end, to + end, count - end, Store::cached);
+  copy(from, to, part.begin, Store::cached, chunks.fetch);
+  copy(from + end, to + end, count - end, Store::cached, chunks.fetch);
 }
 
 /// This rank's part, into its place and where the others fetch it: its slot or theirs.
@@ -133,7 +136,7 @@ void PrivateBound::reduce(const Chunks& chunks, std::uint64_t chunk) {
   }
   if (!chunks.back) outputs[output_count++] = slot(meeting_.rank(), chunk, true) + part.begin;
   sum({inputs.data(), meeting_.size()}, {outputs.data(), output_count}, part.count,
-      chunks.stream ? Store::stream_first : Store::cached);
+      chunks.stream ? Store::stream_first : Store::cached, chunks.fetch);
 }
 
 /// The other ranks' parts, from this rank's slot or theirs.
@@ -144,7 +147,7 @@ void PrivateBound::copy_out(const Chunks& chunks, std::uint64_t chunk) {
     const float* const from =
         chunks.back ? slot(meeting_.rank(), chunk, false) : slot(rank, chunk, true);
     copy(from + part.begin, chunks.begin_of(chunk) + part.begin, part.count,
-         chunks.stream ? Store::stream : Store::cached);
+         chunks.stream ? Store::stream : Store::cached, chunks.fetch);
   }
 }
 

@@ -79,10 +79,10 @@ def bounds(setup):
         )
 
 
-def ours(setup, environment=None):
+def ours(setup, environment=None, names=("hvd-arena", "hvd-private")):
     bench = built(setup.bin_dir, "hvd_bench")
     hvdrun = built(setup.bin_dir, "hvdrun")
-    for who in ("hvd-arena", "hvd-private"):
+    for who in names:
         extra = [who.replace("hvd", "-")]
         yield Contender(
             who,
@@ -90,7 +90,7 @@ def ours(setup, environment=None):
                 Start([hvdrun, "-np", str(setup.ranks), bench, "allreduce", *extra, *options,
                        "--op", "sum", "--dtype", setup.dtype, "--json", rows], environment or {})],
             needs="" if bench and hvdrun else "the build has no hvdrun or no hvd_bench",
-            uncertain=who == "hvd-arena",
+            uncertain=who != "hvd-private",
         )
 
 
@@ -170,7 +170,8 @@ def c10d(setup, address="127.0.0.1", interface="lo", port=free_port,
 @contextlib.contextmanager
 def one_host(setup):
     """Everybody over shared memory, where they can."""
-    yield [*bounds(setup), *ours(setup), *open_mpi(setup), *mpich(setup), *gloo(setup),
+    names = ("hvd-arena", "hvd-private", "hvd-engine")
+    yield [*bounds(setup), *ours(setup, names=names), *open_mpi(setup), *mpich(setup), *gloo(setup),
            *c10d(setup)]
 
 

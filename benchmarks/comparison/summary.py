@@ -2,7 +2,7 @@
 import dataclasses
 import statistics
 
-OURS = ("hvd-arena", "hvd-private")
+OURS = ("hvd-arena", "hvd-private", "hvd-engine")
 BOUNDS = ("bound-arena", "bound-private", "iperf3")
 ORDER = (*BOUNDS, *OURS)
 CLIFF_UP_TO = 1 << 20  # bytes: beyond, p99 of a few iterations says nothing
@@ -52,7 +52,8 @@ def whos(rows):
 
 def bound_of(who, present):
     """The bound that `who` of ours is held against, or None."""
-    for bound in (who.replace("hvd-", "bound-"), "iperf3"):
+    own = "bound-private" if who == "hvd-engine" else who.replace("hvd-", "bound-")
+    for bound in (own, "iperf3"):
         if bound in present:
             return bound
     return None

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "elements.hpp"
+#include "engine.hpp"
 #include "slots.hpp"
 
 namespace hvd::bench {
@@ -49,10 +50,11 @@ class Base : public Collective {
       : context_(context), options_(options), count_(extent.count) {}
 
   /// Where `--arena` puts what the operation reads; null: private memory.
-  [[nodiscard]] static std::shared_ptr<Arena> home(Context& context, const Options& options) {
+  [[nodiscard]] static std::shared_ptr<Arena> home(const std::shared_ptr<Arena>& arena,
+                                                   const Options& options) {
     if (!options.arena) return nullptr;
-    if (!context.arena()) throw std::runtime_error("--arena: the ranks share no memory");
-    return context.arena();
+    if (!arena) throw std::runtime_error("--arena: the ranks share no memory");
+    return arena;
   }
   [[nodiscard]] std::size_t bytes(std::int64_t count) const {
     return static_cast<std::size_t>(count) * size_of(options_.dtype);
@@ -77,7 +79,9 @@ class Base : public Collective {
 class Allreduce final : public Base {
  public:
   Allreduce(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), slots_(extent.bytes, home(context, options)) {
+      : Base(context, options, extent),
+        engine_(options.engine ? std::make_unique<Engine>() : nullptr),
+        slots_(extent.bytes, home(engine_ ? engine_->arena() : context.arena(), options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
   }
@@ -98,8 +102,12 @@ class Allreduce final : public Base {
   }
 
  private:
-  void reduce(std::byte* data) { allreduce(context_, data, data, count_, options_.dtype, reduce_); }
+  void reduce(std::byte* data) {
+    if (engine_) return engine_->allreduce(data, count_, options_);
+    allreduce(context_, data, data, count_, options_.dtype, reduce_);
+  }
 
+  std::unique_ptr<Engine> engine_;  // else the context's
   Slots slots_;
   AllreduceOptions reduce_;
 };
@@ -107,7 +115,7 @@ class Allreduce final : public Base {
 class Broadcast final : public Base {
  public:
   Broadcast(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), slots_(extent.bytes, home(context, options)) {}
+      : Base(context, options, extent), slots_(extent.bytes, home(context.arena(), options)) {}
   void run(std::size_t index) override { broadcast(slots_[index]); }
   std::int64_t check() override {
     std::byte* const data = slots_[0];
@@ -132,7 +140,7 @@ class Allgather final : public Base {
  public:
   Allgather(Context& context, const Options& options, const Extent& extent)
       : Base(context, options, extent),
-        inputs_(bytes(extent.count), home(context, options)),
+        inputs_(bytes(extent.count), home(context.arena(), options)),
         outputs_(Slots::count(extent.bytes), Bytes(extent.bytes)) {}
   void run(std::size_t index) override {
     gather(inputs_[index], outputs_[index % outputs_.size()]);
@@ -166,7 +174,7 @@ class Allgather final : public Base {
 class Reducescatter final : public Base {
  public:
   Reducescatter(Context& context, const Options& options, const Extent& extent)
-      : Base(context, options, extent), inputs_(extent.bytes, home(context, options)) {
+      : Base(context, options, extent), inputs_(extent.bytes, home(context.arena(), options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
   }
@@ -203,7 +211,7 @@ class Alltoall final : public Base {
  public:
   Alltoall(Context& context, const Options& options, const Extent& extent)
       : Base(context, options, extent),
-        inputs_(extent.bytes, home(context, options)),
+        inputs_(extent.bytes, home(context.arena(), options)),
         splits_(static_cast<std::size_t>(context.size()), extent.count / context.size()) {}
   void run(std::size_t index) override { exchange(inputs_[index]); }
   std::int64_t check() override {

@@ -32,6 +32,7 @@ struct Extent {
 /// PERFORMANCE.md.
 [[nodiscard]] double bus_factor(OpKind kind, int ranks);
 
+/// Collective, with Options::engine.
 [[nodiscard]] std::unique_ptr<Collective> make_collective(Context& context, const Options& options,
                                                           const Extent& extent);
 

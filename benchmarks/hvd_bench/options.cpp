@@ -83,6 +83,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--arena,!--private", options.arena,
                "inputs in the memory that the ranks of a host share, or in private memory (the "
                "default)");
+  app.add_flag("--engine", options.engine,
+               "allreduce only: calls the engine of the host, with nothing submitted or agreed on");
   app.add_option("--json", options.json, "rank 0 writes the rows to this file");
   try {
     app.parse(argc, argv);
@@ -100,6 +102,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   options.dtype = parse_name<DType>(dtype, kDTypeCount, "--dtype");
   options.op = parse_name<ReduceOp>(op, kReduceOpCount, "--op");
+  if (options.engine && (options.negotiation || options.kind != OpKind::allreduce)) {
+    throw UsageError("--engine is for allreduce only");
+  }
   options.begin = parse_size(begin);
   options.end = parse_size(end);
   options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));

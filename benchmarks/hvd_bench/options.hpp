@@ -23,8 +23,9 @@ struct Options {
   int warmup = 3;
   std::chrono::milliseconds budget{500};
   bool check = true;
-  bool arena = false;  ///< buffers in the memory that the ranks of a host share
-  std::string json;    ///< file, empty: none
+  bool arena = false;   ///< buffers in the memory that the ranks of a host share
+  bool engine = false;  ///< an allreduce by the engine alone
+  std::string json;     ///< file, empty: none
 };
 
 /// The command line is wrong; the text says how.

@@ -49,6 +49,8 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_FALSE(options.arena);
   EXPECT_TRUE(parse({"allreduce", "--arena"}).arena);
   EXPECT_FALSE(parse({"allreduce", "--private"}).arena);
+  EXPECT_FALSE(options.engine);
+  EXPECT_TRUE(parse({"allreduce", "--engine"}).engine);
   EXPECT_EQ(parse({"reducescatter"}).kind, OpKind::reducescatter);
   EXPECT_EQ(parse({"alltoall"}).kind, OpKind::alltoall);
   EXPECT_FALSE(options.negotiation);
@@ -58,6 +60,7 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
 TEST(BenchOptions, WhatMakesNoSenseIsRefused) {
   EXPECT_THROW(parse({}), UsageError);
   EXPECT_THROW(parse({"scatter"}), UsageError);
+  EXPECT_THROW(parse({"broadcast", "--engine"}), UsageError);
   EXPECT_THROW(parse({"join"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-f", "1"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-b", "8", "-e", "4"}), UsageError);

@@ -132,6 +132,18 @@ TEST_P(BenchRunAt, ReducescatterAndAlltoallAreRight) {
   }
 }
 
+TEST_P(BenchRunAt, TheEngineAloneIsRight) {
+  for (const std::string memory : {"--private", "--arena"}) {
+    const json rows = rows_of(hvd_bench(
+        GetParam(), {"allreduce", "--engine", memory, "-e", "1M", "-f", "64", "--iters", "20"}));
+    ASSERT_EQ(rows.size(), 4U) << rows.dump(2);
+    for (const json& row : rows) {
+      EXPECT_EQ(row.at("wrong"), 0) << row.dump();
+      EXPECT_GT(row.at("p50_us"), 0) << row.dump();
+    }
+  }
+}
+
 TEST_F(BenchRun, TheMpiPeerMeasuresTheSameCases) {
   if (std::string_view(MPI_PEER).empty()) GTEST_SKIP() << "needs a build with MPI";
   if (!there_is("mpirun")) GTEST_SKIP() << "needs mpirun";

@@ -43,17 +43,15 @@ std::string name_of(const testing::TestParamInfo<Bounds::ParamType>& instance) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, Bounds,
-    testing::Combine(testing::Values(Case{"arena", "line", "4", "48"},
-                                     Case{"arena", "one-shot", "4", "64K"},
-                                     Case{"arena", "direct", "52", "3M"},
-                                     Case{"arena", "direct-stream", "70000", "3M"},
-                                     Case{"private", "line", "4", "48"},
-                                     Case{"private", "one-shot", "52", "256K"},
-                                     Case{"private", "32K", "20000", "900K"},
-                                     Case{"private", "128K-back", "70000", "3M"},
-                                     Case{"private", "256K", "140000", "7M"},
-                                     Case{"private", "64K-stream", "1050004", "8M"}),
-                     testing::Values(2, 3, 5)),
+    testing::Combine(
+        testing::Values(
+            Case{"arena", "line", "4", "48"}, Case{"arena", "one-shot", "4", "64K"},
+            Case{"arena", "direct", "52", "3M"}, Case{"arena", "direct-ahead", "70000", "3M"},
+            Case{"arena", "direct-stream", "70000", "3M"}, Case{"private", "line", "4", "48"},
+            Case{"private", "one-shot", "52", "256K"}, Case{"private", "32K", "20000", "900K"},
+            Case{"private", "128K-back", "70000", "3M"}, Case{"private", "256K", "140000", "7M"},
+            Case{"private", "64K-stream", "1050004", "8M"}),
+        testing::Values(2, 3, 5)),
     name_of);
 
 TEST_P(Bounds, AreRightAtEverySize) {

@@ -62,6 +62,24 @@ TEST(SpinBudget, ShrinksWhileItIsInVainAndGrowsWhenItHelps) {
   EXPECT_EQ(none.now(), 0);
 }
 
+// A little more than the least would never be spun for otherwise.
+TEST(SpinBudget, TriesTheMostAgainNowAndThen) {
+  SpinBudget budget(160);
+  constexpr int kTakes = 40;  // looks
+  const auto wait = [&] { budget.came_after(kTakes <= budget.now() ? kTakes : budget.now() + 1); };
+  for (int again = 0; again < 10; ++again) budget.came_after(budget.now() + 1);
+  EXPECT_EQ(budget.now(), 10);
+  for (int again = 0; again < 40; ++again) wait();
+  EXPECT_GE(budget.now(), kTakes);
+  // In vain for good: hardly ever more than the least.
+  int spins = 0;
+  for (int again = 0; again < 1'000; ++again) {
+    spins += budget.now();
+    budget.came_after(budget.now() + 1);
+  }
+  EXPECT_LT(spins, 1'000 * 16);
+}
+
 /// Which blocks lie in the arena.
 enum class Where { arena, apart, by_turns, on_odd_ranks };
 
