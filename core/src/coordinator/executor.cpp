@@ -302,6 +302,7 @@ void Executor::drive(const WorkState& work) {
     }
     if (can_land()) {
       land_next(lock);
+      now = Clock::now();
       continue;
     }
     if (now < yield_until) {
