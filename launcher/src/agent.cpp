@@ -18,6 +18,7 @@
 #include "descendants.hpp"
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
+#include "omp_threads.hpp"
 #include "own_environment.hpp"
 #include "process_usage.hpp"
 #include "program.hpp"
@@ -151,8 +152,7 @@ void Agent::prepare(const Prepare& frame) {
       frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
   path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
   if (!contains(of_first, "OMP_NUM_THREADS")) {
-    const int local_size = std::max(1, static_cast<int>(frame.ranks.size()));
-    threads_ = std::max(1, usable_cores() / local_size);
+    threads_ = omp_threads(static_cast<int>(frame.ranks.size()));
   }
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_};
@@ -282,7 +282,11 @@ void Agent::record_exit(RankProcess& rank, int status) {
   using std::chrono::duration_cast;
   rank.running = false;
   const auto elapsed = duration_cast<std::chrono::milliseconds>(Clock::now() - rank.started);
-  stream_.send(Exited{.rank = rank.rank, .status = status, .elapsed = elapsed});
+  const bool success = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  stream_.send(Exited{.rank = rank.rank,
+                      .status = status,
+                      .elapsed = elapsed,
+                      .deserted = success && rank.inquiry.deserted()});
 }
 
 void Agent::watch_children() {

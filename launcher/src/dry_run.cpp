@@ -6,6 +6,7 @@
 
 #include "launcher_choice.hpp"
 #include "mpirun_command.hpp"
+#include "option_variables.hpp"
 #include "own_environment.hpp"
 #include "rank_environment.hpp"
 #include "text.hpp"
@@ -44,12 +45,13 @@ JobIdentity identity_of(const Options& options, const Plan& plan) {
 std::string dry_run(const Options& options, const Plan& plan) {
   if (options.launcher == Launcher::mpirun) return dry_run_of_mpirun(options, plan);
   const JobIdentity job = identity_of(options, plan);
-  const Variables tuning = exported_variables(options.tuning, {});
+  const Variables of_options = option_variables(options);
   const Variables exported = exported_variables(options.exports, own_environment());
   std::string text;
   for (const Placement& at : plan.ranks) {
     text += fmt::format("rank {} on {}:", at.rank, plan.hosts[at.host].name);
-    const Variables variables = merge(merge(rank_variables(at, plan), job_variables(job)), tuning);
+    const Variables variables =
+        merge(merge(rank_variables(at, plan), job_variables(job)), of_options);
     for (const std::string& variable : merge(variables, exported)) {
       const bool port = variable.starts_with("MASTER_PORT=") && !contains(exported, "MASTER_PORT");
       const auto equals = variable.find('=') + 1;

@@ -68,6 +68,7 @@ void write(WireWriter& to, const Exited& frame) {
   to.i32(frame.rank);
   to.i32(frame.status);
   to.i64(frame.elapsed.count());
+  to.u8(frame.deserted ? 1 : 0);
 }
 void write(WireWriter&, const Gone&) {}
 void write(WireWriter&, const Done&) {}
@@ -218,9 +219,12 @@ Output read<Output>(WireReader& from) {
 }
 template <>
 Exited read<Exited>(WireReader& from) {
-  const auto rank = read_rank(from);
-  const auto status = from.i32();
-  return {.rank = rank, .status = status, .elapsed = read_duration(from)};
+  Exited frame;
+  frame.rank = read_rank(from);
+  frame.status = from.i32();
+  frame.elapsed = read_duration(from);
+  frame.deserted = read_flag(from);
+  return frame;
 }
 template <>
 Gone read<Gone>(WireReader&) {

@@ -91,6 +91,7 @@ struct Exited {
   std::int32_t rank = 0;
   std::int32_t status = 0;  ///< as from waitpid
   std::chrono::milliseconds elapsed{0};
+  bool deserted = false;  ///< it exited 0, and had joined the library's job and not left it
 };
 /// agent → hvdrun: all ranks and their descendants are gone; the rest of their output follows.
 struct Gone {};

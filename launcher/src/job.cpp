@@ -8,13 +8,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <hvd/core/version.hpp>
-
 #include "descendants.hpp"
 #include "exit_codes.hpp"
 #include "launcher_choice.hpp"
+#include "omp_threads.hpp"
 #include "text.hpp"
-#include "working_directory.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -56,6 +54,7 @@ Job::Job(Options options, Plan plan, MpirunCommand mpirun)
     : Job(as_mpirun(std::move(options), std::move(mpirun.arguments)),
           plan_ranks({{.name = "localhost", .slots = 1}}, 1), std::move(plan),
           std::move(mpirun.variables), std::nullopt) {
+  hosts_.front().threads = mpirun.threads;
   mpirun_output_.emplace(static_cast<int>(mpirun_plan_->ranks.size()), mpirun.kind);
 }
 
@@ -79,8 +78,12 @@ Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variabl
                .append = options_.restart_count > 0}),
       ranks_(plan_.ranks.size()),
       nodes_(std::move(nodes)),
-      secret_(nodes_ ? nodes_->secret : Secret::random()),
-      own_(std::move(own)),
+      briefing_{.job_id = random_job_id(),
+                .secret = nodes_ ? nodes_->secret : Secret::random(),
+                .own = std::move(own),
+                .places_are_known = through_mpirun.has_value(),
+                .nodes_are_their_own = nodes_.has_value(),
+                .nodes_have_the_secret = nodes_ && nodes_->secret_known},
       mpirun_plan_(std::move(through_mpirun)) {
   ::signal(SIGPIPE, SIG_IGN);
   become_subreaper();  // for what an agent leaves behind that was killed itself
@@ -88,18 +91,20 @@ Job::Job(Options options, Plan plan, std::optional<Plan> through_mpirun, Variabl
     if (!is_ignored(signal)) signals_.add(signal);
   }
   watch_signals();
-  if (!nodes_) forwarding_ = forwarded_variables(own_, options_.exports);  // a node has its own
+  // Nodes have environments of their own.
+  if (!nodes_) briefing_.forwarding = forwarded_variables(briefing_.own, options_.exports);
   for (const HostSpec& host : plan_.hosts) {
     const bool remote = nodes_ ? !hosts_.empty() : is_remote(host, options_.launcher);
     hosts_.push_back({.link = nullptr, .remote = remote});
+    briefing_.remote.push_back(remote);
+    briefing_.several_machines |= remote && !(nodes_ && nodes_->one_machine);
   }
-  several_machines_ =
-      !(nodes_ && nodes_->one_machine) &&
-      std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.remote; });
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    hosts_[host].link = nodes_ && hosts_[host].remote
-                            ? std::make_unique<AgentLink>(io_, std::move(nodes_->streams.at(host)))
-                            : std::make_unique<AgentLink>(io_, agent_command(host));
+    hosts_[host].link =
+        nodes_ && hosts_[host].remote
+            ? std::make_unique<AgentLink>(io_, std::move(nodes_->streams.at(host)))
+            : std::make_unique<AgentLink>(
+                  io_, briefing_.command(options_, plan_, host, standard_input_to_pass()));
   }
 }
 
@@ -108,22 +113,7 @@ Job::~Job() {
     if (host.link) host.link->close();  // ends the agents, all at once
   }
   hosts_.clear();
-  kill_strays(id_, Clock::now() + kAgentPatience);
-}
-
-AgentCommand Job::agent_command(std::size_t host) const {
-  if (!hosts_[host].remote) {
-    return local_agent(several_machines_ ? without(own_, forwarding_.withheld) : own_,
-                       host == 0 ? standard_input_to_pass() : -1);
-  }
-  Variables variables = without(own_, forwarding_.withheld);
-  const HostSpec& to = plan_.hosts[host];
-  if (options_.launcher == Launcher::slurm) return slurm_agent(to.name, std::move(variables));
-  const SshOptions ssh{
-      .port = options_.ssh_port,
-      .identity_file = options_.ssh_identity_file,
-      .connect_timeout = options_.start_timeout.value_or(Options::kDefaultStartTimeout)};
-  return remote_agent(to, ssh, std::move(variables));
+  kill_strays(briefing_.job_id, Clock::now() + kAgentPatience);
 }
 
 int Job::run() {
@@ -136,9 +126,9 @@ int Job::run() {
          .on_words = [this, host](const std::string& words) { on_words(host, words); },
          .on_lost = [this, host](const AgentLoss& loss) { on_lost(host, loss); }});
   }
-  if (several_machines_ && !forwarding_.withheld.empty()) {
-    say_verbosely(
-        fmt::format("not passed on without -x: {}", fmt::join(forwarding_.withheld, ", ")));
+  const auto& withheld = briefing_.forwarding.withheld;
+  if (briefing_.several_machines && !withheld.empty()) {
+    say_verbosely(fmt::format("not passed on without -x: {}", fmt::join(withheld, ", ")));
   }
   open_status_desk();
   arm_timers();
@@ -150,62 +140,10 @@ int Job::run() {
 // ---- the agents
 
 void Job::send_prepare(std::size_t host) {
-  const Variables exported = exported_variables(options_.exports, own_);
-  Prepare frame{.version = std::string(version()),
-                .job_id = id_,
-                .epoch = static_cast<std::uint32_t>(options_.restart_count),
-                .meeting = host != 0           ? Meeting::elsewhere
-                           : several_machines_ ? Meeting::network
-                                               : Meeting::machine,
-                .beats = hosts_[host].remote,
-                .interfaces = interfaces(),
-                .directory = working_directory(own_),
-                .program = options_.program,
-                .environment = {},
-                .ranks = {},
-                .secret = secret_};
-  if (nodes_ && hosts_[host].remote) {  // which takes all of this from its own command line
-    frame.directory.clear();
-    frame.program.assign(1, std::string());
-    if (nodes_->secret_known) frame.secret = {};
-  }
-  // An agent beside us has our environment already.
-  if (hosts_[host].remote) {
-    frame.environment = merge(forwarding_.variables, {fmt::format("PWD={}", frame.directory)});
-  }
-  frame.environment = merge(frame.environment, option_variables());
-  for (const Placement& at : plan_.ranks) {
-    if (at.host != host) continue;
-    // mpirun tells its ranks who they are.
-    frame.ranks.push_back(
-        {.rank = at.rank,
-         .variables = mpirun_plan_ ? exported : merge(rank_variables(at, plan_), exported)});
-  }
-  hosts_[host].link->send(frame);
-}
-
-/// What hvdrun's own options mean to the ranks.
-Variables Job::option_variables() const {
-  Variables variables = exported_variables(options_.tuning, {});
-  if (options_.start_timeout) {
-    variables.push_back(fmt::format("HVD_START_TIMEOUT={}", in_seconds(*options_.start_timeout)));
-  }
-  if (!options_.interfaces.empty()) {
-    variables.push_back(fmt::format("HVD_NETWORK_INTERFACES={}", options_.interfaces));
-  }
+  Prepare frame = briefing_.prepare(options_, plan_, host);
   // A rank writes into a pipe and could not know that a person reads.
-  if (::isatty(STDOUT_FILENO) == 1) variables.emplace_back("HVD_TERMINAL=1");
-  return variables;
-}
-
-/// As the library on the ranks will read it.
-std::string Job::interfaces() const {
-  const Variables exported = exported_variables(options_.exports, own_);
-  if (contains(exported, "HVD_NETWORK_INTERFACES")) {
-    return std::string(value_of(exported, "HVD_NETWORK_INTERFACES"));
-  }
-  if (!options_.interfaces.empty()) return options_.interfaces;
-  return std::string(value_of(own_, "HVD_NETWORK_INTERFACES"));
+  if (::isatty(STDOUT_FILENO) == 1) frame.environment.emplace_back("HVD_TERMINAL=1");
+  hosts_[host].link->send(frame);
 }
 
 void Job::on_frame(std::size_t host, const Frame& frame) {
@@ -246,23 +184,29 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
 void Job::on_prepared(std::size_t host, const Prepared& frame) {
   hosts_[host].prepared = true;
   if (!frame.store.empty()) meeting_ = frame;
-  if (frame.threads > 0) {
-    say_verbosely(fmt::format("OMP_NUM_THREADS={} for the ranks on {} ({})", frame.threads,
-                              plan_.hosts[host].name, frame.hostname));
-  }
+  if (frame.threads > 0) hosts_[host].threads = frame.threads;
   const auto is_prepared = [](const Host& other) { return other.prepared; };
   if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !policy_.failed()) {
+    tell_threads();
     send_to_all(
         Launch{.variables =
                    mpirun_plan_
                        ? Variables{}
                        : job_variables(
-                             {.id = id_,
+                             {.id = briefing_.job_id,
                               .restart_count = static_cast<std::uint32_t>(options_.restart_count),
                               .store = meeting_.store,
                               .master_host = nodes_ ? nodes_->master_address : meeting_.master_host,
                               .master_port = meeting_.master_port})});
   }
+}
+
+/// Once, however often the job is started anew.
+void Job::tell_threads() {
+  if (options_.restart_count > 0) return;
+  std::vector<int> chosen;
+  for (const Host& host : hosts_) chosen.push_back(host.threads);
+  if (const std::string notice = omp_notice(chosen); !notice.empty()) say(notice);
 }
 
 void Job::on_output(std::size_t host, const Output& frame) {
@@ -301,8 +245,11 @@ void Job::on_exited(const Exited& frame) {
   // News may wait behind output, on one host's way longer than on another's: of two errors the one
   // that happened first is to blame. Both ways to tell when are late, if at all.
   const auto now = Clock::now();
-  order(policy_.on_exit({.rank = frame.rank, .status = frame.status, .elapsed = frame.elapsed}, now,
-                        std::min<Clock::time_point>(now, rank.started + frame.elapsed)));
+  order(policy_.on_exit({.rank = frame.rank,
+                         .status = frame.status,
+                         .elapsed = frame.elapsed,
+                         .deserted = frame.deserted},
+                        now, std::min<Clock::time_point>(now, rank.started + frame.elapsed)));
   arm_settle_timer();
 }
 
@@ -310,15 +257,14 @@ void Job::on_exited(const Exited& frame) {
 void Job::on_words(std::size_t host, const std::string& words) {
   if (!options_.verbose && !hosts_[host].prepared) return;  // if it matters, `on_lost` tells it
   const std::string line = last_words(words);
-  if (status_) status_->make_way({});
-  if (!line.empty()) output_.say(fmt::format("hvdrun: {}: {}\n", plan_.hosts[host].name, line));
+  if (!line.empty()) say(fmt::format("{}: {}", plan_.hosts[host].name, line));
 }
 
 void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   if (std::exchange(hosts_[host].over, true)) return;
   const Trouble trouble = explain(loss, plan_.hosts[host].name);
   order(policy_.on_loss(trouble.code, trouble.what));
-  if (loss.via.empty()) kill_strays(id_, Clock::now() + kAgentPatience);
+  if (loss.via.empty()) kill_strays(briefing_.job_id, Clock::now() + kAgentPatience);
   for (const Placement& at : plan_.ranks) {
     Rank& rank = ranks_[static_cast<std::size_t>(at.rank)];
     if (at.host != host || !rank.running || std::exchange(rank.over, true)) continue;
@@ -470,7 +416,7 @@ void Job::tell_end() {
       [this](int rank) { return output_.tail(rank); });
   output_.say(text);
   if (nodes_) tell_nodes(text);
-  if (outcome_.culprit && plan.hosts.size() > 1 && interfaces().empty()) {
+  if (outcome_.culprit && plan.hosts.size() > 1 && briefing_.interfaces(options_).empty()) {
     output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
   }
 }
@@ -499,14 +445,18 @@ void Job::open_status_desk() {
     if (options_.status) output_.say("hvdrun: --status: not known of ranks that mpirun starts\n");
     return;
   }
-  status_.emplace(io_, options_, plan_, id_,
+  status_.emplace(io_, options_, plan_, briefing_.job_id,
                   StatusDesk::Hooks{.ask = [this] { send_to_all(Ask{}); },
                                     .show = [this](std::string_view text) { output_.say(text); }});
 }
 
+void Job::say(const std::string& line) {
+  if (status_) status_->make_way({});
+  output_.say(fmt::format("hvdrun: {}\n", line));
+}
+
 void Job::say_verbosely(const std::string& line) {
-  if (options_.verbose && status_) status_->make_way({});
-  if (options_.verbose) output_.say(fmt::format("hvdrun: {}\n", line));
+  if (options_.verbose) say(line);
 }
 
 }  // namespace hvd::launcher

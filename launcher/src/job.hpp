@@ -13,6 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent_link.hpp"
+#include "briefing.hpp"
 #include "job_policy.hpp"
 #include "mpirun_command.hpp"
 #include "mpirun_output.hpp"
@@ -59,6 +60,7 @@ class Job {
     bool prepared = false;
     bool gone = false;       ///< no process of the job is left on it
     bool over = false;       ///< nothing more comes from it
+    int threads = 0;         ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
     std::uint32_t debt = 0;  ///< output bytes not credited yet
   };
   struct Rank {
@@ -73,11 +75,11 @@ class Job {
   void send_prepare(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_prepared(std::size_t host, const Prepared& frame);
+  void tell_threads();
   void on_output(std::size_t host, const Output& frame);
   void on_exited(const Exited& frame);
   void on_words(std::size_t host, const std::string& words);
   void on_lost(std::size_t host, const AgentLoss& loss);
-  [[nodiscard]] AgentCommand agent_command(std::size_t host) const;
   void pay_credit();
 
   void watch_signals();
@@ -93,11 +95,10 @@ class Job {
   void tell_end();
   void tell_nodes(const std::string& report);
   void finish();
+  void say(const std::string& line);
   void say_verbosely(const std::string& line);
   void open_status_desk();
   [[nodiscard]] bool processes_gone() const;
-  [[nodiscard]] std::string interfaces() const;
-  [[nodiscard]] Variables option_variables() const;
 
   Options options_;
   Plan plan_;
@@ -112,12 +113,8 @@ class Job {
   std::vector<Host> hosts_;  ///< as in the plan
   std::vector<Rank> ranks_;
   std::optional<StatusDesk> status_;
-  const std::string id_ = random_job_id();
   std::optional<NodeParty> nodes_;
-  const Secret secret_;
-  const Variables own_;    ///< the environment to pass on
-  Forwarding forwarding_;  ///< of a job on several machines
-  bool several_machines_ = false;
+  Briefing briefing_;
   Prepared meeting_;                 ///< of the agent that serves the store
   std::optional<Plan> mpirun_plan_;  ///< where mpirun puts its ranks
   std::optional<MpirunOutput> mpirun_output_;

@@ -45,13 +45,14 @@ std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point no
     outcome_.ended.push_back(ended.rank);
     return std::nullopt;
   }
-  if (exit_code(ended.status) != 0) {
+  const bool failed = exit_code(ended.status) != 0;
+  if (failed || ended.deserted) {
     const auto later = [](Clock::time_point time, const Failure& other) { return time < other.at; };
     causes_.insert(std::upper_bound(causes_.begin(), causes_.end(), at, later), {ended, at});
-    if (phase_ == Phase::running) {
-      phase_ = Phase::settling;
-      settled_at_ = now + kSettle;
-    }
+  }
+  if (failed && phase_ == Phase::running) {
+    phase_ = Phase::settling;
+    settled_at_ = now + kSettle;
   }
   if (phase_ == Phase::settling && running_ == 0) return on_time(settled_at_);
   return std::nullopt;
@@ -110,10 +111,13 @@ std::optional<End> JobPolicy::end(int signal, std::chrono::milliseconds grace) {
 }
 
 void JobPolicy::blame() {
+  // A deserter's victims may be over before it has cleared itself away.
+  const auto deserted = [](const Failure& cause) { return cause.end.deserted; };
   auto first = std::find_if(causes_.begin(), causes_.end(), is_strong_cause);
+  if (first == causes_.end()) first = std::find_if(causes_.begin(), causes_.end(), deserted);
   if (first == causes_.end()) first = causes_.begin();
   outcome_.culprit = first->end;
-  outcome_.code = exit_code(first->end.status);
+  outcome_.code = first->end.deserted ? kExitInternal : exit_code(first->end.status);
   for (auto it = causes_.begin(); it != causes_.end(); ++it) {
     if (it != first) outcome_.others.push_back(it->end);
   }

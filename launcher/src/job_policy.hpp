@@ -19,6 +19,8 @@ struct RankEnd {
   int rank = 0;
   int status = 0;  ///< as from waitpid
   std::chrono::milliseconds elapsed{0};
+  /// It exited 0 and had not left the job: no failure, unless others fail after it.
+  bool deserted = false;
 };
 
 /// What the report is made of.

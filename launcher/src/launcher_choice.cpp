@@ -48,9 +48,14 @@ Choice choose_launcher(const Options& options, const Variables& own) {
   if (!named && allocation) choice.hosts = *allocation;
   if (choice.hosts.empty()) {
     // Set where an MPI operator or a site prepares hosts for mpirun.
-    const std::string prepared(value_of(own, "OMPI_MCA_orte_default_hostfile"));
+    constexpr const char* kName = "OMPI_MCA_orte_default_hostfile";
+    const std::string prepared(value_of(own, kName));
     if (!prepared.empty()) {
-      choice.hosts = read_hostfile(prepared);
+      try {
+        choice.hosts = read_hostfile(prepared);
+      } catch (const LaunchError& error) {
+        throw LaunchError(error.code(), fmt::format("{} (from {})", error.what(), kName));
+      }
     } else {
       choice.hosts = {{.name = "localhost", .slots = options.num_proc}};
     }

@@ -1,13 +1,13 @@
 #include "mpirun_command.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
 #include "exit_codes.hpp"
-#include "program.hpp"
-#include "this_host.hpp"
+#include "omp_threads.hpp"
+#include "option_variables.hpp"
+#include "text.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -69,34 +69,22 @@ Spelling spelling_of(OpenMpi kind) {
           .interfaces = "oob_tcp_if_include"};
 }
 
-std::vector<std::string> split_words(const std::string& text) {
-  std::vector<std::string> words;
-  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
-    const auto end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(' ', end);
-  }
-  return words;
-}
-
 }  // namespace
 
 MpirunCommand mpirun_command(const Options& options, const Plan& plan, const Variables& own) {
   MpirunCommand command;
   const Forwarding forwarding = forwarded_variables(own, options.exports);
-  Variables passed = merge(merge(forwarding.variables, exported_variables(options.tuning, {})),
+  Variables passed = merge(merge(forwarding.variables, option_variables(options)),
                            exported_variables(options.exports, own));
-  if (!options.interfaces.empty()) {
-    passed = merge(passed, {fmt::format("HVD_NETWORK_INTERFACES={}", options.interfaces)});
-  }
-  if (options.start_timeout) {
-    const std::chrono::duration<double> seconds = *options.start_timeout;
-    passed = merge(passed, {fmt::format("HVD_START_TIMEOUT={}", seconds.count())});
+  // Which interface an address block means is known on each host only.
+  if (!options.interfaces.empty() && options.interfaces.find('/') == std::string::npos) {
+    passed = merge(interface_variables(options.interfaces), passed);
   }
   if (!contains(passed, "OMP_NUM_THREADS")) {
     int most = 1;
     for (const Placement& at : plan.ranks) most = std::max(most, at.local_size);
-    passed.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / most)));
+    command.threads = omp_threads(most);
+    passed.push_back(fmt::format("OMP_NUM_THREADS={}", command.threads));
   }
   // hvdrun asks no less of its user for root than mpirun does, and has been asked already.
   command.variables = merge(merge(without(own, forwarding.withheld), passed),

@@ -15,6 +15,7 @@ struct MpirunCommand {
   std::vector<std::string> arguments;  ///< with "mpirun" first
   Variables variables;                 ///< its environment; values are in no argument
   OpenMpi kind = OpenMpi::orte;
+  int threads = 0;  ///< the OMP_NUM_THREADS it sets; 0: the user has set it
 };
 
 /// The command that runs the program of `options` as `plan` says. `own` is hvdrun's environment;

@@ -119,10 +119,11 @@ MpirunOutput::Explanation MpirunOutput::explain(const Outcome& outcome) const {
   Explanation result{.outcome = outcome, .pid = 0};
   if (!outcome.culprit) return result;
   RankEnd& culprit = *result.outcome.culprit;
-  // "[[5088,1],2]", and "[prterun-node7-123@1,2]" from Open MPI 5 on, which also breaks lines.
-  static const std::regex kExited(R"(Process name: \[\S+,(\d+)\]\s+Exit code:\s+(\d+))");
+  // "[[5088,1],2]", and "[prterun-node7-123@1,2]" from Open MPI 5 on, which also breaks lines. No
+  // number of theirs is longer than an int.
+  static const std::regex kExited(R"(Process name: \[\S+,(\d{1,9})\]\s+Exit code:\s+(\d{1,9})\b)");
   static const std::regex kKilled(
-      R"(process\s+rank\s+(\d+)\s+with\s+PID\s+(\d+)\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(\d+))");
+      R"(process\s+rank\s+(\d{1,9})\s+with\s+PID\s+(\d{1,9})\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+(\d{1,9})\b)");
   static const std::regex kNoProgram(R"(could\s+not\s+access)");
   std::smatch match;
   if (std::regex_search(messages_, match, kExited)) {

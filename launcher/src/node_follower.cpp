@@ -17,6 +17,7 @@
 #include "descriptors.hpp"
 #include "exit_codes.hpp"
 #include "node_guard.hpp"
+#include "option_variables.hpp"
 #include "own_environment.hpp"
 #include "rank_environment.hpp"
 #include "text.hpp"
@@ -54,22 +55,16 @@ OwnPart own_part(const Options& options, const NodeTrust& trust, const std::stri
   const Variables exported = exported_variables(options.exports, own);
   OwnPart part{.directory = working_directory(own),
                .program = options.program,
-               .environment = exported_variables(options.tuning, {}),
+               .environment = option_variables(options),
                .interfaces = options.interfaces,
                .secret = trust.secret};
-  if (options.start_timeout) {
-    const std::chrono::duration<double> seconds = *options.start_timeout;
-    part.environment.push_back(fmt::format("HVD_START_TIMEOUT={}", seconds.count()));
-  }
   constexpr std::string_view kName = "HVD_NETWORK_INTERFACES";
   if (contains(exported, kName)) part.interfaces = value_of(exported, kName);
   if (part.interfaces.empty()) part.interfaces = value_of(own, kName);
   if (part.interfaces.empty()) part.interfaces = block;
-  if (!part.interfaces.empty()) {
-    part.environment.push_back(fmt::format("{}={}", kName, part.interfaces));
-  }
-  part.environment.push_back(fmt::format("PWD={}", part.directory));
-  part.environment = merge(part.environment, exported);
+  Variables found = {fmt::format("PWD={}", part.directory)};
+  if (!part.interfaces.empty()) found.push_back(fmt::format("{}={}", kName, part.interfaces));
+  part.environment = merge(merge(part.environment, found), exported);
   return part;
 }
 

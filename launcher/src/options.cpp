@@ -193,12 +193,7 @@ ExportSpec parse_export(const std::string& text) {
 /// "env NAME=VALUE ...", the one launch flag that hvdrun knows to carry out whatever starts the
 /// ranks.
 void add_launch_flag(const std::string& text, std::vector<ExportSpec>& exports) {
-  std::vector<std::string> words;
-  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
-    const auto end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(' ', end);
-  }
+  const std::vector<std::string> words = split_words(text);
   const bool all_set = words.size() > 1 && words.front() == "env" &&
                        std::all_of(words.begin() + 1, words.end(), [](const std::string& word) {
                          return word.find('=') != std::string::npos;

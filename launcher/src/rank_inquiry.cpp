@@ -50,8 +50,30 @@ void RankInquiry::receive() {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
   if (size <= 0) return;  // the rank's end is closed: no question is asked again
   bytes.resize(static_cast<std::size_t>(size));
+  if (take_note(bytes)) return wait();
   open_ = false;
   on_answer_(std::move(bytes));
+}
+
+bool RankInquiry::take_note(const Bytes& bytes) {
+  if (bytes.size() != sizeof(RankNote)) return false;
+  const auto note = static_cast<RankNote>(bytes.front());
+  if (note == RankNote::joined) ++contexts_;
+  if (note == RankNote::ended) --contexts_;
+  return true;
+}
+
+bool RankInquiry::deserted() {
+  // A longer queue may have been full, and notes are missing: then nothing is known.
+  constexpr int kMost = 200;
+  for (int i = 0; i < kMost; ++i) {
+    Bytes bytes(sizeof(RankNote) + 1);
+    const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (size <= 0) return contexts_ > 0;
+    bytes.resize(static_cast<std::size_t>(size));
+    (void)take_note(bytes);
+  }
+  return false;
 }
 
 }  // namespace hvd::launcher

@@ -19,7 +19,7 @@ struct InquiryPair {
 };
 [[nodiscard]] InquiryPair make_inquiry_pair();
 
-/// Nothing is read that was not asked for, and one answer per question: a rank cannot flood.
+/// One answer per question, and nothing is read while none is open: a rank cannot flood.
 class RankInquiry {
  public:
   RankInquiry(boost::asio::io_context& io, UniqueFd socket);
@@ -28,13 +28,19 @@ class RankInquiry {
   /// that is still open is not asked again.
   void ask(std::function<void(Bytes)> on_answer);
 
+  /// Of a rank that has exited: whether it had joined a job of the library and not left it, by a
+  /// shutdown or with an error.
+  [[nodiscard]] bool deserted();
+
  private:
   void wait();
   void receive();
+  [[nodiscard]] bool take_note(const Bytes& bytes);
 
   boost::asio::posix::stream_descriptor socket_;
   std::function<void(Bytes)> on_answer_;
   bool open_ = false;  ///< a question
+  int contexts_ = 0;   ///< that have joined and not ended
 };
 
 }  // namespace hvd::launcher

@@ -11,9 +11,10 @@
 namespace hvd::launcher {
 namespace {
 
-std::string how(int status) {
-  if (!WIFSIGNALED(status)) return fmt::format("exited {}", WEXITSTATUS(status));
-  const int signal = WTERMSIG(status);
+std::string how(const RankEnd& end) {
+  if (end.deserted) return "exited 0 without hvd::shutdown()";
+  if (!WIFSIGNALED(end.status)) return fmt::format("exited {}", WEXITSTATUS(end.status));
+  const int signal = WTERMSIG(end.status);
   return fmt::format("was killed by signal {} ({})", signal, signal_name(signal));
 }
 
@@ -32,7 +33,7 @@ std::string last_lines(int rank, const std::deque<Tail::Line>& lines) {
 std::string describe(const RankEnd& end, const RankPlace& place) {
   const std::string pid = place.pid > 0 ? fmt::format(", pid {}", place.pid) : "";
   return fmt::format("rank {} on {} (local {}{}) {} after {:.1f} s", end.rank, place.host,
-                     place.local_rank, pid, how(end.status),
+                     place.local_rank, pid, how(end),
                      static_cast<double>(end.elapsed.count()) / 1000.0);
 }
 
@@ -48,6 +49,11 @@ std::string report(const Outcome& outcome, const std::function<RankPlace(int)>& 
   }
   for (const RankEnd& other : outcome.others) {
     text += fmt::format("hvdrun: then {}\n", describe(other, place(other.rank)));
+  }
+  // The deserter may know of nothing; what that meant to the others stands in their output.
+  if (outcome.culprit && outcome.culprit->deserted && !outcome.others.empty()) {
+    const int victim = outcome.others.front().rank;
+    text += last_lines(victim, tail(victim));
   }
   if (!outcome.ended.empty()) {
     const bool one = outcome.ended.size() == 1;

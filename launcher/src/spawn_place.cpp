@@ -8,8 +8,8 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/secret.hpp>
 
+#include "omp_threads.hpp"
 #include "own_environment.hpp"
-#include "this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -49,7 +49,7 @@ SpawnPlace::SpawnPlace(int nprocs, const SpawnOptions& options, std::size_t call
   first_rank_ = nprocs * options.node_rank;
   common_ = inherited_variables(own_environment());
   if (!contains(common_, "OMP_NUM_THREADS")) {
-    common_.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / nprocs)));
+    common_.push_back(fmt::format("OMP_NUM_THREADS={}", omp_threads(nprocs)));
   }
   if (options.nodes == 1) {
     meet_here(random_job_id());

@@ -54,4 +54,14 @@ std::string error_text(int error) {
   return text != nullptr ? text : fmt::format("error {}", error);
 }
 
+std::vector<std::string> split_words(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
+    const auto end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  return words;
+}
+
 }  // namespace hvd::launcher

@@ -13,6 +13,9 @@ namespace hvd::launcher {
 /// One word as a POSIX shell reads it back.
 [[nodiscard]] std::string shell_word(std::string_view text);
 
+/// What stands between blanks.
+[[nodiscard]] std::vector<std::string> split_words(const std::string& text);
+
 /// "0-3, 7" for sorted ranks.
 [[nodiscard]] std::string rank_ranges(const std::vector<int>& ranks);
 

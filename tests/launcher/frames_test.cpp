@@ -48,6 +48,7 @@ std::vector<Frame> samples() {
           Started{3, 1234},
           Output{3, Stream::err, bytes_of("line\n")},
           Exited{3, 0x0700, std::chrono::milliseconds{3200}},
+          Exited{3, 0, std::chrono::milliseconds{3200}, true},
           Gone{},
           Done{},
           Beat{},
@@ -89,6 +90,7 @@ TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(output.stream, Stream::err);
   EXPECT_EQ(output.bytes, bytes_of("line\n"));
   EXPECT_EQ(round_trip(Exited{3, 0x0700, std::chrono::milliseconds{3200}}).status, 0x0700);
+  EXPECT_TRUE(round_trip(Exited{3, 0, {}, true}).deserted);
   const auto join = round_trip(Join{"0.1.0", 1, 2, 4, "b"});
   EXPECT_EQ(std::tie(join.version, join.node_rank, join.nodes, join.processes, join.hostname),
             std::make_tuple("0.1.0", 1, 2, 4, "b"));

@@ -13,11 +13,13 @@ namespace hvd::launcher {
 /// Generous: a loaded machine and sanitizers make everything slow; a hang is what it is for.
 inline constexpr std::chrono::seconds kPatience{30};
 
-/// HVDRUN is the path of the program under test, given by CMake.
+/// HVDRUN is the path of the program under test, given by CMake. With OMP_NUM_THREADS set, hvdrun
+/// has nothing to say about it.
 inline test::ProcessOptions hvdrun(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), HVDRUN);
   test::ProcessOptions options;
   options.arguments = std::move(arguments);
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
   return options;
 }
 

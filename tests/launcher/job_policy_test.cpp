@@ -88,6 +88,39 @@ TEST_F(JobPolicyTest, AnErrorExitIsBlamedBeforeTheAbortsItCaused) {
   EXPECT_EQ(policy.outcome().code, 7);
 }
 
+TEST_F(JobPolicyTest, ADeserterIsBlamedForItsVictimsThoughTheyMayBeOverFirst) {
+  const auto deserts_at = [&](int ms, int rank) {
+    return policy.on_exit({.rank = rank, .elapsed = milliseconds{ms}, .deserted = true},
+                          start + milliseconds{ms});
+  };
+  EXPECT_FALSE(deserts_at(10, 3));
+  EXPECT_FALSE(policy.wake_up()) << "that alone is no failure";
+  (void)exit_at(100, 0, exited(3));
+  EXPECT_FALSE(deserts_at(150, 2));
+  ASSERT_TRUE(time(300));
+  const Outcome outcome = policy.outcome();
+  EXPECT_EQ(outcome.code, kExitInternal);
+  EXPECT_EQ(outcome.culprit->rank, 3);
+  ASSERT_EQ(outcome.others.size(), 2U);
+  EXPECT_EQ(outcome.others[0].rank, 0);
+}
+
+TEST_F(JobPolicyTest, AKilledRankIsBlamedBeforeADeserter) {
+  (void)policy.on_exit({.rank = 1, .deserted = true}, start);
+  (void)exit_at(100, 0, killed(SIGKILL));
+  (void)time(300);
+  EXPECT_EQ(policy.outcome().culprit->rank, 0);
+  EXPECT_EQ(policy.outcome().code, 137);
+}
+
+TEST_F(JobPolicyTest, ADeserterWhomNobodyMissesIsNoFailure) {
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_FALSE(policy.on_exit({.rank = rank, .deserted = rank == 1}, start));
+  }
+  EXPECT_EQ(policy.outcome().code, 0);
+  EXPECT_FALSE(policy.outcome().culprit);
+}
+
 TEST_F(JobPolicyTest, AWrappersCodeTellsOfASignal) {
   (void)exit_at(100, 0, exited(1));
   (void)exit_at(101, 1, exited(128 + SIGKILL));

@@ -1,5 +1,6 @@
 #include "mpirun_output.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 
@@ -98,6 +99,18 @@ TEST(MpirunOutputTest, TheRankThatMpirunNamesIsToBlame) {
   EXPECT_EQ(killed.pid, 123);
 }
 
+TEST(MpirunOutputTest, NumbersThatNoMpirunWritesNameNobody) {
+  const std::string many(30, '9');
+  for (const std::string& message :
+       {"  Process name: [[5088,1]," + many + "]\n  Exit code:    7\n",
+        "  Process name: [[5088,1],1]\n  Exit code:    " + many + "\n",
+        "process rank 1 with PID " + many + " on node vm exited on signal 9 (Killed).\n"}) {
+    const auto result = explained(message, 7 << 8);
+    EXPECT_FALSE(result.outcome.culprit) << message;
+    EXPECT_EQ(result.outcome.code, 7);
+  }
+}
+
 TEST(MpirunOutputTest, OpenMpi5NamesThemOtherwise) {
   const auto exited = explained(
       "prterun detected that one or more processes exited with non-zero status,\n"
@@ -159,6 +172,17 @@ TEST(MpirunCommandTest, NamesInArgumentsValuesInTheEnvironment) {
   EXPECT_THAT(line, Not(HasSubstr("secret value")));
   EXPECT_THAT(line, Not(HasSubstr("OTHER_KEY")));
   EXPECT_THAT(command.variables, Contains("A=secret value"));
+  EXPECT_THAT(command.variables, Contains("HVD_NETWORK_INTERFACES=eth0"));
+  EXPECT_THAT(command.variables, Contains("NCCL_SOCKET_IFNAME==eth0"));
+  EXPECT_THAT(mpirun_command(options, plan, {"NCCL_SOCKET_IFNAME=mine"}).variables,
+              Contains("NCCL_SOCKET_IFNAME=mine"));
+  options.exports.push_back({"HVD_NETWORK_INTERFACES", "ib0"});
+  EXPECT_THAT(mpirun_command(options, plan, {}).variables, Contains("HVD_NETWORK_INTERFACES=ib0"));
+  options.interfaces = "10.0.0.0/8";
+  const auto by_block = mpirun_command(options, plan, {}).variables;
+  EXPECT_TRUE(std::none_of(by_block.begin(), by_block.end(), [](const std::string& entry) {
+    return entry.starts_with("NCCL_SOCKET_IFNAME=");
+  }));
   EXPECT_THAT(command.variables, Not(Contains("OTHER_KEY=2")));
   EXPECT_THROW((void)mpirun_command(options, plan_ranks({{"a", 1, "me"}}, 1), {}), LaunchError);
 }

@@ -31,6 +31,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheHelp) {
   EXPECT_EQ(options.hosts, "");
   EXPECT_EQ(options.grace, milliseconds{5000});
   EXPECT_FALSE(options.start_timeout);
+  EXPECT_EQ(Options::kDefaultStartTimeout, milliseconds{30'000});
   EXPECT_FALSE(options.timeout);
   EXPECT_TRUE(options.prefix);
   EXPECT_FALSE(options.timestamps);

@@ -104,6 +104,18 @@ TEST(HorovodPlaceTest, SeveralHostsAreToldWhatToSet) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("HOROVOD_*"), HasSubstr("HVD_RENDEZVOUS")));
 }
 
+TEST(ExplicitPlaceTest, WhatTheProgramPassesComesFirst) {
+  const auto result = run(hvdrun({"-np", "2", "--no-prefix", TRAIN, "alone"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  const std::string alone = "rank 0 of 1 on ";
+  const auto first = result.out.find(alone);
+  ASSERT_NE(first, std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(alone, first + 1), std::string::npos) << result.out;
+  // Nor is anything read that would be an error.
+  EXPECT_EQ(run(with({TRAIN}, {{"HVD_RANK", "x"}, {"HVD_SIZE", "2"}})).exit_code(), 3);
+  EXPECT_EQ(run(with({TRAIN, "alone"}, {{"HVD_RANK", "x"}, {"HVD_SIZE", "2"}})).exit_code(), 0);
+}
+
 TEST(TorchPlaceTest, HvdrunInsideOfAWorkerWins) {
   const auto result = run(with(
       {HVDRUN, "-np", "2", TRAIN},

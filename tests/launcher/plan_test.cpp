@@ -114,10 +114,13 @@ TEST(DryRunTest, OtherHosts) {
   Options options;
   options.program = {"./train"};
   options.tuning = {{"HVD_LOG", "plan"}};
+  options.interfaces = "eth0";
+  options.start_timeout = std::chrono::milliseconds{2'500};
   const Plan plan = plan_ranks({{"a.invalid", 1}, {"b.invalid", 1}}, 2);
   options.launcher = Launcher::ssh;
   EXPECT_THAT(dry_run(options, plan), HasSubstr("HVD_STORE='tcp:<address of a.invalid>:<port>'"));
-  EXPECT_THAT(dry_run(options, plan), HasSubstr("HVD_LOG=plan"));
+  EXPECT_THAT(dry_run(options, plan),
+              HasSubstr(" HVD_LOG=plan HVD_START_TIMEOUT=2.5 HVD_NETWORK_INTERFACES=eth0 "));
   options.launcher = Launcher::mpirun;
   const std::string text = dry_run(options, plan);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);

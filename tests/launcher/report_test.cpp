@@ -8,6 +8,7 @@
 #include "check_build.hpp"
 #include "exit_codes.hpp"
 #include "machine.hpp"
+#include "omp_threads.hpp"
 #include "text.hpp"
 
 namespace hvd::launcher {
@@ -39,6 +40,22 @@ TEST(ReportTest, CulpritThenItsLinesThenTheOthers) {
             "  [2]<stderr>:oops\n"
             "hvdrun: then rank 3 on b (local 1, pid 103) exited 1 after 0.2 s\n"
             "hvdrun: ranks 0-1, 4 were ended by hvdrun\n");
+}
+
+TEST(ReportTest, OfADesertersVictimsTheFirstIsQuoted) {
+  Outcome outcome;
+  outcome.code = kExitInternal;
+  outcome.culprit = RankEnd{.rank = 2, .elapsed = milliseconds{100}, .deserted = true};
+  outcome.others = {{.rank = 3, .status = 3 << 8, .elapsed = milliseconds{200}}};
+  Tail tail;
+  tail.feed(Stream::err, "rank 2 was lost\n");
+  const auto lines = [&](int rank) { return rank == 3 ? tail.lines() : std::deque<Tail::Line>{}; };
+  EXPECT_EQ(report(outcome, place, lines),
+            "hvdrun: rank 2 on b (local 0, pid 102) exited 0 without hvd::shutdown() after 0.1 s\n"
+            "hvdrun: rank 2 had written nothing\n"
+            "hvdrun: then rank 3 on b (local 1, pid 103) exited 3 after 0.2 s\n"
+            "hvdrun: the last lines of rank 3:\n"
+            "  [3]<stderr>:rank 2 was lost\n");
 }
 
 TEST(ReportTest, SuccessSaysNothing) {
@@ -77,6 +94,7 @@ TEST(TailTest, LinesAreBounded) {
 TEST(TextTest, WhatATerminalInterpretsIsNotQuoted) {
   EXPECT_EQ(in_quotes("a\x1b[31mb\n"), "'a?[31mb?'");
   EXPECT_LT(in_quotes(std::string(5000, 'x')).size(), 200U);
+  EXPECT_EQ(split_words("  a  b=c "), (std::vector<std::string>{"a", "b=c"}));
   EXPECT_EQ(rank_ranges({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
   EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
 }
@@ -128,6 +146,14 @@ TEST(CheckBuildTest, ADamagedRecordIsAnError) {
   for (const char* record : {"", "[]", "{\"torch\": \"yes\"}", "{"}) {
     EXPECT_THROW((void)build_table(record), LaunchError) << record;
   }
+}
+
+TEST(ReportTest, ChosenThreadsAreOneLineForAllHosts) {
+  EXPECT_EQ(omp_notice({}), "");
+  EXPECT_EQ(omp_notice({0, 0}), "");
+  EXPECT_EQ(omp_notice({2, 0, 2}), "OMP_NUM_THREADS=2 for each rank, as it was not set");
+  EXPECT_EQ(omp_notice({4, 0, 1, 2}),
+            "OMP_NUM_THREADS=1 to 4 for each rank, by its host's cores, as it was not set");
 }
 
 TEST(ReportTest, AFailureToConnectSuggestsTheNetwork) {

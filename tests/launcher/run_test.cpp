@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "directory.hpp"
 #include "hvdrun.hpp"
+#include "this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -46,14 +48,14 @@ TEST(RunTest, TheRanksOfAJobShareItsStoreAndId) {
   EXPECT_THAT(line, AllOf(HasSubstr("unix:@"), HasSubstr("127.0.0.1:")));
 }
 
-TEST(RunTest, TwoSpellingsOfThisHostAreTwoAgents) {
+TEST(RunTest, SpellingsOfThisHostAreAgentsEach) {
   const auto result =
-      run(hvdrun_script(3, "echo $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE",
-                        {"-H", "localhost:2,127.0.0.1:2"}));
+      run(hvdrun_script(4, "echo $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE",
+                        {"-H", "localhost:2,127.0.0.1:1,[::1]:2"}));
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("[0]<stdout>:0/2 0/2\n"), HasSubstr("[1]<stdout>:1/2 0/1\n"),
-                    HasSubstr("[2]<stdout>:0/1 1/2\n")));
+              AllOf(HasSubstr("[0]<stdout>:0/2 0/3\n"), HasSubstr("[1]<stdout>:1/2 0/1\n"),
+                    HasSubstr("[2]<stdout>:0/1 1/3\n"), HasSubstr("[3]<stdout>:0/1 2/3\n")));
 }
 
 TEST(RunTest, VariablesReachTheRanks) {
@@ -80,10 +82,44 @@ TEST(RunTest, TheLaunchFlagAndTheConfigFileReachTheRanks) {
   std::filesystem::remove(path);
 }
 
-TEST(RunTest, ThreadsAreSharedOutWhereTheUserDidNot) {
-  auto options = hvdrun_script(64, "test $OMP_NUM_THREADS -ge 1");
-  options.environment = {{"OMP_NUM_THREADS", std::nullopt}};
-  EXPECT_EQ(run(std::move(options)).exit_code(), 0);
+/// Without the user's OMP_NUM_THREADS, bound to `cores` where that is not empty.
+test::ProcessResult run_unset(test::ProcessOptions options, const std::string& cores = "") {
+  options.environment["OMP_NUM_THREADS"] = std::nullopt;
+  if (!cores.empty()) {
+    options.arguments.insert(options.arguments.begin(), {"taskset", "-c", cores});
+  }
+  return run(std::move(options));
+}
+
+TEST(ThreadsTest, UsableCoresAreSharedOutAndThatIsSaidOnce) {
+  const std::string script = "test $OMP_NUM_THREADS -ge 1 && echo $OMP_NUM_THREADS";
+  const auto all = run_unset(hvdrun_script(1, script, {"--no-prefix"}));
+  ASSERT_EQ(all.exit_code(), 0) << all.err;
+  EXPECT_EQ(all.out, std::to_string(usable_cores()) + "\n");
+  const auto one = run_unset(hvdrun_script(1, script, {"--no-prefix"}), "0");
+  EXPECT_EQ(one.out, "1\n");
+  const auto shared = run_unset(hvdrun_script(3, script, {"-H", "localhost:2,127.0.0.1:1"}), "0");
+  EXPECT_EQ(count(shared.out, ">:1\n"), 3U) << shared.out;
+  EXPECT_EQ(shared.err, "hvdrun: OMP_NUM_THREADS=1 for each rank, as it was not set\n");
+  const auto verbose = run_unset(hvdrun_script(3, "true", {"--verbose"}));
+  EXPECT_EQ(count(verbose.err, "OMP_NUM_THREADS="), 1U) << verbose.err;
+  const auto again =
+      run_unset(hvdrun_script(1, "test $HVD_RESTART_COUNT = 1 || exit 5", {"--max-restarts", "1"}));
+  EXPECT_EQ(again.exit_code(), 0);
+  EXPECT_EQ(count(again.err, "OMP_NUM_THREADS="), 1U) << again.err;
+}
+
+TEST(ThreadsTest, WhatTheUserSetIsLeftAndNotMentioned) {
+  const std::string script = "echo $OMP_NUM_THREADS";
+  auto inherited = hvdrun_script(1, script, {"--no-prefix"});
+  inherited.environment["OMP_NUM_THREADS"] = "7";
+  const auto result = run(std::move(inherited));
+  EXPECT_EQ(result.out, "7\n");
+  EXPECT_EQ(result.err, "");
+  const auto option =
+      run_unset(hvdrun_script(1, script, {"--no-prefix", "-x", "OMP_NUM_THREADS=5"}));
+  EXPECT_EQ(option.out, "5\n");
+  EXPECT_EQ(option.err, "");
 }
 
 TEST(RunTest, SixtyFourRanksStartAndEnd) {
@@ -189,6 +225,28 @@ TEST(ExitCodeTest, RanksThatEndEarlyAreWaitedFor) {
   EXPECT_EQ(result.out, "[1]<stdout>:still here\n");
 }
 
+TEST(ExitCodeTest, ARankThatDesertsTheOthersIs70) {
+  // Rank 1 joins and then exits 0 without a word; the others report what that did to them.
+  const auto result = run(hvdrun({"-np", "3", TRAIN, "desert"}));
+  EXPECT_EQ(result.exit_code(), 70) << result.err;
+  const auto begin = result.err.find("hvdrun: ");
+  ASSERT_NE(begin, std::string::npos) << result.err;
+  const std::string report = result.err.substr(begin);
+  EXPECT_THAT(report, AllOf(StartsWith("hvdrun: rank 1 on localhost (local 1, pid "),
+                            HasSubstr(") exited 0 without hvd::shutdown() after "),
+                            HasSubstr("hvdrun: then rank "), HasSubstr(") exited 3 after "),
+                            HasSubstr("<stderr>:peer lost: rank 1 on ")));
+}
+
+TEST(ExitCodeTest, ADeserterWhomNobodyMissesIsNoFailure) {
+  const Directory directory;
+  directory.make_fifo("held");
+  const auto result =
+      run(hvdrun({"-np", "2", TRAIN, "forget", (directory.path() / "held").string()}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(result.err, "");
+}
+
 TEST(ExitCodeTest, ProgramsThatCannotRun) {
   const auto missing = run(hvdrun({"-np", "2", "./no/such/program"}));
   EXPECT_EQ(missing.exit_code(), 127);
@@ -245,6 +303,7 @@ TEST(ExitCodeTest, TooFewDescriptorsIs71AndLeavesNothing) {
   test::Lifeline lifeline;
   test::ProcessOptions options;
   options.arguments = {"sh", "-c", "ulimit -n 32; exec " HVDRUN " -np 32 sleep 600"};
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
   options.inherited = {lifeline.fd()};
   const auto result = run(std::move(options));
   EXPECT_EQ(result.exit_code(), 71);
@@ -352,12 +411,6 @@ TEST(InformationTest, IsPrintedWithoutStartingAnything) {
 
   EXPECT_THAT(run(hvdrun({"--version"})).out, StartsWith("hvdrun "));
   EXPECT_THAT(run(hvdrun({"--help"})).out, HasSubstr("Usage: hvdrun -np N"));
-}
-
-TEST(InformationTest, VerboseSaysTheThreadsOnce) {
-  auto options = hvdrun_script(3, "true", {"--verbose"});
-  options.environment = {{"OMP_NUM_THREADS", std::nullopt}};
-  EXPECT_EQ(count(run(std::move(options)).err, "OMP_NUM_THREADS="), 1U);
 }
 
 }  // namespace

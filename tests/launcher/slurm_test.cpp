@@ -50,6 +50,13 @@ TEST(LauncherChoiceTest, GoesByHostsAndAllocation) {
   EXPECT_EQ(choose_launcher(options, allocation).launcher, Launcher::slurm);
   EXPECT_EQ(choose_launcher(options, allocation).hosts,
             (std::vector<HostSpec>{{"n1", 3}, {"n2", 1}}));
+  try {
+    (void)choose_launcher(options, {"OMPI_MCA_orte_default_hostfile=/no/such"});
+    ADD_FAILURE() << "accepted";
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("'/no/such'"), HasSubstr("(from OMPI_MCA_orte_default_hostfile)")));
+  }
   options.hosts = "localhost:4";
   EXPECT_EQ(choose_launcher(options, allocation).launcher, Launcher::local);
   options.hosts = "elsewhere:4";

@@ -140,6 +140,31 @@ TEST_F(SshTest, InterfacesAreSetForAllLibraries) {
   EXPECT_THAT(none.err, HasSubstr("no network interface matches 'ib7'"));
 }
 
+TEST_F(SshTest, TheProgramMaySetItsInterfacesItself) {
+  const auto result = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "./train", "over", "eth0"}));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, " sum 1 ready\n"), 2U) << result.out;
+  const auto none = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "./train", "over", "ib7"}));
+  EXPECT_EQ(none.exit_code(), 3);
+  EXPECT_THAT(none.err, HasSubstr("no network interface matches 'ib7'"));
+}
+
+TEST_F(SshTest, PortAndKeyAreSshs) {
+  // Nobody but this test asks for the second sshd of b; the key has another name than ssh looks
+  // for.
+  run(hosts().on("a", {"sh", "-c",
+                       "mv /root/.ssh/id_ed25519 /root/.ssh/mine; cp /root/.ssh/known_hosts "
+                       "/root/.ssh/kept; sed -i 's/^[^ ]*/[b]:2222/' /root/.ssh/known_hosts"}));
+  const auto without = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "-p", "2222", "hostname"}));
+  const auto with = run(
+      hvdrun_on_a({"-np", "2", "-H", "a,b", "-p", "2222", "-i", "/root/.ssh/mine", "hostname"}));
+  run(hosts().on("a", {"sh", "-c", "cd /root/.ssh; mv mine id_ed25519; mv kept known_hosts"}));
+  EXPECT_EQ(without.exit_code(), 69);
+  EXPECT_THAT(without.err, HasSubstr("Permission denied"));
+  EXPECT_EQ(with.exit_code(), 0) << with.err;
+  EXPECT_THAT(with.out, HasSubstr("[1]<stdout>:b\n"));
+}
+
 TEST_F(SshTest, ALoginShellMayChatter) {
   // sshd runs this file before the command.
   run(hosts().on("b", {"sh", "-c", "echo 'echo welcome to b' > /root/.ssh/rc"}));
@@ -191,9 +216,13 @@ TEST_F(SshTest, SecretsAreNowhereToBeFound) {
 }
 
 TEST_F(SshTest, ASecretThatIsAskedForGoesAlong) {
-  auto options = script_on_a("echo key=$AWS_SECRET_ACCESS_KEY", {"-x", "AWS_SECRET_ACCESS_KEY"});
-  options.environment = {{"AWS_SECRET_ACCESS_KEY", "asked"}};
-  EXPECT_EQ(count(run(std::move(options)).out, "key=asked\n"), 4U);
+  auto options =
+      script_on_a("echo key=$AWS_SECRET_ACCESS_KEY cuda=$CUDA_VISIBLE_DEVICES token=$T_TOKEN",
+                  {"-x", "AWS_SECRET_ACCESS_KEY", "-x", "CUDA_VISIBLE_DEVICES=3",
+                   "--mpi-launch-flag", "env T_TOKEN=t"});
+  options.environment = {
+      {"AWS_SECRET_ACCESS_KEY", "asked"}, {"CUDA_VISIBLE_DEVICES", "7"}, {"T_TOKEN", "not"}};
+  EXPECT_EQ(count(run(std::move(options)).out, "key=asked cuda=3 token=t\n"), 4U);
 }
 
 // ---- exit codes
@@ -328,6 +357,35 @@ TEST_F(MpirunTest, EnvironmentAndOutput) {
   EXPECT_EQ(hosts().shared().read("work/mpi-logs/rank.2/stderr"), "to-stderr\n");
   EXPECT_THAT(hosts().shared().read("work/mpi-logs/rank.2/stdout"), testing::EndsWith("\nno end"));
   EXPECT_FALSE(fs::exists(shared() / "work" / "pwned"));
+}
+
+TEST_F(MpirunTest, SecretsAreNowhereToBeFound) {
+  auto options =
+      hvdrun_on_a({"-np", "2", "-H", "a,b", "--output-filename", "mpi-secret", "sh", "-c",
+                   R"sh(
+    for process in /proc/[0-9]*; do
+      test "$(cat $process/comm 2>/dev/null)" = hvdrun && continue
+      grep -qa planted-7f3[a]9 $process/cmdline $process/environ 2>/dev/null && exit 4
+    done
+    echo looked)sh"},
+                  "mpirun");
+  options.environment["AWS_SECRET_ACCESS_KEY"] = "planted-7f3a9";
+  const auto result = run(std::move(options));
+  EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+  EXPECT_EQ(count(result.out, ">:looked\n"), 2U) << result.out;
+  for (const auto& entry : fs::recursive_directory_iterator(shared() / "work" / "mpi-secret")) {
+    if (!entry.is_regular_file()) continue;
+    const auto text = hosts().shared().read(fs::relative(entry.path(), shared()));
+    EXPECT_EQ(text.find("planted-7f3a9"), std::string::npos) << entry.path();
+  }
+}
+
+TEST_F(MpirunTest, InterfacesAreSetForAllLibraries) {
+  const auto result = run(
+      hvdrun_on_a({"-np", "2", "-H", "a,b", "--network-interfaces", "eth0", "sh", "-c",
+                   "echo $HVD_NETWORK_INTERFACES $NCCL_SOCKET_IFNAME $OMPI_MCA_btl_tcp_if_include"},
+                  "mpirun"));
+  EXPECT_EQ(count(result.out, ":eth0 =eth0 eth0\n"), 2U) << result.out << result.err;
 }
 
 TEST_F(MpirunTest, FailuresAreThoseOfTheRank) {

@@ -1,8 +1,11 @@
+#include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "process_usage.hpp"
+#include "rank_inquiry.hpp"
 #include "status_board.hpp"
 #include "status_socket.hpp"
 
@@ -180,6 +183,47 @@ TEST(GpuUseTest, CountsTheGpusOfTheseProcessesOnly) {
   EXPECT_EQ(use({12}).memory, 3U);
   EXPECT_FALSE(use({12}).load);
   EXPECT_FALSE(use({1}).memory || use({1}).load);
+}
+
+/// The agent's end and a rank's.
+class RankInquiryTest : public testing::Test {
+ protected:
+  void say(std::string_view bytes) const {
+    (void)::send(rank_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  [[nodiscard]] bool deserted_after(std::string_view notes) {
+    for (const char note : notes) say({&note, 1});
+    rank_.reset();
+    return inquiry_.deserted();
+  }
+
+  boost::asio::io_context io_{1};
+  InquiryPair pair_ = make_inquiry_pair();
+  UniqueFd rank_ = std::move(pair_.of_rank);
+  RankInquiry inquiry_{io_, std::move(pair_.ours)};
+};
+
+TEST_F(RankInquiryTest, OneThatNeverJoinedHasDesertedNobody) { EXPECT_FALSE(deserted_after("")); }
+TEST_F(RankInquiryTest, WhatHasJoinedAndNotEndedHas) { EXPECT_TRUE(deserted_after("jej")); }
+TEST_F(RankInquiryTest, WhatHasEndedHasNot) { EXPECT_FALSE(deserted_after("jjee")); }
+
+TEST_F(RankInquiryTest, NothingIsSaidOfOneWhoseNotesDidNotFit) {
+  std::string notes = "j";
+  for (int i = 0; i < 1'000; ++i) notes += "je";
+  EXPECT_FALSE(deserted_after(notes + "e"));
+}
+
+TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
+  std::string answer;
+  inquiry_.ask([&](const Bytes& bytes) {
+    answer.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  say("j");
+  say("steps");
+  while (answer.empty() && io_.run_one_for(seconds{10}) > 0) {
+  }
+  EXPECT_EQ(answer, "steps");
+  EXPECT_TRUE(deserted_after(""));
 }
 
 TEST(StatusSocketTest, ListsTheJobsOfThisUser) {

@@ -1,9 +1,18 @@
-// A program of the library for runs over several hosts. "train" sums once and says where it is;
-// "train loop" sums until it is ended, and exits 3 when the library reports an error.
+// A program of the library for runs over several hosts: sums once and says where it is; exits 3
+// when the library reports an error. Its argument is what else:
+//   loop         sums until it is ended
+//   desert       sums until it is ended, but for rank 1, which ends without a shutdown
+//   forget FIFO  ends without a shutdown, rank 0 when rank 1 is over, which held the fifo
+//   alone        passes the library settings of its own: one process
+//   over LIST    sets HVD_NETWORK_INTERFACES itself
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <fstream>
 #include <span>
+#include <string>
 #include <vector>
+
+#include <fcntl.h>
 
 #include <hvd/hvd.hpp>
 
@@ -26,15 +35,31 @@ void say(const hvd::Context& context, float sum) {
   std::fflush(stdout);
 }
 
+int wait_for_rank_1(int rank, const char* fifo) {
+  if (rank == 1) return ::open(fifo, O_WRONLY) >= 0 ? 0 : 1;  // open to the end of the process
+  std::ifstream held(fifo);
+  std::string line;
+  std::getline(held, line);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool loop = argc > 1 && std::strcmp(argv[1], "loop") == 0;
+  const std::string what = argc > 1 ? argv[1] : "";
+  const char* const value = argc > 2 ? argv[2] : "";
   try {
-    hvd::init();
+    if (what == "over") ::setenv("HVD_NETWORK_INTERFACES", value, 1);
+    if (what == "alone") {
+      hvd::init(hvd::Config{});
+    } else {
+      hvd::init();
+    }
     hvd::Context& context = hvd::context();
     say(context, sum_of_ranks(context));
-    while (loop) sum_of_ranks(context);
+    if (what == "forget") return wait_for_rank_1(context.rank(), value);
+    if (what == "desert" && context.rank() == 1) return 0;
+    while (what == "loop" || what == "desert") sum_of_ranks(context);
     hvd::shutdown();
   } catch (const hvd::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

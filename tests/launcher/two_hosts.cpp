@@ -147,6 +147,7 @@ test::ProcessOptions TwoHosts::on(const std::string& host, std::vector<std::stri
                   "-c", "cd \"$0\" && exec \"$@\"", (shared_.path() / "work").string()});
   test::ProcessOptions options;
   options.arguments = std::move(command);
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
   return options;
 }
 

@@ -88,6 +88,7 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
   if (config.status_fd >= 0) {
     reports_ =
         observe::ReportServer::on(session_.loop(), config.status_fd, [this] { return report(); });
+    if (reports_) reports_->joined();
   }
   session_.loop().run_sync([this] {
     if (channel_) channel_->start(*this);
@@ -142,12 +143,13 @@ Coordinator::~Coordinator() { disconnect(); }
 void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
+  // First: the launcher shall not take what this does to the job for its end.
+  session_.loop().run_sync([this] { reports_.reset(); });
   session_.network().abort();
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
   executor_->stop();
   executor_->join();
   metrics_.reset();
-  reports_.reset();
   observer_.timeline.stop();
   // Behind everything that the executor has posted.
   session_.loop().run_sync([this] {
@@ -467,6 +469,7 @@ void Coordinator::farewell() {
 }
 
 void Coordinator::end(End how) {
+  if (reports_) reports_->ended();
   const std::lock_guard lock(end_mutex_);
   end_ = how;
   ended_.notify_all();

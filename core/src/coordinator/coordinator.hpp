@@ -119,7 +119,7 @@ class Coordinator : private ControlChannel::Listener, private Protocol::Actions 
 
   HeartbeatTimer timer_;
   std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
-  std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; else null
+  std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; loop thread; else null
   std::shared_ptr<Executor> executor_;               // works of the user keep it, after its end
 };
 

@@ -57,6 +57,10 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
            errno == EAGAIN || errno == EINTR;
   }
 
+  void tell(RankNote note) {
+    (void)::send(socket.native_handle(), &note, sizeof note, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
   void close() noexcept {
     report = nullptr;
     boost::system::error_code ignored;
@@ -65,6 +69,7 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
 
   Descriptor socket;
   std::function<RankReport()> report;
+  bool ended = false;
 };
 
 std::unique_ptr<ReportServer> ReportServer::on(EventLoop& loop, int fd,
@@ -79,6 +84,16 @@ std::unique_ptr<ReportServer> ReportServer::on(EventLoop& loop, int fd,
 
 ReportServer::ReportServer(EventLoop& loop, std::shared_ptr<Impl> impl)
     : loop_(loop), impl_(std::move(impl)) {}
+
+void ReportServer::joined() {
+  loop_.run_sync([this] { impl_->tell(RankNote::joined); });
+}
+
+void ReportServer::ended() {
+  loop_.run_sync([this] {
+    if (!std::exchange(impl_->ended, true)) impl_->tell(RankNote::ended);
+  });
+}
 
 ReportServer::~ReportServer() {
   loop_.run_sync([this] { impl_->close(); });

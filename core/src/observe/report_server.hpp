@@ -9,8 +9,8 @@
 
 namespace hvd::observe {
 
-/// On the loop thread: every datagram of one byte is answered with one report; nothing happens
-/// while nobody asks. A reader that does not read costs nothing: what does not fit is dropped.
+/// On the loop thread: every datagram of one byte is answered with one report; besides, only the
+/// notes are sent. A reader that does not read costs nothing: what does not fit is dropped.
 class ReportServer {
  public:
   /// Null when `fd` is no packet socket between processes of this user: a wrapper script may have
@@ -18,6 +18,9 @@ class ReportServer {
   /// `report` is called on the loop thread and must not block; `loop` outlives the server.
   [[nodiscard]] static std::unique_ptr<ReportServer> on(EventLoop& loop, int fd,
                                                         std::function<RankReport()> report);
+  /// Tells the launcher. `ended` says it once, however often it is called.
+  void joined();
+  void ended();
   /// `report` is not called afterwards.
   ~ReportServer();
   ReportServer(const ReportServer&) = delete;

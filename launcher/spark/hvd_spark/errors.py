@@ -13,8 +13,9 @@ class StartError(HvdError):
 class ProgramError(HvdError):
     """A rank failed, or was lost, and the job was ended.
 
-    rank: the one to blame. code: what it exited with, 128 + N when signal N killed it, None when
-    its whole task was lost. lines: the last 100 lines of it, as they were printed.
+    rank: the one to blame. code: what it exited with, 128 + N when signal N killed it, 70 when it
+    left the others without a farewell, None when its whole task was lost. lines: the last 100 lines
+    of it, or of the deserter's first victim, as they were printed.
     """
 
     def __init__(self, message, rank, code, lines):

@@ -48,6 +48,7 @@ class Exited(NamedTuple):
     rank: int
     status: int  # as from waitpid
     seconds: float
+    deserted: bool = False  # it exited 0, and had joined the library's job and not left it
 
 
 class Done(NamedTuple):
@@ -121,6 +122,9 @@ class _Reader:
         self._at += struct.calcsize("<" + form)
         return value
 
+    def is_left(self):
+        return self._at < len(self._frame)
+
     def blob(self):
         size = self.number("I")
         if size > len(self._frame) - self._at:
@@ -147,5 +151,6 @@ def decode(frame):
     if kind == OUTPUT:
         return Output(read.number("i"), read.number("B"), read.blob())
     if kind == EXITED:
-        return Exited(read.number("i"), read.number("i"), read.number("q") / 1000)
+        ended = read.number("i"), read.number("i"), read.number("q") / 1000
+        return Exited(*ended, deserted=read.is_left() and read.number("B") == 1)
     return Done() if kind == DONE else None

@@ -42,9 +42,8 @@ class Job:
     def __init__(self, size, output=None):
         self.id = "spark-" + secrets.token_hex(8)
         self.size = size
-        self._events = (
-            queue.Queue()
-        )  # (who, what); bounded by the output that agents may have on its way
+        # (who, what); bounded by the output that agents may have on its way
+        self._events = queue.Queue()
         self._members = {}  # by channel
         self._channels = []  # all, also those without a place yet
         self._closed = False
@@ -189,7 +188,7 @@ class Job:
             self._running.discard(frame.rank)
             now = time.monotonic()
             at = self._began.get(frame.rank, now) + frame.seconds
-            self._blame.add(End(frame.rank, frame.status, frame.seconds, at), now)
+            self._blame.add(End(frame.rank, frame.status, frame.seconds, at, frame.deserted), now)
         elif isinstance(frame, frames.Refused):
             raise StartError("%s: %s" % (_names([member]), frame.message))
         elif isinstance(frame, frames.Done):
@@ -232,11 +231,14 @@ class Job:
 
     def _error(self):
         culprit, *others = self._blame.causes(self._output.lost_by)
-        lines = self._output.tail(culprit.rank)
+        # A deserter may know of nothing; what that meant to the others stands in their output.
+        quoted = others[0] if culprit.deserted and others else culprit
+        lines = self._output.tail(quoted.rank)
         text = self._describe(culprit)
         for other in others:
             text += "\nthen " + self._describe(other)
-        text += "\nits last lines:\n" + "\n".join(lines) if lines else "\nit had written nothing"
+        whose = "its" if quoted is culprit else "rank %d's" % quoted.rank
+        text += "\n%s last lines:\n" % whose + "\n".join(lines) if lines else "\nit wrote nothing"
         return ProgramError(text, culprit.rank, culprit.code(), lines)
 
     def _describe(self, end):

@@ -130,6 +130,18 @@ TEST_F(ReportServerTest, AnswersWhenAskedAndNotBefore) {
   }
 }
 
+TEST_F(ReportServerTest, NotesAreOneByteAndTheEndIsToldOnce) {
+  const auto server = ReportServer::on(loop_, rank_.get(), full_report);
+  ASSERT_NE(server, nullptr);
+  server->joined();
+  server->ended();
+  server->ended();
+  ask();
+  EXPECT_EQ(answer(), Bytes{static_cast<std::byte>(RankNote::joined)});
+  EXPECT_EQ(answer(), Bytes{static_cast<std::byte>(RankNote::ended)});
+  EXPECT_EQ(decode_rank_report(answer()).rank, 2);
+}
+
 TEST_F(ReportServerTest, AnAskerWhoDoesNotReadStopsNobody) {
   const auto server = ReportServer::on(loop_, rank_.get(), full_report);
   ASSERT_NE(server, nullptr);

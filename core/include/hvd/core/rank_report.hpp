@@ -42,6 +42,13 @@ struct RankReport {
   std::vector<Pending> oldest;          ///< the first of them, in the order of submission
 };
 
+/// What a rank says without being asked, a packet of one byte each: what has joined and has not
+/// ended when the process exits has deserted the others.
+enum class RankNote : std::uint8_t {
+  joined = 'j',  ///< a context has joined its job
+  ended = 'e',   ///< it has come to its end, by a shutdown of all ranks or by an error
+};
+
 /// At most `kMaxBytes`: what exceeds the bounds above is left out.
 [[nodiscard]] Bytes encode(const RankReport& report);
 /// The other way round. Throws Errc::protocol.
