@@ -26,6 +26,7 @@
 #include <hvd/ops/backends.hpp>
 
 #include "death/doomed.hpp"
+#include "death/operation.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"
 #include "transports.hpp"
@@ -96,35 +97,6 @@ constexpr std::array kOfOperations{
     DeathCase{"dissemination", nullptr, "ring", "exchange", 2, 3, OpKind::barrier},
 };
 
-/// One operation of `count` elements by each of `size` ranks; what comes out is not looked at.
-void run(OpKind kind, Backend& backend, std::int64_t count, int size, Deadline deadline) {
-  const std::vector<std::int64_t> parts(static_cast<std::size_t>(size), count / size);
-  std::vector<float> give(static_cast<std::size_t>(count), 1);
-  std::vector<float> take(give.size());
-  auto* const from = reinterpret_cast<std::byte*>(give.data());
-  auto* const to = reinterpret_cast<std::byte*>(take.data());
-  const TensorSlice whole{from, from, count};
-  switch (kind) {
-    case OpKind::broadcast:
-      return backend.broadcast({{&whole, 1}, {}, DType::f32, 0}, deadline);
-    case OpKind::allgather: {
-      const GatherSlice slice{from, to, parts};
-      return backend.allgather({{&slice, 1}, {}, DType::f32}, deadline);
-    }
-    case OpKind::reducescatter: {
-      const ScatterSlice slice{from, to, parts};
-      return backend.reducescatter({{&slice, 1}, {}, DType::f32, ReduceOp::sum}, deadline);
-    }
-    case OpKind::alltoall:
-      return backend.alltoall({from, to, parts, parts, {}, DType::f32}, deadline);
-    case OpKind::barrier:
-      return backend.barrier(deadline);
-    default:
-      return backend.allreduce({.tensors = {&whole, 1}, .device = {}, .op = ReduceOp::sum},
-                               deadline);
-  }
-}
-
 /// One rank's backends.
 class Rank {
  public:
@@ -146,8 +118,8 @@ class Rank {
   /// The operation, if this rank is one of those whose it is.
   void operate(Deadline deadline) {
     if (!member_) return;
-    run(case_.kind, set_ ? *set_ : *whole_, case_.count,
-        static_cast<int>(std::ssize(case_.members)), deadline);
+    run_operation(case_.kind, set_ ? *set_ : *whole_, case_.count,
+                  static_cast<int>(std::ssize(case_.members)), deadline);
   }
 
   /// Of all ranks.

@@ -83,6 +83,11 @@ void run(OpKind kind, Backend& backend, const Tensors& tensors, Deadline deadlin
     case OpKind::alltoall:
       return backend.alltoall({tensors.input, tensors.output, halves, halves, {}, DType::f32},
                               deadline);
+    case OpKind::barrier: {  // moves nothing: struck as it arrives
+      [[maybe_unused]] const std::byte first =
+          *static_cast<const volatile std::byte*>(tensors.input);
+      return backend.barrier(deadline);
+    }
     default:
       backend.allreduce({.tensors = {&whole, 1}, .device = {}, .op = ReduceOp::sum}, deadline);
   }
@@ -151,6 +156,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, HostDeath,
                                                           OpKind::allgather, OpKind::reducescatter,
                                                           OpKind::alltoall),
                                           testing::Values(Way::small, Way::direct, Way::staged),
+                                          testing::Values(SIGKILL, SIGSTOP)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Barrier, HostDeath,
+                         testing::Combine(testing::Values(OpKind::barrier),
+                                          testing::Values(Way::small),
                                           testing::Values(SIGKILL, SIGSTOP)),
                          name_of_case);
 

@@ -19,40 +19,24 @@
 
 #include "mpi/mpi_backend.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "mpi_deaths.hpp"
+#include "mpi_words.hpp"
 
 namespace {
 
+using hvd::test::DeathPoint;
+using hvd::test::in;
+using hvd::test::outcome;
+using hvd::test::peers_end_at;
+using hvd::test::say;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-hvd::Deadline in(milliseconds time) { return hvd::Clock::now() + time; }
+int rank() { return hvd::test::rank_of_world(); }
 
 std::unique_ptr<hvd::MpiBackend> make_backend() {
   return std::make_unique<hvd::MpiBackend>(std::make_unique<hvd::MpiUse>(), MPI_COMM_WORLD,
                                            in(seconds(20)));
-}
-
-int rank() {
-  int value = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &value);
-  return value;
-}
-
-void say(const std::string& what) {
-  std::printf("[%d] %s\n", rank(), what.c_str());
-  std::fflush(stdout);
-}
-
-/// "ok", or the code of the error, the rank that it blames and its text.
-std::string outcome(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const hvd::Error& error) {
-    const int blamed = error.fault().rank;
-    return std::string(hvd::to_string(error.code())) +
-           (blamed < 0 ? "" : " of rank " + std::to_string(blamed)) + ": " + error.what();
-  }
-  return "ok";
 }
 
 void twice() {
@@ -275,6 +259,12 @@ int main(int argc, char** argv) {
       {"comm-incomplete", communicator_incomplete},
       {"peer-killed", [] { peer_ends_by(SIGKILL); }},
       {"peer-stopped", [] { peer_ends_by(SIGSTOP); }},
+      {"arriving-killed", [] { peers_end_at(DeathPoint::arriving, SIGKILL); }},
+      {"arriving-stopped", [] { peers_end_at(DeathPoint::arriving, SIGSTOP); }},
+      {"waiting-killed", [] { peers_end_at(DeathPoint::waiting, SIGKILL); }},
+      {"waiting-stopped", [] { peers_end_at(DeathPoint::waiting, SIGSTOP); }},
+      {"messages-killed", [] { peers_end_at(DeathPoint::messages, SIGKILL); }},
+      {"messages-stopped", [] { peers_end_at(DeathPoint::messages, SIGSTOP); }},
       {"program-funneled", [] { program_initialises(MPI_THREAD_FUNNELED); }},
       {"program-multiple", [] { program_initialises(MPI_THREAD_MULTIPLE); }},
   };

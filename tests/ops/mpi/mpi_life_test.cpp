@@ -2,12 +2,14 @@
 // the counting shim loaded. Only the rank's own words are believed: mpirun complains, rightly,
 // about ranks that failed and left MPI without finalising.
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -31,12 +33,13 @@ class MpiLifeTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  /// What two ranks print in this scenario; `options` are mpirun's.
-  std::string run(const std::string& scenario, const std::string& options = kOptions) {
+  /// What `ranks` print in this scenario; `options` are mpirun's.
+  std::string run(const std::string& scenario, const std::string& options = kOptions,
+                  int ranks = 2) {
     const std::string command =
         "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 40 " HVD_TEST_MPIRUN
         " " +
-        options + " -np 2 env HVD_TEST_PMPI_JSON=" + json().string() +
+        options + " -np " + std::to_string(ranks) + " env HVD_TEST_PMPI_JSON=" + json().string() +
         " LD_PRELOAD=" HVD_TEST_PMPI_COUNTER " " HVD_TEST_MPI_CHILD " " + scenario + " 2>&1";
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
     std::string output;
@@ -207,6 +210,36 @@ TEST_F(MpiLifeTest, AFrozenRankIsNamed) {
   const std::string output = run("peer-stopped", kKeepOthers);
   EXPECT_TRUE(has(output, "[0] peer lost of rank 1: ")) << output;
 }
+
+/// Where pairs of ranks are struck, each in an operation of its own, and by what.
+class MpiDeathTest : public MpiLifeTest,
+                     public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+
+TEST_P(MpiDeathTest, IsATypedErrorInTimeAndTheSurvivorEnds) {
+  const auto [point, fate] = GetParam();
+  const int pairs = std::string(point) == "messages" ? 3 : 6;
+  const auto began = std::chrono::steady_clock::now();
+  const std::string output = run(std::string(point) + "-" + fate, kKeepOthers, 2 * pairs);
+  // mpirun waits for every rank.
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(35)) << output;
+  for (int pair = 0; pair < pairs; ++pair) {
+    const std::string survivor = "[" + std::to_string(2 * pair) + "] ";
+    const std::size_t at = output.find(survivor);
+    ASSERT_NE(at, std::string::npos) << survivor << output;
+    const std::string line = output.substr(at, output.find('\n', at) - at);
+    EXPECT_TRUE(has(line, " in time: timeout") || has(line, " in time: peer lost")) << line;
+    EXPECT_NE(finalizations(2 * pair), "1") << line;
+  }
+  EXPECT_FALSE(has(output, "lives on")) << output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, MpiDeathTest,
+                         testing::Combine(testing::Values("arriving", "waiting", "messages"),
+                                          testing::Values("killed", "stopped")),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) + "_" +
+                                  std::get<1>(one.param);
+                         });
 
 }  // namespace
 }  // namespace hvd::test
