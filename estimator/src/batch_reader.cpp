@@ -156,11 +156,11 @@ std::int64_t BatchReader::rows_of_all_ranks() const noexcept { return state_->al
 std::optional<Batch> BatchReader::next() {
   State& state = *state_;
   if (state.step == state.steps) return std::nullopt;
-  const std::int64_t batch_size = state.options.batch_size;
   Batch batch;
-  batch.rows = std::clamp<std::int64_t>(state.rows - state.step * batch_size, 0, batch_size);
+  batch.rows = rows_before(state.step + 1, state.rows, state.steps) -
+               rows_before(state.step, state.rows, state.steps);
   batch.rows_of_all_ranks =
-      rows_of_step(state.all_rows, state.options.size, batch_size, state.step);
+      rows_of_step(state.all_rows, state.options.size, state.options.batch_size, state.step);
   ++state.step;
   if (batch.rows == 0) {
     batch.features = state.none.features;
@@ -180,7 +180,7 @@ std::optional<Batch> BatchReader::next() {
   }
   batch.features = joined(features);
   batch.labels = joined(labels);
-  if (state.none.features.empty()) {  // for the steps after this rank's last row
+  if (state.none.features.empty()) {  // for a step without rows of this rank
     for (const auto& tensor : batch.features) {
       state.none.features.push_back(tensor.narrow(0, 0, 0).clone());
     }

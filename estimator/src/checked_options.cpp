@@ -59,6 +59,13 @@ ordered_json type_names(const std::vector<torch::Dtype>& types) {
   return names;
 }
 
+/// How rows for validation are chosen.
+ordered_json validation_of(const EstimatorOptions& options) {
+  if (!options.validation_rule.empty()) return options.validation_rule;
+  if (!options.validation.column.empty()) return options.validation.column;
+  return options.validation.fraction;
+}
+
 }  // namespace
 
 void check_options(const EstimatorOptions& options) {
@@ -87,6 +94,9 @@ void check_options(const EstimatorOptions& options) {
   if (!(validation.fraction >= 0 && validation.fraction < 1)) {
     refuse("validation: {}; expected a fraction from 0 to below 1, or the name of a column",
            validation.fraction);
+  }
+  if (!options.validation_rule.empty() && (validation.fraction > 0 || !validation.column.empty())) {
+    refuse("validation_rule: it tells of a source given to fit, and validation is given too");
   }
   if (!options.run_id.empty()) static_cast<void>(options.store->run(options.run_id));
   if (options.resume && options.run_id.empty()) refuse("resume: it needs a run_id");
@@ -121,13 +131,9 @@ std::vector<std::string> output_cols_of(const EstimatorOptions& options, std::si
 
 ordered_json lasting_of(const EstimatorOptions& options) {
   return {
-      {"feature_cols", options.feature_cols},
-      {"label_cols", options.label_cols},
-      {"input_shapes", options.input_shapes},
-      {"feature_types", type_names(options.feature_types)},
-      {"validation", options.validation.column.empty() ? ordered_json(options.validation.fraction)
-                                                       : ordered_json(options.validation.column)},
-      {"seed", options.seed}};
+      {"feature_cols", options.feature_cols}, {"label_cols", options.label_cols},
+      {"input_shapes", options.input_shapes}, {"feature_types", type_names(options.feature_types)},
+      {"validation", validation_of(options)}, {"seed", options.seed}};
 }
 
 ordered_json description_of(const EstimatorOptions& options) {

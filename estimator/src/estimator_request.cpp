@@ -162,6 +162,11 @@ FitRequest apply_request(const std::string& text, EstimatorOptions& options) {
   RequestKeys keys(options, request);
   for (const auto& [key, value] : all.items()) keys.take(key, value);
   if (request.train_data.empty()) refuse("train_data is missing");
+  if (request.val_data) {  // chosen already: by the request's rule, and not by the program's own
+    const json rule = all.value("validation", json(""));
+    options.validation_rule = rule.is_string() ? rule.get<std::string>() : rule.dump();
+    options.validation = {};
+  }
   keys.open_store(options, request.storage_options);
   return request;
 }

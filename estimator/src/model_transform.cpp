@@ -119,14 +119,15 @@ std::shared_ptr<arrow::RecordBatch> Model::outputs(const arrow::RecordBatch& bat
   return arrow::RecordBatch::Make(schema, rows, std::move(arrays));
 }
 
-std::shared_ptr<arrow::RecordBatch> Model::transform(const arrow::RecordBatch& batch) const {
+std::shared_ptr<arrow::RecordBatch> Model::transform(const arrow::RecordBatch& batch,
+                                                     std::int64_t first_row) const {
   for (const std::string& name : description_.output_cols) {
     if (batch.schema()->GetFieldIndex(name) >= 0) {
       throw Error(Errc::invalid_argument,
                   fmt::format("output_cols: the data has a column '{}' already", name));
     }
   }
-  const auto added = outputs(batch);
+  const auto added = outputs(batch, first_row);
   arrow::FieldVector fields = batch.schema()->fields();
   arrow::ArrayVector arrays = batch.columns();
   for (int i = 0; i < added->num_columns(); ++i) {

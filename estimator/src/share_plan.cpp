@@ -39,10 +39,17 @@ std::int64_t steps_of(std::int64_t rows, int size, std::int64_t batch_size) noex
   return (rows_of_rank(rows, 0, size) + batch_size - 1) / batch_size;
 }
 
+std::int64_t rows_before(std::int64_t step, std::int64_t rows_of_rank,
+                         std::int64_t steps) noexcept {
+  const std::int64_t left_over = rows_of_rank % steps * step;
+  return rows_of_rank / steps * step + (left_over + steps - 1) / steps;
+}
+
 std::int64_t rows_of_step(std::int64_t rows, int size, std::int64_t batch_size,
                           std::int64_t step) noexcept {
+  const std::int64_t steps = steps_of(rows, size, batch_size);
   const auto of_one = [&](std::int64_t of_rank) {
-    return std::clamp<std::int64_t>(of_rank - step * batch_size, 0, batch_size);
+    return rows_before(step + 1, of_rank, steps) - rows_before(step, of_rank, steps);
   };
   const std::int64_t with_one_more = rows % size;
   return with_one_more * of_one(rows / size + 1) + (size - with_one_more) * of_one(rows / size);

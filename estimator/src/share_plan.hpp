@@ -30,8 +30,14 @@ struct GroupSlice {
                                                     std::span<const std::int64_t> chosen, int rank,
                                                     int size);
 
-/// Until the last rank's rows end, in batches of `batch_size`; and the rows of all ranks in one.
+/// Enough for all rows in batches of at most `batch_size`.
 [[nodiscard]] std::int64_t steps_of(std::int64_t rows, int size, std::int64_t batch_size) noexcept;
+/// Of a rank's rows, those that come before a step, which is at most `steps`. Steps have nearly
+/// equally many: one of the few rows that full batches leave over would be as long a step as the
+/// others, along a gradient that is mostly noise, and the last of its epoch.
+[[nodiscard]] std::int64_t rows_before(std::int64_t step, std::int64_t rows_of_rank,
+                                       std::int64_t steps) noexcept;
+/// Of all ranks, in a step.
 [[nodiscard]] std::int64_t rows_of_step(std::int64_t rows, int size, std::int64_t batch_size,
                                         std::int64_t step) noexcept;
 

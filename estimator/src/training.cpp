@@ -11,6 +11,7 @@
 
 #include "checked_options.hpp"
 #include "model_file.hpp"
+#include "share_plan.hpp"
 
 namespace hvd {
 
@@ -18,19 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
-
-/// A seed for each epoch and rank, so that what dropout drops follows from those alone. The
-/// finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch, std::uint64_t rank) {
-  std::uint64_t state = seed;
-  for (const std::uint64_t value : {epoch, rank}) {
-    state += value + 0x9e3779b97f4a7c15;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111eb;
-    state ^= state >> 31;
-  }
-  return state;
-}
 
 /// Named apart from each other's, so that a rank that is elsewhere is noticed.
 constexpr const char* kTrainSums = "estimator/train";
@@ -218,7 +206,8 @@ void Training::load(torch::serialize::InputArchive& archive, const std::string& 
 // ---- an epoch
 
 void Training::train_epoch(int epoch) {
-  torch::manual_seed(mixed(options_.seed, static_cast<std::uint64_t>(epoch),
+  // What dropout drops follows from seed, epoch and rank alone.
+  torch::manual_seed(mixed(mixed(options_.seed, static_cast<std::uint64_t>(epoch)),
                            static_cast<std::uint64_t>(context_.rank())));
   const auto began = Steady::now();
   RowSums sums(options_.metrics);

@@ -43,11 +43,13 @@ std::shared_ptr<arrow::Buffer> transform_file(const Model& model, const ParquetF
   const auto writer =
       take(parquet::arrow::FileWriter::Open(*whole, arrow::default_memory_pool(), sink), what);
   const auto groups = static_cast<int>(files.files()[number].row_groups.size());
+  std::int64_t row = 0;
   for (int group = 0; group < groups; ++group) {
     check(writer->NewBufferedRowGroup(), what);
     reader->begin(group, schema->field_names(), kRowsAtOnce);
     while (const auto batch = reader->next()) {
-      const auto scored = model.transform(*batch);
+      const auto scored = naming(what, [&] { return model.transform(*batch, row); });
+      row += batch->num_rows();
       check(writer->WriteRecordBatch(*scored->ReplaceSchema(whole).ValueOr(scored)), what);
     }
   }

@@ -4,7 +4,8 @@
 //   mnist_estimator data FOLDER PARQUET_FOLDER   Fashion-MNIST's IDX files as Parquet: train, test
 //   mnist_estimator local STORE TRAIN [TEST]     trains on a Parquet folder and tests on another
 //   hvdrun -np 2 mnist_estimator local …
-//   mnist_estimator fit|transform|columns …      for hvd_spark (docs/estimator.md)
+//   mnist_estimator score MODEL FROM TO          a Parquet folder with the predictions, into
+//   another mnist_estimator fit|transform|columns …      for hvd_spark (docs/estimator.md)
 #include <exception>
 #include <string>
 #include <vector>
@@ -106,6 +107,12 @@ void train_here(const std::string& store, const std::string& train, const std::s
   hvd::shutdown();
 }
 
+/// What HvdModel.transform does on Spark.
+void score(const std::string& model, const std::string& from, const std::string& to) {
+  const auto scored = hvd::Model::load(model, Net()).transform(hvd::ParquetSource::open(from), to);
+  fmt::print("{} rows\n", scored.rows());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -118,6 +125,10 @@ int main(int argc, char** argv) {
     }
     if (command == "local" && (argc == 4 || argc == 5)) {
       train_here(arguments[2], arguments[3], argc == 5 ? arguments[4] : "");
+      return 0;
+    }
+    if (command == "score" && argc == 5) {
+      score(arguments[2], arguments[3], arguments[4]);
       return 0;
     }
   } catch (const std::exception& error) {

@@ -2,13 +2,16 @@
 //
 //   estimator_program job FOLDER EPOCHS        as rank of a job, with dropout: prints a digest
 //   estimator_program spawn FOLDER N [SLOTS]   outside of one: starts N processes itself
-//   estimator_program fit|transform|columns …  estimator_main
+//   estimator_program fit|transform|columns …  estimator_main; … witness FOLDER leaves there the
+//                                              rows that each rank was given, … held keeps rows for
+//                                              validation unless it is told which
 #include <cstdio>
 #include <string>
 
+#include <fmt/ostream.h>
 #include <unistd.h>
 
-#include "fit_data.hpp"
+#include "witness.hpp"
 
 namespace {
 
@@ -34,14 +37,26 @@ double digest_of(const Model& model) {
   return sum;
 }
 
+/// A file for each process: "t" for training or "v" for validation, the row's number, its bits.
+void leave_rows_in(const std::string& folder, EstimatorOptions& options) {
+  const auto file = std::make_shared<std::ofstream>(fmt::format("{}/{}", folder, ::getpid()));
+  add_witness(options, [file](const SeenRow& row) {
+    fmt::print(*file, "{} {} {}\n", row.training ? "t" : "v", row.number, row.features);
+  });
+}
+
 EstimatorOptions program_options(const EstimatorArguments& arguments) {
-  if (!arguments.rest.empty()) std::printf("rest %s\n", arguments.rest[0].c_str());
-  return {.model = make_dropping_network(),
-          .optimizer = make_sgd,
-          .loss = cross_entropy,
-          .metrics = {accuracy()},
-          .batch_size = 8,
-          .verbose = 1};
+  const std::vector<std::string>& rest = arguments.rest;
+  if (!rest.empty()) std::printf("rest %s\n", rest[0].c_str());
+  EstimatorOptions options{.model = make_dropping_network(),
+                           .optimizer = make_sgd,
+                           .loss = cross_entropy,
+                           .metrics = {accuracy()},
+                           .batch_size = 8,
+                           .verbose = 1};
+  if (rest.size() == 2 && rest[0] == "witness") leave_rows_in(rest[1], options);
+  if (rest.size() == 1 && rest[0] == "held") options.validation = "held";
+  return options;
 }
 
 void print(const Model& model) {

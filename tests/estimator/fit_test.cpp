@@ -1,8 +1,11 @@
 // What a fit comes to, on any number of ranks.
+#include <algorithm>
+#include <map>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "fit_data.hpp"
+#include "witness.hpp"
 
 namespace hvd::test {
 namespace {
@@ -48,6 +51,65 @@ TEST(FitTest, UnevenSharesAndEmptyBatchesCountEachRowOnce) {
         fit_on(size, folder, source, [](EstimatorOptions& options) { options.batch_size = 3; });
     for (const EpochHistory& epoch : result.history.epochs) EXPECT_EQ(epoch.train.rows, 19);
     for (const auto& values : result.values) EXPECT_TRUE(equal_bits(values, result.values[0]));
+  }
+}
+
+/// Rows in files of very different sizes, one of them empty. The label is the row's number.
+ParquetSource make_numbered_rows(const Folder& folder, std::vector<std::string>& bits) {
+  std::int64_t first = 0;
+  int file = 0;
+  for (const std::int64_t rows : {90, 0, 1, 40}) {
+    const torch::Tensor number = torch::arange(first, first + rows);
+    const torch::Tensor features = normal({rows, kFeatures}, 30 + static_cast<std::uint64_t>(file));
+    for (std::int64_t row = 0; row < rows; ++row) bits.push_back(bits_of(features[row]));
+    write_parquet(folder / fmt::format("numbered/part-{}.parquet", file++),
+                  {"features", "label", "held"}, {features, number, number.remainder(4).eq(0)},
+                  {.rows_per_group = 16});
+    first += rows;
+  }
+  return ParquetSource::open(folder / "numbered");
+}
+
+TEST(FitTest, EveryRowOfAnEpochIsWithOneRankOnce) {
+  const Folder folder;
+  std::vector<std::string> bits;
+  const ParquetSource source = make_numbered_rows(folder, bits);
+  using Seen = std::vector<SeenRow>;
+  const std::vector<ValidationChoice> choices = {{}, 0.3, "held"};
+  for (const int size : {1, 2, 3}) {
+    for (const ValidationChoice& validation : choices) {
+      SCOPED_TRACE(
+          fmt::format("{} ranks, validation {} {}", size, validation.fraction, validation.column));
+      std::vector<Seen> of_rank(static_cast<std::size_t>(size));
+      const FitResult result = fit_on(size, folder, source, [&](EstimatorOptions& options) {
+        Seen& own = of_rank[static_cast<std::size_t>(options.context->rank())];
+        add_witness(options, [&own](const SeenRow& row) { own.push_back(row); });
+        options.validation = validation;
+        options.batch_size = 4;
+      });
+      // What a row was for, in each epoch: it came once, to whichever rank.
+      std::vector<std::map<std::int64_t, std::string>> epochs(2);
+      const auto held_out = static_cast<std::size_t>(result.history.epochs[0].validation.rows);
+      EXPECT_EQ(held_out > 0, validation.fraction > 0 || !validation.column.empty());
+      for (const Seen& seen : of_rank) {
+        ASSERT_EQ(seen.size() % 2, 0);
+        EXPECT_NEAR(static_cast<double>(seen.size()), 2.0 * 131 / size, 4);
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          auto& epoch = epochs[i / (seen.size() / 2)];
+          EXPECT_TRUE(epoch.emplace(seen[i].number, seen[i].training ? "t" : "v").second)
+              << "row " << seen[i].number << " twice";
+          EXPECT_EQ(seen[i].features, bits.at(static_cast<std::size_t>(seen[i].number)));
+        }
+      }
+      EXPECT_EQ(epochs[0].size(), bits.size());
+      EXPECT_EQ(epochs[0], epochs[1]) << "the same rows are for validation";
+      const auto is_held = [](const auto& row) { return row.second == "v"; };
+      EXPECT_EQ(
+          static_cast<std::size_t>(std::count_if(epochs[0].begin(), epochs[0].end(), is_held)),
+          held_out);
+      if (validation.column.empty()) continue;
+      for (const auto& [number, use] : epochs[0]) EXPECT_EQ(use == "v", number % 4 == 0);
+    }
   }
 }
 

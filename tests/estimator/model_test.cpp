@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include <arrow/api.h>
+#include <arrow/io/file.h>
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
+#include <parquet/arrow/writer.h>
 
 #include "fit_data.hpp"
 
@@ -132,6 +134,36 @@ TEST(ModelTest, FilesAreTransformedRowByRow) {
       error_of([&] { static_cast<void>(model.transform(scored, folder / "new")); });
   EXPECT_THAT(exists.what(), HasSubstr("a column 'prediction' already"));
   EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+TEST(ModelTest, ARowOfAFileThatCannotBeScoredIsNamedAndNothingIsWritten) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  const auto values = std::make_shared<arrow::FloatBuilder>();
+  arrow::ListBuilder lists(arrow::default_memory_pool(), values);
+  for (int row = 0; row < 5000; ++row) {
+    if (row == 4500) {
+      ASSERT_TRUE(lists.AppendNull().ok());
+      continue;
+    }
+    ASSERT_TRUE(lists.Append().ok());
+    ASSERT_TRUE(values->AppendValues(std::vector<float>(kFeatures, 1)).ok());
+  }
+  const auto array = lists.Finish().ValueOrDie();
+  const auto table =
+      arrow::Table::Make(arrow::schema({arrow::field("features", array->type())}), {array});
+  std::filesystem::create_directory(folder / "rows");
+  const std::string file = folder / "rows/part-0.parquet";
+  const auto sink = arrow::io::FileOutputStream::Open(file).ValueOrDie();
+  ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), sink, 2000).ok());
+  ASSERT_TRUE(sink->Close().ok());
+
+  const ParquetSource source = ParquetSource::open(folder / "rows");
+  const Error error =
+      error_of([&] { static_cast<void>(model.transform(source, folder / "scored")); });
+  EXPECT_EQ(error.code(), Errc::invalid_argument);
+  EXPECT_THAT(error.what(), HasSubstr(file + ": column 'features', row 4500: null"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "scored"));
 }
 
 TEST(ModelTest, SavedAndLoadedItIsTheSame) {

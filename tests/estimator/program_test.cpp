@@ -104,12 +104,13 @@ struct Fitted {
   ProcessResult process;
   json result;
 };
-Fitted fit(const json& request) {
+Fitted fit(const json& request, std::vector<std::string> arguments = {}) {
   const Folder folder;
   write_content(folder / "result", "");
   const UniqueFd file(::open((folder / "result").c_str(), O_RDWR | O_CLOEXEC));
   ProcessOptions options;
   options.arguments = {PROGRAM, "fit"};
+  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.environment = {{"OMP_NUM_THREADS", "1"},
                          {"HVD_ESTIMATOR", request.dump()},
                          {"HVD_RESULT_FD", std::to_string(file.get())}};
@@ -186,6 +187,37 @@ TEST(EstimatorMainTest, FitsDescribesAndTransforms) {
   ASSERT_EQ(nothing.exit_code(), 0) << nothing.err;
   const auto empty = reader_of(nothing.out);
   EXPECT_EQ(empty->schema()->field_names(), std::vector<std::string>{"prediction"});
+}
+
+TEST(EstimatorMainTest, ValidationDataTakesThePlaceOfTheProgramsOwnChoice) {
+  const Folder folder;
+  static_cast<void>(make_rows(folder, 24));
+  static_cast<void>(make_rows(folder, 10, "others"));
+  const auto rows_of = [](const Fitted& fitted) {
+    EXPECT_EQ(fitted.process.exit_code(), 0) << fitted.process.err;
+    const json epoch = fitted.result.at("history").at(0);
+    return std::pair(epoch.at("train").at("rows").get<int>(),
+                     epoch.at("validation").at("rows").get<int>());
+  };
+  json request = request_for(folder);
+  request["epochs"] = 1;
+  request.erase("validation");
+  request["run_id"] = "own";
+  EXPECT_EQ(rows_of(fit(request, {"held"})), std::pair(18, 6));
+  request["run_id"] = "others";
+  request["val_data"] = folder / "others";
+  EXPECT_EQ(rows_of(fit(request, {"held"})), std::pair(24, 10));
+  // How they were chosen is remembered: others could have been trained with.
+  request["validation"] = 0.1;
+  EXPECT_THAT(fit(request, {"held"}).process.err,
+              HasSubstr("validation: \"0.1\", and the run 'others' was begun with 0.0"));
+  request["run_id"] = "by fraction";
+  EXPECT_EQ(rows_of(fit(request, {"held"})), std::pair(24, 10));
+  request["epochs"] = 2;
+  EXPECT_EQ(fit(request).result.at("resumed_epochs"), 1);
+  request["validation"] = "held";
+  EXPECT_THAT(fit(request).process.err,
+              HasSubstr("validation: \"held\", and the run 'by fraction' was begun with \"0.1\""));
 }
 
 TEST(EstimatorMainTest, MistakesAreOneLineAndAStatus) {

@@ -52,8 +52,15 @@ TEST(SharePlan, HasTheRowsOfAllRanksInItsSteps) {
         for (std::int64_t step = 0; step < steps; ++step) {
           std::int64_t expected = 0;
           for (int rank = 0; rank < size; ++rank) {
-            expected +=
-                std::clamp<std::int64_t>(rows_of_rank(rows, rank, size) - step * batch, 0, batch);
+            const std::int64_t of_rank = rows_of_rank(rows, rank, size);
+            const std::int64_t some =
+                rows_before(step + 1, of_rank, steps) - rows_before(step, of_rank, steps);
+            EXPECT_GE(some, of_rank / steps);
+            EXPECT_LE(some, of_rank / steps + 1);
+            EXPECT_LE(some, batch);
+            expected += some;
+            EXPECT_EQ(some > 0 || step > 0, of_rank > 0 || step > 0);
+            EXPECT_EQ(rows_before(steps, of_rank, steps), of_rank);
           }
           EXPECT_EQ(rows_of_step(rows, size, batch, step), expected);
           EXPECT_GT(expected, 0);

@@ -15,7 +15,7 @@
 namespace hvd {
 
 struct BatchReaderOptions {
-  std::int64_t batch_size = 32;  ///< rows, of this rank
+  std::int64_t batch_size = 32;  ///< rows of this rank, at most
   int rank = 0;
   int size = 1;
   std::uint64_t seed = 0;  ///< the same on every rank, like `epoch` and all else but `rank`
@@ -47,7 +47,7 @@ class BatchReader {
   BatchReader(BatchReader&&) noexcept;
   BatchReader& operator=(BatchReader&&) noexcept;
 
-  /// Nothing after `steps()` batches. All but the last of a rank's rows come in full batches.
+  /// Nothing after `steps()` batches, which have nearly equally many of the rank's rows.
   /// Throws Errc::invalid_argument naming file, column and row (a null, a list of another length);
   /// Errc::resource (a file that vanished, a server that does not answer); Errc::protocol (a
   /// damaged file, or one that was replaced since `open`). After that the reader is of no more use.

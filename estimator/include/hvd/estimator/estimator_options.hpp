@@ -67,6 +67,9 @@ struct EstimatorOptions {
   std::int64_t val_batch_size = 0;  ///< 0: as `batch_size`
   int epochs = 1;
   ValidationChoice validation{};
+  /// For whoever gives `fit` a second source: what chose its rows, in any words. A run goes on with
+  /// the same only.
+  std::string validation_rule{};
   bool shuffle = true;
   std::int64_t window_rows = 16384;  ///< as `BatchReaderOptions::window_rows`
   std::uint64_t seed = 0;  ///< of the order of rows, of what is kept for validation, of dropout

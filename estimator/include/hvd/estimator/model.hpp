@@ -55,11 +55,11 @@ class Model {
   [[nodiscard]] std::vector<torch::Tensor> transform(
       const std::vector<torch::Tensor>& inputs) const;
   /// The same rows with the output columns behind: float for one number per row, else a list of
-  /// float. The batch needs the feature columns, and may have no rows. Throws
-  /// Errc::invalid_argument: an output column that the batch has already, what `to_tensors` throws,
-  /// other outputs than output columns.
-  [[nodiscard]] std::shared_ptr<arrow::RecordBatch> transform(
-      const arrow::RecordBatch& batch) const;
+  /// float. The batch needs the feature columns, and may have no rows; `first_row` is the number of
+  /// its first one in what messages speak of. Throws Errc::invalid_argument: an output column that
+  /// the batch has already, what `to_tensors` throws, other outputs than output columns.
+  [[nodiscard]] std::shared_ptr<arrow::RecordBatch> transform(const arrow::RecordBatch& batch,
+                                                              std::int64_t first_row = 0) const;
   /// The output columns alone.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> outputs(const arrow::RecordBatch& batch,
                                                             std::int64_t first_row = 0) const;
@@ -67,7 +67,8 @@ class Model {
   /// Writes the source's rows with the output columns, one file `part-<n>.parquet` for each of its
   /// files, into the folder `uri`, and opens that. A file of what it writes is in memory at a time.
   /// Throws Errc::invalid_argument before anything is written when the source has an output column
-  /// already or lacks a feature column, or the folder has Parquet files in it.
+  /// already or lacks a feature column, or the folder has Parquet files in it; and what
+  /// `BatchReader::next` throws, by file, column and row.
   ParquetSource transform(const ParquetSource& source, const std::string& uri,
                           const StorageOptions& storage_options = {}) const;
 
