@@ -45,7 +45,7 @@ class Running(threading.Thread):
             self.error = error
 
 
-class Programs(unittest.TestCase):
+class Programs(support.LeavesNothing):
     local_mode = False
 
     def run_program(self, *command, **options):
@@ -117,7 +117,7 @@ class Programs(unittest.TestCase):
             HvdDistributor(1, self.local_mode)
 
 
-class ManyRanksPerTask(unittest.TestCase):
+class ManyRanksPerTask(support.LeavesNothing):
     def test_a_task_with_two_gpus_has_two_ranks(self):
         runner = distributor(4)
         runner._ranks_per_task = 2  # as spark.task.resource.gpu.amount would make it
@@ -184,7 +184,7 @@ class Secret(unittest.TestCase):
                 yield name
 
 
-class Slots(unittest.TestCase):
+class Slots(support.LeavesNothing):
     def test_too_few_slots_fail_in_seconds_with_the_counts(self):
         begin = time.monotonic()
         with self.assertRaisesRegex(StartError, "needs 5 slots at once, and the cluster has 2"):
@@ -192,7 +192,7 @@ class Slots(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 10)
 
 
-class Partitions(unittest.TestCase):
+class Partitions(support.LeavesNothing):
     def rows_of(self, table):
         """Runs two ranks on it; what each was handed."""
         copies = tempfile.mkdtemp(dir=folder)

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import hvd_spark
 import pyarrow
 import pyarrow.parquet
 
@@ -29,6 +30,59 @@ class InFolder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="hvd-spark-test-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+
+class Package(InFolder):
+    """launcher/spark as pip installs it, for a Python that knows nothing else of it."""
+
+    def test_is_installed_and_needs_no_torch(self):
+        python = next(filter(self.can_build, (sys.executable, "/usr/bin/python3")), None)
+        if python is None:
+            self.skipTest("needs a Python with pip, setuptools and wheel")
+        here = os.path.dirname(os.path.abspath(__file__))
+        source = os.path.join(self.folder, "source")  # pip writes beside what it installs
+        shutil.copytree(os.path.join(here, "../../launcher/spark"), source)
+        into = os.path.join(self.folder, "installed")
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+            + ["--no-build-isolation", "--disable-pip-version-check", "--target", into, source],
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=120,
+            env={**alone, "PIP_ROOT_USER_ACTION": "ignore"},
+        )
+        script = (
+            "import sys, hvd_spark\n"
+            "from hvd_spark import HvdDistributor, HvdEstimator, HvdModel, Store\n"
+            "print(hvd_spark.__file__, hvd_spark.__version__, 'torch' in sys.modules)\n"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=60,
+            env={**alone, "PYTHONPATH": into},
+            cwd=self.folder,
+            text=True,
+        ).stdout
+        version = hvd_spark.__version__
+        self.assertEqual(told.split(), [into + "/hvd_spark/__init__.py", version, "False"])
+        written = [name for name in os.listdir(into) if name.endswith(".dist-info")]
+        self.assertEqual(written, ["hvd_spark-%s.dist-info" % version])
+        self.assertFalse(
+            [name for _, _, names in os.walk(into) for name in names if name.endswith(".so")]
+        )
+
+    @staticmethod
+    def can_build(python):
+        """Without asking an index for anything."""
+        look = "sys.exit(not all(map(importlib.util.find_spec, ('pip', 'setuptools', 'wheel'))))"
+        command = [python, "-c", "import importlib.util, sys; " + look]
+        try:
+            return subprocess.run(command, timeout=60).returncode == 0
+        except OSError:
+            return False
 
 
 class Stores(InFolder):

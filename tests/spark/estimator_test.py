@@ -1,21 +1,27 @@
-"""HvdEstimator and HvdModel on local-cluster[2,1,1024], with the program stand_in.py."""
+"""HvdEstimator and HvdModel on local-cluster[2,1,1024]: with the program stand_in.py, with the
+tutorial's, and on three executors with that of the C++ tests."""
 
+import concurrent.futures
 import ctypes
 import glob
+import hashlib
 import io
 import os
 import runpy
+import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
 
 import pyarrow
+import pyarrow.parquet
 from hvd_spark import HvdError, HvdEstimator, HvdModel, ProgramError, StartError, Store
 from pyspark.errors import PythonException
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import VectorAssembler
-from pyspark.sql.functions import expr
+from pyspark.sql.functions import expr, monotonically_increasing_id
 
 import support
 
@@ -49,8 +55,9 @@ def mount_a_small_disk(at):
     return at
 
 
-class Fitting(unittest.TestCase):
+class Fitting(support.LeavesNothing):
     def setUp(self):
+        super().setUp()
         self.at = tempfile.mkdtemp(dir=folder)
 
     def estimator(self, **changes):
@@ -112,6 +119,7 @@ class Good(Fitting):
                 "label_cols": ["y"],
                 "input_shapes": [[1], [-1, 2]],
                 "save_runs": True,
+                "validation": 0.2,
                 **options,
             },
         )
@@ -183,12 +191,24 @@ class Good(Fitting):
             MulticlassClassificationEvaluator(metricName="accuracy").evaluate(scored), 1
         )
 
+    def test_fits_on_threads_as_spark_tunes_parameters(self):
+        estimator = self.estimator(num_proc=1)
+        choices = [{estimator.epochs: 2}, {estimator.epochs: 3}]
+        fits = estimator.fitMultiple(rows, choices)
+        with support.Streams().taken(), concurrent.futures.ThreadPoolExecutor(2) as threads:
+            models = dict(threads.map(lambda _: next(fits), choices))
+        epochs = [models[at].getHistory()[0]["request"]["epochs"] for at in range(2)]
+        self.assertEqual(epochs, [2, 3])
+
     def test_parameters_of_one_fit(self):
         estimator = self.estimator()
         with support.Streams().taken():
-            model = estimator.fit(rows.limit(4), {estimator.epochs: 7})
-        self.assertEqual(model.getHistory()[0]["request"]["epochs"], 7)
+            model = estimator.fit(rows.limit(1), {estimator.epochs: 7})
+        (epoch,) = model.getHistory()
+        self.assertEqual(epoch["request"]["epochs"], 7)
         self.assertFalse(estimator.isDefined(estimator.epochs))
+        self.assertEqual(len(epoch["train_data"]["files"]), 1, "one of two partitions is empty")
+        self.assertEqual(len(epoch["train_data"]["rows"]), 1)
 
 
 class Wrong(Fitting):
@@ -200,6 +220,8 @@ class Wrong(Fitting):
             (TypeError, "epochs is 1.5", {"epochs": 1.5}),
             (ValueError, "batch_size is 0", {"batch_size": 0}),
             (ValueError, "validation is 1", {"validation": 1}),
+            (ValueError, "verbose is 3", {"verbose": 3}),
+            (ValueError, "run_id is 'a/b'", {"run_id": "a/b"}),
             (TypeError, "store is '/x'", {"store": "/x"}),
             (ValueError, "needs program", {"program": None}),
             (ValueError, "needs feature_cols", {"feature_cols": None}),
@@ -284,7 +306,7 @@ class Wrong(Fitting):
             model.transform(rows).collect()
 
 
-class Tutorial(unittest.TestCase):
+class Tutorial(support.LeavesNothing):
     """examples/spark/synapse_tutorial.py with its own program, on fewer images."""
 
     ROWS = 1200
@@ -297,15 +319,19 @@ class Tutorial(unittest.TestCase):
                 "needs mnist_estimator (builds with Arrow) and Debian's dataset-fashion-mnist"
             )
         cls.tutorial, cls.program = runpy.run_path(found.script), found.program
+        cls.at = tempfile.mkdtemp(dir=folder)
+        cls.one, cls.share_of_one = cls.run_it(1, Store.create(cls.at), epochs=3)
+        cls.two, cls.share = cls.run_it(2, Store.create(cls.at), epochs=3, run_id="a run")
 
-    def run_it(self, processes, store, **more):
-        with support.Streams().taken() as self.streams:
-            return self.tutorial["run"](
+    @classmethod
+    def run_it(cls, processes, store, **more):
+        with support.Streams().taken():
+            return cls.tutorial["run"](
                 spark,
-                self.program,
+                cls.program,
                 store,
                 processes,
-                rows=self.ROWS,
+                rows=cls.ROWS,
                 test_rows=400,
                 partitions_per_process=2,
                 batch_size=16,
@@ -313,35 +339,68 @@ class Tutorial(unittest.TestCase):
                 **more
             )
 
+    def images(self, rows):
+        return self.tutorial["images"](spark, self.tutorial["DATA"], "t10k", rows)
+
     def test_two_ranks_learn_what_one_learns(self):
-        at = tempfile.mkdtemp(dir=folder)
-        one, share_of_one = self.run_it(1, Store.create(at), epochs=3)
-        model, share = self.run_it(2, Store.create(at), epochs=3, run_id="a run")
-        print("accuracy %.3f of one rank, %.3f of two" % (share_of_one, share))
-        self.assertGreater(share, 0.4)
-        self.assertLess(abs(share - share_of_one), 0.15)
-        self.assertAlmostEqual(model.getSummary()["learning_rate"], 0.02)
-        self.assertAlmostEqual(one.getSummary()["learning_rate"], 0.01)
-        self.assertEqual([epoch["ranks"] for epoch in model.getHistory()], [2] * 3)
-        self.assertEqual(glob.glob(at + "/intermediate_*"), [])
+        print("accuracy %.3f of one rank, %.3f of two" % (self.share_of_one, self.share))
+        self.assertGreater(self.share, 0.4)
+        self.assertLess(abs(self.share - self.share_of_one), 0.15)
+        self.assertAlmostEqual(self.two.getSummary()["learning_rate"], 0.02)
+        self.assertAlmostEqual(self.one.getSummary()["learning_rate"], 0.01)
+        self.assertEqual([epoch["ranks"] for epoch in self.two.getHistory()], [2] * 3)
+        self.assertEqual(glob.glob(self.at + "/intermediate_*"), [])
 
-        test = self.tutorial["images"](spark, self.tutorial["DATA"], "t10k", 400)
-        self.check_predictions(model, test)
-
-        resumed, _ = self.run_it(1, Store.create(at), epochs=4, run_id="a run", resume=True)
+    def test_a_run_goes_on_but_not_with_a_damaged_checkpoint(self):
+        store = Store.create(self.at)
+        resumed, _ = self.run_it(1, store, epochs=4, run_id="a run", resume=True)
         self.assertEqual(resumed.getSummary()["resumed_epochs"], 3)
         self.assertAlmostEqual(resumed.getSummary()["learning_rate"], 0.01)
 
-        for path in glob.glob(at + "/runs/a run/checkpoint/*"):
+        for path in glob.glob(self.at + "/runs/a run/checkpoint/*"):
             with open(path, "r+b") as file:
                 file.seek(os.path.getsize(path) // 2)
                 file.write(b"damage" * 10)
-        with self.assertRaisesRegex(ProgramError, "checkpoint"):
-            self.run_it(1, Store.create(at), epochs=5, run_id="a run")
-        self.assertEqual(glob.glob(at + "/intermediate_*"), [])
+        with self.assertRaisesRegex(
+            ProgramError, r"epoch-4\.hvd is damaged.*delete it to go on after epoch 3"
+        ):
+            self.run_it(1, store, epochs=5, run_id="a run")
+        self.assertEqual(glob.glob(self.at + "/intermediate_*"), [])
 
-    def check_predictions(self, model, test):
+    def test_a_store_on_s3(self):
+        store = Store.create("s3://bucket/runs", False, support.s3_server(type(self)))
+        model, _ = self.run_it(2, store, epochs=1)
+        self.assertEqual(model.getSummary()["ranks"], 2)
+        self.assertEqual(store.names("runs"), [])
+        self.assertEqual(store.names(""), ["runs"])
+
+    def test_predictions_of_the_readers_are_the_same_bits(self):
+        """Of Model::transform(ParquetSource) and of HvdModel.transform, on files of Spark's. Each
+        file is a partition, so that what the network is given at a time is equal as well."""
+        at = tempfile.mkdtemp(dir=folder)
+        parts = self.images(3300).repartition(3).withColumn("id", monotonically_increasing_id())
+        parts.write.parquet(at + "/rows")
+        alone = "spark.sql.files.openCostInBytes"
+        spark.conf.set(alone, 1 << 30)
+        self.addCleanup(spark.conf.unset, alone)
+        table = spark.read.parquet(at + "/rows")
+        self.assertEqual(table.rdd.getNumPartitions(), 3)
+        name = self.two.getOutputCols()[0]
+        theirs = self.two.transform(table).select("id", name).toArrow()
+
+        model = os.path.join(at, "model.hvd")
+        with open(model, "wb") as file:
+            file.write(self.two._model)
+        command = [self.program, "score", model, at + "/rows", at + "/scored"]
+        said = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120).stdout
+        self.assertEqual(said, b"3300 rows\n")
+        ours = pyarrow.parquet.read_table(at + "/scored")
+        self.assertEqual(ours.column_names, ["features", "label", "id", "prediction"])
+        self.assertEqual(sorted_bits(ours, "prediction"), sorted_bits(theirs, name))
+
+    def test_predictions_of_spark_are_those_of_the_program(self):
         """Of each partition, what the program gives for its rows without Spark."""
+        model, test = self.two, self.images(400)
         table = test.repartition(3).withColumn("part", expr("spark_partition_id()")).cache()
         scored = model.transform(table).collect()
         asked = pyarrow.schema([("features", pyarrow.list_(pyarrow.float32()))])
@@ -365,6 +424,108 @@ class Tutorial(unittest.TestCase):
         name = model.getOutputCols()[0]
         self.assertEqual([row[name] for row in scored], alone)
         self.assertEqual(len(alone), 400)
+
+
+def sorted_bits(table, name):
+    """Of a column of equally long lists, by rows in the order of "id"."""
+    lists = table.sort_by("id").column(name).combine_chunks()
+    values = lists.flatten().to_numpy(zero_copy_only=False)
+    return len(lists), values.dtype, values.tobytes()
+
+
+class ZThreeExecutors(support.LeavesNothing):
+    """Last, by its name: on a cluster of its own, with a program that leaves the rows which each
+    rank is given."""
+
+    @classmethod
+    def setUpClass(cls):
+        global spark
+        cls.program = os.path.join(support.BIN, "estimator_program")
+        if not os.path.exists(cls.program):
+            raise unittest.SkipTest("needs estimator_program (builds with Arrow)")
+        spark = support.local_cluster_in(folder, 3, **{"spark.task.maxFailures": "2"})
+
+    def setUp(self):
+        super().setUp()
+        self.at = tempfile.mkdtemp(dir=folder)
+        # Six numbers that a float holds exactly.
+        of_one = "cast((id * %d %% 1024) / 1024 as float)"
+        features = "array(%s) as features" % ", ".join(of_one % k for k in range(1, 13, 2))
+        self.table = spark.range(0, 601, 1, 3).selectExpr(features, "id as label")
+
+    def fit(self, size, **changes):
+        parameters = {
+            "store": Store.create(self.at + "/store"),
+            "num_proc": size,
+            "feature_cols": ["features"],
+            "label_cols": ["label"],
+            "partitions_per_process": 2,
+            "hvdrun": support.HVDRUN,
+            "slot_timeout": 60,
+            **changes,
+        }
+        with support.Streams().taken():
+            return HvdEstimator(self.program, **parameters).fit(self.table)
+
+    def test_every_row_is_with_one_rank_and_the_learning_rate_that_of_so_many(self):
+        expected = [self.digest(row.label, row.features) for row in self.table.collect()]
+        held_out = []
+        for epoch, size in enumerate((2, 3, 1), 1):
+            seen = tempfile.mkdtemp(dir=folder)
+            model = self.fit(
+                size, args=["witness", seen], validation=0.2, run_id="r", epochs=epoch
+            )
+            last = model.getHistory()[-1]
+            self.assertEqual((last["epoch"], last["ranks"]), (epoch, size))
+            self.assertAlmostEqual(last["learning_rate"], 0.1 * size)
+            summary = {"learning_rate": 0.1 * size, "ranks": size, "resumed_epochs": epoch - 1}
+            self.assertEqual(model.getSummary(), summary)
+
+            shares = self.shares(seen)
+            self.assertEqual(len(shares), size)
+            together = [row for share in shares for row in share]
+            self.assertEqual(len(together), 601, "disjoint")
+            self.assertEqual({digest for _, digest in together}, set(expected), "complete")
+            held_out.append({digest for use, digest in together if use == "v"})
+            self.assertAlmostEqual(len(held_out[-1]), 120, delta=40)
+            self.assertEqual(last["validation"]["rows"], len(held_out[-1]))
+            for share in shares:
+                self.assertAlmostEqual(len(share), 601 / size, delta=2)
+        self.assertEqual(held_out, held_out[:1] * 3, "never trained with")
+
+    @staticmethod
+    def shares(seen):
+        """By process: what each row was for, and its digest."""
+        found = []
+        for name in os.listdir(seen):
+            with open(os.path.join(seen, name)) as file:
+                rows_of_one = [line.split() for line in file]
+            if rows_of_one:  # else it was asked for its columns only
+                hashed = lambda *words: hashlib.sha256(" ".join(words).encode()).hexdigest()
+                found.append([(use, hashed(number, bits)) for use, number, bits in rows_of_one])
+        return found
+
+    @staticmethod
+    def digest(label, features):
+        bits = "".join("%08x" % struct.unpack("<I", struct.pack("<f", x)) for x in features)
+        return hashlib.sha256(("%d %s" % (label, bits)).encode()).hexdigest()
+
+    def test_a_disk_that_fills_up_with_checkpoints(self):
+        if full is None:
+            self.skipTest("needs the right to mount")
+        self.addCleanup(shutil.rmtree, full + "/store")
+        self.table = self.table.limit(24).selectExpr("features", "label % 3 as label")
+        common = {"run_id": "r", "partitions_per_process": 1}
+        with self.assertRaisesRegex(ProgramError, "No space left on device") as caught:
+            self.fit(3, store=Store.create(full + "/store"), epochs=50, **common)
+        self.assertRegex(str(caught.exception), full + r"/store/runs/r/\S+")
+        self.assertEqual(os.listdir(full + "/store"), ["runs"])
+        saved = len(os.listdir(full + "/store/runs/r/checkpoint"))
+        self.assertGreater(saved, 0)
+        # What was saved before is whole, and goes on where there is room.
+        shutil.copytree(full + "/store", self.at + "/store")
+        model = self.fit(2, epochs=saved + 1, **common)
+        self.assertEqual(model.getSummary()["resumed_epochs"], saved)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,17 @@ class Blaming(unittest.TestCase):
         self.assertEqual(self.blamed(*ends, lost_by={0: 2}.get), 0)
         self.assertEqual(self.blamed(End(0, signal.SIGKILL), ends[1], lost_by={0: 1}.get), 0)
 
+    def test_a_deserter_comes_before_errors_and_alone_is_no_failure(self):
+        deserter = End(1, exited(0), at=1.0, deserted=True)
+        self.assertEqual(deserter.code(), 70)
+        self.assertEqual(self.blamed(End(0, exited(3), at=0.9), deserter, lost_by={1: 0}.get), 1)
+        self.assertEqual(self.blamed(deserter, End(2, signal.SIGKILL, at=2.0)), 2)
+        blame = Blame()
+        blame.add(deserter, 1.0)
+        self.assertIsNone(blame.settled_at())
+        blame.add(End(0, exited(3)), 2.0)
+        self.assertAlmostEqual(blame.settled_at(), 2.0 + SETTLE_SECONDS)
+
     def test_nothing_is_settled_without_a_failure(self):
         blame = Blame()
         blame.add(End(0, exited(0)), 1.0)
@@ -306,6 +317,17 @@ class Jobs(unittest.TestCase):
             with self.assertRaises(ProgramError) as caught:
                 job.watch()
         self.assertEqual((caught.exception.rank, caught.exception.code), (1, 137))
+
+    def test_a_rank_that_goes_without_a_farewell_is_blamed_and_a_victim_quoted(self):
+        with support.Streams().taken():
+            job = self.start([support.RANK, "fail", "1", "0"], ["x", "x"], frames.MEET_ON_MACHINE)
+            job.launch()
+            with self.assertRaises(ProgramError) as caught:
+                job.watch()
+        error = caught.exception
+        self.assertEqual((error.rank, error.code), (1, 70))
+        self.assertRegex(str(error), r"^rank 1 on .* exited 0 without hvd::shutdown\(\) after")
+        self.assertRegex(str(error), r"\nthen rank 0 on .*\nrank 0's last lines:\n.*rank 1")
 
     def test_more_output_than_may_be_on_its_way_arrives(self):
         with support.Streams().taken() as streams:

@@ -7,11 +7,9 @@ row's numbers, and of that the double.
 
 import json
 import os
+import subprocess
 import sys
 import time
-
-import pyarrow
-import pyarrow.parquet
 
 
 def fit(how="", *arguments):
@@ -20,7 +18,8 @@ def fit(how="", *arguments):
     if how == "exit" and rank == int(arguments[0]):
         sys.exit("the loss is not a number")
     if how == "wait":
-        print("waiting %d %d" % (os.getpid(), os.getpid()), flush=True)
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        print("waiting %d %d" % (os.getpid(), child.pid), flush=True)
         time.sleep(600)
     if rank != 0:
         return
@@ -49,6 +48,8 @@ def fit(how="", *arguments):
 
 
 def _rows(folder):
+    import pyarrow.parquet  # here, because most ranks end sooner
+
     if folder is None:
         return None
     names = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
@@ -57,6 +58,8 @@ def _rows(folder):
 
 
 def transform(option, path, *_):
+    import pyarrow
+
     how, *rest = _model(path)["how"].split(" ")
     pyarrow.set_cpu_count(1)
     with pyarrow.ipc.open_stream(sys.stdin.buffer) as source:

@@ -1,18 +1,63 @@
-"""standalone_driver.py MASTER FOLDER: a driver that a test kills. Its ranks have GPUs."""
+"""standalone_driver.py MASTER FOLDER STORE: a driver that a test kills. Ranks with GPUs hand back a
+result; the tutorial is gone through, where its program was built; and then there are, until the
+end, a fit and a transform at once."""
 
+import os
+import runpy
 import sys
+import threading
 
-from hvd_spark import HvdDistributor
+from hvd_spark import HvdDistributor, HvdEstimator, Store
 
 import support
 
-master, folder = sys.argv[1:]
+master, folder, store = sys.argv[1:]
+os.environ["OF_THE_TEST"] = store
 gpu = {
     "spark.executor.resource.gpu.amount": "1",
     "spark.task.resource.gpu.amount": "1",
     "spark.executor.cores": "1",
 }
-support.session(master, folder, **gpu)
+spark = support.session(master, folder, **gpu)
 distributor = HvdDistributor(2, local_mode=False, hvdrun=support.HVDRUN, slot_timeout=60)
 print("result", distributor.run(support.RANK, "place"), flush=True)
-distributor.run(support.RANK, "wait")
+spark.stop()
+
+none = {name: "0" for name in gpu if "gpu" in name}
+spark = support.session(master, folder, **none, **{"spark.executor.cores": "2"})
+tutorial = support.tutorial()
+if tutorial is not None:
+    _, share = runpy.run_path(tutorial.script)["run"](
+        spark,
+        tutorial.program,
+        Store.create(folder + "/tutorial"),
+        2,
+        rows=900,
+        test_rows=400,
+        batch_size=16,
+        partitions_per_process=2,
+        hvdrun=support.HVDRUN,
+        slot_timeout=60,
+    )
+    print("accuracy %.3f" % share, flush=True)
+
+
+def fit(how):
+    return HvdEstimator(
+        support.stand_in(folder),
+        Store.create(store, save_runs=False),
+        num_proc=2,
+        args=[how],
+        feature_cols=["x"],
+        label_cols=["y"],
+        validation=0.5,
+        partitions_per_process=1,
+        hvdrun=support.HVDRUN,
+        slot_timeout=60,
+    ).fit(spark.range(100).selectExpr("id as x", "id as y"))
+
+
+model = fit("hang").setEnvironment({"OF_THE_TEST": store})
+scored = model.transform(spark.range(0, 100, 1, 2).selectExpr("id as x"))
+threading.Thread(target=scored.collect, daemon=True).start()
+fit("wait")

@@ -1,5 +1,5 @@
-"""HvdDistributor on a standalone master with two workers on the loopback, which claim to have a GPU
-each."""
+"""HvdDistributor and HvdEstimator on a standalone master with two workers on the loopback, which
+claim to have a GPU each."""
 
 import os
 import re
@@ -93,7 +93,7 @@ class Standalone(unittest.TestCase):
             "--host",
             "127.0.0.1",
             "--cores",
-            "1",
+            "2",
             "--memory",
             "1g",
             "--work-dir",
@@ -112,8 +112,9 @@ class Standalone(unittest.TestCase):
         for pid in processes:
             support.wait_until(lambda: not support.is_running(pid), 15, "process %d is gone" % pid)
 
-    def test_tasks_have_their_gpus_and_nothing_is_left_when_the_driver_is_killed(self):
-        driver = self.driver("standalone_driver.py", self.folder)
+    def test_gpus_a_tutorial_and_nothing_is_left_when_the_driver_is_killed(self):
+        store = tempfile.mkdtemp(dir=self.folder)
+        driver = self.driver("standalone_driver.py", self.folder, store)
 
         text = driver.wait_for(lambda text: text if "\nresult {'sum': 3" in text else None, 120)
         lines = re.findall(r"^\[\d\]<stdout>:(rank .*) variable", text, re.MULTILINE)
@@ -124,32 +125,37 @@ class Standalone(unittest.TestCase):
         else:
             self.fail("one GPU for each rank: %s" % lines)
 
-        waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 60)
-        agents = [support.parent_of(rank) for rank, _ in waiting]
-        processes = [*sum(waiting, ()), *agents, *map(support.parent_of, agents)]
-        self.assertTrue(all(map(support.is_running, processes)))
-        driver.kill()
-        self.gone(*processes)
-        self.assertEqual(self.names_left(), [])
-
-    def test_a_fit_leaves_nothing_when_the_driver_is_killed(self):
-        store = tempfile.mkdtemp(dir=self.folder)
-        driver = self.driver("estimator_driver.py", self.folder, store)
         if support.tutorial() is not None:
             share = driver.wait_for(re.compile(r"^accuracy (\S+)$", re.MULTILINE).search, 240)
-            self.assertGreater(float(share.group(1)), 0.15, "ten classes")
+            print(share.group())
+            self.assertGreater(float(share.group(1)), 0.25, "ten classes")
+
         waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 120)
         self.assertEqual(
             sorted(name.split(".")[0] for name in os.listdir(store)),
-            ["intermediate_train_data", "intermediate_val_data"],
+            ["intermediate_train_data", "intermediate_val_data", "runs"],
         )
+        scorers = support.wait_until(lambda: self.scorers(store), 60, "two tasks score")
         agents = [support.parent_of(rank) for rank, _ in waiting]
+        processes = [*sum(waiting, ()), *agents, *map(support.parent_of, agents), *scorers]
+        self.assertEqual(len(set(processes)), 10)
+        self.assertTrue(all(map(support.is_running, processes)))
         driver.kill()
-        self.gone(*sum(waiting, ()), *agents)
-        support.wait_until(lambda: os.listdir(store) == [], 30, "the data is removed")
+        for pid in processes:
+            support.wait_until(lambda: not support.is_running(pid), 15, "process %d is gone" % pid)
+        support.wait_until(lambda: os.listdir(store) == ["runs"], 30, "the data is removed")
+        self.assertEqual(os.listdir(store + "/runs"), [], "the one before was not to be kept")
         support.wait_until(
             lambda: not support.processes_with("OF_THE_TEST=" + store), 30, "no keeper is left"
         )
+        self.assertEqual(self.names_left(), [])
+
+    @staticmethod
+    def scorers(store):
+        """Once there are two."""
+        found = support.processes_with("OF_THE_TEST=" + store)
+        found = [pid for pid, command in found.items() if " transform --model " in command]
+        return found if len(found) == 2 else None
 
     def names_left(self):
         """What lies in the executors' folders, but for what Spark itself puts there."""

@@ -77,20 +77,82 @@ def local_cluster():
     return folder, local_cluster_in(folder)
 
 
-def local_cluster_in(folder, **options):
+def local_cluster_in(folder, executors=2, **options):
+    """In the place of the one before, if there was one in the folder."""
     import pyspark
+    from pyspark.sql import SparkSession
 
-    # A Spark whose work folder is ours: everything else is the package's.
-    package = os.path.dirname(pyspark.__file__)
     home = os.path.join(folder, "home")
-    os.mkdir(home)
-    for name in os.listdir(package):
-        if name != "work":
-            os.symlink(os.path.join(package, name), os.path.join(home, name))
-    os.environ["SPARK_HOME"] = home  # not one of the ranks' variables
-    spark = session("local-cluster[2,1,1024]", folder, **options)
+    before = SparkSession.getActiveSession()
+    if before is not None:
+        before.stop()
+    else:
+        # A Spark whose work folder is ours: everything else is the package's.
+        package = os.path.dirname(pyspark.__file__)
+        os.mkdir(home)
+        for name in os.listdir(package):
+            if name != "work":
+                os.symlink(os.path.join(package, name), os.path.join(home, name))
+        os.environ["SPARK_HOME"] = home  # not one of the ranks' variables
+        os.environ[_OF_US] = folder  # of all processes from here on
+        os.mkdir(os.path.join(folder, "tmp"))
+        os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(folder, "tmp")
+        unittest.addModuleCleanup(setattr, tempfile, "tempdir", None)
+    spark = session("local-cluster[%d,1,1024]" % executors, folder, **options)
     unittest.addModuleCleanup(spark.stop)
     return spark
+
+
+_OF_US = "HVD_SPARK_TEST"
+_SPARKS_OWN = re.compile(r"java |pyspark[./]daemon|moto")
+
+
+class LeavesNothing(unittest.TestCase):
+    """After each test there are no more ports that the driver listens at, processes on the driver
+    and the executors, and names in the folder for temporary files than there were before."""
+
+    def setUp(self):
+        super().setUp()
+        before = traces()
+
+        def compare():
+            try:
+                wait_until(lambda: traces() <= before, 20, "nothing is left")
+            except AssertionError:
+                self.assertEqual(traces() - before, set())
+
+        self.addCleanup(compare)
+
+
+def traces():
+    """What a job could leave, as a set."""
+    ports = {"port %d" % port for port in listening_ports()}
+    folder = os.environ[_OF_US]
+    processes = {
+        "process %d %s" % (pid, command)
+        for pid, command in processes_with("%s=%s" % (_OF_US, folder)).items()
+        if not _SPARKS_OWN.search(command)
+    }
+    # Spark's own have names of their own.
+    names = {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("spark")}
+    return ports | processes | names
+
+
+def listening_ports():
+    """Of this process, over TCP."""
+    own = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            own.add(os.readlink("/proc/self/fd/" + name))
+        except OSError:
+            pass  # of the listing itself
+    ports = []
+    for name in ("tcp", "tcp6"):
+        for line in read_bytes("/proc/self/net/" + name).decode().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and "socket:[%s]" % words[9] in own:
+                ports.append(int(words[1].rpartition(":")[2], 16))
+    return ports
 
 
 class Streams:

@@ -252,11 +252,13 @@ def _carry_out(job):
 
 
 def spark_context():
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is None:
-        raise HvdError("hvd_spark needs an active SparkSession")
+    try:
+        session = SparkSession.active()  # or, on threads of the user's own, the default one
+    except PySparkRuntimeError as error:
+        raise HvdError("hvd_spark needs an active SparkSession") from error
     try:
         return session.sparkContext
     except Exception as error:

@@ -30,6 +30,21 @@ def _number(name, least=1):
     return lambda value: numbers(value, name, least)
 
 
+def _verbose(value):
+    if numbers(value, "verbose", 0) > 2:
+        raise ValueError("verbose is %d: expected 0, 1 or 2" % value)
+    return value
+
+
+def _run_id(value):
+    """The name of a folder, as hvd::EstimatorStore takes it."""
+    value = _text(value)
+    strange = "/" in value or "\\" in value or not value.isprintable()
+    if value in ("", ".", "..") or strange or len(value.encode()) > 200:
+        raise ValueError("run_id is %.200r: expected the name of a folder, of 200 bytes" % value)
+    return value
+
+
 def _flag(name):
     def convert(value):
         if not isinstance(value, bool):
@@ -63,11 +78,11 @@ _PARAMETERS = [
     ("label_cols", _columns("label_cols"), True, "columns that it is trained to give"),
     ("input_shapes", lambda value: [list(shape) for shape in value], True, "of one row's features"),
     ("output_cols", _columns("output_cols"), True, "what HvdModel appends"),
-    ("batch_size", _number("batch_size"), True, "rows of a step, of each rank"),
+    ("batch_size", _number("batch_size"), True, "rows of a step, of each rank, at most"),
     ("val_batch_size", _number("val_batch_size"), True, "rows of a batch to validate with"),
     ("epochs", _number("epochs"), True, "times that every row is trained with"),
-    ("validation", _validation, False, "a fraction of the rows, or a column: true, or above 0"),
-    ("verbose", _number("verbose", 0), True, "0: nothing, 1: progress, 2: a line per epoch"),
+    ("validation", _validation, True, "a fraction of the rows, or a column: true, or above 0"),
+    ("verbose", _verbose, True, "0: nothing, 1: progress, 2: a line per epoch"),
     ("shuffle", _flag("shuffle"), True, "the rows, anew in each epoch"),
     ("seed", _number("seed", 0), True, "of the order of rows and the choice for validation"),
     (
@@ -88,7 +103,7 @@ _PARAMETERS = [
         True,
         "multiply the optimizer's by the number of ranks",
     ),
-    ("run_id", _text, True, "of a run: goes on where it is when the store has it"),
+    ("run_id", _run_id, True, "of a run: goes on where it is when the store has it"),
     ("resume", _flag("resume"), True, "the run has to be there"),
     ("hvdrun", _text, False, "where it is on the executors"),
     ("use_gpu", _flag("use_gpu"), False, "ranks and scorers see the GPUs of their tasks"),
