@@ -61,6 +61,15 @@ function(hvd_check_headers target)
   endif()
 endfunction()
 
+# hvd_torch_unity(<target> [ALONE file...]): with HVD_UNITY its files are compiled up to ten at a time.
+# What of LibTorch's headers a file instantiates takes g++ 5 to 10 s, precompiled or not; ten files
+# together need it once. ALONE are those whose private names are also those of a file beside them.
+function(hvd_torch_unity target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HVD_UNITY} UNITY_BUILD_BATCH_SIZE 10)
+  set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # hvd_use_torch_pch(<target>...): uses the precompiled LibTorch header, built once per build tree.
 function(hvd_use_torch_pch)
   foreach(target IN LISTS ARGN)
