@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include <hvd/ops/point_to_point.hpp>
+
 #include "elements.hpp"
 #include "engine.hpp"
 #include "slots.hpp"
@@ -243,6 +245,41 @@ class Alltoall final : public Base {
   std::vector<std::int64_t> received_;
 };
 
+/// Each rank sends to the next one and receives from the one before, as nccl-tests do.
+class SendRecv final : public Base {
+ public:
+  SendRecv(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent),
+        inputs_(extent.bytes, home(context.arena(), options)),
+        outputs_(extent.bytes) {
+    if (context.size() < 2) throw std::runtime_error("sendrecv needs two ranks");
+  }
+  void run(std::size_t index) override { exchange(inputs_[index], outputs_[index]); }
+  std::int64_t check() override {
+    fill(inputs_[0], ReduceOp::sum);
+    exchange(inputs_[0], outputs_[0]);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      if (!is_from(before(), outputs_[0], i)) ++wrong;
+    }
+    return wrong;
+  }
+
+ private:
+  [[nodiscard]] int before() const {
+    return (context_.rank() + context_.size() - 1) % context_.size();
+  }
+  void exchange(const std::byte* from, std::byte* to) {
+    const int next = (context_.rank() + 1) % context_.size();
+    const Work sent = send_async(context_, from, count_, options_.dtype, next, "hvd_bench");
+    recv_async(context_, to, count_, options_.dtype, before(), "hvd_bench").wait();
+    sent.wait();
+  }
+
+  Slots inputs_;
+  Slots outputs_;
+};
+
 class Barrier final : public Collective {
  public:
   explicit Barrier(Context& context) : context_(context) {}
@@ -283,6 +320,7 @@ double bus_factor(OpKind kind, int ranks) {
 
 std::unique_ptr<Collective> make_collective(Context& context, const Options& options,
                                             const Extent& extent) {
+  if (options.sendrecv) return std::make_unique<SendRecv>(context, options, extent);
   switch (options.kind) {
     case OpKind::allreduce:
       return std::make_unique<Allreduce>(context, options, extent);

@@ -64,7 +64,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                "hvd_bench");
   app.add_option(
          "collective", kind,
-         "allreduce, allgather, broadcast, reducescatter, alltoall or barrier; or negotiation")
+         "allreduce, allgather, broadcast, reducescatter, alltoall, sendrecv or barrier; or "
+         "negotiation")
       ->required();
   app.add_option("-b,--begin", begin, "smallest size in bytes; K, M and G are powers of 1024");
   app.add_option("-e,--end", end, "largest size in bytes");
@@ -97,7 +98,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
 
   options.negotiation = kind == "negotiation";
-  if (!options.negotiation) {
+  options.sendrecv = kind == "sendrecv";
+  if (options.sendrecv) {
+    options.kind = OpKind::broadcast;
+  } else if (!options.negotiation) {
     options.kind = parse_name<OpKind>(kind, static_cast<int>(OpKind::barrier) + 1, "collective");
   }
   options.dtype = parse_name<DType>(dtype, kDTypeCount, "--dtype");

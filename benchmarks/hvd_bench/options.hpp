@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include <hvd/core/types.hpp>
 
@@ -13,6 +14,7 @@ namespace hvd::bench {
 struct Options {
   bool negotiation = false;  ///< not a collective, but what agreeing costs
   OpKind kind = OpKind::allreduce;
+  bool sendrecv = false;       ///< messages, which are broadcasts in pairs of ranks: so is `kind`
   std::size_t begin = 4;       ///< bytes
   std::size_t end = 64 << 20;  ///< bytes, included
   std::size_t factor = 4;
@@ -27,6 +29,10 @@ struct Options {
   bool engine = false;  ///< an allreduce by the engine alone
   std::string json;     ///< file, empty: none
 };
+
+[[nodiscard]] inline std::string_view operation_of(const Options& options) {
+  return options.sendrecv ? "sendrecv" : to_string(options.kind);
+}
 
 /// The command line is wrong; the text says how.
 struct UsageError : std::runtime_error {

@@ -33,7 +33,7 @@ std::string table_header(const Setting& setting) {
       "median\n"
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n"
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n",
-      to_string(setting.options.kind), setting.backend, setting.ranks,
+      operation_of(setting.options), setting.backend, setting.ranks,
       setting.options.arena ? "arena" : "private", "size", "count", "type", "redop", "min", "p50",
       "p99", "algbw", "busbw", "#wrong", "iters", "(B)", "(elements)", "", "", "(us)", "(us)",
       "(us)", "(GB/s)", "(GB/s)", "", "");
@@ -54,7 +54,7 @@ JsonFile::JsonFile(const std::string& path) : path_(path), file_(path) {
 void JsonFile::write(const Setting& setting, const std::vector<Row>& rows) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Row& row : rows) {
-    array.push_back({{"op", to_string(setting.options.kind)},
+    array.push_back({{"op", operation_of(setting.options)},
                      {"bytes", row.extent.bytes},
                      {"count", row.extent.count},
                      {"dtype", to_string(setting.options.dtype)},

@@ -49,6 +49,8 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_FALSE(options.arena);
   EXPECT_TRUE(parse({"allreduce", "--arena"}).arena);
   EXPECT_FALSE(parse({"allreduce", "--private"}).arena);
+  EXPECT_TRUE(parse({"sendrecv"}).sendrecv);
+  EXPECT_EQ(operation_of(parse({"sendrecv"})), "sendrecv");
   EXPECT_FALSE(options.engine);
   EXPECT_TRUE(parse({"allreduce", "--engine"}).engine);
   EXPECT_EQ(parse({"reducescatter"}).kind, OpKind::reducescatter);
@@ -61,6 +63,7 @@ TEST(BenchOptions, WhatMakesNoSenseIsRefused) {
   EXPECT_THROW(parse({}), UsageError);
   EXPECT_THROW(parse({"scatter"}), UsageError);
   EXPECT_THROW(parse({"broadcast", "--engine"}), UsageError);
+  EXPECT_THROW(parse({"sendrecv", "--engine"}), UsageError);
   EXPECT_THROW(parse({"join"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-f", "1"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-b", "8", "-e", "4"}), UsageError);

@@ -119,7 +119,7 @@ class BenchRunAt : public BenchRun, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, BenchRunAt, testing::Values(2, 3));
 
 TEST_P(BenchRunAt, ReducescatterAndAlltoallAreRight) {
-  for (const std::string collective : {"reducescatter", "alltoall"}) {
+  for (const std::string collective : {"reducescatter", "alltoall", "sendrecv"}) {
     SCOPED_TRACE(collective);
     const json rows = rows_of(hvd_bench(
         GetParam(), {collective, "-b", "4", "-e", "1M", "-f", "64", "--iters", "3", "--check"}));
