@@ -225,9 +225,16 @@ TEST(ExitCodeTest, RanksThatEndEarlyAreWaitedFor) {
   EXPECT_EQ(result.out, "[1]<stdout>:still here\n");
 }
 
+/// TRAIN, for what ends without a shutdown: then the system takes back what OpenSSL has, and a leak
+/// checker must not change the exit status for it.
+const std::vector<std::string> kLeakyTrain{"env", "ASAN_OPTIONS=detect_leaks=0", TRAIN};
+
 TEST(ExitCodeTest, ARankThatDesertsTheOthersIs70) {
   // Rank 1 joins and then exits 0 without a word; the others report what that did to them.
-  const auto result = run(hvdrun({"-np", "3", TRAIN, "desert"}));
+  std::vector<std::string> command{"-np", "3"};
+  command.insert(command.end(), kLeakyTrain.begin(), kLeakyTrain.end());
+  command.emplace_back("desert");
+  const auto result = run(hvdrun(command));
   EXPECT_EQ(result.exit_code(), 70) << result.err;
   const auto begin = result.err.find("hvdrun: ");
   ASSERT_NE(begin, std::string::npos) << result.err;
@@ -241,8 +248,10 @@ TEST(ExitCodeTest, ARankThatDesertsTheOthersIs70) {
 TEST(ExitCodeTest, ADeserterWhomNobodyMissesIsNoFailure) {
   const Directory directory;
   directory.make_fifo("held");
-  const auto result =
-      run(hvdrun({"-np", "2", TRAIN, "forget", (directory.path() / "held").string()}));
+  std::vector<std::string> command{"-np", "2"};
+  command.insert(command.end(), kLeakyTrain.begin(), kLeakyTrain.end());
+  command.insert(command.end(), {"forget", (directory.path() / "held").string()});
+  const auto result = run(hvdrun(command));
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_EQ(result.err, "");
 }
