@@ -225,7 +225,8 @@ void Executor::land_next(Lock& lock) {
     flights_.pop_front();
     waiting_.notify_all();
   }
-  if (state_ != State::running || drivers_ == 0) idle_.notify_one();
+  // There may be room for the next to take off, which those that wait leave to the executor thread.
+  if (state_ != State::running || drivers_ == 0 || can_run()) idle_.notify_one();
 }
 
 bool Executor::landed(const InTheAir& flown) const {
