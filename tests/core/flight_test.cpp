@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -32,6 +33,10 @@ class FakeDevice {
     allowed_ += flights;
   }
   void land_all() { land(1'000'000); }
+  void land_no_more() {
+    const std::lock_guard lock(mutex_);
+    allowed_ = 0;
+  }
   void fail() {
     const std::lock_guard lock(mutex_);
     fails_ = true;
@@ -294,6 +299,33 @@ TEST(Flight, WhatIsInTheAirLandsWhileTheNextTurnWaitsForOthers) {
       sum(context, "b", b).wait();
       first.wait();
     }
+    context.shutdown();
+  });
+}
+
+TEST(Flight, WhenOneOfTheMostHasLandedTheNextTakesOffAlsoWhileSomebodyWaits) {
+  run(1, [](Context& context, FakeDevice& device) {
+    std::vector<std::vector<float>> data(6, std::vector<float>(3));
+    const auto begin = [&] {
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < data.size(); ++i) {
+        works.push_back(sum(context, "g" + std::to_string(i), data[i]));
+      }
+      return works;
+    };
+    freeze(context, device, [&] {
+      for (const Work& work : begin()) work.wait();
+    });
+    device.land_no_more();
+    const std::size_t before = device.calls().size();
+    const std::vector<Work> works = begin();
+    std::thread waits([&] { works.back().wait(); });
+    device.expect_calls(before + 4);
+    device.land(1);
+    device.expect_calls(before + 5);
+    EXPECT_EQ(device.in_the_air(), 4U);
+    device.land_all();
+    waits.join();
     context.shutdown();
   });
 }
