@@ -73,13 +73,17 @@ std::string agree_on_engine(Session& session) {
 
 // Between hosts several streams share a link better than one, and get their share beside others.
 constexpr int kStreamsBetweenHosts = 4;
+// Within one, what the one has on its way can be read while the other is filled.
+constexpr int kStreamsWithinHost = 2;
 
 /// Rank 0's number of TCP streams per neighbour.
 int agree_on_streams(Session& session) {
   constexpr std::string_view kKey = "plan/tcp_streams";
   if (session.topology().rank == 0) {
     int streams = session.config().tcp_streams;
-    if (streams == 0) streams = on_one_host(session.topology()) ? 1 : kStreamsBetweenHosts;
+    if (streams == 0) {
+      streams = on_one_host(session.topology()) ? kStreamsWithinHost : kStreamsBetweenHosts;
+    }
     const std::string text = std::to_string(streams);
     session.store().set(kKey, std::as_bytes(std::span(text)), session.start_deadline());
     return streams;

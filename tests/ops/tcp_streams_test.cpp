@@ -1,15 +1,18 @@
 // Several TCP streams between two ranks.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
+#include <unistd.h>
 
 #include <hvd/core/session.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "transport/round_trip.hpp"
 #include "transport/stripes.hpp"
 #include "transports.hpp"
 
@@ -41,6 +44,21 @@ TEST(Stripes, ASmallMessageTakesTheFirstStream) {
   EXPECT_FALSE(Stripes(kMiB - 1, 4, 0).done());
   for (int stream = 1; stream < 4; ++stream) EXPECT_TRUE(Stripes(kMiB - 1, 4, stream).done());
   EXPECT_TRUE(Stripes(0, 4, 0).done());
+}
+
+TEST(RoundTrip, IsKnownOfAConnectionAndOfNothingElse) {
+  const auto store = make_hash_store();
+  const auto errors = run_threads(2, [&](int rank) {
+    Session session(thread_config(rank, 2), store);
+    const UniqueFd stream = session.network().open(1 - rank, "tcp/near", session.start_deadline());
+    const auto round_trip = shortest_round_trip(stream.get());
+    ASSERT_TRUE(round_trip);
+    EXPECT_GT(*round_trip, std::chrono::microseconds(0));
+    EXPECT_LT(*round_trip, std::chrono::seconds(10));
+  });
+  for (const auto& error : errors) EXPECT_EQ(error, nullptr);
+  EXPECT_EQ(shortest_round_trip(-1), std::nullopt);
+  EXPECT_EQ(shortest_round_trip(STDIN_FILENO), std::nullopt);
 }
 
 class TcpStreams : public testing::TestWithParam<int> {};

@@ -18,6 +18,7 @@
 #include "transport/failure.hpp"
 #include "transport/host_meeting.hpp"
 #include "transport/poll_wait.hpp"
+#include "transport/round_trip.hpp"
 #include "transport/stripes.hpp"
 
 namespace hvd {
@@ -26,9 +27,14 @@ namespace {
 /// Received bytes wait here for the sink: small enough to stay in the cache.
 constexpr std::size_t kStaging = std::size_t{256} << 10;
 
-/// What may be on its way to a rank of the same host, where nothing takes long: so much is still in
-/// the caches when it is read. The kernel takes twice as much for its own use.
-constexpr int kSentWithinHost = 128 << 10;
+/// What may be on its way, over all streams, to a rank of the same host and to one that is near: so
+/// much is still in the caches when it is copied out. The kernel takes twice as much for its own
+/// use. For more than the latter within `kNear` a wire would have to carry 100 Gbit/s.
+constexpr int kSentWithinHost = 192 << 10;
+constexpr int kSentNear = 384 << 10;
+constexpr std::chrono::microseconds kNear{30};
+/// Below that a stream stands still until the other end's delayed acknowledgement.
+constexpr int kLeastSent = 64 << 10;
 
 [[nodiscard]] bool would_block() noexcept { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -218,8 +224,8 @@ class TcpTransport final : public Transport {
     return peer < 0 ? nobody_ : streams_[static_cast<std::size_t>(peer)];
   }
 
-  /// At least so many streams: of a message that takes several both sides know the size. Between
-  /// hosts the kernel sizes the buffers: setting them would only turn its tuning off.
+  /// At least so many streams: of a message that takes several both sides know the size. To what is
+  /// further away the kernel sizes the buffers: setting them would only turn its tuning off.
   void open(int peer, int count, Deadline deadline) {
     if (peer < 0) return;
     std::vector<UniqueFd>& streams = streams_[static_cast<std::size_t>(peer)];
@@ -227,14 +233,19 @@ class TcpTransport final : public Transport {
       while (std::ssize(streams) < count) {
         streams.push_back(session_.network().open(
             peer, fmt::format("{}data{}", kTcpLabelPrefix, streams.size()), deadline));
-        if (!std::binary_search(here_.begin(), here_.end(), peer)) continue;
-        static_cast<void>(::setsockopt(streams.back().get(), SOL_SOCKET, SO_SNDBUF,
-                                       &kSentWithinHost, sizeof kSentWithinHost));
+        limit_what_is_sent(peer, streams.back().get());
       }
     } catch (const Error&) {
       failure_.check();  // the network was aborted because we were
       throw;
     }
+  }
+
+  void limit_what_is_sent(int peer, int stream) const noexcept {
+    const bool here = std::binary_search(here_.begin(), here_.end(), peer);
+    if (!here && shortest_round_trip(stream).value_or(kNear) >= kNear) return;
+    const int bytes = std::max((here ? kSentWithinHost : kSentNear) / most_, kLeastSent);
+    static_cast<void>(::setsockopt(stream, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes));
   }
 
   Session& session_;
