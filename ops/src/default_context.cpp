@@ -1,18 +1,24 @@
 // The façade: one context for programs that need only one.
 #include "default_context.hpp"
 
+#include <cstdlib>
+#include <utility>
+
 #include <hvd/hvd.hpp>
 
 namespace hvd {
 namespace {
 
-// A program that ends without `shutdown()` leaves at once rather than wait for the others.
 struct DefaultContext {
   std::unique_ptr<Context> context;
   std::uint32_t generation = 0;
 
-  ~DefaultContext() {
-    if (context) context->disconnect();
+  ~DefaultContext() { leave(); }
+
+  /// A program that ends without `shutdown()` leaves at once rather than wait for the others.
+  void leave() noexcept {
+    const std::unique_ptr<Context> left = std::move(context);
+    if (left) left->disconnect();
   }
 };
 
@@ -20,6 +26,8 @@ DefaultContext& default_context() {
   static DefaultContext instance;
   return instance;
 }
+
+void leave_at_exit() { default_context().leave(); }
 
 }  // namespace
 
@@ -30,6 +38,9 @@ void init_default_context(const Config& config,
   Config settings = config;
   settings.generation += instance.generation++;
   instance.context = make(settings);
+  // Handlers run in the reverse order: before those of all that `make` was the first to use, as
+  // CUDA's, behind which a context cannot be taken down any more. So after each `make`.
+  static_cast<void>(std::atexit(leave_at_exit));
 }
 
 void init(const Config& config) {

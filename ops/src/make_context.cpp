@@ -172,7 +172,7 @@ std::unique_ptr<Context> compose_context(const Config& config, std::shared_ptr<S
   HostEngine host = make_engine(*session, engine, make_mpi);
   std::vector<std::unique_ptr<Backend>> backends;
   if (config.backend == "auto" || config.backend == "nccl") {
-    if (auto gpu = make_nccl_backend(*session, *host.backend)) backends.push_back(std::move(gpu));
+    backends = make_nccl_backends(*session, *host.backend);
   }
   if (config.backend == "nccl" && (backends.empty() || backends.front()->name() != "nccl")) {
     throw Error(Errc::unsupported,

@@ -50,6 +50,11 @@ class FakeDevice {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
+  /// Waits until a thread has looked this often whether a flight has landed.
+  void expect_looks(int looks) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return looks_ >= looks; }));
+  }
   [[nodiscard]] std::size_t in_the_air() const {
     const std::lock_guard lock(mutex_);
     return flying_;
@@ -65,6 +70,8 @@ class FakeDevice {
   }
   bool landed() {
     const std::lock_guard lock(mutex_);
+    ++looks_;
+    changed_.notify_all();
     if (aborted_) {
       flying_ = 0;
       throw Error(Errc::aborted, "aborted");
@@ -89,6 +96,7 @@ class FakeDevice {
   std::vector<std::string> calls_;
   std::size_t flying_ = 0;
   int allowed_ = 0;
+  int looks_ = 0;
   bool fails_ = false;
   bool aborted_ = false;
 };
@@ -152,6 +160,30 @@ class LateBackend final : public Backend {
   std::unique_ptr<Flight> flight_;
 };
 
+/// What the other one does not, of the same device; over when it returns.
+class BesideBackend final : public Backend {
+ public:
+  explicit BesideBackend(FakeDevice& device) : device_(device) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "beside"; }
+  [[nodiscard]] bool supports(OpKind kind, Device, DType dtype, ReduceOp) const noexcept override {
+    return kind == OpKind::allreduce && dtype == DType::i32;
+  }
+  void allreduce(const AllreduceCall&, Deadline) override { device_.called("beside", false); }
+  void barrier(Deadline) override {}
+  void allgather(const AllgatherCall&, Deadline) override {}
+  void broadcast(const BroadcastCall&, Deadline) override {}
+  void reducescatter(const ReducescatterCall&, Deadline) override {}
+  void alltoall(const AlltoallCall&, Deadline) override {}
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int>, Deadline) override {
+    return std::make_unique<BesideBackend>(device_);
+  }
+  void abort() noexcept override {}
+
+ private:
+  FakeDevice& device_;
+};
+
 using Body = std::function<void(Context&, FakeDevice&)>;
 
 /// Ranks as threads, each with a device of its own. Nothing is fused.
@@ -165,6 +197,7 @@ void run(int size, const Body& body) {
     FakeDevice device;
     std::vector<std::unique_ptr<Backend>> backends;
     backends.push_back(std::make_unique<LateBackend>(device, size));
+    backends.push_back(std::make_unique<BesideBackend>(device));
     Context context(std::make_unique<Session>(config, store), std::move(backends),
                     std::move(arrivals[static_cast<std::size_t>(rank)]));
     body(context, device);
@@ -180,6 +213,16 @@ Work barrier_of(Context& context) {
 Work sum(Context& context, const std::string& name, std::vector<float>& data) {
   return allreduce_async(context, data.data(), data.data(), std::ssize(data), DType::f32,
                          {name, ReduceOp::sum, 1.0, 1.0});
+}
+
+Work beside(Context& context, const std::string& name, std::vector<int>& data, Device device) {
+  Submission submission;
+  submission.request.name = name;
+  submission.request.dtype = DType::i32;
+  submission.request.device = device;
+  submission.request.shape = {std::ssize(data)};
+  submission.input = submission.output = data.data();
+  return context.submit(std::move(submission));
 }
 
 /// Until the same step has been agreed on often enough.
@@ -240,6 +283,42 @@ TEST(Flight, ABarrierAndANewProcessSetComeAfterAllThatWasInTheAir) {
     EXPECT_TRUE(other.done());
     EXPECT_THAT(device.calls(),
                 ElementsAre("allreduce of 1", "barrier", "allreduce of 1", "subset"));
+    context.shutdown();
+  });
+}
+
+TEST(Flight, AnotherBackendOfADeviceComesAfterAllThatWasInTheAir) {
+  run(1, [](Context& context, FakeDevice& device) {
+    std::vector<float> a(3, 1.0F);
+    std::vector<int> b(3, 1);
+    const Work first = sum(context, "a", a);
+    device.expect_calls(1);
+    beside(context, "of the host", b, {}).wait();  // the device has nothing to do with it
+    const Work other = beside(context, "of the device", b, {Device::Kind::cuda, 0});
+    device.expect_looks(100);
+    device.land(1);
+    other.wait();
+    EXPECT_TRUE(first.done());
+    EXPECT_THAT(device.calls(),
+                ElementsAre("allreduce of 1", "beside with flights in the air", "beside"));
+    context.shutdown();
+  });
+}
+
+// A look costs the device's driver too, which the threads that launch kernels need.
+TEST(Flight, WhereNobodyWaitsThereIsARestBetweenTwoLooks) {
+  run(1, [](Context& context, FakeDevice& device) {
+    std::vector<float> a(3, 1.0F);
+    const Work work = sum(context, "a", a);
+    device.expect_looks(400);  // in the first moments there is none
+    const auto began = Clock::now();
+    device.expect_looks(500);
+    EXPECT_GE(Clock::now() - began, std::chrono::microseconds(99 * 50));
+    // What comes meanwhile does not wait for the end of a rest.
+    const Work next = sum(context, "b", a);
+    device.expect_calls(2);
+    device.land(2);
+    next.wait();
     context.shutdown();
   });
 }

@@ -1,8 +1,8 @@
 #include "device_event.hpp"
 
 #include <thread>
+#include <utility>
 
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -10,36 +10,30 @@
 
 namespace hvd {
 
-namespace {
+StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {
+  record();
+}
 
-class StreamEvent final : public DeviceEvent {
- public:
-  explicit StreamEvent(c10::Device device) : event_(device.type()) {
-    event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
+void StreamEvent::record() { event_.record(stream_); }
 
-  // A stream's event has no wait with a deadline; it is queried, and the core given away between.
-  void wait(Deadline deadline) override {
-    while (!event_.query()) {
-      if (Clock::now() >= deadline) {
-        throw Error(Errc::timeout, "the device had not produced the input in time");
-      }
-      std::this_thread::yield();
+// A stream's event has no wait with a deadline; it is queried, and the core given away between.
+void StreamEvent::wait(Deadline deadline) {
+  while (!event_.query()) {
+    if (Clock::now() >= deadline) {
+      throw Error(Errc::timeout, "the device had not produced the input in time");
     }
+    std::this_thread::yield();
   }
+}
 
-  [[nodiscard]] void* handle() const noexcept override { return event_.eventId(); }
+void* StreamEvent::handle() const noexcept { return event_.eventId(); }
 
- private:
-  c10::Event event_;
-};
-
-}  // namespace
-
-std::shared_ptr<DeviceEvent> record_device_event(const torch::Tensor& tensor) {
+std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
+  const c10::Device device = tensor.device();
   try {
-    return std::make_shared<StreamEvent>(tensor.device());
+    return std::make_shared<StreamEvent>(
+        c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   } catch (const c10::Error& error) {
     throw Error(Errc::unsupported, "LibTorch cannot record an event on " + tensor.device().str() +
                                        ": " + error.what_without_backtrace());
@@ -52,7 +46,8 @@ void synchronize_stream(const torch::Tensor& tensor) {
   device.synchronizeStream(device.getStream(tensor.device()));
 }
 
-ResultMemory::ResultMemory(const torch::Tensor& tensor) : options_(tensor.options()) {
+ResultMemory::ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready)
+    : options_(tensor.options()), ready_(std::move(ready)) {
   if (tensor.is_cpu()) return;
   stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
@@ -61,7 +56,7 @@ torch::Tensor ResultMemory::empty(torch::IntArrayRef shape) const {
   c10::OptionalStreamGuard guard;
   if (stream_) guard.reset_stream(*stream_);
   torch::Tensor result = torch::empty(shape, options_);
-  synchronize_stream(result);
+  if (ready_) ready_->record();
   return result;
 }
 

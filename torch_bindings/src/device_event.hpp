@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <torch/types.h>
 
@@ -11,10 +12,25 @@
 
 namespace hvd {
 
-/// What has been queued on the current stream of the tensor's device so far. Null on the CPU: ready
-/// now. Goes through LibTorch's own device interface, so no build needs CUDA headers for it.
-/// Throws Errc::unsupported when LibTorch was built without that device.
-[[nodiscard]] std::shared_ptr<DeviceEvent> record_device_event(const torch::Tensor& tensor);
+/// What a stream has to do until a mark in it. Goes through LibTorch's own device interface, so no
+/// build needs CUDA headers for it.
+class StreamEvent final : public DeviceEvent {
+ public:
+  /// The mark is behind what has been queued so far.
+  explicit StreamEvent(c10::Stream stream);
+  /// The mark moves behind what has been queued since.
+  void record();
+  void wait(Deadline deadline) override;
+  [[nodiscard]] void* handle() const noexcept override;
+
+ private:
+  c10::Stream stream_;
+  c10::Event event_;
+};
+
+/// Of the current stream of the tensor's device. Null on the CPU: ready now. Throws
+/// Errc::unsupported when LibTorch was built without that device.
+[[nodiscard]] std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor);
 
 /// Blocks until the current stream of the calling thread on the tensor's device has run dry.
 void synchronize_stream(const torch::Tensor& tensor);
@@ -24,11 +40,12 @@ void synchronize_stream(const torch::Tensor& tensor);
 class ResultMemory {
  public:
   /// For results of the same kind as `tensor`, to be used on the stream that is current now: the
-  /// allocator may hand their memory out again as soon as that stream's work allows it.
-  explicit ResultMemory(const torch::Tensor& tensor);
+  /// allocator may hand their memory out again as soon as that stream's work allows it. `ready` is
+  /// an event of that stream; null on the CPU.
+  ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready);
 
-  /// Free to be written by any stream: what the stream had still to do with memory that was handed
-  /// back to it has been done.
+  /// May be written once `ready` is over, which waits from now on for what the stream has still to
+  /// do with memory that was handed back to it, too.
   [[nodiscard]] torch::Tensor empty(torch::IntArrayRef shape) const;
   /// Of another type; there when it returns.
   [[nodiscard]] torch::Tensor converted(const torch::Tensor& result, torch::ScalarType type) const;
@@ -36,6 +53,7 @@ class ResultMemory {
  private:
   torch::TensorOptions options_;
   std::optional<c10::Stream> stream_;  ///< none on the CPU
+  std::shared_ptr<StreamEvent> ready_;
 };
 
 }  // namespace hvd

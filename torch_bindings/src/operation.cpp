@@ -49,7 +49,8 @@ torch::Tensor travelling(const torch::Tensor& tensor, Compression compression) {
   return plain.to(travelling_type(plain.scalar_type(), compression)).contiguous();
 }
 
-Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffers) {
+Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffers,
+                          std::shared_ptr<DeviceEvent> ready) {
   const torch::Tensor& input = buffers->input;
   Submission submission;
   submission.request = std::move(request);
@@ -58,7 +59,7 @@ Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffe
   submission.request.shape = shape_of(input);
   submission.input = data_of(input);
   submission.keep_alive = buffers;
-  submission.ready = record_device_event(input);
+  submission.ready = std::move(ready);
   return submission;
 }
 
@@ -82,7 +83,8 @@ Operation of_same_shape(Request request, const torch::Tensor& tensor, Compressio
   buffers->output =
       form == Form::in_place || own_memory ? buffers->input : torch::empty_like(buffers->input);
   Operation operation;
-  operation.submission = submission_for(std::move(request), buffers);
+  operation.submission =
+      submission_for(std::move(request), buffers, record_device_event(buffers->input));
   operation.submission.output = data_of(buffers->output);
   if (form == Form::in_place) {
     operation.overwritten = tensor;
@@ -105,8 +107,9 @@ Operation of_other_shape(Request request, const torch::Tensor& tensor, Compressi
   buffers->input = travelling(tensor, compression);
   Operation operation;
   operation.result = std::make_shared<torch::Tensor>();
-  operation.submission = submission_for(std::move(request), buffers);
-  const ResultMemory memory(buffers->input);
+  const std::shared_ptr<StreamEvent> ready = record_device_event(buffers->input);
+  operation.submission = submission_for(std::move(request), buffers, ready);
+  const ResultMemory memory(buffers->input, ready);
   operation.submission.allocate = [result = operation.result, memory](const Shape& shape) {
     *result = memory.empty(shape);
     return data_of(*result);

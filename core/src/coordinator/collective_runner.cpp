@@ -1,7 +1,10 @@
 #include "coordinator/collective_runner.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,17 +22,21 @@ std::int64_t row_elements(const Shape& shape) {
   return element_count(Shape(shape.begin() + 1, shape.end()));
 }
 
-/// Memory for the result. Where the user gives none this rank still takes part, so that the others
-/// do not wait.
-std::byte* allocate(PendingTensor& tensor, const Shape& shape) {
+/// Of a reducescatter: the first ranks get one row more.
+std::int64_t scattered_rows(std::int64_t rows, std::int64_t ranks, std::int64_t rank) {
+  return rows / ranks + (rank < rows % ranks ? 1 : 0);
+}
+
+/// The first line of what an exception says: LibTorch's go on with the stack.
+std::string first_line(const std::exception_ptr& exception) {
   try {
-    return bytes(tensor.submission.allocate(shape));
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    return std::string(text.substr(0, text.find('\n')));
   } catch (...) {
-    tensor.error = std::current_exception();
+    return "something else than a std::exception was thrown";
   }
-  tensor.substitute.resize(static_cast<std::size_t>(element_count(shape)) *
-                           size_of(tensor.submission.request.dtype));
-  return tensor.substitute.data();
 }
 
 const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
@@ -130,6 +137,7 @@ CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point no
   Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
   observer_.dequeued(job, now);
   Clock::time_point began = now;
+  allocate_results(job, group);  // what waits for the data may wait for their memory too
   if (told_ == nullptr && waits_for_data(job)) {
     wait_for_data(backend, job, now, deadline);
     began = Clock::now();
@@ -151,6 +159,16 @@ CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point no
 bool CollectiveRunner::needs_quiet(const Job& job) noexcept {
   return job.kind == OpKind::add_process_set || job.kind == OpKind::remove_process_set ||
          job.kind == OpKind::barrier;
+}
+
+/// Backends of one device are not in order there, and one that asks for memory may have to wait for
+/// what the other has in the air, without a deadline.
+bool CollectiveRunner::lands_first(const Job& job, std::string_view flying) const noexcept {
+  if (needs_quiet(job)) return true;
+  const Request& request = first_of(job);
+  if (request.device.kind == Device::Kind::cpu) return false;
+  const std::size_t index = index_for(request);
+  return index < backends_.size() && backends_[index]->name() != flying;
 }
 
 /// Flights follow each other on their device: one begins when the one before it has landed.
@@ -271,6 +289,47 @@ void CollectiveRunner::retract() noexcept {
   if (Backend* const backend = std::exchange(told_, nullptr)) backend->retract();
 }
 
+/// Rows of the result of a tensor on this rank.
+std::int64_t CollectiveRunner::result_rows(const Job& job, std::size_t tensor, const Group& group) {
+  if (job.kind != OpKind::reducescatter) {
+    const std::vector<std::int64_t>& rows = job.rows[tensor];
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  }
+  return scattered_rows(job.tensors[tensor]->submission.request.shape.front(),
+                        std::ssize(group.ranks), group.place);
+}
+
+void CollectiveRunner::allocate_results(const Job& job, const Group& group) const {
+  if (!needs_rows(job.kind) && job.kind != OpKind::reducescatter) return;
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    PendingTensor& tensor = *job.tensors[i];
+    Shape shape = tensor.submission.request.shape;
+    shape.front() = result_rows(job, i, group);
+    tensor.submission.output = allocate(tensor, shape);
+  }
+}
+
+/// Memory for a result. Where the user gives none this rank still takes part, so that the others do
+/// not wait: with memory of the host. A device can write to none of that, and has none left.
+void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) const {
+  try {
+    return tensor.submission.allocate(shape);
+  } catch (...) {
+    tensor.error = std::current_exception();
+  }
+  const Request& request = tensor.submission.request;
+  const std::int64_t count = element_count(shape);
+  if (request.device.kind != Device::Kind::cpu && count > 0) {
+    Fault fault;
+    fault.rank = rank_;
+    fault.cause = fmt::format("no memory for the result of {} '{}': {}", to_string(request.kind),
+                              request.name, first_line(tensor.error));
+    throw Error(Errc::resource, std::move(fault));
+  }
+  tensor.substitute.resize(static_cast<std::size_t>(count) * size_of(request.dtype));
+  return tensor.substitute.data();
+}
+
 void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
   Copies copies(observer_, job);
   const AllreduceCall call = allreduce_call(job, &copies);
@@ -292,16 +351,10 @@ void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline dead
   std::vector<GatherSlice> tensors;
   std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
   for (std::size_t i = 0; i < job.tensors.size(); ++i) {
-    PendingTensor& tensor = *job.tensors[i];
-    Shape shape = tensor.submission.request.shape;
-    const std::int64_t row = row_elements(shape);
-    shape.front() = 0;
-    for (const std::int64_t rows : job.rows[i]) {
-      shape.front() += rows;
-      counts[i].push_back(rows * row);
-    }
-    std::byte* const output = allocate(tensor, shape);
-    tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
+    const Submission& submission = job.tensors[i]->submission;
+    const std::int64_t row = row_elements(submission.request.shape);
+    for (const std::int64_t rows : job.rows[i]) counts[i].push_back(rows * row);
+    tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
   }
   backend.allgather({tensors, first.device, first.dtype}, deadline);
 }
@@ -309,21 +362,17 @@ void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline dead
 void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Group& group,
                                      Deadline deadline) {
   const Request& first = first_of(job);
-  const auto ranks = static_cast<std::int64_t>(group.ranks.size());
+  const std::int64_t ranks = std::ssize(group.ranks);
   std::vector<ScatterSlice> tensors;
   std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
   for (std::size_t i = 0; i < job.tensors.size(); ++i) {
-    PendingTensor& tensor = *job.tensors[i];
-    Shape shape = tensor.submission.request.shape;
-    const std::int64_t rows = shape.front();
+    const Submission& submission = job.tensors[i]->submission;
+    const Shape& shape = submission.request.shape;
     const std::int64_t row = row_elements(shape);
-    // The first ranks get one row more.
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      counts[i].push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
+      counts[i].push_back(scattered_rows(shape.front(), ranks, rank) * row);
     }
-    shape.front() = rows / ranks + (group.place < rows % ranks ? 1 : 0);
-    std::byte* const output = allocate(tensor, shape);
-    tensors.push_back({bytes(tensor.submission.input), output, counts[i]});
+    tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
   }
   backend.reducescatter(
       {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
@@ -338,11 +387,8 @@ void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadl
   std::vector<std::int64_t> receive_counts;
   for (const std::int64_t rows : request.splits) send_counts.push_back(rows * row);
   for (const std::int64_t rows : received) receive_counts.push_back(rows * row);
-  Shape shape = request.shape;
-  shape.front() = std::accumulate(received.begin(), received.end(), std::int64_t{0});
-  std::byte* const output = allocate(tensor, shape);
-  backend.alltoall({bytes(tensor.submission.input), output, send_counts, receive_counts,
-                    request.device, request.dtype},
+  backend.alltoall({bytes(tensor.submission.input), bytes(tensor.submission.output), send_counts,
+                    receive_counts, request.device, request.dtype},
                    deadline);
   if (!tensor.error && tensor.submission.report) tensor.submission.report(received);
 }

@@ -34,8 +34,10 @@ class CollectiveRunner {
   /// It is `now`. What went wrong with one tensor alone is kept in it. Throws what a backend
   /// throws.
   [[nodiscard]] Ran run(const Job& job, Clock::time_point now, Deadline deadline);
-  /// Before this job all flights have to land.
+  /// Before this job all flights have to land, and it does not fly itself.
   [[nodiscard]] static bool needs_quiet(const Job& job) noexcept;
+  /// Before this job all flights have to land, the last of which is of the backend `flying`.
+  [[nodiscard]] bool lands_first(const Job& job, std::string_view flying) const noexcept;
   /// Its flight has landed. In the order of the flights; one thread at a time, also while another
   /// one runs a job.
   void landed(const Job& job, const Ran& ran);
@@ -63,6 +65,11 @@ class CollectiveRunner {
   void over(const Job& job, std::string_view backend, Clock::time_point began,
             Clock::time_point ended);
   void count(const Job& job);
+  [[nodiscard]] static std::int64_t result_rows(const Job& job, std::size_t tensor,
+                                                const Group& group);
+  /// Into the submissions: what the ranks find out the shape of together.
+  void allocate_results(const Job& job, const Group& group) const;
+  [[nodiscard]] void* allocate(PendingTensor& tensor, const Shape& shape) const;
   void allreduce(Backend& backend, const Job& job, Deadline deadline);
   void allgather(Backend& backend, const Job& job, Deadline deadline);
   void broadcast(Backend& backend, const Job& job, const Group& group, Deadline deadline);

@@ -52,6 +52,9 @@ std::unique_ptr<StepTuner> make_tuner(const Session& session) {
       usual_sizes(config.fusion_threshold), config.autotune_cycles, config.autotune_log});
 }
 
+// What the backends of devices take for their own, whatever number that has on this rank.
+constexpr std::int32_t kOwnDevice = -1;
+
 /// All that it refers to.
 void release(Submission& submission) {
   submission.allocate = nullptr;
@@ -337,7 +340,10 @@ void Coordinator::run(const Batch& batch) {
     if (!tensor && !batch.requests.empty()) {  // this rank has joined
       tensor = std::make_shared<PendingTensor>();
       tensor->stand_in = true;
-      tensor->submission.request = batch.requests[i];
+      Request& request = tensor->submission.request;
+      request = batch.requests[i];
+      // Not that of the rank that asked.
+      if (request.device.kind != Device::Kind::cpu) request.device.index = kOwnDevice;
       tensor->since = tensor->scheduled_at = Clock::now();
     }
     if (!tensor) {

@@ -18,6 +18,9 @@ constexpr std::chrono::microseconds kYield{100};
 constexpr std::chrono::milliseconds kFirstLook{1};
 constexpr std::chrono::milliseconds kLastLook{100};
 
+// Between two looks after what is in the air, where nobody waits for it.
+constexpr std::chrono::microseconds kRest{50};
+
 // Enough that a device has its next work before it is through with the last.
 constexpr std::size_t kMostFlights = 4;
 
@@ -135,7 +138,7 @@ bool Executor::take_next(Clock::time_point now) {
 Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   if (!take_next(now)) return now;
   baton_taken_ = true;
-  if (CollectiveRunner::needs_quiet(job_)) land_all(lock);
+  if (!flights_.empty() && runner_->lands_first(job_, flights_.back().ran.backend)) land_all(lock);
   const bool runs = !failed_;
   lock.unlock();
   std::optional<CollectiveRunner::Ran> ran;
@@ -203,8 +206,8 @@ void Executor::fail() const {
   }
 }
 
-/// Looks once after the flight that lands next.
-void Executor::land_next(Lock& lock) {
+/// Looks once after the flight that lands next; whether it has landed.
+bool Executor::land_next(Lock& lock) {
   landing_ = true;
   InTheAir& first = flights_.front();  // where it stays: others come behind it
   lock.unlock();
@@ -227,6 +230,7 @@ void Executor::land_next(Lock& lock) {
   }
   // There may be room for the next to take off, which those that wait leave to the executor thread.
   if (state_ != State::running || drivers_ == 0 || can_run()) idle_.notify_one();
+  return over;
 }
 
 bool Executor::landed(const InTheAir& flown) const {
@@ -263,15 +267,27 @@ void Executor::finish(PendingTensor& tensor) const {
   callbacks_.tensor_done(tensor, tensor.error);
 }
 
+/// As `land_next`. A look costs the device's driver too: after a while there is a rest behind each.
+void Executor::look(Lock& lock, Clock::time_point& yield_until) {
+  const bool over = land_next(lock);
+  const auto now = Clock::now();
+  if (over) {
+    yield_until = now + kYield;
+  } else if (now >= yield_until) {
+    idle_.wait_for(lock, kRest, [this] { return state_ == State::stopped || can_run(); });
+  }
+}
+
 void Executor::thread_main() {
   Lock lock(mutex_);
+  Clock::time_point yield_until;  // while something is in the air that nobody waits for
   for (;;) {
     idle_.wait(lock, [this] { return state_ != State::running || can_run() || may_land(); });
     if (state_ == State::stopped) break;
     if (can_run()) {
-      static_cast<void>(run_next(lock, Clock::now()));
+      yield_until = run_next(lock, Clock::now()) + kYield;
     } else if (may_land()) {
-      land_next(lock);
+      look(lock, yield_until);
     } else if (busy()) {
       idle_.wait(lock,
                  [this] { return state_ == State::stopped || can_run() || may_land() || !busy(); });

@@ -104,7 +104,8 @@ class Executor final : public WorkDriver {
   void wake_one();
   [[nodiscard]] bool take_next(Clock::time_point now);
   [[nodiscard]] Clock::time_point run_next(Lock& lock, Clock::time_point now);
-  void land_next(Lock& lock);
+  bool land_next(Lock& lock);
+  void look(Lock& lock, Clock::time_point& yield_until);
   void land_all(Lock& lock);
   [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Job& job);
   [[nodiscard]] bool landed(const InTheAir& flown) const;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include <cuda_runtime_api.h>
+#include <nccl.h>
 
 #include <hvd/core/types.hpp>
 
@@ -37,8 +38,9 @@ class Copier {
   /// Queues the copies on `stream`; `copies` may go when it returns.
   virtual void run(std::span<const DeviceCopy> copies, const Treatment& treatment,
                    cudaStream_t stream, Watch& watch) = 0;
-  /// Gives up what hangs, as the backend's `abort` does.
-  virtual void abort() noexcept {}
+  /// The communicator that it copies with, to be aborted by the caller, if it has one; after that
+  /// it copies no more.
+  [[nodiscard]] virtual ncclComm_t release() noexcept { return nullptr; }
 };
 
 /// One kernel for up to `CopyTable::kMaxParts` copies. Null where the build had no nvcc

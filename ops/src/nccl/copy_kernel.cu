@@ -12,8 +12,10 @@ __global__ void __launch_bounds__(kCopyThreads)
 }  // namespace
 
 cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream) {
-  copy_parts<<<copy_blocks(table), kCopyThreads, 0, stream>>>(table);
-  return cudaGetLastError();
+  // The launch's own result: cudaGetLastError would also tell what the program did before.
+  void* arguments[] = {const_cast<CopyTable*>(&table)};
+  return cudaLaunchKernel(copy_parts, dim3(copy_blocks(table)), dim3(kCopyThreads), arguments, 0,
+                          stream);
 }
 
 }  // namespace hvd

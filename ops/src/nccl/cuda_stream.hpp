@@ -7,9 +7,14 @@ namespace hvd {
 
 class CudaStream {
  public:
-  /// Non-blocking: it does not wait for the default stream, nor the default stream for it.
+  /// Non-blocking: it does not wait for the default stream, nor the default stream for it. Of the
+  /// highest priority: what a whole job waits for goes before what only this rank computes.
   CudaStream() {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+          "cudaStreamCreateWithPriority");
   }
   ~CudaStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
   CudaStream(const CudaStream&) = delete;

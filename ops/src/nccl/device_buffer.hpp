@@ -14,6 +14,7 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   /// At least `size` bytes; what they held is lost when the buffer has to grow. No work on the
   /// buffer may be pending.
   [[nodiscard]] std::byte* reserve(std::size_t size) {

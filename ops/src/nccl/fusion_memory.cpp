@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nccl/grown_size.hpp"
 #include "nccl/nccl_features.hpp"
 
 namespace hvd {
@@ -11,8 +12,9 @@ FusionMemory::~FusionMemory() { release(); }
 std::byte* FusionMemory::reserve(std::size_t size, const NcclComm& comm) {
   if (size > size_) {
     release();
-    data_ = nccl_allocate(size);
-    size_ = size;
+    const std::size_t room = grown_size(size);
+    data_ = nccl_allocate(room);
+    size_ = room;
   }
   const bool known = std::any_of(registrations_.begin(), registrations_.end(),
                                  [&](const auto& each) { return each.first == &comm; });

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include <hvd/core/types.hpp>
+
 namespace hvd {
 
 class Session;
@@ -13,6 +15,12 @@ struct GpuPlace {
   int rank = 0;
   int size = 1;
   int device = 0;  ///< of this process
+
+  /// Whether that is meant: also by an index of -1, with which the coordinator says "yours" of a
+  /// tensor that this rank has not, as it takes part in what others submitted.
+  [[nodiscard]] bool owns(Device asked) const noexcept {
+    return asked.kind == Device::Kind::cuda && (asked.index == device || asked.index == -1);
+  }
 };
 
 struct GpuChoice {

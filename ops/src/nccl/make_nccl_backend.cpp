@@ -1,4 +1,4 @@
-// The NCCL backend of a session.
+// The backends of a session for device memory.
 #include <cstring>
 #include <span>
 #include <string>
@@ -47,19 +47,28 @@ std::string describe(int ranks, const Copier& copier) {
                      nccl_can_split() ? "" : "; before 2.19: no registered memory, no splitting");
 }
 
+std::unique_ptr<Copier> make_copier() {
+  auto copier = make_kernel_copier();
+  return copier ? std::move(copier) : make_plain_copier();
+}
+
 }  // namespace
 
-std::unique_ptr<Backend> make_nccl_backend(Session& session, Backend& host) {
+std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session& session, Backend& host) {
+  std::vector<std::unique_ptr<Backend>> backends;
   const std::optional<GpuChoice> gpu = choose_gpu(session);
-  if (!gpu) return nullptr;
+  if (!gpu) return backends;
   const Topology& topology = session.topology();
   const GpuPlace place{topology.rank, topology.size, gpu->device};
-  std::unique_ptr<Copier> copier = make_kernel_copier();
-  if (!copier) copier = make_plain_copier();
-  if (gpu->shared) return std::make_unique<PinnedBackend>(place, host, std::move(copier));
-  const ncclUniqueId id = agree_on_id(session);
-  if (topology.rank == 0) log(LogLevel::info, 0, describe(topology.size, *copier));
-  return std::make_unique<NcclBackend>(place, id, session.start_deadline(), std::move(copier));
+  if (!gpu->shared) {
+    const ncclUniqueId id = agree_on_id(session);
+    std::unique_ptr<Copier> copier = make_copier();
+    if (topology.rank == 0) log(LogLevel::info, 0, describe(topology.size, *copier));
+    backends.push_back(
+        std::make_unique<NcclBackend>(place, id, session.start_deadline(), std::move(copier)));
+  }
+  backends.push_back(std::make_unique<PinnedBackend>(place, host, make_copier()));
+  return backends;
 }
 
 }  // namespace hvd

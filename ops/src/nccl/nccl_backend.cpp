@@ -1,6 +1,7 @@
 #include "nccl/nccl_backend.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,7 +19,8 @@ namespace {
 
 // A clean end waits for the other ranks this long; then the communicator is aborted.
 constexpr std::chrono::seconds kCloseTimeout{5};
-// An aborted kernel looks at its flag many times in a millisecond.
+// An aborted kernel looks at its flag many times in a millisecond; a stream of the trainer's that
+// stands still may do so for good.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
 }  // namespace
@@ -36,9 +38,8 @@ NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline
   const DeviceGuard guard(place_.device);
   if (!shared_->resources) {
     shared_->resources.emplace();
-    check(cudaMemset(own().token.reserve(sizeof(std::int32_t)), 0, sizeof(std::int32_t)),
-          "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    constexpr std::size_t kSize = sizeof(std::int32_t);
+    check(cudaMemsetAsync(own().token.reserve(kSize), 0, kSize, stream()), "cudaMemsetAsync");
   }
   Watch watch(deadline, shared_->aborted, "init", "NCCL");
   comm_ = std::make_unique<NcclComm>(id, place_.size, place_.rank, watch);
@@ -72,7 +73,7 @@ NcclBackend::~NcclBackend() {
 }
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  if (device.kind != Device::Kind::cuda || device.index != place_.device) return false;
+  if (!place_.owns(device)) return false;
   const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
   return !reduces || nccl_type(dtype, op).has_value();
 }
@@ -121,12 +122,14 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
 void NcclBackend::give_up(std::exception_ptr error) noexcept {
   shared_->first_error = std::move(error);
   // Kernels that wait for a peer end with the communicator; those of a subset as well.
+  std::vector<ncclComm_t> comms{shared_->copier->release()};
   for (NcclComm* const comm : shared_->comms) {
     own().fusion.forget(*comm);
-    comm->abort();
+    comms.push_back(comm->release());
   }
-  shared_->copier->abort();
-  drain();
+  const Deadline deadline = Clock::now() + kDrainTimeout;
+  shared_->aborts.begin(comms, place_.device);
+  if (shared_->aborts.wait_until(deadline)) drain(deadline);
 }
 
 std::unique_ptr<Flight> NcclBackend::take_flight() noexcept {
@@ -165,8 +168,7 @@ bool NcclBackend::Flying::look() {
   return over;
 }
 
-void NcclBackend::drain() noexcept {
-  const Deadline deadline = Clock::now() + kDrainTimeout;
+void NcclBackend::drain(Deadline deadline) noexcept {
   while (cudaStreamQuery(stream()) == cudaErrorNotReady && Clock::now() < deadline) {
     std::this_thread::yield();
   }
@@ -179,11 +181,12 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
   ncclUniqueId id{};
   constexpr std::size_t kSize = sizeof id.internal;
   auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
-  std::byte* box = nullptr;
+  std::byte* mailbox = nullptr;
   run("subset", deadline, [&](Watch& watch) {
     if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
     if (ranks.size() == 1) return;
-    box = reserve(kSize, watch);
+    std::byte* const box = reserve(kSize, watch);
+    if (rank != 0) mailbox = own().mailbox.reserve(kSize);
     if (rank == 0) {
       check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
             "cudaMemcpyAsync");
@@ -196,12 +199,12 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
         queue(ncclSend(box, kSize, ncclUint8, peer, comm_->get(), stream()));
       }
     });
+    if (rank != 0) {
+      check(cudaMemcpyAsync(mailbox, box, kSize, cudaMemcpyDeviceToHost, stream()),
+            "cudaMemcpyAsync");
+    }
   });
-  if (rank != 0) {
-    const Lock lock(shared_->mutex);
-    guarded(lock,
-            [&] { check(cudaMemcpy(bytes, box, kSize, cudaMemcpyDeviceToHost), "cudaMemcpy"); });
-  }
+  if (mailbox != nullptr) std::memcpy(bytes, mailbox, kSize);
   const GpuPlace place{rank, static_cast<int>(ranks.size()), place_.device};
   return std::unique_ptr<Backend>(new NcclBackend(place, id, deadline, shared_));
 }
@@ -247,7 +250,9 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
       return scale(call.dtype, recipe.after, first.output, first.count, watch);
     }
     const AlignedPlaces places(call.tensors, element);
-    std::byte* const fused = reserve(places.size(), watch);
+    // NCCL's ranks must agree on whether they pass registered memory. A lone tensor's is not.
+    std::byte* const fused =
+        fused_call ? reserve(places.size(), watch) : reserve_unregistered(places.size(), watch);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       copy(fused + places.offset(i), call.tensors[i].input, places.bytes(i));
     }

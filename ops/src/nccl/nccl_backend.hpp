@@ -1,4 +1,4 @@
-// Device memory over NCCL: the real thing behind make_nccl_backend.
+// Device memory over NCCL: the real thing behind make_nccl_backends.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <hvd/core/backend.hpp>
 
 #include "fusion/staging.hpp"
+#include "nccl/comm_aborts.hpp"
 #include "nccl/copier.hpp"
 #include "nccl/cuda_event.hpp"
 #include "nccl/cuda_stream.hpp"
@@ -19,6 +20,7 @@
 #include "nccl/fusion_memory.hpp"
 #include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_comm.hpp"
+#include "nccl/pinned_buffer.hpp"
 #include "nccl/reduce_recipe.hpp"
 
 namespace hvd {
@@ -53,7 +55,9 @@ class NcclBackend final : public Backend {
   struct Resources {
     CudaStream stream;
     FusionMemory fusion;
-    DeviceBuffer token;
+    DeviceBuffer unregistered;  ///< in place of a lone tensor that this rank has not
+    DeviceBuffer token;         ///< what a barrier reduces
+    PinnedBuffer mailbox;       ///< for the id of a subset
   };
 
   /// What a backend and its subsets, of which one works at a time, have together.
@@ -65,6 +69,7 @@ class NcclBackend final : public Backend {
     std::optional<Resources> resources;
     std::vector<NcclComm*> comms;                     ///< of all of them
     std::vector<std::unique_ptr<CudaEvent>> resting;  ///< marks that no flight needs
+    CommAborts aborts;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -97,13 +102,17 @@ class NcclBackend final : public Backend {
   /// are aborted, and every later call throws that error again.
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
-  /// After an abort: until nothing on the device writes to the caller's memory any more, bounded.
-  void drain() noexcept;
+  /// After an abort: until nothing on the device writes to the caller's memory any more, or then.
+  void drain(Deadline deadline) noexcept;
 
   // Below: inside `run`.
   [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
   [[nodiscard]] cudaStream_t stream() noexcept { return own().stream.get(); }
+  /// Until nothing flies.
+  void land_all(Watch& watch);
   [[nodiscard]] std::byte* reserve(std::size_t size, Watch& watch);
+  /// Memory that NCCL knows as little as that of a lone tensor.
+  [[nodiscard]] std::byte* reserve_unregistered(std::size_t size, Watch& watch);
   [[nodiscard]] Staging staging(Watch& watch);
   /// Remembers a copy for `flush`.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);

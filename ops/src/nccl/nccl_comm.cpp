@@ -1,7 +1,5 @@
 #include "nccl/nccl_comm.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
@@ -61,11 +59,11 @@ void NcclComm::check_health(const Watch& watch) const {
 
 void NcclComm::close(Watch& watch) {
   settle(ncclCommFinalize(comm_), "ncclCommFinalize", watch);
-  static_cast<void>(ncclCommDestroy(std::exchange(comm_, nullptr)));
+  static_cast<void>(ncclCommDestroy(release()));
 }
 
 void NcclComm::abort() noexcept {
-  if (comm_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(comm_, nullptr)));
+  if (comm_ != nullptr) static_cast<void>(ncclCommAbort(release()));
 }
 
 void NcclComm::fail(ncclResult_t result, std::string_view call, const Watch& watch) const {

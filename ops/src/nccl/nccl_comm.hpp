@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include <nccl.h>
 
@@ -34,11 +35,12 @@ class NcclComm {
   void check_health(const Watch& watch) const;
   /// Collective: leaves once all ranks have nothing more to do.
   void close(Watch& watch);
-  /// Ends what still runs on the device and gives the communicator up.
-  void abort() noexcept;
+  /// Gives the communicator up, so that the caller may abort it; null when there is none any more.
+  [[nodiscard]] ncclComm_t release() noexcept { return std::exchange(comm_, nullptr); }
 
  private:
   NcclComm() noexcept = default;
+  void abort() noexcept;
   [[noreturn]] void fail(ncclResult_t result, std::string_view call, const Watch& watch) const;
 
   ncclComm_t comm_ = nullptr;

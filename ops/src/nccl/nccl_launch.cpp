@@ -1,17 +1,40 @@
 // The NCCL backend's calls of NCCL and CUDA: everything here is queued on its stream.
 #include "nccl/nccl_backend.hpp"
+#include "nccl/nccl_group.hpp"
 #include "nccl/premul_sum.hpp"
 
 namespace hvd {
+namespace {
+
+/// Of what lies between two neighbours of `bounds`.
+std::size_t size_at(std::span<const std::int64_t> bounds, std::size_t index) {
+  return static_cast<std::size_t>(bounds[index + 1] - bounds[index]);
+}
+
+bool are_equal(std::span<const std::int64_t> bounds) {
+  for (std::size_t i = 1; i + 1 < bounds.size(); ++i) {
+    if (size_at(bounds, i) != size_at(bounds, 0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void NcclBackend::land_all(Watch& watch) {
+  cudaError_t state = cudaErrorNotReady;
+  while ((state = cudaStreamQuery(stream())) == cudaErrorNotReady) watch.pause();
+  check(state, "cudaStreamQuery");
+}
 
 std::byte* NcclBackend::reserve(std::size_t size, Watch& watch) {
-  if (size > own().fusion.size()) {
-    // What flies may still use the memory that is given back.
-    cudaError_t state = cudaErrorNotReady;
-    while ((state = cudaStreamQuery(stream())) == cudaErrorNotReady) watch.pause();
-    check(state, "cudaStreamQuery");
-  }
+  // What flies may still use the memory that is given back.
+  if (size > own().fusion.size()) land_all(watch);
   return own().fusion.reserve(size, *comm_);
+}
+
+std::byte* NcclBackend::reserve_unregistered(std::size_t size, Watch& watch) {
+  if (size > own().unregistered.size()) land_all(watch);
+  return own().unregistered.reserve(size);
 }
 
 Staging NcclBackend::staging(Watch& watch) {
@@ -38,13 +61,9 @@ void NcclBackend::scale(DType dtype, double factor, std::byte* data, std::int64_
 
 void NcclBackend::grouped(std::string_view name, Watch& watch,
                           const std::function<void(const Queue&)>& calls) {
-  comm_->settle(ncclGroupStart(), "ncclGroupStart", watch);
-  ncclResult_t worst = ncclSuccess;
-  calls([&worst](ncclResult_t result) {
-    if (result != ncclSuccess && result != ncclInProgress) worst = result;
-  });
-  const ncclResult_t launched = ncclGroupEnd();
-  comm_->settle(worst == ncclSuccess ? launched : worst, name, watch);
+  NcclGroup group;
+  if (group.is_open()) calls([&group](ncclResult_t result) { group.add(result); });
+  comm_->settle(group.launch(), name, watch);
 }
 
 void NcclBackend::reduce(const ReduceRecipe& recipe, Watch& watch,
@@ -55,27 +74,29 @@ void NcclBackend::reduce(const ReduceRecipe& recipe, Watch& watch,
 }
 
 void NcclBackend::gather(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch) {
+  if (are_equal(bounds)) {
+    const std::byte* const mine = data + bounds[static_cast<std::size_t>(place_.rank)];
+    return comm_->settle(
+        ncclAllGather(mine, data, size_at(bounds, 0), ncclUint8, comm_->get(), stream()),
+        "ncclAllGather", watch);
+  }
   // NCCL has no allgather of unequal counts: one broadcast per rank, launched as one group.
   grouped("ncclBroadcast", watch, [&](const Queue& queue) {
     for (int root = 0; root < place_.size; ++root) {
       const auto r = static_cast<std::size_t>(root);
-      const auto size = static_cast<std::size_t>(bounds[r + 1] - bounds[r]);
-      if (size == 0) continue;
+      if (size_at(bounds, r) == 0) continue;
       std::byte* const block = data + bounds[r];
-      queue(ncclBroadcast(block, block, size, ncclUint8, root, comm_->get(), stream()));
+      queue(
+          ncclBroadcast(block, block, size_at(bounds, r), ncclUint8, root, comm_->get(), stream()));
     }
   });
 }
 
 void NcclBackend::scatter(const ReduceRecipe& recipe, const std::byte* src, std::byte* dst,
                           std::span<const std::int64_t> bounds, std::size_t element, Watch& watch) {
-  const auto count = [&](std::size_t r) {
-    return static_cast<std::size_t>(bounds[r + 1] - bounds[r]);
-  };
-  bool equal = true;
-  for (std::size_t r = 0; r + 1 < bounds.size(); ++r) equal = equal && count(r) == count(0);
+  const auto count = [&](std::size_t r) { return size_at(bounds, r); };
   reduce(recipe, watch, [&](ncclRedOp_t op) {
-    if (equal) {
+    if (are_equal(bounds)) {
       return comm_->settle(
           ncclReduceScatter(src, dst, count(0), recipe.type, op, comm_->get(), stream()),
           "ncclReduceScatter", watch);

@@ -20,8 +20,6 @@ void NcclScaler::scale(const void* src, void* dst, std::int64_t count, ncclDataT
                 "ncclAllReduce", watch);
 }
 
-void NcclScaler::abort() noexcept {
-  if (comm_ != nullptr) comm_->abort();
-}
+ncclComm_t NcclScaler::release() noexcept { return comm_ == nullptr ? nullptr : comm_->release(); }
 
 }  // namespace hvd

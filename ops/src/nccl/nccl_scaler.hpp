@@ -18,7 +18,8 @@ class NcclScaler {
   /// factor is rounded to `type`, which is floating.
   void scale(const void* src, void* dst, std::int64_t count, ncclDataType_t type, double factor,
              cudaStream_t stream, Watch& watch);
-  void abort() noexcept;
+  /// Of its communicator, for who aborts it; null when there is none.
+  [[nodiscard]] ncclComm_t release() noexcept;
 
  private:
   std::unique_ptr<NcclComm> comm_;

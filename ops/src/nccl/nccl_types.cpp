@@ -7,7 +7,7 @@ bool is_floating(DType dtype) noexcept {
 }
 
 std::optional<ncclDataType_t> nccl_type(DType dtype, ReduceOp op) noexcept {
-  if (op == ReduceOp::average && !is_floating(dtype) && dtype != DType::i64) return std::nullopt;
+  if (op == ReduceOp::average && !is_floating(dtype)) return std::nullopt;
   switch (dtype) {
     case DType::u8:
       return ncclUint8;

@@ -11,8 +11,8 @@ namespace hvd {
 
 [[nodiscard]] bool is_floating(DType dtype) noexcept;
 
-/// Empty where NCCL cannot reduce this: 16-bit integers have no type in it, and the average of an
-/// integer is exact only in i64, since NCCL sums in the type itself.
+/// Empty where NCCL cannot reduce this: 16-bit integers have no type in it, and the average of
+/// integers is that of the exact sum, while NCCL sums in the type itself.
 [[nodiscard]] std::optional<ncclDataType_t> nccl_type(DType dtype, ReduceOp op) noexcept;
 
 /// Of a pair that has an `nccl_type`. A boolean is a byte of 0 or 1: or is max, and is min.

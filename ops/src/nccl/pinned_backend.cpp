@@ -23,9 +23,7 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
 
 PinnedBackend::PinnedBackend(const GpuPlace& place, Backend& host, std::unique_ptr<Copier> copier)
     : place_(place), host_(host), shared_(std::make_shared<Shared>()) {
-  const DeviceGuard guard(place_.device);
   shared_->copier = std::move(copier);
-  shared_->resources.emplace();
 }
 
 PinnedBackend::PinnedBackend(const GpuPlace& place, std::unique_ptr<Backend> host,
@@ -36,6 +34,7 @@ PinnedBackend::PinnedBackend(const GpuPlace& place, std::unique_ptr<Backend> hos
       shared_(std::move(shared)) {}
 
 PinnedBackend::~PinnedBackend() {
+  if (!shared_->resources) return;
   try {
     const DeviceGuard guard(place_.device);
     shared_.reset();
@@ -45,8 +44,7 @@ PinnedBackend::~PinnedBackend() {
 }
 
 bool PinnedBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  return device.kind == Device::Kind::cuda && device.index == place_.device &&
-         host_.supports(kind, Device{}, dtype, op);
+  return place_.owns(device) && host_.supports(kind, Device{}, dtype, op);
 }
 
 void PinnedBackend::after(DeviceEvent& ready, Deadline deadline) {
@@ -74,11 +72,22 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
     body(watch);
   } catch (...) {
     shared_->first_error = std::current_exception();
-    const Deadline drained = Clock::now() + kDrainTimeout;
-    while (cudaStreamQuery(own().stream.get()) == cudaErrorNotReady && Clock::now() < drained) {
-      std::this_thread::yield();
-    }
+    drain();
     throw;
+  }
+}
+
+PinnedBackend::Resources& PinnedBackend::own() {
+  if (!shared_->resources) shared_->resources.emplace();
+  return *shared_->resources;
+}
+
+void PinnedBackend::drain() noexcept {
+  if (!shared_->resources) return;
+  const cudaStream_t stream = shared_->resources->stream.get();
+  const Deadline deadline = Clock::now() + kDrainTimeout;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady && Clock::now() < deadline) {
+    std::this_thread::yield();
   }
 }
 

@@ -1,4 +1,5 @@
-// Device memory by way of the host, for ranks that share a GPU, which NCCL refuses.
+// Device memory by way of the host: for ranks that share a GPU, which NCCL refuses, and for the
+// reductions that NCCL has not.
 #pragma once
 
 #include <atomic>
@@ -66,9 +67,12 @@ class PinnedBackend final : public Backend {
 
   /// With the device current; the first error sticks.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
+  /// After an error: until nothing on the device writes to anybody's memory any more, bounded.
+  void drain() noexcept;
 
-  // Below: inside `run`.
-  [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
+  // Below: with the device current.
+  /// Made when first needed: behind NCCL, most programs never do.
+  [[nodiscard]] Resources& own();
   /// A place in the pinned memory for as many bytes; `begin` follows once all are known.
   [[nodiscard]] std::size_t place(std::size_t bytes);
   void begin();

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "nccl/cuda_check.hpp"
+#include "nccl/grown_size.hpp"
 
 namespace hvd {
 
@@ -19,10 +20,11 @@ class PinnedBuffer {
   [[nodiscard]] std::byte* reserve(std::size_t size) {
     if (size > size_) {
       release();
+      const std::size_t room = grown_size(size);
       void* data = nullptr;
-      check(cudaHostAlloc(&data, size, cudaHostAllocPortable), "cudaHostAlloc");
+      check(cudaHostAlloc(&data, room, cudaHostAllocPortable), "cudaHostAlloc");
       data_ = static_cast<std::byte*>(data);
-      size_ = size;
+      size_ = room;
     }
     return data_;
   }

@@ -50,7 +50,7 @@ class PlainCopier final : public Copier {
       }
     }
   }
-  void abort() noexcept override { scaler_.abort(); }
+  [[nodiscard]] ncclComm_t release() noexcept override { return scaler_.release(); }
 
  private:
   NcclScaler scaler_;

@@ -26,14 +26,9 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
   recipe.op = nccl_op(dtype, op);
   recipe.after = postscale;
   const bool averages = op == ReduceOp::average;
-  if (averages && divisor != size && !is_floating(dtype)) {
-    throw Error(Errc::unsupported,
-                fmt::format("NCCL divides the sum of {} by the number of ranks, {}, not by {}",
-                            to_string(dtype), size, divisor));
-  }
   // An average of NCCL's own divides by the number of ranks, whatever the inputs were scaled by.
   const bool divides = averages && divisor != size;
-  const bool adds = op == ReduceOp::sum || (averages && is_floating(dtype));
+  const bool adds = op == ReduceOp::sum || averages;
   const double factor = divides ? prescale / divisor : prescale;
   if (divides) recipe.op = ncclSum;
   const double multiplier = averages && !divides ? factor / size : factor;

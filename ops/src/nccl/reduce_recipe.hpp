@@ -23,8 +23,8 @@ struct ReduceRecipe {
 /// Among `size` ranks. Where inputs are `copied` anyway and `copier` scales for free, it does; else
 /// the sum of premultiplied inputs saves a pass, unless the factor would lose bits in the type. All
 /// ranks must ask alike: NCCL's ranks must agree on the operation.
-/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, integers scaled by a copier
-/// that cannot, and their average by another number than that of the ranks.
+/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, and integers scaled by a
+/// copier that cannot.
 [[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size,
                                          const Copier& copier, bool copied);
 

@@ -228,6 +228,22 @@ TEST_P(NcclBackendTest, EqualPartsAreScatteredByOneCollective) {
   EXPECT_EQ(fake_gpu::collectives_run(), ranks());
 }
 
+TEST_P(NcclBackendTest, EqualPartsAreGatheredByOneCollective) {
+  on_all_ranks([](BackendChecks checks) {
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(checks.size), 3);
+    const std::byte mine{static_cast<unsigned char>(checks.rank + 1)};
+    std::byte* const output = checks.memory.put(Bytes(static_cast<std::size_t>(checks.size) * 12));
+    const std::vector<GatherSlice> slices{{checks.memory.put(Bytes(12, mine)), output, counts}};
+    checks.backend.allgather({slices, checks.device, DType::f32}, soon());
+    Bytes expected;
+    for (int rank = 1; rank <= checks.size; ++rank) {
+      expected.insert(expected.end(), 12, std::byte{static_cast<unsigned char>(rank)});
+    }
+    EXPECT_EQ(checks.memory.get(output, expected.size()), expected);
+  });
+  EXPECT_EQ(fake_gpu::collectives_run(), ranks());
+}
+
 TEST_P(NcclBackendTest, CallsMayComeFromDifferentThreads) {
   on_all_ranks([](BackendChecks checks) {
     for (int i = 0; i < 3; ++i) {
@@ -248,6 +264,16 @@ TEST_P(NcclBackendTest, SubsetsOverlapAndWorkInTurn) {
     if (checks.size > 2) groups.insert(groups.end(), {{1, 2}, {0, 2}, {0, 1, 2}});
     EXPECT_EQ(checks.subsets(groups), 0);
   });
+}
+
+TEST_P(NcclBackendTest, APairIsMadeWithoutWaitingForTheDefaultStream) {
+  if (ranks() == 1) return;
+  on_all_ranks([](BackendChecks checks) {
+    if (checks.rank > 1) return;
+    const std::vector<int> pair{0, 1};
+    checks.backend.subset(pair, soon())->barrier(soon());
+  });
+  EXPECT_EQ(fake_gpu::calls("cudaMemcpy"), 0);
 }
 
 TEST_P(NcclBackendTest, AProcessSetIsSplitOffByAllRanks) {
@@ -342,6 +368,15 @@ TEST_P(NcclBackendTest, WhatNcclFindsOutIsReported) {
   });
 }
 
+TEST_P(NcclBackendTest, ACommunicatorThatIsLostLeavesNoGroupOpen) {
+  if (ranks() == 1) return;
+  on_all_ranks([](BackendChecks checks) {
+    fake_gpu::fail(checks.rank, ncclRemoteError);
+    EXPECT_EQ(code_of([&] { static_cast<void>(checks.alltoall(DType::f32, 5)); }), Errc::peer_lost);
+  });
+  // What a thread leaves open keeps everything that it calls from being launched: `leaks`.
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernel, NcclBackendTest,
                          ::testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}),
                          name_of);
@@ -361,6 +396,30 @@ TEST_F(NcclStartTest, ARankThatDoesNotComeIsATimeout) {
               NcclBackend({0, 2, 0}, id, Clock::now() + milliseconds(50), make_kernel_copier());
             }),
             Errc::timeout);
+  EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+  EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+}
+
+TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
+  fake_gpu::reset(3);
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::thread([&] {  // whose current device is the first one, unused
+    NcclBackend backend({0, 1, 2}, id, soon(), make_kernel_copier());
+    backend.barrier(soon());
+    const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};
+    backend.let_fly();
+    backend.allreduce({absent, Device{Device::Kind::cuda, 2}}, soon());
+    const auto flight = backend.take_flight();
+    std::thread([&] {
+      while (!flight->landed()) std::this_thread::yield();
+    }).join();
+    backend.split(std::vector<int>{0}, true, soon())->barrier(soon());
+    backend.abort();
+    EXPECT_EQ(code_of([&] { backend.barrier(soon()); }), Errc::aborted);
+  })
+      .join();
+  EXPECT_EQ(fake_gpu::contexts(), std::set<int>{2});
   EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
   EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
 }

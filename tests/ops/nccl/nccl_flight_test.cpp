@@ -1,6 +1,7 @@
-// Calls of the NCCL backend that go on after they have returned, on the fake GPU; and whole contexts
-// that let them.
+// Calls of the NCCL backend that go on after they have returned, on the fake GPU; and whole
+// contexts that let them.
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,9 +17,11 @@
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "nccl/cuda_stream.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl/nccl_backend.hpp"
 #include "nccl_checks.hpp"
+#include "stream_event.hpp"
 
 namespace hvd::test {
 namespace {
@@ -111,7 +114,7 @@ TEST_F(NcclFlight, CallsAreLaunchedOneBehindTheOther) {
 TEST_F(NcclFlight, TheFusionMemoryGrowsWhenWhatUsesItHasLanded) {
   on_all_ranks([](BackendChecks checks) {
     const Tensors little(checks, 10);
-    const Tensors much(checks, 5'000);
+    const Tensors much(checks, 200'000);
     const auto one = little.fly(checks.backend);
     const auto two = much.fly(checks.backend);
     land(*one);
@@ -140,7 +143,8 @@ TEST_F(NcclFlight, ADeadlineEndsOneThatHangsAndAllBehindIt) {
     fake_gpu::hang(checks.rank);
     const Tensors first(checks, 20);
     const Tensors second(checks, 20);
-    const auto one = first.fly(checks.backend, Clock::now() + milliseconds(50));
+    // Long enough for a loaded machine to launch it.
+    const auto one = first.fly(checks.backend, Clock::now() + milliseconds(1'000));
     const auto two = second.fly(checks.backend);
     EXPECT_EQ(failure_of(*one), Errc::timeout);
     EXPECT_EQ(failure_of(*two), Errc::timeout);
@@ -149,17 +153,45 @@ TEST_F(NcclFlight, ADeadlineEndsOneThatHangsAndAllBehindIt) {
 }
 
 TEST_F(NcclFlight, AbortEndsTheFlightsOfASubsetToo) {
+  // Whichever is first in the stream: a communicator that is aborted waits for what is before it.
+  for (const bool whole_first : {true, false}) {
+    on_all_ranks([&](BackendChecks checks) {
+      const std::vector<int> everybody{0, 1, 2};
+      const auto subset = checks.backend.split(everybody, true, soon());
+      fake_gpu::hang(checks.rank);
+      const Tensors first(checks, 20);
+      const Tensors second(checks, 20);
+      const auto one = first.fly(whole_first ? checks.backend : *subset);
+      const auto two = second.fly(whole_first ? *subset : checks.backend);
+      checks.backend.abort();
+      EXPECT_EQ(failure_of(*two), Errc::aborted);
+      EXPECT_EQ(failure_of(*one), Errc::aborted);
+    });
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    fake_gpu::reset(kRanks);
+  }
+}
+
+TEST_F(NcclFlight, AStreamOfTheTrainersThatStandsStillIsATimeout) {
   on_all_ranks([](BackendChecks checks) {
-    const std::vector<int> everybody{0, 1, 2};
-    const auto subset = checks.backend.split(everybody, true, soon());
-    fake_gpu::hang(checks.rank);
-    const Tensors first(checks, 20);
-    const Tensors second(checks, 20);
-    const auto one = first.fly(checks.backend);
-    const auto two = second.fly(*subset);
-    checks.backend.abort();
-    EXPECT_EQ(failure_of(*two), Errc::aborted);
-    EXPECT_EQ(failure_of(*one), Errc::aborted);
+    const CudaStream training;
+    std::promise<void> moves;
+    std::shared_future<void> still = moves.get_future().share();
+    ASSERT_EQ(
+        cudaLaunchHostFunc(
+            training.get(),
+            [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); }, &still),
+        cudaSuccess);
+    StreamEvent ready(training.get());
+    const Tensors gradients(checks, 20);
+    land(*gradients.fly(checks.backend));  // there is memory now: what follows is launched
+    checks.backend.after(ready, soon());
+    const Deadline deadline = Clock::now() + milliseconds(50);
+    const auto fails_with = [](const std::function<void()>& call) { return error_of(call).code(); };
+    EXPECT_EQ(fails_with([&] { land(*gradients.fly(checks.backend, deadline)); }), Errc::timeout);
+    EXPECT_EQ(fails_with([&] { checks.backend.barrier(soon()); }), Errc::timeout);
+    moves.set_value();
+    while (cudaStreamQuery(training.get()) == cudaErrorNotReady) std::this_thread::yield();
   });
 }
 
@@ -171,7 +203,10 @@ TEST_F(NcclFlight, WhatNcclFindsOutIsReported) {
   });
 }
 
-TEST_F(NcclFlight, StepsOfWholeContexts) {
+/// Runs `body` on one thread per rank, each with a context and on the device of its local rank, of
+/// so many.
+void on_contexts(int devices, const std::function<void(Context&, Device)>& body) {
+  fake_gpu::reset(devices);
   const std::shared_ptr<Store> store = make_hash_store();
   auto transports = make_in_process_transports(kRanks);
   auto arrivals = make_in_process_arrivals(kRanks);
@@ -180,11 +215,32 @@ TEST_F(NcclFlight, StepsOfWholeContexts) {
     Config config = thread_config(rank, kRanks);
     config.fusion_threshold = 1'000;
     auto session = std::make_unique<Session>(config, store);
-    std::vector<std::unique_ptr<Backend>> backends;
-    backends.push_back(make_ring_backend(std::move(transports[r])));
-    backends.push_back(make_nccl_backend(*session, *backends.front()));
+    auto host = make_ring_backend(std::move(transports[r]));
+    auto backends = make_nccl_backends(*session, *host);
+    backends.push_back(std::move(host));
     Context context(std::move(session), std::move(backends), std::move(arrivals[r]));
-    const DeviceGuard guard(rank);
+    const Device device{Device::Kind::cuda, rank % devices};
+    const DeviceGuard guard(device.index);
+    body(context, device);
+    context.shutdown();
+  });
+}
+
+/// A sum in place of 100 elements.
+Work submit_sum(Context& context, std::string name, Device device, std::byte* data) {
+  Submission submission;
+  submission.request.kind = OpKind::allreduce;
+  submission.request.name = std::move(name);
+  submission.request.shape = {100};
+  submission.request.device = device;
+  submission.request.op = ReduceOp::sum;
+  submission.input = submission.output = data;
+  return context.submit(std::move(submission));
+}
+
+TEST_F(NcclFlight, StepsOfWholeContexts) {
+  on_contexts(kRanks, [](Context& context, Device device) {
+    const int rank = context.rank();
     CudaMemory memory;
     const auto value = [&](int step, int tensor, int of) { return 100 * step + 10 * tensor + of; };
     for (int step = 0; step < 20; ++step) {
@@ -193,14 +249,7 @@ TEST_F(NcclFlight, StepsOfWholeContexts) {
       for (int tensor = 0; tensor < 8; ++tensor) {
         const std::vector<double> mine(100, value(step, tensor, rank));
         data.push_back(memory.put(encode(DType::f32, mine)));
-        Submission submission;
-        submission.request.kind = OpKind::allreduce;
-        submission.request.name = "g" + std::to_string(tensor);
-        submission.request.shape = {100};
-        submission.request.device = Device{Device::Kind::cuda, rank};
-        submission.request.op = ReduceOp::sum;
-        submission.input = submission.output = data.back();
-        works.push_back(context.submit(std::move(submission)));
+        works.push_back(submit_sum(context, "g" + std::to_string(tensor), device, data.back()));
       }
       for (int tensor = 0; tensor < 8; ++tensor) {
         const auto t = static_cast<std::size_t>(tensor);
@@ -211,8 +260,36 @@ TEST_F(NcclFlight, StepsOfWholeContexts) {
       }
     }
     EXPECT_GT(context.stats().freezes, 0U);
-    context.shutdown();
   });
+}
+
+/// A rank that has joined takes part with its own device, which has another number.
+void expect_joined_ranks_to_take_part(int devices) {
+  on_contexts(devices, [](Context& context, Device device) {
+    CudaMemory memory;
+    // Rank 0 reduces alone at last, on the first device.
+    for (int round = kRanks; round > context.rank(); --round) {
+      std::vector<std::byte*> data;
+      std::vector<Work> works;
+      for (int tensor = 0; tensor < 3; ++tensor) {
+        data.push_back(memory.put(encode(DType::f32, std::vector<double>(100, 1.0))));
+        const std::string name = "r" + std::to_string(round) + "g" + std::to_string(tensor);
+        works.push_back(submit_sum(context, name, device, data.back()));
+      }
+      for (Work& work : works) work.wait();
+      for (const std::byte* const each : data) {
+        const std::vector<double> sum(100, round);
+        EXPECT_EQ(memory.get(each, 400), encode(DType::f32, sum)) << "round " << round;
+      }
+    }
+    EXPECT_EQ(context.join(), 0);
+  });
+}
+
+TEST_F(NcclFlight, RanksThatHaveJoinedTakePart) { expect_joined_ranks_to_take_part(kRanks); }
+
+TEST_F(NcclFlight, RanksThatHaveJoinedTakePartThroughTheHost) {
+  expect_joined_ranks_to_take_part(kRanks - 1);
 }
 
 }  // namespace

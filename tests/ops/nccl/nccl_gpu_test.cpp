@@ -95,6 +95,12 @@ TEST_F(NcclGpuTest, TheStreamWaitsForTheInput) {
   EXPECT_EQ(memory_->get(gradient, values.size()), values);
 }
 
+// The program may not have asked for its own errors yet, and they are none of ours.
+TEST_F(NcclGpuTest, AnErrorOfTheProgramsIsNotOurs) {
+  EXPECT_NE(cudaSetDevice(1'000'000), cudaSuccess);
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {100, 3}, true), 0);
+}
+
 TEST_F(NcclGpuTest, HasProcessSets) {
   const std::vector<int> all{0};
   const auto set = backend_->split(all, true, soon());

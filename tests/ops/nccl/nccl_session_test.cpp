@@ -1,4 +1,5 @@
 // How the ranks of a session agree on GPUs and on NCCL, on the fake runtime.
+#include <algorithm>
 #include <atomic>
 
 #include <gtest/gtest.h>
@@ -11,7 +12,9 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/device_guard.hpp"
 #include "nccl/gpu_choice.hpp"
+#include "nccl/grown_size.hpp"
 #include "nccl_checks.hpp"
+#include "values.hpp"
 
 namespace hvd::test {
 namespace {
@@ -62,15 +65,16 @@ TEST_F(NcclSessionTest, EveryRankTakesTheDeviceOfItsLocalRank) {
 TEST_F(NcclSessionTest, NoBackendWithoutAGpu) {
   Hosts hosts(2);
   on_sessions(2, 0, [&](Session& session, int rank) {
-    EXPECT_EQ(make_nccl_backend(session, hosts[rank]), nullptr);
+    EXPECT_TRUE(make_nccl_backends(session, hosts[rank]).empty());
   });
 }
 
 TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
   Hosts hosts(3);
   on_sessions(3, 2, [&](Session& session, int rank) {
-    const auto backend = make_nccl_backend(session, hosts[rank]);
-    ASSERT_NE(backend, nullptr);
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 1U);
+    const auto& backend = backends.front();
     EXPECT_EQ(backend->name(), "pinned");
     const int device = rank % 2;
     const DeviceGuard guard(device);
@@ -100,10 +104,11 @@ TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
 TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {
   Hosts hosts(2);
   on_sessions(2, 1, [&](Session& session, int rank) {
-    const auto backend = make_nccl_backend(session, hosts[rank]);
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 1U);
     const DeviceGuard guard(0);
     CudaMemory memory;
-    BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, 0}, rank, 2};
+    BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, 0}, rank, 2};
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 0, 3, 40}, true), 0);
   });
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 4);
@@ -113,14 +118,85 @@ TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {
 TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {
   Hosts hosts(4);
   on_sessions(4, 4, [&](Session& session, int rank) {
-    const auto backend = make_nccl_backend(session, hosts[rank]);
-    ASSERT_NE(backend, nullptr);
-    EXPECT_EQ(backend->name(), "nccl");
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 2U);
+    EXPECT_EQ(backends.front()->name(), "nccl");
+    EXPECT_EQ(backends.back()->name(), "pinned");
     const DeviceGuard guard(rank);
     CudaMemory memory;
-    BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, rank}, rank, 4};
+    BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, rank}, rank, 4};
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::average, {100, 3}, true), 0);
   });
+}
+
+TEST_F(NcclSessionTest, WhatNcclReducesAndWhatNotDependsOnTheRequestAlone) {
+  Hosts hosts(2);
+  on_sessions(2, 2, [&](Session& session, int rank) {
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 2U);
+    for (const OpKind kind : {OpKind::allreduce, OpKind::reducescatter}) {
+      for (const DType dtype : kAllDTypes) {
+        for (const ReduceOp op : kAllOps) {
+          const bool exact = op != ReduceOp::average || is_floating(dtype);
+          const Device device{Device::Kind::cuda, rank};
+          EXPECT_EQ(backends.front()->supports(kind, device, dtype, op),
+                    exact && dtype != DType::i16)
+              << to_string(dtype) << " " << to_string(op);
+          EXPECT_TRUE(backends.back()->supports(kind, device, dtype, op) ||
+                      (dtype == DType::boolean && op == ReduceOp::average));
+        }
+      }
+    }
+  });
+}
+
+TEST_F(NcclSessionTest, OurStreamsGoBeforeTheProgramsOwn) {
+  Hosts hosts(2);
+  on_sessions(2, 2, [&](Session& session, int rank) {
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 2U);
+    backends.back()->barrier(soon());
+    EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority"), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority, greatest"), 2) << "NCCL's, and no more";
+}
+
+// What grows step by step: both memories, of which each time costs a wait for the device.
+TEST_F(NcclSessionTest, SizesThatCreepUpTakeFewSteps) {
+  Hosts hosts(2);
+  on_sessions(2, 2, [&](Session& session, int rank) {
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 2U);
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    for (const auto& backend : backends) {
+      BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, rank}, rank, 2};
+      for (std::int64_t count = 1'000; count < 150'000; count += 12'500) {
+        EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {count, count}, true), 0);
+      }
+    }
+  });
+  EXPECT_EQ(fake_gpu::calls("ncclMemAlloc"), 2 * 2);  // 1 and 2 MiB
+  EXPECT_EQ(fake_gpu::calls("ncclCommRegister"), 2 * 2);
+  EXPECT_EQ(fake_gpu::calls("cudaHostAlloc"), 2 * 2);
+}
+
+TEST(GrownSize, IsAtLeastWhatIsAskedForAndAtMostAQuarterMore) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  EXPECT_EQ(grown_size(0), kMiB);
+  EXPECT_EQ(grown_size(1), kMiB);
+  EXPECT_EQ(grown_size(kMiB), kMiB);
+  EXPECT_EQ(grown_size(kMiB + 1), 2 * kMiB);
+  EXPECT_EQ(grown_size(16 * kMiB), 16 * kMiB);
+  EXPECT_EQ(grown_size(16 * kMiB + 64), 20 * kMiB);
+  EXPECT_EQ(grown_size(kMiB << 10U), kMiB << 10U);
+  for (std::size_t size = kMiB; size < kMiB << 20U; size += size / 100 + 12'345) {
+    const std::size_t room = grown_size(size);
+    EXPECT_GE(room, size);
+    EXPECT_LE(room - size, std::max(kMiB, size / 4));
+    EXPECT_EQ(grown_size(room), room);
+    EXPECT_GE(grown_size(room + 1), room + room / 7);
+  }
 }
 
 }  // namespace

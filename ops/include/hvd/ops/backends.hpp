@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <hvd/core/arena.hpp>
 #include <hvd/core/backend.hpp>
@@ -44,9 +45,12 @@ struct HostEngine {
 /// cannot use it, which rank 0 then has said, and why.
 [[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session);
 
-/// Device memory over NCCL on a stream of its own. Where ranks share a GPU, which NCCL refuses, by
-/// way of pinned memory and `host`, which outlives it and is of the same ranks: then its name is
-/// "pinned". Collective. Null when this build has no NCCL or some rank no GPU. See docs/nccl.md.
-[[nodiscard]] std::unique_ptr<Backend> make_nccl_backend(Session& session, Backend& host);
+/// Device memory: the first of them that supports an operation runs it. "nccl", on a stream of its
+/// own, and behind it, for the reductions that NCCL has not, "pinned": by way of pinned memory and
+/// `host`, which outlives them and is of the same ranks. Where ranks share a GPU, which NCCL
+/// refuses, "pinned" alone. Collective. Empty when this build has no NCCL or some rank no GPU. See
+/// docs/nccl.md.
+[[nodiscard]] std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session& session,
+                                                                       Backend& host);
 
 }  // namespace hvd

@@ -49,8 +49,21 @@ void Clique::run(Meeting& meeting) {
     violate("ranks made different NCCL calls");
     return;
   }
+  // NCCL hangs then where it would have the switch or the network use the buffers directly.
+  if (std::any_of(meeting.calls.begin(), meeting.calls.end(),
+                  [&](const auto& each) { return each.second.registered != first.registered; })) {
+    violate("some ranks passed registered memory to a collective, and others did not");
+  }
   const bool scatters = first.kind == Call::Kind::reduce_scatter;
   const std::size_t count = first.count * (scatters ? inputs.size() : 1);
+  if (first.kind == Call::Kind::allgather) {
+    std::vector<std::byte> all;
+    for (const void* input : inputs) {
+      const auto* const part = static_cast<const std::byte*>(input);
+      all.insert(all.end(), part, part + count * size_of(first.type));
+    }
+    return deliver(meeting, all);
+  }
   if (first.kind != Call::Kind::broadcast) {
     deliver(meeting, reduce(inputs, count, first.type, first.reduction));
     return;
@@ -64,8 +77,10 @@ void Clique::deliver(const Meeting& meeting, const std::vector<std::byte>& resul
     const std::size_t bytes = call.count * size_of(call.type);
     if (call.kind == Call::Kind::reduce && rank != call.root) continue;
     const bool scatters = call.kind == Call::Kind::reduce_scatter;
+    const bool gathers = call.kind == Call::Kind::allgather;
     const std::size_t from = scatters ? static_cast<std::size_t>(rank) * bytes : 0;
-    if (bytes > 0) std::memcpy(call.dst, result.data() + from, bytes);
+    const std::size_t size = gathers ? result.size() : bytes;
+    if (size > 0) std::memcpy(call.dst, result.data() + from, size);
   }
 }
 

@@ -24,14 +24,16 @@ struct Call {
     reduce,
     reduce_scatter,
     send,
-    receive
+    receive,
+    allgather
   } kind = Kind::allreduce;
   const void* src = nullptr;
   void* dst = nullptr;
-  std::size_t count = 0;  ///< of a reduce_scatter: of one rank's part
+  std::size_t count = 0;  ///< of a reduce_scatter or an allgather: of one rank's part
   ncclDataType_t type = ncclFloat32;
   Reduction reduction;
-  int root = 0;  ///< of a message: the peer
+  int root = 0;             ///< of a message: the peer
+  bool registered = false;  ///< what it reads or writes, with its communicator
 
   [[nodiscard]] bool is_message() const noexcept {
     return kind == Kind::send || kind == Kind::receive;

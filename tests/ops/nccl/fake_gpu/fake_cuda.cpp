@@ -18,9 +18,12 @@ using hvd::test::fake_gpu::kPinned;
 using hvd::test::fake_gpu::note;
 using hvd::test::fake_gpu::runtime;
 using hvd::test::fake_gpu::Stream;
+using hvd::test::fake_gpu::used_device;
 using hvd::test::fake_gpu::violate;
 
 namespace {
+
+constexpr int kGreatestPriority = -5;
 
 cudaError_t misuse(const std::string& what) {
   violate(what);
@@ -51,9 +54,11 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
+// As from CUDA 12 on: at once with a context.
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= runtime().device_count()) return cudaErrorInvalidDevice;
   current_device() = device;
+  static_cast<void>(used_device());
   return cudaSuccess;
 }
 
@@ -63,7 +68,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  synchronize_device(current_device());
+  synchronize_device(used_device());
   return cudaSuccess;
 }
 
@@ -78,18 +83,20 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t size) {
-  *data = device_memory().allocate(size, current_device());
+  *data = device_memory().allocate(size, used_device());
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
-  synchronize_device(current_device());
+  synchronize_device(used_device());
   if (device_memory().release(data) < 0) return misuse("cudaFree of a pointer nobody allocated");
   return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned int) {
+  note("cudaHostAlloc");
+  static_cast<void>(used_device());
   *data = device_memory().allocate(size, kPinned);
   return cudaSuccess;
 }
@@ -103,12 +110,15 @@ cudaError_t cudaFreeHost(void* data) {
 
 // On the default stream, which non-blocking streams do not wait for: at once.
 cudaError_t cudaMemset(void* data, int value, std::size_t size) {
+  static_cast<void>(used_device());
   if (!on_device(data, size)) return misuse("cudaMemset outside device memory");
   std::memset(data, value, size);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind) {
+  note("cudaMemcpy");
+  static_cast<void>(used_device());
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (size > 0 &&
@@ -159,8 +169,33 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
-  *stream = static_cast<cudaStream_t>(runtime().add_stream(current_device()));
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t size, cudaStream_t handle) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaMemsetAsync on a stream that does not exist");
+  if (!device_memory().contains(data, size, stream->device())) {
+    return misuse("cudaMemsetAsync outside the memory of the stream's device");
+  }
+  stream->push([=] { std::memset(data, value, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaLaunchHostFunc on a stream that does not exist");
+  stream->push([=] { function(data); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = kGreatestPriority;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int priority) {
+  note(priority == kGreatestPriority ? "cudaStreamCreateWithPriority, greatest"
+                                     : "cudaStreamCreateWithPriority");
+  *stream = static_cast<cudaStream_t>(runtime().add_stream(used_device()));
   return cudaSuccess;
 }
 
@@ -176,7 +211,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
-  *event = static_cast<cudaEvent_t>(runtime().add_event(current_device()));
+  *event = static_cast<cudaEvent_t>(runtime().add_event(used_device()));
   return cudaSuccess;
 }
 

@@ -6,6 +6,7 @@
 // a wait left out gives a wrong result every time, not once in a while. Misuse is written down.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,13 @@ namespace hvd::test::fake_gpu {
 /// Forgets everything and starts with that many devices. Between tests, when no rank is running.
 void reset(int device_count);
 
+/// The devices on which a context was made, by all ranks: some hundred MB each on a real one.
+[[nodiscard]] std::set<int> contexts();
+
 /// What was used as its documentation forbids, one line each.
 [[nodiscard]] std::vector<std::string> violations();
-/// Memory, streams, events, communicators and reduce operations not given back, one line each.
+/// Memory, streams, events, communicators and reduce operations not given back and groups of calls
+/// not ended, one line each.
 [[nodiscard]] std::vector<std::string> leaks();
 
 /// The collectives of this rank never start, so that nobody's complete, until abort or reset.

@@ -1,4 +1,6 @@
 // The fake NCCL: the symbols of libnccl that the NCCL backend calls, over `Clique`.
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -16,14 +18,18 @@
 
 using hvd::test::fake_gpu::Call;
 using hvd::test::fake_gpu::Clique;
-using hvd::test::fake_gpu::current_device;
 using hvd::test::fake_gpu::device_memory;
 using hvd::test::fake_gpu::note;
 using hvd::test::fake_gpu::Reduction;
 using hvd::test::fake_gpu::Stream;
+using hvd::test::fake_gpu::Ticket;
+using hvd::test::fake_gpu::used_device;
 using hvd::test::fake_gpu::violate;
 
 namespace {
+
+// Longer than anything waits that does not hang.
+constexpr std::chrono::seconds kPatience{8};
 
 struct Launch {
   Call call;
@@ -33,6 +39,11 @@ struct Launch {
 struct Fault {
   bool hang = false;
   ncclResult_t error = ncclSuccess;
+};
+
+struct Memory {
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
 };
 
 struct Comm {
@@ -45,7 +56,9 @@ struct Comm {
   bool failed = false;         ///< a meeting went wrong
   std::vector<Launch> queued;  ///< called, and in no stream before the next polls
   std::map<int, std::pair<ncclDataType_t, double>> operations;
-  std::map<const void*, const void*> registered;  ///< memory by handle
+  std::map<const void*, Memory> registered;  ///< by handle
+  std::shared_ptr<Stream> stream;            ///< of the last launch
+  Ticket launched = 0;                       ///< in it
   bool splitting = false;
   std::uint64_t splits = 0;  ///< called so far
 };
@@ -71,6 +84,7 @@ struct Library {
   std::map<int, Fault> faults;
   std::map<std::pair<const Clique*, std::uint64_t>, Split> splits;
   int collectives = 0;
+  int open_groups = 0;
 };
 
 Library& library() {
@@ -101,6 +115,14 @@ std::shared_ptr<Comm> find(ncclComm_t handle, const char* call) {
 ncclResult_t invalid(const std::string& what) {
   violate(what);
   return ncclInvalidArgument;
+}
+
+bool is_registered(const Comm& comm, const void* data) {
+  const auto* const byte = static_cast<const std::byte*>(data);
+  return std::any_of(comm.registered.begin(), comm.registered.end(), [&](const auto& each) {
+    const Memory& memory = each.second;
+    return byte >= memory.data && byte < memory.data + memory.size;
+  });
 }
 
 bool busy(const Comm& comm) {
@@ -167,14 +189,18 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
   const bool writes = !is(Call::Kind::send) && (root || !is(Call::Kind::reduce));
   const auto ranks = static_cast<std::size_t>(comm->clique->size());
   const std::size_t read = is(Call::Kind::reduce_scatter) ? bytes * ranks : bytes;
+  const std::size_t written = is(Call::Kind::allgather) ? bytes * ranks : bytes;
   if (call.is_message() && (root || call.root < 0 || call.root >= comm->clique->size())) {
     return invalid(std::string(name) + " to or from a rank that is no other's");
   }
-  if ((writes && !memory.contains(call.dst, bytes, comm->device)) ||
+  if ((writes && !memory.contains(call.dst, written, comm->device)) ||
       (reads && !memory.contains(call.src, read, comm->device))) {
     return invalid(std::string(name) + " outside the memory of the communicator's device");
   }
   Launch launch{call, line};
+  // What every rank passes, of a reduce or a broadcast one of the two only.
+  launch.call.registered = is_registered(*comm, is(Call::Kind::reduce) ? call.src : call.dst) ||
+                           (!is(Call::Kind::broadcast) && is_registered(*comm, call.src));
   if (group().depth > 0) {
     group().calls.emplace_back(comm, std::move(launch));
     return ncclSuccess;
@@ -225,12 +251,15 @@ void reset_nccl() {
   lib.splits.clear();
   lib.faults.clear();
   lib.collectives = 0;
+  lib.open_groups = 0;
   lib.changed.notify_all();
 }
 
 std::vector<std::string> nccl_leaks() {
   const std::lock_guard lock(library().mutex);
   std::vector<std::string> lines;
+  const int groups = library().open_groups;
+  if (groups > 0) lines.push_back(std::to_string(groups) + " groups that were not ended");
   for (const auto& [handle, comm] : library().comms) {
     lines.push_back("communicator of rank " + std::to_string(comm->rank));
     for (const auto& operation : comm->operations) {
@@ -330,7 +359,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
     *state = ncclSuccess;
   } else if (++comm->polls > 1) {
     for (const Launch& launch : comm->queued) {
-      launch.stream->push([comm, call = launch.call] { run(comm, call); });
+      comm->launched = launch.stream->push([comm, call = launch.call] { run(comm, call); });
+      comm->stream = launch.stream;
     }
     comm->queued.clear();
     *state = ncclSuccess;
@@ -360,10 +390,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return ncclSuccess;
 }
 
+// Its own work ends at once, but it returns only when that has had its turn in the stream, behind
+// everything that came before it.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
-  const std::lock_guard lock(library().mutex);
-  if (!find(handle, "ncclCommAbort")) return ncclInvalidArgument;
-  give_up(handle, library());
+  std::shared_ptr<Comm> comm;
+  {
+    const std::lock_guard lock(library().mutex);
+    comm = find(handle, "ncclCommAbort");
+    if (!comm) return ncclInvalidArgument;
+    give_up(handle, library());
+  }
+  if (comm->stream && !comm->stream->synchronize_for(comm->launched, kPatience)) {
+    violate("ncclCommAbort waits for what nobody ends");
+  }
   return ncclSuccess;
 }
 
@@ -384,7 +423,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ch
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t size) {
   note("ncclMemAlloc");
-  *data = device_memory().allocate(size, current_device());
+  *data = device_memory().allocate(size, used_device());
   return ncclSuccess;
 }
 
@@ -392,7 +431,7 @@ ncclResult_t ncclMemFree(void* data) {
   const std::lock_guard lock(library().mutex);
   for (const auto& [handle, comm] : library().comms) {
     for (const auto& [registration, memory] : comm->registered) {
-      if (memory == data) violate("ncclMemFree of memory that is registered");
+      if (memory.data == data) violate("ncclMemFree of memory that is registered");
     }
   }
   if (device_memory().release(data) < 0) return invalid("ncclMemFree of a pointer nobody gave");
@@ -409,7 +448,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, std::size_t s
     return invalid("ncclCommRegister of memory that is not the device's");
   }
   *key = reinterpret_cast<void*>(lib.next += 16);
-  comm->registered.emplace(*key, data);
+  comm->registered.emplace(*key, Memory{static_cast<const std::byte*>(data), size});
   return ncclSuccess;
 }
 
@@ -464,6 +503,12 @@ ncclResult_t ncclReduceScatter(const void* src, void* dst, std::size_t count, nc
                            stream);
 }
 
+ncclResult_t ncclAllGather(const void* src, void* dst, std::size_t count, ncclDataType_t type,
+                           ncclComm_t handle, cudaStream_t stream) {
+  return enqueue(handle, "ncclAllGather", Call{Call::Kind::allgather, src, dst, count, type, {}, 0},
+                 stream);
+}
+
 ncclResult_t ncclSend(const void* src, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t handle, cudaStream_t stream) {
   return enqueue(handle, "ncclSend", Call{Call::Kind::send, src, nullptr, count, type, {}, peer},
@@ -483,14 +528,17 @@ ncclResult_t ncclBroadcast(const void* src, void* dst, std::size_t count, ncclDa
 }
 
 ncclResult_t ncclGroupStart() {
-  ++group().depth;
+  const std::lock_guard lock(library().mutex);
+  if (++group().depth == 1) ++library().open_groups;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
   Group& mine = group();
-  if (--mine.depth > 0) return ncclSuccess;
   const std::lock_guard lock(library().mutex);
+  if (mine.depth == 0) return invalid("ncclGroupEnd without a group");
+  if (--mine.depth > 0) return ncclSuccess;
+  --library().open_groups;
   for (auto& [comm, launch] : mine.calls) {
     comm->queued.push_back(std::move(launch));
     comm->polls = 0;

@@ -14,6 +14,7 @@ void Runtime::reset(int device_count) {
   const std::lock_guard lock(mutex_);
   ended.swap(streams_);
   forgotten.swap(events_);
+  contexts_.clear();
   violations_.clear();
   calls_.clear();
   device_count_ = device_count;
@@ -94,6 +95,16 @@ bool Runtime::remove_event(const void* handle) {
   return true;
 }
 
+void Runtime::make_context(int device) {
+  const std::lock_guard lock(mutex_);
+  contexts_.insert(device);
+}
+
+std::set<int> Runtime::contexts() const {
+  const std::lock_guard lock(mutex_);
+  return contexts_;
+}
+
 void Runtime::violate(std::string what) {
   const std::lock_guard lock(mutex_);
   violations_.push_back(std::move(what));
@@ -138,11 +149,18 @@ int& current_device() {
   return device;
 }
 
+int used_device() {
+  runtime().make_context(current_device());
+  return current_device();
+}
+
 void reset(int device_count) {
   reset_nccl();
   runtime().reset(device_count);
   device_memory().clear();
 }
+
+std::set<int> contexts() { return runtime().contexts(); }
 
 std::vector<std::string> violations() { return runtime().violations(); }
 

@@ -35,6 +35,9 @@ class Runtime {
   [[nodiscard]] std::shared_ptr<Event> event(const void* handle) const;
   bool remove_event(const void* handle);
 
+  void make_context(int device);
+  [[nodiscard]] std::set<int> contexts() const;
+
   void violate(std::string what);
   [[nodiscard]] std::vector<std::string> violations() const;
   void note(std::string_view function);
@@ -47,6 +50,7 @@ class Runtime {
   std::uintptr_t next_handle_ = 0x1000;
   std::map<const void*, std::shared_ptr<Stream>> streams_;
   std::map<const void*, std::shared_ptr<Event>> events_;
+  std::set<int> contexts_;
   std::vector<std::string> violations_;
   std::map<std::string, int, std::less<>> calls_;
 };
@@ -55,6 +59,8 @@ class Runtime {
 
 /// The device of the calling thread.
 [[nodiscard]] int& current_device();
+/// The same for a call that makes a context there.
+[[nodiscard]] int used_device();
 
 /// Between tests: aborts communicators that are still there. In fake_nccl.cpp.
 void reset_nccl();

@@ -43,6 +43,13 @@ void Stream::synchronize(Ticket ticket) {
   changed_.wait(lock, [&] { return ran_ >= ticket; });
 }
 
+bool Stream::synchronize_for(Ticket ticket, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  allowed_ = std::max(allowed_, ticket);
+  changed_.notify_all();
+  return changed_.wait_for(lock, patience, [&] { return ran_ >= ticket; });
+}
+
 void Stream::work() {
   std::unique_lock lock(mutex_);
   for (;;) {

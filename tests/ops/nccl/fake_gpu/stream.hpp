@@ -1,6 +1,7 @@
 // A fake stream: a queue of tasks and the thread that runs them, in order and as late as it may.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -31,6 +32,8 @@ class Stream {
   [[nodiscard]] bool query(Ticket ticket);
   /// Waits for it.
   void synchronize(Ticket ticket);
+  /// The same, no longer than that; whether it has run.
+  [[nodiscard]] bool synchronize_for(Ticket ticket, std::chrono::milliseconds patience);
 
  private:
   void work();

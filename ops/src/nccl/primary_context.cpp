@@ -1,0 +1,29 @@
+#include "nccl/primary_context.hpp"
+
+#include <dlfcn.h>
+
+namespace hvd {
+namespace {
+
+// cuDevicePrimaryCtxGetState: the runtime has no such question, nor is it linked to the driver's
+// library, which there may be none of.
+using GetState = int (*)(int device, unsigned int* flags, int* active);
+
+GetState find_in_driver() noexcept {
+  // Loaded by the runtime, if by anybody.
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver == nullptr) return nullptr;
+  return reinterpret_cast<GetState>(::dlsym(driver, "cuDevicePrimaryCtxGetState"));
+}
+
+}  // namespace
+
+bool has_primary_context(int device) noexcept {
+  static const GetState get_state = find_in_driver();
+  unsigned int flags = 0;
+  int active = 0;
+  if (get_state == nullptr || get_state(device, &flags, &active) != 0) return true;
+  return active != 0;
+}
+
+}  // namespace hvd

@@ -1,0 +1,179 @@
+// Results in the memory of a device for which there is none: whole contexts, ranks as threads.
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/core/context.hpp>
+
+namespace hvd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kRanks = 2;
+constexpr int kPoor = 1;  // the rank without memory
+
+/// What would end up on a device.
+struct Calls {
+  std::atomic<int> made{0};
+};
+
+/// A device's engine, which begins what all ranks have come to and waits for them until then.
+class Gathering final : public Backend {
+ public:
+  Gathering(Calls& calls, bool alone) : calls_(calls), alone_(alone) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "gathering"; }
+  [[nodiscard]] bool supports(OpKind, Device, DType, ReduceOp) const noexcept override {
+    return true;
+  }
+  void allreduce(const AllreduceCall&, Deadline deadline) override { come(deadline); }
+  void allgather(const AllgatherCall&, Deadline deadline) override { come(deadline); }
+  void broadcast(const BroadcastCall&, Deadline deadline) override { come(deadline); }
+  void reducescatter(const ReducescatterCall&, Deadline deadline) override { come(deadline); }
+  void alltoall(const AlltoallCall&, Deadline deadline) override { come(deadline); }
+  void barrier(Deadline) override {}
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int>, Deadline) override {
+    return nullptr;
+  }
+  void abort() noexcept override {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void come(Deadline deadline) {
+    ++calls_.made;
+    if (alone_) return;
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, deadline, [&] { return aborted_; })) {
+      throw Error(Errc::timeout, "nobody came");
+    }
+    throw Error(Errc::aborted, "aborted");
+  }
+
+  Calls& calls_;
+  const bool alone_;  ///< nobody else has to come
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool aborted_ = false;
+};
+
+Submission gathered(OpKind kind, Device device, const std::vector<float>& input,
+                    std::function<void*(const Shape&)> allocate) {
+  Submission submission;
+  submission.request.kind = kind;
+  submission.request.name = "grown";
+  submission.request.device = device;
+  submission.request.shape = {std::ssize(input)};
+  if (kind == OpKind::alltoall) submission.request.splits = {1, 1};
+  submission.input = input.data();
+  submission.allocate = std::move(allocate);
+  return submission;
+}
+
+void* no_memory(const Shape&) {
+  throw std::runtime_error("CUDA out of memory\nException raised from malloc at …");
+}
+
+/// What a stream has still to do, with the result's memory too.
+class Stream final : public DeviceEvent {
+ public:
+  explicit Stream(const std::vector<float>& result) : result_(result) {}
+  void wait(Deadline) override { EXPECT_FALSE(result_.empty()) << "waits for less than all of it"; }
+
+ private:
+  const std::vector<float>& result_;
+};
+
+class DeviceResult : public testing::TestWithParam<OpKind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceResult,
+                         testing::Values(OpKind::allgather, OpKind::reducescatter,
+                                         OpKind::alltoall));
+
+TEST_P(DeviceResult, WithoutMemoryForItNothingIsStartedThereAndAllRanksHearOfIt) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  Calls poor;
+  Calls rich;
+  test::expect_threads(kRanks, [&](int rank) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<Gathering>(rank == kPoor ? poor : rich, false));
+    Context context(std::make_unique<Session>(test::thread_config(rank, kRanks), store),
+                    std::move(backends));
+    const std::vector<float> input(2, 1.0F);
+    std::vector<float> output(4);
+    const Work work = context.submit(
+        gathered(GetParam(), {Device::Kind::cuda, rank}, input, [&](const Shape& shape) -> void* {
+          return rank == kPoor ? no_memory(shape) : output.data();
+        }));
+    const Error error = test::error_of([&] { work.wait(); });
+    EXPECT_EQ(error.code(), Errc::resource);
+    EXPECT_EQ(error.fault().rank, kPoor);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'grown'"), HasSubstr("CUDA out of memory"),
+                                    Not(HasSubstr("malloc"))));
+  });
+  EXPECT_EQ(poor.made, 0);
+}
+
+TEST_P(DeviceResult, HasItsMemoryBeforeTheDataIsWaitedFor) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  Calls calls;
+  test::expect_threads(kRanks, [&](int rank) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<Gathering>(calls, true));
+    Context context(std::make_unique<Session>(test::thread_config(rank, kRanks), store),
+                    std::move(backends));
+    const std::vector<float> input(2, 1.0F);
+    std::vector<float> output;
+    Submission submission =
+        gathered(GetParam(), {Device::Kind::cuda, rank}, input, [&](const Shape& shape) -> void* {
+          output.resize(static_cast<std::size_t>(shape.front()));
+          return output.data();
+        });
+    submission.ready = std::make_shared<Stream>(output);
+    context.submit(std::move(submission)).wait();
+    EXPECT_EQ(output.size(), GetParam() == OpKind::allgather       ? 4U
+                             : GetParam() == OpKind::reducescatter ? 1U
+                                                                   : 2U);
+    context.shutdown();
+  });
+}
+
+/// On the host this rank takes part all the same, and only its own operation fails.
+TEST_P(DeviceResult, OfTheHostOneWithoutMemoryStrikesThatRankAlone) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  Calls calls;
+  test::expect_threads(kRanks, [&](int rank) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<Gathering>(calls, true));
+    Context context(std::make_unique<Session>(test::thread_config(rank, kRanks), store),
+                    std::move(backends));
+    const std::vector<float> input(2, 1.0F);
+    std::vector<float> output(4);
+    const Work work =
+        context.submit(gathered(GetParam(), {}, input, [&](const Shape& shape) -> void* {
+          return rank == kPoor ? no_memory(shape) : output.data();
+        }));
+    if (rank == kPoor) {
+      EXPECT_THROW(work.wait(), std::runtime_error);
+    } else {
+      work.wait();
+    }
+    context.shutdown();
+  });
+  EXPECT_EQ(calls.made, kRanks);
+}
+
+}  // namespace
+}  // namespace hvd

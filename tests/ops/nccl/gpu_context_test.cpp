@@ -1,0 +1,215 @@
+// Whole contexts of ranks with GPUs, as `make_context` composes them, on the fake runtime.
+#include <cstdint>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/hvd.hpp>
+
+#include "cuda_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "nccl/device_guard.hpp"
+#include "support/samples.hpp"
+
+namespace hvd::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// One rank with its GPU.
+struct Rank {
+  Context& context;
+  CudaMemory& memory;
+  int device;
+
+  [[nodiscard]] int number() const { return context.rank(); }
+
+  [[nodiscard]] Work reduce(const std::string& name, DType dtype, ReduceOp op, std::byte* data,
+                            std::int64_t count) const {
+    Submission submission;
+    submission.request.name = name;
+    submission.request.dtype = dtype;
+    submission.request.op = op;
+    submission.request.device = Device{Device::Kind::cuda, device};
+    submission.request.shape = {count};
+    submission.input = submission.output = data;
+    return context.submit(std::move(submission));
+  }
+  /// Of `count` times `mine`; all of the result must be `expected`.
+  void expect_reduced(const std::string& name, DType dtype, ReduceOp op, double mine,
+                      double expected, std::size_t count = 50) const {
+    std::byte* const data = memory.put(encode(dtype, std::vector<double>(count, mine)));
+    reduce(name, dtype, op, data, static_cast<std::int64_t>(count)).wait();
+    EXPECT_EQ(memory.get(data, count * size_of(dtype)),
+              encode(dtype, std::vector<double>(count, expected)))
+        << to_string(dtype) << " " << to_string(op) << " on rank " << number();
+  }
+};
+
+class GpuContext : public ::testing::Test {
+ protected:
+  ~GpuContext() override { fake_gpu::reset(0); }
+
+  void TearDown() override {
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+  }
+
+  static void on_ranks(int ranks, int devices, const std::function<void(Rank)>& body) {
+    fake_gpu::reset(devices);
+    const std::shared_ptr<Store> store = make_hash_store();
+    expect_threads(ranks, [&](int rank) {
+      const auto context = make_context(thread_config(rank, ranks), store);
+      const int device = rank % devices;
+      const DeviceGuard guard(device);
+      CudaMemory memory;
+      body({*context, memory, device});
+      context->shutdown();
+    });
+  }
+};
+
+constexpr double kHuge = 4611686018427387904.0;  // 2^62: two of them are no i64
+
+TEST_F(GpuContext, WhatNcclHasNoReductionForIsReducedAllTheSame) {
+  on_ranks(3, 3, [](Rank rank) {
+    for (int step = 0; step < 5; ++step) {
+      rank.expect_reduced("a", DType::f32, ReduceOp::sum, rank.number() + step, 3 + 3 * step);
+      rank.expect_reduced("b", DType::i64, ReduceOp::average, kHuge, kHuge);
+      rank.expect_reduced("c", DType::i16, ReduceOp::sum, 100 * rank.number(), 300);
+      rank.expect_reduced("d", DType::u8, ReduceOp::average, 200 + rank.number(), 201);
+      rank.expect_reduced("e", DType::i64, ReduceOp::sum, rank.number(), 3);
+    }
+  });
+  EXPECT_GE(fake_gpu::collectives_run(), 2 * 5 * 3) << "f32 and the sum of i64 are NCCL's";
+}
+
+TEST_F(GpuContext, BothWaysAreInTheAirAndBesideInOneStep) {
+  on_ranks(2, 2, [](Rank rank) {
+    for (int step = 0; step < 20; ++step) {
+      std::vector<std::byte*> data;
+      std::vector<Work> works;
+      for (int i = 0; i < 9; ++i) {
+        const DType dtype = i % 3 == 1 ? DType::i16 : DType::f32;
+        data.push_back(rank.memory.put(encode(dtype, std::vector<double>(70, i + step))));
+        works.push_back(
+            rank.reduce("g" + std::to_string(i), dtype, ReduceOp::sum, data.back(), 70));
+      }
+      for (int i = 0; i < 9; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const DType dtype = i % 3 == 1 ? DType::i16 : DType::f32;
+        works[at].wait();
+        EXPECT_EQ(rank.memory.get(data[at], 70 * size_of(dtype)),
+                  encode(dtype, std::vector<double>(70, 2 * (i + step))));
+      }
+    }
+    EXPECT_GT(rank.context.stats().freezes, 0U);
+  });
+}
+
+TEST_F(GpuContext, AProcessSetHasBothWays) {
+  on_ranks(3, 3, [](Rank rank) {
+    const ProcessSet set = rank.context.add_process_set({0, 2});
+    if (rank.number() != 1) {
+      const auto in_set = [&](const std::string& name, DType dtype, ReduceOp op, double mine) {
+        std::byte* const data = rank.memory.put(encode(dtype, {mine}));
+        Submission submission;
+        submission.request.name = name;
+        submission.request.dtype = dtype;
+        submission.request.op = op;
+        submission.request.process_set = set.id;
+        submission.request.device = Device{Device::Kind::cuda, rank.device};
+        submission.request.shape = {1};
+        submission.input = submission.output = data;
+        rank.context.submit(std::move(submission)).wait();
+        return rank.memory.get(data, size_of(dtype));
+      };
+      EXPECT_EQ(in_set("a", DType::f32, ReduceOp::sum, rank.number()), encode(DType::f32, {2}));
+      EXPECT_EQ(in_set("b", DType::i64, ReduceOp::average, kHuge), encode(DType::i64, {kHuge}));
+    }
+    rank.context.remove_process_set(set);
+  });
+}
+
+TEST_F(GpuContext, WithoutSuchAReductionNothingIsTakenForIt) {
+  on_ranks(2, 2, [](Rank rank) {
+    rank.expect_reduced("a", DType::f32, ReduceOp::average, 4 * rank.number(), 2);
+  });
+  EXPECT_EQ(fake_gpu::calls("cudaHostAlloc"), 0);
+  EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority, greatest"), 2) << "one for each rank";
+}
+
+// Its number of a GPU is each rank's own, also for what the others reduce when it has joined.
+TEST_F(GpuContext, ARankThatHasJoinedTakesPartWithItsOwnGpu) {
+  on_ranks(3, 3, [](Rank rank) {
+    if (rank.number() > 0) {
+      rank.expect_reduced("a", DType::f32, ReduceOp::sum, rank.number(), 3);
+      rank.expect_reduced("b", DType::i16, ReduceOp::sum, rank.number(), 3);
+    }
+    if (rank.number() > 1) rank.expect_reduced("c", DType::f32, ReduceOp::max, -5, -5);
+    EXPECT_EQ(rank.context.join(), 2);
+  });
+}
+
+TEST_F(GpuContext, WhoVanishesIsNamedThoughNcclHangs) {
+  constexpr int kLost = 2;
+  std::latch submitted(3);
+  fake_gpu::reset(3);
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(3, [&](int number) {
+    const auto context = make_context(thread_config(number, 3), store);
+    const DeviceGuard guard(number);
+    CudaMemory memory;
+    const Rank rank{*context, memory, number};
+    rank.expect_reduced("warm", DType::f32, ReduceOp::sum, 1, 3);
+    fake_gpu::hang(number);
+    std::byte* const data = memory.put(encode(DType::f32, std::vector<double>(10, 1)));
+    const Work work = rank.reduce("stuck", DType::f32, ReduceOp::sum, data, 10);
+    submitted.arrive_and_wait();
+    if (number == kLost) {
+      context->disconnect();
+      return;
+    }
+    const auto began = Clock::now();
+    const Error error = error_of([&] { work.wait(); });
+    EXPECT_LT(Clock::now() - began, seconds(10)) << "by its heartbeats, not by NCCL's deadline";
+    EXPECT_EQ(error.code(), Errc::peer_lost);
+    EXPECT_EQ(error.fault().rank, kLost);
+  });
+}
+
+TEST_F(GpuContext, NcclAloneIsRefusedWhereRanksShareAGpu) {
+  fake_gpu::reset(1);
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(2, [&](int rank) {
+    Config config = thread_config(rank, 2);
+    config.backend = "nccl";
+    const Error error = error_of([&] { static_cast<void>(make_context(config, store)); });
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("HVD_BACKEND=nccl"), HasSubstr("GPU of its own")));
+  });
+}
+
+TEST_F(GpuContext, ASharedGpuIsSaidOnceWithBothRanks) {
+  testing::internal::CaptureStderr();
+  on_ranks(3, 2, [](Rank rank) {
+    rank.expect_reduced("a", DType::f32, ReduceOp::sum, rank.number(), 3);
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string warning = "hvd: [0] warning: ranks 0 and 2 on ";
+  EXPECT_THAT(said, AllOf(HasSubstr(warning), HasSubstr(" share GPU 0000:01:00.0"),
+                          HasSubstr("pinned host memory")));
+  EXPECT_EQ(said.find("share GPU"), said.rfind("share GPU")) << said;
+}
+
+}  // namespace
+}  // namespace hvd::test
