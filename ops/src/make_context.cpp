@@ -130,7 +130,8 @@ HostEngine make_native_engine(Session& session, const std::string& engine) {
     return {make_ring_backend(std::move(make_in_process_transports(1).front())), nullptr};
   }
   if (engine == "shm") return make_host_engine(session);
-  auto flat = std::make_unique<RingBackend>(make_tcp_transport(session, agree_on_streams(session)));
+  auto flat = std::make_unique<RingBackend>(make_tcp_transport(session, agree_on_streams(session)),
+                                            topology.host_of);
   if (on_one_host(topology) || !shares_hosts(topology)) {
     return {make_planned_ring(session, std::move(flat)), nullptr};
   }

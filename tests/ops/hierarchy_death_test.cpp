@@ -102,7 +102,8 @@ class Rank {
  public:
   Rank(const DeathCase& one, int rank, const std::string& store)
       : case_(one), session_(config(rank, store)) {
-    auto ring = std::make_unique<RingBackend>(make_doomed(make_tcp_transport(session_), doom));
+    auto ring =
+        std::make_unique<RingBackend>(make_doomed(make_tcp_transport(session_), doom), hosts_);
     ring->use(Ways::parse(one.ring));
     whole_ = one.ways ? hierarchy(std::move(ring), rank) : std::move(ring);
     std::vector<int> members;
@@ -146,7 +147,7 @@ class Rank {
     Topology topology;
     topology.rank = rank;
     topology.size = kRanks;
-    topology.host_of = {0, 0, 1, 1};
+    topology.host_of = hosts_;
     engine_ = make_host_engine(session_);
     const int first = rank / 2 * 2;
     auto host = engine_.backend->subset(std::vector<int>{first, first + 1}, soon());
@@ -156,6 +157,7 @@ class Rank {
     return hosts;
   }
 
+  const std::vector<int> hosts_{0, 0, 1, 1};
   const DeathCase& case_;
   Session session_;
   HostEngine engine_;

@@ -22,6 +22,7 @@
 #include "hierarchy/hierarchical_backend.hpp"
 #include "hierarchy/lanes.hpp"
 #include "hierarchy/rounds.hpp"
+#include "ring/ring_backend.hpp"
 #include "support/backend_checks.hpp"
 #include "transports.hpp"
 
@@ -202,7 +203,8 @@ class Hosts : public testing::TestWithParam<HostsCase> {
       topology.size = size();
       topology.host_of = host_of;
       const auto backend = compose_hierarchy(
-          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent, stayed)),
+          make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent, stayed),
+                            host_of),
           std::move(own[static_cast<std::size_t>(rank)]), topology, soon());
       if (GetParam().ways) backend->use(Ways::parse(GetParam().ways));
       body(*backend, rank);
@@ -246,15 +248,14 @@ class Hosts : public testing::TestWithParam<HostsCase> {
 constexpr const char* kShort = "lanes/65536";
 INSTANTIATE_TEST_SUITE_P(
     Topologies, Hosts,
-    testing::Values(HostsCase{in_order({2, 2})}, HostsCase{in_order({3, 1})},
-                    HostsCase{in_order({1, 3})}, HostsCase{in_order({2, 2, 2})},
-                    HostsCase{in_order({1, 1})}, HostsCase{in_order({3, 1, 2})},
-                    HostsCase{{0, 1, 0, 1}}, HostsCase{in_order({4})},
-                    HostsCase{in_order({2, 2}), kShort, true},
-                    HostsCase{in_order({3, 2, 1}), kShort, true},
-                    HostsCase{{0, 1, 1, 0}, kShort, true}, HostsCase{in_order({1, 3}), kShort},
-                    HostsCase{in_order({2, 1}), "leaders", true},
-                    HostsCase{in_order({2, 2}), "flat,4000:leaders,9000:lanes/65536", true}));
+    testing::Values(
+        HostsCase{in_order({2, 2})}, HostsCase{in_order({3, 1})}, HostsCase{in_order({1, 3})},
+        HostsCase{in_order({2, 2, 2})}, HostsCase{in_order({1, 1})}, HostsCase{in_order({3, 1, 2})},
+        HostsCase{{0, 1, 0, 1}}, HostsCase{{0, 1, 1, 0, 1}}, HostsCase{{0, 1, 2, 2, 1, 0}},
+        HostsCase{in_order({4})}, HostsCase{in_order({2, 2}), kShort, true},
+        HostsCase{in_order({3, 2, 1}), kShort, true}, HostsCase{{0, 1, 1, 0}, kShort, true},
+        HostsCase{in_order({1, 3}), kShort}, HostsCase{in_order({2, 1}), "leaders", true},
+        HostsCase{in_order({2, 2}), "flat,4000:leaders,9000:lanes/65536", true}));
 
 TEST_P(Hosts, EveryTypeAndOperationGivesTheReference) {
   run([](Backend& backend, int rank) {
@@ -290,7 +291,9 @@ TEST_P(Hosts, TheOtherOperationsWorkBesideIt) {
   run([](Backend& backend, int rank) {
     HostMemory memory;
     BackendChecks checks{backend, memory, Device{}, rank, size()};
-    EXPECT_EQ(checks.broadcast(DType::f32, size() - 1, counts()), 0);
+    for (int root = 0; root < size(); ++root) {
+      EXPECT_EQ(checks.broadcast(DType::f32, root, counts()), 0);
+    }
     EXPECT_EQ(checks.allgather(DType::i16, {0, 5, -1}), 0);
     EXPECT_EQ(checks.allgather(DType::f64, {3'000}), 0);
     for (const DType dtype : {DType::f16, DType::f32, DType::i32}) {
@@ -394,9 +397,49 @@ TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
   }
 }
 
+TEST_P(Hosts, AFlatSumLeavesAHostOnce) {
+  if (hosts() < 2) return;
+  const Traffic traffic = run([](Backend& backend, int) {
+    dynamic_cast<HierarchicalBackend&>(backend).use(Ways::parse("flat"));
+    sum_ones(backend, size());
+  });
+  // Where a ring goes back and forth between hosts they carry a multiple of this.
+  for (int host = 0; host < hosts(); ++host) {
+    EXPECT_EQ(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]),
+              carried_once(size()));
+  }
+}
+
+TEST_P(Hosts, ABroadcastFromAnyRootLeavesAHostOnce) {
+  constexpr auto kBytes = static_cast<std::int64_t>(kElements * sizeof(float));
+  const std::vector<int>& host_of = GetParam().host_of;
+  for (int root = 0; root < size(); ++root) {
+    SCOPED_TRACE(root);
+    const Traffic traffic = run([root](Backend& backend, int rank) {
+      std::vector<float> data(kElements, static_cast<float>(rank));
+      auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+      const TensorSlice slice{bytes, bytes, kElements};
+      backend.broadcast({.tensors = {&slice, 1}, .device = {}, .root = root}, soon());
+      EXPECT_EQ(std::count(data.begin(), data.end(), static_cast<float>(root)), kElements);
+    });
+    // The last host has nobody to tell, unless the root is not the first of its own.
+    const auto first =
+        std::find(host_of.begin(), host_of.end(), host_of[static_cast<std::size_t>(root)]);
+    const bool all = hosts() > 1 && first - host_of.begin() != root;
+    std::int64_t sum = 0;
+    for (const std::int64_t left : traffic.left) {
+      EXPECT_LE(left, kBytes);
+      sum += left;
+    }
+    EXPECT_EQ(sum, (hosts() - (all ? 0 : 1)) * kBytes);
+  }
+}
+
 /// So does the half of a sum that a reducescatter or an allgather is, where hosts are alike.
+/// Elsewhere a link carries no block twice: all but that of who is next after the host.
 TEST_P(Hosts, ALinkCarriesWhatOthersNeedOnce) {
-  if (!EvenHosts::of(GetParam().host_of)) return;
+  const bool even = EvenHosts::of(GetParam().host_of).has_value();
+  const double once = even ? carried_once(hosts()) / 2 : carried_once(size()) / 2;
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), kElements / size());
   for (const bool scatter : {false, true}) {
     const Traffic traffic = run([&](Backend& backend, int) {
@@ -414,8 +457,7 @@ TEST_P(Hosts, ALinkCarriesWhatOthersNeedOnce) {
       }
     });
     for (int host = 0; host < hosts(); ++host) {
-      EXPECT_EQ(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]),
-                carried_once(hosts()) / 2);
+      EXPECT_EQ(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]), once);
     }
   }
 }

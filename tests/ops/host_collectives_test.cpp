@@ -1,6 +1,5 @@
 // Collectives on plain memory, through a whole context.
-#include <cstring>
-#include <numeric>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -11,6 +10,8 @@
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/hvd.hpp>
+
+#include "support/context_checks.hpp"
 
 namespace hvd::test {
 namespace {
@@ -27,45 +28,9 @@ class HostCollectives : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(HostCollectives, AllreduceInPlaceAndOutOfPlace) {
-  on_contexts([](Context& context) {
-    const int n = context.size();
-    std::vector<float> data(1000, static_cast<float>(context.rank() + 1));
-    allreduce<float>(context, data);
-    EXPECT_EQ(data, std::vector<float>(1000, static_cast<float>(n + 1) / 2));
-
-    const std::vector<std::int64_t> ones(10, 1);
-    std::vector<std::int64_t> sums(10);
-    allreduce_async(context, ones.data(), sums.data(), 10, DType::i64,
-                    {.name = "sums", .op = ReduceOp::sum, .prescale = 2.0, .postscale = 3.0})
-        .wait();
-    EXPECT_EQ(sums, std::vector<std::int64_t>(10, 6 * n));
-    EXPECT_EQ(ones, std::vector<std::int64_t>(10, 1));
-  });
-}
-
-TEST_P(HostCollectives, BroadcastFromTheLastRank) {
-  on_contexts([](Context& context) {
-    std::vector<double> data(100, context.rank());
-    broadcast_async(context, data.data(), 100, DType::f64, context.size() - 1).wait();
-    EXPECT_EQ(data, std::vector<double>(100, context.size() - 1));
-  });
-}
-
-TEST_P(HostCollectives, AllgatherOfDifferentCounts) {
-  on_contexts([](Context& context) {
-    const std::vector<std::uint8_t> own(static_cast<std::size_t>(context.rank()),
-                                        static_cast<std::uint8_t>(context.rank()));
-    Bytes all;
-    allgather_async(context, own.data(), context.rank(), DType::u8, all).wait();
-    Bytes wanted;
-    for (int rank = 0; rank < context.size(); ++rank) {
-      wanted.insert(wanted.end(), static_cast<std::size_t>(rank), std::byte(rank));
-    }
-    EXPECT_EQ(all, wanted);
-    barrier(context);
-  });
-}
+TEST_P(HostCollectives, AllreduceInPlaceAndOutOfPlace) { on_contexts(check_allreduce); }
+TEST_P(HostCollectives, BroadcastFromTheLastRank) { on_contexts(check_broadcast); }
+TEST_P(HostCollectives, AllgatherOfDifferentCounts) { on_contexts(check_allgather); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::Values(1, 2, 3, 4),
                          testing::PrintToStringParamName());
@@ -93,63 +58,11 @@ INSTANTIATE_TEST_SUITE_P(Transports, EveryTransport,
                                               std::get<0>(one.param));
                          });
 
-template <class T>
-std::vector<T> iota(std::int64_t count, T first) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  std::iota(values.begin(), values.end(), first);
-  return values;
-}
-
-template <class T>
-void check_arrays(Context& context) {
-  const int n = context.size();
-  const auto rank = static_cast<T>(context.rank());
-  const std::vector<T> ones(5, T{1});
-  std::vector<T> sums(5);
-  allreduce(context, std::span(ones), std::span(sums), {.op = ReduceOp::sum});
-  EXPECT_EQ(sums, std::vector<T>(5, static_cast<T>(n)));
-
-  std::vector<T> data(3, rank);
-  broadcast(context, std::span(data), n - 1);
-  EXPECT_EQ(data, std::vector<T>(3, static_cast<T>(n - 1)));
-
-  const std::vector<T> own(static_cast<std::size_t>(context.rank()), rank);  // none on rank 0
-  std::vector<T> all;
-  for (int other = 0; other < n; ++other) {
-    all.insert(all.end(), static_cast<std::size_t>(other), static_cast<T>(other));
-  }
-  EXPECT_EQ(allgather(context, std::span(own)), all);
-
-  // Rank 0 gets one more.
-  const std::vector<T> whole = iota<T>(2 * n + 1, T{0});
-  const std::vector<T> part = reducescatter(context, std::span(whole), {.op = ReduceOp::max});
-  EXPECT_EQ(part, context.rank() == 0 ? iota<T>(3, T{0})
-                                      : iota<T>(2, static_cast<T>(2 * context.rank() + 1)));
-
-  std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 2);
-  splits.front() = 0;
-  const std::vector<T> sent(static_cast<std::size_t>(2 * (n - 1)), rank);
-  const Received<T> received = alltoall(context, std::span(sent), std::span(splits));
-  std::vector<T> wanted;
-  for (int other = 0; context.rank() > 0 && other < n; ++other) {
-    wanted.insert(wanted.end(), 2, static_cast<T>(other));
-  }
-  EXPECT_EQ(received.data, wanted);
-  EXPECT_EQ(received.splits,
-            std::vector<std::int64_t>(static_cast<std::size_t>(n), context.rank() == 0 ? 0 : 2));
-}
-
-TEST_P(EveryTransport, ArraysOfEveryType) {
-  on_contexts([](Context& context) {
-    check_arrays<std::uint8_t>(context);
-    check_arrays<std::int8_t>(context);
-    check_arrays<std::int16_t>(context);
-    check_arrays<std::int32_t>(context);
-    check_arrays<std::int64_t>(context);
-    check_arrays<float>(context);
-    check_arrays<double>(context);
-  });
-}
+TEST_P(EveryTransport, ArraysOfEveryType) { on_contexts(check_arrays); }
+TEST_P(EveryTransport, ArraysInSetsOfRanks) { on_contexts(check_process_sets); }
+TEST_P(EveryTransport, GroupsOfEveryOperation) { on_contexts(check_groups); }
+TEST_P(EveryTransport, ReductionsOfTheProgramsOwn) { on_contexts(check_own_reductions); }
+TEST_P(EveryTransport, Messages) { on_contexts(check_messages); }
 
 TEST_P(EveryTransport, ArraysThatDoNotFitAreRefused) {
   on_contexts([](Context& context) {
@@ -163,101 +76,6 @@ TEST_P(EveryTransport, ArraysThatDoNotFitAreRefused) {
               }).code(),
               Errc::invalid_argument);
     barrier(context);
-  });
-}
-
-TEST_P(EveryTransport, GroupsOfEveryOperation) {
-  on_contexts([](Context& context) {
-    const int n = context.size();
-    const auto ranks = static_cast<std::size_t>(n);
-    const auto wait = [](const std::vector<Work>& works) {
-      ASSERT_EQ(works.size(), 2U);
-      for (const Work& work : works) work.wait();
-    };
-    for (int step = 0; step < 3; ++step) {
-      const std::vector<float> a(2, static_cast<float>(context.rank()));
-      const std::vector<std::int64_t> b(ranks, context.rank());
-      std::vector<float> from_root = a;
-      std::vector<std::int64_t> from_root_too = b;
-      wait(grouped_broadcast_async(
-          context,
-          std::vector<BroadcastItem>{{from_root.data(), 2, DType::f32, "x"},
-                                     {from_root_too.data(), n, DType::i64, "y"}},
-          n - 1, {"broadcasts"}));
-      EXPECT_EQ(from_root, std::vector<float>(2, static_cast<float>(n - 1)));
-      EXPECT_EQ(from_root_too, std::vector<std::int64_t>(ranks, n - 1));
-
-      Bytes first;
-      Bytes second;
-      const std::vector<ResizedItem> items{{a.data(), 2, DType::f32, &first, "x"},
-                                           {b.data(), n, DType::i64, &second, "y"}};
-      wait(grouped_allgather_async(context, items, {"gathers"}));
-      EXPECT_EQ(first.size(), 2 * ranks * sizeof(float));
-      EXPECT_EQ(second.size(), ranks * ranks * sizeof(std::int64_t));
-      wait(grouped_reducescatter_async(context, items, {"scatters", ReduceOp::sum}));
-      ASSERT_EQ(second.size(), sizeof(std::int64_t));
-      std::int64_t sum = 0;
-      std::memcpy(&sum, second.data(), sizeof sum);
-      EXPECT_EQ(sum, n * (n - 1) / 2);
-
-      const std::vector<std::int64_t> one_each(ranks, 1);
-      std::vector<std::int64_t> from;
-      std::vector<std::int64_t> from_too;
-      const std::vector<AlltoallItem> exchanges{
-          {b.data(), one_each, DType::i64, &first, &from, "x"},
-          {b.data(), one_each, DType::i64, &second, &from_too, "y"}};
-      wait(grouped_alltoall_async(context, exchanges, {"exchanges"}));
-      EXPECT_EQ(from, one_each);
-      EXPECT_EQ(from_too, one_each);
-      const std::vector<std::int64_t> everybody = iota<std::int64_t>(n, 0);
-      EXPECT_EQ(first.size(), ranks * sizeof(std::int64_t));
-      EXPECT_EQ(std::memcmp(second.data(), everybody.data(), second.size()), 0);
-    }
-    const std::vector<ResizedItem> nowhere{{nullptr, 0, DType::f32, nullptr, "z"}};
-    EXPECT_EQ(
-        error_of([&] { static_cast<void>(grouped_allgather_async(context, nowhere)); }).code(),
-        Errc::invalid_argument);
-    barrier(context);
-  });
-}
-
-/// More aligned than any allocator promises by itself.
-struct alignas(64) Wide {
-  std::int64_t value;
-};
-
-TEST_P(EveryTransport, ReductionsOfTheProgramsOwnAndMessages) {
-  on_contexts([](Context& context) {
-    const int n = context.size();
-    struct Three {
-      std::uint8_t bytes[3];
-    };
-    std::vector<Three> digits(11, {{static_cast<std::uint8_t>(context.rank() + 1), 0, 0}});
-    allreduce_with(context, std::span(digits), [](Three& into, const Three& from) {
-      into.bytes[0] = static_cast<std::uint8_t>(into.bytes[0] * 5 + from.bytes[0]);
-      ++into.bytes[1];
-    });
-    int expected = 1;  // in rank order
-    for (int rank = 1; rank < n; ++rank) expected = expected * 5 + rank + 1;
-    for (const Three& one : digits) {
-      EXPECT_EQ(one.bytes[0], expected);
-      EXPECT_EQ(one.bytes[1], n - 1);
-    }
-    std::vector<Wide> wide(7, {context.rank()});
-    allreduce_with(context, std::span(wide), [](Wide& into, const Wide& from) {
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&from) % alignof(Wide), 0U);
-      into.value += from.value;
-    });
-    for (const Wide& one : wide) EXPECT_EQ(one.value, n * (n - 1) / 2);
-    if (n == 1) return;
-    const int next = (context.rank() + 1) % n;
-    const int previous = (context.rank() + n - 1) % n;
-    const std::vector<double> out(100'000, context.rank());
-    std::vector<double> in(out.size());
-    const Work sent = send_async(context, out.data(), std::ssize(out), DType::f64, next);
-    recv(context, std::span(in), previous);
-    sent.wait();
-    EXPECT_EQ(in, std::vector<double>(out.size(), previous));
   });
 }
 

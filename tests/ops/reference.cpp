@@ -13,16 +13,38 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
+/// The smallest (or largest) integer of a type, without naming the type.
+std::int64_t limit_of(DType dtype, bool largest) {
+  const int bits = static_cast<int>(8 * size_of(dtype));
+  if (dtype == DType::u8) return largest ? 255 : 0;
+  const std::uint64_t half = std::uint64_t{1} << (bits - 1);
+  return static_cast<std::int64_t>(largest ? half - 1 : ~half + 1);
+}
+
+/// The product in double, cut toward zero and to what the type holds.
+std::int64_t scaled_integer(DType dtype, std::int64_t value, double factor) {
+  if (factor == 1.0) return value;
+  if (dtype == DType::boolean) return factor == 0.0 ? 0 : value;
+  const double product = std::trunc(static_cast<double>(value) * factor);
+  // The largest i64 is no double: what compares equal to the double next to it is beyond.
+  if (product >= static_cast<double>(limit_of(dtype, true))) return limit_of(dtype, true);
+  if (product <= static_cast<double>(limit_of(dtype, false))) return limit_of(dtype, false);
+  return static_cast<std::int64_t>(product);
+}
+
 std::int64_t reduced_integer(const Operation& operation, const std::vector<Buffer>& contributions,
                              std::int64_t i) {
   const auto& [dtype, op, prescale, postscale, divisor] = operation;
-  std::int64_t least = load_integer(dtype, contributions[0].data(), i);
+  const auto contributed = [&, type = dtype, factor = prescale](const Buffer& contribution) {
+    return scaled_integer(type, load_integer(type, contribution.data(), i), factor);
+  };
+  std::int64_t least = contributed(contributions[0]);
   std::int64_t largest = least;
   std::uint64_t sum = 0;
   std::uint64_t product = 1;
   __extension__ __int128 exact = 0;
   for (const Buffer& contribution : contributions) {
-    const std::int64_t value = load_integer(dtype, contribution.data(), i);
+    const std::int64_t value = contributed(contribution);
     least = std::min(least, value);
     largest = std::max(largest, value);
     sum += static_cast<std::uint64_t>(value);
@@ -30,19 +52,25 @@ std::int64_t reduced_integer(const Operation& operation, const std::vector<Buffe
     exact += value;
   }
   const bool boolean = dtype == DType::boolean;
+  std::int64_t result = 0;
   switch (op) {
     case ReduceOp::average:
-      return static_cast<std::int64_t>(exact / divisor);
+      result = static_cast<std::int64_t>(exact / divisor);
+      break;
     case ReduceOp::sum:
-      return boolean ? largest : wrap(dtype, sum);
+      result = boolean ? largest : wrap(dtype, sum);
+      break;
     case ReduceOp::min:
-      return least;
+      result = least;
+      break;
     case ReduceOp::max:
-      return largest;
+      result = largest;
+      break;
     case ReduceOp::product:
-      return boolean ? least : wrap(dtype, product);
+      result = boolean ? least : wrap(dtype, product);
+      break;
   }
-  return 0;
+  return scaled_integer(dtype, result, postscale);
 }
 
 struct Bounded {

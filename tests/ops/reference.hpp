@@ -18,8 +18,8 @@ struct Operation {
 };
 
 /// Fails the current test unless `result` is what `contributions`, of one size, reduce to: integers
-/// exactly (without scales), floating point within the error of rounding after every step, which is
-/// (n-1)·u·Σ|x| for sums.
+/// exactly (scaled in double, cut toward zero and to their range), floating point within the error
+/// of rounding after every step, which is (n-1)·u·Σ|x| for sums.
 void expect_reduced(const Operation& operation,
                     const std::vector<std::vector<std::byte>>& contributions,
                     const std::vector<std::byte>& result);

@@ -1,4 +1,5 @@
 // The ring as data, run here on sets of ranks instead of memory.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,46 @@ TEST_P(RingPlanTest, TakesTwiceTheRanksLessOneSteps) {
   const RingPlan plan = plan_ring(0, GetParam());
   EXPECT_EQ(plan.reduce_scatter.size(), static_cast<std::size_t>(GetParam()) - 1);
   EXPECT_EQ(plan.all_gather.size(), static_cast<std::size_t>(GetParam()) - 1);
+}
+
+TEST(RingOrderTest, RanksOfAHostFollowEachOther) {
+  const RingOrder order = order_by_host(std::vector{0, 1, 1, 0, 1});
+  EXPECT_EQ(order.ranks, (std::vector{0, 3, 1, 2, 4}));
+  EXPECT_EQ(order.positions, (std::vector{0, 2, 3, 1, 4}));
+  EXPECT_FALSE(order.is_by_rank());
+}
+
+TEST(RingOrderTest, HostsKeepTheirNumbersInASubset) {
+  EXPECT_EQ(order_by_host(std::vector{7, 3, 7}).ranks, (std::vector{1, 0, 2}));
+}
+
+bool same(const RingPlan& a, const RingPlan& b) {
+  const auto equal = [](const RingStep& x, const RingStep& y) {
+    return x.send == y.send && x.receive == y.receive;
+  };
+  return a.next == b.next && a.previous == b.previous &&
+         std::equal(a.reduce_scatter.begin(), a.reduce_scatter.end(), b.reduce_scatter.begin(),
+                    b.reduce_scatter.end(), equal) &&
+         std::equal(a.all_gather.begin(), a.all_gather.end(), b.all_gather.begin(),
+                    b.all_gather.end(), equal);
+}
+
+TEST(RingOrderTest, WhereHostsFollowEachOtherItIsTheOrderOfRanks) {
+  const RingOrder order = order_by_host(std::vector{0, 0, 1, 2, 2, 2});
+  EXPECT_TRUE(order.is_by_rank());
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_TRUE(same(plan_ring(order, rank), plan_ring(rank, 6))) << rank;
+  }
+}
+
+TEST(RingOrderTest, ARankOwnsTheChunkOfItsNumber) {
+  const RingOrder order = order_by_host(std::vector{0, 1, 0, 1});  // around: 0 2 1 3
+  const RingPlan plan = plan_ring(order, 2);
+  EXPECT_EQ(plan.previous, 0);
+  EXPECT_EQ(plan.next, 1);
+  EXPECT_EQ(plan.reduce_scatter.back().receive, 2);
+  EXPECT_EQ(plan.all_gather.front().send, 2);
+  EXPECT_EQ(plan.all_gather.front().receive, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RingPlanTest, testing::Values(1, 2, 3, 4, 5, 8, 16),

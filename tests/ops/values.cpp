@@ -104,6 +104,8 @@ double smallest_step(DType dtype) {
       return 0x1p-133;
     case DType::f32:
       return 0x1p-149;
+    case DType::f64:
+      return 0x1p-1074;
     default:
       return 0;
   }

@@ -65,21 +65,24 @@ std::string answer(const Config& config, const PlanQuestion& question,
 
 }  // namespace
 
-std::string plan_signature(const Session& session, std::string_view engine) {
+std::string plan_signature(std::string_view engine, std::span<const int> host_of, int streams) {
   std::vector<int> ranks;  // by host
-  for (const int host : session.topology().host_of) {
+  for (const int host : host_of) {
     ranks.resize(std::max(ranks.size(), static_cast<std::size_t>(host) + 1));
     ++ranks[static_cast<std::size_t>(host)];
   }
-  return fmt::format("{}/{}/streams={}", engine, fmt::join(ranks, "+"),
-                     session.config().tcp_streams);
+  const std::string order = std::is_sorted(host_of.begin(), host_of.end())
+                                ? std::string()
+                                : fmt::format("/order={}", fmt::join(host_of, ","));
+  return fmt::format("{}/{}{}/streams={}", engine, fmt::join(ranks, "+"), order, streams);
 }
 
 Plan agree_on_plan(Session& session, const PlanQuestion& question) {
   const std::string key = fmt::format("plan/ways/{}", question.engine);
   const std::string measured_key = key + "/measured";
   const Deadline deadline = session.start_deadline();
-  const std::string signature = plan_signature(session, question.engine);
+  const std::string signature =
+      plan_signature(question.engine, session.topology().host_of, session.config().tcp_streams);
   const bool decides = session.topology().rank == 0;
   Store& store = session.store();
 

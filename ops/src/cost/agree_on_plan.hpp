@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,10 @@ struct PlanQuestion {
 /// setting makes no sense; a file that cannot be used is warned of and measured instead.
 [[nodiscard]] Plan agree_on_plan(Session& session, const PlanQuestion& question);
 
-/// What a measured plan holds for: "tcp/2+2/streams=4" for an engine, ranks by host and streams.
-[[nodiscard]] std::string plan_signature(const Session& session, std::string_view engine);
+/// What a measured plan holds for: "tcp/2+2/streams=4" for an engine, ranks by host and streams, or
+/// "tcp/2+2/order=0,1,0,1/streams=4" with the host of each rank where these do not follow each
+/// other.
+[[nodiscard]] std::string plan_signature(std::string_view engine, std::span<const int> host_of,
+                                         int streams);
 
 }  // namespace hvd

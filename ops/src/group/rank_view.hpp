@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hvd/ops/transport.hpp>
@@ -17,6 +18,9 @@ class RankView final : public Transport {
   RankView(Transport& whole, std::vector<int> ranks);
   /// Keeps `whole`.
   RankView(std::unique_ptr<Transport> whole, std::vector<int> ranks);
+  /// All of `whole`'s ranks, in any order.
+  [[nodiscard]] static std::unique_ptr<RankView> reordered(Transport& whole,
+                                                           std::vector<int> ranks);
 
   [[nodiscard]] std::string_view name() const noexcept override { return whole_.name(); }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -25,6 +29,9 @@ class RankView final : public Transport {
   void abort() noexcept override { whole_.abort(); }
 
  private:
+  RankView(Transport& whole, std::vector<int> ranks, int rank)
+      : whole_(whole), ranks_(std::move(ranks)), rank_(rank) {}
+
   [[nodiscard]] int translated(int peer) const noexcept {
     return peer < 0 ? peer : ranks_[static_cast<std::size_t>(peer)];
   }

@@ -55,9 +55,6 @@ Plan measure_ring(Session& session, RingBackend& ring) {
 
 Plan measure_hosts(Session& session, HierarchicalBackend& hosts) {
   const Topology& topology = session.topology();
-  if (hosts.hosts() > 2 && !std::is_sorted(topology.host_of.begin(), topology.host_of.end())) {
-    return Plan().set(Plan::kHosts, HierarchicalBackend::default_ways());
-  }
   const Deadline deadline = session.start_deadline();
   Plan plan;
   std::size_t segment = HierarchicalBackend::kSegment;

@@ -16,8 +16,7 @@ class Session;
 
 /// Of a hierarchy: leaders or lanes, the length of segments, and, between the leaders, doubling or
 /// ring. Chooses among what gives the same bits only, so that those do not differ between runs:
-/// with more than two hosts segments have their default length, and nothing is measured where
-/// lanes would see the hosts in different orders.
+/// with more than two hosts segments have their default length.
 [[nodiscard]] Plan measure_hosts(Session& session, HierarchicalBackend& hosts);
 
 }  // namespace hvd

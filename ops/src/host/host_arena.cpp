@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include <unistd.h>
+
 namespace hvd {
 
 HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin)
@@ -15,6 +17,7 @@ HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t beg
       blocks_(capacity_),
       committed_(capacity_ / kStretch, false),
       given_back_(capacity_ / kStretch, false),
+      private_(capacity_ / kStretch, false),
       keep_(capacity_ / 8) {}
 
 void* HostArena::allocate(std::size_t bytes) noexcept {
@@ -59,12 +62,44 @@ bool HostArena::commit(const BlockList::Block& block) noexcept {
 void HostArena::release(const BlockList::Block& block) noexcept {
   const std::size_t end = (block.offset + block.size) / kStretch;
   for (std::size_t stretch = (block.offset + kStretch - 1) / kStretch; stretch < end; ++stretch) {
-    if (!committed_[stretch]) continue;
+    if (!committed_[stretch] || private_[stretch]) continue;
     segment_->memory().release(begin_ + stretch * kStretch, kStretch);
     committed_[stretch] = false;
     given_back_[stretch] = true;
     committed_bytes_ -= kStretch;
   }
+}
+
+std::string HostArena::make_private(std::vector<BlockList::Block> parts) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<BlockList::Block> ranges;  // of whole pages, ascending and apart
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  for (const BlockList::Block& part : parts) {
+    const std::size_t begin = part.offset / page * page;
+    const std::size_t end = (part.offset + part.size + page - 1) / page * page;
+    if (ranges.empty() || begin > ranges.back().offset + ranges.back().size) {
+      ranges.push_back({begin, end - begin});
+    } else {
+      BlockList::Block& last = ranges.back();
+      last.size = std::max(last.offset + last.size, end) - last.offset;
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const BlockList::Block& range : ranges) {
+      const std::size_t last = (range.offset - begin_ + range.size - 1) / kStretch;
+      for (std::size_t stretch = (range.offset - begin_) / kStretch; stretch <= last; ++stretch) {
+        private_[stretch] = true;
+      }
+    }
+  }
+  std::string refused;
+  for (const BlockList::Block& range : ranges) {
+    std::string why = segment_->memory().make_private(range.offset, range.size);
+    if (refused.empty()) refused = std::move(why);
+  }
+  return refused;
 }
 
 bool HostArena::contains(const void* memory, std::size_t bytes) const noexcept {

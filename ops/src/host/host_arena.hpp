@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <hvd/core/arena.hpp>
@@ -33,6 +34,10 @@ class HostArena final : public Arena {
     return static_cast<std::size_t>(memory - segment_->data());
   }
 
+  /// The pages of these parts of allocated blocks, by offset as above, become this process's own:
+  /// SealedMemory::make_private. Once for a page. They stay until the arena goes.
+  [[nodiscard]] std::string make_private(std::vector<BlockList::Block> parts);
+
  private:
   /// Pages come and go in these.
   static constexpr std::size_t kStretch = std::size_t{1} << 20;
@@ -49,6 +54,7 @@ class HostArena final : public Arena {
   BlockList blocks_;
   std::vector<bool> committed_;   ///< by stretch
   std::vector<bool> given_back_;  ///< by stretch: at some time
+  std::vector<bool> private_;     ///< by stretch: some of it, so that it stays as it is
   std::size_t committed_bytes_ = 0;
   std::size_t keep_;  ///< this much may lie idle
 };

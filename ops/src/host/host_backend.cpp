@@ -21,6 +21,8 @@ HostShared::HostShared(std::shared_ptr<const HostSegment> segment, std::vector<P
       waiting(own->doorbell(), spins, failure) {}
 
 HostShared::~HostShared() {
+  // Where a rank may be late, its results too: the arena may be used for other things by then.
+  if (failure.aborted() || exposure.given_up()) return;
   for (std::byte* const block : blocks) arena->deallocate(block);
 }
 
@@ -49,6 +51,17 @@ void HostBackend::abort() noexcept {
   shared_->failure.abort();
   shared_->waiting.wake();
   others_->abort();
+  shared_->exposure.abort();
+}
+
+template <class Body>
+void HostBackend::guard(Body body) {
+  try {
+    shared_->failure.guard(body);
+  } catch (...) {
+    shared_->exposure.give_up();
+    throw;
+  }
 }
 
 void HostBackend::reduce_alone(const AllreduceCall& call) const {
@@ -66,7 +79,7 @@ bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const 
 }
 
 void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
-  shared_->failure.guard([&] {
+  guard([&] {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0 || size() == 1 || !group_) return;
     if (is_small(call, total)) {
@@ -85,6 +98,10 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
         copied = stage(part, part.tensors, {}).copy_ahead();
       }
       copied_ahead_ = copied != 0;
+      if (!shared_->residency.nothing_here()) {
+        shared_->exposure.announce();
+        shared_->failure.check();
+      }
       shared_->residency.say(*group_, name_of(1, part, total_count(part.tensors)), copied);
     }
     announced_ = true;
@@ -93,11 +110,12 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t ticket) {
 
 void HostBackend::retract() noexcept {
   if (std::exchange(announced_, false)) group_->retract();
+  shared_->exposure.retract();
   copied_ahead_ = false;
 }
 
 void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  shared_->failure.guard([&] {
+  guard([&] {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0) return;
     if (size() == 1) return reduce_alone(call);
@@ -143,6 +161,8 @@ void HostBackend::reduce_large(const AllreduceCall& call, bool said, Deadline de
     residency.agree(*group_, call.tensors, name, deadline);
     return staged.run();
   }
+  shared_->exposure.begin();
+  shared_->failure.check();  // else it may have been taken back before
   if (!said) residency.say(*group_, name);
   residency.agree(*group_, call.tensors, name, deadline);
   const bool direct = residency.direct().list.size() > 0;
@@ -153,12 +173,13 @@ void HostBackend::reduce_large(const AllreduceCall& call, bool said, Deadline de
     staged.run();
   }
   if (direct) group_->meet(name_of(2, call, total), deadline);
+  shared_->exposure.end();
 }
 
 template <class Call>
 void HostBackend::exchange(Exchange<Call> here, Otherwise<Call> otherwise, const Call& call,
                            Deadline deadline) {
-  shared_->failure.guard([&] {
+  guard([&] {
     if (!group_) return (*others_.*otherwise)(call, deadline);
     here(*group_, *shared_->arena, call, deadline);
     group_->end_operation();
@@ -182,7 +203,7 @@ void HostBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
 }
 
 void HostBackend::barrier(Deadline deadline) {
-  shared_->failure.guard([&] {
+  guard([&] {
     if (size() == 1) return;
     if (!group_) return others_->barrier(deadline);
     group_->meet(static_cast<std::uint64_t>(OpKind::barrier), deadline);
@@ -192,7 +213,7 @@ void HostBackend::barrier(Deadline deadline) {
 
 std::unique_ptr<Backend> HostBackend::subset(std::span<const int> ranks, Deadline deadline) {
   std::unique_ptr<Backend> made;
-  shared_->failure.guard([&] {
+  guard([&] {
     static_cast<void>(rank_in_subset(ranks, group_rank(), size()));
     auto members = others_->subset(ranks, deadline);
     std::vector<int> in_context;

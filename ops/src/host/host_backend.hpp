@@ -9,6 +9,7 @@
 #include <hvd/core/fd.hpp>
 
 #include "fusion/buffer.hpp"
+#include "host/exposure.hpp"
 #include "host/group.hpp"
 #include "host/host_arena.hpp"
 #include "host/residency.hpp"
@@ -40,6 +41,7 @@ struct HostShared {
   HostWaiting waiting;
   FusionBuffer scratch;
   Residency residency;
+  Exposure exposure{*arena, residency, rank};
   /// By ranks: groups stay, since a member may still read a block when another is through.
   std::map<std::vector<int>, std::shared_ptr<HostGroup>> groups;
   std::vector<std::byte*> blocks;  ///< in the arena, of the groups
@@ -73,6 +75,9 @@ class HostBackend final : public Backend {
   template <class Call>
   using Otherwise = void (Backend::*)(const Call&, Deadline);
 
+  /// The error of a failed call gets out when nobody can write to this rank's memory any more.
+  template <class Body>
+  void guard(Body body);
   /// `here`, or where there is no group what `others_` do.
   template <class Call>
   void exchange(Exchange<Call> here, Otherwise<Call> otherwise, const Call& call,

@@ -1,6 +1,7 @@
 // The ranks of one host meet and map each other's memory.
 #include <algorithm>
 #include <bitset>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,19 @@
 #include "transport/host_meeting.hpp"
 
 namespace hvd {
+namespace {
+
+/// What an allreduce of which size does.
+std::string bands(int ranks) {
+  return fmt::format(
+      "host allreduce: up to {} KiB in one turn; in the arena directly, out of place past the "
+      "cache from {} KiB on; else through slots, up to {} KiB in one chunk that every rank "
+      "reduces, beyond in chunks of {} KiB, of which each reduces a part",
+      HostGroup::kSmall >> 10, (kHostStreamed / static_cast<std::size_t>(ranks)) >> 10,
+      StagedAllreduce::kWhole >> 10, HostSlots::kChunk >> 10);
+}
+
+}  // namespace
 
 HostEngine make_host_engine(Session& session) {
   const int rank = session.topology().rank;
@@ -45,10 +59,9 @@ HostEngine make_host_engine(Session& session) {
       std::make_shared<HostGroup>(std::move(members), static_cast<int>(place), shared->waiting);
   if (log_enabled(LogLevel::plan)) {
     log(LogLevel::plan, rank,
-        fmt::format("host memory: {} MiB of arena per rank, {} cores for {} ranks: {}; up to {} "
-                    "bytes are said in one turn, more goes through the arena or slots",
-                    arena >> 20, cpus.count(), here,
-                    spins > 0 ? "spin, yield, sleep" : "yield, sleep", HostGroup::kSmall));
+        fmt::format("host memory: {} MiB of arena per rank, {} cores for {} ranks: {}", arena >> 20,
+                    cpus.count(), here, spins > 0 ? "spin, yield, sleep" : "yield, sleep"));
+    log(LogLevel::plan, rank, bands(here));
   }
   auto others = make_ring_backend(make_shm_transport(session, ranks));
   HostEngine engine;

@@ -16,14 +16,27 @@ void Residency::look_at(std::span<const TensorSlice> tensors, std::size_t elemen
   element_ = element;
   here_ = 0;
   places_.clear();
+  bytes_.clear();
   for (const TensorSlice& tensor : tensors) {
     const std::size_t bytes = static_cast<std::size_t>(tensor.count) * element;
     const bool here = as_given && bytes > 0 && arena.contains(tensor.input, bytes) &&
                       arena.contains(tensor.output, bytes);
     places_.push_back(here ? Place{arena.offset_of(tensor.input), arena.offset_of(tensor.output)}
                            : Place{kNowhere, kNowhere});
+    bytes_.push_back(bytes);
     if (here) ++here_;
   }
+}
+
+std::vector<BlockList::Block> Residency::told() const {
+  std::vector<BlockList::Block> found;
+  for (std::size_t tensor = 0; tensor < places_.size(); ++tensor) {
+    const auto [input, output] = places_[tensor];
+    if (output == kNowhere) continue;
+    found.push_back({input, bytes_[tensor]});
+    if (output != input) found.push_back({output, bytes_[tensor]});
+  }
+  return found;
 }
 
 void Residency::say(HostGroup& group, std::uint64_t name, std::uint64_t copied) const {

@@ -34,6 +34,9 @@ class Residency {
              Deadline deadline);
 
   [[nodiscard]] const DirectTensors& direct() const noexcept { return direct_; }
+  /// Where the others may read and write: what lies in this rank's arena of what was looked at, as
+  /// offsets in its segment.
+  [[nodiscard]] std::vector<BlockList::Block> told() const;
   /// In the order of the call.
   [[nodiscard]] std::span<const TensorSlice> staged() const noexcept { return staged_; }
 
@@ -49,7 +52,8 @@ class Residency {
 
   std::size_t element_ = 0;
   std::vector<Place> places_;
-  std::size_t here_ = 0;  ///< tensors in this rank's arena
+  std::vector<std::size_t> bytes_;  ///< likewise, of each tensor
+  std::size_t here_ = 0;            ///< tensors in this rank's arena
   DirectTensors direct_;
   std::vector<TensorSlice> staged_;
 };

@@ -9,9 +9,6 @@ namespace {
 
 /// Pieces of less are better gathered into a slot than reduced one by one.
 constexpr std::int64_t kPieceBytes = 4096;
-/// So much needs no second turn when it comes through slots: beyond, that everybody reads all of it
-/// costs more.
-constexpr std::size_t kWhole = 16 << 10;
 
 /// Null stays null.
 template <class Byte>

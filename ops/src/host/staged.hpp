@@ -20,6 +20,10 @@ namespace hvd {
 /// all of it, which spares a hand-over. Made on all ranks alike.
 class StagedAllreduce {
  public:
+  /// So many bytes need no second turn when they come through slots: beyond, that everybody reads
+  /// all of them costs more.
+  static constexpr std::size_t kWhole = std::size_t{16} << 10;
+
   /// `tensors` and `scratch` outlive it.
   StagedAllreduce(HostGroup& group, std::span<const TensorSlice> tensors,
                   const HostArithmetic& arithmetic, FusionBuffer& scratch, CallObserver* observer,

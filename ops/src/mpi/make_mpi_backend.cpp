@@ -13,6 +13,7 @@
 #include "mpi/mpi_chosen_backend.hpp"
 #include "mpi/mpi_plan.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "ring/ring_backend.hpp"
 
 namespace hvd {
 namespace {
@@ -75,7 +76,8 @@ std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm) {
   }
   if (!all_can_use_mpi(session, trouble)) return nullptr;
   const auto own = duplicate(comm, *use, session.start_deadline());
-  auto ring = make_ring_backend(std::make_unique<MpiTransport>(use, own));
+  auto ring =
+      make_ring_backend(std::make_unique<MpiTransport>(use, own), session.topology().host_of);
   auto collective = std::make_unique<MpiBackend>(std::move(use), own);
   const MpiWays ways(agree(*collective, *ring, session));
   return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), ways);

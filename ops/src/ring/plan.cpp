@@ -13,4 +13,18 @@ RingPlan plan_ring(int rank, int size) {
   return plan;
 }
 
+RingPlan plan_ring(const RingOrder& order, int rank) {
+  const auto rank_at = [&](int position) {
+    return order.ranks[static_cast<std::size_t>(position)];
+  };
+  RingPlan plan = plan_ring(order.positions[static_cast<std::size_t>(rank)],
+                            static_cast<int>(order.ranks.size()));
+  plan.next = rank_at(plan.next);
+  plan.previous = rank_at(plan.previous);
+  for (std::vector<RingStep>* const steps : {&plan.reduce_scatter, &plan.all_gather}) {
+    for (RingStep& step : *steps) step = {rank_at(step.send), rank_at(step.receive)};
+  }
+  return plan;
+}
+
 }  // namespace hvd

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "ring/order.hpp"
+
 namespace hvd {
 
 struct RingStep {
@@ -23,5 +25,9 @@ struct RingPlan {
 };
 
 [[nodiscard]] RingPlan plan_ring(int rank, int size);
+
+/// In this order: chunks have the numbers of the ranks that own them, and chunk k sets out at the
+/// rank after k.
+[[nodiscard]] RingPlan plan_ring(const RingOrder& order, int rank);
 
 }  // namespace hvd

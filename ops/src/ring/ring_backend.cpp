@@ -37,14 +37,27 @@ void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   }
 }
 
+/// Where nothing is said of hosts, all ranks are on one.
+std::vector<int> of_each(std::vector<int> host_of, int ranks) {
+  if (host_of.empty()) host_of.resize(static_cast<std::size_t>(ranks), 0);
+  if (std::ssize(host_of) == ranks) return host_of;
+  throw Error(Errc::invalid_argument,
+              fmt::format("a ring of {} ranks and the hosts of {}", ranks, host_of.size()));
+}
+
 }  // namespace
 
-RingBackend::RingBackend(std::unique_ptr<Transport> transport)
-    : RingBackend(std::move(transport), std::make_shared<Shared>()) {}
+RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of)
+    : RingBackend(std::move(transport), std::move(host_of), std::make_shared<Shared>()) {}
 
-RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::shared_ptr<Shared> shared)
+RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of,
+                         std::shared_ptr<Shared> shared)
     : transport_(std::move(transport)),
-      plan_(plan_ring(transport_->rank(), transport_->size())),
+      host_of_(of_each(std::move(host_of), transport_->size())),
+      order_(order_by_host(host_of_)),
+      reordered_(order_.is_by_rank() ? nullptr : RankView::reordered(*transport_, order_.ranks)),
+      plan_(plan_ring(around().rank(), transport_->size())),
+      block_plan_(plan_ring(order_, transport_->rank())),
       shared_(std::move(shared)) {}
 
 Ways RingBackend::default_ways() { return Ways(Way::doubling).from(kDoublingBelow, Way::ring); }
@@ -67,15 +80,17 @@ void RingBackend::abort() noexcept {
 std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadline) {
   check();
   auto view = std::make_unique<RankView>(*transport_, std::vector<int>(ranks.begin(), ranks.end()));
-  return std::unique_ptr<Backend>(new RingBackend(std::move(view), shared_));
+  std::vector<int> host_of;
+  for (const int rank : ranks) host_of.push_back(host_of_[static_cast<std::size_t>(rank)]);
+  return std::unique_ptr<Backend>(new RingBackend(std::move(view), std::move(host_of), shared_));
 }
 
 void RingBackend::run(const Reduction& job, Deadline deadline) {
   const std::size_t received = job.bytes() * static_cast<std::size_t>(size() - 1);
   if (shared_->ways.at(received) == Way::doubling) {
-    doubling_allreduce(*transport_, job, shared_->scratch, deadline);
+    doubling_allreduce(around(), job, shared_->scratch, deadline);
   } else {
-    ring_allreduce(*transport_, plan_, job, deadline);
+    ring_allreduce(around(), plan_, job, deadline);
   }
 }
 
@@ -133,14 +148,14 @@ void RingBackend::reducescatter(const ReducescatterCall& call, Deadline deadline
   if (call.tensors.size() == 1 && accumulator.as_given()) {
     job.own = call.tensors.front().input;
     job.result = call.tensors.front().output;
-    return ring_reduce_scatter(*transport_, plan_, job, shared_->scratch, deadline);
+    return ring_reduce_scatter(*transport_, block_plan_, job, shared_->scratch, deadline);
   }
   const int rank = transport_->rank();
   std::byte* const fused = shared_->fused.reserve(job.bytes());
   job.own = fused;
   job.result = fused + job.offset(rank);
   pack(call.tensors, blocks, accumulator, fused);
-  ring_reduce_scatter(*transport_, plan_, job, shared_->scratch, deadline);
+  ring_reduce_scatter(*transport_, block_plan_, job, shared_->scratch, deadline);
   unpack(call.tensors, blocks, rank, accumulator, job.result);
 }
 
@@ -152,14 +167,15 @@ Staging RingBackend::staging() {
 void RingBackend::allgather(const AllgatherCall& call, Deadline deadline) {
   check();
   staged_allgather(call, transport_->rank(), size(), staging(), [&](auto* data, auto bounds) {
-    ring_all_gather(*transport_, plan_, data, bounds, 1, deadline);
+    ring_all_gather(*transport_, block_plan_, data, bounds, 1, deadline);
   });
 }
 
 void RingBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   check();
+  const int root = order_.positions[static_cast<std::size_t>(call.root)];
   staged_broadcast(call, transport_->rank(), staging(), [&](std::byte* data, std::size_t size) {
-    broadcast_bytes(*transport_, data, size, call.root, deadline);
+    broadcast_bytes(around(), data, size, root, deadline);
   });
 }
 
@@ -170,15 +186,20 @@ void RingBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
 
 void RingBackend::barrier(Deadline deadline) {
   check();
-  dissemination_barrier(*transport_, deadline);
+  dissemination_barrier(around(), deadline);
 }
 
 std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport) {
+  return make_ring_backend(std::move(transport), {});
+}
+
+std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
+                                           std::vector<int> host_of) {
   if (log_enabled(LogLevel::plan)) {
     log(LogLevel::plan, transport->rank(),
         fmt::format("host memory: ring over {}, doubling when small", transport->name()));
   }
-  return std::make_unique<RingBackend>(std::move(transport));
+  return std::make_unique<RingBackend>(std::move(transport), std::move(host_of));
 }
 
 }  // namespace hvd

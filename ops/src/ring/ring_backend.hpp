@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <hvd/core/backend.hpp>
 #include <hvd/ops/transport.hpp>
@@ -12,6 +13,7 @@
 #include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
 #include "fusion/staging.hpp"
+#include "ring/order.hpp"
 #include "ring/plan.hpp"
 #include "ring/reduction.hpp"
 
@@ -19,7 +21,8 @@ namespace hvd {
 
 class RingBackend final : public Backend {
  public:
-  explicit RingBackend(std::unique_ptr<Transport> transport);
+  /// `host_of`: the host of each rank, in whose order ring, chain and tree run; empty: rank order.
+  explicit RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of = {});
 
   /// Doubling or ring, by the bytes that a rank receives by doubling: the same on all ranks, though
   /// both give the same bits. Between calls; also of its subsets.
@@ -51,7 +54,8 @@ class RingBackend final : public Backend {
     std::atomic<bool> aborted{false};
   };
 
-  RingBackend(std::unique_ptr<Transport> transport, std::shared_ptr<Shared> shared);
+  RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of,
+              std::shared_ptr<Shared> shared);
 
   [[nodiscard]] int size() const noexcept { return transport_->size(); }
   /// A lone rank never enters its transport, which otherwise notices.
@@ -61,9 +65,21 @@ class RingBackend final : public Backend {
   void run(const Reduction& job, Deadline deadline);
   [[nodiscard]] Staging staging();
 
+  /// Ranks are positions there: for what does not care which rank owns which chunk, so that sums
+  /// depend on the order of hosts alone.
+  [[nodiscard]] Transport& around() noexcept { return reordered_ ? *reordered_ : *transport_; }
+
   std::unique_ptr<Transport> transport_;
-  RingPlan plan_;
+  std::vector<int> host_of_;
+  RingOrder order_;
+  std::unique_ptr<Transport> reordered_;  // null where ranks are in order
+  RingPlan plan_;                         // of `around()`
+  RingPlan block_plan_;                   // of `transport_`, where chunks are ranks' own blocks
   std::shared_ptr<Shared> shared_;
 };
+
+/// As the public one, in the order of hosts.
+[[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
+                                                         std::vector<int> host_of);
 
 }  // namespace hvd

@@ -6,7 +6,10 @@
 #include <cstring>
 #include <string>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
+
+#include <hvd/core/error.hpp>
 
 #include "transport/failure.hpp"
 #include "transport/poll_wait.hpp"
@@ -76,6 +79,11 @@ UniqueFd receive_descriptor(int stream, int peer, Deadline deadline) {
       UniqueFd taken(fd);
       if (count++ == 0) first = std::move(taken);
     }
+  }
+  // One that came finds no room here: the kernel cuts it off.
+  if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0) {
+    throw Error(Errc::resource,
+                fmt::format("no descriptor left for the shared memory of rank {}", peer));
   }
   if (count != 1) throw peer_violation(peer, "passed " + std::to_string(count) + " descriptors");
   return first;

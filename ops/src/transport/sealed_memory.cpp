@@ -1,5 +1,6 @@
 #include "transport/sealed_memory.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -21,6 +22,18 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 [[noreturn]] void throw_refused(const char* call, std::size_t size) {
   throw Error(Errc::resource,
               fmt::format("{} bytes of shared memory: {}: {}", size, call, std::strerror(errno)));
+}
+
+constexpr std::size_t kPage = 4096;  // the least there is
+
+/// Writes to each page of a private mapping what it holds: from then on it is a copy.
+void touch(std::byte* memory, std::size_t size) noexcept {
+  for (std::size_t at = 0; at < size; at += kPage) {
+    const std::atomic_ref<std::byte> first(memory[at]);  // others may be writing to it
+    std::byte held = first.load(std::memory_order_relaxed);
+    while (!first.compare_exchange_weak(held, held, std::memory_order_relaxed)) {
+    }
+  }
 }
 
 Error refused(int owner, const char* why) {
@@ -101,6 +114,23 @@ void SealedMemory::release(std::size_t offset, std::size_t size) const noexcept 
   // When it is refused the pages stay, which is no harm.
   static_cast<void>(::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(offset), static_cast<off_t>(size)));
+}
+
+std::string SealedMemory::make_private(std::size_t offset, std::size_t size) const {
+  if (size == 0) return {};
+  const auto map = [&](int sharing) {
+    return ::mmap(data_ + offset, size, PROT_READ | PROT_WRITE, sharing | MAP_FIXED, fd_.get(),
+                  static_cast<off_t>(offset)) != MAP_FAILED;
+  };
+  // The same pages still, until they are written to: no store of another thread falls between.
+  if (!map(MAP_PRIVATE)) {
+    const int why = errno;
+    // Some kernels have unmapped what was there before they refuse.
+    if (map(MAP_SHARED)) static_cast<void>(::madvise(data_ + offset, size, MADV_DONTFORK));
+    return fmt::format("{} bytes of private memory: {}", size, std::strerror(why));
+  }
+  touch(data_ + offset, size);
+  return {};
 }
 
 }  // namespace hvd

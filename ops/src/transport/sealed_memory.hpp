@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include <hvd/core/fd.hpp>
 
@@ -36,6 +37,11 @@ class SealedMemory {
   [[nodiscard]] bool commit(std::size_t offset, std::size_t size) const noexcept;
   /// Gives pages back; whole ones, which read as zeroes afterwards. For every holder.
   void release(std::size_t offset, std::size_t size) const noexcept;
+  /// Whole pages of a writable mapping become this process's own, with what was in them: what other
+  /// holders write there afterwards it does not see, nor they what it writes. Loses nothing that
+  /// other threads of this process write meanwhile. Once for a page. Returns why it was refused,
+  /// and then all is as before; else nothing.
+  [[nodiscard]] std::string make_private(std::size_t offset, std::size_t size) const;
 
   SealedMemory() noexcept = default;
   SealedMemory(SealedMemory&& other) noexcept;

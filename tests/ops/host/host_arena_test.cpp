@@ -2,10 +2,13 @@
 #include "host/host_arena.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,7 +19,9 @@
 
 #include <hvd/core/error.hpp>
 
+#include "host/allocations.hpp"
 #include "host/block_list.hpp"
+#include "host/group.hpp"
 #include "host/segment.hpp"
 #include "transports.hpp"
 
@@ -166,6 +171,86 @@ TEST(HostArena, GivesIdlePagesBack) {
   EXPECT_GE(pages(), 32 * kMiB) << "it was given back too early before";
 }
 
+TEST(HostArena, TakesPagesBackFromTheOthers) {
+  const auto segment = segment_of(8 * kMiB);
+  const HostSegment other = HostSegment::attach(UniqueFd(::dup(segment->memory().fd())), 0, 2);
+  HostArena arena(segment, HostSegment::arena_begin());
+  constexpr std::size_t kBytes = 20'000;
+  auto* const before = static_cast<std::byte*>(arena.allocate(640));
+  auto* const first = static_cast<std::byte*>(arena.allocate(kBytes));
+  auto* const second = static_cast<std::byte*>(arena.allocate(3 * kMiB));
+  auto* const after = static_cast<std::byte*>(arena.allocate(640));
+  std::fill_n(before, 640, std::byte{5});
+  std::fill_n(first, kBytes, std::byte{1});
+  std::fill_n(second, 3 * kMiB, std::byte{2});
+  // One after the other in memory or not, and one that is told twice.
+  EXPECT_EQ(arena.make_private({{arena.offset_of(second), 3 * kMiB},
+                                {arena.offset_of(first), kBytes},
+                                {arena.offset_of(first), 100}}),
+            "");
+
+  std::fill_n(other.data() + HostSegment::arena_begin(), 8 * kMiB, std::byte{9});
+  EXPECT_EQ(std::count(first, first + kBytes, std::byte{1}), std::ptrdiff_t{kBytes});
+  EXPECT_EQ(std::count(second, second + 3 * kMiB, std::byte{2}), std::ptrdiff_t{3 * kMiB});
+  EXPECT_EQ(std::count(before, before + 640, std::byte{5}), 640) << "it is in a page of the first";
+  std::fill_n(second, 3 * kMiB, std::byte{3});
+  EXPECT_EQ(other.data()[arena.offset_of(second)], std::byte{9});
+
+  // All of it can still be given back and taken again, and stays this process's.
+  for (std::byte* const block : {before, first, second, after}) arena.deallocate(block);
+  auto* const all = static_cast<std::byte*>(arena.allocate(8 * kMiB));
+  ASSERT_NE(all, nullptr);
+  std::fill_n(all, 8 * kMiB, std::byte{4});
+  std::fill_n(other.data() + HostSegment::arena_begin(), 8 * kMiB, std::byte{9});
+  EXPECT_EQ(std::count(second, second + 3 * kMiB, std::byte{4}), std::ptrdiff_t{3 * kMiB});
+}
+
+TEST(HostArena, LosesNothingThatIsWrittenWhileItTakesPagesBack) {
+  if (!allocations()) GTEST_SKIP() << "needs a process in which a mapping counts as no write";
+  const auto segment = segment_of(8 * kMiB);
+  HostArena arena(segment, HostSegment::arena_begin());
+  auto* const memory = static_cast<std::byte*>(arena.allocate(4 * kMiB));
+  auto* const count = reinterpret_cast<std::uint64_t*>(memory + 2 * kMiB);
+  std::promise<void> begun;
+  std::promise<void> taken_back;
+  std::uint64_t counted = 0;
+  std::thread neighbour([&, over = taken_back.get_future()] {
+    for (; counted < 100 || over.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+         ++counted) {
+      *static_cast<volatile std::uint64_t*>(count) = *count + 1;
+      if (counted == 10) begun.set_value();
+    }
+  });
+  begun.get_future().wait();
+  EXPECT_EQ(arena.make_private({{arena.offset_of(memory), 4 * kMiB}}), "");
+  taken_back.set_value();
+  neighbour.join();
+  EXPECT_EQ(*count, counted);
+}
+
+/// A limit on what the process may have of its own.
+TEST(HostArena, SaysSoWhenItCannotTakePagesBack) {
+  if (!allocations()) GTEST_SKIP() << "needs a heap without a sanitizer";
+  const auto segment = segment_of(64 * kMiB);
+  const HostSegment other = HostSegment::attach(UniqueFd(::dup(segment->memory().fd())), 0, 2);
+  HostArena arena(segment, HostSegment::arena_begin());
+  auto* const block = static_cast<std::byte*>(arena.allocate(64 * kMiB));
+  ASSERT_NE(block, nullptr);
+  std::fill_n(block, 64 * kMiB, std::byte{1});
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_DATA, &limit), 0);
+  rlimit none = limit;
+  none.rlim_cur = 4096;
+  ASSERT_EQ(::setrlimit(RLIMIT_DATA, &none), 0);
+  const std::string refused = arena.make_private({{arena.offset_of(block), 64 * kMiB}});
+  ASSERT_EQ(::setrlimit(RLIMIT_DATA, &limit), 0);
+  EXPECT_NE(refused, "");
+  // As if nothing had been asked.
+  EXPECT_EQ(std::count(block, block + 64 * kMiB, std::byte{1}), std::ptrdiff_t{64 * kMiB});
+  other.data()[arena.offset_of(block)] = std::byte{2};
+  EXPECT_EQ(*block, std::byte{2});
+}
+
 TEST(HostArena, ServesThreadsAtOnce) {
   HostArena arena(segment_of(16 * kMiB), HostSegment::arena_begin());
   std::vector<std::thread> threads;
@@ -223,6 +308,38 @@ TEST(HostSegment, RefusesForeignHeaders) {
   bad = good;
   bad.size *= 2;
   EXPECT_NE(problem(bad), "");
+}
+
+/// What a rank says of where its tensors lie is not believed.
+TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
+  const HostSegment own = HostSegment::create(3, 8, kMiB);
+  const HostSegment other = HostSegment::create(5, 8, 2 * kMiB);
+  const Failure failure;
+  HostWaiting waiting(own.doorbell(), 0, failure);
+  const std::size_t begin = HostSegment::arena_begin();
+  const auto member = [&](int rank, const HostSegment& segment) {
+    return HostMember{{rank, &segment.doorbell(), -1},
+                      segment.data(),
+                      begin,
+                      segment.size(),
+                      segment.data() + HostSegment::block()};
+  };
+  const HostGroup group({member(3, own), member(5, other)}, 0, waiting);
+  const std::size_t end = other.size();
+  EXPECT_EQ(group.at(1, begin, 2 * kMiB), other.data() + begin);
+  EXPECT_EQ(group.at(1, end - 64, 64), other.data() + end - 64);
+  EXPECT_EQ(group.at(1, end, 0), other.data() + end);
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  const std::pair<std::uint64_t, std::size_t> refused[] = {
+      {0, 64},         {begin - 1, 64}, {begin, 2 * kMiB + 1}, {end - 63, 64}, {end, 1},
+      {end + 1, 0},    {kMost, 1},      {kMost - 63, 64},      {begin, kMost}, {end - 1, kMost},
+      {kMost - 63, 65}};
+  for (const auto& [offset, bytes] : refused) {
+    const Error error = error_of([&, at = offset, size = bytes] { (void)group.at(1, at, size); });
+    EXPECT_EQ(error.code(), Errc::protocol) << error.what();
+    EXPECT_EQ(error.fault().rank, 5);
+    EXPECT_EQ(error.fault().cause, "points outside its arena");
+  }
 }
 
 TEST(HostSegment, RefusesWhatIsNotASegment) {

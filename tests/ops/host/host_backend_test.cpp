@@ -8,11 +8,15 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 
+#include <hvd/core/log.hpp>
+#include <hvd/core/store.hpp>
 #include <hvd/ops/arrivals.hpp>
 
 #include "host/host_ranks.hpp"
@@ -287,6 +291,26 @@ TEST(HostBackend, NoticesAnotherOperation) {
     // Whoever comes second may find that the first has left.
     EXPECT_TRUE(error.code() == Errc::protocol || error.code() == Errc::peer_lost) << error.what();
   }
+}
+
+TEST(HostBackend, SaysWhichWayWhichSizeGoes) {
+  const auto store = make_hash_store();
+  testing::internal::CaptureStderr();
+  const auto errors = run_threads(2, [&](int rank) {
+    Config config = thread_config(rank, 2);
+    config.arena_size = kTestArena;
+    config.log_level = LogLevel::plan;
+    Session session(config, store);
+    const HostEngine engine = make_host_engine(session);
+    engine.backend->barrier(soon());
+  });
+  set_log_level(LogLevel::warn);
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* const part :
+       {"up to 4 KiB in one turn", "from 4096 KiB ", "up to 16 KiB in", "chunks of 256 KiB"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
+  EXPECT_EQ(errors, std::vector<std::exception_ptr>(2));
 }
 
 TEST(HostBackend, LeavesTheArenaAsPlainMemory) {

@@ -128,7 +128,7 @@ TEST_P(HostDeath, IsATypedErrorInTime) {
     run(kind, *engine.backend, tensors, soon());
     const auto began = Clock::now();
     const bool dies = signal == SIGKILL;
-    const Deadline deadline = dies ? soon() : began + std::chrono::milliseconds(400);
+    const Deadline deadline = dies ? soon() : began + std::chrono::milliseconds(200);
     const Error error = error_of([&, op = kind] {
       // Whoever gives may be through before another takes: then it is the next that waits.
       run(op, *engine.backend, tensors, deadline);
@@ -136,7 +136,8 @@ TEST_P(HostDeath, IsATypedErrorInTime) {
     });
     EXPECT_EQ(error.code(), dies ? Errc::peer_lost : Errc::timeout) << error.what();
     EXPECT_EQ(error.fault().rank, 1);
-    EXPECT_LT(Clock::now() - began, std::chrono::seconds(20));
+    // A peer that dies is noticed within 50 ms, on a machine with time for it.
+    EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
   }
   ::kill(child, SIGKILL);
   int status = 0;

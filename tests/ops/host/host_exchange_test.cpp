@@ -311,6 +311,38 @@ TEST_P(HostExchangeTest, TheArenaIsReadInPlace) {
   });
 }
 
+/// Of what lies in the arena each rank reduces its part, for all: the rest of its own memory it
+/// need not be able to touch.
+TEST_P(HostExchangeTest, TheAllreduceHappensInTheArena) {
+  expect_host_ranks(size(), [](int rank, HostEngine& engine) {
+    const auto n = static_cast<std::size_t>(size());
+    const auto self = static_cast<std::size_t>(rank);
+    for (const bool in_place : {true, false}) {
+      const Block given(engine.arena, n * kPart);
+      const Block other(engine.arena, n * kPart);
+      const Block& taken = in_place ? given : other;
+      std::fill_n(given.data(), n * kPart, std::byte(rank + 1));
+      engine.backend->barrier(soon());
+      {
+        const auto others_of = [&](const Block& block) {
+          return std::pair(std::make_unique<Forbidden>(block.data(), self * kPart),
+                           std::make_unique<Forbidden>(block.data() + (self + 1) * kPart,
+                                                       (n - 1 - self) * kPart));
+        };
+        const auto of_input = others_of(given);
+        const auto of_output = others_of(taken);
+        const TensorSlice slice{given.data(), taken.data(), static_cast<std::int64_t>(n * kPart)};
+        engine.backend->allreduce(
+            {.tensors = {&slice, 1}, .device = {}, .dtype = DType::u8, .op = ReduceOp::sum},
+            soon());
+      }
+      const auto sum = std::byte(size() * (size() + 1) / 2);
+      EXPECT_EQ(std::count(taken.data(), taken.data() + n * kPart, sum),
+                static_cast<std::ptrdiff_t>(n * kPart));
+    }
+  });
+}
+
 /// Of every kind, in every way, once the first have made room.
 TEST_P(HostExchangeTest, OperationsTakeNothingFromTheHeap) {
   if (!allocations()) GTEST_SKIP() << "needs a heap without a sanitizer";
@@ -347,6 +379,21 @@ TEST_P(HostExchangeTest, OperationsTakeNothingFromTheHeap) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostExchangeTest, testing::Values(2, 3, 4, 5),
                          testing::PrintToStringParamName());
+
+/// From the arena to the arena, with stores past the cache: every element.
+TEST(HostExchange, ReducesMoreThanACacheHolds) {
+  constexpr std::int64_t kAll = (std::int64_t{8} << 20) + 4'000;  // bytes of all ranks
+  for (const int size : {2, 3}) {
+    expect_host_ranks(size, [size](int rank, HostEngine& engine) {
+      PlacedMemory memory(engine.arena, Where::arena, rank);
+      BackendChecks checks{*engine.backend, memory, {}, rank, size};
+      const std::int64_t each = kAll / size / 4;
+      EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {each / 3, each / 3 * 2 + 31}, false),
+                0);
+      EXPECT_EQ(checks.reducescatter(DType::f32, ReduceOp::average, {each / size, 5}), 0);
+    });
+  }
+}
 
 /// Who neither gives nor takes has come, and leaves while others have chunks to come.
 TEST(HostExchange, NobodyLeavesWhileOthersMayHaveToWait) {

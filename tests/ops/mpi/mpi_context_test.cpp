@@ -11,6 +11,8 @@
 
 #include <hvd/mpi.hpp>
 
+#include "support/context_checks.hpp"
+
 namespace hvd::test {
 namespace {
 
@@ -86,6 +88,14 @@ class MpiContextTest : public testing::TestWithParam<std::string> {
     return settings;
   }
 
+  /// In a context of the whole world.
+  void on_context(void (*check)(Context&)) const {
+    const Comm everyone = Comm::split(0, rank_);
+    const auto context = make_context(config(), everyone.get());
+    check(*context);
+    context->shutdown();
+  }
+
   int rank_ = 0;  // in the world
   int size_ = 1;
 };
@@ -112,6 +122,15 @@ TEST_P(MpiContextTest, RanksAreThoseOfTheCommunicator) {
   EXPECT_EQ(root[0], size_ - 1) << "rank 0 is the world's last";
   context->shutdown();
 }
+
+TEST_P(MpiContextTest, Allreduce) { on_context(check_allreduce); }
+TEST_P(MpiContextTest, Broadcast) { on_context(check_broadcast); }
+TEST_P(MpiContextTest, Allgather) { on_context(check_allgather); }
+TEST_P(MpiContextTest, ArraysOfEveryType) { on_context(check_arrays); }
+TEST_P(MpiContextTest, ArraysInSetsOfRanks) { on_context(check_process_sets); }
+TEST_P(MpiContextTest, GroupsOfEveryOperation) { on_context(check_groups); }
+TEST_P(MpiContextTest, ReductionsOfTheProgramsOwn) { on_context(check_own_reductions); }
+TEST_P(MpiContextTest, Messages) { on_context(check_messages); }
 
 TEST_P(MpiContextTest, DisjointCommunicatorsAreJobsOfTheirOwn) {
   const int color = rank_ % 2;

@@ -36,13 +36,27 @@ struct Death {
   int visit = 1;
 };
 
+/// Of the ring over MPI's messages, and not of MPI's own operations.
+bool of_ring(DeathPoint point) {
+  return point == DeathPoint::messages || point == DeathPoint::carrying;
+}
+
 Death death_of(DeathPoint point, std::size_t pair) {
   constexpr std::array kKinds{OpKind::allreduce,     OpKind::allgather, OpKind::broadcast,
                               OpKind::reducescatter, OpKind::alltoall,  OpKind::barrier};
   constexpr std::array kMessages{Death{.point = "exchange", .visit = 2},
                                  Death{.point = "message", .visit = 2},
                                  Death{.count = 100, .point = "exchange"}};
+  // Among two each is one exchange, but for a chain's segments.
+  constexpr std::array kCarrying{
+      Death{.kind = OpKind::allgather, .point = "exchange"},
+      Death{.kind = OpKind::broadcast, .point = "exchange", .visit = 3},
+      Death{.kind = OpKind::reducescatter, .point = "exchange"},
+      Death{.kind = OpKind::reducescatter, .point = "message", .visit = 2},
+      Death{.kind = OpKind::alltoall, .point = "exchange"},
+      Death{.kind = OpKind::barrier, .point = "exchange"}};
   if (point == DeathPoint::messages) return kMessages.at(pair);
+  if (point == DeathPoint::carrying) return kCarrying.at(pair);
   const OpKind kind = kKinds.at(pair);
   return {.kind = kind, .point = point == DeathPoint::waiting ? "MPI_Test" : to_string(kind)};
 }
@@ -52,7 +66,7 @@ std::unique_ptr<Backend> make_backend(DeathPoint point, std::shared_ptr<MpiUse> 
   const std::atomic<bool> never{false};
   Watch watch(in(seconds(20)), never, "init", "MPI");
   auto comm = std::make_shared<const MpiComm>(pair, watch);
-  if (point != DeathPoint::messages) {
+  if (!of_ring(point)) {
     return make_doomed(std::make_unique<MpiBackend>(std::move(use), std::move(comm)), doom());
   }
   auto transport = std::make_unique<MpiTransport>(std::move(use), std::move(comm));
@@ -81,7 +95,7 @@ void peers_end_at(DeathPoint point, int signal) {
     return;
   }
   // A ring comes to its points only as far as both go on.
-  const Deadline deadline = in(seconds(point == DeathPoint::messages ? 2 : 1));
+  const Deadline deadline = in(seconds(of_ring(point) ? 2 : 1));
   const std::string end = outcome([&] {
     for (;;) operate(deadline);  // who has all it needs notices in the next
   });

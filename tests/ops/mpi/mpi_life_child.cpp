@@ -265,6 +265,8 @@ int main(int argc, char** argv) {
       {"waiting-stopped", [] { peers_end_at(DeathPoint::waiting, SIGSTOP); }},
       {"messages-killed", [] { peers_end_at(DeathPoint::messages, SIGKILL); }},
       {"messages-stopped", [] { peers_end_at(DeathPoint::messages, SIGSTOP); }},
+      {"carrying-killed", [] { peers_end_at(DeathPoint::carrying, SIGKILL); }},
+      {"carrying-stopped", [] { peers_end_at(DeathPoint::carrying, SIGSTOP); }},
       {"program-funneled", [] { program_initialises(MPI_THREAD_FUNNELED); }},
       {"program-multiple", [] { program_initialises(MPI_THREAD_MULTIPLE); }},
   };

@@ -234,7 +234,8 @@ TEST_P(MpiDeathTest, IsATypedErrorInTimeAndTheSurvivorEnds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, MpiDeathTest,
-                         testing::Combine(testing::Values("arriving", "waiting", "messages"),
+                         testing::Combine(testing::Values("arriving", "waiting", "messages",
+                                                          "carrying"),
                                           testing::Values("killed", "stopped")),
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param)) + "_" +

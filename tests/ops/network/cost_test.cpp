@@ -225,6 +225,13 @@ class AgreementTest : public PlanFileTest {
   std::atomic<int> measured_{0};
 };
 
+TEST(PlanSignature, SaysWhichRanksShareHosts) {
+  EXPECT_EQ(plan_signature("tcp", std::vector{0, 0, 0, 1, 1, 2}, 4), "tcp/3+2+1/streams=4");
+  EXPECT_EQ(plan_signature("tcp", std::vector{0, 0, 1, 1}, 0), "tcp/2+2/streams=0");
+  EXPECT_EQ(plan_signature("tcp", std::vector{0, 1, 0, 1}, 0), "tcp/2+2/order=0,1,0,1/streams=0");
+  EXPECT_EQ(plan_signature("tcp", std::vector{0, 1, 1, 0}, 0), "tcp/2+2/order=0,1,1,0/streams=0");
+}
+
 TEST_F(AgreementTest, RankZerosMeasurementCounts) {
   EXPECT_THAT(agree("auto"), testing::Each("ring=doubling,1:ring"));
   EXPECT_EQ(measured_, kRanks);

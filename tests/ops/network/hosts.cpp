@@ -11,6 +11,7 @@ namespace hvd::test {
 namespace {
 
 constexpr const char* kBridge = "br0";
+constexpr const char* kOtherBridge = "br1";
 
 ProcessResult run(std::vector<std::string> arguments) {
   ProcessOptions options;
@@ -47,16 +48,25 @@ Hosts::Hosts(int count) {
     names_.push_back(fmt::format("hvd-test-{}-{}", ::getpid(), host));
   }
   for (const std::string& one : names_) must({"ip", "netns", "add", one});
-  must({"ip", "-n", wire(), "link", "add", kBridge, "type", "bridge"});
-  must({"ip", "-n", wire(), "link", "set", kBridge, "up"});
-  for (int host = 0; host < count; ++host) {
-    must({"ip", "link", "add", port(host), "netns", wire(), "type", "veth", "peer", "name", kDevice,
-          "netns", name(host)});
-    must({"ip", "-n", wire(), "link", "set", port(host), "master", kBridge, "up"});
-    must({"ip", "-n", name(host), "link", "set", "lo", "up"});
-    must({"ip", "-n", name(host), "addr", "add", address(host) + "/24", "dev", kDevice});
-    must({"ip", "-n", name(host), "link", "set", kDevice, "up"});
+  for (const char* const bridge : {kBridge, kOtherBridge}) {
+    must({"ip", "-n", wire(), "link", "add", bridge, "type", "bridge"});
+    must({"ip", "-n", wire(), "link", "set", bridge, "up"});
   }
+  for (int host = 0; host < count; ++host) {
+    must({"ip", "-n", name(host), "link", "set", "lo", "up"});
+    connect(host, fmt::format("other{}", host), kOtherBridge, kOther,
+            fmt::format("10.79.0.{}", host + 1));
+    connect(host, port(host), kBridge, kDevice, address(host));
+  }
+}
+
+void Hosts::connect(int host, const std::string& port, const char* bridge, const char* device,
+                    const std::string& address) const {
+  must({"ip", "link", "add", port, "netns", wire(), "type", "veth", "peer", "name", device, "netns",
+        name(host)});
+  must({"ip", "-n", wire(), "link", "set", port, "master", bridge, "up"});
+  must({"ip", "-n", name(host), "addr", "add", address + "/24", "dev", device});
+  must({"ip", "-n", name(host), "link", "set", device, "up"});
 }
 
 Hosts::~Hosts() {

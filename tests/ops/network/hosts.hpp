@@ -1,4 +1,4 @@
-// Several hosts on one machine: network namespaces, each with one link to a switch.
+// Several hosts on one machine: network namespaces, each with a link to each of two switches.
 #pragma once
 
 #include <string>
@@ -8,11 +8,13 @@
 
 namespace hvd::test {
 
-/// Host h is the namespace `name(h)` with the address `address(h)` on the device `kDevice`. The
-/// switch is a bridge in a namespace of its own. Everything goes with this object.
+/// Host h is the namespace `name(h)` with the address `address(h)` on the device `kDevice`, and
+/// with one more on `kOther`, which comes first in the list of interfaces and leads to the same
+/// hosts. The switches are bridges in a namespace of their own. Everything goes with this object.
 class Hosts {
  public:
   static constexpr const char* kDevice = "hvd0";
+  static constexpr const char* kOther = "hvd1";
 
   /// What this machine lacks for it, empty if nothing. As root, in a fraction of a second.
   [[nodiscard]] static std::string missing();
@@ -30,7 +32,7 @@ class Hosts {
   /// `arguments`, to be run on this host.
   [[nodiscard]] std::vector<std::string> on(int host, std::vector<std::string> arguments) const;
 
-  /// Pulls the plug at the switch.
+  /// These three are of `kDevice`. Pulls the plug at the switch.
   void cut(int host) const;
   /// Nothing from this host reaches the others any more; its link stays up.
   void blackhole(int host) const;
@@ -40,7 +42,10 @@ class Hosts {
   [[nodiscard]] std::string processes(int host) const;
 
  private:
-  std::vector<std::string> names_;  // of the hosts, then of the switch
+  void connect(int host, const std::string& port, const char* bridge, const char* device,
+               const std::string& address) const;
+
+  std::vector<std::string> names_;  // of the hosts, then of the switches
   [[nodiscard]] const std::string& wire() const { return names_.back(); }
 };
 

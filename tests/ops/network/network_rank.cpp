@@ -1,14 +1,16 @@
 // A rank of the tests over networks.
 //   network_rank [--serve ADDRESS] [--strike RANK SIGNAL POINT VISIT WAYS RING]
-//                COUNT REPEATS [wait] [RANKS...]
+//                COUNT REPEATS [wait] [own | RANKS...]
 // Sums COUNT floats REPEATS times, in place, and checks the results. With `wait` it
 // goes on until something fails. Each of RANKS is a process set, like 0,2,3: the sums are made in
 // those that this rank is in, and not by all. Before, all check a reduction of their own and
-// messages. Prints "ready" before the sums, then "ok SENT
-// RECEIVED", the bytes that its host's link carried meanwhile, or "error CODE: WHAT". Exit status 0
-// for both, 1 for a wrong result. A RANK to strike raises SIGNAL in its second round when it comes
-// to POINT for the VISIT-th time; all ranks then go these WAYS between hosts, and RING.
+// messages; with `own` that is also what they do instead of sums. Prints "ready" before the sums,
+// then "ok SENT RECEIVED SENT RECEIVED", the bytes that its host's two links carried meanwhile, or
+// "error CODE: WHAT". Exit status 0 for both, 1 for a wrong result. A RANK to strike raises SIGNAL
+// in its second round when it comes to POINT for the VISIT-th time; all ranks then go these WAYS
+// between hosts, and RING.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +21,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <hvd/hvd.hpp>
 #include <hvd/ops/arrivals.hpp>
@@ -32,10 +37,16 @@
 
 namespace {
 
-long carried(const char* direction) {
-  std::ifstream file(std::string("/sys/class/net/hvd0/statistics/") + direction + "_bytes");
-  long bytes = 0;
-  file >> bytes;
+/// By the links of this host, each sent and received; 0 where there is none.
+std::array<long, 4> carried() {
+  std::array<long, 4> bytes{};
+  std::size_t i = 0;
+  for (const char* const device : {"hvd0", "hvd1"}) {
+    for (const char* const direction : {"tx", "rx"}) {
+      std::ifstream file(fmt::format("/sys/class/net/{}/statistics/{}_bytes", device, direction));
+      file >> bytes[i++];
+    }
+  }
   return bytes;
 }
 
@@ -119,7 +130,7 @@ std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, con
                                                   hvd::test::Doom& doom) {
   auto session = std::make_unique<hvd::Session>(config, nullptr);
   auto ring = std::make_unique<hvd::RingBackend>(
-      hvd::test::make_doomed(hvd::make_tcp_transport(*session), doom));
+      hvd::test::make_doomed(hvd::make_tcp_transport(*session), doom), session->topology().host_of);
   ring->use(hvd::Ways::parse(strike.ring));
   hvd::HostEngine host;
   if (hvd::ranks_here(session->topology()).size() > 1) {
@@ -165,6 +176,8 @@ int main(int argc, char** argv) {
   const long repeats = std::stol(take());
   const bool until_failure = !rest.empty() && rest.front() == "wait";
   if (until_failure) take();
+  const bool own = !rest.empty() && rest.front() == "own";
+  if (own) take();
   try {
     const hvd::Config config = hvd::Config::from_environment();
     hvd::EventLoop loop;
@@ -189,12 +202,16 @@ int main(int argc, char** argv) {
     }
     hvd::barrier(*context);
     say("ready");
-    const long sent = carried("tx");
-    const long received = carried("rx");
+    const std::array<long, 4> before = carried();
     // Who is in no set waits in the barrier.
     for (long i = 0; i < repeats || (until_failure && !sets.empty()); ++i) {
       if (i == 1 && context->rank() == strike.rank) {
         doom.arm(strike.point, strike.visit, strike.signal);
+      }
+      if (own) {
+        if (own_operations_are_right(*context)) continue;
+        say("wrong own operations");
+        return 1;
       }
       for (const hvd::ProcessSet& set : sets) {
         fill(data, context->rank());
@@ -207,8 +224,9 @@ int main(int argc, char** argv) {
       }
     }
     hvd::barrier(*context);
-    say("ok " + std::to_string(carried("tx") - sent) + " " +
-        std::to_string(carried("rx") - received));
+    std::array<long, 4> meanwhile = carried();
+    for (std::size_t i = 0; i < meanwhile.size(); ++i) meanwhile[i] -= before[i];
+    say(fmt::format("ok {}", fmt::join(meanwhile, " ")));
     context->shutdown();
   } catch (const hvd::Error& error) {
     say("error " + std::string(to_string(error.code())) + ": " + error.what());

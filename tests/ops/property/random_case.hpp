@@ -22,8 +22,9 @@ struct RandomCase {
   ReduceOp op = ReduceOp::sum;
   /// Elements: of each tensor. Of an allgather or alltoall the base from which each rank's differ.
   std::vector<std::int64_t> counts;
-  bool in_place = false;
-  std::size_t shift = 0;  ///< bytes by which memory is misaligned
+  bool in_place = false;         ///< of an allgather: the input lies where the output will have it
+  std::size_t shift = 0;         ///< bytes by which inputs are misaligned
+  std::size_t output_shift = 0;  ///< likewise outputs
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;

@@ -1,0 +1,19 @@
+// What ranks send each other when they arrive.
+#include <algorithm>
+
+#include "arrivals/token.hpp"
+#include "check.hpp"
+
+using hvd::fuzz::check;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < hvd::kTokenBytes) return 0;
+  constexpr int kRanks = 5;
+  const auto bytes = hvd::fuzz::input(data, size).first<hvd::kTokenBytes>();
+  const auto token = hvd::decode_token(bytes, kRanks);
+  if (!token) return 0;
+  check(token->verdict.culprit < kRanks);
+  const hvd::TokenBytes again = hvd::encode(*token);
+  check(std::equal(again.begin(), again.end(), bytes.begin()));
+  return 0;
+}
