@@ -13,6 +13,7 @@ from comparison.processes import Start
 PEERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
 
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ONECCL = {"CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none"}
 # Large messages take memory and give it back with each call otherwise.
 KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(256 << 20),
@@ -64,6 +65,14 @@ def torch_missing(python):
     """Empty if this Python can run c10d over gloo."""
     check = "import torch.distributed as d; assert d.is_gloo_available()"
     return "" if output_of([python, "-c", check])[1] else f"{python} cannot import torch with gloo"
+
+
+def horovod_missing(python):
+    """Empty if this Python can run Horovod's allreduce of PyTorch tensors on the host."""
+    check = "import horovod.torch as h; assert h.gloo_built() or h.mpi_built()"
+    if output_of([python, "-c", check])[1]:
+        return ""
+    return f"{python} cannot import horovod.torch with gloo or MPI"
 
 
 def bounds(setup):
@@ -167,12 +176,44 @@ def c10d(setup, address="127.0.0.1", interface="lo", port=free_port,
     yield Contender("c10d", starts, needs=torch_missing(setup.python))
 
 
+def horovod(setup):
+    """Its own launcher chooses MPI or gloo."""
+    program = os.path.join(PEERS, "horovod_bench.py")
+    launcher = [setup.python, "-m", "horovod.runner.launch", "-np", str(setup.ranks)]
+    yield Contender(
+        "horovod",
+        lambda options, rows: [
+            Start([*launcher, setup.python, program, *options, "--json", rows],
+                  {**OPEN_MPI, "OMP_NUM_THREADS": "1"})],
+        needs=horovod_missing(setup.python),
+    )
+
+
+def oneccl(setup):
+    """Its ranks started by hand, over libfabric: MPI would be one that it brings along."""
+    bench = built(setup.bin_dir, "oneccl_bench")
+    crowded = 2 * setup.ranks > cores()  # each rank has a worker that spins as well
+    alone = {"CCL_WORKER_OFFLOAD": "0"} if crowded else {}
+
+    def starts(options, rows):
+        store = tempfile.mkdtemp(dir=setup.folder)
+        return [
+            Start([bench, "--rank", str(rank), "--ranks", str(setup.ranks), "--store", store,
+                   *options, "--json", rows],
+                  {**ONECCL, **alone, "CCL_LOCAL_RANK": str(rank),
+                   "CCL_LOCAL_SIZE": str(setup.ranks)})
+            for rank in range(setup.ranks)]
+
+    yield Contender("oneccl", starts, needs="" if bench else "the build has no oneccl_bench",
+                    setting="CCL_WORKER_OFFLOAD=0" if crowded else "")
+
+
 @contextlib.contextmanager
 def one_host(setup):
     """Everybody over shared memory, where they can."""
     names = ("hvd-arena", "hvd-private", "hvd-engine")
-    yield [*bounds(setup), *ours(setup, names=names), *open_mpi(setup), *mpich(setup), *gloo(setup),
-           *c10d(setup)]
+    yield [*bounds(setup), *ours(setup, names=names), *open_mpi(setup), *mpich(setup),
+           *oneccl(setup), *gloo(setup), *c10d(setup), *horovod(setup)]
 
 
 @contextlib.contextmanager

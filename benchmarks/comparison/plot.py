@@ -10,7 +10,7 @@ COLOURS = {
     "bound-arena": "#111", "bound-private": "#777", "iperf3": "#111",
     "hvd-arena": "#d2461e", "hvd-private": "#e0952b",
     "openmpi": "#1f5fb4", "openmpi-tuned": "#63a0e6", "mpich": "#2e7d32", "gloo": "#8e44ad",
-    "c10d": "#c2559a",
+    "c10d": "#c2559a", "oneccl": "#00838f", "horovod": "#795548",
 }
 OTHER = "#009688"
 

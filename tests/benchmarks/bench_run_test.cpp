@@ -132,6 +132,20 @@ TEST_P(BenchRunAt, ReducescatterAndAlltoallAreRight) {
   }
 }
 
+TEST_P(BenchRunAt, EveryOperationOnTheArenaIsRight) {
+  for (const std::string collective :
+       {"broadcast", "allgather", "reducescatter", "alltoall", "sendrecv"}) {
+    SCOPED_TRACE(collective);
+    const json rows = rows_of(hvd_bench(GetParam(), {collective, "--arena", "-b", "64", "-e", "1M",
+                                                     "-f", "128", "--iters", "3", "--check"}));
+    ASSERT_EQ(rows.size(), 3U) << rows.dump(2);
+    for (const json& row : rows) {
+      EXPECT_EQ(row.at("op"), collective);
+      EXPECT_EQ(row.at("wrong"), 0) << row.dump();
+    }
+  }
+}
+
 TEST_P(BenchRunAt, TheEngineAloneIsRight) {
   for (const std::string memory : {"--private", "--arena"}) {
     const json rows = rows_of(hvd_bench(

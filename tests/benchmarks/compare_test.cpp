@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -109,9 +110,12 @@ TEST_F(Compare, MeasuresEverybodyWhoIsThere) {
   const std::multiset<std::pair<int, std::int64_t>> each{{0, 4}, {0, 64}, {0, 1024}, {0, 16384},
                                                          {1, 4}, {1, 64}, {1, 1024}, {1, 16384}};
   for (const auto& [who, measured] : seen) EXPECT_EQ(measured, each) << who;
-  for (const std::string who : {"bound-arena", "bound-private", "hvd-private"}) {
-    EXPECT_EQ(seen.count(who), 1U) << who << ' ' << result.err;
-  }
+  std::vector<std::string> there{"bound-arena", "bound-private", "hvd-arena", "hvd-private"};
+  const bool has_mpi =
+      std::string_view(HAS_MPI_BENCH) == "1" &&
+      run_program({"mpirun", "--version"}).out.find("Open MPI") != std::string::npos;
+  if (has_mpi) there.insert(there.end(), {"openmpi", "openmpi-tuned"});
+  for (const std::string& who : there) EXPECT_EQ(seen.count(who), 1U) << who << ' ' << result.err;
 
   EXPECT_THAT(result.out, HasSubstr("| bytes | bound-arena | bound-private | hvd-"));
   EXPECT_THAT(result.out, HasSubstr("\n| 16 KiB | "));
@@ -160,8 +164,9 @@ TEST_F(Compare, NamesWhoIsNotThere) {
   const test::ProcessResult result =
       compare({"--build", path("nothing"), "--python", path("nothing")});
   EXPECT_EQ(result.exit_code(), kUnavailable) << result.out << result.err;
-  for (const std::string who : {"bound-arena", "bound-private", "hvd-arena", "hvd-private",
-                                "openmpi", "openmpi-tuned", "mpich", "gloo", "c10d"}) {
+  for (const std::string who :
+       {"bound-arena", "bound-private", "hvd-arena", "hvd-private", "hvd-engine", "openmpi",
+        "openmpi-tuned", "mpich", "oneccl", "gloo", "c10d", "horovod"}) {
     EXPECT_THAT(result.err, HasSubstr("compare: no " + who + ": "));
   }
 }
