@@ -30,7 +30,7 @@ struct ScatterSlice {
   std::span<const std::int64_t> counts;  ///< elements of each rank's part
 };
 
-/// One tensor of a fused allgather.
+/// One tensor of a fused allgather. The input may be this rank's own place in the output.
 struct GatherSlice {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;           ///< rank 0's elements, then rank 1's, …

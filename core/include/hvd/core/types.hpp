@@ -44,7 +44,7 @@ inline constexpr int kOpKindCount = 9;
 struct Device {
   enum class Kind : std::uint8_t { cpu, cuda };
   Kind kind = Kind::cpu;
-  std::int32_t index = 0;
+  std::int32_t index = 0;  ///< as this process counts them; -1: the one that this rank works with
 
   friend bool operator==(const Device&, const Device&) = default;
 };
