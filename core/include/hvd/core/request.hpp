@@ -54,8 +54,7 @@ struct Submission {
   const void* input = nullptr;  ///< dense, row-major, `request.shape` elements; null when empty
   void* output = nullptr;       ///< as `input` for allreduce and broadcast; may equal it
   /// Allgather, reducescatter and alltoall: called with the shape of the result, returns dense
-  /// memory for it, maybe before `ready`. An exception it throws fails this operation on this
-  /// rank; on a device, whose memory has no stand-in, it ends the job with Errc::resource.
+  /// memory for it, maybe before `ready`. What it throws fails the work; on a device, the job.
   std::function<void*(const Shape&)> allocate;
   /// Alltoall and join, before `finish`: the rows received from each rank; the last rank to join.
   std::function<void(std::span<const std::int64_t>)> report;
