@@ -216,6 +216,8 @@ class MpiDeathTest : public MpiLifeTest,
                      public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 TEST_P(MpiDeathTest, IsATypedErrorInTimeAndTheSurvivorEnds) {
+  // MPICH's ends in an assertion of its own, and with it the survivors.
+  if (!HVD_TEST_MPIRUN_OUTLIVES_DEATHS) GTEST_SKIP() << "needs an mpirun that outlives deaths";
   const auto [point, fate] = GetParam();
   const int pairs = std::string(point) == "messages" ? 3 : 6;
   const auto began = std::chrono::steady_clock::now();
