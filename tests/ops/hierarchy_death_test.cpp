@@ -5,9 +5,6 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <istream>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -26,6 +23,7 @@
 #include <hvd/ops/backends.hpp>
 
 #include "death/doomed.hpp"
+#include "death/leftovers.hpp"
 #include "death/operation.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"
@@ -187,22 +185,6 @@ Error fail_at(const Parameter& parameter, int rank, const std::string& store) {
 
 bool is_expected(const Error& error, int fate) {
   return error.code() == Errc::peer_lost || (fate == SIGSTOP && error.code() == Errc::timeout);
-}
-
-std::ptrdiff_t entries(const char* folder) {
-  using Entries = std::filesystem::directory_iterator;
-  return std::distance(Entries(folder), Entries());
-}
-
-/// Of the library, which names its threads; sanitizers have some too.
-int own_threads() {
-  int found = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
-    found += name.rfind("hvd-", 0) == 0;
-  }
-  return found;
 }
 
 class HierarchyDeath : public testing::TestWithParam<Parameter> {};
