@@ -1,6 +1,6 @@
-// allocator_bench: what LibTorch's CPU allocator costs where hvd has replaced it, for memory that
-// hvd has nothing to do with. Run under hvdrun with two ranks or more on one host; rank 0 measures
-// and speaks. Exit status: 0, 1 when the job failed, 64 for a wrong command line.
+// allocator_bench measures what the replacement of LibTorch's CPU allocator costs for memory that
+// hvd does not use. Run it under hvdrun with two ranks or more on one host; rank 0 measures and
+// prints. Exit status: 0, 1 when the job failed, 64 for a wrong command line.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -28,18 +28,18 @@ constexpr int kUsage = 64;
 constexpr std::size_t kSmallest = 64;
 constexpr std::size_t kLargest = std::size_t{64} << 20;
 constexpr std::size_t kSizeFactor = 4;
-constexpr std::size_t kLive = 16;  // blocks at a time, so that not one and the same comes back
+constexpr std::size_t kLive = 16;  // live blocks at a time, so that blocks differ
 
 struct Settings {
   int rounds = 15;
-  double milliseconds = 2;  ///< of each round
+  double milliseconds = 2;  ///< duration of a round
   int threads = 2;
 };
 
-/// Before hvd came, and now.
+/// The allocator of LibTorch, and its replacement.
 using Allocators = std::array<c10::Allocator*, 2>;
 
-/// Nanoseconds of one allocation and one deallocation.
+/// Returns the nanoseconds for one allocation and one deallocation.
 double time_of(c10::Allocator& allocator, std::size_t bytes, std::size_t count) {
   std::vector<c10::DataPtr> live(kLive);
   const auto begin = Steady::now();
@@ -54,7 +54,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Medians over the rounds, in which the two take turns.
+/// Returns medians over the rounds, in which the two allocators take turns.
 std::array<double, 2> compare(const Allocators& allocators, std::size_t bytes,
                               const Settings& settings) {
   const double estimate = time_of(*allocators[0], bytes, 4 * kLive);
@@ -70,7 +70,7 @@ std::array<double, 2> compare(const Allocators& allocators, std::size_t bytes,
   return {median(times[0]), median(times[1])};
 }
 
-/// On this thread, or on `count` others at once: their mean.
+/// Runs `measure` on this thread, or on `count` other threads at once, and returns the mean.
 std::array<double, 2> on_threads(int count, const std::function<std::array<double, 2>()>& measure) {
   if (count == 0) return measure();
   std::latch all_there(count);
@@ -104,7 +104,7 @@ void measure_all(const Allocators& allocators, const Settings& settings) {
   }
 }
 
-/// With an optimizer whose gradients are born in the arena.
+/// Creates an optimizer that places gradients in the arena, and measures.
 void run(const Settings& settings) {
   c10::Allocator* const before = c10::GetCPUAllocator();
   torch::nn::Linear model(100, 100);

@@ -1,9 +1,11 @@
-// hvd_bench COLLECTIVE [-b SIZE] [-e SIZE] [-f FACTOR] …: measured collectives in nccl-tests'
-// columns. Every rank runs it; rank 0 speaks. Exit status: 0, 1 when a result was wrong or the job
-// failed, 64 for a wrong command line.
+// hvd_bench COLLECTIVE [-b SIZE] [-e SIZE] [-f FACTOR] … measures collectives and prints
+// nccl-tests' columns. Every rank runs it; rank 0 prints. Exit status: 0, 1 when a result was wrong
+// or the job failed, 64 for a wrong command line.
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,12 +20,12 @@ namespace {
 
 constexpr int kUsage = 64;
 
-/// The engine of host memory, as the settings name it.
+/// Returns the name of the engine of host memory, from the settings.
 std::string backend_of(const hvd::Config& config) {
   return config.backend == "mpi" ? "mpi" : "native";
 }
 
-/// True when all results were right.
+/// Returns true when all results were right.
 bool run(const hvd::bench::Options& options) {
   using namespace hvd::bench;
   hvd::Context& context = hvd::context();
@@ -65,13 +67,32 @@ void run_negotiation(const hvd::bench::Options& options) {
   if (!options.json.empty()) write_negotiation(options.json, rows);
 }
 
+/// Prints the time of `init` and of the first allreduce, each on its slowest rank. Returns false
+/// when the sum is wrong.
+bool run_startup() {
+  const auto began = hvd::Clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(hvd::Clock::now() - began).count();
+  };
+  hvd::init();
+  std::vector<double> times{seconds(), 0};
+  std::int64_t ranks = 1;
+  hvd::allreduce(hvd::context(), std::span(&ranks, 1), {.op = hvd::ReduceOp::sum});
+  times[1] = seconds() - times[0];
+  hvd::allreduce(hvd::context(), std::span(times), {.op = hvd::ReduceOp::max});
+  if (hvd::rank() == 0) {
+    std::printf("ranks %d init_s %.3f first_allreduce_s %.3f\n", hvd::size(), times[0], times[1]);
+  }
+  return ranks == hvd::size();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   hvd::bench::CommandLine line;
   try {
     line = hvd::bench::parse_command_line(argc, argv);
-    if (line.help) return 0;
+    if (line.help || line.options.load_only) return 0;
   } catch (const hvd::bench::UsageError& error) {
     std::fprintf(stderr, "hvd_bench: %s\nRun hvd_bench --help for the options.\n", error.what());
     return kUsage;
@@ -80,6 +101,11 @@ int main(int argc, char** argv) {
     if (line.options.negotiation) {
       run_negotiation(line.options);
       return 0;
+    }
+    if (line.options.startup) {
+      const bool right = run_startup();
+      hvd::shutdown();
+      return right ? 0 : 1;
     }
     hvd::init();
     if (line.options.root >= hvd::size()) {

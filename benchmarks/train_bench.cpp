@@ -1,6 +1,6 @@
-// train_bench --model M --mode hvd|lockstep|independent: steps of training per second, and how much
-// of the communication was hidden. Run under hvdrun; rank 0 speaks. Exit status: 0, 1 when the job
-// failed, 64 for a wrong command line.
+// train_bench --model M --mode hvd|lockstep|independent measures training steps per second, and how
+// much of the communication is hidden. Run it under hvdrun; rank 0 prints. Exit status: 0, 1 when
+// the job failed, 64 for a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   try {
     hvd::init();
     torch::set_num_threads(options.threads);
-    torch::manual_seed(kSeed + hvd::rank());  // data of its own; a model starts as rank 0's
+    torch::manual_seed(kSeed + hvd::rank());  // data differs; models start as rank 0's
     const hvd::bench::Workload workload = hvd::bench::make_workload(options.model, options.batch);
     const auto result = hvd::bench::train(hvd::context(), workload, options.settings);
     if (hvd::rank() == 0) report(options, result);

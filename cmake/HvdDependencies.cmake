@@ -1,4 +1,4 @@
-# Everything hvd is built from. The reasons for each are in docs/dependencies.md.
+# Everything hvd is built from. The reasons for each are in docs/reference/dependencies.md.
 
 # The LibTorch that scripts/install_deps fetches.
 set(HVD_LIBTORCH_PINS "${PROJECT_SOURCE_DIR}/scripts/libtorch.txt")

@@ -1,18 +1,28 @@
-# The target `docs`: the API reference as HTML, in docs/html of the build folder. Only where Doxygen is found; the
-# test docs_doxygen says so where it is not.
+# The target `docs`: the site of all pages, with search that works without a server, in docs/site of the build folder,
+# and the API reference in its folder api. It exists where Sphinx and Doxygen are found (scripts/install_deps --tests);
+# the tests docs_site and docs_doxygen say so where they are not.
 find_program(HVD_DOXYGEN doxygen DOC "Doxygen, for the API reference")
-mark_as_advanced(HVD_DOXYGEN)
+find_program(HVD_SPHINX sphinx-build DOC "Sphinx, for the documentation site")
+mark_as_advanced(HVD_DOXYGEN HVD_SPHINX)
 
-set(HVD_DOCS_OUTPUT "${PROJECT_BINARY_DIR}/docs")
-set(HVD_DOXYFILE "${HVD_DOCS_OUTPUT}/Doxyfile")
+set(HVD_DOCS_OUTPUT "${PROJECT_BINARY_DIR}/docs/site")
+set(HVD_DOXYFILE "${PROJECT_BINARY_DIR}/docs/Doxyfile")
 file(MAKE_DIRECTORY "${HVD_DOCS_OUTPUT}")
 configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${HVD_DOXYFILE}" @ONLY)
 
-if(HVD_DOXYGEN AND PROJECT_IS_TOP_LEVEL)
+# Warnings are errors: among them a link to a page that is not there, and a page that no table of contents lists.
+set(HVD_SPHINX_COMMAND
+    sphinx-build -q -W --keep-going -c "${PROJECT_SOURCE_DIR}/docs" -d "${PROJECT_BINARY_DIR}/docs/doctrees"
+    -b html "${PROJECT_SOURCE_DIR}")
+if(HVD_SPHINX)
+  list(TRANSFORM HVD_SPHINX_COMMAND REPLACE "^sphinx-build$" "${HVD_SPHINX}")
+endif()
+if(HVD_DOXYGEN AND HVD_SPHINX AND PROJECT_IS_TOP_LEVEL)
   add_custom_target(
     docs
+    COMMAND ${HVD_SPHINX_COMMAND} "${HVD_DOCS_OUTPUT}"
     COMMAND "${HVD_DOXYGEN}" "${HVD_DOXYFILE}"
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    COMMENT "API reference: ${HVD_DOCS_OUTPUT}/html/index.html"
+    COMMENT "Documentation: ${HVD_DOCS_OUTPUT}/index.html"
     VERBATIM)
 endif()

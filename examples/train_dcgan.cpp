@@ -2,7 +2,7 @@
 //
 //   hvdrun -np 4 train_dcgan --steps 2000 --save drawn.pt
 //
-// What makes it distributed is marked 1. to 4.
+// The lines that make it distributed are marked 1. to 4.
 #include <cstdio>
 #include <exception>
 

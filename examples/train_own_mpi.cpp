@@ -3,7 +3,7 @@
 //
 //   mpirun -np 5 train_own_mpi --steps 1000
 //
-// What makes it distributed is marked 1. to 3.
+// The lines that make it distributed are marked 1. to 3.
 #include <cstdio>
 #include <exception>
 #include <stdexcept>

@@ -2,7 +2,7 @@
 //
 //   hvdrun -np 4 train_resnet --model resnet50 --steps 1000
 //
-// What makes it distributed is marked 1. to 5.
+// The lines that make it distributed are marked 1. to 5.
 #include <cmath>
 #include <cstdio>
 #include <exception>

@@ -3,7 +3,7 @@
 //   hvdrun -np 4 train_torchscript --steps 1000 --save trained.pt
 //   hvdrun -np 4 train_torchscript --module trained.pt
 //
-// What makes it distributed is marked 1. to 4.
+// The lines that make it distributed are marked 1. to 4.
 #include <cstdio>
 #include <exception>
 

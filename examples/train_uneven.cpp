@@ -2,7 +2,7 @@
 //
 //   hvdrun -np 4 train_uneven --epochs 3
 //
-// What makes it distributed is marked 1. to 5.
+// The lines that make it distributed are marked 1. to 5.
 #include <cstdio>
 #include <exception>
 

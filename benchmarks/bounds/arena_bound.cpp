@@ -17,7 +17,7 @@ ArenaBound::ArenaBound(Meeting meeting, float* memory, std::size_t size, float* 
 
 float* ArenaBound::memory(std::size_t bytes) {
   if (bytes > size_ * sizeof(float)) throw std::length_error("the arena is too small");
-  barrier();  // nobody is still reading
+  barrier();  // until no rank still reads
   float* const own = memory_ + meeting_.rank() * size_;
   std::fill_n(own, bytes / sizeof(float), 0.0F);
   barrier();
@@ -41,7 +41,7 @@ void ArenaBound::allreduce(float* data, std::size_t count, const std::string& wa
 }
 
 void ArenaBound::one_shot(float* data, std::size_t count) {
-  // Two halves, in turn: see sum_in_line.
+  // The two halves are used alternately, for the reason given at sum_in_line.
   const std::uint64_t number = ++one_shots_;
   const std::size_t half = number % 2 * (stage_size_ / 2);
   std::array<const float*, kMostRanks> inputs{};

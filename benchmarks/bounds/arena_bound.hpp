@@ -1,4 +1,4 @@
-// The bound for tensors that live in memory all ranks share: nothing is copied.
+// The bound for tensors in memory that all ranks share. Nothing is copied.
 #pragma once
 
 #include "bound.hpp"
@@ -6,13 +6,14 @@
 
 namespace hvd::bounds {
 
-/// Ways: "line", through the flag's cache line; "one-shot", through staging, for one hand-over
-/// instead of two; "direct", where each rank sums its part straight from everybody's memory and
-/// writes it to everybody, with inputs asked for ahead or not, or stores past the caches.
+/// Algorithms: "line" sends the data in the flag's cache line. "one-shot" goes through staging and
+/// needs one synchronisation instead of two. In "direct", each rank sums its part from all ranks'
+/// memory and writes the result to all; inputs are prefetched or not, and stores may bypass the
+/// caches.
 class ArenaBound final : public Bound {
  public:
-  /// A tensor has the same place in each rank's memory. `memory` and `stage` are all ranks', one
-  /// after the other, `size` and `stage_size` floats each.
+  /// A tensor has the same offset in each rank's memory. `memory` and `stage` hold the parts of all
+  /// ranks, one after the other, with `size` and `stage_size` floats each.
   ArenaBound(Meeting meeting, float* memory, std::size_t size, float* stage,
              std::size_t stage_size);
 

@@ -1,8 +1,7 @@
-// bench_bounds arena|private --np N [-b SIZE] …: how quick an allreduce of floats between processes
-// of this machine could be, written by hand for nothing else, as hvd_bench measures it. Exit
+// bench_bounds arena|private --np N [-b SIZE] … measures a hand-written allreduce of floats between
+// processes of this machine in the same way as hvd_bench, to show how fast it could be. Exit
 // status: 0; 1 when a result was wrong or the file cannot be written; 64 for a wrong command line;
-// 124 when
-// --timeout is over.
+// 124 when --timeout has passed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -52,7 +51,8 @@ void bind_to_core(int rank) {
   }
 }
 
-/// What all ranks share: who is how far, the staging, and for the arena the tensors.
+/// The memory that all ranks share: their progress counters, the staging and, for the arena, the
+/// tensors.
 class Ground {
  public:
   explicit Ground(const Settings& settings)
@@ -84,7 +84,7 @@ class Ground {
   }
 
   std::size_t ranks_;
-  std::size_t tensors_;  // bytes of a rank
+  std::size_t tensors_;  // bytes per rank
   SharedMemory memory_;
 };
 

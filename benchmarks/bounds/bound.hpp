@@ -1,4 +1,4 @@
-// What both bounds have in common as seen by the driver.
+// The interface of both bounds to the driver.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ class Bound : public peers::Library {
   }
 
  protected:
-  /// At most `Line::kFloats`: the data travel in the cache line of their flag. Two lines, in turn:
-  /// whoever writes one has seen all others past their reading of it.
+  /// Sums at most `Line::kFloats` floats, which travel in the cache line of their flag. Two lines
+  /// are used alternately: when a rank writes one, all other ranks have finished reading it.
   void sum_in_line(float* data, std::size_t count) {
     const std::uint64_t number = ++lines_;
     Line& own = meeting_.own().lines[number % 2];

@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr std::size_t kUnroll = 4;
 constexpr std::size_t kAhead = 512 / sizeof(float);
 
-/// The four vectors that are due so much later.
+/// Prefetches the four vectors that are needed a fixed distance later.
 template <Fetch kFetch>
 HWY_INLINE void prefetch(const float* from, std::size_t lanes) {
   if constexpr (kFetch == Fetch::plain) return;
@@ -31,7 +31,7 @@ HWY_INLINE void put(V v, D d, float* to) {
   }
 }
 
-/// kInputs 0: as many as there are.
+/// kInputs 0 means any number of inputs.
 template <std::size_t kInputs, Store kStore, Fetch kFetch>
 HWY_INLINE void sum_loop(const float* const* HWY_RESTRICT inputs, std::size_t input_count,
                          float* const* HWY_RESTRICT outputs, std::size_t output_count,
@@ -99,7 +99,7 @@ HWY_INLINE void sum_fetched(const float* const* inputs, std::size_t input_count,
       sum_stored<Store::stream_first, kFetch>(inputs, input_count, outputs, output_count, count);
       break;
   }
-  hwy::FlushStream();  // before anybody is told
+  hwy::FlushStream();  // before other ranks are notified
 }
 
 void sum_simd(const float* const* inputs, std::size_t input_count, float* const* outputs,

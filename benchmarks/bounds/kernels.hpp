@@ -1,4 +1,4 @@
-// The two loops of the bounds, in the best SIMD of the machine.
+// The two loops of the bounds, in the machine's best SIMD instructions.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,19 @@
 
 namespace hvd::bounds {
 
-/// How results are stored. Streamed ones go past the caches: their addresses are multiples of 64.
+/// How results are stored. Streamed results bypass the caches; their addresses are multiples of 64.
 enum class Store {
   cached,
   stream,
-  stream_first,  ///< the first output only; the others are staging that somebody reads soon
+  stream_first,  ///< stream the first output only; the others are staging that is read soon
 };
 
-/// Whether inputs are asked for before they are due: hardware stops at each page; but a line that
-/// another core has is then fetched twice, to be read and to be written.
+/// Whether inputs are prefetched. The hardware's prefetcher stops at page boundaries. But
+/// prefetching a line that another core holds fetches it twice, once to read and once to write.
 enum class Fetch { plain, ahead };
 
-/// Every output becomes the sum of the inputs, added in order. An output is an input or overlaps
-/// none. At least two inputs, one output.
+/// Sets every output to the sum of the inputs, added in order. An output may be an input but must
+/// not overlap one otherwise. There are at least two inputs and one output.
 void sum(std::span<const float* const> inputs, std::span<float* const> outputs, std::size_t count,
          Store store, Fetch fetch);
 

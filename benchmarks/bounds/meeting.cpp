@@ -8,7 +8,7 @@
 namespace hvd::bounds {
 
 void Meeting::wait(const std::atomic<std::uint64_t>& counter, std::uint64_t least) const {
-  constexpr int kSpins = 100;  // a few µs: if it takes longer, the other may want this core
+  constexpr int kSpins = 100;  // a few µs; after that the other rank may need this core
   for (int spins = 0; counter.load(std::memory_order_acquire) < least; ++spins) {
     if (yields_ || spins > kSpins) {
       ::sched_yield();
@@ -43,7 +43,7 @@ void Meeting::combine(std::span<double> values, peers::Combine how) {
       }
       piece[i] = all;
     }
-    barrier();  // before anybody writes the next piece
+    barrier();  // before any rank writes the next piece
   }
 }
 

@@ -1,4 +1,4 @@
-// Where ranks tell each other how far they are: counters in shared memory, a cache line each.
+// Synchronises ranks through counters in shared memory, one cache line for each rank.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct alignas(64) Line {
   float data[kFloats] = {};
 };
 
-/// What one rank publishes. Counters only grow.
+/// The counters that one rank publishes. They only grow.
 struct alignas(64) Progress {
   static constexpr std::size_t kExchange = 1024;
   alignas(64) std::atomic<std::uint64_t> staged{0};
@@ -30,9 +30,9 @@ struct alignas(64) Progress {
   alignas(64) double exchange[kExchange] = {};
 };
 
-/// One rank's view of the `Progress` of all ranks. Waits spin where every rank has a core of its
-/// own, if not for long, and yield otherwise. They end when the others come: whoever forked the
-/// ranks ends them all when one dies or time is up.
+/// One rank's view of the `Progress` of all ranks. Waits spin for a short time if every rank has a
+/// core of its own, and yield otherwise. They have no deadline, because the process that forked the
+/// ranks kills them all when one dies or the time is over.
 class Meeting {
  public:
   Meeting(std::span<Progress> ranks, std::size_t rank, bool yields)
@@ -44,10 +44,10 @@ class Meeting {
   [[nodiscard]] Progress& of(std::size_t rank) const noexcept { return ranks_[rank]; }
 
   void wait(const std::atomic<std::uint64_t>& counter, std::uint64_t least) const;
-  /// Until this counter of every other rank is there.
+  /// Waits until this counter of every other rank is at least `least`.
   void wait_all(std::atomic<std::uint64_t> Progress::*counter, std::uint64_t least) const;
   void barrier();
-  /// Element by element over all ranks, in place.
+  /// Combines the values element by element over all ranks, in place.
   void combine(std::span<double> values, peers::Combine how);
 
  private:

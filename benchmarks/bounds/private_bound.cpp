@@ -11,18 +11,19 @@ namespace {
 
 constexpr std::size_t kMostOneShot = 256 << 10;  // bytes
 constexpr std::size_t kSizes[] = {32 << 10, 64 << 10, 128 << 10, PrivateBound::kSlot};
-constexpr std::size_t kLarge = 1 << 20;  // bytes: here small chunks are no use, streaming may be
+constexpr std::size_t kLarge = 1 << 20;  // bytes; above, streaming may pay, small chunks do not
 
 }  // namespace
 
-/// One call's tensor cut into chunks; `first` is the number of the first over all calls.
+/// The chunks of one call's tensor. `first` is the number of its first chunk, counted over all
+/// calls.
 struct PrivateBound::Chunks {
   float* data;
   std::size_t count;
-  std::size_t size;  ///< floats in a chunk, the last may have fewer
+  std::size_t size;  ///< floats in a chunk; the last chunk may have fewer
   std::uint64_t first;
   bool stream;
-  bool back;  ///< sums return in the slots that the contributions came in
+  bool back;  ///< sums return in the slots of the contributions
   Fetch fetch;
 
   [[nodiscard]] std::uint64_t end() const noexcept { return first + (count + size - 1) / size; }
@@ -72,7 +73,8 @@ float* PrivateBound::slot(std::size_t rank, std::uint64_t chunk, bool out) const
 }
 
 void PrivateBound::one_shot(float* data, std::size_t count) {
-  // Two slots, in turn: see sum_in_line. Those of chunks are all free between calls.
+  // The two slots are used alternately, for the reason given at sum_in_line. The slots of chunks
+  // are all free between calls.
   const std::uint64_t number = ++one_shots_;
   std::array<const float*, kMostRanks> inputs{};
   for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
@@ -86,9 +88,9 @@ void PrivateBound::one_shot(float* data, std::size_t count) {
 }
 
 void PrivateBound::chunked(const Chunks& chunks) {
-  // Whoever writes a slot has seen all others past their reading of it: they have reduced all but
-  // the last two chunks before this one's copy goes in, and copied in the chunk whose sum goes out,
-  // hence copied out all but the last two before that.
+  // When a rank writes a slot, all other ranks have finished reading it. Before this rank copies a
+  // chunk in, the others have reduced all but the last two chunks. Before it writes a sum, the
+  // others have copied that chunk in, and so have copied out all but the last two chunks before it.
   const std::uint64_t end = chunks.end();
   Progress& own = meeting_.own();
   copy_in(chunks, chunks.first);
@@ -111,7 +113,7 @@ void PrivateBound::chunked(const Chunks& chunks) {
   chunks_ = end;
 }
 
-/// Every part but this rank's own.
+/// Copies in every part except this rank's own.
 void PrivateBound::copy_in(const Chunks& chunks, std::uint64_t chunk) {
   const std::size_t count = chunks.count_of(chunk);
   const Part part = part_of(count, meeting_.rank(), meeting_.size());
@@ -122,7 +124,8 @@ void PrivateBound::copy_in(const Chunks& chunks, std::uint64_t chunk) {
   copy(from + end, to + end, count - end, Store::cached, chunks.fetch);
 }
 
-/// This rank's part, into its place and where the others fetch it: its slot or theirs.
+/// Reduces this rank's part into its place, and into the slot from which the others read it: this
+/// rank's slot or theirs.
 void PrivateBound::reduce(const Chunks& chunks, std::uint64_t chunk) {
   const Part part = part_of(chunks.count_of(chunk), meeting_.rank(), meeting_.size());
   float* const own = chunks.begin_of(chunk) + part.begin;
@@ -139,7 +142,7 @@ void PrivateBound::reduce(const Chunks& chunks, std::uint64_t chunk) {
       chunks.stream ? Store::stream_first : Store::cached, chunks.fetch);
 }
 
-/// The other ranks' parts, from this rank's slot or theirs.
+/// Copies out the other ranks' parts, from this rank's slot or theirs.
 void PrivateBound::copy_out(const Chunks& chunks, std::uint64_t chunk) {
   for (std::size_t rank = 0; rank < meeting_.size(); ++rank) {
     if (rank == meeting_.rank()) continue;

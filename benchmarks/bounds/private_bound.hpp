@@ -1,4 +1,4 @@
-// The bound for tensors in private memory: what is shared passes through staging.
+// The bound for tensors in private memory. All data passes through shared staging memory.
 #pragma once
 
 #include "bound.hpp"
@@ -11,11 +11,12 @@ namespace hvd::bounds {
 /// that the contributions came in, whose lines the reducing core has at hand.
 class PrivateBound final : public Bound {
  public:
-  /// `stage` is all ranks', one after the other, `stage_size` floats each: at least `kStage` bytes.
+  /// `stage` holds the parts of all ranks, one after the other, with `stage_size` floats each, at
+  /// least `kStage` bytes.
   PrivateBound(Meeting meeting, float* stage, std::size_t stage_size);
 
   static constexpr std::size_t kSlot = 256 << 10;
-  static constexpr std::size_t kDepth = 3;  ///< slots that are in use at a time, in and out
+  static constexpr std::size_t kDepth = 3;  ///< slots in use at a time, in each direction
   static constexpr std::size_t kStage = 2 * kDepth * kSlot;
 
   [[nodiscard]] std::string name() const override { return "bound-private"; }
@@ -34,7 +35,7 @@ class PrivateBound final : public Bound {
 
   float* stage_;
   std::size_t stage_size_;
-  std::uint64_t chunks_ = 0;  ///< so far, over all calls
+  std::uint64_t chunks_ = 0;  ///< chunks so far, over all calls
   std::uint64_t one_shots_ = 0;
 };
 

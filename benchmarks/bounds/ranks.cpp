@@ -30,7 +30,7 @@ class Children {
   }
   void add(pid_t pid) { pids_.push_back(pid); }
   [[nodiscard]] bool empty() const { return pids_.empty(); }
-  /// Forgets those that are over; the first status that is not 0.
+  /// Removes ranks that have ended and returns the first status that is not 0.
   [[nodiscard]] int reap() {
     int status = 0;
     for (auto pid = pids_.begin(); pid != pids_.end();) {

@@ -1,4 +1,4 @@
-// The ranks of one host as forked processes.
+// Runs the ranks of one host as forked processes.
 #pragma once
 
 #include <chrono>

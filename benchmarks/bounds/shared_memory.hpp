@@ -1,11 +1,11 @@
-// Memory that this process and the ranks it forks later share at the same address.
+// Memory that this process shares at the same address with the ranks that it forks later.
 #pragma once
 
 #include <cstddef>
 
 namespace hvd::bounds {
 
-/// An anonymous file, mapped; pages that nobody touches cost nothing. Throws std::system_error.
+/// Maps an anonymous file. Pages that are never touched cost nothing. Throws std::system_error.
 class SharedMemory {
  public:
   explicit SharedMemory(std::size_t bytes);

@@ -1,5 +1,5 @@
-// ResNet-50's gradients into the fusion memory and out of it again, in turn with a copy of the same
-// bytes within the device. See benchmarks/README.md.
+// Packs ResNet-50's gradients into fusion memory and unpacks them, alternating with a copy of the
+// same bytes within the device. See benchmarks/README.md.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -14,20 +14,19 @@
 
 #include <hvd/core/error.hpp>
 
-#include "nccl/aligned_places.hpp"
 #include "nccl/copier.hpp"
-#include "nccl/cuda_stream.hpp"
-#include "nccl/device_buffer.hpp"
+#include "nccl/cuda.hpp"
+#include "nccl/fusion_memory.hpp"
 #include "resnet50.hpp"
 
 namespace hvd {
 namespace {
 
 constexpr int kSkipped = 77;
-// Where LibTorch's allocator begins a tensor.
+// The alignment of tensors that LibTorch's CUDA allocator returns.
 constexpr std::size_t kTensorAlignment = 512;
 
-/// Times what is queued between two marks in a stream.
+/// Measures the time between two events in a stream.
 class StreamTimer {
  public:
   StreamTimer() {
@@ -39,7 +38,7 @@ class StreamTimer {
   StreamTimer(const StreamTimer&) = delete;
   StreamTimer& operator=(const StreamTimer&) = delete;
 
-  /// Milliseconds, on the device.
+  /// Returns milliseconds, measured on the device.
   template <class Work>
   [[nodiscard]] double time(cudaStream_t stream, Work work) {
     check(cudaEventRecord(events_[0], stream), "cudaEventRecord");
@@ -77,24 +76,25 @@ class PackBench {
       const std::size_t bytes = static_cast<std::size_t>(count) * element_;
       room += (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     }
-    const AlignedPlaces places(tensors, element_);
-    size_ = places.size();
+    const AlignedOffsets fused_offsets(tensors, element_);
+    size_ = fused_offsets.size();
     std::byte* const memory = memory_.reserve(room);
     std::byte* const fused = fused_.reserve(size_);
     static_cast<void>(other_.reserve(size_));
     check(cudaMemset(memory, 0x3C, room), "cudaMemset");  // small numbers in every format
     check(cudaMemset(fused, 0, size_), "cudaMemset");
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      in_.push_back({fused + places.offset(i), memory + offsets[i], places.bytes(i)});
-      out_.push_back({memory + offsets[i], fused + places.offset(i), places.bytes(i)});
+      in_.push_back({fused + fused_offsets.offset(i), memory + offsets[i], fused_offsets.bytes(i)});
+      out_.push_back(
+          {memory + offsets[i], fused + fused_offsets.offset(i), fused_offsets.bytes(i)});
     }
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
-  /// Prints one line per way. False when the packed bytes are wrong.
+  /// Prints one line per variant. Returns false when the packed bytes are wrong.
   [[nodiscard]] bool run(int rounds) {
-    const Treatment plain{dtype_, ReduceOp::sum, 1.0};
-    const Treatment scaled{dtype_, ReduceOp::sum, 0.5};
+    const ElementOp plain{dtype_, ReduceOp::sum, 1.0};
+    const ElementOp scaled{dtype_, ReduceOp::sum, 0.5};
     std::array<std::vector<double>, 4> times;
     const bool right = packs_right();
     for (int round = -3; round < rounds; ++round) {  // the first ones do not count
@@ -127,7 +127,7 @@ class PackBench {
           "cudaMemcpyAsync");
   }
 
-  void move(const std::vector<DeviceCopy>& copies, const Treatment& treatment) {
+  void move(const std::vector<DeviceCopy>& copies, const ElementOp& treatment) {
     Watch watch(Clock::now() + std::chrono::seconds(60), aborted_, "bench", "CUDA");
     copier_->run(copies, treatment, stream_.get(), watch);
   }

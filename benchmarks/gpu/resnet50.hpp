@@ -1,4 +1,4 @@
-// The tensors of a model that everybody measures with.
+// The tensor sizes of a model that is common in benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace hvd {
 
-/// Elements of each of ResNet-50's 161 parameters (He et al. 2015, table 1), 25.6 million together.
+/// Returns the number of elements of each of ResNet-50's 161 parameters (He et al. 2015, table 1),
+/// 25.6 million in all.
 [[nodiscard]] std::vector<std::int64_t> resnet50_counts();
 
 }  // namespace hvd

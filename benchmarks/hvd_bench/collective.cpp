@@ -14,7 +14,8 @@
 namespace hvd::bench {
 namespace {
 
-/// Rank `rank`'s element: 1, 2 or 3, so that sums are exact; for a product 2 on one rank only.
+/// Returns rank `rank`'s element: 1, 2 or 3, so that sums are exact. For a product it is 2 on one
+/// rank only.
 int value_of(ReduceOp op, int rank, std::int64_t index, int ranks) {
   if (op == ReduceOp::product) return index % ranks == rank ? 2 : 1;
   return 1 + static_cast<int>((index + rank) % 3);
@@ -51,7 +52,7 @@ class Base : public Collective {
   Base(Context& context, const Options& options, const Extent& extent)
       : context_(context), options_(options), count_(extent.count) {}
 
-  /// Where `--arena` puts what the operation reads; null: private memory.
+  /// The arena of the inputs with `--arena`; null means private memory.
   [[nodiscard]] static std::shared_ptr<Arena> home(const std::shared_ptr<Arena>& arena,
                                                    const Options& options) {
     if (!options.arena) return nullptr;
@@ -66,7 +67,7 @@ class Base : public Collective {
       store(options_.dtype, data, i, value_of(op, context_.rank(), i, context_.size()));
     }
   }
-  /// Whether this is what `rank` filled in.
+  /// Returns whether the element has the value that `rank` filled in.
   [[nodiscard]] bool is_from(int rank, const std::byte* data, std::int64_t i) const {
     const int value = value_of(ReduceOp::sum, rank, i, context_.size());
     return load(options_.dtype, data, i) == (options_.dtype == DType::boolean ? 1.0 : value);
@@ -77,7 +78,7 @@ class Base : public Collective {
   std::int64_t count_;
 };
 
-/// In place, as gradients are reduced.
+/// Runs in place, as gradients are reduced.
 class Allreduce final : public Base {
  public:
   Allreduce(Context& context, const Options& options, const Extent& extent)
@@ -99,7 +100,7 @@ class Allreduce final : public Base {
       const double error = std::fabs(load(options_.dtype, data, i) - expected);
       if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
     }
-    std::fill_n(data, bytes(count_), std::byte{0});  // sums of zeros do not grow
+    std::fill_n(data, bytes(count_), std::byte{0});  // sums of zeros stay small
     return wrong;
   }
 
@@ -109,7 +110,7 @@ class Allreduce final : public Base {
     allreduce(context_, data, data, count_, options_.dtype, reduce_);
   }
 
-  std::unique_ptr<Engine> engine_;  // else the context's
+  std::unique_ptr<Engine> engine_;  // if null, the context's engine is used
   Slots slots_;
   AllreduceOptions reduce_;
 };
@@ -172,7 +173,7 @@ class Allgather final : public Base {
   std::vector<Bytes> outputs_;
 };
 
-/// The size is the input's; every rank gets its part.
+/// The size is that of the input; every rank gets its part.
 class Reducescatter final : public Base {
  public:
   Reducescatter(Context& context, const Options& options, const Extent& extent)
@@ -208,7 +209,7 @@ class Reducescatter final : public Base {
   AllreduceOptions reduce_;
 };
 
-/// Equal splits. The size is the input's, as is the output's.
+/// Uses equal splits. The size is that of the input, which is also that of the output.
 class Alltoall final : public Base {
  public:
   Alltoall(Context& context, const Options& options, const Extent& extent)
@@ -299,7 +300,7 @@ Extent extent_of(const Options& options, std::size_t bytes, int ranks) {
   const std::size_t parts = whole_parts ? static_cast<std::size_t>(ranks) : 1;
   const std::size_t count = std::max<std::size_t>(bytes / (element * parts), 1);
   const std::size_t total = count * parts;
-  // nccl-tests counts what a rank puts in: a part of an allgather, the whole of anything else.
+  // nccl-tests counts a rank's input: a part of an allgather, and the whole buffer otherwise.
   return {total * element,
           static_cast<std::int64_t>(options.kind == OpKind::allgather ? count : total)};
 }

@@ -1,4 +1,4 @@
-// Numbers as elements of any type.
+// Stores and reads numbers as elements of any type.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace hvd::bench {
 /// `value` is a small integer, which every type holds exactly; a boolean holds value != 0.
 void store(DType dtype, std::byte* data, std::int64_t index, int value);
 [[nodiscard]] double load(DType dtype, const std::byte* data, std::int64_t index);
-/// Relative error of a rounded quotient; 0 for integers.
+/// Returns the relative error of a rounded quotient; 0 for integers.
 [[nodiscard]] double tolerance(DType dtype);
 
 }  // namespace hvd::bench

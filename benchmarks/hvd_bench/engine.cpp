@@ -1,10 +1,24 @@
 #include "engine.hpp"
 
+#include <cstdint>
+
 #include <hvd/core/config.hpp>
 
 namespace hvd::bench {
 
-Engine::Engine() : session_(Config::from_environment()), host_(make_host_engine(session_)) {}
+namespace {
+
+/// Sessions of one process that share a store need different generations.
+Config of_next_generation() {
+  static std::uint32_t sessions = 0;
+  Config config = Config::from_environment();
+  config.generation += ++sessions;
+  return config;
+}
+
+}  // namespace
+
+Engine::Engine() : session_(of_next_generation()), host_(make_host_engine(session_)) {}
 
 void Engine::allreduce(std::byte* data, std::int64_t count, const Options& options) {
   const TensorSlice tensor{data, data, count};

@@ -1,4 +1,4 @@
-// The engine of one host without what stands before it.
+// Runs the engine of one host alone, without submission, negotiation and wake-up.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace hvd::bench {
 
-/// Beside a context, among the same ranks: calls its backend on the caller's thread, as the
-/// executor does, with nothing submitted, agreed on or woken.
+/// Exists beside a context of the same ranks and calls its own backend on the caller's thread, as
+/// the executor does.
 class Engine {
  public:
-  /// Collective. Throws Error, Errc::unsupported where ranks are on several hosts or there is one.
+  /// Collective. Throws Error with Errc::unsupported when ranks are on several hosts or there is
+  /// only one rank.
   Engine();
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const noexcept { return host_.arena; }
-  /// In place.
+  /// Reduces in place.
   void allreduce(std::byte* data, std::int64_t count, const Options& options);
 
  private:

@@ -26,7 +26,7 @@ T reduced(Context& context, T value, ReduceOp op) {
   return value;
 }
 
-/// All ranks must run as many: the slowest rank's estimate decides.
+/// All ranks must run the same number of iterations, so the slowest rank's estimate decides.
 int agree_on_iterations(Context& context, const Options& options, double trial_us) {
   if (options.iterations > 0) return options.iterations;
   const double slowest_us = std::max(reduced(context, trial_us, ReduceOp::max), 0.1);
@@ -49,7 +49,8 @@ Row measure(Context& context, const Options& options, const Extent& extent) {
   std::int64_t wrong = options.check ? collective->check() : 0;
 
   std::size_t index = 0;
-  // The quickest warm-up run: one that the scheduler struck would leave too few iterations.
+  // Uses the fastest warm-up run, because one that the scheduler interrupted would give too few
+  // iterations.
   double trial_us = std::numeric_limits<double>::infinity();
   const bool needs_trial = options.warmup == 0 && options.iterations == 0;
   for (int i = 0; i < options.warmup + (needs_trial ? 1 : 0); ++i) {
@@ -70,7 +71,8 @@ Row measure(Context& context, const Options& options, const Extent& extent) {
   row.p50_us = percentile(times, 0.50);
   row.p99_us = percentile(times, 0.99);
 
-  // Once more after the load: an engine may be right at first and wrong when its buffers wrap.
+  // Checks again after the load, because an engine may be right at first and wrong when its buffers
+  // wrap.
   if (options.check) wrong += collective->check();
   row.wrong = reduced(context, wrong, ReduceOp::sum);
   return row;

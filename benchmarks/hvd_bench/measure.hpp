@@ -8,7 +8,7 @@
 
 namespace hvd::bench {
 
-/// An iteration's time is that of the slowest rank. Microseconds.
+/// Times in microseconds. An iteration's time is that of the slowest rank.
 struct Row {
   Extent extent;
   double min_us = 0;
@@ -18,11 +18,11 @@ struct Row {
   int iterations = 0;
 };
 
-/// Collective; the same row on every rank.
+/// Collective. Returns the same row on every rank.
 [[nodiscard]] Row measure(Context& context, const Options& options, const Extent& extent);
 
-/// The smallest of `sorted` that at least this share of them does not exceed; `sorted` is not
-/// empty.
+/// Returns the smallest value of `sorted` that is not exceeded by at least this share of the
+/// values. `sorted` is not empty.
 [[nodiscard]] double percentile(const std::vector<double>& sorted, double share);
 
 }  // namespace hvd::bench

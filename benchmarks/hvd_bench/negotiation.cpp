@@ -15,10 +15,10 @@
 namespace hvd::bench {
 namespace {
 
-constexpr int kSettle = 30;  // steps in which a schedule freezes, or would
+constexpr int kSettle = 30;  // enough steps to freeze a schedule
 constexpr int kMost = 20'000;
 
-/// The arrays of one step and what to do with them.
+/// The arrays of one step and the operations on them.
 class Workload {
  public:
   Workload(Context& context, const std::vector<std::int64_t>& counts, const std::string& name)
@@ -31,7 +31,8 @@ class Workload {
     }
   }
 
-  /// One array: blocking. Several: all submitted, then all waited for, as a backward pass does.
+  /// Reduces a single array with a blocking call. Submits several arrays and then waits for all, as
+  /// a backward pass does.
   void step() {
     if (data_.size() == 1) {
       allreduce(context_, std::span(data_.front()), options_.front());
@@ -67,7 +68,7 @@ void reduce(Context& context, std::vector<T>& values, ReduceOp op) {
   allreduce(context, std::span(values), options);
 }
 
-/// How many steps fit into the budget, by the slowest rank's estimate.
+/// Returns how many steps fit into the budget, by the slowest rank's estimate.
 int iterations_for(Context& context, const Options& options, Workload& workload) {
   if (options.iterations > 0) return options.iterations;
   const auto began = Clock::now();
@@ -101,7 +102,7 @@ NegotiationRow measure_case(const Config& config, const Options& options, const 
     times.push_back(microseconds(Clock::now() - began));
   }
   const Stats after = context->stats();
-  workload.step();  // nobody thaws before everybody has counted
+  workload.step();  // no rank thaws the schedule before all have read their counters
 
   reduce(*context, times, ReduceOp::max);
   std::sort(times.begin(), times.end());
@@ -156,7 +157,7 @@ std::vector<NegotiationRow> measure_negotiation(Config config, const Options& op
     for (const bool frozen : {true, false}) {
       config.freeze_after = frozen ? freeze_after : 0;
       rows.push_back(measure_case(config, options, one.name, one.counts));
-      ++config.generation;  // these ranks' next meeting
+      ++config.generation;  // the next context of these ranks
     }
   }
   return rows;

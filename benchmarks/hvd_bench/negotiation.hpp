@@ -1,4 +1,4 @@
-// What agreeing on an operation costs: blocking small allreduces and the gradients of one step,
+// Measures the cost of negotiation: small blocking allreduces and the gradients of one step,
 // negotiated each time and from a frozen schedule.
 #pragma once
 
@@ -26,18 +26,18 @@ struct NegotiationRow {
   bool froze = false;  ///< the measured steps ran from a frozen schedule
 };
 
-/// Collective over the ranks that `config` describes; makes contexts of its own, one after the
-/// other. The same rows on every rank.
+/// Collective over the ranks that `config` describes. Creates contexts of its own, one after the
+/// other. Returns the same rows on every rank.
 [[nodiscard]] std::vector<NegotiationRow> measure_negotiation(Config config,
                                                               const Options& options);
 
 [[nodiscard]] std::string negotiation_header();
 [[nodiscard]] std::string negotiation_row(const NegotiationRow& row);
-/// Throws std::runtime_error naming the file.
+/// Writes the rows as JSON. Throws std::runtime_error naming the file.
 void write_negotiation(const std::string& path, const std::vector<NegotiationRow>& rows);
 
-/// Elements of the 161 gradients of ResNet-50 (He et al. 2016) in the order of the backward pass;
-/// 25.6 M in all.
+/// Returns the number of elements of each of ResNet-50's 161 gradients (He et al. 2016) in the
+/// order of the backward pass, 25.6 M in all.
 [[nodiscard]] std::vector<std::int64_t> resnet50_gradients();
 
 }  // namespace hvd::bench

@@ -65,7 +65,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option(
          "collective", kind,
          "allreduce, allgather, broadcast, reducescatter, alltoall, sendrecv or barrier; or "
-         "negotiation")
+         "negotiation or startup")
       ->required();
   app.add_option("-b,--begin", begin, "smallest size in bytes; K, M and G are powers of 1024");
   app.add_option("-e,--end", end, "largest size in bytes");
@@ -86,6 +86,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                "default)");
   app.add_flag("--engine", options.engine,
                "allreduce only: calls the engine of the host, with nothing submitted or agreed on");
+  app.add_flag("--load-only", options.load_only, "startup only: ends as soon as it is loaded");
   app.add_option("--json", options.json, "rank 0 writes the rows to this file");
   try {
     app.parse(argc, argv);
@@ -98,15 +99,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
 
   options.negotiation = kind == "negotiation";
+  options.startup = kind == "startup";
   options.sendrecv = kind == "sendrecv";
   if (options.sendrecv) {
     options.kind = OpKind::broadcast;
-  } else if (!options.negotiation) {
+  } else if (!options.negotiation && !options.startup) {
     options.kind = parse_name<OpKind>(kind, static_cast<int>(OpKind::barrier) + 1, "collective");
   }
   options.dtype = parse_name<DType>(dtype, kDTypeCount, "--dtype");
   options.op = parse_name<ReduceOp>(op, kReduceOpCount, "--op");
-  if (options.engine && (options.negotiation || options.kind != OpKind::allreduce)) {
+  if (options.engine &&
+      (options.negotiation || options.startup || options.kind != OpKind::allreduce)) {
     throw UsageError("--engine is for allreduce only");
   }
   options.begin = parse_size(begin);

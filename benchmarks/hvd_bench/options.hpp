@@ -1,4 +1,4 @@
-// What the command line of hvd_bench says.
+// Parses the command line of hvd_bench.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,11 @@
 namespace hvd::bench {
 
 struct Options {
-  bool negotiation = false;  ///< not a collective, but what agreeing costs
+  bool negotiation = false;  ///< not a collective: measure negotiation
+  bool startup = false;      ///< not a collective: time `init` and the first allreduce
+  bool load_only = false;    ///< with `startup`: end as soon as the process is loaded
   OpKind kind = OpKind::allreduce;
-  bool sendrecv = false;       ///< messages, which are broadcasts in pairs of ranks: so is `kind`
+  bool sendrecv = false;       ///< messages, which are broadcasts in pairs of ranks; so is `kind`
   std::size_t begin = 4;       ///< bytes
   std::size_t end = 64 << 20;  ///< bytes, included
   std::size_t factor = 4;
@@ -25,8 +27,8 @@ struct Options {
   int warmup = 3;
   std::chrono::milliseconds budget{500};
   bool check = true;
-  bool arena = false;   ///< buffers in the memory that the ranks of a host share
-  bool engine = false;  ///< an allreduce by the engine alone
+  bool arena = false;   ///< buffers lie in the memory that the ranks of a host share
+  bool engine = false;  ///< an allreduce of the engine alone
   std::string json;     ///< file, empty: none
 };
 
@@ -34,12 +36,12 @@ struct Options {
   return options.sendrecv ? "sendrecv" : to_string(options.kind);
 }
 
-/// The command line is wrong; the text says how.
+/// The command line is wrong; the text says why.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// `help` is set when that was all that was asked for, and already printed.
+/// `help` is set when the user asked only for help, which is then already printed.
 struct CommandLine {
   Options options;
   bool help = false;
@@ -48,7 +50,8 @@ struct CommandLine {
 /// Throws UsageError.
 [[nodiscard]] CommandLine parse_command_line(int argc, const char* const* argv);
 
-/// "256", "4K", "16M", "1G", also with a trailing B or iB; powers of 1024. Throws UsageError.
+/// Parses "256", "4K", "16M", "1G", also with a trailing B or iB, as powers of 1024. Throws
+/// UsageError.
 [[nodiscard]] std::size_t parse_size(const std::string& text);
 
 }  // namespace hvd::bench

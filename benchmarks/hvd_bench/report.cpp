@@ -8,7 +8,7 @@
 namespace hvd::bench {
 namespace {
 
-/// GB/s with G = 10^9, at the median.
+/// Returns GB/s (10^9 bytes) at the median.
 double algorithm_bandwidth(const Row& row) {
   return row.p50_us > 0 ? static_cast<double>(row.extent.bytes) / row.p50_us / 1e3 : 0;
 }

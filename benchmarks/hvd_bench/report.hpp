@@ -1,4 +1,4 @@
-// Rows as a table and as JSON.
+// Prints rows as a table and as JSON.
 #pragma once
 
 #include <fstream>
@@ -10,14 +10,15 @@
 
 namespace hvd::bench {
 
-/// What is the same for all rows.
+/// The values that all rows have in common.
 struct Setting {
   Options options;
   std::string backend;
   int ranks = 1;
 };
 
-/// nccl-tests' columns, with the latency's distribution in place of its mean.
+/// Returns the header of nccl-tests' columns, with the distribution of the latency in place of its
+/// mean.
 [[nodiscard]] std::string table_header(const Setting& setting);
 [[nodiscard]] std::string table_row(const Setting& setting, const Row& row);
 

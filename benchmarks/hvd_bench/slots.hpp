@@ -1,5 +1,5 @@
-// Buffers that iterations take in turn, so that caches do not flatter: together at least 64 MiB,
-// more than the caches of most machines hold, or as many as make sense.
+// Buffers that iterations use in turn, so that data is not always in the caches: together at least
+// 64 MiB, which is more than most caches hold, or at most `kMost` buffers.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace hvd::bench {
 class Slots {
  public:
   static constexpr std::size_t kTotal = std::size_t{64} << 20;
-  static constexpr std::size_t kMost = 65'536;  ///< a cache line each is 4 MiB
+  static constexpr std::size_t kMost = 65'536;  ///< with a cache line each this is 4 MiB
   static constexpr std::size_t kLine = 64;
 
-  /// Zeroed, and so already mapped; in `arena` unless that is null. Throws std::runtime_error when
-  /// the arena is too small.
+  /// Allocates zeroed and therefore mapped memory, in `arena` unless that is null. Throws
+  /// std::runtime_error when the arena is too small.
   explicit Slots(std::size_t size, std::shared_ptr<Arena> arena = nullptr)
       : stride_((std::max<std::size_t>(size, 1) + kLine - 1) / kLine * kLine),
         count_(count(size)),

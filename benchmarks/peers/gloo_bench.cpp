@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   try {
     Gloo gloo(place);
     const bool right = hvd::peers::run(gloo, options);
-    gloo.barrier();  // nobody hangs up while others still talk
+    gloo.barrier();  // no rank closes connections that others still use
     return right ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gloo_bench: %s\n", error.what());

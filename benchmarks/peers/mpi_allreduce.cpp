@@ -27,12 +27,13 @@ constexpr int kSettle = 5;
 constexpr int kMost = 20'000;
 
 struct Settings {
-  int iterations = 0;    ///< 0: as many as fit into the budget
+  int iterations = 0;    ///< 0: as many as fit into `seconds`
   double seconds = 0.5;  ///< per case
   std::string json;
 };
 
-/// The arrays of one step; `fused` sends them as one, copied there and back.
+/// The arrays of one step. With `fused` they are copied into one buffer, sent together and copied
+/// back.
 class Workload {
  public:
   Workload(const std::vector<std::int64_t>& counts, bool fused) {

@@ -15,7 +15,7 @@ using hvd::peers::Combine;
 
 constexpr int kUsage = 64;
 
-/// Errors end the job: MPI's default handler.
+/// MPI's default error handler ends the job.
 class Mpi final : public hvd::peers::Library {
  public:
   Mpi() {

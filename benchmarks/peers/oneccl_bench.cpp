@@ -30,7 +30,7 @@ struct Place {
   std::filesystem::path store;
 };
 
-/// Where the ranks meet: rank 0 writes the address of its key-value store to a file.
+/// Creates the key-value store of the ranks. Rank 0 writes its address to a file.
 ccl::shared_ptr_class<ccl::kvs> meet(const Place& place) {
   const std::filesystem::path file = place.store / "oneccl";
   if (place.rank == 0) {
@@ -41,7 +41,7 @@ ccl::shared_ptr_class<ccl::kvs> meet(const Place& place) {
     out.write(address.data(), static_cast<std::streamsize>(address.size()));
     out.close();
     if (!out) throw std::runtime_error("cannot write " + half.string());
-    std::filesystem::rename(half, file);  // there at once, or not at all
+    std::filesystem::rename(half, file);  // the file appears complete or not at all
     return kvs;
   }
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
     ccl::init();
     OneCcl library(place);
     const bool right = hvd::peers::run(library, options);
-    library.barrier();  // nobody hangs up while others still talk
+    library.barrier();  // no rank closes connections that others still use
     return right ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "oneccl_bench: %s\n", error.what());

@@ -1,6 +1,6 @@
-// store_server --listen tcp:HOST:0 --job ID --secret-file F: where ranks meet that were started by
-// hand on several hosts. Prints the address to give them as HVD_STORE and serves until its standard
-// input ends. Exit status: 0; 1 when it cannot listen; 64 for a wrong command line.
+// store_server --listen tcp:HOST:0 --job ID --secret-file F serves the store of ranks that were
+// started by hand on several hosts. It prints the address for HVD_STORE and serves until its
+// standard input ends. Exit status: 0; 1 when it cannot listen; 64 for a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -16,22 +16,22 @@ using Steady = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kBatches = 4;
-constexpr int kWarmUp = 12;  // the schedule is frozen, and memory is where it stays
+constexpr int kWarmUp = 12;  // until the schedule is frozen and memory no longer moves
 constexpr int kEstimate = 4;
 
 double seconds_since(Steady::time_point begin) { return Seconds(Steady::now() - begin).count(); }
 
-/// Element by element.
+/// Combines the values element by element over the ranks.
 std::vector<double> over_ranks(Context& context, std::vector<double> values, ReduceOp op) {
   const torch::Tensor mine = torch::tensor(values, torch::kFloat64);
   const torch::Tensor all = allreduce(context, mine, {.op = op});
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
-/// Of this process, in MB of 10^6 bytes.
+/// The memory of this process in MB of 10^6 bytes.
 struct ProcessMemory {
   double resident = 0;
-  double proportional = 0;  ///< each page divided by the processes that have it
+  double proportional = 0;  ///< each page divided by the number of its users
 };
 
 ProcessMemory memory_of_this_process() {
@@ -106,7 +106,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   const double slowest = over_ranks(context, {per_step}, ReduceOp::max).front();
   result.steps = settings.steps > 0 ? settings.steps
                                     : std::max(10, static_cast<int>(settings.seconds / slowest));
-  // What has been agreed on meanwhile ended the frozen schedule.
+  // The messages before this point have thawed the schedule, so run until it is frozen again.
   for (int i = 0; i < kWarmUp; ++i) trainer.step();
 
   barrier(context);

@@ -10,7 +10,7 @@
 namespace hvd::bench {
 namespace {
 
-/// Of any module that maps one tensor to another.
+/// Makes a workload of any module that maps one tensor to another.
 template <class Module>
 Workload of(std::shared_ptr<Module> model) {
   Workload workload;

@@ -1,4 +1,4 @@
-// The models that are trained, and their data.
+// The models for training, with their data.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Workload {
   std::function<torch::Tensor(const torch::Tensor&)> forward;  ///< to logits or log-probabilities
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
   std::int64_t batch = 0;                 ///< examples
-  std::vector<std::int64_t> input_shape;  ///< of one
+  std::vector<std::int64_t> input_shape;  ///< of one example
   std::int64_t classes = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hvd/hvd.hpp>
+#include <hvd/spark.hpp>
 
 namespace {
 

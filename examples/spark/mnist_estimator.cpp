@@ -5,7 +5,7 @@
 //   mnist_estimator local STORE TRAIN [TEST]     trains on a Parquet folder and tests on another
 //   hvdrun -np 2 mnist_estimator local …
 //   mnist_estimator score MODEL FROM TO          a Parquet folder with the predictions, into
-//   another mnist_estimator fit|transform|columns …      for hvd_spark (docs/estimator.md)
+//   another mnist_estimator fit|transform|columns …      for hvd_spark (docs/how-to/estimator.md)
 #include <exception>
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 
 #include <hvd/ops/grouped_collectives.hpp>
 
-#include "submissions.hpp"
+#include "context/submissions.hpp"
 
 namespace hvd {
 namespace {

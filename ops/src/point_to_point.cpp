@@ -1,9 +1,9 @@
-// A message is a broadcast among two.
+// A message is a broadcast among two ranks.
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <hvd/core/pair_set.hpp>
+#include <hvd/core/process_set.hpp>
 #include <hvd/ops/point_to_point.hpp>
 
 namespace hvd {

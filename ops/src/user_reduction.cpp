@@ -25,8 +25,8 @@ CollectiveOptions part_of(const CollectiveOptions& options, const char* part) {
                           options.name));
 }
 
-/// Received bytes begin where the allocator of a vector puts them: aligned for every element that
-/// asks for no more than fundamental types do.
+/// The memory of a vector of bytes is aligned for elements that need no more alignment than the
+/// fundamental types.
 static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= alignof(std::max_align_t));
 
 }  // namespace
@@ -49,7 +49,8 @@ void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size
   std::vector<std::int64_t> received;
   alltoall_async(context, data, splits, DType::u8, parts, received, part_of(options, "parts"))
       .wait();
-  // What goes wrong here must not leave the others waiting: they get to see that a part is missing.
+  // After a failure here this rank still takes part in the allgather, with nothing, so that the
+  // others do not wait for it and notice that a part is missing.
   std::exception_ptr failure;
   std::int64_t mine = received.front();
   try {

@@ -1,4 +1,4 @@
-// hvd_bench's measuring, with ranks as threads, and what it writes.
+// Tests the measurements of hvd_bench with ranks as threads, and its output.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -25,7 +25,7 @@ Options quick(OpKind kind, DType dtype, ReduceOp op) {
   return options;
 }
 
-/// The rows of all ranks.
+/// Returns the rows of all ranks.
 std::vector<Row> measure_all(int ranks, const Options& options, std::size_t bytes) {
   const std::shared_ptr<Store> store = make_hash_store();
   std::vector<Row> rows(static_cast<std::size_t>(ranks));
@@ -73,7 +73,7 @@ TEST(BenchMeasure, EveryTypeAndOpIsCheckedRightly) {
 }
 
 TEST(BenchMeasure, AWrongResultIsCounted) {
-  // Ranks that ask for different data: rank 1 takes part in the sum with a hand-made operation.
+  // Rank 1 takes part in the sum with a hand-made operation, so that ranks ask for different data.
   const std::shared_ptr<Store> store = make_hash_store();
   test::expect_threads(2, [&](int rank) {
     const auto context = make_context(test::thread_config(rank, 2), store);

@@ -57,6 +57,7 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_EQ(parse({"alltoall"}).kind, OpKind::alltoall);
   EXPECT_FALSE(options.negotiation);
   EXPECT_TRUE(parse({"negotiation"}).negotiation);
+  EXPECT_TRUE(parse({"startup", "--load-only"}).load_only);
 }
 
 TEST(BenchOptions, WhatMakesNoSenseIsRefused) {

@@ -1,4 +1,4 @@
-// hvd_bench, its peers and the script that compares them, as their users start them.
+// Runs hvd_bench, its peers and the script that compares them as users do.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -33,7 +33,7 @@ class BenchRun : public testing::Test {
 
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
 
-  /// Runs it with `--json` and returns the rows.
+  /// Runs hvd_bench with `--json` and returns the rows.
   [[nodiscard]] json rows_of(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--json", path("rows.json")});
     run(std::move(arguments));
@@ -72,7 +72,7 @@ std::set<std::string> keys_of(const json& row) {
   return keys;
 }
 
-// What each case moves in one step: ResNet-50 has 161 gradients of 25,557,032 elements together.
+// Checks the data of each case in one step: ResNet-50 has 161 gradients with 25,557,032 elements.
 void expect_cases(const json& rows, std::size_t rows_a_case) {
   const std::map<std::string, std::pair<int, std::size_t>> sizes{
       {"blocking", {1, 4}},

@@ -1,5 +1,5 @@
-// The hand-written bounds that benchmarks/compare holds hvd against: every way of theirs is right,
-// and none outlives its time.
+// Tests the hand-written bounds of benchmarks/compare: every algorithm is right, and no process
+// outlives its time.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>

@@ -1,4 +1,5 @@
-// benchmarks/compare as its users start it: what it measures, writes, computes and leaves behind.
+// Runs benchmarks/compare as users do and checks what it measures, writes, computes and leaves
+// behind.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -182,7 +183,7 @@ TEST_F(Compare, RefusesAWrongCommandLine) {
   }
 }
 
-/// How many processes have this text in their command line.
+/// Returns how many processes have this text in their command line.
 int count_processes(const std::string& text) {
   int count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
@@ -195,7 +196,7 @@ int count_processes(const std::string& text) {
 }
 
 TEST_F(Compare, EndsWhatItStarted) {
-  const std::string place = path("tmp");  // its programs write there, and so name it
+  const std::string place = path("tmp");  // its programs name this folder
   fs::create_directory(place);
   test::ProcessOptions options;
   options.arguments = command({"--build", BUILD_FOLDER, "--only", "hvd-private", "--sizes", "4M",

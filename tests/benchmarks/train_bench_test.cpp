@@ -1,4 +1,4 @@
-// train_bench and the script around it, as their users start them.
+// Runs train_bench and the script around it as users do.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -35,7 +35,7 @@ class TrainBench : public testing::Test {
     options.arguments = std::move(arguments);
     return test::run_process(std::move(options), test::in(kPatience));
   }
-  /// The row of one run.
+  /// Returns the row of one run.
   [[nodiscard]] json row_of(int ranks, std::vector<std::string> arguments) const {
     const std::string rows = folder_ / "rows.json";
     std::vector<std::string> all{HVDRUN, "-np", std::to_string(ranks), TRAIN_BENCH};
@@ -69,7 +69,7 @@ TEST_F(TrainBench, TheRowSaysWhatTrainingCost) {
   EXPECT_GT(row.at("rss_mb"), 10);
 }
 
-// Gradients are born in the arena: that is what makes them fast.
+// Gradients are allocated in the arena, which makes their reduction fast.
 TEST_F(TrainBench, NoGradientIsCopied) {
   for (const char* model : {"cnn", "mlp25m", "resnet18"}) {
     const json row = row_of(2, {"--model", model, "--batch", "2", "--steps", "2"});
@@ -80,7 +80,7 @@ TEST_F(TrainBench, NoGradientIsCopied) {
   EXPECT_EQ(copied.at("gradient_copies"), 8) << "the counter counts";
 }
 
-// One gradient-sized buffer, the gradients themselves: less than half of one on top.
+// The gradients need one buffer of their size, and at most half of one more.
 TEST_F(TrainBench, ReducingGradientsTakesNoSecondBuffer) {
   const auto memory_of = [&](const char* mode) {
     return row_of(2, {"--model", "mlp25m", "--batch", "2", "--steps", "2", "--mode", mode});

@@ -1,5 +1,5 @@
-// Tuning in whole contexts, ranks as threads: what is tried changes no result, all ranks agree, and
-// it comes to an end.
+// Tests tuning in whole contexts with ranks as threads: it changes no result, all ranks agree, and
+// it ends.
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -26,10 +26,10 @@ using testing::Le;
 using testing::SizeIs;
 
 constexpr int kTensors = 24;
-constexpr std::size_t kElements = 4'096;  // 16 KiB: buckets of 4 tensors to buckets of all
+constexpr std::size_t kElements = 4'096;  // 16 KiB: 4 tensors in a bucket, up to all
 constexpr int kMostTrials = 87;
 
-/// A file that is gone afterwards.
+/// A file that is removed afterwards.
 class TempFile {
  public:
   explicit TempFile(const std::string& name)
@@ -73,8 +73,8 @@ void step(Context& context, std::vector<std::vector<float>>& data, int number) {
   }
 }
 
-/// Steps of all ranks, some at a time, until rank 0 has logged its choice; the same number on every
-/// rank.
+/// Runs steps on all ranks until rank 0 has logged its choice, with the same number of steps on
+/// every rank.
 class UntilChosen {
  public:
   UntilChosen(int size, const TempFile& log) : log_(log), meet_(size) {}
@@ -108,8 +108,8 @@ class UntilChosen {
   bool chosen_ = false;  // written by rank 0 between two meetings
 };
 
-/// Steps of all ranks until some of them run without any control message: the choice is logged
-/// before the ranks are told.
+/// Runs steps on all ranks until some of them need no control message, since the choice is logged
+/// before the ranks learn of it.
 class UntilSilent {
  public:
   explicit UntilSilent(int size) : meet_(size) {}
@@ -128,7 +128,7 @@ class UntilSilent {
           after.schedule_hits - before.schedule_hits != kAtATime * kTensors) {
         said_ = true;
       }
-      meet_.arrive_and_wait();  // a goodbye thaws
+      meet_.arrive_and_wait();  // a shutdown request would thaw
       const bool silent = !said_;
       meet_.arrive_and_wait();
       if (silent) return after;

@@ -1,5 +1,5 @@
-// The search against made-up costs with made-up noise.
-#include "coordinator/autotuner.hpp"
+// Tests the search with artificial costs and noise.
+#include "policy/autotuner.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ using Cost = std::function<double(const BucketSizes&)>;
 
 double octaves(double a, double b) { return std::abs(std::log2(a / b)); }
 
-/// What is not hidden behind the backward pass: the last bucket.
+/// Returns the cost of the part that is not hidden behind the backward pass: the last bucket.
 double tail_of(const BucketSizes& sizes) {
   return static_cast<double>(sizes.edge == 0 ? sizes.threshold : sizes.edge);
 }
@@ -35,7 +35,7 @@ struct Shape {
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
 const Shape kShapes[] = {
-    // 100 MB in buckets that cost 50 µs each, and a tail at 10 GB/s.
+    // 100 MB in buckets that cost 50 µs each, with a last bucket at 10 GB/s.
     {"latency_and_tail",
      [](const BucketSizes& sizes) {
        return 0.03 + 5e-5 * 1e8 / static_cast<double>(sizes.threshold) + tail_of(sizes) * 1e-10;
@@ -66,17 +66,17 @@ const Shape kShapes[] = {
 
 struct Noise {
   double of_trial = 0;    ///< standard deviation, as part of the step time
-  double hiccups = 0.03;  ///< part of the trials that are half as slow again
+  double hiccups = 0.03;  ///< share of the trials that take half as long again
 };
 
-/// A machine that also slows down by a tenth meanwhile.
+/// A machine that becomes slower by a tenth during the search.
 class Machine {
  public:
   Machine(Cost cost, const Noise& noise, unsigned seed)
       : cost_(std::move(cost)), noise_(noise), random_(seed) {}
 
   double measure(const BucketSizes& sizes) {
-    double normal = -6;  // the sum of twelve, the same with every standard library
+    double normal = -6;  // sum of twelve, the same in every standard library
     for (int i = 0; i < 12; ++i) normal += uniform();
     const double hiccup = uniform() < noise_.hiccups ? 1.5 : 1;
     const double drift = 1 + 0.1 * std::min(1.0, trials_++ / 50.0);
@@ -92,7 +92,7 @@ class Machine {
   int trials_ = 0;
 };
 
-/// The sizes measured, the last of them the choice.
+/// Returns the measured sizes; the last of them is the choice.
 std::vector<BucketSizes> search(const Cost& cost, const Noise& noise, unsigned seed,
                                 std::size_t cycle_bytes = 0) {
   Machine machine(cost, noise, seed);

@@ -1,4 +1,4 @@
-// What a blocking operation of a frozen schedule costs, in counts: times are for benchmarks/.
+// Counts the cost of a blocking operation of a frozen schedule. benchmarks/ measures times.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kOperations = 512;
 
-/// Of the calling thread.
+/// The counts of the calling thread.
 struct Cost {
   std::uint64_t allocations = 0;
   std::uint64_t locks = 0;
@@ -31,9 +31,10 @@ struct Cost {
 };
 
 struct Costs {
-  /// The median: now and then a queue takes a block, and a machine that stands still thaws.
+  /// The median, because sometimes a queue allocates a block, and a busy machine thaws the
+  /// schedule.
   std::uint64_t allocations = 0;
-  /// Of one operation that waited for nobody: the least, since a wait looks at the clock.
+  /// The least of all operations, which is one that did not wait, since a wait reads the clock.
   std::uint64_t locks = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t clocks = std::numeric_limits<std::uint64_t>::max();
 };
@@ -60,7 +61,7 @@ Costs costs_of_allreduces(Context& context, const std::string& name, std::size_t
   return costs;
 }
 
-/// Of all ranks: somebody comes last and waits for nobody.
+/// Returns the least of all ranks, since the last rank to come does not wait.
 Costs least_costs(int size, const std::string& name, std::size_t count) {
   std::vector<Costs> costs(static_cast<std::size_t>(size));
   const std::shared_ptr<Store> store = make_hash_store();
@@ -107,7 +108,7 @@ TEST_P(BlockingCost, OfPrivateMemoryThatOneTurnMoves) {
   expect_little(least_costs(GetParam(), "loss", 4'000), kAllocations);
 }
 
-/// For which the C++ library has no room in the string itself.
+/// The name is too long for the string's internal buffer.
 TEST_P(BlockingCost, OfALongName) {
   expect_little(least_costs(GetParam(), "layer4.1.batch_norm.running_mean", 1), kAllocations + 2);
 }

@@ -10,7 +10,7 @@ namespace {
 
 thread_local hvd::test::CallCounts counts;
 
-/// The C library's own, which this program's hides.
+/// Finds the C library's function, which this program's function of the same name hides.
 template <class Function>
 Function* real(std::atomic<Function*>& found, const char* name) noexcept {
   Function* function = found.load(std::memory_order_relaxed);
@@ -26,7 +26,7 @@ std::atomic<int (*)(clockid_t, timespec*)> real_clock{nullptr};
 
 }  // namespace
 
-// Of the whole program, and of the libraries that it is linked with.
+// Replaces the function in the whole program and in its libraries.
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   ++counts.locks;
   return real(real_lock, "pthread_mutex_lock")(mutex);

@@ -1,4 +1,4 @@
-// Counts what a thread asks of the C library that costs time: locks and clock readings.
+// Counts a thread's mutex locks and clock readings, which take time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct CallCounts {
   std::uint64_t clocks = 0;  ///< readings
 };
 
-/// Since the calling thread began; nothing where a sanitizer has these functions.
+/// Returns the counts since the calling thread began, or nothing when a sanitizer replaces these
+/// functions.
 [[nodiscard]] std::optional<CallCounts> call_counts() noexcept;
 
 }  // namespace hvd::test

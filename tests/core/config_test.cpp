@@ -170,6 +170,7 @@ TEST(ConfigTest, DurationsHaveTheirUnits) {
   const Config config = parse({{"HVD_START_TIMEOUT", "2.5"},
                                {"HVD_HEARTBEAT_INTERVAL_MS", "50"},
                                {"HVD_PEER_TIMEOUT_MS", "700"},
+                               {"HVD_HOST_TIMEOUT_S", "2.5"},
                                {"HVD_COLLECTIVE_TIMEOUT_S", "9"},
                                {"HVD_STALL_WARN_S", "0"},
                                {"HVD_STALL_ABORT_S", "0.25"},
@@ -177,6 +178,7 @@ TEST(ConfigTest, DurationsHaveTheirUnits) {
   EXPECT_EQ(config.start_timeout, milliseconds{2500});
   EXPECT_EQ(config.heartbeat_interval, milliseconds{50});
   EXPECT_EQ(config.peer_timeout, milliseconds{700});
+  EXPECT_EQ(config.host_timeout, milliseconds{2500});
   EXPECT_EQ(config.collective_timeout, milliseconds{9000});
   EXPECT_EQ(config.stall_warn, milliseconds{0});
   EXPECT_EQ(config.stall_abort, milliseconds{250});
@@ -189,6 +191,10 @@ TEST(ConfigTest, DurationsThatCannotWorkAreRefused) {
   }
   EXPECT_THAT(complaint({{"HVD_PEER_TIMEOUT_MS", "200"}, {"HVD_HEARTBEAT_INTERVAL_MS", "200"}}),
               HasSubstr("HVD_PEER_TIMEOUT_MS is 200"));
+  for (const char* bad : {"1.9", "0", "-3", "x", ""}) {
+    EXPECT_THAT(complaint({{"HVD_HOST_TIMEOUT_S", bad}}), HasSubstr("HVD_HOST_TIMEOUT_S is '"))
+        << bad;
+  }
 }
 
 TEST(ConfigTest, WordsAreChecked) {

@@ -1,4 +1,4 @@
-// Whole contexts, ranks as threads: what a user of the torch-free API sees.
+// Tests whole contexts with ranks as threads, as users of the API without torch see them.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -64,7 +64,7 @@ TEST_P(ContextAt, RanksMaySubmitInAnyOrder) {
     std::vector<std::vector<float>> data(kTensors);
     std::vector<Work> works;
     for (int i = 0; i < kTensors; ++i) {
-      // Rotated by rank, and every other rank backwards.
+      // The order is rotated by rank, and reversed on every other rank.
       int tensor = (i + 7 * context.rank()) % kTensors;
       if (context.rank() % 2 == 1) tensor = kTensors - 1 - tensor;
       auto& mine = data[static_cast<std::size_t>(tensor)];
@@ -167,7 +167,7 @@ TEST(Context, ANameThatIsPendingIsRefusedAtOnceAndTheFirstIsUnaffected) {
   std::latch refused(1);
   expect_run(2, [&](Context& context) {
     std::vector<float> data(4, 1.0F);
-    if (context.rank() == 1) refused.wait();  // so that rank 0's first is still pending
+    if (context.rank() == 1) refused.wait();  // until then rank 0's first is pending
     const Work first = sum(context, "x", data);
     if (context.rank() == 0) {
       std::vector<float> other(4, 1.0F);
@@ -293,14 +293,14 @@ TEST(Context, ARankThatVanishesIsNamedOnEverySurvivor) {
         context.disconnect();
         return;
       }
-      // It may vanish while the others are still busy with the first.
+      // The rank may be lost while the others are still busy with the first operation.
       const Error error = error_of([&] {
         sum(context, "first", data).wait();
         sum(context, "second", data).wait();
       });
       EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
       EXPECT_EQ(error.fault().rank, victim) << error.what();
-      // Sticky: the same from now on.
+      // The first error stays.
       EXPECT_EQ(error_of([&] { (void)sum(context, "third", data); }).fault().rank, victim);
     });
     EXPECT_THAT(errors, Each(nullptr)) << "victim " << victim;

@@ -1,4 +1,4 @@
-// Results in the memory of a device for which there is none: whole contexts, ranks as threads.
+// Tests results for which a device has no memory, in whole contexts with ranks as threads.
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -23,12 +23,13 @@ using testing::Not;
 constexpr int kRanks = 2;
 constexpr int kPoor = 1;  // the rank without memory
 
-/// What would end up on a device.
+/// Counts the calls that would reach a device.
 struct Calls {
   std::atomic<int> made{0};
 };
 
-/// A device's engine, which begins what all ranks have come to and waits for them until then.
+/// A device's engine, which starts an operation when all ranks have come to it, and waits for them
+/// until then.
 class Gathering final : public Backend {
  public:
   Gathering(Calls& calls, bool alone) : calls_(calls), alone_(alone) {}
@@ -64,7 +65,7 @@ class Gathering final : public Backend {
   }
 
   Calls& calls_;
-  const bool alone_;  ///< nobody else has to come
+  const bool alone_;  ///< the only rank
   std::mutex mutex_;
   std::condition_variable changed_;
   bool aborted_ = false;
@@ -87,7 +88,7 @@ void* no_memory(const Shape&) {
   throw std::runtime_error("CUDA out of memory\nException raised from malloc at …");
 }
 
-/// What a stream has still to do, with the result's memory too.
+/// The queued work of a stream, which may use the result's memory too.
 class Stream final : public DeviceEvent {
  public:
   explicit Stream(const std::vector<float>& result) : result_(result) {}
@@ -150,7 +151,7 @@ TEST_P(DeviceResult, HasItsMemoryBeforeTheDataIsWaitedFor) {
   });
 }
 
-/// On the host this rank takes part all the same, and only its own operation fails.
+/// On the host the rank without memory takes part, and only its own operation fails.
 TEST_P(DeviceResult, OfTheHostOneWithoutMemoryStrikesThatRankAlone) {
   const std::shared_ptr<Store> store = make_hash_store();
   Calls calls;

@@ -1,4 +1,4 @@
-// The end of a process that has the default context still.
+// Tests the end of a process that still has the default context.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -7,14 +7,15 @@
 
 #include <hvd/hvd.hpp>
 
-#include "default_context.hpp"
+#include "context/make_context.hpp"
 
 namespace hvd {
 namespace {
 
 constexpr int kTooLate = 3;
 
-/// As libraries do that a context brings up: CUDA's driver is gone when its handler has run.
+/// Registers an exit handler as a library does that a context loads: CUDA's driver is unusable
+/// after its handler has run.
 std::unique_ptr<Context> make_with_a_library(const Config& config) {
   std::unique_ptr<Context> context = make_context(config, make_hash_store());
   std::atexit([] {

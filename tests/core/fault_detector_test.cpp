@@ -1,4 +1,4 @@
-#include "coordinator/fault_detector.hpp"
+#include "policy/fault_detector.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@ using testing::HasSubstr;
 
 const Clock::time_point kStart{};
 constexpr FaultDetector::Settings kSettings{milliseconds(100), milliseconds(2000),
-                                            milliseconds(200)};
+                                            milliseconds(10'000), milliseconds(200)};
 
-/// Ticks every 100 ms up to and including `to`; the first verdict.
+/// Ticks every 100 ms up to and including `to` and returns the first verdict.
 std::optional<Verdict> tick_until(FaultDetector& detector, milliseconds from, milliseconds to) {
   for (milliseconds at = from; at <= to; at += milliseconds(100)) {
     if (auto verdict = detector.tick(kStart + at)) return verdict;
@@ -21,24 +21,67 @@ std::optional<Verdict> tick_until(FaultDetector& detector, milliseconds from, mi
   return std::nullopt;
 }
 
-TEST(FaultDetector, SilenceIsAVerdictAfterTheTimeoutAndNotBefore) {
+/// Does the same while the host of `peer` acknowledges bytes.
+std::optional<Verdict> tick_answered(FaultDetector& detector, int peer, milliseconds from,
+                                     milliseconds to) {
+  for (milliseconds at = from; at <= to; at += milliseconds(100)) {
+    if (auto verdict = detector.tick(kStart + at)) return verdict;
+    detector.host_answered(peer, kStart + at);
+  }
+  return std::nullopt;
+}
+
+TEST(FaultDetector, ASilentPeerWhoseHostAnswersIsFrozenAfterThePeerTimeoutAndNotBefore) {
   FaultDetector detector(kSettings, kStart);
   detector.watch(3, kStart);
-  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(1900)));
+  EXPECT_FALSE(tick_answered(detector, 3, milliseconds(100), milliseconds(1900)));
   const auto verdict = detector.tick(kStart + milliseconds(2000));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->rank, 3);
   EXPECT_EQ(verdict->code, Errc::peer_lost);
-  EXPECT_THAT(verdict->cause, HasSubstr("silent for 2.0 s"));
+  EXPECT_EQ(verdict->cause, "silent for 2.0 s, though its host answers (HVD_PEER_TIMEOUT_MS)");
+}
+
+TEST(FaultDetector, ASilentHostIsLostAfterItsTimeoutAndNotBefore) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(3, kStart);
+  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(9900)));
+  const auto verdict = detector.tick(kStart + milliseconds(10'000));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 3);
+  EXPECT_EQ(verdict->cause, "silent for 10.0 s, longer than HVD_HOST_TIMEOUT_S allows");
 }
 
 TEST(FaultDetector, AHeartbeatRestartsTheClock) {
   FaultDetector detector(kSettings, kStart);
   detector.watch(1, kStart);
-  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(1500)));
+  EXPECT_FALSE(tick_answered(detector, 1, milliseconds(100), milliseconds(1500)));
   detector.heard(1, kStart + milliseconds(1500));
-  EXPECT_FALSE(tick_until(detector, milliseconds(1600), milliseconds(3400)));
+  EXPECT_FALSE(tick_answered(detector, 1, milliseconds(1600), milliseconds(3400)));
   EXPECT_TRUE(detector.tick(kStart + milliseconds(3500)));
+}
+
+TEST(FaultDetector, AfterAnOutageThePeerHasAsLongAgainToBeHeard) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  detector.host_answered(1, kStart);
+  EXPECT_FALSE(tick_until(detector, milliseconds(100), milliseconds(3000)));
+  // TCP's acknowledgements return after 3 s. If the peer lives, its own bytes arrive by 6 s.
+  EXPECT_FALSE(tick_answered(detector, 1, milliseconds(3100), milliseconds(7900)));
+  const auto verdict = tick_answered(detector, 1, milliseconds(8000), milliseconds(8300));
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->cause, HasSubstr("though its host answers"));
+}
+
+TEST(FaultDetector, AnswersThatComeAndGoDoNotPostponeTheVerdictForEver) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  std::optional<Verdict> verdict;
+  for (milliseconds at{100}; at <= milliseconds(10'000) && !verdict; at += milliseconds(100)) {
+    verdict = detector.tick(kStart + at);
+    if (at.count() % 1500 == 0) detector.host_answered(1, kStart + at);
+  }
+  EXPECT_TRUE(verdict);
 }
 
 TEST(FaultDetector, TimeInWhichTheTickItselfWasLateIsNotHeldAgainstPeers) {
@@ -46,8 +89,8 @@ TEST(FaultDetector, TimeInWhichTheTickItselfWasLateIsNotHeldAgainstPeers) {
   detector.watch(1, kStart);
   EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
   EXPECT_FALSE(detector.tick(kStart + milliseconds(10'000)));  // this process was stopped
-  EXPECT_FALSE(tick_until(detector, milliseconds(10'100), milliseconds(11'700)));
-  EXPECT_TRUE(tick_until(detector, milliseconds(11'800), milliseconds(12'000)));
+  EXPECT_FALSE(tick_answered(detector, 1, milliseconds(10'100), milliseconds(11'700)));
+  EXPECT_TRUE(tick_answered(detector, 1, milliseconds(11'800), milliseconds(12'000)));
 }
 
 TEST(FaultDetector, ALostStreamIsBelievedAtOnce) {
@@ -64,7 +107,7 @@ TEST(FaultDetector, AVictimIsNotBlamedWhenTheCulpritShowsWithinTheSettleTime) {
   FaultDetector detector(kSettings, kStart);
   detector.watch(1, kStart);
   detector.watch(2, kStart);
-  // Rank 1 left the ring because rank 2 died; its neighbour saw rank 1 reset first.
+  // Rank 1 left the ring because rank 2 died, but its neighbour saw the reset of rank 1 first.
   detector.suspected(1, Errc::peer_lost, "connection reset", kStart);
   EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
   detector.lost(2, "connection closed", kStart + milliseconds(150));

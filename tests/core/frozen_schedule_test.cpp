@@ -1,7 +1,12 @@
-// The frozen schedule in whole contexts, ranks as threads.
+// Tests the frozen schedule in whole contexts with ranks as threads.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <latch>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -34,7 +39,7 @@ std::uint64_t control_messages(Context& context) {
   return stats.control_messages_sent + stats.control_messages_received;
 }
 
-/// The gradients of one backward pass, each with a value that tells step, tensor and rank.
+/// The gradients of one backward pass. Each value depends on step, tensor and rank.
 class Step {
  public:
   Step(Context& context, int tensors) : context_(context) {
@@ -83,7 +88,7 @@ class Step {
   int step_ = 0;
 };
 
-/// Enough identical steps for a schedule to freeze; the same number on every rank.
+/// Runs identical steps until the schedule is frozen, the same number on every rank.
 int run_until_frozen(Context& context, Step& step) {
   constexpr int kSteps = 10;
   for (int i = 0; i < kSteps; ++i) step.run(i);
@@ -104,7 +109,7 @@ TEST_P(FrozenAt, StepsCostNoControlMessage) {
     for (int i = 10; i < 110; ++i) step.run(i);
     const std::uint64_t messages = control_messages(context);
     const Stats after = context.stats();
-    counted.arrive_and_wait();  // a goodbye thaws
+    counted.arrive_and_wait();  // a shutdown request would thaw
     EXPECT_EQ(messages, before);
     EXPECT_EQ(after.schedule_hits - hits.schedule_hits, 100U * 20U);
     EXPECT_LT(after.collectives - hits.collectives, 100U * 20U) << "nothing was fused";
@@ -146,7 +151,7 @@ TEST_P(FrozenAt, WhatOneRankSubmitsLateIsWaitedFor) {
   });
 }
 
-// A blocked rank asks for what it waits for, whatever the schedule says comes first.
+// A rank that waits needs this operation, even if the schedule has another one first.
 TEST_P(FrozenAt, AnOperationThatNobodyRepeatsHoldsNothingUp) {
   expect_run(GetParam(), [&](Context& context) {
     Step step(context, 6);
@@ -247,6 +252,84 @@ TEST_P(FrozenAt, TheStallOfARankThatNeverComesIsStillReported) {
         failed.arrive_and_wait();
       },
       [](Config& config) { config.stall_abort = std::chrono::seconds(2); });
+}
+
+/// The kernel's numbers about a thread of this process.
+struct ThreadState {
+  bool asleep = false;
+  std::uint64_t page_faults = 0;  // pages brought in or copied so far
+};
+
+/// Returns the states of all threads with that name.
+std::vector<ThreadState> threads_named(std::string_view wanted) {
+  std::vector<ThreadState> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream comm(task.path() / "comm");
+    if (!std::getline(comm, name) || name != wanted) continue;
+    std::string line;
+    std::ifstream stat(task.path() / "stat");
+    std::getline(stat, line);
+    std::istringstream fields(line.substr(line.rfind(')') + 1));
+    std::string state;
+    std::string skipped;
+    fields >> state;
+    for (int field = 0; field < 6; ++field) fields >> skipped;  // up to the flags
+    ThreadState thread{state == "S", 0};
+    fields >> thread.page_faults;
+    found.push_back(thread);
+  }
+  return found;
+}
+
+std::uint64_t page_faults_of_loops() {
+  std::uint64_t sum = 0;
+  for (const ThreadState& loop : threads_named("hvd-loop")) sum += loop.page_faults;
+  return sum;
+}
+
+// The loop thread sends the heartbeats, so it must not copy tensors when the job fails, however
+// large they are.
+TEST(Frozen, TheLoopThreadCopiesNoTensorWhenTheJobFails) {
+  constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  constexpr std::uint64_t kPages = kBytes / 4096;
+  std::latch failed(2);
+  expect_run(
+      2,
+      [&](Context& context) {
+        const std::shared_ptr<Arena> arena = context.arena();
+        auto* const data = static_cast<float*>(arena->allocate(kBytes));
+        ASSERT_NE(data, nullptr);
+        std::fill_n(data, kBytes / sizeof(float), 0.0F);
+        const auto submit = [&] {
+          return allreduce_async(context, data, data, kBytes / sizeof(float), DType::f32,
+                                 {"g", ReduceOp::sum, 1, 1, 0});
+        };
+        for (int step = 0; step < 10; ++step) submit().wait();
+        const std::uint64_t hits = context.stats().schedule_hits;
+        ASSERT_GT(hits, 0U);
+        if (context.rank() == 1) {
+          failed.arrive_and_wait();
+          return;
+        }
+        const Work work = submit();
+        // Waits until the tensor is announced and the executor sleeps, because the other rank does
+        // not come.
+        const auto deadline = Clock::now() + std::chrono::seconds(20);
+        const auto waits = [&] {
+          const auto executors = threads_named("hvd-executor");
+          return context.stats().schedule_hits > hits &&
+                 std::all_of(executors.begin(), executors.end(),
+                             [](const ThreadState& thread) { return thread.asleep; });
+        };
+        while (!waits()) ASSERT_LT(Clock::now(), deadline);
+        const std::uint64_t before = page_faults_of_loops();
+        context.abort("the test says so");
+        EXPECT_THROW(work.wait(), Error);
+        EXPECT_LT(page_faults_of_loops() - before, kPages / 4);
+        failed.arrive_and_wait();
+      },
+      [](Config& config) { config.arena_size = 2 * kBytes; });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "coordinator/fusion_plan.hpp"
+#include "policy/fusion_plan.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

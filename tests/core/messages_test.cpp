@@ -1,4 +1,4 @@
-#include "coordinator/messages.hpp"
+#include "policy/messages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Request request() {
   return request;
 }
 
-Plan plan() {
+FrozenSchedule plan() {
   return {{PlannedBatch{0, {}, {request(), Request{}}, {{1, 2}, {3, 4}}},
            PlannedBatch{2, {1, 5}, {Request{}}, {}}}};
 }
@@ -33,20 +33,20 @@ Plan plan() {
 std::vector<Message> one_of_each() {
   return {
       Submitted{9, {{request(), 3}, {}}},
-      Goodbye{8},
+      ShutdownRequested{8},
       Suspicion{Errc::timeout, 4, "no data"},
-      Schedule{{Batch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0}, Batch{3, {"c"}, {}, {request()}, 2},
-                Rejection{1, "d", Errc::mismatch, "why"}, SetAdded{"s", 3, {0, 4}},
-                SetRemoved{"s", 3}, AllJoined{2}, Freeze{10, plan()}}},
-      Farewell{},
-      Poison{Errc::peer_lost,
-             {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
+      Schedule{{FusedBatch{0, {"a", "b"}, {{1, 2}, {0, 9}}, {}, 0},
+                FusedBatch{3, {"c"}, {}, {request()}, 2}, Rejection{1, "d", Errc::mismatch, "why"},
+                SetAdded{"s", 3, {0, 4}}, SetRemoved{"s", 3}, AllJoined{2}, Freeze{10, plan()}}},
+      ShutdownAcknowledged{},
+      Abort{Errc::peer_lost,
+            {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
       Heartbeat{},
       ThawRequest{10},
       Stopped{10, 77},
       Thaw{10},
       Resume{11, {0, 77, 78}},
-      Lost{5, "silent"}};
+      PeerLost{5, "silent"}};
 }
 
 TEST(Messages, EachTypeComesBackAsItWent) {
@@ -60,9 +60,9 @@ TEST(Messages, EachTypeComesBackAsItWent) {
   EXPECT_EQ(submitted.operations.at(0), (Announcement{request(), 3}));
   const auto schedule = std::get<Schedule>(decode_message(encode(one_of_each()[3])));
   EXPECT_EQ(schedule.decisions, std::get<Schedule>(one_of_each()[3]).decisions);
-  const auto poison = std::get<Poison>(decode_message(encode(one_of_each()[5])));
-  EXPECT_EQ(poison.fault.host, "host-b");
-  EXPECT_EQ(poison.fault.elapsed.count(), 1500);
+  const auto message = std::get<Abort>(decode_message(encode(one_of_each()[5])));
+  EXPECT_EQ(message.fault.host, "host-b");
+  EXPECT_EQ(message.fault.elapsed.count(), 1500);
 }
 
 TEST(Messages, EveryTruncationAndEveryTailIsRefused) {
@@ -87,9 +87,9 @@ TEST(Messages, ValuesOutOfRangeAreRefused) {
   bad = request();
   bad.shape = {};  // an allgather without a first dimension
   refused(Submitted{0, {{bad, 0}}});
-  refused(Schedule{{Batch{}}});
-  refused(Schedule{{Batch{0, {"a", "b"}, {{1}}, {}, 0}}});
-  refused(Schedule{{Batch{0, {"a", "b"}, {}, {Request{}}, 0}}});
+  refused(Schedule{{FusedBatch{}}});
+  refused(Schedule{{FusedBatch{0, {"a", "b"}, {{1}}, {}, 0}}});
+  refused(Schedule{{FusedBatch{0, {"a", "b"}, {}, {Request{}}, 0}}});
   refused(Schedule{{SetAdded{"s", 1, {2, 2}}}});
   refused(Schedule{{SetAdded{"s", 1, {-1}}}});
   refused(Schedule{{Freeze{1, {}}}});
@@ -104,7 +104,7 @@ TEST(Messages, NegotiationIsToldFromTheRest) {
 }
 
 TEST(Messages, APlansDigestTellsPlansApart) {
-  Plan other = plan();
+  FrozenSchedule other = plan();
   EXPECT_EQ(digest_of(plan()), digest_of(other));
   other.batches[0].requests[1].shape = {1};
   EXPECT_NE(digest_of(plan()), digest_of(other));

@@ -1,5 +1,7 @@
-#include "coordinator/negotiator.hpp"
+#include "policy/negotiator.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,9 +9,12 @@ namespace hvd {
 namespace {
 
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
 
 constexpr std::size_t kThreshold = 1024;
 const Clock::time_point kStart{};
@@ -25,7 +30,7 @@ Announcement announced(Request request, std::uint32_t segment = 0) {
   return {std::move(request), segment};
 }
 
-/// A negotiator that takes plain requests.
+/// A negotiator that accepts plain requests.
 class TestNegotiator : public Negotiator {
  public:
   using Negotiator::Negotiator;
@@ -37,6 +42,7 @@ class TestNegotiator : public Negotiator {
 };
 
 const Rejection& rejection(const Agreement& agreement) {
+  if (const auto* partial = std::get_if<PartialRejection>(&agreement)) return partial->rejection;
   return std::get<Rejection>(std::get<Decision>(agreement));
 }
 
@@ -88,7 +94,7 @@ TEST(Negotiator, MismatchNamesRanksAndValuesAndFreesTheName) {
   negotiator.submitted(0, {allreduce("a", {2, 3})}, kStart);
   negotiator.submitted(1, {allreduce("a", {2, 3})}, kStart);
   negotiator.submitted(2, {allreduce("a", {3, 2})}, kStart);  // the same count
-  const auto decisions = negotiator.take(0);                  // rejections wait for no batch
+  const auto decisions = negotiator.take(0);                  // rejections do not wait for batches
   ASSERT_EQ(decisions.size(), 1U);
   const Rejection& mismatch = rejection(decisions[0]);
   EXPECT_EQ(mismatch.code, Errc::mismatch);
@@ -264,6 +270,91 @@ Request join() {
   request.name = kJoinName;
   request.kind = OpKind::join;
   return request;
+}
+
+/// Checks that all decisions are mismatches. Returns the names, with the ranks if a rejection is
+/// for some ranks only.
+std::vector<std::string> mismatches(TestNegotiator& negotiator) {
+  std::vector<std::string> rejected;
+  for (const Agreement& agreement : negotiator.take(10)) {
+    EXPECT_EQ(rejection(agreement).code, Errc::mismatch);
+    EXPECT_THAT(rejection(agreement).message, AllOf(HasSubstr("rank 0"), HasSubstr("rank 1")));
+    std::string& name = rejected.emplace_back(rejection(agreement).name);
+    const auto* partial = std::get_if<PartialRejection>(&agreement);
+    if (partial) name += fmt::format(" on {}", fmt::join(partial->ranks, ","));
+  }
+  return rejected;
+}
+
+struct DifferentGroups {
+  std::vector<std::string> of_rank0, of_rank1, rejected;
+};
+const std::vector<DifferentGroups> kDifferentGroups{
+    {{"a", "b"}, {"a", "b", "c"}, {"a", "b", "c on 1"}},  // more members
+    {{"a", "b"}, {"a", "c"}, {"a", "b on 0", "c on 1"}},  // as many others
+    {{"a"}, {"c", "d"}, {"a on 0", "c on 1", "d on 1"}},  // nothing in common
+};
+
+std::vector<Request> group_of(const std::vector<std::string>& members) {
+  std::vector<Request> requests;
+  for (const std::string& name : members) {
+    requests.push_back(grouped(name, "g", static_cast<int>(members.size())));
+  }
+  return requests;
+}
+
+TEST(Negotiator, GroupsThatDifferFailOnEveryRankAsSoonAsAllHaveSubmittedThem) {
+  for (const auto& [of_rank0, of_rank1, rejected] : kDifferentGroups) {
+    for (const int last : {0, 1}) {
+      TestNegotiator negotiator(2, kThreshold);
+      negotiator.submitted(1 - last, group_of(last == 1 ? of_rank0 : of_rank1));
+      EXPECT_TRUE(negotiator.take(10).empty());
+      negotiator.submitted(last, group_of(last == 1 ? of_rank1 : of_rank0));
+      EXPECT_THAT(mismatches(negotiator), UnorderedElementsAreArray(rejected));
+      EXPECT_TRUE(negotiator.pending().empty());
+
+      for (const auto& members : {of_rank1, of_rank0}) {
+        for (int rank = 0; rank < 2; ++rank) negotiator.submitted(rank, group_of(members));
+        EXPECT_THAT(names(negotiator.take(10).at(0)), ElementsAreArray(members)) << "works again";
+      }
+    }
+  }
+}
+
+TEST(Negotiator, GroupsThatDifferWaitForEveryRank) {
+  TestNegotiator negotiator(3, kThreshold);
+  negotiator.submitted(0, group_of({"a", "b"}));
+  negotiator.submitted(1, group_of({"a", "b", "c"}));
+  EXPECT_TRUE(negotiator.take(10).empty()) << "rank 2 would take what comes next for this";
+  negotiator.submitted(2, group_of({"a", "b"}));
+  EXPECT_THAT(mismatches(negotiator), UnorderedElementsAre("a", "b", "c on 1"));
+  EXPECT_TRUE(negotiator.pending().empty());
+}
+
+TEST(Negotiator, AJoinShowsThatGroupsDiffer) {
+  TestNegotiator negotiator(3, kThreshold);
+  negotiator.submitted(0, group_of({"a", "b"}));
+  negotiator.submitted(1, group_of({"a", "c"}));
+  negotiator.submitted(2, {join()});
+  EXPECT_THAT(mismatches(negotiator), UnorderedElementsAre("a", "b on 0", "c on 1"));
+  EXPECT_TRUE(negotiator.pending().empty());
+}
+
+TEST(Negotiator, AJoinThatShowsAMismatchFailsTheWholeGroup) {
+  TestNegotiator negotiator(3, kThreshold);
+  negotiator.submitted(0, group_of({"a", "b"}));
+  std::vector<Request> other = group_of({"a", "b"});
+  other.front().shape = {9};
+  negotiator.submitted(1, other);
+  negotiator.submitted(2, {join()});
+  EXPECT_THAT(mismatches(negotiator), UnorderedElementsAre("a", "b on 0,1"));
+  EXPECT_TRUE(negotiator.pending().empty());
+}
+
+TEST(Negotiator, ARankThatChangesTheSizeOfItsGroupIsBroken) {
+  TestNegotiator negotiator(2, kThreshold);
+  negotiator.submitted(1, {grouped("a", "g", 3)});
+  EXPECT_THROW(negotiator.submitted(1, {grouped("b", "g", 2)}), Error);
 }
 
 TEST(Negotiator, OthersGoOnWithoutARankThatHasJoined) {

@@ -1,5 +1,4 @@
-// What a whole context tells about itself: timeline, metrics endpoint, statistics of steps. Ranks
-// as threads.
+// Tests timeline, metrics endpoint and step statistics of whole contexts with ranks as threads.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -95,7 +94,7 @@ std::multiset<std::string> marks_of(const json& trace) {
   return names;
 }
 
-/// Every phase of `steps` steps, in order, with what was moved.
+/// Checks every phase of `steps` steps, in order, and the bytes.
 void expect_steps(const json& trace, int steps) {
   std::uint64_t fused = 0;
   for (int i = 0; i < kTensors; ++i) {
@@ -114,7 +113,7 @@ void expect_steps(const json& trace, int steps) {
       EXPECT_EQ(args.at("bytes"), 4 * 10 * (i + 1));
       if (args.contains("fused")) ++fused;
     }
-    // Within a call that several tensors share they are copied there and back.
+    // Tensors that share a call are copied in and out within it.
     const auto shared =
         static_cast<std::size_t>(std::count_if(calls.begin(), calls.end(), [](const json& call) {
           return call.at("args").contains("fused");
@@ -190,7 +189,7 @@ TEST_P(TimelineAt, MarksStepsFreezesAndThaws) {
     allreduce(context, std::span(metric), {"metric", ReduceOp::sum, 1, 1, 0});
     const Stats stats = context.stats();
     context.stop_timeline();
-    step.run();  // nobody leaves before everybody has counted: a goodbye thaws
+    step.run();  // ranks leave together, since a shutdown request would thaw
     const std::multiset<std::string> marks = marks_of(read_json(path));
     EXPECT_EQ(marks.count("step"), 20U);
     EXPECT_GE(marks.count("freeze"), 1U);
@@ -226,7 +225,7 @@ sockaddr_in loopback(int port) {
   return address;
 }
 
-/// Binds it; 0 when the port is taken.
+/// Binds the port; returns 0 when it is taken.
 int bound_port(const UniqueFd& socket, int port) {
   sockaddr_in address = loopback(port);
   socklen_t length = sizeof(address);
@@ -236,7 +235,7 @@ int bound_port(const UniqueFd& socket, int port) {
   return ntohs(address.sin_port);
 }
 
-/// The first of `count` ports in a row that were free just now.
+/// Returns the first of `count` consecutive ports that were free just now.
 int free_ports(int count) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::vector<UniqueFd> held;
@@ -252,7 +251,7 @@ int free_ports(int count) {
   throw std::runtime_error("no ports are free");
 }
 
-/// The body of the answer; throws when there is none within 30 s.
+/// Returns the body of the answer; throws when there is none within 30 s.
 std::string http_get(int port, const std::string& path) {
   const UniqueFd socket = tcp_socket();
   const sockaddr_in address = loopback(port);
@@ -315,7 +314,7 @@ TEST_P(MetricsAt, AreServedByEveryRankDuringARun) {
 
 // ---- statistics
 
-/// Computes on this thread for so long.
+/// Computes on this thread for `time`.
 void work_for(milliseconds time) {
   for (const auto until = Clock::now() + time; Clock::now() < until;) continue;
 }
@@ -338,7 +337,7 @@ TEST_P(MetricsAt, AStepIsComputeAndExposedCommunication) {
     const Stats before = context.stats();
     train(10);
     const Stats stats = context.stats();
-    step.run();  // nobody leaves before everybody has counted: a goodbye thaws
+    step.run();  // nobody leaves before everybody has counted: a shutdown thaws
     EXPECT_EQ(stats.step.count, before.step.count + 10);
     const StepSample& last = stats.step.last;
     EXPECT_EQ(last.duration, last.compute + last.exposed);

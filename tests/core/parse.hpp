@@ -1,4 +1,4 @@
-// The parser of the environment over a map.
+// Parses an environment that is given as a map.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 #include <hvd/core/error.hpp>
 
-#include "config_parse.hpp"
+#include "config/environment.hpp"
 
 namespace hvd::test {
 
@@ -25,7 +25,7 @@ inline Config parse(const Variables& variables, const Surroundings& ask = {}) {
   return parse_config(lookup, ask);
 }
 
-/// The complaint about `variables`, which must be one about an argument.
+/// Returns the error message for `variables`, which must be Errc::invalid_argument.
 inline std::string complaint(const Variables& variables) {
   try {
     (void)parse(variables);

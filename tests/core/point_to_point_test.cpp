@@ -1,4 +1,4 @@
-// Messages between two ranks, and reductions that the program defines; ranks as threads.
+// Tests messages between two ranks and user-defined reductions, with ranks as threads.
 #include <algorithm>
 #include <functional>
 #include <stdexcept>
@@ -10,7 +10,7 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
-#include <hvd/core/pair_set.hpp>
+#include <hvd/core/process_set.hpp>
 #include <hvd/hvd.hpp>
 
 namespace hvd {
@@ -145,20 +145,20 @@ TEST(Messages, ToARankThatHasShutDownFail) {
     float value = 0;
     const Error error = error_of([&] { recv(context, std::span(&value, 1), 2); });
     EXPECT_EQ(error.code(), Errc::shut_down) << error.what();
-    // The other two go on.
+    // The other two ranks continue.
     if (context.rank() == 0) send(context, std::span(&value, 1), 1);
     if (context.rank() == 1) recv(context, std::span(&value, 1), 0);
   });
 }
 
-/// Where the largest value is; the lower place of equal ones.
+/// The index of the largest value, and the lower index if two are equal.
 struct Largest {
   double value;
   std::int32_t place;
   friend bool operator==(const Largest&, const Largest&) = default;
 };
 
-/// x -> a·x + b: composition does not commute.
+/// The function x -> a·x + b, whose composition does not commute.
 struct Affine {
   std::int64_t a;
   std::int64_t b;

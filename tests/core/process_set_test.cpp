@@ -1,4 +1,4 @@
-// Process sets, groups and joins in whole contexts, ranks as threads.
+// Tests process sets, groups and joins in whole contexts with ranks as threads.
 #include <cstring>
 #include <functional>
 #include <latch>
@@ -53,7 +53,7 @@ int sum_of(const ProcessSet& set) { return std::accumulate(set.ranks.begin(), se
 class SetsAt : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, SetsAt, testing::Values(3, 4, 5, 8));
 
-// With an order of its own for each of {0,1}, {1,2} and {2,0}, blocking executors would deadlock.
+// If each of {0,1}, {1,2} and {2,0} had an order of its own, blocking executors would deadlock.
 TEST_P(SetsAt, OverlappingSetsRunFrozenAndUnfrozen) {
   const int size = GetParam();
   expect_run(size, [&](Context& context) {
@@ -237,6 +237,79 @@ TEST_P(EveryAt, AGroupWithAFailedMemberLeavesNothingBehind) {
   });
 }
 
+/// Submits a group of `items` unnamed sums of ones from `ranks` ranks. All must end before the
+/// test's timeout. Returns the errors.
+std::vector<Error> group_of(Context& context, std::size_t items, int ranks,
+                            const std::string& name = "group") {
+  std::vector<float> data(items, 1.0F);
+  std::vector<AllreduceItem> group;
+  for (float& value : data) group.push_back({&value, &value, 1, DType::f32});
+  std::vector<Error> errors;
+  for (const Work& work : grouped_allreduce_async(context, group, {name, ReduceOp::sum})) {
+    try {
+      if (!work.wait_until(Clock::now() + std::chrono::seconds(20))) {
+        throw std::runtime_error("a member of the group waits");
+      }
+    } catch (const Error& error) {
+      errors.push_back(error);
+    }
+  }
+  if (errors.empty()) {
+    EXPECT_THAT(data, Each(static_cast<float>(ranks)));
+  }
+  return errors;
+}
+
+// This also holds for a frozen schedule, and if a rank submits more or fewer than the others.
+TEST_P(EveryAt, GroupsOfDifferentSizeAreAMismatchOnEveryRank) {
+  const int size = GetParam();
+  if (size == 1) GTEST_SKIP() << "needs two ranks";
+  expect_run(size, [&](Context& context) {
+    const bool odd = context.rank() == context.size() - 1;
+    for (const std::size_t of_odd : {1U, 2U, 4U}) {
+      for (int step = 0; step < 12; ++step) EXPECT_TRUE(group_of(context, 3, size).empty());
+      const std::size_t mine = odd ? of_odd : 3;
+      const std::vector<Error> errors = group_of(context, mine, size);
+      EXPECT_EQ(errors.size(), mine) << "every member";
+      for (const Error& error : errors) {
+        EXPECT_EQ(error.code(), Errc::mismatch);
+        EXPECT_THAT(error.what(), HasSubstr("group"));
+        EXPECT_THAT(error.what(), HasSubstr("on rank " + std::to_string(size - 1)));
+      }
+      EXPECT_TRUE(group_of(context, 3, size).empty()) << "works again";
+    }
+    EXPECT_GE(context.stats().freezes, 1U);
+  });
+}
+
+TEST_P(EveryAt, AGroupIsPendingOnceAtATime) {
+  const int size = GetParam();
+  if (size == 1) GTEST_SKIP() << "needs a rank that waits for another";
+  std::latch refused(size);
+  expect_run(size, [&](Context& context) {
+    std::vector<float> a(1, 1.0F);
+    std::vector<float> b(1, 1.0F);
+    const std::vector<AllreduceItem> first{{a.data(), a.data(), 1, DType::f32, "a"}};
+    const std::vector<AllreduceItem> second{{b.data(), b.data(), 1, DType::f32, "b"}};
+    std::vector<Work> works;
+    if (context.rank() != 0) {
+      works = grouped_allreduce_async(context, first, {"g", ReduceOp::sum});
+      const Error error =
+          error_of([&] { static_cast<void>(grouped_allreduce_async(context, second, {"g"})); });
+      EXPECT_EQ(error.code(), Errc::duplicate_name);
+      EXPECT_THAT(error.what(), HasSubstr("'g'"));
+    }
+    refused.arrive_and_wait();
+    if (context.rank() == 0) works = grouped_allreduce_async(context, first, {"g", ReduceOp::sum});
+    for (const Work& work : works) work.wait();
+    for (const Work& work : grouped_allreduce_async(context, second, {"g", ReduceOp::sum})) {
+      work.wait();
+    }
+    EXPECT_THAT(a, Each(static_cast<float>(size)));
+    EXPECT_THAT(b, Each(static_cast<float>(size)));
+  });
+}
+
 TEST_P(EveryAt, AJoinedRankContributesTheIdentityOfEveryOperation) {
   const int size = GetParam();
   expect_run(size, [&](Context& context) {
@@ -274,13 +347,41 @@ TEST_P(EveryAt, AJoinedRankContributesTheIdentityOfEveryOperation) {
   });
 }
 
+TEST_P(EveryAt, UnnamedOperationsMatchAgainAfterAJoin) {
+  const int size = GetParam();
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(size, [&](int rank) {
+    Config config = test::thread_config(rank, size);
+    config.stall_abort = std::chrono::seconds(20);  // so that the test fails instead of hanging
+    const auto context = make_context(config, store);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int batch = 0; batch <= rank; ++batch) {
+        std::vector<double> data(2, 1.0);
+        allreduce(*context, std::span(data), {"", ReduceOp::sum});
+        EXPECT_THAT(data, Each(size - batch)) << "ranks below " << batch << " have joined";
+        barrier(*context);
+        EXPECT_TRUE(group_of(*context, 2, size - batch, "").empty());
+      }
+      EXPECT_EQ(context->join(), size - 1);
+      for (int call = 0; call < 2; ++call) {
+        std::vector<double> data(2, call);
+        allreduce(*context, std::span(data), {"", ReduceOp::sum});
+        EXPECT_THAT(data, Each(size * call));
+        barrier(*context);
+        EXPECT_TRUE(group_of(*context, 2, size, "").empty());
+        context->remove_process_set(context->add_process_set({0}));
+      }
+    }
+  });
+}
+
 TEST_P(EveryAt, AveragesUnderJoinDivideByWhatIsAskedFor) {
   const int size = GetParam();
   if (size == 1) GTEST_SKIP() << "needs two ranks";
   expect_run(size, [&](Context& context) {
     for (const bool over_contributors : {false, true}) {
       if (context.rank() != 0) {
-        // Rank 0 may not have joined yet: then the barrier below waits for it.
+        // If rank 0 has not joined yet, the barrier below waits for it.
         while (true) {
           std::vector<double> seen(1, 1.0);
           allreduce(context, std::span(seen), {"probe", ReduceOp::sum, 1, 1, 0});

@@ -1,6 +1,10 @@
-// Sequences that the simulator comes by once in a million runs, played one by one.
+// Sequences that the simulator reaches once in a million runs, tested one by one.
 
-#include "coordinator/protocol.hpp"
+#include "policy/protocol.hpp"
+
+#include <map>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +22,8 @@ const Clock::time_point kStart{};
 
 class Actions : public Protocol::Actions {
  public:
-  MOCK_METHOD(void, send, (int, const Message&), (override));
-  MOCK_METHOD(void, run, (const Batch&), (override));
+  MOCK_METHOD(void, send, (const std::vector<int>&, const Message&), (override));
+  MOCK_METHOD(void, run, (const FusedBatch&), (override));
   MOCK_METHOD(void, carry_out, (const Rejection&), (override));
   MOCK_METHOD(void, carry_out, (const SetAdded&), (override));
   MOCK_METHOD(void, carry_out, (const SetRemoved&), (override));
@@ -29,35 +33,72 @@ class Actions : public Protocol::Actions {
   MOCK_METHOD(void, resume, (const std::vector<std::uint64_t>&), (override));
   MOCK_METHOD(void, stalled, (const Stall&), (override));
   MOCK_METHOD(void, failed, (const Verdict&), (override));
-  MOCK_METHOD(void, poisoned, (const Poison&), (override));
-  MOCK_METHOD(void, farewell, (), (override));
+  MOCK_METHOD(void, aborted, (const Abort&), (override));
+  MOCK_METHOD(void, shutdown_acknowledged, (), (override));
 };
 
 Protocol::Settings of_two_ranks() {
   Protocol::Settings settings;
   settings.size = 2;
-  settings.detector = {milliseconds(100), milliseconds(2'000), milliseconds(200)};
+  settings.detector = {milliseconds(100), milliseconds(2'000), milliseconds(2'000),
+                       milliseconds(200)};
   return settings;
 }
 
-TEST(Protocol, SaysFarewellWhenAllHaveSaidGoodbye) {
+TEST(Protocol, AcknowledgesTheShutdownWhenAllRanksHaveRequestedIt) {
   NiceMock<Actions> actions;
   Protocol rank0(of_two_ranks(), actions, kStart);
-  rank0.goodbye(kStart);
-  EXPECT_CALL(actions, farewell());
-  rank0.received(1, encode(Goodbye{0}), kStart);
+  rank0.shutdown(kStart);
+  EXPECT_CALL(actions, shutdown_acknowledged());
+  rank0.received(1, encode(ShutdownRequested{0}), kStart);
 }
 
-TEST(Protocol, AFarewellDoesNotOvertakeAVerdict) {
+TEST(Protocol, AShutdownIsNotAcknowledgedBeforeAVerdict) {
   NiceMock<Actions> actions;
   Protocol rank0(of_two_ranks(), actions, kStart);
-  EXPECT_CALL(actions, farewell()).Times(0);
+  EXPECT_CALL(actions, shutdown_acknowledged()).Times(0);
   rank0.collective_failed(Errc::peer_lost, 1, "reset", kStart);  // weak: settles for 200 ms
-  rank0.goodbye(kStart);
-  rank0.received(1, encode(Goodbye{0}), kStart + milliseconds(50));
+  rank0.shutdown(kStart);
+  rank0.received(1, encode(ShutdownRequested{0}), kStart + milliseconds(50));
   EXPECT_CALL(actions, failed(AllOf(Field(&Verdict::rank, 1), Field(&Verdict::cause, "reset"))));
   rank0.tick(kStart + milliseconds(100));
   rank0.tick(kStart + milliseconds(200));
+}
+
+/// Returns the members of a group as a rank announces them.
+std::vector<Announcement> group_of(const std::vector<std::string>& names) {
+  std::vector<Announcement> members;
+  for (const std::string& name : names) {
+    Request& request = members.emplace_back().request;
+    request.name = name;
+    request.group = "g";
+    request.group_size = static_cast<std::int32_t>(names.size());
+  }
+  return members;
+}
+
+// The other ranks may still announce another operation of that name.
+TEST(Protocol, OnlyRanksThatAnnouncedAMemberAreToldThatOthersDoNotHaveIt) {
+  NiceMock<Actions> actions;
+  Protocol::Settings settings = of_two_ranks();
+  settings.size = 3;
+  std::map<int, std::set<std::string>> rejected;  // by rank
+  ON_CALL(actions, carry_out(testing::A<const Rejection&>()))
+      .WillByDefault([&](const Rejection& rejection) { rejected[0].insert(rejection.name); });
+  ON_CALL(actions, send).WillByDefault([&](const std::vector<int>& to, const Message& message) {
+    for (const Decision& decision : std::get<Schedule>(message).decisions) {
+      for (const int rank : to) rejected[rank].insert(std::get<Rejection>(decision).name);
+    }
+  });
+  Protocol rank0(settings, actions, kStart);
+  rank0.submitted(group_of({"a", "b"}), kStart);
+  rank0.received(1, encode(Submitted{0, group_of({"a", "c"})}), kStart);
+  EXPECT_TRUE(rejected.empty());
+  rank0.received(2, encode(Submitted{0, group_of({"a", "b"})}), kStart);
+  using Names = std::set<std::string>;
+  EXPECT_EQ(rejected[0], (Names{"a", "b"}));
+  EXPECT_EQ(rejected[1], (Names{"a", "c"}));
+  EXPECT_EQ(rejected[2], (Names{"a", "b"}));
 }
 
 }  // namespace

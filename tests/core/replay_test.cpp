@@ -1,4 +1,4 @@
-#include "coordinator/replay.hpp"
+#include "policy/replay.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ Request request(const std::string& name, std::int32_t set = 0) {
   return request;
 }
 
-/// {a, b} on all, then c on ranks 1 and 2 of set 5, then a again.
-Plan plan() {
+/// The plan is {a, b} on all ranks, then c on ranks 1 and 2 of set 5, then a again.
+FrozenSchedule plan() {
   return {{PlannedBatch{0, {}, {request("a"), request("b")}, {}},
            PlannedBatch{5, {1, 2}, {request("c", 5)}, {}},
            PlannedBatch{0, {}, {request("a")}, {}}}};
@@ -73,11 +73,11 @@ TEST(Replay, TicketsAndDigestsAreTheSameOnAllMembers) {
     const Replay::Turn last = one.begin();
     EXPECT_EQ(last.ticket, two.begin().ticket);
     EXPECT_EQ(last.ticket, other.begin().ticket);
-    const TicketPlace place = place_of(last.ticket, 3);
-    EXPECT_EQ(place.epoch, 3U);
-    EXPECT_EQ(place.cycle, static_cast<std::uint64_t>(cycle));
-    EXPECT_EQ(place.batch, 2U);
-    EXPECT_EQ(ticket_of(place, 3), last.ticket);
+    const SchedulePosition position = position_of(last.ticket, 3);
+    EXPECT_EQ(position.epoch, 3U);
+    EXPECT_EQ(position.cycle, static_cast<std::uint64_t>(cycle));
+    EXPECT_EQ(position.batch, 2U);
+    EXPECT_EQ(ticket_of(position, 3), last.ticket);
   }
 }
 
@@ -112,7 +112,7 @@ TEST(Replay, AnAllgathersRowsAreEachRanksOwn) {
   Request gather = request("g");
   gather.kind = OpKind::allgather;
   gather.shape = {7, 2};
-  const Plan gathers{{PlannedBatch{0, {}, {gather}, {{7, 0}}}}};
+  const FrozenSchedule gathers{{PlannedBatch{0, {}, {gather}, {{7, 0}}}}};
   Replay replay(gathers, 1, 1);
   EXPECT_FALSE(replay.submitted(gather));
   gather.shape = {0, 2};

@@ -1,4 +1,4 @@
-#include "coordinator/schedule_learner.hpp"
+#include "policy/schedule_learner.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,7 +141,7 @@ TEST(Buckets, OnlyWhatDidNotWaitForEachOtherSharesABucket) {
   const auto cycle = make_buckets({tensor("a", 1, {0, 0}), tensor("b", 1, {1, 0}),
                                    tensor("c", 1, {1, 0}), tensor("d", 1, {0, 0})},
                                   usual_sizes(1 << 20));
-  // a and d came together on both ranks; on rank 0 b and c came after a result.
+  // Both ranks submitted a and d together. On rank 0, b and c came after a result.
   EXPECT_THAT(names(cycle), ElementsAre(ElementsAre("b", "c"), ElementsAre("a", "d")));
 }
 

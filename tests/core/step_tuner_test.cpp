@@ -1,4 +1,4 @@
-#include "coordinator/step_tuner.hpp"
+#include "engine/step_tuner.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Plan plan_of(std::int64_t elements) {
-  Plan plan;
+FrozenSchedule plan_of(std::int64_t elements) {
+  FrozenSchedule plan;
   PlannedBatch& batch = plan.batches.emplace_back();
   Request& request = batch.requests.emplace_back();
   request.name = "g";
@@ -22,8 +22,8 @@ constexpr BucketSizes kStart = usual_sizes(std::size_t{16} << 20);
 
 class StepTunerTest : public testing::Test {
  protected:
-  /// So many cycles of two collectives, each cycle of `cycle_time`. Whether a trial came to its
-  /// end.
+  /// Runs `cycles` cycles of two collectives, each of `cycle_time`. Returns whether a trial has
+  /// ended.
   bool run(std::uint32_t epoch, int cycles) {
     bool over = false;
     for (int i = 0; i < cycles; ++i, ++cycle_) {

@@ -1,7 +1,7 @@
-#include "topology.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <hvd/core/topology.hpp>
 
 namespace hvd {
 namespace {

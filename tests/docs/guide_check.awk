@@ -1,4 +1,4 @@
-# awk -f guide_check.awk guide_snippets.cpp… guide.md: is each piece of C++ in the guide in the
+# awk -f guide_check.awk guide_snippets.cpp… page.md…: is each piece of C++ on the pages in the
 # snippets, which are compiled? Blanks do not count. A piece is a block marked cpp, a code span that
 # ends in ";" or begins with "{.", and in a table's column "C++" also one that calls something.
 
@@ -10,7 +10,7 @@ function squeezed(text) {
 function check(piece) {
   ++pieces
   if (index(code, squeezed(piece))) return
-  printf "line %d: not in the snippets: %s\n", FNR, piece
+  printf "%s:%d: not in the snippets: %s\n", FILENAME, FNR, piece
   ++missing
 }
 

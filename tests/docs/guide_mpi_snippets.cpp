@@ -1,4 +1,4 @@
-// What docs/guide.md says to programs with MPI of their own. Compiled, never run.
+// The C++ of docs/start/from_python.md for programs that use MPI themselves. Compiled, never run.
 #include <hvd/mpi.hpp>
 
 namespace guide {

@@ -1,7 +1,9 @@
-// The C++ of docs/guide.md, so that a compiler has seen it; docs_guide looks for each line here.
-// Compiled, never run.
+// The C++ of docs/start/from_python.md and other guides, so that it is compiled; the test
+// docs_guide looks for each line here. Never run.
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -74,6 +76,7 @@ std::vector<hvd::DistributedOptimizerOptions> optimizer_options(const hvd::Proce
       {.num_groups = 4},
       {.groups = {{"fc1.weight", "fc1.bias"}}},
       {.sparse_as_dense = true},
+      {.wait_in_backward = false},
       {.process_set = even.id},
       {.memory = hvd::GradientMemory::born_shared},
   };
@@ -94,12 +97,9 @@ template void accumulate(hvd::DistributedOptimizer<>&, const std::vector<torch::
 
 void clip(Net& model, hvd::DistributedOptimizer<>& optimizer, const torch::Tensor& loss) {
   loss.backward();
-  optimizer.synchronize();
   torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);
-  {
-    const auto pause = optimizer.skip_synchronize();
-    optimizer.step();
-  }
+  optimizer.step();
+  optimizer.synchronize();
 }
 
 void shard(Net& model, hvd::DistributedOptimizer<>& optimizer,
@@ -199,6 +199,22 @@ double metrics(double value, double batch_size) {
 void checkpoints(Net& model, torch::optim::SGD& sgd, hvd::DistributedSampler& sampler) {
   hvd::save_checkpoint("model.pt", model, sgd, sampler);
   hvd::load_checkpoint("model.pt", model, sgd, sampler);
+}
+
+void three_lines(Net& model, std::size_t dataset_size, int step, const torch::Tensor& loss) {
+  hvd::init();
+  hvd::DistributedOptimizer<torch::optim::SGD> optimizer(model->named_parameters(), 0.05);
+  hvd::DistributedSampler sampler(dataset_size);
+  if (hvd::rank() == 0) std::printf("step %d loss %.4f\n", step, loss.item<double>());
+  const double mean_loss = hvd::average_metric(loss.item<double>(), "loss");
+  static_cast<void>(mean_loss);
+}
+
+void resume(Net& model, torch::optim::SGD& optimizer, hvd::DistributedSampler& sampler) {
+  hvd::save_checkpoint("model.pt", model, optimizer, sampler);
+  hvd::load_checkpoint("model.pt", model, optimizer, sampler);
+  if (std::filesystem::exists("model.pt"))
+    hvd::load_checkpoint("model.pt", model, optimizer, sampler);
 }
 
 std::uint64_t observe() {

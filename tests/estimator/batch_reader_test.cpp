@@ -1,4 +1,4 @@
-// The epochs of all ranks: complete, disjoint, in equal steps, and never more than a window in
+// Tests the epochs of all ranks: complete, disjoint, in equal steps, and with at most one window in
 // memory.
 #include <algorithm>
 #include <numeric>
@@ -12,10 +12,12 @@
 #include <hvd/estimator/batch_reader.hpp>
 
 #include "folder.hpp"
-#include "row_stream.hpp"
+#include "table/row_stream.hpp"
 
 namespace hvd {
 namespace {
+
+using namespace detail;  // NOLINT: a test
 
 using namespace test;  // NOLINT: a test
 using testing::HasSubstr;
@@ -24,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
 const Columns kColumns{.features = {"x"}, .labels = {"row"}, .input_shapes = {{1, 2}}};
 
-/// Row r has the features [r, r + 0.5] and the label r; every fifth one is for validation.
+/// Row r has the features [r, r + 0.5] and the label r. Every fifth row is for validation.
 void write_rows(const std::string& path, std::int64_t first, std::int64_t count,
                 std::int64_t rows_per_group) {
   const torch::Tensor row = torch::arange(first, first + count, torch::kInt64);
@@ -53,7 +55,7 @@ struct Epoch {
   }
 };
 
-/// Reads an epoch with all ranks, and checks what every batch promises.
+/// Reads an epoch with all ranks and checks every batch.
 Epoch read_epoch(const ParquetSource& source, const Selection& selection,
                  BatchReaderOptions options) {
   Epoch epoch;
@@ -286,7 +288,7 @@ TEST(BatchReader, SaysWhenAFileVanishedOrWasReplacedOrDamaged) {
   EXPECT_EQ(replaced.code(), Errc::protocol);
   EXPECT_THAT(replaced.what(), HasSubstr("was replaced by another file"));
 
-  // Before the footer there are pages only, of which write_parquet writes checksums.
+  // Before the footer there are only pages, for which write_parquet writes checksums.
   int damaged = 0;
   for (std::size_t part = 1; part < 8; ++part) {
     std::string flipped = good;
@@ -317,7 +319,7 @@ TEST(BatchReader, HoldsAWindowHoweverLargeTheFileIs) {
   std::int64_t rows = 0;
   std::int64_t largest = 0;
   const std::int64_t before = arrow::default_memory_pool()->bytes_allocated();
-  std::int64_t held = 0;  // also what is read ahead into another pool
+  std::int64_t held = 0;  // includes data that is read ahead into another pool
   while (const auto some = stream.next()) {
     rows += some->count;
     largest = std::max(largest, some->count);

@@ -1,4 +1,4 @@
-// Columns of Arrow as tensors: the values, the shapes, and what is refused by name.
+// Tests the conversion of Arrow columns to tensors: values, shapes and errors.
 #include <arrow/api.h>
 #include <arrow/json/from_string.h>
 #include <gmock/gmock.h>

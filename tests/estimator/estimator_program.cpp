@@ -27,7 +27,7 @@ torch::nn::Sequential make_dropping_network() {
   return net;
 }
 
-/// Of the bits of parameters and buffers.
+/// Returns a digest of the bits of parameters and buffers.
 double digest_of(const Model& model) {
   double sum = 0;
   double weight = 1;
@@ -37,7 +37,8 @@ double digest_of(const Model& model) {
   return sum;
 }
 
-/// A file for each process: "t" for training or "v" for validation, the row's number, its bits.
+/// Writes a file for each process: "t" for training or "v" for validation, the row's number, and
+/// its bits.
 void leave_rows_in(const std::string& folder, EstimatorOptions& options) {
   const auto file = std::make_shared<std::ofstream>(fmt::format("{}/{}", folder, ::getpid()));
   add_witness(options, [file](const SeenRow& row) {

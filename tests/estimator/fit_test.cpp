@@ -1,4 +1,4 @@
-// What a fit comes to, on any number of ranks.
+// Tests the result of a fit on any number of ranks.
 #include <algorithm>
 #include <map>
 
@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-/// Sums of as many numbers in another order.
+/// Tolerance for sums in another order.
 constexpr double kRounding = 2e-6;
 
 TEST(FitTest, AllRowsInOneStepAreTheSameStepOnAnyNumberOfRanks) {
@@ -87,7 +87,7 @@ TEST(FitTest, EveryRowOfAnEpochIsWithOneRankOnce) {
         options.validation = validation;
         options.batch_size = 4;
       });
-      // What a row was for, in each epoch: it came once, to whichever rank.
+      // The use of each row in each epoch; every row occurs once, on any rank.
       std::vector<std::map<std::int64_t, std::string>> epochs(2);
       const auto held_out = static_cast<std::size_t>(result.history.epochs[0].validation.rows);
       EXPECT_EQ(held_out > 0, validation.fraction > 0 || !validation.column.empty());
@@ -125,7 +125,7 @@ TEST(FitTest, TheLearningRateIsScaledOnce) {
     });
     EXPECT_DOUBLE_EQ(unscaled.summary.learning_rate, 0.1);
   }
-  // It is the rate that the steps are made with: that of one process with three times as much.
+  // The steps use this rate: that of one process with a batch three times as large.
   const auto all_at_once = [](EstimatorOptions& options) { options.batch_size = 24; };
   const FitResult three = fit_on(3, folder, source, all_at_once);
   const FitResult one = fit_on(1, folder, source, [&](EstimatorOptions& options) {
@@ -151,7 +151,7 @@ TEST(FitTest, SeveralPassesAreOneStepOfALargerBatch) {
   };
   const FitResult large = of(8, 1, 1);
   EXPECT_LT(largest_difference(of(4, 2, 1).values[0], large.values[0]), kRounding);
-  // On two ranks with all rows in one step it does not matter who has which.
+  // When two ranks make one step of all rows, the distribution of the rows does not matter.
   EXPECT_LT(largest_difference(of(5, 3, 2).values[0], of(29, 1, 1).values[0]), kRounding);
 }
 
@@ -188,7 +188,7 @@ TEST(FitTest, RowsAreKeptForValidation) {
   EXPECT_LT(epoch.validation.rows, 20);
   EXPECT_EQ(epoch.validation.rows + epoch.train.rows, 40);
 
-  // Validation is of the model at the end of the epoch, and changes nothing of it.
+  // Validation uses the model at the end of the epoch and does not change it.
   const ParquetSource others = make_rows(folder, 10, "others");
   EstimatorOptions options = make_options(folder);
   const Model with = Estimator(options).fit(source, others);

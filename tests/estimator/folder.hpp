@@ -1,4 +1,4 @@
-// A folder of the test's own, removed with it.
+// A temporary folder, which is removed with the object.
 #pragma once
 
 #include <cstdlib>

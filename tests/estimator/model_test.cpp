@@ -1,4 +1,4 @@
-// A trained model on tensors, tables and files; its own file; the history.
+// Tests a trained model on tensors, tables and files, its own file, and the history.
 #include <cmath>
 
 #include <arrow/api.h>

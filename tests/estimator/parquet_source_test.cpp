@@ -1,4 +1,4 @@
-// Which files and rows a source has, what it refuses, and how its rows are split.
+// Tests the files and rows of a source, its errors, and the split of its rows.
 #include <cmath>
 
 #include <gmock/gmock.h>

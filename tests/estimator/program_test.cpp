@@ -1,4 +1,4 @@
-// Whole processes: jobs under hvdrun, processes that a fit starts itself, estimator_main.
+// Tests whole processes: jobs under hvdrun, processes that a fit starts, and estimator_main.
 #include <arrow/api.h>
 #include <arrow/io/api.h>
 #include <arrow/ipc/api.h>
@@ -28,7 +28,7 @@ ProcessResult run(std::vector<std::string> arguments,
   return run_process(std::move(options), in(60s));
 }
 
-/// What stands behind the last "name " in its output.
+/// Returns the text after the last "name " in the output.
 std::string value_in(const std::string& out, const std::string& name) {
   const std::size_t at = out.rfind(name + " ");
   if (at == std::string::npos) return {};
@@ -207,7 +207,8 @@ TEST(EstimatorMainTest, ValidationDataTakesThePlaceOfTheProgramsOwnChoice) {
   request["run_id"] = "others";
   request["val_data"] = folder / "others";
   EXPECT_EQ(rows_of(fit(request, {"held"})), std::pair(24, 10));
-  // How they were chosen is remembered: others could have been trained with.
+  // The run remembers how the rows for validation were chosen, because other rows could have been
+  // trained with.
   request["validation"] = 0.1;
   EXPECT_THAT(fit(request, {"held"}).process.err,
               HasSubstr("validation: \"0.1\", and the run 'others' was begun with 0.0"));

@@ -1,4 +1,4 @@
-// Runs that go on, and what stands in their way.
+// Tests runs that continue, and errors that prevent it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
@@ -170,7 +170,8 @@ TEST(ResumeTest, ARunThatIsNotKeptIsRemoved) {
   EXPECT_THAT(EstimatorStore::open(folder / "store").list("runs"), testing::IsEmpty());
 }
 
-/// With a file system of 64 KiB for the store, the only thing mounted there: run by the test below.
+/// The store is on a file system of 64 KiB, on which nothing else is mounted. The test below runs
+/// this one.
 TEST(ResumeTest, DISABLED_OnASmallDisk) {
   const Folder folder;
   const ParquetSource source = make_rows(folder, 24);
@@ -186,7 +187,7 @@ TEST(ResumeTest, DISABLED_OnASmallDisk) {
   const EstimatorStore store = EstimatorStore::open("/mnt/store");
   const auto saved = store.list("runs/r/checkpoint");
   ASSERT_FALSE(saved.empty());
-  // What was saved before is whole, and goes on once there is room: elsewhere.
+  // Earlier checkpoints are whole, and the run continues elsewhere, where there is room.
   std::filesystem::create_directories(folder / "store/runs");
   std::filesystem::copy("/mnt/store/runs/r", folder / "store/runs/r",
                         std::filesystem::copy_options::recursive);

@@ -1,5 +1,6 @@
-// Who reads which rows: every row once, in equal shares, in steps that all ranks take.
-#include "share_plan.hpp"
+// Tests which rank reads which rows: every row once, in equal shares, with the same steps on all
+// ranks.
+#include "table/share_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -9,6 +10,8 @@
 
 namespace hvd {
 namespace {
+
+using namespace detail;  // NOLINT: a test
 
 using testing::ElementsAre;
 using testing::IsEmpty;

@@ -1,4 +1,4 @@
-// Runs a test of this program where /mnt is a file system of 64 KiB, the only thing mounted there.
+// Runs a test of this program with a file system of 64 KiB at /mnt.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace hvd::test {
 
-/// `name` is of a test that is disabled, since it is of no use elsewhere. Skips where mounts of a
-/// process's own are not allowed.
+/// `name` is a disabled test, which is of no use elsewhere. Skips when a process may not have
+/// mounts of its own.
 inline void run_on_small_disk(const std::string& name) {
   using namespace std::chrono_literals;
   ProcessOptions probe;

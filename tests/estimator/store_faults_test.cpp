@@ -1,4 +1,5 @@
-// Storage that refuses: a named error, the old file still there, nothing left beside it.
+// Tests storage that fails: the error names the file, the old file is kept, and no other file is
+// left.
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
 
@@ -26,7 +27,7 @@ TEST(StoreFaults, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_EQ(content_of(folder / "file"), "x");
 }
 
-/// In a file system of 64 KiB, the only thing mounted there: run by the test below.
+/// Runs in a file system of 64 KiB. The test below runs this one.
 TEST(StoreFaults, DISABLED_OnASmallDisk) {
   const auto store = EstimatorStore::open("/mnt/store");
   store.write("runs/a/model.hvd", "the old one");

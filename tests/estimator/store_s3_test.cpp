@@ -1,4 +1,4 @@
-// A store, its data and their readers on an S3 server of this machine: the one of the moto package.
+// Tests a store, its data and their readers with the S3 server of the moto package on this machine.
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Takes a free port, makes a bucket, and tells the port; ends with its standard input.
+// Takes a free port, creates a bucket and prints the port; ends when its standard input ends.
 constexpr const char* kServer = R"(
 import os, threading, urllib.request
 from moto.server import ThreadedMotoServer
@@ -79,7 +79,7 @@ TEST_F(StoreOnS3, KeepsWhatWasWritten) {
   store.remove("runs/a");
   EXPECT_FALSE(store.exists("runs/a/logs/history.json"));
 
-  // The same options in the URI, but for the credentials.
+  // The same options are in the URI, except the credentials.
   StorageOptions rest = {{"key", "k"}, {"secret", "s"}};
   const std::string query = "?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:" + port_;
   const auto by_uri =

@@ -1,4 +1,4 @@
-// A store in a folder: its layout, whole files or none, and what it refuses.
+// Tests a store in a folder: its layout, whole files, and errors.
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
 

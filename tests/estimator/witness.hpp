@@ -1,4 +1,4 @@
-// Who was trained with what: a network and a loss that tell every row they are given.
+// A network and a loss that report every row that they are given.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct SeenRow {
   std::string features{};  ///< all their bits, in hex
 };
 
-/// Of a row of float32.
+/// Returns the bits of a row of float32.
 inline std::string bits_of(const torch::Tensor& row) {
   const torch::Tensor whole = row.contiguous().view(torch::kInt32);
   std::string text;
@@ -27,7 +27,7 @@ inline std::string bits_of(const torch::Tensor& row) {
   return text;
 }
 
-/// Model and loss for rows whose label is their number. `tell` is called by the rank's own thread.
+/// Sets model and loss for rows whose label is their number. The rank's own thread calls `tell`.
 inline void add_witness(EstimatorOptions& options,
                         const std::function<void(const SeenRow&)>& tell) {
   const auto features = std::make_shared<torch::Tensor>();

@@ -1,4 +1,4 @@
-// Every example as its users start it, for a few steps on real data.
+// Runs every example as users do, for a few steps on real data.
 #include <filesystem>
 #include <iterator>
 #include <regex>
@@ -23,7 +23,7 @@ constexpr const char* kIdentical = "all ranks hold identical parameters";
 
 using Words = std::vector<std::string>;
 
-/// The numbers that follow `word` in the text.
+/// Returns the numbers that follow `word` in the text.
 std::vector<double> numbers_after(const std::string& word, const std::string& text) {
   const std::regex pattern(word + " ([-+.0-9a-z]+)");
   std::vector<double> numbers;
@@ -52,13 +52,13 @@ class Examples : public testing::Test {
     EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
     return result;
   }
-  /// What two ranks of an example wrote.
+  /// Returns the output of two ranks of an example.
   [[nodiscard]] static std::string run_two(const std::string& example, const Words& arguments) {
     Words command{HVDRUN, "-np", "2", fs::path(EXAMPLES) / example};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run(std::move(command)).out;
   }
-  /// By this share at least, from the first loss to the last one.
+  /// The loss must fall by at least this share from the first to the last value.
   static void expect_falling_loss(const std::string& out, double share) {
     const std::vector<double> losses = numbers_after("loss", out);
     ASSERT_GE(losses.size(), 2U) << out;
@@ -87,7 +87,7 @@ TEST_F(Examples, ThreeLinesMakeATrainerDistributed) {
 
   const std::string alone = run({fs::path(EXAMPLES) / "three_lines_before", "61"}).out;
   expect_falling_loss(alone, 0.1);
-  // Both ranks test the whole model on the whole test set: to the last digit the same.
+  // Both ranks test the whole model on the whole test set and get exactly the same result.
   const std::string both = run_two("three_lines_after", {"61"});
   const std::vector<double> tested = numbers_after("test loss", both);
   ASSERT_EQ(tested.size(), 2U) << both;
@@ -115,7 +115,7 @@ TEST_F(Examples, DcganTrainsTwoModels) {
   const auto first = out.find(kIdentical);
   ASSERT_NE(first, std::string::npos) << out;
   EXPECT_NE(out.find(kIdentical, first + 1), std::string::npos) << "one of two models\n" << out;
-  expect_falling_loss(out, 0.1);  // the discriminator's, from guessing on
+  expect_falling_loss(out, 0.1);  // the discriminator's loss, which starts at guessing
 }
 
 TEST_F(Examples, AccumulatedGradientsBothWays) {

@@ -1,4 +1,4 @@
-// The example trainer on real images, started in every way that its users start it.
+// Runs the example trainer on real images in every way that users start it.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -45,7 +45,7 @@ class TrainMnist : public testing::Test {
     options.arguments = std::move(launcher);
     options.arguments.emplace_back(TRAIN_MNIST);
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
-    // Many ranks on few cores: each one thread, whoever starts them.
+    // There are many ranks on few cores, so each gets one thread, whatever launcher starts it.
     options.environment["OMP_NUM_THREADS"] = "1";
     return options;
   }
@@ -53,7 +53,7 @@ class TrainMnist : public testing::Test {
     return {HVDRUN, "-np", std::to_string(ranks)};
   }
 
-  /// Trains, and returns what it wrote with --json.
+  /// Trains and returns the trainer's --json output.
   [[nodiscard]] nlohmann::json train(ProcessOptions options) const {
     options.arguments.insert(options.arguments.end(), {"--json", path("result.json")});
     const ProcessResult result = test::run_process(std::move(options), test::in(kPatience));
@@ -85,7 +85,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return largest;
 }
 
-// The same global batch, whatever the number of processes, is the same training.
+// The same global batch gives the same training, whatever the number of processes.
 TEST_F(TrainMnist, AnyNumberOfProcessesTrainsTheSameModel) {
   const std::vector<std::string> arguments{"--no-dropout", "--global-batch", "64", "--epochs", "1"};
   const auto run = [&](int ranks, const std::string& steps, const std::string& name) {
@@ -105,7 +105,7 @@ TEST_F(TrainMnist, AnyNumberOfProcessesTrainsTheSameModel) {
   EXPECT_GE(largest_difference(before, one), 1e-3);
   EXPECT_LE(largest_difference(one, two), 1e-5);
   EXPECT_LE(largest_difference(one, four), 1e-5);
-  // From run to run, to the bit.
+  // Two runs give the same bits.
   EXPECT_EQ(std::memcmp(two.data(), run(2, "20", "two again").data(), two.size() * 4), 0);
   EXPECT_EQ(std::memcmp(four.data(), run(4, "20", "four again").data(), four.size() * 4), 0);
 }
@@ -198,7 +198,7 @@ TEST_F(TrainMnist, AKilledRankEndsTheJobAndIsNamed) {
   test::Process job(std::move(options));
   job.wait_for_out("epoch 1/1000", test::in(kPatience));  // in the middle of training
 
-  // The ranks are grandchildren of hvdrun; rank 1 says so in its environment.
+  // The ranks are grandchildren of hvdrun. The environment of a process says which one is rank 1.
   pid_t victim = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();

@@ -1,4 +1,4 @@
-// Addresses as text, from the environment or from the store.
+// Parses addresses as text, as they come from the environment or the store.
 #include <string_view>
 
 #include <hvd/core/address.hpp>

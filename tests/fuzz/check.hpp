@@ -1,4 +1,4 @@
-// What a fuzzer does about a broken promise.
+// Reports violated assertions of a fuzzer.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ inline std::span<const std::byte> input(const std::uint8_t* data, std::size_t si
   return std::as_bytes(std::span(data, size));
 }
 
-/// Whatever `decode` accepts must encode to the very same bytes; all it may throw is a protocol
-/// error.
+/// Bytes that `decode` accepts must encode to the same bytes, and `decode` may throw only protocol
+/// errors.
 template <class Decode, class Encode>
 void check_canonical(std::span<const std::byte> bytes, Decode decode, Encode encode) {
   try {

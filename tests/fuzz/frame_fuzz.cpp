@@ -1,4 +1,4 @@
-// A byte stream cut into frames as the receiving side does it.
+// Cuts a byte stream into frames as a receiver does.
 #include "check.hpp"
 #include "net/frame.hpp"
 

@@ -1,4 +1,4 @@
-// A peer without the secret, and a wire that changes bytes: neither may complete a handshake.
+// A peer without the secret, or a network that changes bytes, must not complete a handshake.
 #include "check.hpp"
 #include "net/handshake.hpp"
 
@@ -21,7 +21,7 @@ Handshake make_server() {
   return Handshake::server(identity(0), nonce);
 }
 
-// Feeds `bytes` as they are.
+// Feeds `bytes` unchanged.
 void feed(Handshake handshake, std::span<const std::byte> bytes) {
   try {
     while (handshake.wanted() > 0 && bytes.size() >= handshake.wanted()) {
@@ -36,7 +36,7 @@ void feed(Handshake handshake, std::span<const std::byte> bytes) {
   }
 }
 
-/// What one side of an honest handshake says, changed by the bytes of `mask` that it covers.
+/// The messages of one honest side, changed by the bytes of `mask`.
 class Wire {
  public:
   explicit Wire(std::span<const std::byte> mask) : mask_(mask) {}
@@ -83,7 +83,7 @@ void talk_over(Wire to_server, Wire to_client) {
   } catch (const Error& error) {
     check(error.code() == Errc::protocol || error.code() == Errc::unauthenticated);
   }
-  // A side that is done has seen nothing but what the other one said.
+  // A side that completes the handshake has received only unchanged bytes.
   if (client.done()) check(!to_server.changed() && !to_client.changed());
   if (server.done()) check(!to_server.changed());
 }

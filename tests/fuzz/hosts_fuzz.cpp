@@ -1,16 +1,17 @@
-// Host lists and files, Slurm's lists, and what mpirun writes.
+// Parses host lists, hostfiles and Slurm's lists.
+#include "base/exit_codes.hpp"
 #include "check.hpp"
-#include "exit_codes.hpp"
-#include "hosts.hpp"
-#include "mpirun_output.hpp"
-#include "slurm.hpp"
+#include "plan/hosts.hpp"
+#include "plan/slurm.hpp"
 
 namespace {
 
 using namespace hvd::launcher;
+using hvd::is_host_name;
 using hvd::fuzz::check;
 
-/// Names become words of a command: none may be an option or contain anything but a name.
+/// Names become words of a command, so none may look like an option or contain other characters
+/// than a name.
 void check_hosts(const std::vector<HostSpec>& hosts) {
   for (const HostSpec& host : hosts) {
     check(!host.name.empty() && host.name.front() != '-' && host.slots >= 1);
@@ -39,16 +40,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const std::string& name : expand_nodelist(text)) check(is_host_name(name));
   });
   only_usage_errors([&] { static_cast<void>(expand_counts(text)); });
-
-  constexpr int kRanks = 4;
-  for (const OpenMpi kind : {OpenMpi::none, OpenMpi::orte, OpenMpi::prrte}) {
-    MpirunOutput output(kRanks, kind);
-    auto pieces = output.feed(Stream::out, std::string_view(text).substr(0, size / 2));
-    for (auto& piece : output.feed(Stream::out, std::string_view(text).substr(size / 2))) {
-      pieces.push_back(std::move(piece));
-    }
-    for (const Output& piece : pieces) check(piece.rank >= 0 && piece.rank < kRanks);
-    static_cast<void>(output.finish());
-  }
   return 0;
 }

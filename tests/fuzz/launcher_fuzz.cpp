@@ -1,6 +1,6 @@
-// What hvdrun and its agents read from each other.
+// Decodes the frames between hvdrun and its agents.
 #include "check.hpp"
-#include "frames.hpp"
+#include "transport/frames.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace hvd::launcher;

@@ -1,6 +1,6 @@
-// What the coordinator and the ranks tell each other.
+// Decodes the messages between the coordinators of ranks.
 #include "check.hpp"
-#include "coordinator/messages.hpp"
+#include "policy/messages.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   hvd::fuzz::check_canonical(hvd::fuzz::input(data, size), hvd::decode_message,

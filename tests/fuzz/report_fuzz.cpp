@@ -1,4 +1,4 @@
-// What an agent passes on from a rank, read by hvdrun.
+// Decodes a rank's report, which an agent passes on to hvdrun.
 #include <hvd/core/rank_report.hpp>
 
 #include "check.hpp"

@@ -1,4 +1,4 @@
-// What clients send to a store, and what servers answer.
+// Decodes requests to a store and its replies.
 #include "check.hpp"
 #include "store/store_protocol.hpp"
 

@@ -1,8 +1,8 @@
-// What ranks send each other when they arrive.
+// Decodes the tokens that ranks exchange when they arrive at an operation.
 #include <algorithm>
 
-#include "arrivals/token.hpp"
 #include "check.hpp"
+#include "fence/token.hpp"
 
 using hvd::fuzz::check;
 

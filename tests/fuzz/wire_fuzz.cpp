@@ -1,12 +1,11 @@
-// The reader under any sequence of reads, and the small messages built on it.
+// Tests the reader with any sequence of reads.
 #include "check.hpp"
-#include "net/roster.hpp"
 
 namespace {
 
 using hvd::fuzz::check;
 
-// The first half of the input chooses the reads, the second is read.
+// The first half of the input chooses the reads; the second half is read.
 void read_at_random(std::span<const std::byte> bytes) {
   const std::size_t half = bytes.size() / 2;
   const auto choices = bytes.first(half);
@@ -56,11 +55,6 @@ void read_at_random(std::span<const std::byte> bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto bytes = hvd::fuzz::input(data, size);
-  read_at_random(bytes);
-  hvd::fuzz::check_canonical(bytes, hvd::net::decode_host,
-                             [](const auto& value) { return hvd::net::encode(value); });
-  hvd::fuzz::check_canonical(bytes, hvd::net::decode_addresses,
-                             [](const auto& value) { return hvd::net::encode(value); });
+  read_at_random(hvd::fuzz::input(data, size));
   return 0;
 }

@@ -1,15 +1,15 @@
-// What surrounds an agent on another host: the command that starts it, its signs of life, and what
-// its loss means.
+// Tests the command that starts an agent on another host, its heartbeats, and the consequences of
+// its loss.
 #include <algorithm>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "agent_loss.hpp"
-#include "exit_codes.hpp"
-#include "heartbeat.hpp"
-#include "ssh_command.hpp"
+#include "base/exit_codes.hpp"
+#include "transport/agent_command.hpp"
+#include "transport/agent_loss.hpp"
+#include "transport/heartbeat.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -75,24 +75,33 @@ TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {
     const char* words;
   };
   const std::vector<Case> cases = {
-      {{.via = "ssh", .status = exited(255), .last_words = "ssh: Could not resolve hostname b"},
+      {{.via = "ssh", .status = exited(255), .last_stderr = "ssh: Could not resolve hostname b"},
        69,
        "cannot reach b: ssh: Could not resolve hostname b"},
       {{.via = "ssh", .status = exited(255)}, 69, "cannot reach b: ssh exited 255"},
-      {{.via = "ssh", .status = exited(127), .last_words = "sh: not found"},
+      {{.via = "ssh", .status = exited(127), .last_stderr = "sh: not found"},
        69,
        "installed there under the same path: sh: not found"},
       {{.via = "ssh", .status = exited(1)}, 69, "no agent started on b: ssh exited 1"},
       {{.via = "ssh", .other_version = "9"}, 76, "'9' on b"},
-      {{.via = "ssh", .greeted = true, .silent = true}, 69, "b was not heard from for 1.2 s"},
-      {{.via = "ssh", .greeted = true, .status = exited(255), .last_words = "broken pipe"},
+      {{.via = "ssh", .greeted = true, .silent = milliseconds{9'400}},
+       69,
+       "b was not heard from for 9.4 s (--host-timeout, HVD_HOST_TIMEOUT_S)"},
+      {{.via = "ssh", .greeted = true, .status = exited(255), .last_stderr = "broken pipe"},
        69,
        "lost the connection to b: broken pipe"},
       {{.via = "ssh", .greeted = true, .status = exited(255)}, 70, "the agent on b died"},
       {{.via = "ssh", .greeted = true, .status = exited(137)},
        70,
        "the agent on b was killed by SIGKILL"},
-      {{.via = "srun", .status = exited(1), .last_words = "srun: error: Invalid node"},
+      {{.via = kViaTask, .last_stderr = "'hvdrun' was not found"},
+       kExitHostUnreachable,
+       "b: 'hvdrun' was not found"},
+      {{.via = kViaTask}, kExitHostUnreachable, "b: no hvdrun of this version answered"},
+      {{.via = kViaTask, .greeted = true},
+       kExitHostUnreachable,
+       "lost b: its task, or the connection to it, ended"},
+      {{.via = "srun", .status = exited(1), .last_stderr = "srun: error: Invalid node"},
        69,
        "cannot reach b: srun: error: Invalid node"},
       {{.greeted = true, .status = 9}, 70, "the agent on b was killed by SIGKILL"},
@@ -105,9 +114,9 @@ TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {
 }
 
 TEST(AgentLossTest, LastWordsAreOneHarmlessLine) {
-  EXPECT_EQ(last_words(""), "");
-  EXPECT_EQ(last_words("one\r\ntwo\r\n\r\nthree \r\n"), "two three");
-  EXPECT_EQ(last_words("a\x1b[2Jb"), "a?[2Jb");
+  EXPECT_EQ(last_stderr(""), "");
+  EXPECT_EQ(last_stderr("one\r\ntwo\r\n\r\nthree \r\n"), "two three");
+  EXPECT_EQ(last_stderr("a\x1b[2Jb"), "a?[2Jb");
 }
 
 }  // namespace

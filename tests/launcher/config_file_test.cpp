@@ -1,13 +1,13 @@
-#include "config_file.hpp"
+#include "cli/config_file.hpp"
 
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/exit_codes.hpp"
+#include "cli/options.hpp"
 #include "directory.hpp"
-#include "exit_codes.hpp"
-#include "options.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -25,7 +25,7 @@ class ConfigFileTest : public testing::Test {
     return path.string();
   }
 
-  /// The options of "hvdrun --config-file F words... ./train".
+  /// Returns the options of "hvdrun --config-file F words... ./train".
   [[nodiscard]] Options parse(const std::string& text, std::vector<std::string> words = {}) const {
     words.insert(words.begin(), {"--config-file", file(text)});
     words.emplace_back("./train");
@@ -64,7 +64,6 @@ TEST_F(ConfigFileTest, FlatKeysAreTheLongOptions) {
       "grace: 0.5\n"
       "verbose: true\n"
       "no-prefix: no\n"
-      "mpi-args: \"--mca a 1\"\n"
       "timeline-filename: t.json\n"
       "start_timeout: 7\n");
   EXPECT_EQ(options.num_proc, 4);
@@ -75,7 +74,6 @@ TEST_F(ConfigFileTest, FlatKeysAreTheLongOptions) {
   EXPECT_EQ(options.start_timeout, milliseconds{7000});
   EXPECT_TRUE(options.verbose);
   EXPECT_TRUE(options.prefix);
-  EXPECT_EQ(options.mpi_args, "--mca a 1");
   EXPECT_EQ(tuning_of(options), "HVD_TIMELINE=t.json\n");
   EXPECT_THAT(options.program, ElementsAre("./train"));
 }

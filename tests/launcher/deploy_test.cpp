@@ -1,4 +1,4 @@
-// The files in deploy/: not applied anywhere here, but held to what they are made for.
+// Checks the files in deploy/ against their purpose, without applying them.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
-#include "options.hpp"
+#include "cli/options.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -22,7 +22,7 @@ test::ProcessResult run(std::vector<std::string> arguments) {
   return test::run_process(std::move(options), test::in(std::chrono::seconds{30}));
 }
 
-/// kubeflow.org/v2beta1's MPIJob, as far as it is used here.
+/// Checks the parts of kubeflow.org/v2beta1's MPIJob that the file uses.
 TEST(DeployTest, TheJobIsAnMpiJob) {
   const YAML::Node job = YAML::LoadFile(kDeploy + "/mpijob.yaml");
   EXPECT_EQ(job["apiVersion"].as<std::string>(), "kubeflow.org/v2beta1");
@@ -80,7 +80,7 @@ TEST(DeployTest, TheImageIsMadeOfWhatIsThere) {
     if (goes_on || joined.empty()) continue;
     instructions.push_back(std::exchange(joined, {}));
   }
-  // Bases can be named, where no registry is; by default they are Debian's of one version.
+  // The base images can be named for use without a registry; the default is Debian in one version.
   EXPECT_EQ(instructions.at(0), "ARG BASE=debian:12");
   EXPECT_EQ(instructions.at(1), "ARG SLIM=debian:12-slim");
   EXPECT_TRUE(instructions.at(2).starts_with("FROM "));

@@ -1,4 +1,4 @@
-// A directory of the test's own, with fifos for its scripts to meet at.
+// A temporary directory of the test, with fifos by which its scripts synchronise.
 #pragma once
 
 #include <filesystem>

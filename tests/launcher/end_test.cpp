@@ -1,4 +1,4 @@
-// Endings nobody wants: signals, killed launchers and agents, orphans. Nothing may be left behind.
+// Tests abnormal ends: signals, killed launchers and agents, orphans. Nothing may be left behind.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -23,7 +23,7 @@ class EndTest : public testing::Test {
     options.inherited = {lifeline.fd()};
     process.emplace(std::move(options));
   }
-  /// Every rank has written "ready".
+  /// Waits until every rank has written "ready".
   void wait_until_ready(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       process->wait_for_out("[" + std::to_string(rank) + "]<stdout>:ready\n", test::in(kPatience));
@@ -36,12 +36,11 @@ class EndTest : public testing::Test {
   std::optional<test::Process> process;
 };
 
-/// Deaf to every polite request, with a child in a session of its own, which says that it is ready.
+/// Ignores every signal except SIGKILL, has a child in a session of its own, and prints "ready".
 const std::string kDeaf =
     "trap '' INT TERM HUP; setsid sh -c 'echo ready; sleep 600; sleep 600' & sleep 600; sleep 600";
 
-/// In small steps: a shell runs its traps between commands only, and a signal that comes just
-/// before a long one would have to wait for it.
+/// Sleeps in small steps, because a shell runs its traps only between commands.
 const std::string kStay = "echo ready; while :; do sleep 0.1; done";
 
 TEST_F(EndTest, AKilledLauncherTakesEverythingAlong) {
@@ -118,7 +117,7 @@ TEST_F(EndTest, AfterTheGraceTheDeafAreKilled) {
 }
 
 TEST_F(EndTest, ASecondInterruptIsAtOnce) {
-  // With a grace far beyond the test's patience, only the second signal can end this.
+  // The grace period is far longer than the test's timeout, so only the second signal can end this.
   start(hvdrun_script(2, "trap 'echo caught' INT; " + kStay, {"--grace", "600"}));
   wait_until_ready(2);
   process->signal(SIGINT);
@@ -148,7 +147,7 @@ TEST_F(EndTest, OrphansAreEndedAsSoonAsTheirRankIsOver) {
   const Directory directory;
   directory.make_fifo("held");
   directory.make_fifo("up");
-  // Rank 1 reads to the end of what rank 0's orphan holds open.
+  // Rank 1 reads until rank 0's orphan closes the fifo.
   start(hvdrun_script(2, "cd " + directory.path().string() +
                              "; test $HVD_RANK = 1 && { cat held; echo released; exit 0; };"
                              "exec 9>held; setsid sh -c 'echo up >up; exec sleep 600' & cat up"));

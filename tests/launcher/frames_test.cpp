@@ -1,4 +1,4 @@
-#include "frames.hpp"
+#include "transport/frames.hpp"
 
 #include <random>
 #include <tuple>
@@ -32,7 +32,7 @@ std::vector<Frame> samples() {
                   .job_id = "hvd-1",
                   .epoch = 2,
                   .meeting = Meeting::network,
-                  .beats = true,
+                  .host_timeout = std::chrono::milliseconds{2'500},
                   .interfaces = "eth0",
                   .directory = "/here",
                   .program = {"./train", ""},
@@ -54,12 +54,12 @@ std::vector<Frame> samples() {
           Beat{},
           Suspend{},
           Join{"0.1.0", 1, 2, 4, "b"},
-          Over{7, true, "hvdrun: rank 0 …\n"},
-          Ask{},
+          Finished{7, true, "hvdrun: rank 0 …\n"},
+          StatusRequest{},
           RankUsage{3, std::chrono::milliseconds{1500}, std::uint64_t{1} << 40},
           RankUsage{3, std::chrono::milliseconds{1500}, 1, std::uint64_t{1} << 35},
           RankUsage{3, std::chrono::milliseconds{1500}, 1, {}, std::uint8_t{100}},
-          RankSays{3, bytes_of("anything")}};
+          RankAnswer{3, bytes_of("anything")}};
 }
 
 TEST(FramesTest, PrepareComesBackAsSent) {
@@ -69,7 +69,7 @@ TEST(FramesTest, PrepareComesBackAsSent) {
   EXPECT_EQ(back.job_id, "hvd-1");
   EXPECT_EQ(back.epoch, 2U);
   EXPECT_EQ(back.meeting, Meeting::network);
-  EXPECT_TRUE(back.beats);
+  EXPECT_EQ(back.host_timeout, std::chrono::milliseconds{2'500});
   EXPECT_EQ(back.interfaces, "eth0");
   EXPECT_EQ(back.directory, "/here");
   EXPECT_EQ(back.program, (std::vector<std::string>{"./train", ""}));
@@ -90,11 +90,11 @@ TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(output.stream, Stream::err);
   EXPECT_EQ(output.bytes, bytes_of("line\n"));
   EXPECT_EQ(round_trip(Exited{3, 0x0700, std::chrono::milliseconds{3200}}).status, 0x0700);
-  EXPECT_TRUE(round_trip(Exited{3, 0, {}, true}).deserted);
+  EXPECT_TRUE(round_trip(Exited{3, 0, {}, true}).without_shutdown);
   const auto join = round_trip(Join{"0.1.0", 1, 2, 4, "b"});
   EXPECT_EQ(std::tie(join.version, join.node_rank, join.nodes, join.processes, join.hostname),
             std::make_tuple("0.1.0", 1, 2, 4, "b"));
-  const auto over = round_trip(Over{7, true, "why"});
+  const auto over = round_trip(Finished{7, true, "why"});
   EXPECT_EQ(std::tie(over.code, over.again, over.report), std::make_tuple(7, true, "why"));
 }
 
@@ -153,7 +153,7 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Join{"", -2, 2, 4, "b"}), Error);
   EXPECT_THROW((void)round_trip(Join{"", 0, 0, 4, "b"}), Error);
   EXPECT_THROW((void)round_trip(Join{"", 0, 2, kMostNodes + 1, "b"}), Error);
-  EXPECT_THROW((void)round_trip(Over{256, false, ""}), Error);
+  EXPECT_THROW((void)round_trip(Finished{256, false, ""}), Error);
   EXPECT_THROW((void)round_trip(RankUsage{0, {}, 1, {}, std::uint8_t{101}}), Error);
   Prepare elsewhere;
   elsewhere.program = {"x"};

@@ -1,4 +1,4 @@
-// A TCP port that nobody uses at the moment.
+// Finds a TCP port that is free at the moment.
 #pragma once
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// One rank that sums for ever, until another is lost: says when it is under way, and then what it
-// was told. Exit status 3 after an error of the library.
+// A rank that computes sums until another rank is lost. It prints when it is under way, and then
+// the error that it got. The exit status is 3 after an error of the library.
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -17,7 +17,7 @@ constexpr int kTensors = 8;
 constexpr std::int64_t kCount = 1000;
 constexpr int kLost = 3;
 
-/// Several at once, as a backward pass submits them, and a blocking one.
+/// Submits several at once, as a backward pass does, and a blocking one.
 class Step {
  public:
   explicit Step(hvd::Context& context)
@@ -47,7 +47,7 @@ class Step {
   std::vector<float> loss_ = std::vector<float>(1);
 };
 
-/// The schedule runs by itself, or never will.
+/// The schedule is frozen, or will never be.
 bool under_way(const hvd::Context& context, int steps) {
   if (context.config().freeze_after == 0) return steps >= 20;
   return context.stats().schedule_hits >= 10 * kTensors;
@@ -60,7 +60,7 @@ long long nanoseconds_now() {
 }  // namespace
 
 int main() {
-  // The launcher ends survivors; what they were told is to be seen first.
+  // The launcher ends survivors with SIGTERM, but they must first print their error.
   std::signal(SIGTERM, SIG_IGN);
   try {
     hvd::init();
@@ -79,8 +79,8 @@ int main() {
     std::printf("lost code %d rank %d at %lld: %s\n", static_cast<int>(error.code()),
                 error.fault().rank, nanoseconds_now(), error.what());
     std::fflush(stdout);
-    // As it stands, threads and all: an orderly end is not the subject, and a sanitizer that looks
-    // for leaks in `_exit` would find the context.
+    // Ends without cleaning up, threads included. An orderly end is not tested here, and a leak
+    // checker in `_exit` would report the context.
     ::syscall(SYS_exit_group, kLost);
   }
 }

@@ -1,5 +1,6 @@
-// Ranks killed and stopped in the middle of training, from a frozen schedule and negotiating: the
-// survivors blame them, in time, and nothing is left. The times go to the test's results.
+// Kills and stops ranks in the middle of training, with a frozen schedule and while negotiating.
+// The survivors must blame them in time, and nothing may be left. The test's results contain the
+// times.
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -23,16 +24,16 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr seconds kPromise{10};  // 250 ms and 2 s, where a machine has the time
+constexpr seconds kPromise{10};  // 250 ms and 2 s on an idle machine
 
-/// What a rank of frozen_loop.cpp wrote in the end.
+/// The last output of a rank of frozen_loop.cpp.
 struct Verdict {
   int code = -1;
   int rank = -1;
   Clock::time_point at;
 };
 
-/// The rest of rank `rank`'s line that begins with `word`.
+/// Returns the rest of the line of rank `rank` that begins with `word`.
 std::optional<std::string> line_of(const std::string& out, int rank, const std::string& word) {
   const std::string prefix = "[" + std::to_string(rank) + "]<stdout>:" + word + " ";
   const std::size_t found = out.find(prefix);
@@ -58,7 +59,7 @@ int milliseconds_of(Clock::duration time) {
   return static_cast<int>(duration_cast<milliseconds>(time).count());
 }
 
-/// Ranks, whether they run a frozen schedule, and the victim.
+/// Parameters: number of ranks, whether they run a frozen schedule, and the victim.
 class LostRank : public testing::TestWithParam<std::tuple<int, bool, int>> {
  protected:
   [[nodiscard]] static int ranks() { return std::get<0>(GetParam()); }
@@ -86,7 +87,8 @@ class LostRank : public testing::TestWithParam<std::tuple<int, bool, int>> {
     return pid;
   }
 
-  /// Sends the signal, waits for the end and checks what everybody says. Returns hvdrun's code.
+  /// Sends the signal, waits for the end and checks the output of all ranks. Returns hvdrun's exit
+  /// code.
   [[nodiscard]] int strike(pid_t pid, int signal) {
     EXPECT_GT(pid, 1);
     const Clock::time_point struck = Clock::now();
@@ -99,7 +101,8 @@ class LostRank : public testing::TestWithParam<std::tuple<int, bool, int>> {
     for (int rank = 0; rank < ranks(); ++rank) {
       const auto verdict = verdict_of(result.out, rank);
       if (rank == victim()) {
-        // hvdrun wakes what it ends: a stopped rank may still learn that the others are gone.
+        // hvdrun continues stopped processes to end them, so a stopped rank may still learn that
+        // the others are lost.
         EXPECT_TRUE(!verdict || signal == SIGSTOP) << result.out;
         continue;
       }
@@ -144,7 +147,7 @@ TEST_P(LostRank, KilledIsNamedByAll) {
   EXPECT_THAT(error_, HasSubstr("was killed by signal 9 (SIGKILL)"));
 }
 
-// hvdrun sees a survivor end, and ends the stopped rank with the rest.
+// hvdrun notices the end of a survivor and ends the stopped rank with the others.
 TEST_P(LostRank, StoppedIsNamedByAllAndEnded) { EXPECT_EQ(strike(start(), SIGSTOP), 3) << error_; }
 
 }  // namespace

@@ -1,11 +1,11 @@
-#include "hosts.hpp"
+#include "plan/hosts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cpu_quota.hpp"
-#include "exit_codes.hpp"
-#include "this_host.hpp"
+#include "base/exit_codes.hpp"
+#include "plan/cpus.hpp"
+#include "plan/this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -51,6 +51,12 @@ TEST(HostsTest, SlotsOfDuplicatesAreSummed) {
   EXPECT_EQ(parse_hosts("b:2,a,B:3,a:1"), (Hosts{{"b", 5}, {"a", 2}}));
 }
 
+TEST(HostsTest, UnderscoresAreTakenAsResolversTakeThem) {
+  EXPECT_EQ(parse_hosts("my_trainer_1:2,me@_b_"), (Hosts{{"my_trainer_1", 2}, {"_b_", 1, "me"}}));
+  EXPECT_FALSE(is_host_name("-a_b"));
+  EXPECT_FALSE(is_host_name("a_b-"));
+}
+
 TEST(HostsTest, LabelsHaveTheirLimits) {
   EXPECT_TRUE(is_host_name(std::string(63, 'x')));
   EXPECT_FALSE(is_host_name(std::string(64, 'x')));
@@ -78,9 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("", ",", "a,", ",a", "a,,b", ":2", "a:", "a:0", "a:-1", "a:x", "a:2x", "a: 2",
                     "a:99999999999", "a:65537", "a:1:2", "-a", "--", "-oProxyCommand=x", "a-", "a.",
                     ".a", "a..b", "a b", " a", "a ", "a;b", "$(id)", "`id`", "a|b", "a&b", "a>b",
-                    "a\nb", "a\tb", "a/b", "../a", "a\\b", "'a'", "\"a\"", "a*", "a_b", "@a", "a@",
-                    "-u@a", "u@-a", "u u@a", "u;v@a", "$(id)@a", "u@v@a", ".u@a", "u@a:x", "u@",
-                    "u@[a]", "a#b", "a%b", "[::1", "::1]", "[]", "[::1]x", "[::1]2", "[::g]",
+                    "a\nb", "a\tb", "a/b", "../a", "a\\b", "'a'", "\"a\"", "a*", "@a", "a@", "-u@a",
+                    "u@-a", "u u@a", "u;v@a", "$(id)@a", "u@v@a", ".u@a", "u@a:x", "u@", "u@[a]",
+                    "a#b", "a%b", "[::1", "::1]", "[]", "[::1]x", "[::1]2", "[::g]",
                     "[::1]:", "[127.0.0.1]", "\xc3\xa4", "a\x7f", "~", "!"));
 
 TEST(ThisHostTest, KnowsItsNamesAndNoOthers) {

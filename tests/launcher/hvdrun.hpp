@@ -1,4 +1,4 @@
-// hvdrun as its user starts it.
+// Starts hvdrun as users do.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@
 
 namespace hvd::launcher {
 
-/// Generous: a loaded machine and sanitizers make everything slow; a hang is what it is for.
+/// A generous limit, since busy machines and sanitizers are slow. It only has to detect hangs.
 inline constexpr std::chrono::seconds kPatience{30};
 
-/// HVDRUN is the path of the program under test, given by CMake. With OMP_NUM_THREADS set, hvdrun
-/// has nothing to say about it.
+/// HVDRUN is the path of the program under test, set by CMake. OMP_NUM_THREADS is set so that
+/// hvdrun prints no notice about it.
 inline test::ProcessOptions hvdrun(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), HVDRUN);
   test::ProcessOptions options;

@@ -1,11 +1,11 @@
-#include "job_policy.hpp"
+#include "supervise/job_policy.hpp"
 
 #include <csignal>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exit_codes.hpp"
+#include "base/exit_codes.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -24,7 +24,7 @@ class JobPolicyTest : public testing::Test {
   std::optional<End> time(int ms) { return policy.on_time(start + milliseconds{ms}); }
 
   Clock::time_point start{};
-  JobPolicy policy{4, milliseconds{5000}};
+  JobPolicy policy{4, {.grace = milliseconds{5000}}};
 };
 
 TEST_F(JobPolicyTest, SuccessNeedsNoOrder) {
@@ -90,7 +90,7 @@ TEST_F(JobPolicyTest, AnErrorExitIsBlamedBeforeTheAbortsItCaused) {
 
 TEST_F(JobPolicyTest, ADeserterIsBlamedForItsVictimsThoughTheyMayBeOverFirst) {
   const auto deserts_at = [&](int ms, int rank) {
-    return policy.on_exit({.rank = rank, .elapsed = milliseconds{ms}, .deserted = true},
+    return policy.on_exit({.rank = rank, .elapsed = milliseconds{ms}, .without_shutdown = true},
                           start + milliseconds{ms});
   };
   EXPECT_FALSE(deserts_at(10, 3));
@@ -106,7 +106,7 @@ TEST_F(JobPolicyTest, ADeserterIsBlamedForItsVictimsThoughTheyMayBeOverFirst) {
 }
 
 TEST_F(JobPolicyTest, AKilledRankIsBlamedBeforeADeserter) {
-  (void)policy.on_exit({.rank = 1, .deserted = true}, start);
+  (void)policy.on_exit({.rank = 1, .without_shutdown = true}, start);
   (void)exit_at(100, 0, killed(SIGKILL));
   (void)time(300);
   EXPECT_EQ(policy.outcome().culprit->rank, 0);
@@ -115,7 +115,7 @@ TEST_F(JobPolicyTest, AKilledRankIsBlamedBeforeADeserter) {
 
 TEST_F(JobPolicyTest, ADeserterWhomNobodyMissesIsNoFailure) {
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_FALSE(policy.on_exit({.rank = rank, .deserted = rank == 1}, start));
+    EXPECT_FALSE(policy.on_exit({.rank = rank, .without_shutdown = rank == 1}, start));
   }
   EXPECT_EQ(policy.outcome().code, 0);
   EXPECT_FALSE(policy.outcome().culprit);
@@ -193,11 +193,34 @@ TEST_F(JobPolicyTest, AKilledRankIsBlamedBeforeTheHostThatIsLostAfterIt) {
 }
 
 TEST(JobPolicyGraceTest, AShorterGraceHoldsAfterAFailureToo) {
-  JobPolicy policy(2, milliseconds{100});
+  JobPolicy policy(2, {.grace = milliseconds{100}});
   (void)policy.on_exit({.rank = 0, .status = exited(1)}, Clock::time_point{});
   const auto order = policy.on_time(Clock::time_point{} + JobPolicy::kSettle);
   ASSERT_TRUE(order);
   EXPECT_EQ(order->grace, milliseconds{100});
+}
+
+TEST(JobPolicyComplaintTest, ARankThatAnotherComplainsOfIsTheCauseIfItFailedItself) {
+  const auto blamed = [](int lost_by_first, int status_of_first) {
+    JobPolicy policy(3, {.lost_peer_of = [&](int rank) {
+                       return rank == 0 ? std::optional(lost_by_first) : std::nullopt;
+                     }});
+    const Clock::time_point start{};
+    (void)policy.on_exit({.rank = 0, .status = status_of_first}, start);
+    (void)policy.on_exit({.rank = 1, .status = exited(7)}, start + milliseconds{100});
+    (void)policy.on_time(start + JobPolicy::kSettle);
+    return policy.outcome().culprit.value().rank;
+  };
+  EXPECT_EQ(blamed(1, exited(3)), 1);
+  EXPECT_EQ(blamed(2, exited(3)), 0);  // rank 2 still runs
+  EXPECT_EQ(blamed(1, SIGKILL), 0);    // a killed rank reports no other
+}
+
+TEST(JobPolicyComplaintTest, CausesOfSeveralMachinesHaveLongerToSettle) {
+  JobPolicy policy(2, {.settle = JobPolicy::kSettleOverNetwork});
+  const Clock::time_point start{};
+  (void)policy.on_exit({.rank = 0, .status = exited(1)}, start);
+  EXPECT_EQ(policy.wake_up(), start + JobPolicy::kSettleOverNetwork);
 }
 
 }  // namespace

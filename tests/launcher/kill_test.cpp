@@ -36,14 +36,14 @@ class KillTest : public testing::Test {
   }
 
   void start() {
-    job.emplace(hosts->on(
-        "a", {HVDRUN, "--launcher", "ssh", "-np", "4", "-H", "a:2,b:2", "./train", "loop"}));
+    job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", "2", "-np", "4",
+                                "-H", "a:2,b:2", "./train", "loop"}));
     for (int rank = 0; rank < kRanks; ++rank) {
       job->wait_for_out(fmt::format("[{}]<stdout>:rank {} of", rank, rank), test::in(kPatience));
     }
   }
   [[nodiscard]] pid_t launcher() const { return child_of(job->pid()); }
-  /// The process of `host` that `is_it`.
+  /// Returns the process of `host` for which `is_it` is true.
   template <class Predicate>
   [[nodiscard]] pid_t find(const std::string& host, Predicate is_it) const {
     for (const pid_t pid : hosts->processes(host)) {
@@ -52,7 +52,7 @@ class KillTest : public testing::Test {
     throw std::runtime_error("no such process among\n" + hosts->left());
   }
 
-  /// What has to be true a moment after `action`, whatever it was.
+  /// Checks what must hold shortly after `action`.
   template <class Action>
   test::ProcessResult after(Action action) {
     const auto begin = Clock::now();
@@ -97,7 +97,7 @@ class KillTest : public testing::Test {
     const auto result = after([&] { hosts->set_cable(false); });
     hosts->set_cable(true);
     EXPECT_EQ(result.exit_code(), 69);
-    EXPECT_THAT(result.err, HasSubstr("hvdrun: b was not heard from for "));
+    EXPECT_THAT(result.err, HasSubstr("hvdrun: b was not heard from for 1.4 s (--host-timeout"));
   }
 
   std::optional<TwoHosts> hosts;
@@ -160,14 +160,14 @@ TEST_F(KillTest, AStoppedHostIsGivenUp) {
 }
 
 TEST_F(KillTest, AStoppedLauncherThatSaidSoIsWaitedFor) {
-  job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "-np", "2", "-H", "a,b", "sh", "-c",
-                              "echo ready; sleep 2.5; echo done"}));
+  job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", "2", "-np", "2", "-H",
+                              "a,b", "sh", "-c", "echo ready; sleep 2.5; echo done"}));
   for (const char* rank : {"[0]", "[1]"}) {
     job->wait_for_out(std::string(rank) + "<stdout>:ready\n", test::in(kPatience));
   }
   const pid_t hvdrun = launcher();
   ::kill(hvdrun, SIGTSTP);
-  // Longer than silence is suffered: until the ranks, which know nothing of it, are over.
+  // Waits longer than the host timeout, until the ranks, which do not use the library, have ended.
   const auto sleeping = [](pid_t pid) { return name_of(pid) == "sleep"; };
   const auto deadline = test::in(kPatience);
   for (const char* host : {"a", "b"}) {

@@ -1,7 +1,7 @@
-#include "line_mux.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "supervise/rank_output.hpp"
 
 namespace hvd::launcher {
 namespace {

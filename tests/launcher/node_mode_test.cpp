@@ -1,4 +1,4 @@
-// Node mode: whole jobs of two and three hvdruns on loopback.
+// Tests node mode with whole jobs of two and three hvdruns on the loopback interface.
 #include <csignal>
 #include <fstream>
 
@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "base/exit_codes.hpp"
 #include "directory.hpp"
-#include "exit_codes.hpp"
 #include "nodes.hpp"
 #include "two_hosts.hpp"
 
@@ -231,6 +231,26 @@ TEST(NodeModeTest, ARestartBringsAllNodesBack) {
   EXPECT_THAT(of_second.err, AllOf(HasSubstr("exited 1 after"), HasSubstr("hvdrun: restart 1\n")));
 }
 
+TEST(NodeModeTest, RanksKeepTheUsersLimitOnDescriptorsAlsoAfterARestart) {
+  const Nodes nodes;
+  const auto node = [&](int rank, const Words& more) {
+    const std::string script =
+        "echo $HVD_RANK$HVD_RESTART_COUNT $(ulimit -Sn); [ $HVD_RANK$HVD_RESTART_COUNT != 10 ]";
+    ProcessOptions options = nodes.node(rank, script, more);
+    const Words shell = {"sh", "-c", "ulimit -Sn 200; exec \"$@\"", "sh"};
+    options.arguments.insert(options.arguments.begin(), shell.begin(), shell.end());
+    return options;
+  };
+  Process first(node(0, {"--max-restarts", "1"}));
+  Process second(node(1, {}));
+  const auto result = wait(first);
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(wait(second).exit_code(), 0);
+  for (const char* line : {":00 200\n", ":10 200\n", ":01 200\n", ":11 200\n"}) {
+    EXPECT_THAT(result.out, HasSubstr(line));
+  }
+}
+
 TEST(NodeModeTest, ASignalToAnyNodeReachesAllRanksWithTheirGrace) {
   for (const int node : {0, 1}) {
     const Nodes nodes;
@@ -272,7 +292,7 @@ TEST(NodeModeTest, WhoeverIsKilledNothingIsLeftAnywhere) {
     const auto of_first = wait(first);
     const auto of_second = wait(second);
     EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));  // 2 s on a machine of one's own
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));  // 2 s on an idle machine
     if (victim == Victim::leader) {
       EXPECT_EQ(of_second.exit_code(), kExitHostUnreachable);
       EXPECT_THAT(of_second.err, HasSubstr("lost node 0 at 127.0.0.1:" + nodes.port));
@@ -291,7 +311,7 @@ TEST(NodeModeTest, AFrozenAgentIsGivenUpAndEndsWhenItGoesOn) {
   const Nodes nodes;
   test::Lifeline lifeline;
   const auto node = [&](int rank) {
-    auto options = nodes.node(rank, "echo up; exec sleep 1000");
+    auto options = nodes.node(rank, "echo up; exec sleep 1000", {"--host-timeout", "2"});
     options.inherited = {lifeline.fd()};
     return options;
   };
@@ -303,7 +323,7 @@ TEST(NodeModeTest, AFrozenAgentIsGivenUpAndEndsWhenItGoesOn) {
   ::kill(agent, SIGSTOP);
   const auto of_first = wait(first);
   EXPECT_EQ(of_first.exit_code(), kExitHostUnreachable);
-  EXPECT_THAT(of_first.err, HasSubstr(", node 1 was not heard from for 1.2 s"));
+  EXPECT_THAT(of_first.err, HasSubstr(", node 1 was not heard from for 1.4 s"));
   ::kill(agent, SIGCONT);
   EXPECT_EQ(wait(second).exit_code(), kExitHostUnreachable);
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));

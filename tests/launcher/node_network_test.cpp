@@ -1,4 +1,5 @@
-// Node mode over TCP: who may join, on which network, and what a cut cable does.
+// Tests node mode over TCP: who may join, on which network, and what happens when the network is
+// cut.
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -11,8 +12,8 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/network_interfaces.hpp>
 
+#include "base/exit_codes.hpp"
 #include "directory.hpp"
-#include "exit_codes.hpp"
 #include "nodes.hpp"
 #include "two_hosts.hpp"
 
@@ -131,13 +132,13 @@ TEST_F(OverTcpTest, APortThatIsTakenAndAnAddressOfAnotherMachineAreNamed) {
   EXPECT_EQ(result.exit_code(), kExitResource);
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("cannot listen at " + address_ + ":" + port_), HasSubstr("in use")));
-  address_ = "192.0.2.1";  // RFC 5737: nobody's
+  address_ = "192.0.2.1";  // an unused address (RFC 5737)
   result = run(node(0, {"true"}));
   EXPECT_EQ(result.exit_code(), kExitResource);
   EXPECT_THAT(result.err, HasSubstr("cannot listen at 192.0.2.1"));
 }
 
-/// Two hosts, each with a network of its own.
+/// Two hosts with separate networks.
 class TwoNodesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -155,6 +156,7 @@ class TwoNodesTest : public testing::Test {
                    "--nnodes=2",
                    host == "a" ? "--node_rank=0" : "--node_rank=1",
                    "--nproc_per_node=2",
+                   "--host-timeout=2",
                    "--master_addr=a",
                    "--master_port=29500"};
     words.insert(words.end(), program.begin(), program.end());
@@ -188,7 +190,7 @@ TEST_F(TwoNodesTest, ACutCableEndsBothAndNothingIsLeft) {
   const auto of_a = wait(a);
   const auto of_b = wait(b);
   EXPECT_EQ(of_a.exit_code(), kExitHostUnreachable) << of_a.err;
-  EXPECT_THAT(of_a.err, HasSubstr("hvdrun: b, node 1 was not heard from for 1.2 s"));
+  EXPECT_THAT(of_a.err, HasSubstr("hvdrun: b, node 1 was not heard from for 1.4 s"));
   EXPECT_EQ(of_b.exit_code(), kExitHostUnreachable) << of_b.err;
   EXPECT_THAT(of_b.err, HasSubstr("lost node 0 at a:29500"));
   EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();

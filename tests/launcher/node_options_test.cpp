@@ -1,5 +1,6 @@
-// What a node is told about itself and the others: options, and a platform's variables.
-#include "node_options.hpp"
+// Tests how a node learns about itself and the others: from options and from a platform's
+// variables.
+#include "node/node_options.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -7,12 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/exit_codes.hpp"
+#include "cli/options.hpp"
 #include "directory.hpp"
-#include "exit_codes.hpp"
-#include "gpus.hpp"
-#include "options.hpp"
-#include "platform_modelarts.hpp"
-#include "this_host.hpp"
+#include "plan/cpus.hpp"
+#include "plan/gpus.hpp"
+#include "plan/platform_modelarts.hpp"
+#include "plan/this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -20,16 +22,16 @@ namespace {
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-NodePlace place(Words arguments, const Words& environment = {}, Words program = {"./train"}) {
+NodeConfig config(Words arguments, const Words& environment = {}, Words program = {"./train"}) {
   arguments.insert(arguments.end(), program.begin(), program.end());
   const Options options = parse_options(arguments, environment);
   EXPECT_TRUE(options.node.given());
-  return place_of(options.node, environment, options.program);
+  return config_of(options.node, environment, options.program);
 }
 
 std::string refusal(const Words& arguments, const Words& environment = {}) {
   try {
-    (void)place(arguments, environment);
+    (void)config(arguments, environment);
   } catch (const LaunchError& error) {
     EXPECT_EQ(error.code(), kExitUsage);
     return error.what();
@@ -52,7 +54,7 @@ TEST(NodeOptionsTest, DashesAndUnderscoresAreTheSame) {
     for (std::string& word : words) {
       if (word.starts_with("--")) std::replace(word.begin() + 2, word.end(), '-', separator);
     }
-    const NodePlace got = place(words);
+    const NodeConfig got = config(words);
     EXPECT_EQ(got.nodes, 2);
     EXPECT_EQ(got.node_rank, 1);
     EXPECT_EQ(got.processes, 4);
@@ -63,33 +65,33 @@ TEST(NodeOptionsTest, DashesAndUnderscoresAreTheSame) {
 }
 
 TEST(NodeOptionsTest, TheRendezvousOptionsHaveTheirMeaning) {
-  NodePlace got =
-      place({"--nnodes=2:2", "--rdzv-id=job7", "--rdzv-endpoint=[fd00::1]:999", "--node-rank=0"});
+  NodeConfig got =
+      config({"--nnodes=2:2", "--rdzv-id=job7", "--rdzv-endpoint=[fd00::1]:999", "--node-rank=0"});
   EXPECT_EQ(got.endpoint(), "[fd00::1]:999");
   EXPECT_EQ(got.job, "job7");
   EXPECT_EQ(got.hosting, Hosting::yes);
-  got = place({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0"});
+  got = config({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0"});
   EXPECT_EQ(got.endpoint(), "node0:29400");
   EXPECT_EQ(got.node_rank, -1);
   EXPECT_EQ(got.hosting, Hosting::if_free);
-  got = place({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf", "is_host=1,join_timeout=7"});
+  got = config({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf", "is_host=1,join_timeout=7"});
   EXPECT_EQ(got.node_rank, 0);
   EXPECT_EQ(got.hosting, Hosting::yes);
   EXPECT_EQ(got.join_timeout, std::chrono::seconds(7));
   EXPECT_TRUE(got.one_machine());
-  got = place({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0"});
+  got = config({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0"});
   EXPECT_EQ(got.hosting, Hosting::no);
 }
 
 TEST(NodeOptionsTest, RanksCanBeCountedByCoresAndByGpus) {
   const Words none_visible = {"CUDA_VISIBLE_DEVICES="};
-  EXPECT_EQ(place({"--nproc-per-node=cpu"}).processes, usable_cores());
-  EXPECT_EQ(place({"--nproc-per-node=auto"}, none_visible).processes, usable_cores());
+  EXPECT_EQ(config({"--nproc-per-node=cpu"}).processes, usable_cores());
+  EXPECT_EQ(config({"--nproc-per-node=auto"}, none_visible).processes, usable_cores());
   EXPECT_THAT(refusal({"--nproc-per-node=gpu"}, none_visible), HasSubstr("there is no GPU"));
   const int gpus = count_gpus("/dev");
   if (gpus > 0) {
-    EXPECT_EQ(place({"--nproc-per-node=gpu"}).processes, gpus);
-    EXPECT_EQ(place({"--nproc_per_node=auto"}).processes, gpus);
+    EXPECT_EQ(config({"--nproc-per-node=gpu"}).processes, gpus);
+    EXPECT_EQ(config({"--nproc_per_node=auto"}).processes, gpus);
   }
 }
 
@@ -139,17 +141,17 @@ const Words kModelArtsVariables = {"VC_WORKER_HOSTS=job-0.svc,job-1.svc", "VC_TA
 
 TEST(ModelArtsTest, TheVariablesSayItAll) {
   const Words alone = {};
-  const NodePlace got = place(alone, kModelArtsVariables);
+  const NodeConfig got = config(alone, kModelArtsVariables);
   EXPECT_EQ(got.address, "job-0.svc");
   EXPECT_EQ(got.node_rank, 1);
   EXPECT_EQ(got.nodes, 2);
   EXPECT_EQ(got.processes, 8);
-  EXPECT_EQ(place({"--platform=modelarts"}, kModelArtsVariables).processes, 8);
+  EXPECT_EQ(config({"--platform=modelarts"}, kModelArtsVariables).processes, 8);
 }
 
 TEST(ModelArtsTest, OptionsWinOverVariables) {
-  const NodePlace got =
-      place({"--nproc_per_node=3", "--master_port=1", "--node_rank=0"}, kModelArtsVariables);
+  const NodeConfig got =
+      config({"--nproc_per_node=3", "--master_port=1", "--node_rank=0"}, kModelArtsVariables);
   EXPECT_EQ(got.processes, 3);
   EXPECT_EQ(got.node_rank, 0);
   EXPECT_EQ(got.endpoint(), "job-0.svc:1");
@@ -163,15 +165,16 @@ TEST(ModelArtsTest, WhatThePlatformAppendsCountsNodesAndUnknownArgumentsAreIgnor
                          "--init_method",  "tcp://10.0.0.9:6666",
                          "--rank",         "1",
                          "--world_size=4", "--odd"};
-  const NodePlace got = place({"--platform", "modelarts", "--nproc-per-node=2"}, {}, program);
+  const NodeConfig got = config({"--platform", "modelarts", "--nproc-per-node=2"}, {}, program);
   EXPECT_EQ(got.endpoint(), "10.0.0.9:6666");
   EXPECT_EQ(got.node_rank, 1);
   EXPECT_EQ(got.nodes, 4);
   const Words own = {"./train", "--rank", "high"};  // no --init_method: the program's business
-  EXPECT_EQ(place({"--platform=modelarts"}, {}, own).nodes, 1);
-  EXPECT_EQ(place({"--platform=modelarts", "--init_method=tcp://h:7", "--rank=2", "--world_size=3"})
-                .endpoint(),
-            "h:7");
+  EXPECT_EQ(config({"--platform=modelarts"}, {}, own).nodes, 1);
+  EXPECT_EQ(
+      config({"--platform=modelarts", "--init_method=tcp://h:7", "--rank=2", "--world_size=3"})
+          .endpoint(),
+      "h:7");
 }
 
 TEST(ModelArtsTest, AVariableThatIsNoNumberIsNamed) {

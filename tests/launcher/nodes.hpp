@@ -1,4 +1,4 @@
-// For jobs whose nodes are hvdruns of their own.
+// Helpers for jobs in which every node has its own hvdrun.
 #pragma once
 
 #include <random>
@@ -8,7 +8,7 @@
 
 namespace hvd::launcher {
 
-/// Jobs that run at the same time, of this test and of others, do not meet.
+/// Returns a port that no other job of this or another test uses at the same time.
 inline std::string fresh_port() {
   static std::mt19937 random(std::random_device{}());
   return std::to_string(std::uniform_int_distribution<int>(20'000, 32'000)(random));

@@ -1,9 +1,9 @@
-#include "options.hpp"
+#include "cli/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exit_codes.hpp"
+#include "base/exit_codes.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -33,6 +33,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheHelp) {
   EXPECT_FALSE(options.start_timeout);
   EXPECT_EQ(Options::kDefaultStartTimeout, milliseconds{30'000});
   EXPECT_FALSE(options.timeout);
+  EXPECT_EQ(options.host_timeout, milliseconds{10'000});
   EXPECT_TRUE(options.prefix);
   EXPECT_FALSE(options.timestamps);
   EXPECT_FALSE(options.verbose);
@@ -48,12 +49,12 @@ TEST(OptionsTest, EveryOption) {
                                          "--start-timeout=7",
                                          "--timeout",
                                          "60",
+                                         "--host-timeout",
+                                         "2.5",
                                          "--max-restarts",
                                          "2",
                                          "--launcher",
                                          "slurm",
-                                         "--mpi-args",
-                                         "-v",
                                          "-p",
                                          "2222",
                                          "-i",
@@ -76,9 +77,10 @@ TEST(OptionsTest, EveryOption) {
   EXPECT_EQ(options.grace, milliseconds{500});
   EXPECT_EQ(options.start_timeout, milliseconds{7000});
   EXPECT_EQ(options.timeout, milliseconds{60'000});
+  EXPECT_EQ(options.host_timeout, milliseconds{2500});
+  EXPECT_EQ(options.tuning.at(0).name, "HVD_HOST_TIMEOUT_S");
   EXPECT_EQ(options.max_restarts, 2);
   EXPECT_EQ(options.launcher, Launcher::slurm);
-  EXPECT_EQ(options.mpi_args, "-v");
   EXPECT_EQ(options.ssh_port, 2222);
   EXPECT_EQ(options.ssh_identity_file, "key");
   EXPECT_EQ(options.interfaces, "eth0");
@@ -90,6 +92,26 @@ TEST(OptionsTest, EveryOption) {
   EXPECT_EQ(options.exports[0].value, "1");
   EXPECT_EQ(options.exports[1].value, std::nullopt);
   EXPECT_EQ(options.exports[2].value, "");
+}
+
+TEST(OptionsTest, TheHostTimeoutIsWhatTheRanksFind) {
+  const auto timeout = [](std::vector<std::string> options, const std::string& own) {
+    options.insert(options.end(), {"-np", "1", "true"});
+    return parse_options(options, {"HVD_HOST_TIMEOUT_S=" + own}).host_timeout;
+  };
+  EXPECT_EQ(timeout({}, "3"), milliseconds{3000});
+  EXPECT_EQ(timeout({"--host-timeout", "4"}, "3"), milliseconds{4000});
+  EXPECT_EQ(timeout({"--host-timeout", "4", "-x", "HVD_HOST_TIMEOUT_S=5"}, "3"),
+            milliseconds{5000});
+  EXPECT_EQ(timeout({"-x", "HVD_HOST_TIMEOUT_S"}, "3"), milliseconds{3000});
+  for (const char* bad : {"1.9", "0", "-1", "x", "3s", "nan", "1e12"}) {
+    EXPECT_THAT(complaint({"-np", "1", "--host-timeout", bad, "true"}),
+                HasSubstr(bad == std::string("1e12") ? "expected seconds" : "--host-timeout"))
+        << bad;
+    EXPECT_THAT(complaint({"-np", "1", "-x", std::string("HVD_HOST_TIMEOUT_S=") + bad, "true"}),
+                HasSubstr("HVD_HOST_TIMEOUT_S"))
+        << bad;
+  }
 }
 
 TEST(OptionsTest, StopAtTheProgram) {
@@ -126,6 +148,7 @@ TEST(OptionsTest, HelpNamesTheOptions) {
                              "--grace",
                              "--start-timeout",
                              "--timeout",
+                             "--host-timeout",
                              "--no-prefix",
                              "--hostfile",
                              "--ssh-port",
@@ -185,6 +208,8 @@ TEST(OptionsTest, WhatIsNotSupportedIsRefusedByName) {
                 testing::AllOf(HasSubstr(option), HasSubstr("elastic jobs are not supported")));
   }
   EXPECT_THAT(complaint({"-np", "2", "--ray", "x"}), HasSubstr("Ray is not supported"));
+  EXPECT_THAT(complaint({"-np", "2", "--launcher", "mpirun", "x"}), HasSubstr("mpirun -np N"));
+  EXPECT_THAT(complaint({"-np", "2", "--mpi-args", "-v", "x"}), HasSubstr("mpirun -np N"));
 }
 
 TEST(OptionsTest, MistakesAreNamed) {

@@ -1,4 +1,4 @@
-// Programs of the library started by MPI launchers and horovodrun, one inside another too.
+// Starts programs of the library with MPI launchers and horovodrun, also nested.
 #include <map>
 #include <optional>
 #include <string>
@@ -60,7 +60,7 @@ TEST_F(MpirunPlaceTest, InAnAllocationItsRanksSeeItsDaemonsTask) {
 }
 
 TEST_F(MpirunPlaceTest, HvdrunInsideOfItWins) {
-  // Each rank of mpirun is a job of its own for hvdrun's.
+  // Each rank of mpirun runs an hvdrun with a job of its own.
   const auto result = run(with({"mpirun.openmpi", "--oversubscribe", "-np", "1", HVDRUN, "-np", "2",
                                 "--launcher", "local", TRAIN}));
   expect_a_job_of_two(result);
@@ -68,7 +68,7 @@ TEST_F(MpirunPlaceTest, HvdrunInsideOfItWins) {
 
 TEST(HydraPlaceTest, OneHostNeedsNothing) {
   if (!there_is("mpiexec.hydra")) GTEST_SKIP() << "needs MPICH's mpiexec";
-  // The shell in between is no launcher.
+  // The shell in between is not a launcher.
   expect_a_job_of_two(run(with({"mpiexec.hydra", "-n", "2", "sh", "-c", TRAIN "; exit $?"})));
 }
 
@@ -111,7 +111,7 @@ TEST(ExplicitPlaceTest, WhatTheProgramPassesComesFirst) {
   const auto first = result.out.find(alone);
   ASSERT_NE(first, std::string::npos) << result.out;
   EXPECT_NE(result.out.find(alone, first + 1), std::string::npos) << result.out;
-  // Nor is anything read that would be an error.
+  // Variables are not read, so wrong values are no error.
   EXPECT_EQ(run(with({TRAIN}, {{"HVD_RANK", "x"}, {"HVD_SIZE", "2"}})).exit_code(), 3);
   EXPECT_EQ(run(with({TRAIN, "alone"}, {{"HVD_RANK", "x"}, {"HVD_SIZE", "2"}})).exit_code(), 0);
 }

@@ -1,15 +1,15 @@
-#include "report.hpp"
+#include "job/report.hpp"
 
 #include <csignal>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "check_build.hpp"
-#include "exit_codes.hpp"
-#include "machine.hpp"
-#include "omp_threads.hpp"
-#include "text.hpp"
+#include "base/exit_codes.hpp"
+#include "base/text.hpp"
+#include "cli/check_build.hpp"
+#include "plan/cpus.hpp"
+#include "plan/machine.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-RankPlace place(int rank) { return {.host = "b", .local_rank = rank - 2, .pid = 100 + rank}; }
+RankLocation place(int rank) { return {.host = "b", .local_rank = rank - 2, .pid = 100 + rank}; }
 
 TEST(ReportTest, SaysWhoHowAndAfterHowLong) {
   EXPECT_EQ(describe({.rank = 2, .status = 7 << 8, .elapsed = milliseconds{3210}}, place(2)),
@@ -45,7 +45,7 @@ TEST(ReportTest, CulpritThenItsLinesThenTheOthers) {
 TEST(ReportTest, OfADesertersVictimsTheFirstIsQuoted) {
   Outcome outcome;
   outcome.code = kExitInternal;
-  outcome.culprit = RankEnd{.rank = 2, .elapsed = milliseconds{100}, .deserted = true};
+  outcome.culprit = RankEnd{.rank = 2, .elapsed = milliseconds{100}, .without_shutdown = true};
   outcome.others = {{.rank = 3, .status = 3 << 8, .elapsed = milliseconds{200}}};
   Tail tail;
   tail.feed(Stream::err, "rank 2 was lost\n");
@@ -60,6 +60,16 @@ TEST(ReportTest, OfADesertersVictimsTheFirstIsQuoted) {
 
 TEST(ReportTest, SuccessSaysNothing) {
   EXPECT_EQ(report({}, place, [](int) { return std::deque<Tail::Line>{}; }), "");
+}
+
+TEST(ReportTest, WhomARankComplainsOfIsFound) {
+  Tail tail;
+  tail.feed(Stream::out, "peer lost: rank 4 on b\nrank 2\n");
+  EXPECT_EQ(lost_peer(tail.lines()), 4);
+  tail.feed(Stream::err, "peer lost: rank 1 on a: silent for 2.0 s\nterminate called\n");
+  EXPECT_EQ(lost_peer(tail.lines()), 1);
+  EXPECT_EQ(lost_peer({}), std::nullopt);
+  EXPECT_EQ(lost_peer({{Stream::err, "peer lost: rank x"}}), std::nullopt);
 }
 
 TEST(TailTest, KeepsTheLastTwentyLinesOfBothStreams) {
@@ -121,12 +131,12 @@ TEST(CheckBuildTest, TheMachineBecomesATable) {
   facts.cores = 8;
   facts.memory = std::uint64_t{64} << 30;
   facts.shared_memory = std::uint64_t{64} << 20;
-  facts.launchers = {{"ssh", "/usr/bin/ssh", ""}, {"srun", "", ""}};
+  facts.launchers = {{"ssh", "/usr/bin/ssh"}, {"srun", ""}};
   facts.interfaces = {{"eth0", {"10.0.0.7"}}, {"ib0", {"10.1.0.7", "fd00::7"}}};
   facts.chosen = "ib0";
   const std::string table = machine_table(facts);
   for (const char* line :
-       {"This machine, node7:", "8 usable cores, 64 GiB of memory, /dev/shm of 64 MiB",
+       {"This machine, node7:", "8 usable cores, 64.0 GiB of memory, /dev/shm of 64 MiB",
         "[ ] NVIDIA GPU\n", "[X] ssh /usr/bin/ssh\n", "[ ] srun\n", "[ ] eth0 10.0.0.7\n",
         "[X] ib0 10.1.0.7, fd00::7\n"}) {
     EXPECT_THAT(table, HasSubstr(line));

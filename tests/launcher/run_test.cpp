@@ -1,4 +1,4 @@
-// Whole runs of hvdrun: what ranks find, and what it exits with.
+// Tests whole runs of hvdrun: the environment of ranks, and exit codes.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +8,8 @@
 
 #include "directory.hpp"
 #include "hvdrun.hpp"
-#include "this_host.hpp"
+#include "plan/cpus.hpp"
+#include "plan/this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -82,7 +83,7 @@ TEST(RunTest, TheLaunchFlagAndTheConfigFileReachTheRanks) {
   std::filesystem::remove(path);
 }
 
-/// Without the user's OMP_NUM_THREADS, bound to `cores` where that is not empty.
+/// Runs without OMP_NUM_THREADS, bound to `cores` unless that is empty.
 test::ProcessResult run_unset(test::ProcessOptions options, const std::string& cores = "") {
   options.environment["OMP_NUM_THREADS"] = std::nullopt;
   if (!cores.empty()) {
@@ -160,7 +161,7 @@ TEST(SecretTest, IsReadFromTheDescriptorAndTheSameEverywhere) {
 }
 
 TEST(SecretTest, IsInNoArgumentAndNoEnvironment) {
-  // Every rank looks through /proc at itself, its agent and hvdrun, in binary and in hex.
+  // Every rank searches /proc of itself, its agent and hvdrun for the secret, in binary and in hex.
   const std::string script = R"(
     secret=/proc/self/fd/$HVD_SECRET_FD
     hex=$(head -c 32 $secret | od -An -v -tx1 | tr -d ' \n')
@@ -225,12 +226,12 @@ TEST(ExitCodeTest, RanksThatEndEarlyAreWaitedFor) {
   EXPECT_EQ(result.out, "[1]<stdout>:still here\n");
 }
 
-/// TRAIN, for what ends without a shutdown: then the system takes back what OpenSSL has, and a leak
-/// checker must not change the exit status for it.
+/// TRAIN for programs that end without a shutdown. OpenSSL's memory is then not freed, and a leak
+/// checker must not change the exit status.
 const std::vector<std::string> kLeakyTrain{"env", "ASAN_OPTIONS=detect_leaks=0", TRAIN};
 
 TEST(ExitCodeTest, ARankThatDesertsTheOthersIs70) {
-  // Rank 1 joins and then exits 0 without a word; the others report what that did to them.
+  // Rank 1 joins and then exits 0 without shutdown; the others report the error that this causes.
   std::vector<std::string> command{"-np", "3"};
   command.insert(command.end(), kLeakyTrain.begin(), kLeakyTrain.end());
   command.emplace_back("desert");
@@ -320,6 +321,19 @@ TEST(ExitCodeTest, TooFewDescriptorsIs71AndLeavesNothing) {
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
 }
 
+TEST(DescriptorLimitTest, HvdrunRaisesItsOwnAndRanksKeepTheUsers) {
+  const Directory directory;
+  test::ProcessOptions options;
+  // Each stream of each rank has a file, so hvdrun alone has 80 descriptors.
+  options.arguments = {"sh", "-c",
+                       "ulimit -Sn 64; exec " HVDRUN " -np 40 --output-filename " +
+                           directory.path().string() + " sh -c 'ulimit -Sn'"};
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
+  const auto result = run(std::move(options));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, "]<stdout>:64\n"), 40U) << result.out;
+}
+
 // ---- restarts
 
 TEST(RestartTest, GoesOnUntilItWorks) {
@@ -350,7 +364,7 @@ TEST(HostileHostsTest, NoneOfTwoHundredExecutesAnything) {
   const auto place =
       std::filesystem::path(testing::TempDir()) / ("hostile-" + std::to_string(::getpid()));
   std::filesystem::create_directory(place);
-  // An ssh that would tell if it were called with anything but a host behind the dashes.
+  // This ssh records a call with anything but a host after the dashes.
   std::ofstream(place / "ssh") << "#!/bin/sh\necho called >> called\nexit 255\n";
   std::filesystem::permissions(place / "ssh", std::filesystem::perms::owner_all);
   std::vector<std::string> hosts;

@@ -1,4 +1,4 @@
-// hvd_selftest: its advice, and whole runs.
+// Tests hvd_selftest: its advice, and whole runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

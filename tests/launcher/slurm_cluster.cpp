@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "free_port.hpp"
-#include "this_host.hpp"
+#include "plan/this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -54,7 +54,8 @@ SlurmCluster::SlurmCluster(const std::string& first_node, const std::string& sec
   fs::create_directory(place / "state");
   for (const std::string& node : {first_node, second_node}) {
     fs::create_directory(place / ("spool." + node));
-    // A node's PMIx server has sockets of its own: daemons of one machine must not share a folder.
+    // The daemons of one machine must not share this folder, because the PMIx server of a node
+    // creates its sockets there.
     fs::create_directories(place / node / "pmix");
     std::ofstream(place / node / "slurm.conf") << text;
     std::ofstream(place / node / "mpi.conf")

@@ -13,14 +13,14 @@ namespace hvd::launcher {
 
 class SlurmCluster {
  public:
-  /// What this machine lacks for one; empty: nothing.
+  /// Returns what this machine lacks for such a cluster; empty: nothing.
   [[nodiscard]] static std::string lacks();
 
-  /// Starts it and waits until both nodes are idle. Slurm sorts nodes by their names. A program
-  /// that looks for the first one needs a name that the resolver knows.
+  /// Starts the cluster and waits until both nodes are idle. Slurm sorts nodes by name. Programs
+  /// that connect to the first node need a name that resolves.
   SlurmCluster(const std::string& first_node, const std::string& second_node);
 
-  /// A command that talks to this cluster.
+  /// Returns options for a command that uses this cluster.
   [[nodiscard]] test::ProcessOptions command(std::vector<std::string> arguments) const;
 
  private:

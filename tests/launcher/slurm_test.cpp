@@ -1,5 +1,6 @@
-// hvdrun inside a Slurm allocation: what the lists mean, and runs on two slurmd of this machine.
-#include "slurm.hpp"
+// Tests hvdrun inside a Slurm allocation: parsing of Slurm's lists, and runs on two slurmd of this
+// machine.
+#include "plan/slurm.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -8,10 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/exit_codes.hpp"
 #include "directory.hpp"
-#include "exit_codes.hpp"
 #include "hvdrun.hpp"
-#include "launcher_choice.hpp"
+#include "plan/launcher_choice.hpp"
 #include "slurm_cluster.hpp"
 
 namespace hvd::launcher {
@@ -61,13 +62,6 @@ TEST(LauncherChoiceTest, GoesByHostsAndAllocation) {
   EXPECT_EQ(choose_launcher(options, allocation).launcher, Launcher::local);
   options.hosts = "elsewhere:4";
   EXPECT_EQ(choose_launcher(options, {"PATH=/nowhere"}).launcher, Launcher::ssh);
-  const Directory open_mpi;
-  for (const char* name : {"mpirun", "orterun"}) fs::copy_file("/bin/true", open_mpi.path() / name);
-  const Variables with_mpirun = {"PATH=" + open_mpi.path().string()};
-  EXPECT_EQ(choose_launcher(options, with_mpirun).launcher, Launcher::mpirun);
-  options.hosts = "me@elsewhere:4";
-  EXPECT_EQ(choose_launcher(options, with_mpirun).launcher, Launcher::ssh);
-  options.hosts = "elsewhere:4";
   options.launcher = Launcher::local;
   EXPECT_THROW((void)choose_launcher(options, {}), LaunchError);
   options.launcher = Launcher::slurm;
@@ -154,7 +148,7 @@ TEST_F(SlurmTest, AKilledLauncherTakesEverythingAlong) {
   ASSERT_TRUE(children >> hvdrun);
   ASSERT_EQ(::kill(hvdrun, SIGKILL), 0);
   (void)job.wait(test::in(kPatience));
-  // The steps are over when a new job gets both nodes whole.
+  // When a new job gets both nodes exclusively, the steps have ended.
   const auto next =
       run(in_cluster({"srun", "--quiet", "--nodes=2", "--exclusive", "--mpi=none", "true"}));
   EXPECT_EQ(next.exit_code(), 0) << next.err;

@@ -1,5 +1,5 @@
-// A program that uses hvd::spawn, linked to it and core alone. The first argument says what it
-// does.
+// A program that uses hvd::spawn and links only hvd::spawn and core. The first argument selects its
+// task.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Until a signal comes.
+/// Sleeps until a signal arrives.
 void sleep_for_ever() {
   for (;;) ::pause();
 }
@@ -36,7 +36,7 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-/// Tells a test about an error the way the test wants to read it.
+/// Prints an error in the form that the tests read.
 void say(const hvd::ProcessError& error) {
   say("rank " + std::to_string(error.rank()) + " code " + std::to_string(error.exit_code()) +
       " signal " + std::to_string(error.signal()) + " text [" + error.text() + "] what " +
@@ -48,12 +48,12 @@ int results() {
     int rank;
     double half;
   };
-  const double scale = 0.5;  // a capture, rebuilt in the child
+  const double scale = 0.5;  // captured by fn and recomputed in the child
   const auto pairs = hvd::spawn([&](int rank) { return Pair{rank, rank * scale}; }, 3);
   const auto texts = hvd::spawn([](int rank) { return std::string(rank * 100'000, 'x'); }, 2);
   const auto blobs = hvd::spawn([](int rank) { return hvd::Bytes(3, std::byte(rank)); }, 2);
   hvd::spawn([](int) {}, 2);
-  // Behind the last call, where no child comes.
+  // Only the parent comes here, after the last call.
   for (const Pair& pair : pairs) {
     say(std::to_string(pair.rank) + " " + std::to_string(pair.half));
   }
@@ -85,8 +85,8 @@ int failing(const std::string& how) {
   return 0;
 }
 
-/// Two calls at two places, one in a loop, one that fails, and what the children of later ones see
-/// of the earlier ones.
+/// Makes calls at several places, one in a loop and one that fails, and checks which earlier
+/// results the children of later calls see.
 int several() {
   int sum = 0;
   for (int round = 0; round < 2; ++round) {
@@ -143,7 +143,7 @@ int handle() {
   return 0;
 }
 
-/// What every rank finds, and that all of them meet.
+/// Prints the environment of a rank and runs a collective.
 std::string meet(int rank) {
   auto session = std::make_unique<hvd::Session>(hvd::Config::from_environment());
   const std::string text = std::to_string(rank) + "=" + std::to_string(session->config().rank) +
@@ -151,7 +151,7 @@ std::string meet(int rank) {
                            text_of("HVD_LOCAL_RANK") + "/" + text_of("HVD_LOCAL_SIZE") + " of " +
                            std::to_string(session->network().hosts().size());
   hvd::Context context(std::move(session), {});
-  context.shutdown();  // nobody leaves before all have met
+  context.shutdown();  // waits until all ranks have run the collective
   return text;
 }
 
@@ -171,7 +171,7 @@ int orphans() {
   return 0;
 }
 
-/// Threads that hold locks while the children are started, as LibTorch's do.
+/// Keeps threads busy that hold locks while the children are started, as LibTorch's do.
 int threads() {
   std::vector<std::jthread> busy;
   for (int i = 0; i < 3; ++i) {
@@ -187,7 +187,7 @@ int threads() {
   return 0;
 }
 
-/// main takes another way in the child.
+/// main takes another path in the child than in the parent.
 int astray() {
   try {
     if (text_of("HVD_RANK") == "-") {
@@ -217,11 +217,11 @@ int invalid() {
   return 0;
 }
 
-/// What the processes write goes to functions; what this one writes stays its own.
+/// The output of the processes goes to functions; the output of this process does not.
 int output() {
   std::string out;
   std::string err;
-  // Before the call a child is on its way, and its parent is not.
+  // Before the call, spawn_is_ahead() must be true in a child and false in the parent.
   if (hvd::spawn_is_ahead() != (std::getenv("HVD_RANK") != nullptr)) return 1;
   hvd::SpawnOptions options;
   options.output = [&out](std::string_view lines) { out += lines; };

@@ -1,4 +1,4 @@
-// hvd::spawn, in a program that links it and core alone.
+// Tests hvd::spawn in a program that links only hvd::spawn and core.
 #include <array>
 #include <csignal>
 #include <filesystem>
@@ -50,7 +50,7 @@ TEST(SpawnTest, AThrowEndsTheOthersAndIsToldWithRankTextAndPid) {
       result.out,
       MatchesRegex("rank 2 code 1 signal 0 text \\[std::runtime_error: no such file\\] "
                    "what rank 2 \\(pid [0-9]+\\) threw std::runtime_error: no such file\n"));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));  // 2 s on a machine of one's own
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));  // 2 s on an idle machine
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
 }
 
@@ -96,7 +96,7 @@ TEST(SpawnTest, TheProcessesAreRanksThatMeet) {
   EXPECT_EQ(result.out, "0=0/2 local 0/2 of 2\n1=1/2 local 1/2 of 2\n");
 }
 
-// As ModelArts starts the program on each of two nodes.
+// Starts the program on each of two nodes as ModelArts does.
 TEST(SpawnTest, NodeLevelArgumentsMakeOneJobOfTwoPrograms) {
   const std::string url =
       "--init_method=tcp://127.0.0.1:" + std::to_string(20'000 + ::getpid() % 10'000);

@@ -1,4 +1,4 @@
-// Programs of the library started by srun, with nothing set for them.
+// Starts programs of the library with srun, without setting any variable.
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/this_host.hpp"
 #include "slurm_cluster.hpp"
-#include "this_host.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// The first node has this machine's name, by which rank 0 is looked for.
+/// The first node has this machine's name, since the others connect to rank 0 by that name.
 class SrunTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -36,7 +36,7 @@ class SrunTest : public testing::Test {
     options.environment["HVD_START_TIMEOUT"] = "20";
     return options;
   }
-  /// Two ranks on one node, or one on each of two.
+  /// Starts two ranks on one node, or one rank on each of two.
   static test::ProcessOptions srun(const std::string& mpi, int nodes) {
     return command(
         {"srun", "--quiet", "--mpi=" + mpi, fmt::format("--nodes={}", nodes), "--ntasks=2", TRAIN});
@@ -106,7 +106,7 @@ TEST_F(SrunTest, ABatchScriptAndAShellAreOneProcessEach) {
       run(command({"sbatch", "--quiet", "--ntasks=2", "--wrap=" TRAIN " >" + output}));
   EXPECT_EQ(batch.exit_code(), 0) << batch.err;
   EXPECT_THAT(run(command({"cat", output})).out, HasSubstr("rank 0 of 1 on "));
-  // Its daemon has reported its end, and gone, when a new job gets both nodes whole.
+  // When a new job gets both nodes exclusively, the daemon of the earlier one has ended.
   const auto next =
       run(command({"srun", "--quiet", "--nodes=2", "--exclusive", "--mpi=none", "true"}));
   EXPECT_EQ(next.exit_code(), 0) << next.err;

@@ -1,11 +1,16 @@
-// hvdrun over ssh, between two hosts.
+// Tests hvdrun over ssh between two hosts.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "hvdrun.hpp"
 #include "two_hosts.hpp"
@@ -46,9 +51,8 @@ class SshTest : public testing::Test {
   static fs::path shared() { return hosts_->shared().path(); }
 
   /// `hvdrun --launcher ssh arguments`, typed on host a.
-  static test::ProcessOptions hvdrun_on_a(std::vector<std::string> arguments,
-                                          const std::string& launcher = "ssh") {
-    arguments.insert(arguments.begin(), {HVDRUN, "--launcher", launcher});
+  static test::ProcessOptions hvdrun_on_a(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {HVDRUN, "--launcher", "ssh"});
     return hosts().on("a", std::move(arguments));
   }
   static test::ProcessOptions script_on_a(const std::string& script,
@@ -150,8 +154,7 @@ TEST_F(SshTest, TheProgramMaySetItsInterfacesItself) {
 }
 
 TEST_F(SshTest, PortAndKeyAreSshs) {
-  // Nobody but this test asks for the second sshd of b; the key has another name than ssh looks
-  // for.
+  // Only this test uses the second sshd of b. The key has a name that ssh does not look for.
   run(hosts().on("a", {"sh", "-c",
                        "mv /root/.ssh/id_ed25519 /root/.ssh/mine; cp /root/.ssh/known_hosts "
                        "/root/.ssh/kept; sed -i 's/^[^ ]*/[b]:2222/' /root/.ssh/known_hosts"}));
@@ -166,7 +169,7 @@ TEST_F(SshTest, PortAndKeyAreSshs) {
 }
 
 TEST_F(SshTest, ALoginShellMayChatter) {
-  // sshd runs this file before the command.
+  // sshd runs this file before each command.
   run(hosts().on("b", {"sh", "-c", "echo 'echo welcome to b' > /root/.ssh/rc"}));
   const auto result = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "hostname"}));
   run(hosts().on("b", {"rm", "/root/.ssh/rc"}));
@@ -178,7 +181,8 @@ TEST_F(SshTest, ALoginShellMayChatter) {
 
 TEST_F(SshTest, SecretsAreNowhereToBeFound) {
   constexpr const char* kPlanted = "planted-7f3a9";
-  // Every rank looks at all processes of its host but hvdrun itself, whom the user gave it to.
+  // Every rank searches all processes of its host for the secret, except hvdrun itself, which got
+  // the secret from the user.
   const std::string script = R"sh(
     secret=$(head -c 32 /proc/self/fd/$HVD_SECRET_FD | od -An -v -tx1 | tr -d ' \n')
     test ${#secret} = 64 || exit 3
@@ -236,7 +240,7 @@ TEST_F(SshTest, AFailingRankIsNamedWithItsHost) {
 }
 
 TEST_F(SshTest, RanksOfARestartFindEachOther) {
-  // Those of the first try have met at no store that the second's could know.
+  // The ranks of the first try met at a store that the second try does not know.
   const auto result = run(script_on_a(
       "test $HVD_RESTART_COUNT$HVD_RANK = 03 && exit 3; exec ./train", {"--max-restarts", "1"}));
   EXPECT_EQ(result.exit_code(), 0) << result.err;
@@ -255,7 +259,7 @@ TEST_F(SshTest, AFailureToConnectSuggestsTheNetworkUnlessItWasChosen) {
 }
 
 TEST_F(SshTest, ProgramsAreCheckedOnEveryHostBeforeAnyStarts) {
-  // /dev/shm is each host's own: there is a program on a only.
+  // Each host has its own /dev/shm, so this program exists on a only.
   const auto on_a = run(hosts().on("a", {"sh", "-c", "cp /bin/true /dev/shm/only-here"}));
   ASSERT_EQ(on_a.exit_code(), 0);
   const auto missing = run(hvdrun_on_a({"-np", "2", "-H", "a,b", "/dev/shm/only-here"}));
@@ -272,7 +276,7 @@ TEST_F(SshTest, HostsThatCannotBeReachedAre69) {
     const char* host;
     const char* words;
   };
-  // The user nobody has no key here: ssh would ask for a password.
+  // The user nobody has no key here, so ssh would ask for a password.
   for (const Case& one :
        {Case{"no-such-host.invalid", "no-such-host.invalid"},
         Case{"127.0.0.9", "cannot reach 127.0.0.9"}, Case{"nobody@b", "Permission denied"}}) {
@@ -300,7 +304,7 @@ TEST_F(SshTest, AnUnknownHostKeyIsRefused) {
 }
 
 TEST_F(SshTest, AnotherVersionIs76) {
-  // What is found on b under hvdrun's path is no hvdrun of this version.
+  // The file on b under hvdrun's path is not an hvdrun of this version.
   fs::create_directory(shared() / "other");
   fs::copy_file(HVDRUN, shared() / "other" / "hvdrun");
   std::ofstream(shared() / "fake") << "#!/bin/sh\necho 'hvdrun-agent 9.9.9'\ncat >/dev/null\n";
@@ -320,106 +324,6 @@ TEST_F(SshTest, AnotherVersionIs76) {
   const auto none = bind("nothing");
   EXPECT_EQ(none.exit_code(), 69);
   EXPECT_THAT(none.err, HasSubstr("hvdrun cannot be run on b"));
-}
-
-// ---- the same through mpirun
-
-class MpirunTest : public SshTest {
- protected:
-  void SetUp() override {
-    SshTest::SetUp();
-    if (!fs::exists("/usr/bin/orterun")) GTEST_SKIP() << "needs Open MPI's mpirun";
-  }
-};
-
-TEST_F(MpirunTest, TheCommandAsItIsTyped) {
-  if (!HAS_PMIX) GTEST_SKIP() << "needs a build with PMIx";
-  // By itself: other hosts, and mpirun is there.
-  const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train"}, "auto"));
-  ASSERT_EQ(result.exit_code(), 0) << result.err;
-  for (const char* line : {"[0]<stdout>:rank 0 of 4 on a local 0/2 cross 0/2 sum 6 ready\n",
-                           "[3]<stdout>:rank 3 of 4 on b local 1/2 cross 1/2 sum 6 ready\n"}) {
-    EXPECT_THAT(result.out, HasSubstr(line));
-  }
-}
-
-TEST_F(MpirunTest, EnvironmentAndOutput) {
-  auto options = hvdrun_on_a(
-      {"-np", "4", "-H", "a:2,b:2", "-x", "A=x y'\"$z", "--output-filename", "mpi-logs", "sh", "-c",
-       "echo A=$A B=$B key=$SOME_KEY cuda=$CUDA_VISIBLE_DEVICES on $(hostname);"
-       "echo to-stderr >&2; printf 'no end'"},
-      "mpirun");
-  options.environment = {
-      {"B", "$(touch pwned)"}, {"SOME_KEY", "planted"}, {"CUDA_VISIBLE_DEVICES", "7"}};
-  const auto result = run(std::move(options));
-  ASSERT_EQ(result.exit_code(), 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:A=x y'\"$z B=$(touch pwned) key= cuda= on b\n"));
-  EXPECT_EQ(hosts().shared().read("work/mpi-logs/rank.2/stderr"), "to-stderr\n");
-  EXPECT_THAT(hosts().shared().read("work/mpi-logs/rank.2/stdout"), testing::EndsWith("\nno end"));
-  EXPECT_FALSE(fs::exists(shared() / "work" / "pwned"));
-}
-
-TEST_F(MpirunTest, SecretsAreNowhereToBeFound) {
-  auto options =
-      hvdrun_on_a({"-np", "2", "-H", "a,b", "--output-filename", "mpi-secret", "sh", "-c",
-                   R"sh(
-    for process in /proc/[0-9]*; do
-      test "$(cat $process/comm 2>/dev/null)" = hvdrun && continue
-      grep -qa planted-7f3[a]9 $process/cmdline $process/environ 2>/dev/null && exit 4
-    done
-    echo looked)sh"},
-                  "mpirun");
-  options.environment["AWS_SECRET_ACCESS_KEY"] = "planted-7f3a9";
-  const auto result = run(std::move(options));
-  EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
-  EXPECT_EQ(count(result.out, ">:looked\n"), 2U) << result.out;
-  for (const auto& entry : fs::recursive_directory_iterator(shared() / "work" / "mpi-secret")) {
-    if (!entry.is_regular_file()) continue;
-    const auto text = hosts().shared().read(fs::relative(entry.path(), shared()));
-    EXPECT_EQ(text.find("planted-7f3a9"), std::string::npos) << entry.path();
-  }
-}
-
-TEST_F(MpirunTest, InterfacesAreSetForAllLibraries) {
-  const auto result = run(
-      hvdrun_on_a({"-np", "2", "-H", "a,b", "--network-interfaces", "eth0", "sh", "-c",
-                   "echo $HVD_NETWORK_INTERFACES $NCCL_SOCKET_IFNAME $OMPI_MCA_btl_tcp_if_include"},
-                  "mpirun"));
-  EXPECT_EQ(count(result.out, ":eth0 =eth0 eth0\n"), 2U) << result.out << result.err;
-}
-
-TEST_F(MpirunTest, FailuresAreThoseOfTheRank) {
-  const auto failed = run(
-      hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "sh", "-c",
-                   "test $OMPI_COMM_WORLD_RANK = 2 && { echo why >&2; exit 7; }; exec sleep 60"},
-                  "mpirun"));
-  EXPECT_EQ(failed.exit_code(), 7);
-  // mpirun 4.1 does not always say which process it was.
-  if (failed.err.find("mpirun exited 7") == std::string::npos) {
-    EXPECT_THAT(failed.err, AllOf(HasSubstr("hvdrun: rank 2 on b (local 0) exited 7 after "),
-                                  HasSubstr("  [2]<stderr>:why\n"), Not(HasSubstr("-----"))));
-  }
-  const auto killed =
-      run(hvdrun_on_a({"-np", "2", "-H", "a,b", "sh", "-c",
-                       "test $OMPI_COMM_WORLD_RANK = 1 && kill -9 $$; exec sleep 60"},
-                      "mpirun"));
-  EXPECT_EQ(killed.exit_code(), 137);
-  EXPECT_EQ(run(hvdrun_on_a({"-np", "2", "-H", "a,b", "./nothing"}, "mpirun")).exit_code(), 127);
-  const auto unknown =
-      run(hvdrun_on_a({"-np", "2", "-H", "a,no-such-host.invalid", "true"}, "mpirun"));
-  EXPECT_EQ(unknown.exit_code(), 69);
-  EXPECT_THAT(unknown.err, HasSubstr("no-such-host.invalid"));
-}
-
-TEST_F(MpirunTest, AKilledLauncherTakesEverythingAlong) {
-  if (!HAS_PMIX) GTEST_SKIP() << "needs a build with PMIx";
-  test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train", "loop"}, "mpirun"));
-  for (int rank = 0; rank < 4; ++rank) {
-    job.wait_for_out(fmt::format("[{}]<stdout>:rank {} of", rank, rank), test::in(kPatience));
-  }
-  ASSERT_EQ(::kill(child_of(job.pid()), SIGKILL), 0);
-  EXPECT_EQ(job.wait(test::in(kPatience)).signal(), SIGKILL);
-  EXPECT_TRUE(hosts().all_gone(test::in(kPatience))) << hosts().left();
 }
 
 // ---- the MPI Operator's files, by a stand-in: its hosts are these two
@@ -456,6 +360,51 @@ TEST_F(SshTest, ALauncherPodOfTheMpiOperator) {
   const auto result = run(std::move(never));
   EXPECT_EQ(result.exit_code(), 69);
   EXPECT_THAT(result.err, HasSubstr("no-such-host.invalid does not answer"));
+}
+
+// ---- silence between hosts
+
+TEST_F(SshTest, AFileSystemThatStallsIsNoSilenceAndHoldsBackOnlyTheOutput) {
+  // Writing to a fifo without a reader blocks like a file system that stalls.
+  const fs::path folder = shared() / "work" / "stalls" / "rank.0";
+  fs::create_directories(folder);
+  ASSERT_EQ(::mkfifo((folder / "stdout").c_str(), 0600), 0);
+  const UniqueFd reader(::open((folder / "stdout").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  auto options = hvdrun_on_a({"-np", "2", "-H", "a,b", "--host-timeout", "2", "--output-filename",
+                              "stalls", "sh", "-c",
+                              "if test $HVD_RANK = 0; then head -c 4000000 /dev/zero; echo written"
+                              " >&2; else sleep 3; echo over >&2; fi"});
+  const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  options.output = null.get();
+  test::Process job(std::move(options));
+  // The job must survive without reading for longer than a host may be silent.
+  job.wait_for_err("[1]<stderr>:over\n", test::in(kPatience));
+  EXPECT_THAT(job.err(), Not(HasSubstr("written"))) << "rank 0 has to wait for its file";
+  std::string written;
+  const auto deadline = test::in(kPatience);
+  while (written.size() < 4'000'000 && Clock::now() < deadline) {
+    std::array<char, 65'536> buffer{};
+    pollfd ready{.fd = reader.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, 100) <= 0) continue;
+    const ssize_t size = ::read(reader.get(), buffer.data(), buffer.size());
+    if (size > 0) written.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  EXPECT_EQ(written, std::string(4'000'000, '\0'));
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+}
+
+TEST_F(SshTest, ASilenceOfThreeSecondsBetweenTheHostsIsSurvived) {
+  test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./train", "until", "over"}));
+  for (int rank = 0; rank < 4; ++rank) {
+    job.wait_for_out(fmt::format("rank {} of 4", rank), test::in(kPatience));
+  }
+  hosts().set_cable(false);
+  ::usleep(3'000'000);
+  hosts().set_cable(true);
+  std::ofstream(shared() / "work" / "over") << "";
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
 }
 
 // ---- hvd_selftest and hvdrun status over a network

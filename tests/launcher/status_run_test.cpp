@@ -1,4 +1,4 @@
-// `hvdrun status` and --status on real jobs, and jobs of many ranks of the library.
+// Tests `hvdrun status` and --status on real jobs, and on jobs with many ranks of the library.
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
@@ -35,11 +35,11 @@ class StatusTest : public testing::Test {
     options.insert(options.end(), {WAITING, gate()});
     return hvdrun(std::move(options));
   }
-  /// Lets rank 1 go on.
+  /// Lets rank 1 continue.
   void open_gate() const { std::ofstream(gate()) << "go\n"; }
 
-  /// What `hvdrun status JOB` prints once it has all of `parts` in it; what it printed last at the
-  /// deadline.
+  /// Returns the output of `hvdrun status JOB` once it contains all of `parts`, or the last output
+  /// at the deadline.
   static std::string status_with(const std::string& job, const std::vector<std::string>& parts) {
     const Deadline deadline = test::in(kPatience);
     for (;;) {
@@ -53,7 +53,7 @@ class StatusTest : public testing::Test {
     }
   }
 
-  /// From "hvdrun: this is job hvd-…".
+  /// Returns the job's name from the line "hvdrun: this is job hvd-…".
   static std::string job_of(test::Process& job) {
     job.wait_for_err("this is job ", test::in(kPatience));
     job.wait_for_err("\n", test::in(kPatience));
@@ -100,7 +100,7 @@ TEST_F(StatusTest, AStoppedRankIsTheOneThatDoesNotAnswer) {
   EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 0);
 }
 
-/// With what stands in for NVIDIA's library, in this mode.
+/// Adds the replacement of NVIDIA's library in this mode.
 test::ProcessOptions with_gpus(test::ProcessOptions options, const std::string& mode = "") {
   options.environment["LD_LIBRARY_PATH"] = FAKE_NVML;
   options.environment["HVD_FAKE_NVML"] = mode;
@@ -157,7 +157,7 @@ TEST_F(StatusTest, OnATerminalTheLinesStayInPlace) {
   EXPECT_THAT(result.out, HasSubstr("[0]<stdout>:joined"));
 }
 
-/// What `action` returns in a process of the user nobody.
+/// Runs `action` in a process of the user nobody and returns its result.
 int as_nobody(const std::function<int()>& action) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setuid(65'534) == 0 ? action() : 99);
@@ -197,7 +197,7 @@ TEST(StatusUsageTest, AnotherUserWhoTookTheNameIs77) {
   socklen_t size = 0;
   const std::string id = "taken-" + std::to_string(::getpid());
   const sockaddr_un address = address_of(id, size);
-  // The name is held by a process that lives while it is asked.
+  // Another process holds the socket's name while hvdrun status asks.
   const pid_t squatter = ::fork();
   if (squatter == 0) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -4,10 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "process_usage.hpp"
-#include "rank_inquiry.hpp"
-#include "status_board.hpp"
-#include "status_socket.hpp"
+#include "agent/process_usage.hpp"
+#include "agent/rank_inquiry.hpp"
+#include "status/status_socket.hpp"
+#include "status/status_table.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -46,7 +46,7 @@ class StatusBoardTest : public testing::Test {
 
   Clock::time_point now_ = Clock::now();
   Plan plan_ = plan_ranks({{.name = "a", .slots = 2}, {.name = "b", .slots = 2}}, 4);
-  StatusBoard board_{plan_, "hvd-1", now_};
+  StatusTable board_{plan_, "hvd-1", now_};
 };
 
 TEST_F(StatusBoardTest, ALinePerRankWithWhatIsKnown) {
@@ -85,7 +85,7 @@ TEST_F(StatusBoardTest, GpusHaveColumnsOnceSomebodyUsesOne) {
 TEST_F(StatusBoardTest, ALongHostNameIsCutAndShortOnesTakeNoRoom) {
   EXPECT_EQ(board_.lines(now_, 10)[1].find("0 a        100"), 4U);
   const Plan plan = plan_ranks({{.name = "a-host-with-a-long-name.example", .slots = 1}}, 1);
-  StatusBoard board(plan, "hvd-1", now_);
+  StatusTable board(plan, "hvd-1", now_);
   board.started(0, 100);
   EXPECT_THAT(board.lines(now_, 10)[1], HasSubstr("0 a-host-with-a-lo     100 "));
   EXPECT_EQ(board.lines(now_, 10)[0].find("pid"), board.lines(now_, 10)[1].find("100"));
@@ -185,16 +185,16 @@ TEST(GpuUseTest, CountsTheGpusOfTheseProcessesOnly) {
   EXPECT_FALSE(use({1}).memory || use({1}).load);
 }
 
-/// The agent's end and a rank's.
+/// The agent's end of the socket and a rank's.
 class RankInquiryTest : public testing::Test {
  protected:
   void say(std::string_view bytes) const {
     (void)::send(rank_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
-  [[nodiscard]] bool deserted_after(std::string_view notes) {
+  [[nodiscard]] bool without_shutdown_after(std::string_view notes) {
     for (const char note : notes) say({&note, 1});
     rank_.reset();
-    return inquiry_.deserted();
+    return inquiry_.ended_without_shutdown();
   }
 
   boost::asio::io_context io_{1};
@@ -203,14 +203,16 @@ class RankInquiryTest : public testing::Test {
   RankInquiry inquiry_{io_, std::move(pair_.ours)};
 };
 
-TEST_F(RankInquiryTest, OneThatNeverJoinedHasDesertedNobody) { EXPECT_FALSE(deserted_after("")); }
-TEST_F(RankInquiryTest, WhatHasJoinedAndNotEndedHas) { EXPECT_TRUE(deserted_after("jej")); }
-TEST_F(RankInquiryTest, WhatHasEndedHasNot) { EXPECT_FALSE(deserted_after("jjee")); }
+TEST_F(RankInquiryTest, OneThatNeverJoinedHasDesertedNobody) {
+  EXPECT_FALSE(without_shutdown_after(""));
+}
+TEST_F(RankInquiryTest, WhatHasJoinedAndNotEndedHas) { EXPECT_TRUE(without_shutdown_after("jej")); }
+TEST_F(RankInquiryTest, WhatHasEndedHasNot) { EXPECT_FALSE(without_shutdown_after("jjee")); }
 
 TEST_F(RankInquiryTest, NothingIsSaidOfOneWhoseNotesDidNotFit) {
   std::string notes = "j";
   for (int i = 0; i < 1'000; ++i) notes += "je";
-  EXPECT_FALSE(deserted_after(notes + "e"));
+  EXPECT_FALSE(without_shutdown_after(notes + "e"));
 }
 
 TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
@@ -223,7 +225,7 @@ TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
   while (answer.empty() && io_.run_one_for(seconds{10}) > 0) {
   }
   EXPECT_EQ(answer, "steps");
-  EXPECT_TRUE(deserted_after(""));
+  EXPECT_TRUE(without_shutdown_after(""));
 }
 
 TEST(StatusSocketTest, ListsTheJobsOfThisUser) {

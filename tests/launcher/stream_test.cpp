@@ -1,4 +1,4 @@
-// What ranks write, on its way through hvdrun.
+// Tests how hvdrun passes on the output of ranks.
 #include <array>
 #include <csignal>
 #include <stdexcept>
@@ -97,7 +97,8 @@ TEST(StreamTest, AFloodWaitsForItsReaderAndNothingIsLost) {
   options.output = pipe.write.get();
   test::Process process(std::move(options));
   pipe.write.reset();
-  // While nobody reads, the rank cannot get rid of 100 MB: it is not in anybody's memory either.
+  // While the output is not read, the rank cannot write 100 MB, so no process holds that much in
+  // memory.
   EXPECT_THROW(process.wait_for_err("flooded", test::in(std::chrono::seconds(1))),
                std::runtime_error);
   const std::string expected = "[0]<stdout>:" + line + "\n";

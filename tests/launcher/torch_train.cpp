@@ -1,5 +1,5 @@
-// A trainer's first and last lines with LibTorch, for launchers that are not hvdrun; with "spawn",
-// for hvd::spawn, in a program whose threads LibTorch has started.
+// The beginning and end of a LibTorch trainer, for launchers other than hvdrun; with "spawn", for
+// hvd::spawn in a program in which LibTorch has started threads.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -24,7 +24,7 @@ void train() {
   hvd::shutdown();
 }
 
-/// One of 64 x 64 equal gradients, summed over all ranks.
+/// Returns the sum over all ranks of one element of a gradient of 64 x 64 equal elements.
 double gradient(int rank) {
   hvd::init();
   const torch::Tensor weight = torch::ones({64, 64}, torch::requires_grad());
@@ -42,11 +42,12 @@ long count_threads() {
 void spawn() {
   torch::set_num_threads(4);
   const torch::Tensor large = torch::rand({512, 512});
-  at::launch([] {});  // those between operations
+  at::launch([] {});  // starts LibTorch's inter-op threads
   const long threads = torch::matmul(large, large).numel() > 0 ? count_threads() : 0;
   std::vector<double> gradients;
   {
-    // They are at work while the processes are started. Only here: ranks end without this block.
+    // These threads are busy while the processes are started. Ranks never reach the end of this
+    // block.
     std::jthread busy;
     if (std::getenv("HVD_RANK") == nullptr) {
       busy = std::jthread([&](const std::stop_token& stop) {

@@ -1,4 +1,4 @@
-// Programs of the library started by torchrun, with nothing set for them.
+// Starts programs of the library with torchrun, without setting any variable.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,16 +21,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// It imports PyTorch first, which takes seconds on a busy machine.
+// torchrun first imports PyTorch, which takes seconds on a busy machine.
 constexpr std::chrono::seconds kTorchPatience{120};
 
-/// TORCHRUN is what CMake found, or what -DHVD_TORCHRUN= names.
+/// TORCHRUN is the path that CMake found or -DHVD_TORCHRUN= names.
 std::string torchrun_path() {
   const char* const named = std::getenv("HVD_TORCHRUN");
   return named != nullptr ? named : TORCHRUN;
 }
 
-/// This machine under a name that other machines could know.
+/// Returns a name of this machine that other machines could use.
 std::string test_host() {
   std::ifstream name("/proc/sys/kernel/hostname");
   std::string host;
@@ -52,7 +52,8 @@ class TorchrunTest : public testing::Test {
     return options;
   }
 
-  /// A node of two; its ranks find each other although `--master-addr` is no loopback's spelling.
+  /// Starts a node with two ranks. They find each other although `--master-addr` is not a loopback
+  /// address.
   test::ProcessOptions node(int rank, int port, const std::string& program) const {
     return torchrun({"--nnodes", "2", "--node-rank", std::to_string(rank), "--nproc-per-node", "1",
                      "--master-addr", test_host(), "--master-port", std::to_string(port), program});
@@ -62,7 +63,7 @@ class TorchrunTest : public testing::Test {
 test::ProcessResult wait(test::Process& process) { return process.wait(test::in(kTorchPatience)); }
 
 TEST_F(TorchrunTest, RanksFindEachOtherAlsoAfterARestart) {
-  // The first attempt loses rank 1 while rank 0 waits for it.
+  // In the first attempt rank 1 dies while rank 0 waits for it.
   test::Process job(
       torchrun({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c",
                 "test $TORCHELASTIC_RESTART_COUNT$RANK = 01 && exit 3; exec " TRAIN}));
@@ -73,7 +74,7 @@ TEST_F(TorchrunTest, RanksFindEachOtherAlsoAfterARestart) {
 }
 
 TEST_F(TorchrunTest, TwoJobsBesideEachOtherDoNotMix) {
-  // A static rendezvous, where both have the same name, "none"; and one by c10d.
+  // One job has a static rendezvous, in which all jobs have the name "none"; the other uses c10d.
   test::Process first(torchrun({"--nproc-per-node", "2", "--master-addr", "127.0.0.1",
                                 "--master-port", std::to_string(free_port()), TRAIN}));
   test::Process second(torchrun({"--nproc-per-node", "3", "--rdzv-backend", "c10d",
@@ -111,7 +112,7 @@ TEST_F(TorchrunTest, TwoNodesMeetInTheAgentsStore) {
   EXPECT_THAT(other.err, Not(HasSubstr("the job's secret goes through")));
 }
 
-// What torchrun sets, without it: quick, and where PyTorch is not installed.
+// These tests set torchrun's variables themselves, so they are fast and do not need PyTorch.
 
 class TorchVariablesTest : public testing::Test {
  protected:
@@ -135,7 +136,7 @@ class TorchVariablesTest : public testing::Test {
 };
 
 TEST_F(TorchVariablesTest, OneHostNeedsNeitherPortNorSecret) {
-  // Two jobs that differ by their port, on which nobody listens.
+  // Two jobs differ only by their port, on which no process listens.
   const int port = free_port();
   test::Process second(rank(1, 2, port, "localhost"));
   test::Process first(rank(0, 2, port, "localhost"));

@@ -1,6 +1,7 @@
 // A program of the library for runs over several hosts: sums once and says where it is; exits 3
 // when the library reports an error. Its argument is what else:
 //   loop         sums until it is ended
+//   until FILE   sums until rank 0 finds the file
 //   desert       sums until it is ended, but for rank 1, which ends without a shutdown
 //   forget FIFO  ends without a shutdown, rank 0 when rank 1 is over, which held the fifo
 //   alone        passes the library settings of its own: one process
@@ -13,12 +14,21 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <hvd/hvd.hpp>
 
 namespace {
 
 constexpr int kLost = 3;
+
+/// Returns on all ranks whether rank 0 has found the file.
+bool found(hvd::Context& context, const char* file) {
+  const bool here = context.rank() == 0 && ::access(file, F_OK) == 0;
+  std::vector<float> data(1, here ? 1.0F : 0.0F);
+  hvd::allreduce(context, std::span(data), {"found", hvd::ReduceOp::sum, 1, 1, 0});
+  return data.front() > 0;
+}
 
 float sum_of_ranks(hvd::Context& context) {
   std::vector<float> data(1000, static_cast<float>(context.rank()));
@@ -36,7 +46,7 @@ void say(const hvd::Context& context, float sum) {
 }
 
 int wait_for_rank_1(int rank, const char* fifo) {
-  if (rank == 1) return ::open(fifo, O_WRONLY) >= 0 ? 0 : 1;  // open to the end of the process
+  if (rank == 1) return ::open(fifo, O_WRONLY) >= 0 ? 0 : 1;  // stays open until the process ends
   std::ifstream held(fifo);
   std::string line;
   std::getline(held, line);
@@ -59,6 +69,7 @@ int main(int argc, char** argv) {
     say(context, sum_of_ranks(context));
     if (what == "forget") return wait_for_rank_1(context.rank(), value);
     if (what == "desert" && context.rank() == 1) return 0;
+    while (what == "until" && !found(context, value)) sum_of_ranks(context);
     while (what == "loop" || what == "desert") sum_of_ranks(context);
     hvd::shutdown();
   } catch (const hvd::Error& error) {

@@ -52,7 +52,7 @@ void must(std::vector<std::string> command) {
   if (result.exit_code() != 0) throw std::runtime_error(name + ": " + result.out + result.err);
 }
 
-/// A process may end while its file is read: the read then fails, which iterators would throw.
+/// A process may end while its file is read. The read then fails, which would make iterators throw.
 std::string read_all(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -141,7 +141,7 @@ void TwoHosts::start(const std::string& host, std::unique_ptr<test::Process>& pr
 pid_t TwoHosts::init_of(const std::string& host) const { return host == "a" ? init_a_ : init_b_; }
 
 test::ProcessOptions TwoHosts::on(const std::string& host, std::vector<std::string> command) const {
-  // A shell, to be in a directory of that host; it becomes the command.
+  // The shell changes to a directory of that host and then executes the command.
   command.insert(command.begin(),
                  {"nsenter", "-t", std::to_string(init_of(host)), "-n", "-u", "-m", "-p", "sh",
                   "-c", "cd \"$0\" && exec \"$@\"", (shared_.path() / "work").string()});

@@ -1,5 +1,5 @@
-// Two hosts named a and b on one machine: each with network, host name, mounts and processes of its
-// own, a cable between them, and an sshd that lets root in with a key made here.
+// Two hosts named a and b on one machine. Each has its own network, host name, mounts, processes
+// and an sshd, which accepts root with a key made here. A cable connects them.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace hvd::launcher {
 
 class TwoHosts {
  public:
-  /// What this machine lacks; empty when it can do it.
+  /// Returns what this machine lacks for this; empty: nothing.
   [[nodiscard]] static std::string missing();
 
   TwoHosts();
@@ -23,26 +23,26 @@ class TwoHosts {
   TwoHosts(const TwoHosts&) = delete;
   TwoHosts& operator=(const TwoHosts&) = delete;
 
-  /// Shared between the hosts, under the same path.
+  /// A directory that both hosts share under the same path.
   [[nodiscard]] const Directory& shared() const noexcept { return shared_; }
 
-  /// The command as somebody on `host` types it who is in the directory `shared()/work`.
+  /// Returns the command as a user on `host` types it in the directory `shared()/work`.
   [[nodiscard]] test::ProcessOptions on(const std::string& host,
                                         std::vector<std::string> command) const;
-  /// Pulls the cable, or plugs it in again.
+  /// Disconnects or connects the cable.
   void set_cable(bool plugged) const;
 
-  /// Processes of a host but for its init and sshd, as this process numbers them.
+  /// Returns the processes of a host except its init and sshd, numbered as in this process.
   [[nodiscard]] std::vector<pid_t> processes(const std::string& host) const;
-  /// The processes of both hosts, a line each.
+  /// Lists the processes of both hosts, one on each line.
   [[nodiscard]] std::string left() const;
-  /// Returns once `left` is empty; false at the deadline.
+  /// Waits until `left` is empty; false at the deadline.
   [[nodiscard]] bool all_gone(Deadline deadline) const;
-  /// What lies in the /dev/shm of a host.
+  /// Lists the files in a host's /dev/shm.
   [[nodiscard]] std::vector<std::string> shared_memory(const std::string& host) const;
-  /// The named Unix sockets of a host.
+  /// Lists the named Unix sockets of a host.
   [[nodiscard]] std::vector<std::string> sockets(const std::string& host) const;
-  /// What sshd wrote on that host.
+  /// Returns the output of sshd on that host.
   [[nodiscard]] std::string log(const std::string& host) const;
 
  private:
@@ -53,13 +53,13 @@ class TwoHosts {
   Directory shared_;
   std::unique_ptr<test::Process> a_;
   std::unique_ptr<test::Process> b_;
-  pid_t init_a_ = -1;  ///< process 1 of the host, as this process numbers it
+  pid_t init_a_ = -1;  ///< process 1 of the host, numbered as in this process
   pid_t init_b_ = -1;
 };
 
-/// The only child of `pid`, -1 when there is none (yet).
+/// Returns the only child of `pid`, or -1 when there is none yet.
 [[nodiscard]] pid_t child_of(pid_t pid);
-/// The name a process goes by.
+/// Returns the name of a process.
 [[nodiscard]] std::string name_of(pid_t pid);
 [[nodiscard]] std::string command_of(pid_t pid);
 

@@ -1,5 +1,5 @@
-// Ranks that wait: all but rank 1 sum at once, rank 1 when somebody has opened the fifo that is the
-// argument, and then all take some steps.
+// Ranks that wait for rank 1: all others sum at once, and rank 1 only when another process has
+// opened the fifo in the argument. Then all take some steps.
 #include <cstdio>
 #include <fstream>
 #include <span>

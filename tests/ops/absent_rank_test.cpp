@@ -1,4 +1,4 @@
-// Allreduce where ranks contribute nothing to some tensors, as those do that have joined.
+// Tests allreduce when ranks contribute nothing to some tensors, as joined ranks do.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -20,7 +20,7 @@ using Buffer = std::vector<std::byte>;
 
 class AbsentRankTest : public EveryTransport {
  protected:
-  /// Ranks at and above `present` have nothing; of those that have, the last discards its results.
+  /// Ranks from `present` on contribute nothing. The last of the others discards its results.
   static void run(const Operation& operation, const std::vector<std::int64_t>& counts, int present,
                   int absent_tensors) {
     const DType dtype = operation.dtype;
@@ -59,7 +59,7 @@ class AbsentRankTest : public EveryTransport {
         for (int r = 0; r < size(); ++r) {
           if (takes_part(r, t)) contributions.push_back(values(r, t));
         }
-        // As many roundings as there are ranks.
+        // There are as many roundings as ranks.
         while (static_cast<int>(contributions.size()) < size()) {
           Buffer nothing(contributions[0].size());
           fill_identity(dtype, operation.op, nothing.data(), counts[t]);
@@ -71,7 +71,7 @@ class AbsentRankTest : public EveryTransport {
     });
   }
 
-  /// The reference scales every contribution; the identity is meant after that.
+  /// The reference scales every contribution, but the identity element is not scaled.
   static void undo_prescale(const Operation& operation, Buffer& data, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       store(operation.dtype, data.data(), i,

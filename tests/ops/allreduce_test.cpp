@@ -1,4 +1,4 @@
-// Allreduce over every transport against a serial reference.
+// Compares allreduce over every transport with a serial reference.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -43,7 +43,8 @@ struct Case {
 
 constexpr std::byte kGuard{0x5A};
 
-/// Runs the case on this rank; the outputs, one per tensor. Checks that nothing else was written.
+/// Runs the case on this rank and returns the outputs, one per tensor. Checks that no other memory
+/// was written.
 std::vector<Buffer> run_case(Backend& backend, int rank, const Case& test) {
   const std::size_t size = size_of(test.dtype);
   std::vector<Buffer> inputs;
@@ -99,7 +100,7 @@ void check_case(const Case& test, int ranks, const std::vector<Buffer>& results)
 
 class AllreduceTest : public EveryTransport {
  protected:
-  /// Every case on every rank: right on rank 0, and the same bits on the others.
+  /// Runs every case on every rank: rank 0 must be right, and the others must have the same bits.
   static void run_all(const std::vector<Case>& cases) {
     std::mutex mutex;
     std::vector<std::vector<std::vector<Buffer>>> by_rank(static_cast<std::size_t>(size()));
@@ -257,7 +258,7 @@ TEST_P(AllreduceTest, SpreadsNanFromAnyRankToAll) {
     for (const std::int64_t count : {std::int64_t{40}, std::int64_t{20'000}}) {
       for (const ReduceOp op : kAllOps) {
         std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
-        // Every rank spoils elements of its own.
+        // Every rank changes elements of its own.
         for (std::size_t i = static_cast<std::size_t>(rank); i < data.size();
              i += 2 * static_cast<std::size_t>(n)) {
           data[i] = std::numeric_limits<float>::quiet_NaN();

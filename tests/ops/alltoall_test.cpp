@@ -1,4 +1,4 @@
-// Alltoall over every transport.
+// Tests alltoall over every transport.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace hvd::test {
 namespace {
 
 using Buffer = std::vector<std::byte>;
-/// Elements that one rank sends to another.
+/// The number of elements that one rank sends to another.
 using CountOf = std::function<std::int64_t(int from, int to)>;
 
 class AlltoallTest : public EveryTransport {

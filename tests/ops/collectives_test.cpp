@@ -1,4 +1,4 @@
-// Allgather, broadcast, barrier and the ends of a backend, over every transport.
+// Tests allgather, broadcast, barrier and the end of a backend over every transport.
 #include <atomic>
 #include <cstring>
 #include <future>
@@ -195,7 +195,8 @@ TEST_P(BackendEnds, ALostRankIsAnErrorOnItsNeighbour) {
     });
     EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
     if (error.fault().rank == size() - 1) ++named;
-    // The others would otherwise be lost to their neighbours in turn, which is not the point.
+    // Otherwise the neighbours would lose the other ranks one after the other, which is not tested
+    // here.
     if (rank == 0) {
       over.set_value();
     } else {

@@ -1,4 +1,4 @@
-// Chunk-major packing as pure data.
+// Tests the layout of chunk-major packing as data.
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -1,5 +1,5 @@
-// Leaders and lanes: the same bits, so that which of them was faster at start-up changes none.
-// Hosts are groups of threads, each with the engine that a host has.
+// Leaders and lanes must give the same bits, so that the measurement at start-up changes none.
+// Hosts are groups of threads, each with its host's engine.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace {
 
 using Bits = std::vector<std::byte>;
 
-/// As a measured plan may say it.
+/// Algorithms that a measured plan may contain.
 struct MeasuredWays {
   const char* hosts;
   const char* ring;
@@ -38,14 +38,14 @@ struct Sum {
   double prescale = 1.0;
 };
 
-// The last is one segment, and no more than one, in all of these ways.
+// The last sum is exactly one segment with all of these algorithms.
 constexpr std::array kSums{
     Sum{DType::f32, ReduceOp::sum, 5},           Sum{DType::f32, ReduceOp::sum, 10'007},
     Sum{DType::f32, ReduceOp::average, 524'288}, Sum{DType::f16, ReduceOp::sum, 1'003},
     Sum{DType::f16, ReduceOp::average, 40'009},  Sum{DType::bf16, ReduceOp::sum, 40'009},
     Sum{DType::bf16, ReduceOp::sum, 997, 0.37},  Sum{DType::f64, ReduceOp::product, 3'001}};
 
-/// What each rank of these hosts has of each sum.
+/// Returns the results of each rank of these hosts for each sum.
 std::vector<std::vector<Bits>> results_of(const std::vector<int>& host_of,
                                           const MeasuredWays& ways) {
   const int size = static_cast<int>(host_of.size());
@@ -62,10 +62,10 @@ std::vector<std::vector<Bits>> results_of(const std::vector<int>& host_of,
     topology.size = size;
     topology.host_of = host_of;
     auto ring = std::make_unique<RingBackend>(std::move(transports[place]), host_of);
-    ring->use(Ways::parse(ways.ring));
+    ring->use(AlgorithmTable::parse(ways.ring));
     auto host = here.size() > 1 ? engine.backend->subset(here, soon()) : nullptr;
     const auto hosts = compose_hierarchy(std::move(ring), std::move(host), topology, soon());
-    hosts->use(Ways::parse(ways.hosts));
+    hosts->use(AlgorithmTable::parse(ways.hosts));
     for (const Sum& sum : kSums) {
       Bits data = random_values(sum.dtype, sum.count, static_cast<std::uint64_t>(rank) + 1);
       const TensorSlice slice{data.data(), data.data(), sum.count};
@@ -85,7 +85,7 @@ TEST_P(MeasuredBits, AreTheSameWhateverWasMeasured) {
                                 {"leaders", "doubling"},
                                 {"lanes/2097152", "ring"},
                                 {"lanes/2097152", "doubling"}};
-  // Two hosts are added up alike in any order: there segments are as long as suits the link.
+  // The sum of two hosts does not depend on their order, so their segments may have any length.
   if (*std::max_element(host_of.begin(), host_of.end()) == 1) {
     all.push_back({"lanes/65536", "ring"});
     all.push_back({"lanes/8388608", "ring"});

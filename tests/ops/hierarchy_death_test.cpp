@@ -39,16 +39,16 @@ struct DeathCase {
   const char* ways;   // of the hierarchy; null: a ring over all ranks
   const char* ring;   // of the ring
   const char* point;  // where it strikes
-  int visit;          // the how manieth time it comes there
+  int visit;          // the visit at which it strikes
   int victim;
   OpKind kind = OpKind::allreduce;
-  std::string_view members = "0123";  // whose operation it is
+  std::string_view members = "0123";  // the ranks of the operation
   std::int64_t count = 250'000;
 };
 
 void PrintTo(const DeathCase& one, std::ostream* out) { *out << one.name; }
 
-// 1 MB are four rounds of two lanes.
+// 1 MB makes four rounds of two lanes.
 constexpr std::array kCases{
     DeathCase{"lanes_reducing", "lanes/262144", "ring", "reducescatter", 3, 3},
     DeathCase{"lanes_crossing", "lanes/262144", "ring", "exchange", 3, 3},
@@ -65,7 +65,7 @@ constexpr std::array kCases{
 
 constexpr OpKind kSum = OpKind::allreduce;
 
-// Ranks 0 and 1 of the one host, and 3 of the other, which owns both lanes.
+// Ranks 0 and 1 of one host, and rank 3 of the other, which owns both lanes.
 constexpr std::array kOfSets{
     DeathCase{"lanes_reducing", "lanes/262144", "ring", "reducescatter", 3, 1, kSum, "013"},
     DeathCase{"lanes_crossing", "lanes/262144", "ring", "exchange", 3, 3, kSum, "013"},
@@ -102,7 +102,7 @@ class Rank {
       : case_(one), session_(config(rank, store)) {
     auto ring =
         std::make_unique<RingBackend>(make_doomed(make_tcp_transport(session_), doom), hosts_);
-    ring->use(Ways::parse(one.ring));
+    ring->use(AlgorithmTable::parse(one.ring));
     whole_ = one.ways ? hierarchy(std::move(ring), rank) : std::move(ring);
     std::vector<int> members;
     for (const char digit : one.members) members.push_back(digit - '0');
@@ -114,14 +114,14 @@ class Rank {
     }
   }
 
-  /// The operation, if this rank is one of those whose it is.
+  /// Runs the operation if this rank is one of its members.
   void operate(Deadline deadline) {
     if (!member_) return;
     run_operation(case_.kind, set_ ? *set_ : *whole_, case_.count,
                   static_cast<int>(std::ssize(case_.members)), deadline);
   }
 
-  /// Of all ranks.
+  /// Sums over all ranks.
   void sum(Deadline deadline) {
     std::vector<float> data(1'000, 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
@@ -151,7 +151,7 @@ class Rank {
     auto host = engine_.backend->subset(std::vector<int>{first, first + 1}, soon());
     auto hosts =
         compose_hierarchy(std::move(ring), make_doomed(std::move(host), doom), topology, soon());
-    hosts->use(Ways::parse(case_.ways));
+    hosts->use(AlgorithmTable::parse(case_.ways));
     return hosts;
   }
 
@@ -166,7 +166,7 @@ class Rank {
 
 using Parameter = std::tuple<DeathCase, int>;
 
-/// The victim ends here; another rank returns how it failed.
+/// The victim ends here. Another rank returns its error.
 Error fail_at(const Parameter& parameter, int rank, const std::string& store) {
   const auto& [one, fate] = parameter;
   Rank self(one, rank, store);
@@ -174,7 +174,8 @@ Error fail_at(const Parameter& parameter, int rank, const std::string& store) {
   self.sum(soon());
   if (rank == one.victim) self.doom.arm(one.point, one.visit, fate);
   const Deadline deadline = fate == SIGKILL ? soon() : Clock::now() + std::chrono::seconds(1);
-  // A rank that has all it needs before the victim falls notices in what all do.
+  // A rank that already has all data when the victim dies notices the loss in the next operation of
+  // all.
   const Error error = error_of([&] {
     self.operate(deadline);
     self.sum(deadline);
@@ -195,7 +196,7 @@ TEST_P(HierarchyDeath, IsATypedErrorOnEveryRankInTime) {
       fmt::format("unix:@hvd-test-hosts-{}-{}-{}-{}", ::getpid(), one.name, one.members, fate);
   const std::ptrdiff_t descriptors = entries("/proc/self/fd");
   std::array<pid_t, kRanks> children{};
-  for (int rank = 1; rank < kRanks; ++rank) {  // before this process has threads
+  for (int rank = 1; rank < kRanks; ++rank) {  // fork before this process has threads
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) std::_Exit(is_expected(fail_at(GetParam(), rank, store), fate) ? 0 : 1);

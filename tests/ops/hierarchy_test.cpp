@@ -1,4 +1,4 @@
-// Allreduces over hosts with several ranks each; hosts are groups of threads.
+// Tests allreduce over hosts with several ranks each. Hosts are groups of threads.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,7 +18,7 @@
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/backends.hpp>
 
-#include "hierarchy/carrier.hpp"
+#include "hierarchy/comm_thread.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "hierarchy/lanes.hpp"
 #include "hierarchy/rounds.hpp"
@@ -31,7 +31,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Ranks per host; a rank's host by rank.
+/// Takes the ranks per host and returns the host of each rank.
 std::vector<int> in_order(const std::vector<int>& slots) {
   std::vector<int> host_of;
   for (std::size_t host = 0; host < slots.size(); ++host) {
@@ -44,7 +44,7 @@ TEST(Lanes, EqualHostsHaveOneLaneEachRank) {
   const Lanes lanes = plan_lanes(in_order({2, 2}), 3);
   EXPECT_EQ(lanes.count, 2);
   EXPECT_THAT(lanes.host, ElementsAre(2, 3));
-  EXPECT_EQ(lanes.place, 1);
+  EXPECT_EQ(lanes.local_rank, 1);
   EXPECT_THAT(lanes.begin, ElementsAre(0, 1, 2));
   EXPECT_THAT(lanes.owners, ElementsAre(ElementsAre(1, 3)));
 }
@@ -96,7 +96,7 @@ TEST(Lanes, OffsetsCoverATensorOfAnySize) {
   }
 }
 
-/// Counts what goes from one host to another, and what stays.
+/// Counts the bytes that leave a host and those that stay.
 class Meter final : public Transport {
  public:
   Meter(std::unique_ptr<Transport> inner, const std::vector<int>& host_of,
@@ -144,34 +144,34 @@ TEST(Rounds, SmallOnesGoTogether) {
   EXPECT_THAT(plan_rounds({}, 4), testing::IsEmpty());
 }
 
-TEST(CarrierTest, RunsJobsInOrderAndSaysHowFarItIs) {
+TEST(CommThreadTest, RunsJobsInOrderAndSaysHowFarItIs) {
   std::vector<int> seen;
-  Carrier carrier([] { ADD_FAILURE(); });
+  CommThread thread([] { ADD_FAILURE(); });
   for (int call = 0; call < 2; ++call) {
-    carrier.begin();
-    for (int i = 0; i < 3; ++i) carrier.post([&seen, i] { seen.push_back(i); });
-    carrier.wait_for(3);
+    thread.begin();
+    for (int i = 0; i < 3; ++i) thread.post([&seen, i] { seen.push_back(i); });
+    thread.wait_for(3);
   }
   EXPECT_THAT(seen, ElementsAre(0, 1, 2, 0, 1, 2));
 }
 
-TEST(CarrierTest, AFailureWakesTheCallerAndEndsWhatFollows) {
+TEST(CommThreadTest, AFailureWakesTheCallerAndEndsWhatFollows) {
   std::atomic<bool> woken{false};
   bool later = false;
-  Carrier carrier([&] { woken = true; });
-  carrier.begin();
-  carrier.post([] { throw Error(Errc::timeout, "late"); });
-  carrier.post([&] { later = true; });
-  EXPECT_EQ(error_of([&] { carrier.wait_for(1); }).code(), Errc::timeout);
-  EXPECT_NE(carrier.cancel(), nullptr);
-  carrier.drain();
+  CommThread thread([&] { woken = true; });
+  thread.begin();
+  thread.post([] { throw Error(Errc::timeout, "late"); });
+  thread.post([&] { later = true; });
+  EXPECT_EQ(error_of([&] { thread.wait_for(1); }).code(), Errc::timeout);
+  EXPECT_NE(thread.cancel(), nullptr);
+  thread.drain();
   EXPECT_TRUE(woken);
   EXPECT_FALSE(later);
-  EXPECT_EQ(error_of([&] { carrier.post([] {}); }).code(), Errc::aborted);
+  EXPECT_EQ(error_of([&] { thread.post([] {}); }).code(), Errc::aborted);
 }
 
-/// Hosts as groups of threads. `ways` null: the default ones. Where hosts have transports of their
-/// own, the stages overlap.
+/// Hosts as groups of threads. `ways` null means the default algorithms. If hosts have transports
+/// of their own, the stages overlap.
 struct HostsCase {
   std::vector<int> host_of;
   const char* ways = nullptr;
@@ -185,13 +185,13 @@ void PrintTo(const HostsCase& hosts, std::ostream* out) {
 
 class Hosts : public testing::TestWithParam<HostsCase> {
  protected:
-  /// Bytes by host, through what connects all ranks.
+  /// Bytes by host through the transport of all ranks.
   struct Traffic {
     std::vector<std::int64_t> left;
     std::vector<std::int64_t> stayed;
   };
 
-  /// `body` on every rank, with the backend of this topology.
+  /// Runs `body` on every rank with the backend of this topology.
   static Traffic run(const std::function<void(Backend&, int rank)>& body) {
     const std::vector<int>& host_of = GetParam().host_of;
     std::vector<std::atomic<std::int64_t>> sent(host_of.size());
@@ -206,7 +206,7 @@ class Hosts : public testing::TestWithParam<HostsCase> {
           make_ring_backend(std::make_unique<Meter>(std::move(transport), host_of, sent, stayed),
                             host_of),
           std::move(own[static_cast<std::size_t>(rank)]), topology, soon());
-      if (GetParam().ways) backend->use(Ways::parse(GetParam().ways));
+      if (GetParam().ways) backend->use(AlgorithmTable::parse(GetParam().ways));
       body(*backend, rank);
     });
     return {{sent.begin(), sent.end()}, {stayed.begin(), stayed.end()}};
@@ -217,7 +217,7 @@ class Hosts : public testing::TestWithParam<HostsCase> {
     return {DType::u8,   DType::i32, DType::i64, DType::f16,
             DType::bf16, DType::f32, DType::f64, DType::boolean};
   }
-  /// The last is cut into segments where these are short.
+  /// The last tensor is cut into segments where these are short.
   static std::vector<std::int64_t> counts() {
     if (GetParam().ways) return {0, 5, 3'001, 33'001};
     return {0, 1, 2, 3, 5, 1'000, 9'001};
@@ -228,7 +228,7 @@ class Hosts : public testing::TestWithParam<HostsCase> {
   }
 
  private:
-  /// By rank; null where the host has none of its own.
+  /// Returns the host backend of each rank, or null where the host has none.
   static std::vector<std::unique_ptr<Backend>> host_backends() {
     std::vector<std::unique_ptr<Backend>> backends(GetParam().host_of.size());
     for (int host = 0; GetParam().own_hosts && host < hosts(); ++host) {
@@ -352,8 +352,9 @@ TEST_P(Hosts, LeadersAndLanesGiveTheSameBits) {
   const std::vector<int>& host_of = GetParam().host_of;
   for (const char* const ways : {"leaders", "lanes/2097152"}) {
     run([&](Backend& backend, int rank) {
-      dynamic_cast<HierarchicalBackend&>(backend).use(Ways::parse(ways));
-      // Rounded between hosts only: within them one rank has all that there is.
+      dynamic_cast<HierarchicalBackend&>(backend).use(AlgorithmTable::parse(ways));
+      // The result is rounded between hosts only, because within a host one rank has all
+      // contributions.
       const bool first = rank == 0 || host_of[static_cast<std::size_t>(rank)] !=
                                           host_of[static_cast<std::size_t>(rank) - 1];
       std::vector<float> data(10'007);
@@ -381,7 +382,7 @@ void sum_ones(Backend& backend, int ranks) {
   EXPECT_EQ(std::count(data.begin(), data.end(), static_cast<float>(ranks)), kElements);
 }
 
-/// Of a sum over so many hosts, for each of them.
+/// Returns the share of a sum over `hosts` hosts that each must send.
 double carried_once(int hosts) {
   return 2.0 * (hosts - 1) / hosts * static_cast<double>(kElements * sizeof(float));
 }
@@ -400,10 +401,10 @@ TEST_P(Hosts, ALinkCarriesTheBytesOnce) {
 TEST_P(Hosts, AFlatSumLeavesAHostOnce) {
   if (hosts() < 2) return;
   const Traffic traffic = run([](Backend& backend, int) {
-    dynamic_cast<HierarchicalBackend&>(backend).use(Ways::parse("flat"));
+    dynamic_cast<HierarchicalBackend&>(backend).use(AlgorithmTable::parse("flat"));
     sum_ones(backend, size());
   });
-  // Where a ring goes back and forth between hosts they carry a multiple of this.
+  // A ring that goes back and forth between hosts sends a multiple of this.
   for (int host = 0; host < hosts(); ++host) {
     EXPECT_EQ(static_cast<double>(traffic.left[static_cast<std::size_t>(host)]),
               carried_once(size()));
@@ -422,7 +423,7 @@ TEST_P(Hosts, ABroadcastFromAnyRootLeavesAHostOnce) {
       backend.broadcast({.tensors = {&slice, 1}, .device = {}, .root = root}, soon());
       EXPECT_EQ(std::count(data.begin(), data.end(), static_cast<float>(root)), kElements);
     });
-    // The last host has nobody to tell, unless the root is not the first of its own.
+    // The last host sends to no other host, unless the root is not the first rank of its own.
     const auto first =
         std::find(host_of.begin(), host_of.end(), host_of[static_cast<std::size_t>(root)]);
     const bool all = hosts() > 1 && first - host_of.begin() != root;

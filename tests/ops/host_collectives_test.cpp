@@ -1,4 +1,4 @@
-// Collectives on plain memory, through a whole context.
+// Tests collectives on plain memory through a whole context.
 #include <functional>
 #include <string>
 #include <tuple>
@@ -35,7 +35,7 @@ TEST_P(HostCollectives, AllgatherOfDifferentCounts) { on_contexts(check_allgathe
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::Values(1, 2, 3, 4),
                          testing::PrintToStringParamName());
 
-/// Ranks, and HVD_TRANSPORT.
+/// Parameters: number of ranks and HVD_TRANSPORT.
 class EveryTransport : public testing::TestWithParam<std::tuple<int, std::string>> {
  protected:
   static void on_contexts(const std::function<void(Context&)>& body) {

@@ -26,9 +26,9 @@ Config config_of(int rank, const std::string& store) {
 }
 
 /// Rank 1: kills itself once a tenth has come.
-[[noreturn]] void die_while_receiving(Kind kind, const std::string& store) {
+[[noreturn]] void die_while_receiving(const std::string& store) {
   Session session(config_of(1, store));
-  const auto transport = make_transport(kind, session);
+  const auto transport = make_transport(Kind::tcp, session);
   const std::vector<std::byte> out(kBytes);
   const auto sink = [](std::size_t offset, std::span<const std::byte>) {
     if (offset > kBytes / 10) ::raise(SIGKILL);
@@ -38,19 +38,17 @@ Config config_of(int rank, const std::string& store) {
   std::_Exit(1);
 }
 
-class PeerDeath : public testing::TestWithParam<Kind> {};
-
-TEST_P(PeerDeath, IsALostPeerWithItsRank) {
-  const std::string store = fmt::format("unix:@hvd-test-{}-{}", ::getpid(), to_string(GetParam()));
+TEST(PeerDeath, IsALostPeerWithItsRank) {
+  const std::string store = fmt::format("unix:@hvd-test-{}", ::getpid());
   const pid_t child = ::fork();  // before this process has threads
   ASSERT_GE(child, 0);
-  if (child == 0) die_while_receiving(GetParam(), store);
+  if (child == 0) die_while_receiving(store);
   {
     EventLoop loop;
     const StoreServer server(loop, store,
                              {.job_id = "local", .epoch = 0, .rank = -1, .secret = {}});
     Session session(config_of(0, store));
-    const auto transport = make_transport(GetParam(), session);
+    const auto transport = make_transport(Kind::tcp, session);
     const std::vector<std::byte> out(kBytes);
     std::vector<std::byte> in(kBytes);
     const auto exchange = [&] {
@@ -67,9 +65,6 @@ TEST_P(PeerDeath, IsALostPeerWithItsRank) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
-
-INSTANTIATE_TEST_SUITE_P(Transports, PeerDeath, testing::Values(Kind::tcp, Kind::shm),
-                         [](const auto& test) { return std::string(to_string(test.param)); });
 
 }  // namespace
 }  // namespace hvd::test

@@ -1,4 +1,4 @@
-// The reduction kernels, on every SIMD target of this CPU.
+// Tests the reduction kernels on every SIMD target of this CPU.
 #include "reduce/reduce.hpp"
 
 #include <bit>
@@ -16,7 +16,7 @@
 namespace hvd::test {
 namespace {
 
-/// Makes the kernels of one target run until it goes away.
+/// Selects the kernels of one target for its lifetime.
 class OnTarget {
  public:
   explicit OnTarget(std::int64_t target) { choose(target); }
@@ -84,7 +84,7 @@ double combine_floats(DType dtype, ReduceOp op, double a, double b) {
   return single;
 }
 
-/// One call at one size and misalignment, each result compared with the definition.
+/// Checks one call at one size and misalignment against the definition.
 void check_reduce(DType dtype, ReduceOp op, std::int64_t count, std::size_t shift) {
   const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
   const auto x = random_values(dtype, count, 1);
@@ -134,7 +134,7 @@ TEST(Reduce, WorksInPlace) {
 }
 
 TEST(Reduce, ConvertsEverySixteenBitPattern) {
-  // x · 1 is x again, whatever x is; a NaN stays one.
+  // x · 1 must be x for every x, and a NaN must stay a NaN.
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   on_every_target([&] {
@@ -160,7 +160,8 @@ TEST(Reduce, RoundsSixteenBitSumsToNearestEven) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       const auto to_double = dtype == DType::f16 ? half_to_double : bfloat16_to_double;
       const auto to_bits = dtype == DType::f16 ? double_to_half : double_to_bfloat16;
-      // Neighbours of every finite number with something far smaller: ties and both sides of them.
+      // Adds a much smaller number to every finite number and its neighbours: ties and both sides
+      // of them.
       std::vector<std::uint16_t> a;
       std::vector<std::uint16_t> b;
       for (unsigned bits = 0; bits < 65536; bits += 7) {

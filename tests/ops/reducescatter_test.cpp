@@ -1,4 +1,4 @@
-// Reducescatter over every transport against a serial reference.
+// Compares reducescatter over every transport with a serial reference.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -41,7 +41,8 @@ struct Case {
   }
 };
 
-/// This rank's results, one per tensor. Checks that nothing else was written.
+/// Runs the case and returns this rank's results, one per tensor. Checks that no other memory was
+/// written.
 std::vector<Buffer> run_case(Backend& backend, int rank, const Case& test) {
   const std::size_t size = size_of(test.dtype);
   const auto me = static_cast<std::size_t>(rank);
@@ -108,7 +109,7 @@ class ReducescatterTest : public EveryTransport {
     });
   }
 
-  /// first, first + step, … elements.
+  /// Returns counts of first, first + step, … elements.
   static Counts growing(std::int64_t first, std::int64_t step) {
     Counts counts;
     for (int rank = 0; rank < size(); ++rank) counts.push_back(first + step * rank);
@@ -119,7 +120,7 @@ class ReducescatterTest : public EveryTransport {
     counts[static_cast<std::size_t>(rank)] = count;
     return counts;
   }
-  /// As an allreduce cuts `count` elements.
+  /// Returns the counts into which an allreduce divides `count` elements.
   static Counts even(std::int64_t count) {
     Counts counts;
     for (int rank = 0; rank < size(); ++rank) counts.push_back(part_of(count, rank, size()).size());

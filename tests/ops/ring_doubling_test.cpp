@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "fusion/layout.hpp"
-#include "ring/allreduce.hpp"
+#include "ring/algorithms.hpp"
 #include "transports.hpp"
 #include "values.hpp"
 

@@ -26,7 +26,7 @@ std::vector<Bits> sums(DType dtype, const char* ways, const std::vector<int>& ho
   const int size = static_cast<int>(seed_of.size());
   expect_ranks(Kind::in_process, size, [&](int rank, std::unique_ptr<Transport> transport) {
     RingBackend backend(std::move(transport), host_of);
-    backend.use(Ways::parse(ways));
+    backend.use(AlgorithmTable::parse(ways));
     const auto place = static_cast<std::size_t>(rank);
     Bits data = random_values(dtype, kCount, static_cast<std::uint64_t>(seed_of[place]));
     const TensorSlice slice{data.data(), data.data(), kCount};

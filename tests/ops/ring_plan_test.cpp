@@ -1,4 +1,4 @@
-// The ring as data, run here on sets of ranks instead of memory.
+// Tests the ring plan as data, by running it on sets of ranks instead of memory.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 
 class RingPlanTest : public testing::TestWithParam<int> {
  protected:
-  /// held[r][k]: how rank r's copy of chunk k came about, as the order of the ranks in it.
+  /// held[r][k] is the order of the ranks whose contributions rank r's copy of chunk k contains.
   using Held = std::vector<std::vector<std::vector<int>>>;
 
   Held reduce_scattered() const {

@@ -14,8 +14,6 @@ std::string_view to_string(Kind kind) {
       return "in_process";
     case Kind::tcp:
       return "tcp";
-    case Kind::shm:
-      return "shm";
     case Kind::mpi:
       return "mpi";
   }
@@ -24,8 +22,8 @@ std::string_view to_string(Kind kind) {
 
 Deadline soon() { return Clock::now() + std::chrono::seconds(30); }
 
-std::unique_ptr<Transport> make_transport(Kind kind, Session& session) {
-  return kind == Kind::shm ? make_shm_transport(session) : make_tcp_transport(session);
+std::unique_ptr<Transport> make_transport(Kind, Session& session) {
+  return make_tcp_transport(session);
 }
 
 std::vector<std::exception_ptr> run_ranks(Kind kind, int size, const RankBody& body) {
@@ -55,7 +53,7 @@ void expect_ranks(Kind kind, int size, const RankBody& body) {
 
 std::vector<std::tuple<Kind, int>> transport_parameters(const std::vector<int>& sizes) {
   std::vector<std::tuple<Kind, int>> all;
-  for (const Kind kind : {Kind::in_process, Kind::tcp, Kind::shm}) {
+  for (const Kind kind : {Kind::in_process, Kind::tcp}) {
     for (const int size : sizes) all.emplace_back(kind, size);
   }
   return all;

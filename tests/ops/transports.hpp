@@ -19,7 +19,7 @@
 
 namespace hvd::test {
 
-enum class Kind { in_process, tcp, shm, mpi };
+enum class Kind { in_process, tcp, mpi };
 
 [[nodiscard]] std::string_view to_string(Kind kind);
 

@@ -50,7 +50,7 @@ void DataPlane::start(int rank, const Job& job) {
 }
 
 void DataPlane::fail(int rank, const Collective& collective, int gone) {
-  // A neighbour that gives up is taken for the one that failed.
+  // The rank blames a neighbour that gave up, as if that one had failed.
   Blame blame{Errc::peer_lost, gone};
   if (random_.chance(30)) {
     blame.culprit = collective.members[random_.next() % collective.members.size()];

@@ -1,4 +1,5 @@
-// Collectives: the n-th of a process set on one rank meets the n-th on every other, whatever it is.
+// Models collectives: the n-th collective of a process set on one rank runs together with the n-th
+// on every other rank, whatever its operation is.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/job.hpp"
 #include "delays.hpp"
+#include "engine/job.hpp"
 #include "oracle.hpp"
 #include "random.hpp"
 #include "trace.hpp"
 
 namespace hvd::sim {
 
-/// How a rank's part ends. `culprit` is weak evidence, which may name a victim.
+/// The error of a rank's part. `culprit` is weak evidence and may name a victim.
 struct Blame {
   Errc code = Errc::peer_lost;
   int culprit = -1;
@@ -32,18 +33,18 @@ class DataPlane {
   DataPlane(int ranks, EventQueue& events, Delays& delays, Random& random, Oracle& oracle,
             Trace& trace, Receiver receiver);
 
-  /// The rank's next collective. `job` lives until it is finished or failed.
+  /// Starts the rank's next collective. `job` must live until it has finished or failed.
   void start(int rank, const Job& job);
-  /// The rank takes part in nothing any more.
+  /// The rank takes part in no further collective.
   void gone(int rank);
-  /// The rank's collective failed on its own: the others hang.
+  /// The rank's collective failed on this rank only, so the other ranks hang.
   void dropped(int rank);
   [[nodiscard]] std::uint64_t collectives() const noexcept { return collectives_; }
 
  private:
   struct Collective {
     std::vector<int> members;
-    std::vector<const Job*> jobs;  // by place
+    std::vector<const Job*> jobs;  // by position in the process set
     std::size_t here = 0;
   };
 

@@ -1,4 +1,4 @@
-// How long everything takes, and the phases in which it takes longer.
+// Draws the duration of every step, and the phases in which everything is slower.
 #pragma once
 
 #include <algorithm>
@@ -14,32 +14,32 @@ class Delays {
   struct Phase {
     Nanos begin = 0;
     Nanos end = 0;
-    int rank = -1;  ///< -1: everybody
+    int rank = -1;  ///< -1: all ranks
     int factor = 1;
   };
 
   Delays(Random& random, const EventQueue& events) : random_(random), events_(events) {}
 
   void slow(Phase phase) { phases_.push_back(phase); }
-  /// Threads of a rank wait for each other; its tasks run late.
+  /// Delays the tasks of a rank's threads by up to `most`.
   void reorder(Nanos most) { local_most_ = most; }
-  /// A message takes several streams from its sender to its receiver.
+  /// Sets how many streams a message passes from its sender to its receiver.
   void hops(int hops) { hops_ = hops; }
 
-  /// From one thread of a rank to another.
+  /// The delay between two threads of a rank.
   [[nodiscard]] Nanos local(int rank) {
     return std::min(random_.spread(kMicro, local_most_) * factor(rank, rank), 20 * kMilli);
   }
   [[nodiscard]] Nanos message(int from, int to) {
     return std::min(random_.spread(20 * kMicro, kMilli) * factor(from, to), 120 * kMilli / hops_);
   }
-  /// Until a relay has seen to what else its loop has to do in this turn.
+  /// The time until a relay has handled everything else in this turn of its loop.
   [[nodiscard]] Nanos turn() { return random_.spread(kMicro, 200 * kMicro); }
-  /// Until a full socket takes bytes again; 0: it is not full.
+  /// The time until a full socket accepts bytes again; 0 when it is not full.
   [[nodiscard]] Nanos full() {
     return random_.chance(20) ? random_.spread(10 * kMicro, 5 * kMilli) : 0;
   }
-  /// A collective's data.
+  /// The time to move a collective's data.
   [[nodiscard]] Nanos transfer(int rank) {
     return std::min(random_.spread(10 * kMicro, 4 * kMilli) * factor(rank, rank), 100 * kMilli);
   }

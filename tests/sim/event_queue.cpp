@@ -25,7 +25,7 @@ bool EventQueue::step() {
       const auto rank = static_cast<std::size_t>(event.rank);
       if (dead_[rank]) continue;
       if (stopped_until_[rank] > now_) {
-        // Popped in order, pushed in order: what waits keeps its order.
+        // Events are popped and pushed in order, so waiting events keep their order.
         push(stopped_until_[rank], event.rank, std::move(event.action));
         continue;
       }

@@ -1,4 +1,4 @@
-// Virtual time. Events of a stopped rank wait, those of a dead one are gone.
+// Runs events in virtual time. Events of a stopped rank wait; events of a dead rank are dropped.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr Nanos kMicro = 1'000;
 inline constexpr Nanos kMilli = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
-/// What the product gets to see as the time.
+/// Converts virtual time to the time that the product sees.
 [[nodiscard]] inline Clock::time_point time_point_at(Nanos time) {
   return Clock::time_point(std::chrono::hours(1)) + std::chrono::nanoseconds(time);
 }
@@ -28,11 +28,11 @@ class EventQueue {
 
   [[nodiscard]] Nanos now() const noexcept { return now_; }
   [[nodiscard]] std::uint64_t events() const noexcept { return events_; }
-  /// Of nobody's own: faults, the network itself.
+  /// Adds an event that belongs to no rank, such as a fault or a network event.
   void at(Nanos time, Action action) { push(time, -1, std::move(action)); }
-  /// Happens on `rank`.
+  /// Adds an event on `rank`.
   void at(Nanos time, int rank, Action action) { push(time, rank, std::move(action)); }
-  /// Runs the next event; false when there is none.
+  /// Runs the next event. Returns false when there is none.
   bool step();
 
   void stop(int rank, Nanos until) { stopped_until_[static_cast<std::size_t>(rank)] = until; }

@@ -36,7 +36,7 @@ void ExecutorModel::drain() {
 void ExecutorModel::stop() {
   state_ = State::stopped;
   if (waits_) {
-    // The backend was aborted: the call returns with an error.
+    // The backend was aborted, so the call returns with an error.
     waits_ = false;
     later(&ExecutorModel::end_job);
   }
@@ -102,7 +102,7 @@ void ExecutorModel::transferred() {
   finish(0);
 }
 
-/// Between the ends of two tensors other threads may act.
+/// Completes one tensor. Other threads may run between the completion of two tensors.
 void ExecutorModel::finish(std::size_t tensor) {
   for (; tensor < job_.tensors.size(); ++tensor) {
     if (random_.chance(20)) {

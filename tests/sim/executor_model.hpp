@@ -1,13 +1,13 @@
-// The product's executor in virtual time: one job at a time, what was negotiated before the turns
-// of the frozen schedule. docs/simulator.md says how the two correspond.
+// Models the product's executor in virtual time: it runs one job at a time, and negotiated jobs
+// before those of the frozen schedule. docs/internals/simulator.md compares the two.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <optional>
 
-#include "coordinator/job.hpp"
 #include "data_plane.hpp"
+#include "engine/job.hpp"
 #include "meetings.hpp"
 
 namespace hvd::sim {
@@ -29,7 +29,7 @@ class ExecutorModel {
                 DataPlane& data, Callbacks callbacks);
 
   void run(Job job);
-  /// Something may be there to run.
+  /// Tells the executor that a job may be ready.
   void wake();
   void settle(const std::vector<std::uint64_t>& reached) { meetings_.settle(rank_, reached); }
   void drain();
@@ -37,12 +37,12 @@ class ExecutorModel {
 
   [[nodiscard]] bool idle() const noexcept { return !busy_; }
   [[nodiscard]] bool running() const noexcept { return state_ == State::running; }
-  /// In a meeting or a collective.
+  /// Returns whether the executor waits in a meeting or a collective.
   [[nodiscard]] bool waits() const noexcept { return waits_; }
   [[nodiscard]] bool over() const noexcept { return over_; }
   [[nodiscard]] std::uint64_t turns() const noexcept { return turns_; }
 
-  // From the meetings and the data plane.
+  // Called by the meetings and the data plane.
   void met(bool all);
   void transferred();
   void broken(Blame blame);
@@ -67,7 +67,7 @@ class ExecutorModel {
   std::deque<Job> queue_;
   State state_ = State::running;
   bool busy_ = false;
-  bool waits_ = false;  // in a meeting or a collective
+  bool waits_ = false;  // waits in a meeting or a collective
   bool failed_ = false;
   bool over_ = false;
   bool looking_ = false;

@@ -9,14 +9,19 @@ constexpr std::array<std::string_view, kFaultKinds> kNames{
     "slow phase",     "reordered threads", "pause", "partition",       "crash",  "long pause",
     "long partition", "limit pause",       "abort", "backend failure", "absence"};
 
-// Against a peer timeout of 1.8 s.
+// How long a rank is stopped. The peer timeout is 1.8 s.
 constexpr Nanos kBriefly = 1'200 * kMilli;
 constexpr Nanos kTooLong = 2'600 * kMilli;
 constexpr Nanos kAboutTheLimit = 1'300 * kMilli;
+// How long a stream is cut. The host timeout is 5 s. After a brief cut, bytes pass again before
+// twice its length is over.
+constexpr Nanos kCutBriefly = 2'300 * kMilli;
+constexpr Nanos kCutTooLong = 5'800 * kMilli;
 
-// Until all others know: the patience and a tick, or nothing, and up to 120 ms for each of the
-// messages that tell it.
+// The time until all other ranks know of a failure: the timeout and a tick (or nothing), and up to
+// 120 ms for each message.
 constexpr Nanos kFrozenKnown = 2'400 * kMilli;
+constexpr Nanos kCutKnown = 5'600 * kMilli;
 constexpr Nanos kCrashKnown = 400 * kMilli;
 
 }  // namespace
@@ -39,7 +44,7 @@ Faults::Faults(Random& random, int ranks, bool quiet) : random_(random), ranks_(
     return;
   }
   if (ranks_ == 1) return;
-  // One of them: together they could be taken for a lost rank.
+  // Draws only one of the two, because together they could look like a lost rank.
   pause_ = random_.chance(10);
   partition_ = !pause_ && random_.chance(10);
   strike_at_ = static_cast<std::uint64_t>(random_.spread(1, 1200));
@@ -63,7 +68,7 @@ void Faults::start(World& world) {
   }
 }
 
-/// A survivor that goes on without the culprit, or waits for it.
+/// Checks that no survivor continues without the culprit or waits for it.
 void Faults::check_noticed(World& world) {
   if (noticed_by_ == 0 || world.events.now() < noticed_by_) return;
   noticed_by_ = 0;
@@ -96,21 +101,27 @@ void Faults::cut(World& world, int rank, Nanos duration) {
   const int ways = random_.number(0, 2);
   world.trace.say(world.events.now(), rank, "is cut off for {} ms", duration / kMilli);
   const int parent = world.network.routes().parent(rank);
-  if (ways != 1) world.network.withhold(rank, parent, until);
-  if (ways != 0) world.network.withhold(parent, rank, until);
+  const auto resumes = [&] { return until + random_.between(0, duration); };
+  if (ways != 1) world.network.withhold(rank, parent, until, resumes());
+  if (ways != 0) world.network.withhold(parent, rank, until, resumes());
 }
 
 void Faults::strike(World& world) {
   const int rank = random_.number(0, ranks_ - 1);
   const Nanos brief = random_.spread(kMilli, kBriefly);
+  const Nanos brief_cut = random_.spread(kMilli, kCutBriefly);
   const Nanos long_time = random_.between(kTooLong, 6 * kSecond);
   if (pause_) {
     mark(FaultKind::pause);
-    return pause(world, rank, brief);
+    if (!random_.chance(30)) return pause(world, rank, brief);
+    // The whole machine stands still, and every rank notices that it was late itself.
+    const Nanos standstill = random_.between(kCutTooLong, 9 * kSecond);
+    for (int each = 0; each < ranks_; ++each) pause(world, each, standstill);
+    return;
   }
   if (partition_) {
     mark(FaultKind::partition);
-    return cut(world, random_.number(1, ranks_ - 1), brief);
+    return cut(world, random_.number(1, ranks_ - 1), brief_cut);
   }
   if (!fatal_ || fatal_ == FaultKind::absence ||
       world.ranks[static_cast<std::size_t>(rank)]->end() != End::none)
@@ -137,9 +148,9 @@ void Faults::strike(World& world) {
       break;
     case FaultKind::long_partition: {
       const int cut_off = random_.number(1, ranks_ - 1);
-      cut(world, cut_off, long_time);
+      cut(world, cut_off, random_.between(kCutTooLong, 9 * kSecond));
       guilt_ = Guilt{FaultKind::long_partition, cut_off, Errc::peer_lost};
-      noticed_by_ = world.events.now() + kFrozenKnown;
+      noticed_by_ = world.events.now() + kCutKnown;
       break;
     }
     case FaultKind::abort:
@@ -149,7 +160,7 @@ void Faults::strike(World& world) {
       break;
     case FaultKind::backend_failure:
       if (!world.ranks[static_cast<std::size_t>(rank)]->executor().waits()) {
-        struck_ = false;  // another time
+        struck_ = false;  // try again later
         return;
       }
       world.meetings.dropped(rank);

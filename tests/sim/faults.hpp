@@ -1,4 +1,4 @@
-// What goes wrong in a run.
+// The faults of a run.
 #pragma once
 
 #include <array>
@@ -19,13 +19,13 @@ enum class FaultKind {
   // The job goes on.
   slow,       ///< everything, or all that one rank does, takes up to 120 ms
   reorder,    ///< a rank's threads run up to 8 ms late
-  pause,      ///< a rank is stopped for less than the detector's patience
-  partition,  ///< a stream passes nothing for as long
-  // The job fails, and everybody knows by whom.
+  pause,      ///< a rank stops for less than the peer timeout, or all for longer
+  partition,  ///< a stream is cut for less than the host timeout
+  // With these faults the job fails, and every survivor names the culprit.
   crash,
   long_pause,
   long_partition,
-  limit_pause,  ///< about as long as the patience: the job goes on, or all blame the same
+  limit_pause,  ///< a stop of about the peer timeout: the job goes on, or all agree
   abort,
   backend_failure,  ///< one rank's collective fails by itself
   absence,          ///< a rank never submits what the others wait for
@@ -33,23 +33,23 @@ enum class FaultKind {
 inline constexpr int kFaultKinds = 11;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 
-/// Who may be blamed for what; nobody when the job must not fail.
+/// The rank and cause that may be blamed; empty when the job must not fail.
 struct Guilt {
   FaultKind kind = FaultKind::crash;
   int rank = -1;
   Errc code = Errc::peer_lost;
-  bool certain = true;  ///< else nobody may have noticed
+  bool certain = true;  ///< if false, it is possible that no rank noticed
 };
 
-/// Draws the faults of a run beforehand and lets them happen at an event or a time.
+/// Draws the faults of a run in advance and applies them at an event or a time.
 class Faults {
  public:
   Faults(Random& random, int ranks, bool quiet);
 
-  /// Chosen before the program is.
+  /// This is drawn before the program.
   [[nodiscard]] bool wants_absence() const noexcept { return fatal_ == FaultKind::absence; }
   void start(World& world);
-  /// After every event.
+  /// Called after every event.
   void after_event(World& world);
 
   [[nodiscard]] const std::optional<Guilt>& guilt() const noexcept { return guilt_; }
@@ -74,7 +74,7 @@ class Faults {
   std::uint64_t strike_at_ = 0;  // event
   bool struck_ = false;
   std::optional<Guilt> guilt_;
-  Nanos noticed_by_ = 0;  // everybody knows of it; 0: there is nothing to notice
+  Nanos noticed_by_ = 0;  // all ranks know of it by then; 0: there is nothing to notice
   std::array<bool, kFaultKinds> happened_{};
 };
 

@@ -1,4 +1,5 @@
-// hvd_sim: the protocol core under simulated time, network and users. docs/simulator.md.
+// hvd_sim runs the protocol under simulated time, network and users. See
+// docs/internals/simulator.md.
 #include <chrono>
 #include <cmath>
 #include <cstdint>

@@ -78,7 +78,7 @@ bool Meetings::dead(const std::vector<std::uint64_t>& reached, std::uint64_t tic
 }
 
 bool Meetings::dead(int rank, const Job& job) const {
-  // The first that was made when this ticket was the news; later ones say nothing of it.
+  // Uses the first settlement that covers this ticket; later ones do not concern it.
   for (const auto& reached : of_[static_cast<std::size_t>(rank)].settlements) {
     if (*std::max_element(reached.begin(), reached.end()) < job.ticket) continue;
     return dead(reached, job.ticket, job.members);

@@ -1,4 +1,5 @@
-// `Arrivals` as its header promises it: all come to a ticket, or the wait for it is withdrawn.
+// Models the contract of `ReadyFence`: either all members come to a ticket, or the wait for it is
+// withdrawn.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "coordinator/job.hpp"
 #include "data_plane.hpp"
+#include "engine/job.hpp"
 
 namespace hvd::sim {
 
@@ -21,12 +22,12 @@ class Meetings {
 
   Meetings(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
 
-  /// `job` lives until the meeting is over.
+  /// `job` must live until the meeting is over.
   void come(int rank, const Job& job);
-  /// By rank: the last ticket it came or comes to. What some member never comes to is over.
+  /// `reached` has the last ticket of each rank. Tickets that some member never reaches end.
   void settle(int rank, const std::vector<std::uint64_t>& reached);
   void gone(int rank);
-  /// The rank has failed on its own and tells nobody.
+  /// The rank has failed on its own and sends no message about it.
   void dropped(int rank);
 
  private:
@@ -36,7 +37,7 @@ class Meetings {
     std::uint64_t digest = 0;
   };
   struct OfRank {
-    std::uint64_t ticket = 0;  // the last one come to
+    std::uint64_t ticket = 0;  // the last ticket that the rank came to
     std::vector<std::vector<std::uint64_t>> settlements;
     bool waits = false;
   };
@@ -54,7 +55,7 @@ class Meetings {
   Receiver receiver_;
   std::vector<OfRank> of_;
   std::map<std::uint64_t, Meeting> open_;
-  std::map<std::uint64_t, std::vector<std::string>> digests_;  // what each stood for
+  std::map<std::uint64_t, std::vector<std::string>> digests_;  // the operations of each digest
   std::set<int> gone_;
 };
 

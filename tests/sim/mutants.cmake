@@ -1,141 +1,163 @@
-# Planted bugs: hvd_sim_mutant(<name> <file> <what is there, once> <what is put there> <what that is>).
+# Planted bugs: hvd_sim_mutant(<name> <file> <what is there, once> <what is put there> <what that is>), where
+# the file is one of core/src.
 # Each becomes a program hvd_sim_<name>, which the test sim_mutants expects to break an invariant.
 
-hvd_sim_mutant(stale_announcements protocol.cpp
+hvd_sim_mutant(stale_announcements policy/protocol.cpp
   [[if (message.epoch != epoch_) {]] [[if (message.epoch > epoch_) {]]
   "an announcement of an earlier epoch counts")
-hvd_sim_mutant(order_by_rank protocol.cpp
-  [[schedules[static_cast<std::size_t>(rank)].decisions.emplace_back(batch_for(rank, tensors));]]
-  [[auto& mine = schedules[static_cast<std::size_t>(rank)].decisions;
-      mine.emplace(rank % 2 == 0 ? mine.end() : mine.begin(), batch_for(rank, tensors));]]
+hvd_sim_mutant(order_by_rank policy/protocol.cpp
+  [[concerned[static_cast<std::size_t>(rank)].push_back(decisions.size());]]
+  [[auto& mine = concerned[static_cast<std::size_t>(rank)];
+      mine.insert(rank % 2 == 0 ? mine.end() : mine.begin(), decisions.size());]]
   "the order of batches depends on the rank")
-hvd_sim_mutant(fusion_by_rank protocol.cpp
-  [[batch.names.push_back(tensor.request.name);]]
-  [[batch.names.insert(rank % 2 == 0 ? batch.names.end() : batch.names.begin(), tensor.request.name);]]
+hvd_sim_mutant(fusion_by_rank policy/protocol.cpp
+  [[decide(batch_for(members.front(), tensors), members);]]
+  [[for (const int rank : members) {
+        FusedBatch batch = batch_for(rank, tensors);
+        if (rank % 2 != 0) std::reverse(batch.names.begin(), batch.names.end());
+        decide(std::move(batch), {rank});
+      }]]
   "the order within a fused batch depends on the rank")
-hvd_sim_mutant(half_a_group negotiator.cpp
-  [[if (group.names.size() < size) return;]] [[if (group.names.size() + 1 < size) return;]]
-  "a group runs when one of its members is missing")
-hvd_sim_mutant(joins_by_one negotiator.cpp
+hvd_sim_mutant(half_a_group policy/negotiator.cpp
+  [[if (group.whole != group.shares.size()) return false;]] [[]]
+  "a group is over when members of it are still to come")
+hvd_sim_mutant(groups_may_differ policy/negotiator.cpp
+  [[if (group.open.empty()) {
+      for (]] [[if (true) {
+      for (]]
+  "a group runs though its ranks have named different members")
+hvd_sim_mutant(joins_by_one policy/negotiator.cpp
   [[if (std::ssize(joined_) < size_) return;]] [[if (std::ssize(joined_) < size_ - 1) return;]]
   "one rank too few has to join")
-hvd_sim_mutant(join_overtakes negotiator.cpp
+hvd_sim_mutant(join_overtakes policy/negotiator.cpp
   [[after_ready_.emplace_back(AllJoined{rank});]] [[decided_.emplace_back(AllJoined{rank});]]
   "the end of a join overtakes tensors that are ready")
-hvd_sim_mutant(resume_forgets tensor_table.cpp
+hvd_sim_mutant(resume_forgets engine/tensor_table.cpp
   [[stopped_ = false;
   announce_again();]] [[stopped_ = false;]]
   "what was taken back is not announced again")
-hvd_sim_mutant(turn_kept tensor_table.cpp
+hvd_sim_mutant(turn_kept engine/tensor_table.cpp
   [[for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;]] [[]]
   "a turn that is taken back keeps its tensors")
-hvd_sim_mutant(old_turn_withdrawn tensor_table.cpp
+hvd_sim_mutant(old_turn_withdrawn engine/tensor_table.cpp
   [[if (of_this && !std::all_of(]] [[if (turn_.ticket != 0 && !std::all_of(]]
   "a thaw takes back a turn of an earlier schedule that still runs")
-hvd_sim_mutant(digest_of_plan_only replay.cpp
+hvd_sim_mutant(digest_of_plan_only policy/replay.cpp
   [[return {begun_, mix(digest_, batch),]] [[return {begun_, mix(digest_, 0),]]
   "the digest does not tell collectives apart")
-hvd_sim_mutant(shape_not_matched replay.cpp
+hvd_sim_mutant(shape_not_matched policy/replay.cpp
   [[return request == planned;]] [[return request.name == planned.name && request.kind == planned.kind;]]
   "the frozen schedule takes an operation of another shape")
-hvd_sim_mutant(tickets_reused replay.cpp
-  [[return (std::uint64_t{place.epoch} << kEpochShift) +]] [[return (std::uint64_t{1} << kEpochShift) +]]
+hvd_sim_mutant(tickets_reused policy/replay.cpp
+  [[return (std::uint64_t{position.epoch} << kEpochShift) +]] [[return (std::uint64_t{1} << kEpochShift) +]]
   "tickets of one freeze come again in the next")
-hvd_sim_mutant(begins_after_stop tensor_table.cpp
+hvd_sim_mutant(begins_after_stop engine/tensor_table.cpp
   [[stopped_ = true;]] [[stopped_ = false;]]
   "a rank that was told to stop begins another turn")
-hvd_sim_mutant(furthest_for_least tensor_table.cpp
+hvd_sim_mutant(furthest_for_least engine/tensor_table.cpp
   [[if (of_this && !std::all_of(]] [[if (of_this && !std::any_of(]]
   "a turn that one member has begun counts as begun by all")
-hvd_sim_mutant(goodbye_while_frozen protocol.cpp
+hvd_sim_mutant(shutdown_while_frozen policy/protocol.cpp
   [[if (mode_ == Mode::frozen) begin_thaw(now);
   if (mode_ != Mode::negotiating]] [[if (mode_ != Mode::negotiating]]
-  "a goodbye does not end a frozen schedule")
-hvd_sim_mutant(duplicates_pass tensor_table.cpp
+  "a request to shut down does not end a frozen schedule")
+hvd_sim_mutant(duplicates_pass engine/tensor_table.cpp
   [[if (insert(tensors[i])) continue;]]
   [[pending_.erase(view_of(request));
     if (insert(tensors[i])) continue;]]
   "a name may be pending twice")
-hvd_sim_mutant(held_back_unnoticed replay.cpp
+hvd_sim_mutant(held_back_unnoticed policy/replay.cpp
   [[++waiting_;]] [[waiting_ += 0;]]
   "nobody notices what an incomplete collective holds up")
-hvd_sim_mutant(victim_named fault_detector.cpp
+hvd_sim_mutant(victim_named policy/fault_detector.cpp
   [[now - best_->since < settings_.settle]] [[false]]
   "the first suspicion is believed at once")
-hvd_sim_mutant(farewell_by_one negotiator.cpp
+hvd_sim_mutant(shutdown_without_one policy/negotiator.cpp
   [[return std::ssize(departed_) == size_ &&]] [[return std::ssize(departed_) >= size_ - 1 &&]]
-  "the farewell does not wait for the last goodbye")
-hvd_sim_mutant(set_removed_early negotiator.cpp
+  "the shutdown is acknowledged before the last rank has requested it")
+hvd_sim_mutant(set_removed_early policy/negotiator.cpp
   [[removed_.insert(id);]] [[sets_.erase(id);]]
   "a removed set is forgotten while tensors of it are ready")
-hvd_sim_mutant(sets_not_in_flight protocol.cpp
-  [[if (leads() && runs) ++in_flight_;]] [[if (leads() && std::holds_alternative<Batch>(decision)) ++in_flight_;]]
+hvd_sim_mutant(sets_not_in_flight policy/protocol.cpp
+  [[if (leads() && runs) ++in_flight_;]] [[if (leads() && std::holds_alternative<FusedBatch>(decision)) ++in_flight_;]]
   "what the executor says is done was never counted")
-hvd_sim_mutant(running_is_pending tensor_table.cpp
+hvd_sim_mutant(running_is_pending engine/tensor_table.cpp
   [[return at == pending_.end() || at->second->scheduled ? nullptr : at->second;]]
   [[return at == pending_.end() ? nullptr : at->second;]]
   "an operation that runs is taken for the next of its name")
-hvd_sim_mutant(divided_group_forgotten protocol.cpp
+hvd_sim_mutant(divided_group_forgotten policy/protocol.cpp
   [[learner_.thawed(cycles, finished);
   recall_groups();]] [[learner_.thawed(cycles, finished);]]
   "the rest of a group that was divided by a thaw waits for ever")
-hvd_sim_mutant(freeze_remembers protocol.cpp
+hvd_sim_mutant(freeze_remembers policy/protocol.cpp
   [[negotiator_.forget_pending();]] [[]]
   "announcements from before a freeze count after it")
-hvd_sim_mutant(thaw_too_early protocol.cpp
+hvd_sim_mutant(thaw_too_early policy/protocol.cpp
   [[if (std::all_of(reported_.begin()]] [[if (std::any_of(reported_.begin()]]
   "a thaw does not wait for every rank's report")
-hvd_sim_mutant(others_splits protocol.cpp
-  [[of_member.at(place)]] [[of_member.front()]]
+hvd_sim_mutant(others_splits policy/protocol.cpp
+  [[of_member.at(member)]] [[of_member.front()]]
   "every rank receives the first member's part of an alltoall")
-hvd_sim_mutant(results_unseen tensor_table.cpp
+hvd_sim_mutant(results_unseen engine/tensor_table.cpp
   [[if (observed != observed_) ++segment_;]] [[]]
   "tensors that wait for each other's results share a bucket")
-hvd_sim_mutant(departed_keep_waiting negotiator.cpp
+hvd_sim_mutant(departed_keep_waiting policy/negotiator.cpp
   [[for (const OperationKey& key : keys) reject_departed(key);]] [[]]
   "what waits for a rank that has left waits for ever")
-hvd_sim_mutant(waiting_rank_blamed protocol.cpp
+hvd_sim_mutant(waiting_rank_blamed policy/protocol.cpp
   [[stall.missing.empty() ? -1 : stall.missing.front()]] [[stall.submitted.front()]]
   "a stall is blamed on a rank that waits")
 
+# Of who is silent: a rank, or its host.
+hvd_sim_mutant(silent_host_is_frozen policy/fault_detector.cpp
+  [[const bool host_answers = now - peer.answered <= longest_gap();]] [[const bool host_answers = true;]]
+  "a rank whose host is silent is given up like one that is stopped")
+hvd_sim_mutant(outage_not_credited policy/fault_detector.cpp
+  [[of.overdue = at + outage;]] [[of.overdue = at;]]
+  "a rank is given up before TCP has sent again what an outage held up")
+hvd_sim_mutant(frozen_waits_for_host policy/fault_detector.cpp
+  [[const bool frozen = host_answers && now - peer.overdue >= settings_.peer_timeout;]]
+  [[const bool frozen = false;]]
+  "a stopped rank is waited for as long as a silent host")
+
 # Of the control tree.
-hvd_sim_mutant(members_blamed protocol.cpp
+hvd_sim_mutant(members_blamed policy/protocol.cpp
   [[for (const int child : children_) (leads() ? detector_ : members_).watch(child, now);]]
   [[for (const int child : leads() ? followers() : children_) (leads() ? detector_ : members_).watch(child, now);]]
   "rank 0 waits for heartbeats of a relay's members")
-hvd_sim_mutant(dead_member_vouched_for protocol.cpp
+hvd_sim_mutant(dead_member_vouched_for policy/protocol.cpp
   [[if (relays(peer) || (peer == settings_.rank && !leads())) {]]
   [[if (relays(peer)) return;
   if (peer == settings_.rank && !leads()) {]]
   "a relay vouches for a member that is lost")
-hvd_sim_mutant(silent_member_vouched_for protocol.cpp
+hvd_sim_mutant(silent_member_vouched_for policy/protocol.cpp
   [[judge_members(now);
   judge(now);]] [[judge(now);]]
   "a relay vouches for a member that says nothing")
-hvd_sim_mutant(relay_judges protocol.cpp
+hvd_sim_mutant(relay_judges policy/protocol.cpp
   [[if (relays(peer) || (peer == settings_.rank && !leads())) {]]
   [[if (peer == settings_.rank && !leads()) {]]
   "a relay gives its own verdict about a member")
-hvd_sim_mutant(relay_blamed_for_member protocol.cpp
+hvd_sim_mutant(relay_blamed_for_member policy/protocol.cpp
   [[accuse(message.rank, message.cause, now);]] [[accuse(from, message.cause, now);]]
   "rank 0 blames the relay that tells of a loss")
-hvd_sim_mutant(members_not_told protocol.cpp
+hvd_sim_mutant(members_not_told policy/protocol.cpp
   [[if (!leads()) return children_;]] [[if (!leads()) return {};]]
   "a relay keeps to itself that rank 0 is lost")
-hvd_sim_mutant(no_parting_word protocol.cpp
+hvd_sim_mutant(no_parting_word policy/protocol.cpp
   [[if (!leads() && verdict->rank == parent_) {]] [[if (false) {]]
   "who gives its relay up leaves without a word")
-hvd_sim_mutant(parting_word_believed protocol.cpp
+hvd_sim_mutant(parting_word_believed policy/protocol.cpp
   [[if (const auto pause = detector_.stood_still(now)) {]]
   [[if (const auto pause = std::optional(Clock::duration(1))) {]]
   "a member that is cut off is believed that its relay stands still")
-hvd_sim_mutant(own_pause_held_against_others fault_detector.cpp
-  [[if (late > Clock::duration::zero()) at = std::min(at + late, now);]] [[]]
+hvd_sim_mutant(own_pause_held_against_others policy/fault_detector.cpp
+  [[*at = std::min(*at + late, now);]] [[]]
   "a rank that was stopped blames the others for it")
-hvd_sim_mutant(merging_overtakes ../net/merge_queue.cpp
-  [[if (last != last_of_.end() && last->second >= equal->second) return nullptr;]] [[]]
-  "a message joins an equal one that its sender has said before")
-hvd_sim_mutant(last_member_of_nobody ../net/tree_routes.cpp
+hvd_sim_mutant(combining_overtakes net/control_router.cpp
+  [[std::uint64_t number = std::max(popped_, behind);]] [[std::uint64_t number = popped_;]]
+  "a message joins an equal one that its sender has sent before")
+hvd_sim_mutant(last_member_of_nobody net/tree_routes.cpp
   [[return child % group_ == 0 ? std::min(child + group_, size_) : child + 1;]]
   [[return child % group_ == 0 ? std::max(child + 1, std::min(child + group_, size_) - 1) : child + 1;]]
   "a relay may not speak of the last of its members")

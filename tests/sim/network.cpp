@@ -12,7 +12,11 @@ Network::Network(const TreeRoutes& routes, EventQueue& events, Delays& delays, T
       delays_(delays),
       trace_(trace),
       receiver_(std::move(receiver)),
-      streams_(static_cast<std::size_t>(2 * routes.size())) {}
+      streams_(static_cast<std::size_t>(2 * routes.size())) {
+  for (int rank = 0; rank < routes.size(); ++rank) {
+    endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
+  }
+}
 
 std::vector<int> Network::neighbours(int rank) const {
   std::vector<int> result = routes_.children(rank);
@@ -22,28 +26,25 @@ std::vector<int> Network::neighbours(int rank) const {
 
 void Network::push(int from, int to, Item item) {
   Stream& it = stream(from, to);
-  if (it.closed && item.kind != Kind::end) return;
+  if (it.closed && !item.end) return;
   const Nanos delay = delays_.message(from, to);
   it.items.push_back(std::move(item));
   it.last = std::max(it.last, events_.now() + delay);
   events_.at(it.last, to, [this, from, to] { deliver(from, to); });
 }
 
-void Network::send(int from, int to, Bytes bytes) {
-  const int next = routes_.towards(from, to);
-  if (routes_.is_star() || (from != 0 && to != 0)) {
-    push(from, to, {Kind::neighbour, {}, std::move(bytes)});
-  } else if (from == 0 || next == 0) {
-    gather(from, next, from == 0 ? to : from, bytes);
-  } else {
-    push(from, next, {Kind::root, {}, std::move(bytes)});
-  }
+void Network::send(int from, const std::vector<int>& to, const Bytes& bytes) {
+  endpoints_[static_cast<std::size_t>(from)]->router.send(to, bytes);
 }
 
-void Network::gather(int from, int to, int rank, const Bytes& bytes) {
+void Network::write(int from, int to, const net::RankSet& ranks,
+                    std::span<const std::byte> message) {
+  if (to != 0 || !routes_.is_relay(from)) {
+    return push(from, to, {false, ranks, Bytes(message.begin(), message.end())});
+  }
   Stream& it = stream(from, to);
   if (it.closed) return;
-  it.waiting.push(rank, bytes);
+  it.waiting.push(ranks.ranks().front(), message);
   if (std::exchange(it.due, true)) return;
   events_.at(events_.now() + delays_.turn(), from, [this, from, to] { flush(from, to); });
 }
@@ -62,44 +63,41 @@ void Network::flush(int from, int to) {
 }
 
 void Network::push_oldest(int from, int to) {
-  net::MergeQueue::Entry oldest = stream(from, to).waiting.pop();
-  merged_ += oldest.ranks.ranks().size() - 1;
-  push(from, to, {Kind::group, std::move(oldest.ranks), std::move(oldest.message)});
+  net::CombiningQueue::Entry oldest = stream(from, to).waiting.pop();
+  merged_ += oldest.senders.ranks().size() - 1;
+  push(from, to, {false, std::move(oldest.senders), std::move(oldest.message)});
 }
 
-void Network::withhold(int from, int to, Nanos until) { stream(from, to).withheld_until = until; }
+void Network::withhold(int from, int to, Nanos until, Nanos resumes) {
+  Stream& it = stream(from, to);
+  it.withheld_since = events_.now();
+  it.withheld_until = until;
+  it.resumes = resumes;
+}
+
+Nanos Network::host_answered(int rank, int neighbour) {
+  Nanos last = events_.now();
+  // An acknowledgement needs both directions of the stream.
+  for (const Stream* const way : {&stream(rank, neighbour), &stream(neighbour, rank)}) {
+    if (way->withheld_until > events_.now()) last = std::min(last, way->withheld_since);
+  }
+  return last;
+}
 
 void Network::deliver(int from, int to) {
   Stream& it = stream(from, to);
   if (it.items.empty()) return;  // lost in a crash
-  if (it.withheld_until > events_.now()) {
-    events_.at(it.withheld_until, to, [this, from, to] { deliver(from, to); });
+  if (it.resumes > events_.now()) {
+    events_.at(it.resumes, to, [this, from, to] { deliver(from, to); });
     return;
   }
   const Item item = std::move(it.items.front());
   it.items.pop_front();
   trace_.mix(static_cast<std::uint64_t>(events_.now()));
   trace_.mix(static_cast<std::uint64_t>(from * 256 + to));
-  if (item.kind == Kind::end) return receiver_.lost(to, from);
+  if (item.end) return receiver_.lost(to, from);
   trace_.mix(item.bytes);
-  take(from, to, item);
-}
-
-void Network::take(int from, int to, const Item& item) {
-  if (item.kind == Kind::neighbour) return receiver_.message(from, to, item.bytes);
-  if (item.kind == Kind::root) {
-    // Of a member on its way up, or to a member.
-    if (routes_.parent(from) == to) return gather(to, 0, from, item.bytes);
-    return receiver_.message(0, to, item.bytes);
-  }
-  for (const int rank : item.ranks.ranks()) {
-    if (to == 0) {
-      receiver_.message(rank, 0, item.bytes);
-    } else if (rank != to) {
-      push(to, rank, {Kind::root, {}, item.bytes});
-    }
-  }
-  if (to != 0 && item.ranks.contains(to)) receiver_.message(0, to, item.bytes);
+  endpoints_[static_cast<std::size_t>(to)]->router.receive(from, item.ranks, item.bytes);
 }
 
 void Network::end(int rank, int peer) {

@@ -1,16 +1,18 @@
-// The control channel: a FIFO stream each way between neighbours of a star or of a tree, and what a
-// relay's channel does with what passes through it.
+// Models the control channel: a FIFO stream in each direction between neighbours in the control
+// tree, with the product's router and combining queue.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include <hvd/core/wire.hpp>
 
 #include "delays.hpp"
 #include "event_queue.hpp"
-#include "net/merge_queue.hpp"
+#include "net/control_router.hpp"
 #include "net/tree_routes.hpp"
 #include "trace.hpp"
 
@@ -19,7 +21,7 @@ namespace hvd::sim {
 class Network {
  public:
   struct Receiver {
-    std::function<void(int from, int to, const Bytes&)> message;
+    std::function<void(int from, int to, std::span<const std::byte>)> message;
     std::function<void(int to, int peer)> lost;
   };
 
@@ -27,49 +29,66 @@ class Network {
           Receiver receiver);
 
   [[nodiscard]] const TreeRoutes& routes() const noexcept { return routes_; }
-  /// How many messages of several ranks travelled as one.
+  /// Returns how many messages relays have combined with an equal one.
   [[nodiscard]] std::uint64_t merged() const noexcept { return merged_; }
 
-  void send(int from, int to, Bytes bytes);
-  /// Nothing passes from one neighbour to the other until then; nothing is lost.
-  void withhold(int from, int to, Nanos until);
-  /// The rank closes its streams: what it has sent arrives first.
+  void send(int from, const std::vector<int>& to, const Bytes& bytes);
+  /// Cuts the stream from `from` to `to` until `until`. Bytes arrive no sooner than `resumes`,
+  /// since TCP waits longer and longer before it sends again. Nothing is lost.
+  void withhold(int from, int to, Nanos until, Nanos resumes);
+  /// Returns when the kernel of a rank's neighbour last acknowledged the rank's bytes.
+  [[nodiscard]] Nanos host_answered(int rank, int neighbour);
+  /// The rank closes its streams; the messages that it has sent arrive first.
   void close(int rank);
-  /// The rank is gone: of what it has sent last, something may be lost with it.
+  /// The rank crashes; some of its last messages may be lost.
   void crash(int rank, Random& random);
 
  private:
-  enum class Kind {
-    neighbour,  ///< between the two ends of the stream
-    root,       ///< between rank 0 and the member at the end of the stream
-    group,      ///< between rank 0 and some of a child's group
-    end,        ///< of the stream
+  class Endpoint final : public net::ControlRouter::Actions {
+   public:
+    Endpoint(Network& network, int rank)
+        : router(network.routes_, rank, *this), network_(network), rank_(rank) {}
+    void write(int neighbour, const net::RankSet& ranks,
+               std::span<const std::byte> message) override {
+      network_.write(rank_, neighbour, ranks, message);
+    }
+    void deliver(int from, std::span<const std::byte> message) override {
+      network_.receiver_.message(from, rank_, message);
+    }
+
+    net::ControlRouter router;
+
+   private:
+    Network& network_;
+    int rank_;
   };
   struct Item {
-    Kind kind = Kind::end;
+    bool end = true;  ///< end of the stream, else a message
     net::RankSet ranks{};
     Bytes bytes{};
   };
   struct Stream {
     std::deque<Item> items;
     Nanos last = 0;
+    Nanos withheld_since = 0;
     Nanos withheld_until = 0;
+    Nanos resumes = 0;
     bool closed = false;
-    net::MergeQueue waiting;  // of the sender: for the end of its turn, or for room
+    net::CombiningQueue waiting;  // of a relay; waits for the end of its turn, or for room
     bool due = false;
   };
 
-  /// Of neighbours. 2r: to r from its parent; 2r + 1: from r to its parent.
+  /// Returns the stream between two neighbours. Index 2r leads to r from its parent, and 2r + 1
+  /// from r to its parent.
   [[nodiscard]] Stream& stream(int from, int to) {
     return streams_[static_cast<std::size_t>(routes_.parent(to) == from ? 2 * to : 2 * from + 1)];
   }
   [[nodiscard]] std::vector<int> neighbours(int rank) const;
+  void write(int from, int to, const net::RankSet& ranks, std::span<const std::byte> message);
   void push(int from, int to, Item item);
-  void gather(int from, int to, int rank, const Bytes& bytes);
   void flush(int from, int to);
   void push_oldest(int from, int to);
   void deliver(int from, int to);
-  void take(int from, int to, const Item& item);
   void end(int rank, int peer);
 
   TreeRoutes routes_;
@@ -77,6 +96,7 @@ class Network {
   Delays& delays_;
   Trace& trace_;
   Receiver receiver_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;  // by rank
   std::vector<Stream> streams_;
   std::uint64_t merged_ = 0;
 };

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "coordinator/negotiator.hpp"
+#include "policy/negotiator.hpp"
 #include "trace.hpp"
 
 namespace hvd::sim {
@@ -17,7 +17,7 @@ const Record* record_of(const PendingTensor& tensor) {
   return static_cast<const Record*>(tensor.submission.input);
 }
 
-/// As the users see it: everything but each rank's own rows and device.
+/// Compares requests as users see them: without each rank's own rows and device.
 bool alike(Request a, const Request& b) {
   if (needs_rows(a.kind) && !a.shape.empty() && !b.shape.empty()) a.shape.front() = b.shape.front();
   a.splits = b.splits;
@@ -53,7 +53,14 @@ Oracle::Oracle(int ranks) : ranks_(ranks), of_(static_cast<std::size_t>(ranks)) 
 Record& Oracle::submitted(int rank, const Request& request) {
   OfRank& mine = of_[static_cast<std::size_t>(rank)];
   const OperationKey key = key_of(request);
-  const int number = mine.submissions[key]++;
+  int number = 0;
+  if (request.group.empty()) {
+    number = mine.submissions[key]++;
+  } else {
+    GroupCount& count = mine.groups[{key.first, request.group}];
+    number = count.groups;
+    if (++count.members == request.group_size) count = {number + 1, 0};
+  }
   Logical& logical = logicals_[{key.first, key.second, mine.era, number}];
   if (logical.members.empty()) {
     logical.process_set = key.first;
@@ -67,11 +74,8 @@ Record& Oracle::submitted(int rank, const Request& request) {
   record.request = request;
   record.logical = &logical;
   if (!request.group.empty()) {
-    // Members of a group are submitted together, as often as the group.
-    const OperationKey group{key.first, request.group};
-    const int members = mine.groups[group]++;
-    logical.group = fmt::format("{}/{}/{}/{}", key.first, request.group, mine.era,
-                                members / request.group_size);
+    logical.group = fmt::format("{}/{}/{}/{}", key.first, request.group, mine.era, number);
+    groups_[logical.group][rank].insert(key.second);
   }
   if (!mine.pending.try_emplace(key, &record).second) return record;  // to be refused
   logical.records[rank] = &record;
@@ -81,8 +85,14 @@ Record& Oracle::submitted(int rank, const Request& request) {
 void Oracle::refused(Record& record) {
   OfRank& mine = of_[static_cast<std::size_t>(record.rank)];
   const OperationKey key = key_of(record.request);
-  --mine.submissions[key];
-  if (!record.request.group.empty()) --mine.groups[{key.first, record.request.group}];
+  if (record.request.group.empty()) {
+    --mine.submissions[key];
+  } else {
+    GroupCount& count = mine.groups[{key.first, record.request.group}];
+    if (count.members == 0) count = {count.groups - 1, record.request.group_size};
+    --count.members;
+    groups_[record.logical->group][record.rank].erase(key.second);
+  }
   const auto at = mine.pending.find(key);
   if (at != mine.pending.end() && at->second == &record) mine.pending.erase(at);
   record.logical->records.erase(record.rank);
@@ -106,7 +116,7 @@ void Oracle::joining(int rank, bool over_contributors) {
   over_contributors_ = over_contributors;
 }
 
-void Oracle::goodbye(int) { ++goodbyes_; }
+void Oracle::shutdown_requested(int) { ++shutdown_requests_; }
 
 void Oracle::set_added(std::int32_t id, const std::vector<int>& ranks) {
   const auto [at, is_new] = sets_.try_emplace(id, ranks);
@@ -231,37 +241,63 @@ std::optional<Errc> Oracle::own_error(const Logical& logical) const {
   return std::nullopt;
 }
 
+/// Returns whether the rank has joined and has not submitted the operation.
+bool Oracle::left_out(const Logical& logical, int member) const {
+  const auto joined = joined_in_.find(logical.era);
+  return joined != joined_in_.end() && joined->second[static_cast<std::size_t>(member)];
+}
+
+/// Returns whether every rank has submitted this operation's group, or has joined, and the groups
+/// have different members.
+bool Oracle::groups_differ(const Logical& logical) const {
+  const auto& of_ranks = groups_.at(logical.group);
+  const std::set<std::string>* first = nullptr;
+  bool differ = false;
+  for (const int member : logical.members) {
+    const auto at = of_ranks.find(member);
+    if (at == of_ranks.end() || at->second.empty()) {
+      if (!left_out(logical, member)) return false;
+      continue;
+    }
+    if (!first) first = &at->second;
+    differ = differ || at->second != *first;
+  }
+  return differ;
+}
+
 Oracle::Expectation Oracle::expected(const Logical& logical) const {
   if (logical.records.begin()->second->request.kind == OpKind::join) {
     return {std::nullopt, logical.records.size() == logical.members.size()};
   }
   Expectation expectation;
-  const auto joined = joined_in_.find(logical.era);
   for (const int member : logical.members) {
-    if (logical.records.count(member) > 0) continue;
-    const bool left_out =
-        joined != joined_in_.end() && joined->second[static_cast<std::size_t>(member)];
-    if (!left_out) expectation.complete = false;
+    if (logical.records.count(member) == 0 && !left_out(logical, member)) {
+      expectation.complete = false;
+    }
   }
   expectation.error = own_error(logical);
   return expectation;
 }
 
 void Oracle::conclude(bool job_failed) const {
-  std::map<std::string, std::set<Errc>> groups;  // what befell one befalls all
+  std::map<std::string, std::set<Errc>> groups;  // all members of a group have the same outcome
   std::map<std::string, bool> incomplete;
   for (const auto& [key, logical] : logicals_) {
     if (logical.group.empty() || logical.records.empty()) continue;
     const Expectation one = expected(logical);
     if (one.complete && one.error) groups[logical.group].insert(*one.error);
-    if (!one.complete) incomplete[logical.group] = true;
+    if (groups_differ(logical)) {
+      groups[logical.group].insert(Errc::mismatch);
+    } else if (!one.complete) {
+      incomplete[logical.group] = true;
+    }
   }
   for (const auto& entry : logicals_) {
     const auto& logical = entry.second;
     if (logical.records.empty()) continue;
     Expectation expectation = expected(logical);
     if (!logical.group.empty()) {
-      if (incomplete.count(logical.group) > 0) expectation.complete = false;
+      expectation.complete = incomplete.count(logical.group) == 0;
       if (const auto at = groups.find(logical.group); at != groups.end()) {
         const std::optional<Errc> error = logical.records.begin()->second->error;
         const bool one_of_them = error && at->second.count(*error) > 0;
@@ -273,7 +309,7 @@ void Oracle::conclude(bool job_failed) const {
       const auto wrong = [&](const std::string& why) {
         throw Violation("outcome", fmt::format("{}: {}", why, to_string(logical)));
       };
-      // Whatever the job failed with; a dead rank's have no end.
+      // When the job failed, any error is right, and the records of a dead rank have no outcome.
       if (job_failed && (record->error || !record->resolved)) continue;
       if (!job_failed && record->error != first.error) wrong("not the same on every rank");
       if (!job_failed && record->reported != first.reported && (is_control(record->request.kind))) {

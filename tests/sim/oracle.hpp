@@ -1,11 +1,13 @@
-// What must come of every operation, from what the programs submitted alone: the k-th operation of
-// a name on one rank belongs to the k-th of that name on every other.
+// Computes the required outcome of every operation from the programs alone: the k-th operation of a
+// name on one rank belongs to the k-th of that name on every other rank, and so does the k-th group
+// with its members.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,9 +15,9 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/request.hpp>
 
-#include "coordinator/job.hpp"
-#include "coordinator/operation_key.hpp"
+#include "engine/job.hpp"
 #include "event_queue.hpp"
+#include "policy/operation_key.hpp"
 
 namespace hvd::sim {
 
@@ -29,7 +31,7 @@ struct Record {
   std::vector<std::int64_t> reported;
   bool paired = false;  ///< took part in a collective with the right partners
   bool resolved = false;
-  std::optional<Errc> error;  ///< of the end; nothing: it succeeded
+  std::optional<Errc> error;  ///< the outcome; nothing means success
 };
 
 /// An operation, as the program means it.
@@ -40,30 +42,30 @@ struct Logical {
   int number = 0;
   std::vector<int> members;
   std::map<int, Record*> records;  ///< by rank
-  std::string group;               ///< which group of how many, and the how-manieth; empty: none
+  std::string group;               ///< its group and which one of that name; empty: none
 };
 
 class Oracle {
  public:
   explicit Oracle(int ranks);
 
-  // What programs do.
+  // Reports of the programs:
   Record& submitted(int rank, const Request& request);
-  /// It was refused at once.
+  /// The submission was refused at once.
   void refused(Record& record);
-  /// The rank has an unresolved operation of this name.
+  /// Returns whether the rank has an unresolved operation of this name.
   [[nodiscard]] bool pending(int rank, const OperationKey& key) const;
   void joining(int rank, bool over_contributors);
-  void goodbye(int rank);
-  /// Some rank has said goodbye.
-  [[nodiscard]] bool anybody_left() const noexcept { return goodbyes_ > 0; }
+  void shutdown_requested(int rank);
+  /// Returns whether some rank has requested the shutdown.
+  [[nodiscard]] bool anybody_left() const noexcept { return shutdown_requests_ > 0; }
 
-  // What the product does.
+  // Reports of the product:
   void set_added(std::int32_t id, const std::vector<int>& ranks);
   void set_removed(std::int32_t id);
   [[nodiscard]] const std::vector<int>& members(std::int32_t set) const { return sets_.at(set); }
   [[nodiscard]] bool knows(std::int32_t set) const { return sets_.count(set) > 0; }
-  /// Members, by place, run these jobs as one collective.
+  /// The members, in the order of the set, run these jobs as one collective.
   void paired(const std::vector<int>& members, const std::vector<const Job*>& jobs);
   void resolved(Record& record, std::optional<Errc> error);
 
@@ -74,7 +76,7 @@ class Oracle {
  private:
   struct Expectation {
     std::optional<Errc> error;  // nothing: it succeeds
-    bool complete = true;       // everybody submitted it, or had joined
+    bool complete = true;       // every rank has submitted it, or had joined
   };
 
   void check_tensor(const std::vector<int>& members, const std::vector<const Job*>& jobs,
@@ -83,13 +85,19 @@ class Oracle {
                   const std::vector<const Job*>& jobs, std::size_t index) const;
   [[nodiscard]] Expectation expected(const Logical& logical) const;
   [[nodiscard]] std::optional<Errc> own_error(const Logical& logical) const;
+  [[nodiscard]] bool left_out(const Logical& logical, int member) const;
+  [[nodiscard]] bool groups_differ(const Logical& logical) const;
   void conclude(const Logical& logical, bool job_failed) const;
 
+  struct GroupCount {
+    int groups = 0;   // groups that were submitted as a whole
+    int members = 0;  // members of the next group
+  };
   struct OfRank {
     int era = 0;
     bool joined = false;
     std::map<OperationKey, int> submissions;
-    std::map<OperationKey, int> groups;
+    std::map<OperationKey, GroupCount> groups;
     std::map<OperationKey, Record*> pending;
   };
 
@@ -99,9 +107,10 @@ class Oracle {
   std::map<std::int32_t, bool> removed_;
   std::deque<Record> records_;
   std::map<std::tuple<std::int32_t, std::string, int, int>, Logical> logicals_;
-  std::map<int, std::vector<bool>> joined_in_;  // by era, by rank
+  std::map<std::string, std::map<int, std::set<std::string>>> groups_;  // members by group and rank
+  std::map<int, std::vector<bool>> joined_in_;                          // by era, by rank
   bool over_contributors_ = false;
-  int goodbyes_ = 0;
+  int shutdown_requests_ = 0;
 };
 
 [[nodiscard]] std::string to_string(const Logical& logical);

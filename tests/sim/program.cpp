@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, kTraitCount> kNames{"swap",
                                                            "unnamed",
                                                            "group",
                                                            "split group",
+                                                           "group differs",
                                                            "sets",
                                                            "set removed",
                                                            "join",
@@ -115,7 +116,7 @@ class Writer {
 
   void group_layers() {
     mark(Trait::group);
-    // Of several dtypes it does not fit into one bucket.
+    // A group of several dtypes does not fit into one bucket.
     group_size_ = random_.number(2, static_cast<int>(steps_of_[0].size()));
     if (random_.chance(60)) {
       mark(Trait::split_group);
@@ -157,7 +158,7 @@ class Writer {
         remove_pending_ = random_.chance(60);
         remove_orphans_ = random_.chance(50);
       }
-      // The others must come to the repeated one without anything else of this rank.
+      // The others must reach the repeated operation without another operation of this rank.
       if (!has(Trait::alternating) && remove_at_ < 0 && maybe(Trait::repeat, 8))
         event(repeat_at_, repeat_layer_);
       if (maybe(Trait::alltoall, 6)) alltoall_ = true;
@@ -176,6 +177,10 @@ class Writer {
     if (maybe(Trait::unnamed, 6)) unnamed_ = true;
     if (maybe(Trait::rows, 5)) varying_rows_ = true;
     if (maybe(Trait::long_compute, 8)) compute_at_ = any_step();
+    if (has(Trait::group) && maybe(Trait::group_differs, 40)) {
+      group_differs_at_ = any_step();
+      group_difference_ = random_.number(-1, 1);
+    }
   }
 
   void event(int& step, int& layer) {
@@ -248,6 +253,7 @@ class Writer {
     const bool odd = rank_ == odd_rank_;
     for (std::size_t i = 0; i < operations.size(); ++i)
       vary(operations[i].request, static_cast<int>(i), step);
+    if (odd && step == group_differs_at_) change_group(operations);
     if (step == insert_everywhere_at_)
       operations.push_back(allreduce("inserted", operations.front().request.shape.front() + 1));
     if (metric_every_ > 0 && step % metric_every_ == metric_every_ - 1)
@@ -291,15 +297,16 @@ class Writer {
     }
     if (step == compute_at_ && odd) compute(300 * kMilli, 3 * kSecond);
     if (!late.empty()) {
-      // After everything else of the step, at times after a while.
-      const bool ahead = has(Trait::repeat) || has(Trait::duplicate);  // of the others, who wait
+      // Runs after everything else of the step, sometimes with a delay.
+      const bool ahead = has(Trait::repeat) || has(Trait::duplicate);  // the others wait
       if (!ahead && random_.chance(70)) add(Act::Kind::wait_all);
       if (random_.chance(20)) compute(kMilli, 300 * kMilli);
       submit(late.front());
     }
     if (leave_pending) return;
     add(Act::Kind::wait_all);
-    // The others wait for this alone: it does not come to the next step either.
+    // The others wait for this operation only, because this rank does not come to the next step
+    // either.
     if (script_.never_submits == rank_ && step == lacks_step_) compute(20 * kSecond, 30 * kSecond);
     if (odd && step == repeat_at_) {
       Operation again =
@@ -325,6 +332,22 @@ class Writer {
     if (varying_rows_) request.shape.front() += random_.number(0, 2);
   }
 
+  /// Gives the group one member less or more than on the other ranks, or exchanges one.
+  void change_group(std::vector<Operation>& operations) const {
+    const auto in_group = [](const Operation& operation) {
+      return !operation.request.group.empty();
+    };
+    Operation other = *std::find_if(operations.begin(), operations.end(), in_group);
+    other.request.name = "only in this group";
+    if (group_difference_ <= 0) {
+      operations.erase(std::find_if(operations.begin(), operations.end(), in_group));
+    }
+    if (group_difference_ >= 0) operations.push_back(std::move(other));
+    for (Operation& operation : operations) {
+      if (in_group(operation)) operation.request.group_size += group_difference_;
+    }
+  }
+
   Operation alltoall() {
     Operation operation = allreduce("alltoall", 0);
     operation.request.kind = OpKind::alltoall;
@@ -345,7 +368,7 @@ class Writer {
     return -1;
   }
 
-  /// What is submitted at once: a group, or one operation.
+  /// Splits operations into units that are submitted together: a group, or a single operation.
   static std::vector<std::vector<Operation>> in_units(std::vector<Operation> operations) {
     std::vector<std::vector<Operation>> units;
     std::vector<Operation> group;
@@ -382,6 +405,8 @@ class Writer {
   int steps_ = 0;
   std::array<std::vector<Operation>, 2> steps_of_;  // even and odd steps
   int group_size_ = 0;
+  int group_differs_at_ = -1;
+  int group_difference_ = 0;  // additional members on the odd rank
   std::vector<std::vector<int>> sets_;
   int odd_rank_ = -1;
   int eras_ = 1;

@@ -1,4 +1,4 @@
-// What the users of a run do, drawn from its seed: training loops that diverge now and then.
+// The programs of a run's users, drawn from its seed: training loops that diverge now and then.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@
 
 namespace hvd::sim {
 
-/// An operation to submit. Its process set is the `slot`-th that the program made; -1: everybody.
+/// An operation to submit. Its process set is the `slot`-th that the program made; -1 means all
+/// ranks.
 struct Operation {
   Request request;
   int slot = -1;
@@ -22,10 +23,10 @@ struct Operation {
 
 struct Act {
   enum class Kind {
-    submit,    ///< `operations`; several are a group
-    wait_all,  ///< for everything that this thread has submitted, and it counts
+    submit,    ///< submits `operations`; several form a group
+    wait_all,  ///< waits for all submissions of this thread, and counts them
     wait_last,
-    forget_last,  ///< nobody waits for the last one
+    forget_last,  ///< does not wait for the last one
     compute,
     join,
     add_set,
@@ -38,15 +39,15 @@ struct Act {
   int slot = 0;
   std::vector<int> ranks;
   bool over_contributors = false;
-  bool while_pending = false;  ///< submitted only if its name is pending: to be refused
+  bool while_pending = false;  ///< submitted only if its name is pending, and then refused
 };
 
 struct RankProgram {
   std::vector<std::vector<Act>> threads;
-  Nanos linger = 0;  ///< between its end and the shutdown
+  Nanos linger = 0;  ///< time between its end and the shutdown
 };
 
-/// What a program contains; counted, so that a run over many seeds shows that nothing is missing.
+/// Features of a program. They are counted, so that a run over many seeds shows that each occurs.
 enum class Trait {
   swap,
   skip,
@@ -60,6 +61,7 @@ enum class Trait {
   unnamed,
   group,
   split_group,
+  group_differs,
   sets,
   set_removed,
   join,
@@ -82,11 +84,11 @@ struct Script {
   std::size_t fusion_threshold = 0;
   std::vector<RankProgram> programs;  ///< by rank
   std::array<bool, kTraitCount> traits{};
-  /// Nothing ever differs from step to step or waits for long: once frozen, no message.
+  /// Steps never differ or wait for long, so after the freeze there are no messages.
   bool steady = false;
-  /// Steady, and long enough to be frozen.
+  /// The program is steady and long enough to be frozen.
   bool must_freeze = false;
-  int never_submits = -1;  ///< a rank that leaves something out for good; -1: none
+  int never_submits = -1;  ///< a rank that never submits one operation; -1: none
 
   [[nodiscard]] bool has(Trait trait) const { return traits[static_cast<std::size_t>(trait)]; }
 };

@@ -1,4 +1,4 @@
-// Every choice of a run comes from here, so that a seed is a run.
+// The source of every choice of a run, so that a seed determines a run.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,14 @@ class Random {
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
     return x ^ (x >> 31);
   }
-  /// Both ends included.
+  /// Includes both ends.
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
   }
   int number(int low, int high) { return static_cast<int>(between(low, high)); }
   bool chance(int percent) { return next() % 100 < static_cast<std::uint64_t>(percent); }
-  /// Mostly near `low`, now and then near `high`: all magnitudes alike.
+  /// Draws mostly values near `low` and sometimes near `high`, with equal probability for each
+  /// order of magnitude.
   std::int64_t spread(std::int64_t low, std::int64_t high) {
     int doublings = 0;
     while (doublings < 62 && (low << (doublings + 1)) <= high) ++doublings;

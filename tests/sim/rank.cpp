@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "coordinator/replay.hpp"
+#include "policy/replay.hpp"
 #include "world.hpp"
 
 namespace hvd::sim {
@@ -132,13 +132,13 @@ void SimRank::program_over(Nanos linger) {
     table_.close(error_of(Errc::shut_down));
     post([this] {
       announce();
-      world_.oracle.goodbye(rank_);
-      protocol_.goodbye(now());
+      world_.oracle.shutdown_requested(rank_);
+      protocol_.shutdown(now());
     });
   });
 }
 
-/// `Coordinator::disconnect`, by a user who has seen the end.
+/// Does the work of `Coordinator::disconnect` for a user who has seen the end.
 void SimRank::leave() {
   if (std::exchange(left_, true)) return;
   world_.events.at(world_.events.now() + world_.random.spread(kMicro, 100 * kMilli), rank_,
@@ -148,7 +148,7 @@ void SimRank::leave() {
 // ---------------------------------------------------------------------------------------------
 // Loop thread.
 
-void SimRank::message(int from, const Bytes& bytes) {
+void SimRank::message(int from, std::span<const std::byte> bytes) {
   if (!left_) protocol_.received(from, bytes, now());
 }
 
@@ -158,11 +158,14 @@ void SimRank::lost(int peer) {
 
 void SimRank::tick() {
   protocol_.tick(now());
+  for (const int peer : protocol_.neighbours()) {
+    protocol_.host_answered(peer, time_point_at(world_.network.host_answered(rank_, peer)));
+  }
   watch_replay();
   if (end_ == End::none) world_.events.at(world_.events.now() + kTick, rank_, [this] { tick(); });
 }
 
-/// The second half of `Coordinator::on_tick`.
+/// Does the work of the second half of `Coordinator::on_tick`.
 void SimRank::watch_replay() {
   const Nanos time = world_.events.now();
   const auto held_back = table_.held_back();
@@ -180,19 +183,20 @@ void SimRank::watch_replay() {
 
 void SimRank::announce() { protocol_.submitted(table_.take_unannounced(), now()); }
 
-void SimRank::send(int to, const Message& message) {
-  Bytes bytes = encode(message);
+void SimRank::send(const std::vector<int>& to, const Message& message) {
+  const Bytes bytes = encode(message);
   if (is_negotiation(bytes)) {
-    ++world_.control_messages;
+    world_.control_messages += to.size();
     if (world_.script.steady && replaying_ && !world_.oracle.anybody_left()) {
       throw Violation("a frozen schedule costs no message",
                       fmt::format("rank {} sends one of type {}", rank_, message.index()));
     }
   }
   if (!std::holds_alternative<Heartbeat>(message)) {
-    world_.trace.say(world_.events.now(), rank_, "sends type {} to {}", message.index(), to);
+    world_.trace.say(world_.events.now(), rank_, "sends type {} to {}", message.index(),
+                     fmt::join(to, ","));
   }
-  world_.network.send(rank_, to, std::move(bytes));
+  world_.network.send(rank_, to, bytes);
 }
 
 std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
@@ -201,7 +205,7 @@ std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
   return tensor;
 }
 
-void SimRank::run(const Batch& batch) {
+void SimRank::run(const FusedBatch& batch) {
   world_.trace.say(world_.events.now(), rank_, "runs [{}] of set {}", fmt::join(batch.names, ","),
                    batch.process_set);
   Job job;
@@ -286,9 +290,9 @@ std::uint64_t SimRank::stop_replay() {
 }
 
 void SimRank::resume(const std::vector<std::uint64_t>& begun) {
-  const Ticket withdrawn = table_.resume(begun);
+  table_.resume(begun);
   executor_.settle(begun);
-  world_.trace.say(world_.events.now(), rank_, "resumes, takes back {:#x}", withdrawn);
+  world_.trace.say(world_.events.now(), rank_, "resumes");
   announce();
 }
 
@@ -298,34 +302,35 @@ void SimRank::stalled(const Stall& stall) {
 }
 
 void SimRank::failed(const Verdict& verdict) {
-  Poison message;
+  Abort message;
   message.code = verdict.code;
   message.fault.rank = verdict.rank;
   message.fault.cause = verdict.cause;
-  for (const int peer : protocol_.followers()) send(peer, message);
+  send(protocol_.followers(), message);
   if (rank_ != 0) world_.network.close(rank_);
-  poisoned(message);
+  aborted(message);
 }
 
-void SimRank::poisoned(const Poison& poison) {
+void SimRank::aborted(const Abort& message) {
   world_.trace.say(world_.events.now(), rank_, "fails: {} of rank {}, {}",
-                   hvd::to_string(poison.code), poison.fault.rank, poison.fault.cause);
-  code_ = poison.code;
-  culprit_ = poison.fault.rank;
-  cause_ = poison.fault.cause;
+                   hvd::to_string(message.code), message.fault.rank, message.fault.cause);
+  code_ = message.code;
+  culprit_ = message.fault.rank;
+  cause_ = message.fault.cause;
   closed_ = true;
-  end_ = End::poisoned;
-  table_.close(error_of(poison.code));
+  end_ = End::failed;
+  table_.close(error_of(message.code));
   world_.meetings.gone(rank_);
   world_.data.gone(rank_);
   executor_.stop();
   if (user_.finished()) leave();
 }
 
-void SimRank::farewell() {
-  world_.trace.say(world_.events.now(), rank_, "farewell");
-  if (!closed_) throw Violation("a farewell answers a goodbye", fmt::format("rank {}", rank_));
-  end_ = End::farewell;
+void SimRank::shutdown_acknowledged() {
+  world_.trace.say(world_.events.now(), rank_, "shutdown acknowledged");
+  if (!closed_)
+    throw Violation("an acknowledged shutdown was requested", fmt::format("rank {}", rank_));
+  end_ = End::shut_down;
   executor_.drain();
   leave();
 }
@@ -335,9 +340,9 @@ void SimRank::farewell() {
 
 std::optional<Job> SimRank::take_turn() {
   Job job;
-  const std::optional<TicketPlace> place = table_.take_turn(job, now());
-  if (!place) return std::nullopt;
-  if (!replaying_ || place->epoch != epoch_) {
+  const std::optional<SchedulePosition> position = table_.take_turn(job, now());
+  if (!position) return std::nullopt;
+  if (!replaying_ || position->epoch != epoch_) {
     throw Violation("nothing begins out of its epoch",
                     fmt::format("rank {}: ticket {:#x}", rank_, job.ticket));
   }
@@ -360,7 +365,7 @@ void SimRank::tensor_done(PendingTensor& tensor, std::optional<Errc> error) {
 }
 
 void SimRank::fail_pending() {
-  const Errc code = end_ == End::poisoned ? code_ : Errc::shut_down;
+  const Errc code = end_ == End::failed ? code_ : Errc::shut_down;
   for (const auto& tensor : table_.take_all()) {
     tensor_done(*tensor, code);
   }

@@ -1,4 +1,4 @@
-// One rank: the product's protocol and tensor table, in a shell that does what `Coordinator` does.
+// One rank: the product's protocol and tensor table, with a model of `Coordinator` around them.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/protocol.hpp"
-#include "coordinator/tensor_table.hpp"
+#include "engine/tensor_table.hpp"
 #include "executor_model.hpp"
+#include "policy/protocol.hpp"
 #include "user.hpp"
 
 namespace hvd::sim {
@@ -17,7 +17,7 @@ namespace hvd::sim {
 struct World;
 
 /// How a rank's part in the job ended.
-enum class End { none, farewell, poisoned };
+enum class End { none, shut_down, failed };
 
 class SimRank final : private Protocol::Actions {
  public:
@@ -26,16 +26,16 @@ class SimRank final : private Protocol::Actions {
   void start();
   [[nodiscard]] int rank() const noexcept { return rank_; }
 
-  // From the user.
-  /// All or none; appends to `records`. False when this rank is closed.
+  // Called by the user. Submits all requests or none, and appends to `records`. Returns false when
+  // this rank is closed.
   bool submit(std::vector<Request> requests, int slot, std::vector<Record*>& records);
   void program_over(Nanos linger);
   void abort();
-  /// A waiting thread looked.
+  /// A waiting thread has looked for work.
   void looked();
 
-  // From the network.
-  void message(int from, const Bytes& bytes);
+  // Called by the network.
+  void message(int from, std::span<const std::byte> bytes);
   void lost(int peer);
 
   [[nodiscard]] ExecutorModel& executor() noexcept { return executor_; }
@@ -50,8 +50,8 @@ class SimRank final : private Protocol::Actions {
 
  private:
   // Protocol::Actions
-  void send(int to, const Message& message) override;
-  void run(const Batch& batch) override;
+  void send(const std::vector<int>& to, const Message& message) override;
+  void run(const FusedBatch& batch) override;
   void carry_out(const Rejection& rejection) override;
   void carry_out(const SetAdded& added) override;
   void carry_out(const SetRemoved& removed) override;
@@ -61,8 +61,8 @@ class SimRank final : private Protocol::Actions {
   void resume(const std::vector<std::uint64_t>& begun) override;
   void stalled(const Stall& stall) override;
   void failed(const Verdict& verdict) override;
-  void poisoned(const Poison& poison) override;
-  void farewell() override;
+  void aborted(const Abort& message) override;
+  void shutdown_acknowledged() override;
 
   ExecutorModel::Callbacks callbacks();
   std::optional<Job> take_turn();
@@ -76,7 +76,7 @@ class SimRank final : private Protocol::Actions {
   void leave();
   [[nodiscard]] Clock::time_point now() const;
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
-  /// A task of the loop thread, behind those posted before.
+  /// Posts a task to the loop thread, after those posted before.
   void post(std::function<void()> task);
 
   World& world_;
@@ -89,10 +89,10 @@ class SimRank final : private Protocol::Actions {
   Errc code_ = Errc::internal;
   int culprit_ = -1;
   std::string cause_;
-  bool closed_ = false;  // shut down or poisoned: nothing can be submitted
+  bool closed_ = false;  // shut down or failed: nothing can be submitted
   bool left_ = false;    // disconnected
   bool replaying_ = false;
-  std::uint32_t epoch_ = 0;  // of the last freeze
+  std::uint32_t epoch_ = 0;  // epoch of the last freeze
   std::optional<Nanos> turn_since_;
   std::uint64_t submitted_ = 0;
   std::optional<std::uint64_t> held_back_before_;

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "coordinator/protocol.hpp"
-#include "coordinator/replay.hpp"
 #include "event_queue.hpp"
-#include "net/merge_queue.hpp"
-#include "net/tree_frame.hpp"
+#include "net/control_frame.hpp"
+#include "net/control_router.hpp"
 #include "net/tree_routes.hpp"
+#include "policy/protocol.hpp"
+#include "policy/replay.hpp"
 #include "resnet50.hpp"
 #include "trace.hpp"
 
@@ -24,7 +25,7 @@ namespace {
 constexpr int kFrozenSteps = 10;
 constexpr int kTicksPerSecond = 10;
 
-/// A frame on a stream: of or for the ranks of a group, or between the two ends.
+/// A frame on a stream.
 struct Letter {
   int from;
   int to;
@@ -32,43 +33,33 @@ struct Letter {
   Bytes bytes;
 };
 
-/// Streams and relays that take no time. What a channel does is in `core/src/net/tree_*.cpp`.
+/// Streams without delay, with the product's routers and combining queues.
 class Post {
  public:
+  using Receive = std::function<void(int from, int to, std::span<const std::byte> message)>;
+
   Post(const TreeRoutes& routes, bool together)
       : routes_(routes),
         together_(together),
         traffic_(static_cast<std::size_t>(routes.size())),
-        waiting_(static_cast<std::size_t>(2 * routes.size())) {}
-
-  void send(int from, int to, Bytes bytes) {
-    if (routes_.is_star() || (from != 0 && to != 0)) {
-      post({from, to, {}, std::move(bytes)});
-    } else {
-      const int next = routes_.towards(from, to);
-      pass_on(from, next, from == 0 ? to : from, bytes);
+        waiting_(static_cast<std::size_t>(routes.size())) {
+    for (int rank = 0; rank < routes.size(); ++rank) {
+      endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
     }
   }
-  /// Hands the next message to `receive(from, to, bytes)`; false when there is none.
-  template <class Receive>
+
+  void send(int from, const std::vector<int>& to, const Bytes& bytes) {
+    endpoints_[static_cast<std::size_t>(from)]->router.send(to, bytes);
+  }
+  /// Delivers the next frame of a stream. Returns false when there is none.
   bool deliver(const Receive& receive) {
     if (letters_.empty()) flush();
     if (letters_.empty()) return false;
     const Letter letter = std::move(letters_.front());
     letters_.pop_front();
-    if (letter.ranks.ranges().empty()) {
-      receive(letter.from, letter.to, letter.bytes);
-      return true;
-    }
-    for (const int rank : letter.ranks.ranks()) {
-      const int from = letter.from == 0 || routes_.parent(letter.to) == letter.from ? 0 : rank;
-      const int to = from == 0 ? rank : 0;
-      if (letter.to == to) {
-        receive(from, to, letter.bytes);
-      } else {
-        pass_on(letter.to, routes_.towards(letter.to, to), rank, letter.bytes);
-      }
-    }
+    receive_ = &receive;
+    endpoints_[static_cast<std::size_t>(letter.to)]->router.receive(letter.from, letter.ranks,
+                                                                    letter.bytes);
     return true;
   }
   [[nodiscard]] const Traffic& traffic(int rank) const {
@@ -76,32 +67,47 @@ class Post {
   }
 
  private:
-  /// `rank` says it, or it is said to.
-  void pass_on(int from, int to, int rank, const Bytes& bytes) {
-    if (from == 0 || (to == 0 && together_)) {
-      waiting_[static_cast<std::size_t>(from == 0 ? 2 * to : 2 * from + 1)].push(rank, bytes);
-    } else {
-      post({from, to, net::RankSet(rank), bytes});
+  class Endpoint final : public net::ControlRouter::Actions {
+   public:
+    Endpoint(Post& post, int rank)
+        : router(post.routes_, rank, *this),
+          post_(post),
+          rank_(rank),
+          relays_(post.routes_.is_relay(rank)) {}
+    void write(int neighbour, const net::RankSet& ranks,
+               std::span<const std::byte> message) override {
+      if (neighbour == 0 && relays_ && post_.together_) {
+        post_.waiting_[static_cast<std::size_t>(rank_)].push(ranks.ranks().front(), message);
+      } else {
+        post_.post({rank_, neighbour, ranks, Bytes(message.begin(), message.end())});
+      }
     }
-  }
+    void deliver(int from, std::span<const std::byte> message) override {
+      (*post_.receive_)(from, rank_, message);
+    }
+
+    net::ControlRouter router;
+
+   private:
+    Post& post_;
+    int rank_;
+    bool relays_;
+  };
+
   void flush() {
-    for (std::size_t i = 0; i < waiting_.size(); ++i) {
-      const int child = static_cast<int>(i / 2);
-      while (!waiting_[i].empty()) {
-        net::MergeQueue::Entry entry = waiting_[i].pop();
-        post({i % 2 == 0 ? 0 : child, i % 2 == 0 ? child : 0, std::move(entry.ranks),
-              std::move(entry.message)});
+    for (int relay = 0; relay < routes_.size(); ++relay) {
+      net::CombiningQueue& waiting = waiting_[static_cast<std::size_t>(relay)];
+      while (!waiting.empty()) {
+        net::CombiningQueue::Entry entry = waiting.pop();
+        post({relay, 0, std::move(entry.senders), std::move(entry.message)});
       }
     }
   }
   void post(Letter letter) {
     Traffic& out = traffic_[static_cast<std::size_t>(letter.from)];
     Traffic& in = traffic_[static_cast<std::size_t>(letter.to)];
-    std::size_t size = letter.bytes.size();
-    if (!routes_.is_star()) {
-      const bool of_group = letter.from == 0 || letter.to == 0;
-      size = of_group ? net::encode_group_frame(letter.ranks, letter.bytes).size() : size + 1;
-    }
+    const std::size_t size =
+        net::encode_control_frame(letter.ranks, {}).size() + letter.bytes.size();
     ++out.messages_out;
     ++in.messages_in;
     out.bytes_out += size;
@@ -112,8 +118,10 @@ class Post {
   const TreeRoutes routes_;
   const bool together_;
   std::deque<Letter> letters_;
-  std::vector<Traffic> traffic_;          // by rank
-  std::vector<net::MergeQueue> waiting_;  // 2r: to child r of rank 0; 2r + 1: from it
+  std::vector<Traffic> traffic_;              // by rank
+  std::vector<net::CombiningQueue> waiting_;  // by relay
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  const Receive* receive_ = nullptr;
 };
 
 /// A rank whose collectives take no time.
@@ -127,9 +135,11 @@ class Rank final : private Protocol::Actions {
     for (const Request& request : requests) operations.push_back({request, 0});
     protocol_.submitted(std::move(operations), time_point_at(0));
   }
-  void receive(int from, const Bytes& bytes) { protocol_.received(from, bytes, time_point_at(0)); }
+  void receive(int from, std::span<const std::byte> bytes) {
+    protocol_.received(from, bytes, time_point_at(0));
+  }
   void tick() { protocol_.tick(time_point_at(0)); }
-  /// Rank 0: what it was told to run is done.
+  /// Completes the batches that rank 0 was told to run.
   bool finish_batches() {
     const bool any = running_ > 0;
     for (; running_ > 0; --running_) protocol_.batch_done(time_point_at(0));
@@ -137,7 +147,7 @@ class Rank final : private Protocol::Actions {
   }
   [[nodiscard]] bool frozen() const noexcept { return replay_.has_value(); }
   [[nodiscard]] std::size_t tensors_run() const noexcept { return tensors_run_; }
-  /// One step of the frozen schedule.
+  /// Runs one step of the frozen schedule.
   void replay(std::span<const Request> requests) {
     for (const Request& request : requests) {
       if (!replay_->submitted(request)) throw Violation("the plan holds the step", request.name);
@@ -155,19 +165,21 @@ class Rank final : private Protocol::Actions {
     settings.group = options.group;
     settings.fusion_threshold = std::size_t{16} << 20;
     settings.freeze_after = options.freeze_after;
-    settings.detector = {seconds(1), seconds(10), seconds(1)};
+    settings.detector = {seconds(1), seconds(10), seconds(10), seconds(1)};
     return settings;
   }
 
-  void send(int to, const Message& message) override { post_.send(rank_, to, encode(message)); }
-  void run(const Batch& batch) override {
+  void send(const std::vector<int>& to, const Message& message) override {
+    post_.send(rank_, to, encode(message));
+  }
+  void run(const FusedBatch& batch) override {
     ++running_;
     tensors_run_ += batch.names.size();
   }
   void carry_out(const Freeze& freeze) override {
     replay_.emplace(freeze.plan, freeze.epoch, rank_);
   }
-  // Nothing of this happens.
+  // These actions never occur here.
   void carry_out(const Rejection& it) override { throw Violation("no rejection", it.message); }
   void carry_out(const SetAdded& it) override { throw Violation("no sets", it.name); }
   void carry_out(const SetRemoved& it) override { throw Violation("no sets", it.name); }
@@ -176,8 +188,8 @@ class Rank final : private Protocol::Actions {
   void resume(const std::vector<std::uint64_t>&) override { throw Violation("no thaw", ""); }
   void stalled(const Stall& it) override { throw Violation("no stall", it.name); }
   void failed(const Verdict& it) override { throw Violation("no failure", it.cause); }
-  void poisoned(const Poison& it) override { throw Violation("no failure", it.fault.cause); }
-  void farewell() override { throw Violation("no farewell", ""); }
+  void aborted(const Abort& it) override { throw Violation("no failure", it.fault.cause); }
+  void shutdown_acknowledged() override { throw Violation("no shutdown", ""); }
 
   int rank_;
   Post& post_;
@@ -188,7 +200,7 @@ class Rank final : private Protocol::Actions {
 };
 
 void settle(std::vector<std::unique_ptr<Rank>>& ranks, Post& post) {
-  const auto receive = [&](int from, int to, const Bytes& bytes) {
+  const Post::Receive receive = [&](int from, int to, std::span<const std::byte> bytes) {
     ranks[static_cast<std::size_t>(to)]->receive(from, bytes);
   };
   do {

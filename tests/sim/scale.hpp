@@ -1,4 +1,4 @@
-// What a schedule costs in control messages, by the number of ranks.
+// Measures the control messages of a schedule by the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ struct Traffic {
 
 struct ScaleRow {
   int ranks = 0;
-  int group = 0;         ///< of the control tree; 0: a star
+  int group = 0;         ///< ranks per group of the control tree; 0: a star
   bool together = true;  ///< as in `ScaleOptions`
   int tensors = 0;
-  int tensors_per_message = 0;  ///< how many a rank announces at once
+  int tensors_per_message = 0;  ///< number of operations that a rank announces at once
   int steps_until_freeze = 0;
   Traffic until_freeze;     ///< of rank 0, the busiest
   Traffic relay;            ///< of the first one, until the freeze
   Traffic follower;         ///< of the last rank, until the freeze
   Traffic per_frozen_step;  ///< of rank 0
-  Traffic per_second;       ///< of rank 0 whatever happens: heartbeats
+  Traffic per_second;       ///< heartbeats of rank 0
   Traffic relay_per_second;
-  double seconds = 0;  ///< of this machine's time, all ranks together, until the freeze
+  double seconds = 0;  ///< processor time of all ranks together, until the freeze
 };
 
 struct ScaleOptions {
@@ -35,13 +35,13 @@ struct ScaleOptions {
   int group = 0;
   int tensors_per_message = 161;
   int freeze_after = 3;
-  /// What members say at the same step reaches their relay in one turn of its loop; else each of
-  /// them in one of its own.
+  /// If true, messages that members send in the same step reach their relay in one turn of its
+  /// loop, otherwise each in a turn of its own.
   bool together = true;
 };
 
-/// All ranks submit ResNet-50's gradients, in their order, step after step, until the schedule is
-/// frozen, and then some steps more.
+/// All ranks submit ResNet-50's gradients in the same order, step after step, until the schedule is
+/// frozen and for some steps more.
 [[nodiscard]] ScaleRow measure_scale(const ScaleOptions& options);
 
 [[nodiscard]] std::string scale_table(const std::vector<ScaleRow>& rows);

@@ -36,7 +36,7 @@ TEST(Scale, ATreeSparesRank0) {
   const ScaleRow tree = measure_scale({64, 8, 161, 2});
   EXPECT_EQ(tree.steps_until_freeze, star.steps_until_freeze);
   EXPECT_EQ(tree.per_frozen_step.messages_in + tree.per_frozen_step.messages_out, 0U);
-  // 7 ranks of its own group and 7 relays, for 63 ranks.
+  // Rank 0 sends to 7 ranks of its own group and 7 relays instead of 63 ranks.
   EXPECT_EQ(star.until_freeze.messages_out / 63, tree.until_freeze.messages_out / 14);
   EXPECT_EQ(star.until_freeze.messages_in / 63, tree.until_freeze.messages_in / 14);
   EXPECT_EQ(star.per_second.messages_in, 630U);

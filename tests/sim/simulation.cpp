@@ -21,8 +21,8 @@ int draw_ranks(Random& random) {
   return random.number(9, 16);
 }
 
-/// Half of the runs have a tree, with at least one relay. Drawn aside: runs of a star are as if
-/// there were no trees.
+/// Half of the runs have a tree with at least one relay. This is drawn separately, so runs of a
+/// star do not change.
 Shape draw_tree(std::uint64_t seed, int drawn) {
   Random random(~seed);
   if (random.chance(50)) return {drawn, 0};
@@ -38,7 +38,7 @@ Protocol::Settings settings_for(int rank, int group, const Script& script) {
   settings.group = group;
   settings.fusion_threshold = script.fusion_threshold;
   settings.freeze_after = script.freeze_after;
-  settings.detector = {milliseconds(100), milliseconds(1'800),
+  settings.detector = {milliseconds(100), milliseconds(1'800), milliseconds(5'000),
                        milliseconds(rank == 0 ? 200 : 1'000)};
   if (script.never_submits >= 0) {
     settings.stall_warn = milliseconds(1'000);
@@ -55,7 +55,7 @@ bool all_over(const World& world) {
   });
 }
 
-/// Liveness: everybody got an end, and every operation did.
+/// Checks liveness: every rank and every operation has ended.
 void check_ends(const World& world) {
   for (const auto& rank : world.ranks) {
     if (world.events.dead(rank->rank()) || rank->over()) continue;
@@ -65,19 +65,19 @@ void check_ends(const World& world) {
   }
 }
 
-/// Who was stopped or cut off may believe that all others were. A relay takes its members with it,
-/// who then believe it.
+/// A rank that was stopped or cut off may believe that all others failed. The members of such a
+/// relay may believe it too.
 bool may_be_wrong(const World& world, const Guilt& guilt, const SimRank& rank) {
   if (rank.rank() == guilt.rank) return true;
   const bool behind = world.network.routes().towards(0, rank.rank()) == guilt.rank;
   return guilt.kind == FaultKind::long_partition && behind && rank.culprit() == 0;
 }
 
-/// Whoever is not to blame learns who is.
+/// Checks that every rank except the culprit learns who the culprit is.
 void check_blame(World& world, const std::optional<Guilt>& guilt) {
   bool failed = false;
   for (const auto& rank : world.ranks) {
-    if (world.events.dead(rank->rank()) || rank->end() != End::poisoned) continue;
+    if (world.events.dead(rank->rank()) || rank->end() != End::failed) continue;
     if (!guilt) {
       throw Violation(
           "nobody is blamed without a reason",
@@ -95,9 +95,10 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
   if (!failed) return;
   for (const auto& rank : world.ranks) {
     if (world.events.dead(rank->rank()) || rank->rank() == guilt->rank) continue;
-    // Only what dies with a rank 0 or a relay while it says farewell reaches some and not others.
-    const bool says_farewell = !world.network.routes().children(guilt->rank).empty();
-    if (rank->end() == End::farewell && !says_farewell) {
+    // Only when rank 0 or a relay dies while it acknowledges the shutdown may some ranks get the
+    // message and others not.
+    const bool acknowledges = !world.network.routes().children(guilt->rank).empty();
+    if (rank->end() == End::shut_down && !acknowledges) {
       throw Violation("the same end for everybody",
                       fmt::format("rank {} left in peace", rank->rank()));
     }
@@ -114,7 +115,9 @@ World::World(std::uint64_t seed, const Random& choices, Script program, int grou
       script(std::move(program)),
       oracle(script.ranks),
       network(TreeRoutes(script.ranks, group), events, delays, trace,
-              {[this](int from, int to, const Bytes& bytes) { of(*this, to).message(from, bytes); },
+              {[this](int from, int to, std::span<const std::byte> bytes) {
+                 of(*this, to).message(from, bytes);
+               },
                [this](int to, int peer) { of(*this, to).lost(peer); }}),
       data(script.ranks, events, delays, random, oracle, trace,
            {[this](int rank) { of(*this, rank).executor().transferred(); },
@@ -159,7 +162,7 @@ Outcome simulate(std::uint64_t seed, const Shape& given, bool verbose) {
     check_ends(world);
     check_blame(world, faults.guilt());
     for (const auto& rank : world.ranks)
-      outcome.failed = outcome.failed || rank->end() == End::poisoned;
+      outcome.failed = outcome.failed || rank->end() == End::failed;
     world.oracle.conclude(outcome.failed || faults.guilt().has_value());
     if (world.script.must_freeze && world.freezes == 0) {
       throw Violation("a steady schedule freezes", fmt::format("{} ranks", size));

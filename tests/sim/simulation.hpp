@@ -1,4 +1,4 @@
-// One seed, from the first event to the verdict.
+// Runs one seed, from the first event to the verdict.
 #pragma once
 
 #include <array>
@@ -22,19 +22,19 @@ struct Outcome {
   std::uint64_t thaws = 0;
   std::uint64_t control_messages = 0;
   Nanos virtual_time = 0;
-  std::uint64_t merged_messages = 0;  ///< that travelled in another's frame
-  bool failed = false;                ///< the job, for a reason
+  std::uint64_t merged_messages = 0;  ///< messages that were combined with another one
+  bool failed = false;                ///< the job failed for a valid reason
   bool tree = false;                  ///< some rank is a relay
-  bool relay_struck = false;          ///< a fault that may end a job hit one
+  bool relay_struck = false;          ///< a fault that may end a job hit a relay
   std::array<bool, kFaultKinds> faults{};
   std::array<bool, kTraitCount> traits{};
 };
 
-/// What may be given beforehand.
+/// Choices that the caller may fix.
 struct Shape {
   int ranks = 0;  ///< 0: drawn from the seed, 1 to 16
-  /// Of a group of the control tree; 0: a star; nothing: drawn from the seed, unless `ranks` is
-  /// given, which means a star.
+  /// Ranks per group of the control tree; 0 means a star. Without a value it is drawn from the
+  /// seed, unless `ranks` is given, which means a star.
   std::optional<int> group;
 };
 

@@ -1,4 +1,4 @@
-// Many seeds of the simulator hold, and each can be repeated.
+// Many seeds of the simulator break no invariant, and each run can be repeated.
 #include "simulation.hpp"
 
 #include <chrono>
@@ -39,7 +39,7 @@ TEST_P(WorldOf, AnySizeHolds) {
   EXPECT_GT(freezes, 0U);
 }
 
-/// Ranks and those of a group.
+/// The number of ranks, and of ranks per group.
 class TreeOf : public testing::TestWithParam<std::pair<int, int>> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, TreeOf,
                          testing::Values(std::pair(4, 2), std::pair(5, 2), std::pair(5, 3),

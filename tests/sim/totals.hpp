@@ -1,4 +1,4 @@
-// What many seeds add up to.
+// The sums over many seeds.
 #pragma once
 
 #include <array>
@@ -24,13 +24,13 @@ struct Totals {
   std::uint64_t relays_struck = 0;
   std::uint64_t merged_messages = 0;
   Nanos virtual_time = 0;
-  std::uint64_t hash = 0;  ///< of all runs, in order
+  std::uint64_t hash = 0;  ///< trace hash of all runs, in order
   std::array<std::uint64_t, kFaultKinds> faults{};
   std::array<std::uint64_t, kTraitCount> traits{};
 
   void add(const Outcome& outcome);
   [[nodiscard]] std::string text(std::chrono::duration<double> wall) const;
-  /// What never happened; empty: everything did.
+  /// Returns the features and faults that never occurred; empty when all did.
   [[nodiscard]] std::string missing() const;
 };
 

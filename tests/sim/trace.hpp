@@ -1,4 +1,5 @@
-// What happened, as a number that two runs can be compared by, and as text when somebody reads it.
+// Records the events of a run as a hash, by which two runs can be compared, and as text for
+// readers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace hvd::sim {
 
-/// The product, or the simulator, did what it must not.
+/// The product or the simulator has broken an invariant.
 class Violation : public std::runtime_error {
  public:
   Violation(const std::string& invariant, const std::string& detail)

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator/negotiator.hpp"
+#include "policy/negotiator.hpp"
 #include "rank.hpp"
 #include "world.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr Nanos kFirstLook = kMilli;
 constexpr Nanos kLastLook = 100 * kMilli;
 
-/// After these a training loop can go on.
+/// A training loop can continue after these errors.
 bool harmless(Errc code) { return code == Errc::mismatch || code == Errc::unsupported; }
 
 }  // namespace
@@ -44,7 +44,7 @@ void User::run(std::size_t index) {
     if (thread.next == thread.acts->size()) return end(thread);
     const Act& act = (*thread.acts)[thread.next++];
     if (!perform(thread, index, act)) return;
-    // A thread is seldom interrupted, but it is.
+    // A thread is rarely interrupted.
     if (world_.random.chance(50)) return go_on(index, world_.delays.local(rank_.rank()));
   }
 }
@@ -111,13 +111,14 @@ bool User::control(Thread& thread, std::size_t index, Request request, int slot)
   return wait(thread, index, std::move(records));
 }
 
-/// False when nothing can be submitted any more.
+/// Returns false when nothing can be submitted any more.
 bool User::submit(Thread& thread, std::size_t, const Act& act) {
   std::vector<Request> requests;
   for (const Operation& operation : act.operations) {
     Request& request = requests.emplace_back(operation.request);
     if (operation.slot >= 0) request.process_set = sets_.at(operation.slot);
-    // Rejected meanwhile, it would be one more, which nobody else submits.
+    // If the first was rejected meanwhile, this would be a new operation that no other rank
+    // submits.
     if (act.while_pending && !world_.oracle.pending(rank_.rank(), key_of(request))) return true;
   }
   return rank_.submit(std::move(requests), -1, thread.submitted);
@@ -138,8 +139,8 @@ bool User::wait(Thread& thread, std::size_t index, std::vector<Record*> records)
   return false;
 }
 
-/// What the product's waiting threads do now and then: see whether something can run, or is held
-/// up.
+/// Does what the product's waiting threads do regularly: checks whether a job can run or is
+/// delayed.
 void User::look(std::size_t index, std::uint64_t wait, Nanos pause) {
   world_.events.at(world_.events.now() + pause, rank_.rank(), [this, index, wait, pause] {
     Thread& thread = threads_[index];
@@ -161,7 +162,7 @@ void User::resolved(Record& record) {
   }
 }
 
-/// The results are seen. False: after this the program gives up.
+/// The thread sees the results. Returns false when the program then gives up.
 bool User::observe(Thread& thread) {
   ++observations_;
   const std::vector<Record*> seen = std::exchange(thread.awaited, {});

@@ -20,9 +20,9 @@ class User {
   User(World& world, SimRank& rank, const RankProgram& program);
 
   void start();
-  /// The operation is over; whoever waits goes on.
+  /// The operation has ended, and threads that wait for it continue.
   void resolved(Record& record);
-  /// A set made by this program has got its id.
+  /// A process set of this program has got its id.
   void set_made(int slot, std::int32_t id) { sets_[slot] = id; }
   [[nodiscard]] bool finished() const noexcept { return running_ == 0; }
   [[nodiscard]] std::uint64_t observations() const noexcept { return observations_; }
@@ -31,7 +31,7 @@ class User {
   struct Thread {
     const std::vector<Act>* acts = nullptr;
     std::size_t next = 0;
-    std::vector<Record*> submitted;  // and not waited for
+    std::vector<Record*> submitted;  // submitted and not yet waited for
     std::vector<Record*> awaited;
     bool waits = false;
     std::uint64_t waits_so_far = 0;
@@ -40,7 +40,7 @@ class User {
 
   void go_on(std::size_t thread, Nanos delay);
   void run(std::size_t thread);
-  /// False: the thread has to wait, or is over.
+  /// Returns false when the thread has to wait or has ended.
   bool perform(Thread& thread, std::size_t index, const Act& act);
   bool submit(Thread& thread, std::size_t index, const Act& act);
   bool control(Thread& thread, std::size_t index, Request request, int slot);
@@ -54,7 +54,7 @@ class User {
   const RankProgram& program_;
   std::vector<Thread> threads_;
   std::map<int, std::int32_t> sets_;  // by slot
-  int controls_ = 0;                  // unnamed ones
+  int controls_ = 0;                  // unnamed operations so far
   int running_ = 0;
   std::uint64_t observations_ = 0;
 };

@@ -1,7 +1,6 @@
 """HvdEstimator's parts without a Spark: the Store, what tasks write to it, and the scorer that they
 run. The program is stand_in.py."""
 
-import io
 import json
 import os
 import shutil
@@ -20,7 +19,6 @@ from hvd_spark import HvdError, Store
 from hvd_spark.columns import names, numbers, shapes
 from hvd_spark.intermediate import IntermediateData, _Task
 from hvd_spark.keeper import Keeper
-from hvd_spark.output import Output
 from hvd_spark.scorer import Scorer, ScorerError, Scoring, columns_of, score
 
 import support
@@ -151,17 +149,6 @@ class Parameters(unittest.TestCase):
             shapes([[1], [1]], ["a", "b", "c"])
         with self.assertRaisesRegex(ValueError, "-1"):
             shapes([[1, -1]], ["a"])
-
-    def test_the_time_is_in_front_of_lines_and_streams_can_be_given(self):
-        with support.Streams().taken() as own:
-            given = io.StringIO()
-            output = Output((given, None), timestamps=True)
-            output.feed(1, 0, b"hello\n")
-            output.feed(1, 1, b"there\n")
-        time = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        self.assertRegex(given.getvalue(), time + r"\[1\]<stdout>:hello\n$")
-        self.assertRegex(own.errors(), time + r"\[1\]<stderr>:there\n$")
-        self.assertEqual(own.out(), "")
 
 
 def write(store, folders, attempt, batches, lengths={}):

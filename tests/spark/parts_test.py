@@ -3,6 +3,7 @@ links."""
 
 import hashlib
 import hmac
+import io
 import os
 import signal
 import socket
@@ -12,122 +13,17 @@ import sys
 import threading
 import unittest
 
-from hvd_spark import HvdDistributor, ProgramError, StartError, frames
+from hvd_spark import HvdDistributor, ProgramError, StartError
 from hvd_spark.agent import Agent
-from hvd_spark.blame import SETTLE_SECONDS, Blame, End
 from hvd_spark.job import Job
 from hvd_spark.link import Link, LinkServer, key_of
-from hvd_spark.output import Output
-from hvd_spark.placement import rank_variables
+from hvd_spark.own_part import own_part
 from hvd_spark.result import ResultDescriptor, to_object
 from hvd_spark.task import relay
-from hvd_spark.version import VERSION
 
 import support
 
 SECRET = bytes(range(32))
-
-
-def exited(code):
-    return code << 8
-
-
-class Placement(unittest.TestCase):
-    def test_ranks_of_a_host_are_neighbours_wherever_their_tasks_are(self):
-        variables = [
-            dict(entry.split("=") for entry in rank) for rank in rank_variables(list("abaab"))
-        ]
-        of = lambda name: [int(rank[name]) for rank in variables]
-        self.assertEqual(of("HVD_RANK"), [0, 1, 2, 3, 4])
-        self.assertEqual(of("HVD_LOCAL_RANK"), [0, 0, 1, 2, 1])
-        self.assertEqual(of("HVD_LOCAL_SIZE"), [3, 2, 3, 3, 2])
-        self.assertEqual(of("HVD_CROSS_RANK"), [0, 1, 0, 0, 1])
-        self.assertEqual(of("HVD_CROSS_SIZE"), [2, 2, 2, 1, 2])
-        self.assertEqual(of("GROUP_RANK"), [0, 1, 0, 0, 1])
-        self.assertEqual(of("WORLD_SIZE"), [5] * 5)
-
-
-class Blaming(unittest.TestCase):
-    def blamed(self, *ends, lost_by=lambda rank: None):
-        blame = Blame()
-        for end in ends:
-            blame.add(end, 1.0)
-        return blame.causes(lost_by)[0].rank
-
-    def test_a_killed_rank_comes_before_the_errors_that_its_death_causes(self):
-        self.assertEqual(self.blamed(End(0, exited(1)), End(2, signal.SIGKILL)), 2)
-        self.assertEqual(self.blamed(End(0, exited(1)), End(2, exited(128 + signal.SIGSEGV))), 2)
-
-    def test_an_uncaught_exception_is_an_error_exit(self):
-        self.assertEqual(self.blamed(End(0, exited(1)), End(2, signal.SIGABRT)), 0)
-
-    def test_a_lost_task_comes_before_errors(self):
-        self.assertEqual(self.blamed(End(0, exited(1)), End(1, None)), 1)
-
-    def test_of_two_errors_the_earlier_one_is_the_cause_whichever_was_heard_of_first(self):
-        self.assertEqual(
-            self.blamed(End(0, exited(3), 2.0, at=12.1), End(1, exited(7), 2.0, at=12.0)), 1
-        )
-
-    def test_a_rank_that_another_complains_of_is_the_cause_if_it_failed_itself(self):
-        ends = [End(0, exited(3), at=1.0), End(1, exited(7), at=1.1)]
-        self.assertEqual(self.blamed(*ends, lost_by={0: 1}.get), 1)
-        self.assertEqual(self.blamed(*ends, lost_by={0: 2}.get), 0)
-        self.assertEqual(self.blamed(End(0, signal.SIGKILL), ends[1], lost_by={0: 1}.get), 0)
-
-    def test_a_deserter_comes_before_errors_and_alone_is_no_failure(self):
-        deserter = End(1, exited(0), at=1.0, deserted=True)
-        self.assertEqual(deserter.code(), 70)
-        self.assertEqual(self.blamed(End(0, exited(3), at=0.9), deserter, lost_by={1: 0}.get), 1)
-        self.assertEqual(self.blamed(deserter, End(2, signal.SIGKILL, at=2.0)), 2)
-        blame = Blame()
-        blame.add(deserter, 1.0)
-        self.assertIsNone(blame.settled_at())
-        blame.add(End(0, exited(3)), 2.0)
-        self.assertAlmostEqual(blame.settled_at(), 2.0 + SETTLE_SECONDS)
-
-    def test_nothing_is_settled_without_a_failure(self):
-        blame = Blame()
-        blame.add(End(0, exited(0)), 1.0)
-        self.assertIsNone(blame.settled_at())
-        blame.add(End(1, exited(4)), 2.0)
-        self.assertAlmostEqual(blame.settled_at(), 2.0 + SETTLE_SECONDS)
-
-
-class Printing(unittest.TestCase):
-    def printed(self, *pieces):
-        with support.Streams().taken() as streams:
-            output = Output()
-            for piece in pieces:
-                output.feed(3, 0, piece)
-            output.finish()
-        self.tail, self.output = output.tail(3), output
-        return streams.out()
-
-    def test_lines_that_come_in_pieces_come_out_whole(self):
-        self.assertEqual(
-            self.printed(b"on", b"e\ntw", "ö".encode()[:1], "ö".encode()[1:]),
-            "[3]<stdout>:one\n[3]<stdout>:twö\n",
-        )
-
-    def test_returns_are_kept_and_end_lines_once(self):
-        self.assertEqual(
-            self.printed(b"10%\r20%\r", b"\nok\r\n\n"),
-            "[3]<stdout>:10%\r[3]<stdout>:20%\r[3]<stdout>:ok\n[3]<stdout>:\n",
-        )
-
-    def test_a_line_without_end_comes_out_in_pieces(self):
-        text = self.printed(b"x" * 70000, b"y\n")
-        self.assertEqual(text.count("x"), 70000)
-        self.assertEqual(text.count("\n"), 2)
-
-    def test_what_a_rank_complains_of_is_found(self):
-        self.printed(b"peer lost: rank 1 on a: silent for 2.0 s\nterminate called\n")
-        self.assertEqual((self.output.lost_by(3), self.output.lost_by(2)), (1, None))
-
-    def test_the_last_hundred_lines_are_kept(self):
-        self.printed(b"".join(b"%d\n" % i for i in range(250)))
-        self.assertEqual(self.tail, ["[3]<stdout>:%d" % i for i in range(150, 250)])
 
 
 class Links(unittest.TestCase):
@@ -171,20 +67,16 @@ class Links(unittest.TestCase):
                 pass
 
         task, driver = self.connect(), self.accepted[0]
-        said = [bytes([frames.OUTPUT]) + bytes(1 << 16)] * 100 + [bytes([frames.DONE])]
+        said = [bytes(1 << 16)] * 100 + [b"done"]
         for _ in range(1000):
-            driver.send(frames.credit(1))
-        whole = []
-        thread = threading.Thread(
-            target=lambda: (whole.append(relay(Ended(said), task)), task.close())
-        )
+            driver.send(b"credit")
+        thread = threading.Thread(target=lambda: (relay(Ended(said), task), task.close()))
         thread.start()
         heard = []
         while (frame := driver.receive()) is not None:
             heard.append(frame)
         thread.join(20)
         self.assertEqual([len(frame) for frame in heard], [len(frame) for frame in said])
-        self.assertEqual(whole, [True])
 
     def test_another_key_is_refused_by_both(self):
         with self.assertRaises(OSError):
@@ -245,31 +137,26 @@ class Constructor(unittest.TestCase):
 class Jobs(unittest.TestCase):
     """Ranks that are real, on agents that are real."""
 
-    def start(self, program, hosts, meeting, through=lambda agent: agent):
+    def start(
+        self, program, machines, through=lambda agent: agent, hvdrun=support.HVDRUN, **options
+    ):
         """A job with an agent per rank, which `through` may put something before."""
-        job = Job(len(hosts))
+        job = Job(support.HVDRUN, **options)
         self.addCleanup(job.close)
         self.result = ResultDescriptor()
-        variables = rank_variables(hosts)
-        variables[0] += self.result.variables()
-        for rank in range(len(hosts)):
-            agent = Agent(support.HVDRUN, os.getcwd(), os.environ["PATH"], [self.result.fd])
-            channel = through(agent)
-            job.adopt(channel)
-            job.add(channel, [rank], "host %s" % hosts[rank])
-            agent.send(
-                frames.prepare(
-                    version=VERSION,
-                    job_id=job.id,
-                    meeting=meeting if rank == 0 else frames.MEET_ELSEWHERE,
-                    interfaces="lo" if meeting == frames.MEET_ON_NETWORK else "",
-                    directory=os.getcwd(),
-                    program=program,
-                    environment=["HVD_NETWORK_INTERFACES=lo", "HVD_PLAN=default"],
-                    ranks=[frames.Rank(rank, variables[rank])],
-                    secret=SECRET,
-                )
+        for rank, machine in enumerate(machines):
+            own = own_part(
+                program=program,
+                directory=os.getcwd(),
+                environment=["HVD_NETWORK_INTERFACES=lo", "HVD_PLAN=default"],
+                interfaces="lo" if len(set(machines)) > 1 else "",
+                secret=SECRET,
+                of_first_rank=self.result.variables() if rank == 0 else [],
             )
+            agent = Agent(hvdrun, os.getcwd(), os.environ["PATH"], own, [self.result.fd])
+            channel = through(agent)
+            job.attach(channel, 1, "host %s" % machine, machine)
+            job.adopt(channel)
         return job
 
     def link(self, agent):
@@ -290,40 +177,34 @@ class Jobs(unittest.TestCase):
 
     def test_ranks_of_two_hosts_meet_over_the_network_through_links(self):
         with support.Streams().taken() as streams:
-            job = self.start(
-                [support.RANK, "place", "a b"], ["x", "y"], frames.MEET_ON_NETWORK, self.link
-            )
-            job.launch()
-            job.watch()
+            job = self.start([support.RANK, "place", "a b"], ["x", "y"], self.link)
+            job.run()
         self.assertEqual(len(streams.lines()), 2, streams.out() + streams.errors())
         self.assertRegex(streams.lines()[1], r"\[1\]<stdout>:rank 1 of 2 .*arguments \(a b\)")
         self.assertEqual(to_object(self.result.take()), {"sum": 3, "text": "ä"})
 
     def test_the_rank_that_failed_is_named_with_its_last_lines(self):
         with support.Streams().taken():
-            job = self.start([support.RANK, "fail", "1", "7"], ["x", "x"], frames.MEET_ON_MACHINE)
-            job.launch()
+            job = self.start([support.RANK, "fail", "1", "7"], ["x", "x"])
             with self.assertRaises(ProgramError) as caught:
-                job.watch()
+                job.run()
         error = caught.exception
         self.assertEqual((error.rank, error.code, len(error.lines)), (1, 7, 100))
         self.assertEqual(error.lines[-1], "[1]<stderr>:this is why")
-        self.assertRegex(str(error), r"^rank 1 on \S+ \(pid \d+\) exited 7 after")
+        self.assertRegex(str(error), r"^rank 1 on host x \(local 1, pid \d+\) exited 7 after")
 
     def test_a_killed_rank_is_blamed_and_not_its_victims(self):
         with support.Streams().taken():
-            job = self.start([support.RANK, "fail", "1", "-9"], ["x", "x"], frames.MEET_ON_MACHINE)
-            job.launch()
+            job = self.start([support.RANK, "fail", "1", "-9"], ["x", "x"])
             with self.assertRaises(ProgramError) as caught:
-                job.watch()
+                job.run()
         self.assertEqual((caught.exception.rank, caught.exception.code), (1, 137))
 
     def test_a_rank_that_goes_without_a_farewell_is_blamed_and_a_victim_quoted(self):
         with support.Streams().taken():
-            job = self.start([support.RANK, "fail", "1", "0"], ["x", "x"], frames.MEET_ON_MACHINE)
-            job.launch()
+            job = self.start([support.RANK, "fail", "1", "0"], ["x", "x"])
             with self.assertRaises(ProgramError) as caught:
-                job.watch()
+                job.run()
         error = caught.exception
         self.assertEqual((error.rank, error.code), (1, 70))
         self.assertRegex(str(error), r"^rank 1 on .* exited 0 without hvd::shutdown\(\) after")
@@ -332,31 +213,36 @@ class Jobs(unittest.TestCase):
     def test_more_output_than_may_be_on_its_way_arrives(self):
         with support.Streams().taken() as streams:
             command = [support.RANK, "flood", "100000"]
-            job = self.start(command, ["x", "x"], frames.MEET_ON_MACHINE, self.link)
-            job.launch()
-            job.watch()
+            job = self.start(command, ["x", "x"], self.link)
+            job.run()
         self.assertEqual(streams.out().count("of 100000\n"), 200000)
 
+    def test_the_time_is_in_front_of_lines_and_streams_can_be_given(self):
+        given = io.StringIO()
+        with support.Streams().taken() as own:
+            words = ["/bin/sh", "-c", "echo hello ö; echo there >&2"]
+            self.start(words, ["x"], streams=(given, None), timestamps=True).run()
+        time = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
+        self.assertRegex(given.getvalue(), time + r"\[0\]<stdout>:hello ö\n$")
+        self.assertRegex(own.errors(), time + r"\[0\]<stderr>:there\n$")
+        self.assertEqual(own.out(), "")
+
     def test_a_program_that_is_not_there_starts_nothing(self):
-        job = self.start(["./not_there"], ["x"], frames.MEET_ON_MACHINE)
+        job = self.start(["./not_there"], ["x"])
         with self.assertRaisesRegex(StartError, "rank 0 .*not_there.*not found"):
-            job.launch()
+            job.run()
 
     def test_an_agent_that_is_lost_loses_its_rank_and_ends_the_job(self):
         with support.Streams().taken() as streams:
             agents = []
             job = self.start(
-                [support.RANK, "wait"],
-                ["x", "y"],
-                frames.MEET_ON_MACHINE,
-                lambda a: agents.append(a) or a,
+                [support.RANK, "wait"], ["x", "y"], lambda a: agents.append(a) or a
             )
-            job.launch()
             thread_error = []
 
             def watch():
                 try:
-                    job.watch()
+                    job.run()
                 except ProgramError as error:
                     thread_error.append(error)
 
@@ -368,19 +254,16 @@ class Jobs(unittest.TestCase):
             agents[1]._process.kill()
             thread.join(20)
         self.assertEqual((thread_error[0].rank, thread_error[0].code), (1, None))
+        self.assertIn("lost with its task", str(thread_error[0]))
         job.close()
         for pid in sum(processes, ()):
             support.wait_until(lambda: not support.is_running(pid), 10, "process %d is gone" % pid)
 
     def test_nothing_is_left_of_a_driver_that_is_killed(self):
         script = (
-            "import parts_test, unittest\n"
-            "from hvd_spark import frames\n"
+            "import parts_test\n"
             "case = parts_test.Jobs()\n"
-            "command = [parts_test.support.RANK, 'wait']\n"
-            "job = case.start(command, ['x', 'x'], frames.MEET_ON_MACHINE)\n"
-            "job.launch()\n"
-            "job.watch()\n"
+            "case.start([parts_test.support.RANK, 'wait'], ['x', 'x']).run()\n"
         )
         driver = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         self.addCleanup(driver.stdout.close)
@@ -394,11 +277,11 @@ class Jobs(unittest.TestCase):
     def test_ranks_get_the_signal_of_an_interrupted_driver(self):
         script = (
             "import parts_test\n"
-            "from hvd_spark import distributor, frames\n"
+            "from hvd_spark import distributor\n"
             "case = parts_test.Jobs()\n"
             "words = \"trap 'echo interrupted; exit' INT; echo waiting 1 1; \"\n"
             "command = ['/bin/sh', '-c', words + 'while :; do sleep 0.1; done']\n"
-            "distributor._carry_out(case.start(command, ['x', 'x'], frames.MEET_ON_MACHINE))\n"
+            "distributor._carry_out(case.start(command, ['x', 'x']))\n"
         )
         driver = subprocess.Popen(
             [sys.executable, "-c", script],
@@ -415,9 +298,14 @@ class Jobs(unittest.TestCase):
 
     def test_another_hvdrun_is_refused_by_name(self):
         with self.assertRaisesRegex(FileNotFoundError, "'no_hvdrun'"):
-            Agent("no_hvdrun", os.getcwd(), os.environ["PATH"], [])
-        with self.assertRaisesRegex(RuntimeError, "no hvdrun"):
-            Agent("/bin/true", os.getcwd(), os.environ["PATH"], [])
+            self.start([support.RANK], ["x"], hvdrun="no_hvdrun")
+        job = self.start([support.RANK], ["x"], hvdrun="/bin/true")
+        with self.assertRaisesRegex(StartError, "rank 0 .*no hvdrun of this version"):
+            job.run()
+        job = Job("no_hvdrun")
+        with self.assertRaisesRegex(StartError, "on the driver's machine 'no_hvdrun'"):
+            job.run()
+        job.close()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/spark.hpp>
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Adasum against the formula on whole vectors in one process.
+// Compares Adasum with the formula on whole vectors in one process.
 #include <gmock/gmock.h>
 
 #include "job.hpp"
@@ -38,7 +38,7 @@ torch::Tensor gradient_of(int rank, torch::IntArrayRef shape, std::uint64_t tens
 TEST_P(Adasum, EqualsTheTreeOfWholeVectorsForEachTensor) {
   Job job(GetParam());
   job.run([](const Member& member) {
-    // Tensors of which a rank's part holds none, one, some, and pieces.
+    // Tensors of which a rank's part contains none, one, several, or pieces.
     const std::vector<std::vector<std::int64_t>> shapes{{7}, {2, 3}, {}, {0}, {41}, {5, 1}};
     for (const bool in_half : {false, true}) {
       const std::vector<int> ranks = member.ranks(in_half);

@@ -1,4 +1,4 @@
-// LibTorch's client of torchrun's store as one of ours, and a job that meets there.
+// Tests LibTorch's client of torchrun's store as a Store of hvd, and a job that meets there.
 #include <memory>
 #include <span>
 #include <string>
@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-/// What torchrun's agent runs.
+/// Runs the store that torchrun's agent runs.
 class AgentStoreTest : public testing::Test {
  protected:
   AgentStoreTest() {
@@ -53,7 +53,7 @@ TEST_F(AgentStoreTest, KeepsWhatIsSet) {
   one->set("key", bytes_of(std::string("a\0b", 3)), soon());
   EXPECT_EQ(other->get("key", soon()), bytes_of(std::string("a\0b", 3)));
   EXPECT_EQ(other->wait("key", soon()), bytes_of(std::string("a\0b", 3)));
-  // The same as torch sees it, and what torch sets.
+  // torch sees the same value, and the client sees what torch sets.
   EXPECT_EQ(agent_->get("key").size(), 3U);
   agent_->set("torch", {1, 2});
   EXPECT_EQ(one->wait("torch", soon()).size(), 2U);
@@ -65,7 +65,7 @@ TEST_F(AgentStoreTest, AWaitHasItsDeadline) {
       test::error_of([&] { (void)store->wait("never", Clock::now() + milliseconds(100)); });
   EXPECT_EQ(error.code(), Errc::timeout);
   EXPECT_THAT(error.what(), HasSubstr("'never'"));
-  // The connection is as good as before.
+  // The connection works as before.
   store->set("key", bytes_of("x"), soon());
   EXPECT_EQ(store->wait("key", soon()), bytes_of("x"));
 }

@@ -1,4 +1,4 @@
-// Checkpoints: written as a whole or not at all, and loaded by all ranks or by none.
+// Tests that checkpoints are written completely or not at all, and loaded by all ranks or by none.
 #include <filesystem>
 #include <fstream>
 
@@ -13,7 +13,7 @@ using namespace test;  // NOLINT: a test
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// A folder of this test's own, removed with it.
+/// A temporary folder, which is removed with the object.
 class Folder {
  public:
   Folder() {
@@ -183,7 +183,8 @@ TEST_P(Checkpoint, ThatOneRankCannotLoadIsAnErrorOnAll) {
   });
 }
 
-/// Fails as `load_checkpoint` of a checkpoint that does not fit must, and leaves the module alone.
+/// Expects that `load_checkpoint` fails because the checkpoint does not fit, and leaves the module
+/// unchanged.
 template <class Module, class... Others>
 void expect_misfit(Context& context, const fs::path& file, const std::string& why, Module& module,
                    Others&... others) {
@@ -240,7 +241,7 @@ TEST_P(Checkpoint, OfSomethingElseIsNamedAndChangesNoModel) {
   });
 }
 
-/// Cannot be loaded where it says so.
+/// An object that can be told to fail while it is loaded.
 struct Moody {
   bool refuses = false;
 };
@@ -276,7 +277,7 @@ TEST_P(Checkpoint, ThatOneRankCannotLoadLeavesEveryModelAsItWas) {
   });
 }
 
-// What `torch::save` writes has no digest: it is refused as a whole, and so is every part of it.
+// A file of `torch::save` has no digest. It is refused, whole or cut at any place.
 TEST_P(Checkpoint, ThatIsAPlainArchiveIsATypedErrorHoweverItIsCut) {
   const fs::path file = folder_.file();
   on_ranks(GetParam(), [&](Context& context) {

@@ -1,4 +1,5 @@
-// Collectives on tensors of every dtype and layout, against LibTorch on the ranks' inputs stacked.
+// Compares collectives on tensors of every dtype and layout with LibTorch on the ranks' stacked
+// inputs.
 #include <gmock/gmock.h>
 
 #include "contexts.hpp"
@@ -31,7 +32,8 @@ const std::vector<Layout>& layouts() {
   return all;
 }
 
-/// Small whole numbers that differ by rank and element; exact in every dtype, also their products.
+/// Small whole numbers that differ by rank and element. They and their products are exact in every
+/// dtype.
 torch::Tensor values(int rank, torch::ScalarType dtype) {
   const torch::Tensor numbers = (torch::arange(24).view({4, 6}) + rank) % 3;
   return dtype == torch::kBool ? (numbers == 0) : numbers.to(dtype);
@@ -131,7 +133,7 @@ TEST_P(Collectives, AllgatherOfDifferentRowsAlsoNone) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {
     for (const auto dtype : kDtypes) {
-      // Rank r gives r rows, as columns of another tensor.
+      // Rank r contributes r rows, which are columns of another tensor.
       const auto of = [&](int rank) { return values(rank, dtype).slice(1, 0, rank).t(); };
       std::vector<torch::Tensor> all;
       for (int rank = 0; rank < size; ++rank) all.push_back(of(rank));
@@ -189,7 +191,7 @@ TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
     EXPECT_TRUE(leaf.is_leaf());
     EXPECT_GT(leaf._version(), version);
 
-    // A saved tensor that was overwritten makes backward() fail instead of giving wrong gradients.
+    // Overwriting a saved tensor must make backward() fail instead of giving wrong gradients.
     const torch::Tensor product = leaf * leaf;
     allreduce_(context, leaf);
     EXPECT_THROW(product.sum().backward(), c10::Error);
@@ -199,8 +201,8 @@ TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
 TEST_P(Collectives, GradientsOfGradients) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {
-    // All ranks' loss: size · Σ (Σ over ranks of x³). Its gradient: size · 3 x²; of the sum of all
-    // ranks' gradients, with respect to x: size · 6 x.
+    // The loss of all ranks is size · Σ (Σ over ranks of x³). Its gradient is size · 3 x². The
+    // gradient of the sum of all ranks' gradients with respect to x is size · 6 x.
     const torch::Tensor x = torch::full({2}, context.rank() + 1.0).requires_grad_();
     const torch::Tensor loss = allreduce(context, x.pow(3), {.op = ReduceOp::sum}).sum();
     const torch::Tensor first =
@@ -287,7 +289,7 @@ TEST_P(Collectives, VerifyFindsTheFirstDifference) {
     EXPECT_EQ(verify(context, equal).first_difference, "");
 
     if (size == 1) return;
-    // The last bit of one element on the last rank.
+    // Changes the last bit of one element on the last rank.
     torch::Tensor bit = torch::ones({100});
     if (context.rank() == size - 1) bit[99].fill_(std::nextafter(1.0F, 2.0F));
     const Verification differs = verify(context, NamedTensors{{"same", same}, {"bit", bit}});

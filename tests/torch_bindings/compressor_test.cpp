@@ -1,4 +1,4 @@
-// Compressors of gradients, of the library and of a user, where things go wrong.
+// Tests the library's and a user's gradient compressors in case of errors.
 #include <limits>
 #include <stdexcept>
 
@@ -35,7 +35,7 @@ TEST_P(Compressor, OfAUserLearnsAndGivesTheSameBitsToAll) {
   });
 }
 
-// Without the error fed back only the largest element, or direction, would ever move.
+// Without error feedback only the largest element, or direction, would ever change.
 TEST_P(Compressor, SendsInTimeWhatItLeftOut) {
   constexpr int kSteps = 100;
   on_ranks(GetParam(), [](Context& context) {
@@ -59,7 +59,7 @@ TEST_P(Compressor, SendsInTimeWhatItLeftOut) {
   });
 }
 
-// What is infinite comes to nobody's memory: the step is left out by all, and the next one is fine.
+// An infinite element is not kept: all ranks skip the step, and the next one is right.
 TEST_P(Compressor, ForgetsAnInfiniteGradient) {
   on_ranks(GetParam(), [](Context& context) {
     for (const auto& compressor : {top_k(0.1, 0), power_sgd(1)}) {
@@ -86,7 +86,7 @@ TEST_P(Compressor, ForgetsAnInfiniteGradient) {
   });
 }
 
-/// Fails in the `fails`-th step, where it says so.
+/// A compressor that fails in the step `fails`, in the function that the test names.
 class Fails final : public GradientCompressor {
  public:
   explicit Fails(int fails) : fails_(fails) {}
@@ -118,21 +118,31 @@ class Fails final : public GradientCompressor {
   int fails_;
 };
 
-TEST_P(Compressor, ThatThrowsIsHeardFromStepAndTheNextStepIsFine) {
+TEST_P(Compressor, ThatThrowsIsHeardFromBackwardAndStepAndTheNextStepIsFine) {
   on_ranks(GetParam(), [](Context& context) {
-    auto net = make_net(1);
-    DistributedSGD optimizer(net->named_parameters(), kSgd,
-                             {.compressor = std::make_shared<Fails>(1), .context = &context});
-    for (int step = 0; step < 3; ++step) {
-      optimizer.zero_grad();
-      loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
-      if (step == 1) {
-        EXPECT_THROW(optimizer.step(), std::runtime_error);
-      } else {
-        optimizer.step();
+    for (const bool wait : {true, false}) {
+      auto net = make_net(1);
+      DistributedSGD optimizer(net->named_parameters(), kSgd,
+                               {.compressor = std::make_shared<Fails>(1),
+                                .wait_in_backward = wait,
+                                .context = &context});
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        const torch::Tensor loss =
+            loss_of(net, global_batch(step).of_rank(context.rank(), context.size()));
+        if (step == 1 && wait) {
+          EXPECT_THROW(loss.backward(), std::runtime_error);
+        } else {
+          loss.backward();
+        }
+        if (step == 1) {
+          EXPECT_THROW(optimizer.step(), std::runtime_error);
+        } else {
+          optimizer.step();
+        }
       }
+      EXPECT_TRUE(verify(context, *net));
     }
-    EXPECT_TRUE(verify(context, *net));
   });
 }
 

@@ -1,4 +1,4 @@
-// Ranks as threads, each with a context and a LibTorch of its own thread.
+// Runs ranks as threads, each with its own context and its own thread-local LibTorch state.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace hvd::test {
 
-/// Runs `body` as every rank of a job, which it leaves by the destructor. A rank that throws fails
-/// the test.
+/// Runs `body` as every rank of a job. Its contexts end by their destructors. A rank that throws
+/// fails the test.
 inline void on_ranks(int size, const std::function<void(Context&)>& body) {
   const std::shared_ptr<Store> store = make_hash_store();
   expect_threads(size, [&](int rank) {
@@ -23,7 +23,7 @@ inline void on_ranks(int size, const std::function<void(Context&)>& body) {
   });
 }
 
-/// The code of the error that `call` throws; nothing when it throws none.
+/// Returns the code of the error that `call` throws, or nothing when it succeeds.
 inline std::optional<Errc> code_of(const std::function<void()>& call,
                                    std::string* message = nullptr) {
   try {
@@ -35,7 +35,7 @@ inline std::optional<Errc> code_of(const std::function<void()>& call,
   return std::nullopt;
 }
 
-/// Normally distributed, the same for the same seed on every thread.
+/// Returns normally distributed numbers, which are the same for the same seed on every thread.
 inline torch::Tensor normal(torch::IntArrayRef shape, std::uint64_t seed, double deviation = 1) {
   auto generator = at::detail::createCPUGenerator(seed);
   return torch::empty(shape).normal_(0, deviation, generator);

@@ -1,4 +1,4 @@
-// Where gradients lie while they are reduced, and what is copied.
+// Tests where gradients lie while they are reduced, and which are copied.
 #include <hvd/core/arena.hpp>
 
 #include "training.hpp"
@@ -24,7 +24,7 @@ struct Seen {
   bool all_in_arena = true;
 };
 
-/// Trains on every rank, and what each saw.
+/// Trains on every rank and records what each rank saw.
 void train(int ranks, GradientMemory memory, bool set_to_none,
            const std::function<void(Context&, const Seen&)>& look) {
   on_ranks(ranks, [&](Context& context) {
@@ -87,7 +87,7 @@ TEST_P(GradientMemoryAt, GradientsThatShareMemoryAreParted) {
                              {.op = ReduceOp::sum, .context = &context});
     for (int step = 0; step < kSteps; ++step) {
       optimizer.zero_grad();
-      // Autograd gives p and q views of one tensor.
+      // Autograd returns two views of one tensor for p and q.
       (static_cast<double>(context.rank() + 1) * (p.view(-1) + q.view(-1) + r)).sum().backward();
       EXPECT_FALSE(p.grad().is_alias_of(q.grad()));
       EXPECT_FALSE(p.grad().is_alias_of(r.grad()));

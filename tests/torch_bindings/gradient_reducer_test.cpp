@@ -1,4 +1,4 @@
-// What the hooks do in the less usual cases: overlap, unused, frozen and shared parameters, several
+// Tests the hooks in less usual cases: overlap, unused, frozen and shared parameters, several
 // optimizers, and misuse.
 #include <latch>
 
@@ -81,7 +81,7 @@ TEST_P(Reducer, RunsFewerCollectivesThanThereAreGradients) {
       optimizer.step();
     }
     const Stats after = context.stats();
-    // In the first step there is a word between the ranks.
+    // The first step sends one additional small allreduce.
     EXPECT_EQ(after.submitted - before.submitted,
               kSteps * kParameters + (context.size() > 1 ? 1 : 0));
     if (context.size() > 1) {  // alone, each may be over before the next is submitted
@@ -156,7 +156,7 @@ TEST_P(Reducer, SharedParametersAreReducedAndSteppedOnce) {
     const auto before = context.stats().submitted;
     net->forward(torch::ones({2, 4}) * context.rank()).sum().backward();
     optimizer.step();
-    // In the first step there is a word between the ranks.
+    // The first step sends one additional small allreduce.
     EXPECT_EQ(context.stats().submitted, before + 2 + (context.size() > 1 ? 1 : 0));
     EXPECT_TRUE(verify(context, net));
   });
@@ -165,7 +165,8 @@ TEST_P(Reducer, SharedParametersAreReducedAndSteppedOnce) {
 TEST_P(Reducer, GradientsOfAnyStridesAreReduced) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {
-    // Channels last: dense, but not row-major, and so is its gradient.
+    // The layout is channels last, which is dense but not row-major, and so is that of the
+    // gradient.
     torch::Tensor weight =
         torch::ones({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
     DistributedSGD optimizer(NamedTensors{{"weight", weight}}, torch::optim::SGDOptions(1.0),
@@ -209,7 +210,8 @@ TEST_P(Reducer, HooksGoWithTheOptimizer) {
 TEST_P(Reducer, TooManyBackwardPasses) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
-    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.wait_in_backward = false, .context = &context});
     const auto pass = [&] { loss_of(net, global_batch(0)).backward(); };
     pass();
     std::string message;
@@ -224,10 +226,11 @@ TEST_P(Reducer, TooManyBackwardPasses) {
   });
 }
 
-TEST_P(Reducer, GradientsTouchedBetweenBackwardAndStep) {
+TEST_P(Reducer, GradientsTouchedWhileTheyAreReduced) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
-    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.wait_in_backward = false, .context = &context});
     torch::optim::Optimizer& base = optimizer;
     const std::vector<std::function<void()>> touches{
         [&] { base.zero_grad(true); },
@@ -251,27 +254,37 @@ TEST_P(Reducer, GradientsTouchedBetweenBackwardAndStep) {
   });
 }
 
-TEST_P(Reducer, SynchronizeAndSkipBelongTogether) {
+TEST_P(Reducer, SynchronizeReducesOnceAndSkippingNeedsIt) {
   on_ranks(GetParam(), [&](Context& context) {
-    auto net = make_net(1);
-    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
-    loss_of(net, global_batch(0)).backward();
-    {
-      const auto skip = optimizer.skip_synchronize();
-      EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::invalid_argument);
-      EXPECT_EQ(code_of([&] { optimizer.step([] { return torch::zeros({}); }); }),
-                Errc::invalid_argument);
+    for (const bool wait : {false, true}) {
+      auto net = make_net(1);
+      DistributedSGD optimizer(net->named_parameters(), kSgd,
+                               {.wait_in_backward = wait, .context = &context});
+      const auto before = context.stats().submitted;
+      loss_of(net, global_batch(0)).backward();
+      {
+        const auto skip = optimizer.skip_synchronize();
+        if (!wait) {
+          EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::invalid_argument);
+        }
+        EXPECT_EQ(code_of([&] { optimizer.step([] { return torch::zeros({}); }); }),
+                  Errc::invalid_argument);
+      }
+      optimizer.synchronize();
+      optimizer.synchronize();
+      optimizer.step();
+      // The first step sends one additional small allreduce.
+      EXPECT_EQ(context.stats().submitted, before + 4 + (context.size() > 1 ? 1 : 0));
+      optimizer.zero_grad();
+      // The program skips a step after synchronize(), as a gradient scaler does for infinite
+      // values.
+      loss_of(net, global_batch(1)).backward();
+      optimizer.synchronize();
+      optimizer.zero_grad();
+      loss_of(net, global_batch(2)).backward();
+      optimizer.step();
+      EXPECT_TRUE(verify(context, net));
     }
-    optimizer.synchronize();
-    EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::invalid_argument);
-    optimizer.zero_grad();
-    // A step left out after synchronize(), as of a gradient scaler that met infinity.
-    loss_of(net, global_batch(1)).backward();
-    optimizer.synchronize();
-    optimizer.zero_grad();
-    loss_of(net, global_batch(2)).backward();
-    optimizer.step();
-    EXPECT_TRUE(verify(context, net));
   });
 }
 
@@ -330,11 +343,12 @@ TEST_P(Reducer, RanksThatDifferAreToldSoAtConstruction) {
   });
 }
 
-TEST_P(Reducer, FailuresOfCommunicationComeFromStepNotFromBackward) {
+TEST_P(Reducer, FailuresComeFromStepWhereBackwardDoesNotWait) {
   std::latch all_stepped(GetParam());
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
-    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    DistributedSGD optimizer(net->named_parameters(), kSgd,
+                             {.wait_in_backward = false, .context = &context});
     loss_of(net, global_batch(0)).backward();
     optimizer.step();
     optimizer.zero_grad();

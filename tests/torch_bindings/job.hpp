@@ -1,4 +1,4 @@
-// Contexts that many cases share: ranks as threads, and process sets of the even and the odd ones.
+// Contexts that many cases share: ranks as threads, and process sets of the even and the odd ranks.
 #pragma once
 
 #include <map>
@@ -9,12 +9,12 @@
 
 namespace hvd::test {
 
-/// What one rank of a `Job` has.
+/// The contexts and sets of one rank of a `Job`.
 struct Member {
   Context& context;
   const ProcessSet& half;  ///< the even or the odd ranks: the ones this rank is among
 
-  /// Ranks that take part: all, or those of `half`.
+  /// Returns the ranks that take part: all, or those of `half`.
   [[nodiscard]] std::vector<int> ranks(bool in_half) const {
     return context.ranks_of(in_half ? half.id : 0);
   }
@@ -43,7 +43,7 @@ class Job {
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
 
-  /// False when a rank threw, which fails the test; the others are told at once.
+  /// Returns false when a rank threw, which fails the test; the other ranks are aborted at once.
   bool run(const std::function<void(const Member&)>& body) {
     const auto errors = run_threads(size(), [&](int rank) {
       Own& own = of(rank);
@@ -77,7 +77,7 @@ class Job {
   std::vector<Own> members_;
 };
 
-/// One job per size for all tests of a binary, made anew after a case that failed.
+/// One job per size for all tests of a program. After a failed case a new job is made.
 class Jobs : public testing::Environment {
  public:
   void TearDown() override { jobs_.clear(); }

@@ -1,4 +1,4 @@
-// The optimizers of LibTorch's C++ front end that step without a closure.
+// The optimizers of LibTorch's C++ API that step without a closure.
 #pragma once
 
 #include "contexts.hpp"
@@ -9,7 +9,7 @@ using torch::optim::Optimizer;
 
 struct Kind {
   std::string name;
-  /// As LibTorch makes it; and as hvd derives it.
+  /// Makes LibTorch's optimizer, and the one derived by hvd.
   std::function<std::unique_ptr<Optimizer>(std::vector<torch::Tensor>)> make;
   std::function<std::unique_ptr<Optimizer>(const NamedTensors&, DistributedOptimizerOptions)>
       derive;

@@ -1,14 +1,15 @@
-// Bytes and torch archives of any size on every rank, and what is refused.
+// Tests bytes and torch archives of any size on every rank, and what is refused.
 #include <gmock/gmock.h>
 #include <torch/script.h>
 
-#include "archive_bytes.hpp"
+#include "collectives/archive_bytes.hpp"
 #include "job.hpp"
 
 namespace hvd {
 namespace {
 
-using namespace test;  // NOLINT: a test
+using namespace test;    // NOLINT: a test
+using namespace detail;  // NOLINT: a test
 using testing::HasSubstr;
 
 class Objects : public testing::TestWithParam<int> {};
@@ -88,7 +89,7 @@ TEST_P(Objects, InPlaceForWhateverTorchSaves) {
     broadcast_object_(context, layer);
     EXPECT_TRUE(layer->weight.eq(1).all().item<bool>());
 
-    // Of another size on each rank, as a collective could not carry it.
+    // The size differs between ranks, which a collective of tensors could not carry.
     torch::Tensor rows = torch::ones({context.rank() + 1, 2});
     broadcast_object_(context, rows);
     EXPECT_EQ(rows.sizes(), torch::IntArrayRef({1, 2}));
@@ -125,7 +126,7 @@ TEST_P(Objects, MoreThanAgreedIsRefusedOnEveryRank) {
     EXPECT_EQ(code_of([&] { (void)broadcast_object(context, large, 0, few); }, &message),
               Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("1000 bytes, and max_bytes is 999"));
-    // Together only: each rank's own would be allowed.
+    // Each rank's part is allowed, but their sum is too large.
     const std::string part(999 / static_cast<std::size_t>(context.size()) + 1, 'x');
     EXPECT_EQ(code_of([&] { (void)allgather_object(context, part, few); }), Errc::invalid_argument);
     EXPECT_EQ(broadcast_object(context, std::string("after"), 0, few), "after");
@@ -166,7 +167,7 @@ TEST(Archives, WithCodeAreRefusedBeforeTheyAreRead) {
             Errc::protocol);
   EXPECT_THAT(message, HasSubstr("with code: the archive has TorchScript code"));
 
-  // A child's method, in a file of its own or not.
+  // The method of a child module, in a file of its own or not.
   torch::jit::Module parent("parent");
   parent.register_module("child", module);
   EXPECT_EQ(code_of([&] { (void)archive_of(saved(parent), "child"); }), Errc::protocol);
@@ -187,7 +188,7 @@ TEST(Archives, ThatAreNoneAreATypedError) {
     EXPECT_EQ(code_of([&] { (void)archive_of(cut, "cut"); }, &message), Errc::protocol) << length;
     EXPECT_THAT(message, HasSubstr("cut: not a torch archive"));
   }
-  // A bit more or less may do no harm; but nothing else than an Error comes of it.
+  // A changed bit may be harmless, but the only exception may be an Error.
   for (std::size_t at = 0; at < good.size(); at += 29) {
     Bytes damaged = good;
     damaged[at] ^= std::byte{0x10};

@@ -1,5 +1,5 @@
-// The options of DistributedOptimizer: whichever way gradients travel, ranks end where one process
-// ends.
+// Tests the options of DistributedOptimizer: however gradients travel, ranks end with the result of
+// one process.
 #include <gmock/gmock.h>
 
 #include "kinds.hpp"
@@ -15,7 +15,7 @@ using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
 
 const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
 constexpr int kSteps = 8;
-// Of the distance that training went: what half precision may cost.
+// The tolerance for half precision, as a share of the distance that training moved.
 constexpr double kHalfPrecision = 0.0099;
 
 struct Variant {
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerOptions,
                                   "At" + std::to_string(std::get<2>(suite.param));
                          });
 
-/// In as many backward passes as the options say, of equal parts of the batch.
+/// Trains with as many backward passes per step as the options say, on equal parts of the batch.
 void train(torch::nn::Sequential& net, Optimizer& optimizer, int rank, int size, int passes,
            bool scaled = false) {
   GradScaler scaler({.init_scale = 256, .growth_interval = 3});
@@ -107,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerInBf16,
                                   std::to_string(std::get<1>(suite.param));
                          });
 
-// Eight bits are too few to end where exact gradients lead: those of Adam may change their sign.
-// One process that rounds as the ranks do ends at the same place.
+// With eight bits training does not end where exact gradients lead, since Adam's steps may change
+// their sign. One process that rounds like the ranks ends at the same point.
 TEST_P(OptimizerInBf16, EqualsOneProcessThatRoundsAlike) {
   const auto& [kind, size] = GetParam();
   auto reference = make_net(1);
@@ -136,15 +136,17 @@ TEST_P(OptimizerOption, GroupsTravelTogether) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);
     DistributedSGD optimizer(net->named_parameters(), kSgd,
-                             {.groups = {{"0.weight", "2.weight", "2.bias"}}, .context = &context});
+                             {.groups = {{"0.weight", "2.weight", "2.bias"}},
+                              .wait_in_backward = false,
+                              .context = &context});
     const auto before = context.stats().submitted;
-    // Half of the group is not there yet.
+    // Half of the group has no gradient yet.
     net->parameters()[3].sum().backward();
     EXPECT_EQ(context.stats().submitted, before);
     (net->parameters()[0].sum() + net->parameters()[2].sum()).backward();
     EXPECT_EQ(context.stats().submitted, before + 3);
     optimizer.step();
-    // In the first step there is a word between the ranks.
+    // The first step sends one additional small allreduce.
     const auto first_step = static_cast<std::uint64_t>(context.size() > 1 ? 1 : 0);
     EXPECT_EQ(context.stats().submitted, before + 4 + first_step) << "0.bias, which nobody used";
   });
@@ -251,7 +253,7 @@ TEST_P(OptimizerOption, FewerPassesThanPlannedAreAveragedOverThoseThatThereWere)
                                                 .average_accumulated = true,
                                                 .bucket_bytes = 150,
                                                 .context = &context});
-    // Ranks may differ in how many they make: 1 or 2 of 3.
+    // Ranks may make different numbers of passes: 1 or 2 of 3.
     const int passes = 1 + context.rank() % 2;
     train(net, optimizer, context.rank(), size, passes);
     train(other, shards, context.rank(), size, passes);
@@ -327,7 +329,7 @@ TEST_P(OptimizerOption, AllOfTheElementsAreTheTopK) {
   outcomes.expect(values_of(reference), values_of(start));
 }
 
-/// Fits the data of all ranks, and returns the last loss of all of it.
+/// Fits the data of all ranks and returns the last loss over all data.
 double fit(Context& context, torch::nn::Sequential& net, const DistributedOptimizerOptions& how) {
   DistributedOptimizerOptions options = how;
   options.context = &context;
@@ -387,7 +389,7 @@ TEST_P(OptimizerOption, StepsThatAgreeAreAveragedByAdasum) {
   outcomes.expect(values_of(reference), values_of(start), 1e-4);
 }
 
-/// Adasum of whole tensors, in one process.
+/// Computes Adasum of whole tensors in one process.
 torch::Tensor adasum_of(std::vector<torch::Tensor> all) {
   while (all.size() > 1) {
     std::vector<torch::Tensor> next;
@@ -442,7 +444,7 @@ TEST_P(OptimizerOption, StepsOnDifferentDataAreCombinedByAdasum) {
 TEST_P(OptimizerOption, AProcessSetAveragesAmongItsOwn) {
   const int size = GetParam();
   on_ranks(size, [size](Context& context) {
-    // The last rank trains another model, alone.
+    // The last rank trains another model alone.
     std::vector<int> many;
     for (int rank = 0; rank + 1 < size; ++rank) many.push_back(rank);
     if (many.empty()) many.push_back(0);

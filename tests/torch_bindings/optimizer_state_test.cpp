@@ -1,4 +1,5 @@
-// Options and state of rank 0's optimizer on all ranks, for every optimizer of the C++ front end.
+// Tests that all ranks get options and state of rank 0's optimizer, for every optimizer of the C++
+// API.
 #include <gmock/gmock.h>
 
 #include "training.hpp"
@@ -10,7 +11,7 @@ using namespace test;  // NOLINT: a test
 using testing::HasSubstr;
 namespace optim = torch::optim;
 
-/// Steps on the same data wherever it is called.
+/// Makes steps on the same data on every rank.
 void step(torch::nn::Sequential& net, optim::Optimizer& optimizer, int times) {
   for (int i = 0; i < times; ++i) {
     optimizer.step([&] {
@@ -158,7 +159,7 @@ bool same(const optim::Optimizer& a, const torch::nn::Sequential& net_a, const o
   return true;
 }
 
-/// `root_steps` and `other_steps`: how far each had trained before.
+/// `root_steps` and `other_steps` say how many steps each had made before.
 template <class C>
 void broadcast_and_compare(int size, int root, int root_steps, int other_steps) {
   using Optimizer = typename C::Optimizer;
@@ -175,7 +176,7 @@ void broadcast_and_compare(int size, int root, int root_steps, int other_steps) 
     EXPECT_EQ(largest_difference(values_of(net), before), 0) << "it made a step";
     EXPECT_TRUE(same<C>(optimizer, net, wanted, reference)) << "rank " << context.rank();
 
-    // And what that state is worth: from the same parameters all go the same way.
+    // With that state and the same parameters, all ranks continue alike.
     broadcast_parameters(context, net, root);
     step(net, optimizer, 2);
     EXPECT_TRUE(verify(context, net));
@@ -222,7 +223,7 @@ TEST(OptimizerStateOf, BothFormsOfTheDistributedOptimizer) {
     EXPECT_DOUBLE_EQ(adam.param_groups()[0].options().get_lr(), 0.1);
     EXPECT_EQ(adam.state().size(), 4u);
 
-    // A fresh one on rank 1 beside a used one on rank 0, wrapped afterwards.
+    // Rank 1 has a fresh optimizer and rank 0 a used one; both are wrapped afterwards.
     auto other = make_net(1);
     optim::Adam base(other->parameters(), options);
     if (context.rank() == 0) step(other, base, 2);

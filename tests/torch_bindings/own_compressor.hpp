@@ -1,4 +1,4 @@
-// Compressors as a user writes them.
+// Compressors as users write them.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace hvd::test {
 
-/// Loses nothing: gradients are averaged as they are. Vectors are left to the library.
+/// A compressor without loss, which averages gradients. It leaves vectors to the library.
 class Averages final : public GradientCompressor {
  public:
   class One final : public CompressedGradient {
@@ -33,8 +33,8 @@ class Averages final : public GradientCompressor {
   [[nodiscard]] std::string description() const override { return "averages"; }
 };
 
-/// The example of docs/torch.md: signs and one length per rank and parameter, with error feedback
-/// (Karimireddy et al. 2019, "Error feedback fixes SignSGD").
+/// The example of docs/reference/torch.md: signs and one length per rank and parameter, with error
+/// feedback (Karimireddy et al. 2019, "Error feedback fixes SignSGD").
 class SignsOfGradient final : public CompressedGradient {
  public:
   void begin(const GradientExchange& exchange, const torch::Tensor& gradient) override {

@@ -1,4 +1,4 @@
-// Which examples a rank gets, also through LibTorch's data loader.
+// Tests which examples a rank gets, also through LibTorch's data loader.
 #include <cmath>
 #include <set>
 
@@ -25,7 +25,7 @@ Indices drain(DistributedSampler& sampler, std::size_t batch) {
   return all;
 }
 
-/// As a batch, the indices themselves.
+/// A data set whose batches are the indices themselves.
 class IndexDataset : public torch::data::datasets::BatchDataset<IndexDataset, Indices> {
  public:
   explicit IndexDataset(std::size_t size) : size_(size) {}
@@ -92,7 +92,7 @@ TEST(Sampler, OrderDependsOnSeedAndEpochOnly) {
   EXPECT_NE(order(1, 0), order(2, 0));
   EXPECT_EQ(order(1, 0, false), order(2, 3, false));
   EXPECT_EQ(order(1, 0, false)[1], 2u);
-  // Fixed by the C++ standard's engine, so the same on every machine.
+  // The C++ standard defines this engine, so the order is the same on every machine.
   DistributedSampler few = sampler_of(6, 0, 1, {.seed = 42});
   EXPECT_EQ(drain(few, 6).size(), 6u);
 }
@@ -201,7 +201,7 @@ TEST_P(Elastic, DealsWhatIsNotRecordedToAnyNumberOfRanks) {
         first ? std::set<std::size_t>(first->begin(), first->end()) : std::set<std::size_t>());
     EXPECT_EQ(sampler.indices().size(), sampler.size());
   }
-  // The rest goes to one rank more.
+  // One more rank shares the remaining examples.
   const torch::Tensor saved =
       torch::tensor(std::vector<std::int64_t>(recorded.begin(), recorded.end()), torch::kInt64);
   std::multiset<std::size_t> rest;
@@ -250,7 +250,7 @@ TEST(Elastic, RecordsOfAllRanksAreUnitedAndTheRestIsDealtAnew) {
         const Indices known = sampler.recorded();
         EXPECT_FALSE(std::binary_search(known.begin(), known.end(), index));
       }
-      // A new epoch has everything again, in another order.
+      // A new epoch has all examples again, in another order.
       const Indices first = elastic_of(kDataset, context.rank(), context.size()).indices();
       sampler.set_epoch(1);
       sampler.reset();

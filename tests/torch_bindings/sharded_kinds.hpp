@@ -1,4 +1,4 @@
-// The optimizers whose state can be divided, and their settings.
+// The optimizers whose state can be divided among ranks, with their settings.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace hvd::test {
 
-/// With what makes each of them keep all the state that it can.
+/// Returns options with which the optimizer keeps all the state that it can.
 template <class Base>
 struct Settings;
 template <>
@@ -36,7 +36,7 @@ struct Settings<torch::optim::RMSprop> {
 using ShardedKinds = testing::Types<torch::optim::SGD, torch::optim::Adam, torch::optim::AdamW,
                                     torch::optim::Adagrad, torch::optim::RMSprop>;
 
-/// The last layer's weight learns at another rate.
+/// The last layer's weight has another learning rate.
 template <class Options>
 std::vector<torch::optim::OptimizerParamGroup> two_groups(torch::nn::Sequential& net,
                                                           const Options& options) {
@@ -50,7 +50,7 @@ std::vector<torch::optim::OptimizerParamGroup> two_groups(torch::nn::Sequential&
   return groups;
 }
 
-/// From step `begin` to `end`, each in as many equal parts of the batch as there are `passes`.
+/// Trains from step `begin` to `end`, each in `passes` equal parts of the batch.
 inline void train_sharded(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer, int rank,
                           int size, int begin, int end, int passes = 1) {
   for (int step = begin; step < end; ++step) {

@@ -1,4 +1,4 @@
-// The state is divided, the training is the same.
+// Tests that training is the same when the optimizer's state is divided.
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -29,13 +29,13 @@ std::vector<torch::Tensor> alone(bool grouped = false) {
   return values_of(net);
 }
 
-// Of several sizes, so that shards begin and end inside of parameters.
+// Several sizes, so that shards begin and end inside of parameters.
 constexpr std::int64_t kBucketSizes[] = {1, 150, 25 << 20};
 
 template <class Base>
 class Sharded : public testing::Test {
  protected:
-  /// `body` gets a net of its own on each rank, and trains it.
+  /// `body` gets a separate net on each rank and trains it.
   static void expect_equal(const std::vector<torch::Tensor>& wanted,
                            std::initializer_list<int> sizes,
                            const std::function<void(Context&, torch::nn::Sequential&)>& body,
@@ -90,7 +90,7 @@ TYPED_TEST(Sharded, EqualsOneProcessWithoutSyncBeforeTheLastPass) {
       {
         const auto pause = optimizer.no_sync();
         pass(0);
-        // In odd steps all of it, so that step() sends everything.
+        // In odd steps the pass covers everything, so that step() sends everything.
         if (step % 2 == 1) pass(half);
       }
       EXPECT_EQ(context.stats().submitted, before);
@@ -364,7 +364,7 @@ TEST_P(ShardedAt, ASharedLayerIsSteppedOnce) {
 
 TEST_P(ShardedAt, ProcessSetsTrainAModelEach) {
   const int size = GetParam();
-  // The even and the odd ranks, under the same names.
+  // Even and odd ranks use the same names.
   const auto members = [size](int parity) {
     std::vector<int> ranks;
     for (int rank = parity; rank < size; rank += 2) ranks.push_back(rank);
@@ -440,7 +440,7 @@ TEST_P(ShardedAt, MisuseIsNamed) {
                 HasSubstr("ShardedOptimizer: 1 parameters of the optimizer have no name"));
     EXPECT_THAT(refuses({}, {}), HasSubstr("no parameters"));
     {
-      // Two tensors with one memory, which a bucket each would part.
+      // Two tensors share memory, which two buckets would separate.
       const torch::Tensor one = torch::ones({2}, torch::requires_grad());
       const torch::Tensor same = one.detach().set_requires_grad(true);
       const auto construct = [&] {
@@ -465,7 +465,7 @@ TEST_P(ShardedAt, MisuseIsNamed) {
     }
     EXPECT_EQ(code_of([&] { optimizer.step(); }, &message), Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("before the last"));
-    // And goes on.
+    // Training continues.
     loss_of(net, global_batch(0)).backward();
     optimizer.step();
     EXPECT_TRUE(verify(context, *net));

@@ -1,4 +1,5 @@
-// The state of a sharded optimizer in an archive: by any number of ranks, and all of it or nothing.
+// Tests the state of a sharded optimizer in an archive: any number of ranks can load it, completely
+// or not at all.
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -31,7 +32,7 @@ torch::serialize::InputArchive archive_of(const std::string& bytes) {
   return archive;
 }
 
-/// Collective; the bytes are rank 0's.
+/// Collective. The bytes are rank 0's.
 std::string save(const optim::Optimizer& optimizer, const Context& context) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
@@ -74,7 +75,7 @@ TYPED_TEST(ShardedState, IsLoadedByAnyNumberOfRanks) {
     on_ranks(after, [&, after = after](Context& context) {
       auto net = make_net(1);
       copy_values(net, half_way);
-      // The archive's options are to replace these.
+      // The archive's options must replace these.
       auto other = options;
       other.lr(options.lr() * 3);
       ShardedOptimizer<TypeParam> optimizer(two_groups(net, other), net->named_parameters(), other,
@@ -92,7 +93,7 @@ TYPED_TEST(ShardedState, IsLoadedByAnyNumberOfRanks) {
 
 const auto kAdam = optim::AdamOptions(0.01).amsgrad(true);
 
-/// The archive with one entry replaced; an undefined value leaves it out.
+/// Returns the archive with one entry replaced, or without it if the value is undefined.
 std::string altered(const std::string& saved, const std::string& key,
                     const std::optional<c10::IValue>& value) {
   auto in = archive_of(saved);
@@ -129,7 +130,7 @@ TEST(ShardedStateOf, DamageIsNamedAndChangesNothing) {
                           {.bucket_bytes = 150, .context = &context});
     train_sharded(net, optimizer, 0, 1, 0, 3);
     const std::string saved = save(optimizer, context);
-    // Other options and another state, which a bad archive is to leave alone.
+    // Other options and another state, which a bad archive must not change.
     optimizer.param_groups()[0].options().set_lr(0.5);
     train_sharded(net, optimizer, 0, 1, 3, 4);
     const std::string before = save(optimizer, context);
@@ -246,7 +247,7 @@ TEST_P(ShardedCheckpoint, IsWrittenByAllRanksAndGoesOnWhereItWasSaved) {
     EXPECT_LT(largest_difference(values_of(other), wanted), 1e-6);
     EXPECT_TRUE(verify(context, *other));
 
-    // What rank 0 cannot write leaves nobody waiting.
+    // If rank 0 cannot write, no rank waits.
     EXPECT_EQ(code_of([&] { save_checkpoint(context, file / "below", net, optimizer); }),
               Errc::resource);
     EXPECT_TRUE(verify(context, *other));

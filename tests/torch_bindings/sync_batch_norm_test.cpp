@@ -1,4 +1,4 @@
-// Against LibTorch's batch normalization of all ranks' batches one after another.
+// Compares with LibTorch's batch normalization of the concatenated batches of all ranks.
 #include <gmock/gmock.h>
 
 #include "job.hpp"
@@ -15,10 +15,11 @@ constexpr std::int64_t kChannels = 3;
 class SyncNorm : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, SyncNorm, testing::Values(1, 2, 3, 4));
 
-/// Rank 1 has none.
+/// Rank 1 has no rows.
 std::int64_t rows_of(int rank) { return rank == 1 ? 0 : rank + 2; }
 
-/// Examples of [C], [C, L], [C, H, W] or [C, D, H, W]; not centred, nor alike.
+/// Returns examples of [C], [C, L], [C, H, W] or [C, D, H, W], neither centred nor equally
+/// distributed.
 torch::Tensor batch_of(int rank, std::int64_t dimensions, torch::ScalarType type, int step = 0) {
   std::vector<std::int64_t> shape{rows_of(rank), kChannels};
   for (std::int64_t i = 2; i < dimensions; ++i) shape.push_back(i);
@@ -200,7 +201,7 @@ TEST_P(SyncNorm, WhatCannotBeNormalizedIsATypedError) {
               Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("[N, 3, …], not [2,4]"));
     EXPECT_EQ(code_of([&] { (void)norm(torch::ones({kChannels})); }), Errc::invalid_argument);
-    // One value on rank 0, none elsewhere: all see that, and none waits.
+    // Rank 0 has one value and the others none. All ranks notice it, and none waits.
     const torch::Tensor one = torch::ones({context.rank() == 0 ? 1 : 0, kChannels});
     EXPECT_EQ(code_of([&] { (void)norm(one); }), Errc::invalid_argument);
     (void)norm(torch::ones({2, kChannels}));
@@ -223,14 +224,14 @@ TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
     EXPECT_TRUE(converted->named_parameters()["norm.weight"].is_same(
         plain->named_parameters()["norm.weight"]));
     ASSERT_NE(dynamic_cast<SyncBatchNormImpl*>(converted->ptr(1).get()), nullptr);
-    // All ranks have the same batch: as one of them alone, and the buffers are shared.
+    // All ranks have the same batch, so the result is that of one rank alone. Buffers are shared.
     const torch::Tensor input = normal({8, kChannels}, 3);
     const torch::Tensor result = torch::nn::Sequential(converted)->forward(input);
     const torch::Tensor mean = plain->named_buffers()["norm.running_mean"];
     EXPECT_GT(mean.abs().max().item<double>(), 0);
     expect_close(result, plain->forward(input), 1e-4, "converted");
 
-    // A copy has parameters of its own, and works on its own.
+    // A copy has its own parameters and works independently.
     auto copy = std::dynamic_pointer_cast<SyncBatchNormImpl>(converted->ptr(1)->clone());
     EXPECT_FALSE(copy->weight.is_alias_of(converted->named_parameters()["norm.weight"]));
     (void)copy->forward(input);

@@ -1,4 +1,4 @@
-// A small network, its data, and training it with and without ranks.
+// A small network and its data, trained with and without ranks.
 #pragma once
 
 #include "contexts.hpp"
@@ -9,7 +9,7 @@ constexpr std::int64_t kGlobalBatch = 24;  // divisible by 1, 2, 3 and 4 ranks
 constexpr std::int64_t kFeatures = 6;
 constexpr std::int64_t kClasses = 3;
 
-/// Parameters depend on `seed` alone.
+/// Parameters depend only on `seed`.
 inline torch::nn::Sequential make_net(std::uint64_t seed) {
   torch::nn::Sequential net(torch::nn::Linear(kFeatures, 8), torch::nn::Tanh(),
                             torch::nn::Linear(8, kClasses));
@@ -22,7 +22,7 @@ struct Batch {
   torch::Tensor inputs;
   torch::Tensor targets;
 
-  /// Every size-th example, beginning with `rank`.
+  /// Returns every size-th example, beginning with `rank`.
   [[nodiscard]] Batch of_rank(int rank, int size) const {
     return {inputs.slice(0, rank, kGlobalBatch, size), targets.slice(0, rank, kGlobalBatch, size)};
   }
@@ -37,8 +37,8 @@ inline torch::Tensor loss_of(torch::nn::Sequential& net, const Batch& batch) {
   return torch::mse_loss(net->forward(batch.inputs), batch.targets);
 }
 
-/// In one process, the gradients of ranks whose gradients travel as bf16: each rank's are rounded,
-/// added in f32, and their mean is rounded.
+/// Computes in one process the gradients of ranks whose gradients travel as bf16: each rank's
+/// gradients are rounded and added in f32, and their mean is rounded.
 inline void backward_through_bf16(torch::nn::Sequential& net, int step, int ranks) {
   const auto rounded = [](const torch::Tensor& values) {
     return values.to(torch::kBFloat16).to(torch::kFloat32);
@@ -72,7 +72,7 @@ inline double largest_difference(const std::vector<torch::Tensor>& a,
   return largest;
 }
 
-/// What each rank ended with, and that all ended with the same bits.
+/// Records the result of each rank and checks that all have the same bits.
 class Outcomes {
  public:
   explicit Outcomes(int size) : by_rank_(static_cast<std::size_t>(size)) {}
@@ -80,7 +80,8 @@ class Outcomes {
   void set(int rank, torch::nn::Sequential& net) {
     by_rank_[static_cast<std::size_t>(rank)] = values_of(net);
   }
-  /// Near `wanted`, which must have moved from `start` by at least 100 times the tolerance.
+  /// Expects values near `wanted`, which must differ from `start` by at least 100 times the
+  /// tolerance.
   void expect(const std::vector<torch::Tensor>& wanted, const std::vector<torch::Tensor>& start,
               double tolerance = 1e-5) const {
     EXPECT_GT(largest_difference(wanted, start), 100 * tolerance) << "nothing was learnt";

@@ -1,4 +1,4 @@
-// GradScaler, WarmupLR, and what verify sees of an optimizer.
+// Tests GradScaler, WarmupLR, and verify of an optimizer.
 #include <limits>
 
 #include <gmock/gmock.h>

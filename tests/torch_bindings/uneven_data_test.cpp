@@ -1,4 +1,4 @@
-// Ranks that run out of data, and what is measured over all of them.
+// Tests ranks whose data has ended, and metrics over all ranks.
 #include <cmath>
 
 #include "training.hpp"
@@ -24,7 +24,7 @@ TEST_P(UnevenData, JoinedRanksCountOrNotAsTheOptionsSay) {
             << mean << " in batch " << batch;
       }
       EXPECT_EQ(join(context, {.average_over_contributors = contributors}), size - 1);
-      // All are back.
+      // All ranks take part again.
       EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
     });
   }
@@ -49,7 +49,7 @@ TEST_P(UnevenData, TheLastToJoinHasTheModelOfAll) {
     broadcast_parameters(context, net, join(context, {.average_over_contributors = true}));
     outcomes.set(context.rank(), net);
   });
-  // One process: each step with the batches of the ranks that still had one.
+  // One process makes each step with the batches of the ranks that still have one.
   torch::nn::Sequential net = make_net(3);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
   for (int step = 0; step < 1 + size; ++step) {

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSlack{10};  // LibTorch counts whole milliseconds
 
-milliseconds time_to(Deadline deadline) {
+milliseconds time_until(Deadline deadline) {
   return std::max(milliseconds{1},
                   std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
@@ -28,31 +28,31 @@ class AgentStore final : public Store {
     c10d::TCPStoreOptions options;
     options.port = address.port;
     options.waitWorkers = false;
-    options.timeout = time_to(deadline);
-    speak(deadline, "it does not answer",
-          [&] { store_ = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
+    options.timeout = time_until(deadline);
+    request(deadline, "it does not answer",
+            [&] { store_ = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
   }
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
     const auto* const bytes = reinterpret_cast<const std::uint8_t*>(value.data());
-    speak(deadline, fmt::format("it does not take '{}'", key), [&] {
+    request(deadline, fmt::format("it does not take '{}'", key), [&] {
       store_->set(std::string(key), std::vector<std::uint8_t>(bytes, bytes + value.size()));
     });
   }
 
   std::optional<Bytes> get(std::string_view key, Deadline deadline) override {
     bool there = false;
-    speak(deadline, fmt::format("it does not tell about '{}'", key),
-          [&] { there = store_->check({std::string(key)}); });
+    request(deadline, fmt::format("it does not say whether '{}' is set", key),
+            [&] { there = store_->check({std::string(key)}); });
     if (!there) return std::nullopt;
     return wait(key, deadline);
   }
 
   Bytes wait(std::string_view key, Deadline deadline) override {
     std::vector<std::uint8_t> value;
-    speak(deadline, fmt::format("nobody has set '{}'", key), [&] {
+    request(deadline, fmt::format("nobody has set '{}'", key), [&] {
       const std::vector<std::string> keys = {std::string(key)};
-      store_->wait(keys, time_to(deadline));
+      store_->wait(keys, time_until(deadline));
       value = store_->get(keys.front());
     });
     const auto* const bytes = reinterpret_cast<const std::byte*>(value.data());
@@ -60,10 +60,11 @@ class AgentStore final : public Store {
   }
 
  private:
-  // LibTorch tells a timeout from a broken connection in its text only; the clock tells as well.
-  void speak(Deadline deadline, const std::string& complaint, const std::function<void()>& call) {
+  /// Makes a call to the store, and turns its error into an `Error` that says `complaint`. LibTorch
+  /// distinguishes a timeout from a broken connection by its text only, so the clock decides.
+  void request(Deadline deadline, const std::string& complaint, const std::function<void()>& call) {
     try {
-      if (store_) store_->setTimeout(time_to(deadline));
+      if (store_) store_->setTimeout(time_until(deadline));
       call();
     } catch (const c10::Error& error) {
       const bool late = Clock::now() + kSlack >= deadline;

@@ -1,4 +1,5 @@
-// The main program of a peer: every size in turn, a table on the way, JSON at the end.
+// The main program of a peer: it measures every size in turn, prints a table and writes JSON at the
+// end.
 #pragma once
 
 #include "library.hpp"

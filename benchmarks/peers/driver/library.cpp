@@ -3,7 +3,7 @@
 namespace hvd::peers {
 
 float* Library::memory(std::size_t bytes) {
-  memory_ = {};  // the old one goes before the new one comes
+  memory_ = {};  // free the old memory before allocating the new
   memory_.resize((bytes + sizeof(Block) - 1) / sizeof(Block));
   return reinterpret_cast<float*>(memory_.data());
 }

@@ -1,4 +1,4 @@
-// What a peer has to offer to be measured: an allreduce of floats, as one rank sees it.
+// The interface of a peer library that is measured: an allreduce of floats on one rank.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace hvd::peers {
 
 enum class Combine { sum, maximum };
 
-/// One thread uses it. All but the first three are collective.
+/// Used by one thread. All functions but the first three are collective.
 class Library {
  public:
   virtual ~Library() = default;
@@ -20,15 +20,15 @@ class Library {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int ranks() const = 0;
 
-  /// Zeroed memory of this rank, aligned to a cache line, for the buffers of one size; what the
-  /// call before returned is gone.
+  /// Returns zeroed memory of this rank, aligned to a cache line, for the buffers of one size. It
+  /// replaces the memory of the previous call.
   [[nodiscard]] virtual float* memory(std::size_t bytes);
-  /// The ways in which it can reduce so many bytes; the quickest of them is what gets measured.
+  /// Returns the algorithms for this size. The fastest one is measured.
   [[nodiscard]] virtual std::vector<std::string> ways(std::size_t bytes) const;
-  /// Sum over all ranks, in place, by the way of this name; `data` lies in `memory`.
+  /// Sums over all ranks, in place, with the algorithm `way`. `data` lies in `memory`.
   virtual void allreduce(float* data, std::size_t count, const std::string& way) = 0;
   virtual void barrier() = 0;
-  /// Element by element over all ranks, in place.
+  /// Combines the values element by element over all ranks, in place.
   virtual void combine(std::span<double> values, Combine how) = 0;
 
  private:

@@ -24,7 +24,7 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[std::max<std::size_t>(place, 1) - 1];
 }
 
-/// One size of one library: the buffers and whose turn it is.
+/// Measures one size of one library: it holds the buffers and the number of the next one.
 class Bench {
  public:
   Bench(Library& library, std::size_t bytes)
@@ -41,7 +41,8 @@ class Bench {
     return Micros(Clock::now() - began).count();
   }
 
-  /// Wrong elements on this rank. No barrier helps: others may still fill, or be done with it all.
+  /// Returns the number of wrong elements on this rank. There is no barrier, so other ranks may
+  /// still fill their buffers or may have finished.
   [[nodiscard]] double check(const std::string& way) {
     const auto own = static_cast<std::size_t>(library_.rank());
     const auto ranks = static_cast<std::size_t>(library_.ranks());
@@ -75,7 +76,7 @@ double slowest(Library& library, double value) {
   return value;
 }
 
-/// Two rounds over all ways, in turn; in the second only those that are near the best.
+/// Runs two rounds over all algorithms, the second only over those that were near the best.
 std::string quickest(Library& library, Bench& bench, const std::vector<std::string>& ways) {
   constexpr double kRound = 2000;  // µs for each way
   constexpr double kNear = 1.5;
@@ -96,8 +97,8 @@ std::string quickest(Library& library, Bench& bench, const std::vector<std::stri
   return ways[static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin())];
 }
 
-/// In ten batches, fewer when that takes far longer than it should: on a busy machine a library
-/// that spins loses its core for milliseconds. The slowest rank's times.
+/// Measures in ten batches, or fewer when that takes far too long, because on a busy machine a
+/// library that spins loses its core for milliseconds. Times are those of the slowest rank.
 std::vector<double> timed(Library& library, Bench& bench, const Row& row, double budget) {
   constexpr std::size_t kBatches = 10;
   constexpr double kFarLonger = 4;

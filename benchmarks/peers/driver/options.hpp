@@ -1,4 +1,4 @@
-// The options that every peer of benchmarks/compare understands; hvd_bench's where it has them.
+// The options of every peer in benchmarks/compare, with hvd_bench's names where it has them.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ struct Options {
   int iterations = 0;    ///< per size; 0: as many as fit into `seconds`
   int warmup = 3;        ///< iterations
   double seconds = 0.5;  ///< per size
-  std::string way;       ///< instead of the quickest; a size that it cannot do is left out
+  std::string way;       ///< instead of the fastest; a size without this algorithm is left out
   std::string json;      ///< file of rank 0, empty: none
 };
 
-/// Binds them to the command line; `options` outlives the parsing.
+/// Binds the options to the command line. `options` must outlive the parsing.
 void add_options(CLI::App& app, Options& options);
 
 }  // namespace hvd::peers

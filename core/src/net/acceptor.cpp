@@ -1,14 +1,20 @@
 #include "net/acceptor.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <hvd/core/address.hpp>
+#include <hvd/core/authenticated_listener.hpp>
 #include <hvd/core/error.hpp>
 #include <hvd/core/log.hpp>
+
+#include "net/dial.hpp"
+#include "net/handshake.hpp"
 
 namespace hvd::net {
 namespace {
@@ -38,7 +44,7 @@ void Acceptor::close() noexcept {
   closed_ = true;
   ports_.clear();
   rest_timer_.cancel();
-  for (const std::shared_ptr<Greeting>& greeting : unproven_) greeting->close();
+  for (const auto& handshake : unproven_) handshake->close();
   unproven_.clear();
 }
 
@@ -51,7 +57,8 @@ void Acceptor::wait_all() {
 
 void Acceptor::wait(const std::shared_ptr<Port>& port) {
   port->waiting = true;
-  // Weak: an open wait must not keep a listener alive that close() has dropped.
+  // The pointer is weak, so that an open wait does not keep a listener alive that close() has
+  // dropped.
   port->wait.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                         [self = shared_from_this(),
                          weak = std::weak_ptr<Port>(port)](const boost::system::error_code& error) {
@@ -78,7 +85,7 @@ bool Acceptor::accept_one(int listener) {
       rest();
       return false;
     }
-    // Anything else but "none there" is the fate of that one connection (accept(2)).
+    // Any other error but "none there" concerns that one connection only (accept(2)).
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
   if (!peer_is_same_user(stream.get())) {
@@ -86,14 +93,16 @@ bool Acceptor::accept_one(int listener) {
     return true;
   }
   tune_stream(stream.get());
-  auto greeting = std::make_shared<Greeting>(loop_.io(), std::move(stream), self_,
-                                             static_cast<Greeting::Owner&>(*this), kHandshakeLimit);
-  unproven_.insert(greeting);
-  greeting->start();
+  auto handshake = std::make_shared<ServerHandshake>(loop_.io(), std::move(stream), self_,
+                                                     static_cast<ServerHandshake::Owner&>(*this),
+                                                     kHandshakeLimit);
+  unproven_.insert(handshake);
+  handshake->start();
   return true;
 }
 
-// The connection stays in the queue: without a rest the loop would spin on it.
+// The connection stays in the kernel's queue, and without a pause the loop would try it at once
+// again.
 void Acceptor::rest() {
   resting_ = true;
   rest_timer_.expires_after(kRest);
@@ -103,16 +112,51 @@ void Acceptor::rest() {
   });
 }
 
-void Acceptor::on_greeted(Greeting& greeting, UniqueFd stream, const Hello& peer) {
-  unproven_.erase(greeting.shared_from_this());
+void Acceptor::on_proven(ServerHandshake& handshake, UniqueFd stream, const Hello& peer) {
+  unproven_.erase(handshake.shared_from_this());
   on_stream_(std::move(stream), peer);
   wait_all();
 }
 
-void Acceptor::on_dropped(Greeting& greeting, const std::string& why) {
-  unproven_.erase(greeting.shared_from_this());
+void Acceptor::on_dropped(ServerHandshake& handshake, const std::string& why) {
+  unproven_.erase(handshake.shared_from_this());
   log(LogLevel::info, self_.rank, fmt::format("dropped a connection: {}", why));
   wait_all();
 }
 
 }  // namespace hvd::net
+
+namespace hvd {
+
+struct AuthenticatedListener::Impl {
+  EventLoop& loop;
+  std::shared_ptr<net::Acceptor> acceptor;
+};
+
+AuthenticatedListener::AuthenticatedListener(EventLoop& loop, const std::string& address,
+                                             const Identity& identity, OnStream on_stream)
+    : impl_(std::make_unique<Impl>(Impl{loop, nullptr})) {
+  net::Listener listener(Address::parse(address));
+  impl_->acceptor = std::make_shared<net::Acceptor>(
+      loop, identity, [on_stream = std::move(on_stream)](UniqueFd stream, const net::Hello&) {
+        on_stream(std::move(stream));
+      });
+  loop.run_sync([&] { impl_->acceptor->listen(std::move(listener)); });
+}
+
+AuthenticatedListener::~AuthenticatedListener() {
+  impl_->loop.run_sync([this] { impl_->acceptor->close(); });
+}
+
+UniqueFd connect_authenticated(const std::string& address, const Identity& identity,
+                               std::string_view label, Deadline deadline) {
+  net::DialOptions options;
+  options.address = Address::parse(address);
+  options.peer = net::kAnyRank;
+  options.label = label;
+  options.deadline = deadline;
+  const net::Interrupt never;
+  return net::dial(options, identity, never);
+}
+
+}  // namespace hvd

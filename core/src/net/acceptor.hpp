@@ -1,4 +1,4 @@
-// Accepts streams and lets in who proves the job's secret.
+// Accepts streams and passes on those whose peer has proven the job's secret.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@
 
 #include <hvd/core/event_loop.hpp>
 
-#include "net/greeting.hpp"
+#include "net/server_handshake.hpp"
 #include "net/socket.hpp"
 
 namespace hvd::net {
 
-/// A stray connection is dropped, logged at info, and accepting goes on. While `kMaxUnproven`
-/// connections are in the handshake, or descriptors are short, further ones wait in the kernel.
-class Acceptor : public std::enable_shared_from_this<Acceptor>, private Greeting::Owner {
+/// A connection that fails the handshake is dropped, logged at info, and accepting goes on. While
+/// `kMaxUnproven` connections are in the handshake, or descriptors are short, further ones wait in
+/// the kernel.
+class Acceptor : public std::enable_shared_from_this<Acceptor>, private ServerHandshake::Owner {
  public:
   static constexpr std::size_t kMaxUnproven = 64;  ///< over all listeners
   static constexpr std::chrono::milliseconds kHandshakeLimit{1'000};
@@ -48,14 +49,14 @@ class Acceptor : public std::enable_shared_from_this<Acceptor>, private Greeting
   /// Returns false when nothing is there to accept.
   bool accept_one(int listener);
   void rest();
-  void on_greeted(Greeting& greeting, UniqueFd stream, const Hello& peer) override;
-  void on_dropped(Greeting& greeting, const std::string& why) override;
+  void on_proven(ServerHandshake& handshake, UniqueFd stream, const Hello& peer) override;
+  void on_dropped(ServerHandshake& handshake, const std::string& why) override;
 
   EventLoop& loop_;
   Identity self_;
   OnStream on_stream_;
   std::vector<std::shared_ptr<Port>> ports_;
-  std::set<std::shared_ptr<Greeting>> unproven_;
+  std::set<std::shared_ptr<ServerHandshake>> unproven_;
   boost::asio::steady_timer rest_timer_;
   bool resting_ = false;
   bool closed_ = false;

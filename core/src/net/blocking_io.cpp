@@ -42,7 +42,7 @@ Interrupt::Interrupt() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 
 void Interrupt::raise() noexcept {
   const std::uint64_t one = 1;
-  // Fails only when the counter is full, and then it has been raised already.
+  // The write fails only when the counter is full, and then the interrupt was raised before.
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
 }
 

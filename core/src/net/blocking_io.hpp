@@ -11,7 +11,7 @@
 
 namespace hvd::net {
 
-/// Wakes every wait it is handed to, for good.
+/// Ends every wait that it is given to, now and later.
 class Interrupt {
  public:
   Interrupt();  ///< Throws Errc::resource.
@@ -24,25 +24,26 @@ class Interrupt {
   UniqueFd fd_;
 };
 
-/// The stream ended or broke: `what()` says how, "connection closed" for instance.
+/// The stream ended or broke; `what()` says how, as in "connection closed".
 struct StreamLost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 enum class Ready : std::uint8_t { read, write };
 
-/// False when `deadline` comes first. Throws Errc::aborted when interrupted.
+/// Returns false when `deadline` comes first. Throws Errc::aborted when interrupted.
 [[nodiscard]] bool wait_ready(int fd, Ready what, Deadline deadline, const Interrupt& interrupt);
 /// Returns at `deadline`. Throws Errc::aborted when interrupted.
 void pause_until(Deadline deadline, const Interrupt& interrupt);
 
-/// Bytes read into `out`, at least one; 0 when `deadline` comes first. As `read_exact`.
+/// Reads at least one byte into `out` and returns how many; 0 when `deadline` comes first. Throws
+/// like `read_exact`.
 [[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out, Deadline deadline,
                                     const Interrupt& interrupt);
 /// Fills `out`. Returns false when `deadline` comes first; throws StreamLost, Errc::aborted.
 [[nodiscard]] bool read_exact(int fd, std::span<std::byte> out, Deadline deadline,
                               const Interrupt& interrupt);
-/// Writes all of `bytes`, without SIGPIPE. As `read_exact`.
+/// Writes all of `bytes`, without SIGPIPE. Returns and throws like `read_exact`.
 [[nodiscard]] bool write_all(int fd, std::span<const std::byte> bytes, Deadline deadline,
                              const Interrupt& interrupt);
 

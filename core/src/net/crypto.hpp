@@ -1,4 +1,4 @@
-// The three things that hvd wants from OpenSSL.
+// The cryptographic functions that hvd takes from OpenSSL.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@ namespace hvd::net {
 inline constexpr std::size_t kMacSize = 32;
 using Mac = std::array<std::byte, kMacSize>;
 
-/// HMAC-SHA256 (RFC 2104, FIPS 180-4). Throws Errc::internal when OpenSSL refuses.
+/// Returns the HMAC-SHA256 (RFC 2104, FIPS 180-4). Throws Errc::internal when OpenSSL refuses.
 [[nodiscard]] Mac hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
-/// Takes the same time wherever the bytes differ.
+/// Compares bytes in a time that does not depend on where they differ.
 [[nodiscard]] bool equal_in_constant_time(std::span<const std::byte> a,
                                           std::span<const std::byte> b) noexcept;
 /// Fills `out` from the system's cryptographic generator. Throws Errc::resource.

@@ -16,14 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause{2};
 constexpr std::chrono::milliseconds kLongestPause{100};
 
-Nonce fresh_nonce() {
-  Nonce nonce{};
-  fill_random(nonce);
-  return nonce;
-}
-
-// An established connection is given all the time there is: trying again could leave the server
-// with a stream that it believes in and nobody uses.
+// An established connection gets all the time up to the deadline: another attempt could leave the
+// server with a stream that has passed the handshake and that nobody uses.
 void prove(int fd, const DialOptions& options, const Identity& self, const Interrupt& interrupt) {
   Handshake handshake = Handshake::client(self, options.peer, options.label, fresh_nonce());
   try {

@@ -16,15 +16,15 @@ namespace hvd::net {
 
 struct DialOptions {
   Address address;
-  int peer = -1;     ///< rank that must answer, -1: the launcher, `kAnyRank`: whoever listens
-  std::string host;  ///< the peer's, for errors
+  int peer = -1;     ///< rank that must answer; -1 for the launcher, `kAnyRank` for any server
+  std::string host;  ///< of the peer, for errors
   std::string label;
   Deadline deadline;
-  /// How long "nobody listens" is taken for "not yet"; then the peer is lost.
+  /// How long a refused connection is tried again. Then the peer is lost.
   std::chrono::milliseconds refusal_patience = std::chrono::hours(24);
 };
 
-/// A connected, authenticated, non-blocking stream. Blocks; not on the loop thread.
+/// Returns a connected, authenticated, non-blocking stream. Blocks; not on the loop thread.
 /// Throws Errc::timeout, peer_lost, unauthenticated, protocol, resource or aborted; the first two
 /// with the peer's rank and host.
 [[nodiscard]] UniqueFd dial(const DialOptions& options, const Identity& self,

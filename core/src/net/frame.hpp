@@ -15,7 +15,7 @@ inline constexpr std::size_t kMaxFrame = std::size_t{64} << 20;
 
 enum class FrameType : std::uint16_t { control = 1, store_request = 2, store_reply = 3 };
 
-/// What may travel on one stream, seen from one side.
+/// The frames that one side of a stream may receive and send.
 struct FrameRules {
   FrameType receives = FrameType::control;
   FrameType sends = FrameType::control;
@@ -27,7 +27,7 @@ struct FrameHeader {
   std::uint32_t length = 0;  ///< of the payload that follows
 };
 
-/// Header and payload. Throws Errc::invalid_argument when the payload exceeds `kMaxFrame`.
+/// Returns header and payload. Throws Errc::invalid_argument when the payload exceeds `kMaxFrame`.
 [[nodiscard]] Bytes encode_frame(FrameType type, std::span<const std::byte> payload);
 /// Throws Errc::protocol when `bytes` is not the header of a frame of `expected` type of at most
 /// `limit` bytes.

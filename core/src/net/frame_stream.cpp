@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
@@ -36,6 +38,16 @@ void FrameStream::send(std::span<const std::byte> payload) {
   output_.push_back(std::move(frame));
   backlog_ += output_.back().size();
   if (!writing_) write();
+}
+
+Clock::time_point FrameStream::host_answered() {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  // The option is refused for a Unix socket, whose other end is on this host.
+  if (::getsockopt(stream_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    return Clock::now();
+  }
+  return Clock::now() - std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
 void FrameStream::end_later(const std::string& cause) {
@@ -120,7 +132,7 @@ void FrameStream::write() {
       if (!writing_) wait_writable();
       return;
     } else if (errno != EINTR) {
-      // The reading side sees the end as well, after what the peer said last, and tells it.
+      // Reading meets the end as well, after the peer's last messages, and reports it then.
       write_error_ = describe_errno(errno);
       output_.clear();
       backlog_ = 0;
@@ -133,7 +145,10 @@ void FrameStream::wait_writable() {
   stream_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        self->writing_ = false;
-                       if (!error) self->write();
+                       if (error) return;
+                       self->write();
+                       const bool room = self->output_.empty() && !self->closed_;
+                       if (room && self->listener_ != nullptr) self->listener_->on_room(*self);
                      });
 }
 

@@ -10,33 +10,38 @@
 
 #include <hvd/core/event_loop.hpp>
 #include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
 
 #include "net/frame.hpp"
 
 namespace hvd::net {
 
-/// Loop thread only.
+/// Frames on an authenticated stream. Loop thread only.
 class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
-  /// Never called from inside a method of the stream.
+  /// The methods are never called from inside a method of the stream.
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// An exception means that the payload makes no sense, and ends the stream.
+    /// An exception tells that the payload is malformed, and ends the stream.
     virtual void on_frame(FrameStream& stream, std::span<const std::byte> payload) = 0;
-    /// At most once, the last call: the stream ended, broke or carried something malformed.
+    /// The stream ended, broke or carried something malformed. This is the last call.
     virtual void on_end(FrameStream& stream, const std::string& cause) = 0;
+    /// The socket was full and has taken all that was queued.
+    virtual void on_room(FrameStream&) {}
   };
 
-  /// Frames that break the rules end the stream. Any thread.
+  /// Frames that break `rules` end the stream. Any thread.
   FrameStream(EventLoop& loop, UniqueFd stream, const FrameRules& rules);
 
   /// Begins to read. `listener` lives until `on_end` or `close()`.
   void start(Listener& listener);
-  /// Sends at once what the socket takes and queues the rest. Dropped after the end.
+  /// Sends at once what the socket takes and queues the rest. After the end the payload is dropped.
   void send(std::span<const std::byte> payload);
-  /// Bytes queued and not yet taken by the socket.
+  /// The number of bytes that are queued and not yet taken by the socket.
   [[nodiscard]] std::size_t backlog() const noexcept { return backlog_; }
+  /// Returns when the host at the other end last acknowledged bytes; now, if it is this host.
+  [[nodiscard]] Clock::time_point host_answered();
   /// Reads and sends no more, and calls `on_end` with `cause` soon, unless closed before.
   void end_later(const std::string& cause);
   /// Sends what the socket takes now, then closes. The listener is not called again.
@@ -45,7 +50,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
  private:
   void wait_readable();
   void read();
-  /// Hands over the complete frames of `input_`.
+  /// Gives the complete frames of `input_` to the listener.
   void deliver();
   void write();
   void wait_writable();
@@ -57,10 +62,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   Listener* listener_ = nullptr;
   Bytes input_;               // a frame may be incomplete
   std::deque<Bytes> output_;  // whole frames
-  std::size_t written_ = 0;   // of the first of them
+  std::size_t written_ = 0;   // bytes of the first of them that are written
   std::size_t backlog_ = 0;
   bool writing_ = false;     // a wait for room is open
-  std::string write_error_;  // reading goes on: the peer's last words may still be there
+  std::string write_error_;  // reading goes on, since messages of the peer may still come
   bool ending_ = false;      // `end_later` was called
   bool closed_ = false;
 };

@@ -54,6 +54,12 @@ bool is_label(std::string_view label) noexcept {
   return !label.empty() && label.size() <= kMaxLabel && is_printable(label);
 }
 
+Nonce fresh_nonce() {
+  Nonce nonce{};
+  fill_random(nonce);
+  return nonce;
+}
+
 Bytes encode(const Hello& hello) {
   WireWriter writer;
   writer.u32(kHandshakeMagic);
@@ -110,7 +116,7 @@ Handshake Handshake::client(const Identity& self, int peer, std::string_view lab
 
 Handshake Handshake::server(const Identity& self, const Nonce& nonce) {
   Handshake handshake(self, nonce, Role::server);
-  handshake.own_hello_ = encode(handshake.self_);  // what a peer that fails early is told
+  handshake.own_hello_ = encode(handshake.self_);  // the answer to a peer that fails early
   return handshake;
 }
 
@@ -183,7 +189,7 @@ void Handshake::take_hello(std::span<const std::byte> input) {
     self_.to = peer_.from;
     self_.label = peer_.label;
     own_hello_ = encode(self_);
-    queue(own_hello_);  // before the check: the client learns from it what differs
+    queue(own_hello_);  // sent before the check, so that the client learns what differs
   }
   check_peer();
   if (self_.role == Role::server) queue(mac(kServerProof));

@@ -7,8 +7,8 @@
 //                                          ←  accept
 //
 // Proof and accept are HMAC-SHA256 over a role label and both hellos; the scheme is the
-// challenge-response of ISO/IEC 9798-4 (three passes), plus one message that tells the client it is
-// in. docs/protocol.md has the layout.
+// challenge-response of ISO/IEC 9798-4 (three passes), plus one message that tells the client that
+// the server accepts. docs/internals/protocol.md has the layout.
 #pragma once
 
 #include <cstddef>
@@ -29,17 +29,21 @@ inline constexpr std::uint16_t kProtocolVersion = 1;
 inline constexpr std::size_t kMaxJobId = 128;
 inline constexpr std::size_t kMaxLabel = 64;
 inline constexpr std::size_t kNonceSize = 32;
-inline constexpr std::int32_t kAnyRank = -2;  ///< whoever listens there: a store's server
+inline constexpr std::int32_t kAnyRank = -2;  ///< any server, as that of a store
 using Nonce = std::array<std::byte, kNonceSize>;
 
-/// Magic, version and role: the part whose layout no version changes.
+/// Returns a nonce of the system's cryptographic generator. Throws Errc::resource.
+[[nodiscard]] Nonce fresh_nonce();
+
+/// The bytes of magic, version and role, whose layout no version changes.
 inline constexpr std::size_t kPrefixSize = 8;
 inline constexpr std::size_t kHelloSize =
     kPrefixSize + kNonceSize + 3 * 4 + (1 + kMaxJobId) + (1 + kMaxLabel);
 
 enum class Role : std::uint16_t { client = 1, server = 2 };
 
-/// Who a side is, whom it wants, and what for.
+/// The first message of a side: its identity, the peer that it wants, and the purpose of the
+/// stream.
 struct Hello {
   Role role = Role::client;
   Nonce nonce{};
@@ -54,11 +58,11 @@ struct Hello {
 [[nodiscard]] Bytes encode(const Hello& hello);
 /// Throws Errc::protocol; `bytes` is exactly one hello, whose texts are printable.
 [[nodiscard]] Hello decode_hello(std::span<const std::byte> bytes);
-/// Printable, not empty and at most 64 bytes.
+/// Tells whether a label is printable, not empty and at most 64 bytes long.
 [[nodiscard]] bool is_label(std::string_view label) noexcept;
 
-/// One side of one handshake. Feed it exactly `wanted()` bytes at a time; send what `take_output()`
-/// gives after every step, also after a step that threw.
+/// One side of one handshake. The caller feeds it exactly `wanted()` bytes at a time, and sends
+/// what `take_output()` returns after every step, also after a step that threw.
 class Handshake {
  public:
   [[nodiscard]] static Handshake client(const Identity& self, int peer, std::string_view label,
@@ -67,13 +71,13 @@ class Handshake {
 
   [[nodiscard]] Bytes take_output() { return std::exchange(output_, {}); }
   [[nodiscard]] bool has_output() const noexcept { return !output_.empty(); }
-  /// Size of the next piece of input, 0 when done.
+  /// The size of the next piece of input; 0 when the handshake is done.
   [[nodiscard]] std::size_t wanted() const noexcept;
   /// Throws Errc::unauthenticated when the peer holds another secret; Errc::protocol for anything
   /// malformed and for another version, job, epoch or rank than ours, naming both.
   void consume(std::span<const std::byte> input);
   [[nodiscard]] bool done() const noexcept { return state_ == State::done; }
-  /// What the peer said; to be believed once `done()`.
+  /// The peer's hello. It is proven once `done()`.
   [[nodiscard]] const Hello& peer() const noexcept { return peer_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -15,9 +16,11 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/network_interfaces.hpp>
 
 #include "net/socket.hpp"
 
@@ -93,6 +96,10 @@ std::vector<std::string_view> split(std::string_view list) {
               fmt::format("{}; this machine has: {}", why, fmt::join(names, ", ")));
 }
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 }  // namespace
 
 std::vector<InterfaceAddress> list_interfaces() {
@@ -162,4 +169,56 @@ std::string listen_address(std::string_view wanted, bool one_host) {
       .to_string();
 }
 
+std::vector<std::string> resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* i = list; i != nullptr; i = i->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(i->ai_addr, i->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      addresses.emplace_back(text.data());
+    }
+  }
+  return addresses;
+}
+
+bool is_this_machine(const std::string& host) {
+  const std::vector<InterfaceAddress> own = list_interfaces();
+  const std::vector<std::string> addresses = resolve(host);
+  return std::any_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
+    return is_loopback(address) || std::any_of(own.begin(), own.end(), [&](const auto& one) {
+             return one.address == address;
+           });
+  });
+}
+
+std::optional<std::string> own_address_of(const std::string& host) {
+  const std::vector<InterfaceAddress> own = list_interfaces();
+  for (const std::string& address : resolve(host)) {
+    if (address == host && is_loopback(address)) return address;
+    const bool here = std::any_of(own.begin(), own.end(), [&](const InterfaceAddress& one) {
+      return !one.loopback && one.address == address;
+    });
+    if (here) return address;
+  }
+  return std::nullopt;
+}
+
 }  // namespace hvd::net
+
+namespace hvd {
+
+ReachableAddress reachable_address(std::string_view wanted) {
+  const auto addresses = net::list_interfaces();
+  std::string chosen = net::choose_address(addresses, wanted, /*one_host=*/false);
+  const auto owner = std::find_if(addresses.begin(), addresses.end(),
+                                  [&](const auto& one) { return one.address == chosen; });
+  return {.interface = owner == addresses.end() ? "" : owner->interface,
+          .address = std::move(chosen)};
+}
+
+}  // namespace hvd

@@ -1,4 +1,8 @@
-#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,47 +13,92 @@
 #include "net/acceptor.hpp"
 #include "net/dial.hpp"
 #include "net/interfaces.hpp"
-#include "net/parked_streams.hpp"
-#include "net/roster.hpp"
+#include "net/peer_table.hpp"
 
 namespace hvd {
 namespace {
 
-using net::PeerAddresses;
+using net::PeerRecord;
+using net::PeerTable;
 
-// Addresses are published by ranks that listen: a refusal means that the rank has gone.
+/// Accepted streams that no caller of `PeerNetwork::open` has taken yet, by peer and label. Any
+/// thread.
+class PendingStreams {
+ public:
+  /// Replaces and closes an earlier stream of that peer and label, which the peer has given up.
+  void add(int peer, const std::string& label, UniqueFd stream);
+  /// Returns an empty descriptor when `deadline` comes first. Throws Errc::aborted.
+  [[nodiscard]] UniqueFd take(int peer, const std::string& label, Deadline deadline);
+  /// Closes all streams and makes every `take` throw.
+  void abort() noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, std::string>, UniqueFd> streams_;
+  bool aborted_ = false;
+};
+
+void PendingStreams::add(int peer, const std::string& label, UniqueFd stream) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  streams_.insert_or_assign({peer, label}, std::move(stream));
+  changed_.notify_all();
+}
+
+UniqueFd PendingStreams::take(int peer, const std::string& label, Deadline deadline) {
+  const std::pair key{peer, label};
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline,
+                      [&] { return aborted_ || streams_.find(key) != streams_.end(); });
+  if (aborted_) throw Error(Errc::aborted, "aborted while connecting");
+  const auto found = streams_.find(key);
+  if (found == streams_.end()) return {};
+  UniqueFd stream = std::move(found->second);
+  streams_.erase(found);
+  return stream;
+}
+
+void PendingStreams::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  streams_.clear();
+  changed_.notify_all();
+}
+
+// Ranks publish their addresses when they listen, so a refusal means that the rank has ended.
 constexpr std::chrono::milliseconds kRefusalPatience{1'000};
 
-std::vector<HostIdentity> exchange_hosts(net::Roster& roster) {
-  std::vector<HostIdentity> hosts;
-  for (const Bytes& value : roster.exchange("host", net::encode(HostIdentity::of_this_process()))) {
-    hosts.push_back(net::decode_host(value));
-  }
-  return hosts;
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
 }
 
-bool on_one_host(const std::vector<HostIdentity>& hosts) {
-  return std::all_of(hosts.begin(), hosts.end(),
-                     [&](const HostIdentity& host) { return host.same_host(hosts.front()); });
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Ranks of one host need no secret to reach each other by Unix sockets, but the TCP ports beside
-// them are open to every user: those get a secret made up for this meeting, passed through the
-// store, which has let in this user only.
-Secret agree_on_secret(net::Roster& roster, const Identity& identity, bool one_host) {
-  if (!identity.secret.empty()) return identity.secret;
-  if (!one_host) {
-    throw Error(Errc::unauthenticated,
-                "the ranks run on several hosts and share no secret; put 32 random bytes into a "
-                "file of mode 0600 and name it in HVD_SECRET_FILE on every rank");
+[[noreturn]] void fail_without_secret() {
+  throw Error(Errc::unauthenticated,
+              "the ranks run on several hosts and share no secret; put 32 random bytes into a "
+              "file of mode 0600 and name it in HVD_SECRET_FILE on every rank");
+}
+
+// Rank 0 only. Ranks of one host need no secret to reach each other by Unix sockets, but the TCP
+// ports beside them are open to every user: those get a secret made for this job, passed through
+// the store, which has let in this user only.
+PeerTable make_table(const std::vector<std::string>& records, bool has_secret) {
+  PeerTable table;
+  for (const std::string& record : records) {
+    try {
+      table.ranks.push_back(net::decode_peer_record(bytes_of(record)));
+    } catch (const Error& error) {
+      throw Error(Errc::protocol, fmt::format("rank {}: {}", table.ranks.size(), error.what()));
+    }
   }
-  const Secret proposed = identity.rank == 0 ? Secret::random() : Secret();
-  const Bytes shared =
-      roster.share("secret", Bytes(proposed.bytes().begin(), proposed.bytes().end()));
-  if (shared.size() != Secret::kSize) throw Error(Errc::protocol, "malformed secret in the store");
-  std::array<std::byte, Secret::kSize> bytes{};
-  std::copy(shared.begin(), shared.end(), bytes.begin());
-  return Secret(bytes);
+  if (has_secret) return table;
+  if (!table.on_one_host()) fail_without_secret();
+  table.secret = Secret::random();
+  return table;
 }
 
 }  // namespace
@@ -61,41 +110,76 @@ struct PeerNetwork::Impl {
   EventLoop& loop;
   Identity identity;
   int size;
-  std::vector<HostIdentity> hosts;
-  std::vector<PeerAddresses> addresses;
+  std::vector<PeerRecord> peers;    // by rank
+  std::vector<HostIdentity> hosts;  // by rank
   std::shared_ptr<net::Acceptor> acceptor;
-  net::ParkedStreams parked;
+  PendingStreams pending;
   net::Interrupt interrupt;
 
-  PeerAddresses listen(const std::string& interfaces, bool one_host);
-  void park(UniqueFd stream, const net::Hello& peer);
+  [[nodiscard]] std::vector<net::Listener> exchange_addresses(const Bootstrap& bootstrap,
+                                                              const std::string& interfaces);
+  [[nodiscard]] std::optional<net::Listener> listen_on_loopback(const std::string& interfaces);
+  void add(UniqueFd stream, const net::Hello& peer);
   [[nodiscard]] bool by_unix_socket(int peer, std::string_view label) const;
   [[nodiscard]] UniqueFd await(int peer, const std::string& label, Deadline deadline);
   [[nodiscard]] UniqueFd connect(int peer, const std::string& label, Deadline deadline);
 };
 
-PeerAddresses PeerNetwork::Impl::listen(const std::string& interfaces, bool one_host) {
+// Returns the listeners whose addresses the other ranks know. Connections wait in the kernel's
+// queue until the secret is known and they are accepted.
+std::vector<net::Listener> PeerNetwork::Impl::exchange_addresses(const Bootstrap& bootstrap,
+                                                                 const std::string& interfaces) {
   std::vector<net::Listener> listeners;
   listeners.emplace_back(Address{Address::Kind::unix_socket, "@", 0});
-  PeerAddresses own;
-  own.unix_address = listeners.front().address().to_string();
-  try {
-    listeners.emplace_back(Address::parse(net::listen_address(interfaces, one_host)));
-    own.tcp_address = listeners.back().address().to_string();
-  } catch (const Error& error) {
-    // One host gets along without TCP, in a network namespace whose loopback is down for instance.
-    if (!one_host || error.code() != Errc::resource) throw;
-    log(LogLevel::info, identity.rank, error.what());
+  PeerRecord own{HostIdentity::of_this_process(), listeners.front().address().to_string(), {}};
+  std::optional<net::Listener> tcp = listen_on_loopback(interfaces);
+  if (tcp) own.tcp_address = tcp->address().to_string();
+
+  const std::string answer =
+      bootstrap.decide("peers", text_of(net::encode(own)), [&](const auto& records) {
+        return text_of(net::encode(make_table(records, !identity.secret.empty())));
+      });
+  PeerTable table = net::decode_peer_table(bytes_of(answer));
+  if (std::ssize(table.ranks) != size) {
+    throw Error(Errc::protocol,
+                fmt::format("a peer table of {} ranks, not {}", table.ranks.size(), size));
   }
-  loop.run_sync([&] {
-    for (net::Listener& listener : listeners) acceptor->listen(std::move(listener));
-  });
-  return own;
+  if (identity.secret.empty()) identity.secret = table.secret;
+  if (identity.secret.empty()) {
+    throw Error(Errc::unauthenticated,
+                "rank 0 has a secret and this rank has none; name it in HVD_SECRET_FILE on every "
+                "rank");
+  }
+
+  const bool one_host = table.on_one_host();
+  peers = std::move(table.ranks);
+  if (!one_host) {
+    // Only now is it known that the others need an address beyond the loopback.
+    tcp.emplace(Address::parse(net::listen_address(interfaces, false)));
+    const auto addresses = bootstrap.exchange("tcp", tcp->address().to_string());
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+      peers[rank].tcp_address = addresses[rank];
+    }
+  }
+  if (tcp) listeners.push_back(std::move(*tcp));
+  for (const PeerRecord& peer : peers) hosts.push_back(peer.host);
+  return listeners;
 }
 
-void PeerNetwork::Impl::park(UniqueFd stream, const net::Hello& peer) {
+// Ranks of one host can do without TCP, as in a network namespace whose loopback is down.
+std::optional<net::Listener> PeerNetwork::Impl::listen_on_loopback(const std::string& interfaces) {
+  try {
+    return net::Listener(Address::parse(net::listen_address(interfaces, true)));
+  } catch (const Error& error) {
+    if (error.code() != Errc::resource) throw;
+    log(LogLevel::info, identity.rank, error.what());
+    return std::nullopt;
+  }
+}
+
+void PeerNetwork::Impl::add(UniqueFd stream, const net::Hello& peer) {
   const bool expected = peer.from > identity.rank && peer.from < size;
-  if (expected) parked.park(peer.from, peer.label, std::move(stream));
+  if (expected) pending.add(peer.from, peer.label, std::move(stream));
 }
 
 bool PeerNetwork::Impl::by_unix_socket(int peer, std::string_view label) const {
@@ -105,7 +189,7 @@ bool PeerNetwork::Impl::by_unix_socket(int peer, std::string_view label) const {
 
 UniqueFd PeerNetwork::Impl::await(int peer, const std::string& label, Deadline deadline) {
   const Deadline start = Clock::now();
-  UniqueFd stream = parked.take(peer, label, deadline);
+  UniqueFd stream = pending.take(peer, label, deadline);
   if (stream) return stream;
   Fault fault;
   fault.rank = peer;
@@ -117,7 +201,7 @@ UniqueFd PeerNetwork::Impl::await(int peer, const std::string& label, Deadline d
 }
 
 UniqueFd PeerNetwork::Impl::connect(int peer, const std::string& label, Deadline deadline) {
-  const PeerAddresses& there = addresses[static_cast<std::size_t>(peer)];
+  const PeerRecord& there = peers[static_cast<std::size_t>(peer)];
   const std::string& address = by_unix_socket(peer, label) ? there.unix_address : there.tcp_address;
   if (address.empty()) {
     throw Error(Errc::resource, fmt::format("rank {} listens on no TCP port", peer));
@@ -125,38 +209,29 @@ UniqueFd PeerNetwork::Impl::connect(int peer, const std::string& label, Deadline
   net::DialOptions options;
   options.address = Address::parse(address);
   options.peer = peer;
-  options.host = hosts[static_cast<std::size_t>(peer)].hostname;
+  options.host = there.host.hostname;
   options.label = label;
   options.deadline = deadline;
   options.refusal_patience = kRefusalPatience;
   return net::dial(options, identity, interrupt);
 }
 
-PeerNetwork::PeerNetwork(EventLoop& loop, Store& store, const Identity& identity, int size,
-                         const std::string& interfaces, Deadline deadline)
-    : impl_(std::make_shared<Impl>(loop, identity, size)) {
-  if (size < 1 || identity.rank < 0 || identity.rank >= size) {
+PeerNetwork::PeerNetwork(EventLoop& loop, const Bootstrap& bootstrap, const Identity& identity,
+                         const std::string& interfaces)
+    : impl_(std::make_shared<Impl>(loop, identity, bootstrap.size())) {
+  if (identity.rank < 0 || identity.rank >= bootstrap.size()) {
     throw Error(Errc::invalid_argument,
-                fmt::format("rank {} in a job of {} ranks", identity.rank, size));
+                fmt::format("rank {} in a job of {} ranks", identity.rank, bootstrap.size()));
   }
-  net::Roster roster(store, identity.rank, size, deadline);
-  impl_->hosts = exchange_hosts(roster);
-  const bool one_host = on_one_host(impl_->hosts);
-  impl_->identity.secret = agree_on_secret(roster, identity, one_host);
+  std::vector<net::Listener> listeners = impl_->exchange_addresses(bootstrap, interfaces);
   impl_->acceptor = std::make_shared<net::Acceptor>(
       loop, impl_->identity,
       [weak = std::weak_ptr<Impl>(impl_)](UniqueFd stream, const net::Hello& peer) {
-        if (const auto impl = weak.lock()) impl->park(std::move(stream), peer);
+        if (const auto impl = weak.lock()) impl->add(std::move(stream), peer);
       });
-  try {
-    const PeerAddresses own = impl_->listen(interfaces, one_host);
-    for (const Bytes& value : roster.exchange("addr", net::encode(own))) {
-      impl_->addresses.push_back(net::decode_addresses(value));
-    }
-  } catch (...) {
-    loop.run_sync([this] { impl_->acceptor->close(); });
-    throw;
-  }
+  loop.run_sync([&] {
+    for (net::Listener& listener : listeners) impl_->acceptor->listen(std::move(listener));
+  });
 }
 
 PeerNetwork::~PeerNetwork() {
@@ -176,7 +251,7 @@ UniqueFd PeerNetwork::open(int peer, std::string_view label, Deadline deadline) 
 }
 
 void PeerNetwork::abort() noexcept {
-  impl_->parked.abort();
+  impl_->pending.abort();
   impl_->interrupt.raise();
 }
 

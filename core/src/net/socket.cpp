@@ -60,7 +60,7 @@ std::vector<Endpoint> tcp_endpoints(const Address& address, bool passive) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   addrinfo* list = nullptr;
-  // A name is looked up by the system's resolver, which keeps its own time (resolv.conf).
+  // The system's resolver looks the name up, with timeouts of its own (resolv.conf).
   const int failed =
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
   if (failed != 0) {
@@ -95,11 +95,11 @@ std::uint16_t bound_port(int fd) {
   Endpoint endpoint;
   endpoint.size = sizeof(endpoint.storage);
   if (::getsockname(fd, endpoint.data(), &endpoint.size) != 0) return 0;
-  // The port is at the same place for both families.
+  // The port has the same offset for both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&endpoint.storage)->sin_port);
 }
 
-// On loopback, a connect to a free ephemeral port can meet itself (TCP's simultaneous open).
+// On loopback, a connect to a free ephemeral port can connect to itself (TCP's simultaneous open).
 bool connected_to_itself(int fd) {
   Endpoint own;
   Endpoint peer;
@@ -118,7 +118,8 @@ bool connected_to_itself(int fd) {
 UniqueFd connect_endpoint(const Endpoint& endpoint, Deadline deadline, const Interrupt& interrupt) {
   UniqueFd fd = stream_socket(endpoint.data()->sa_family);
   if (::connect(fd.get(), endpoint.data(), endpoint.size) != 0) {
-    // EAGAIN is a Unix listener's full queue: no descriptor will tell when it has room again.
+    // EAGAIN means that a Unix listener's queue is full. No descriptor tells when it has room
+    // again.
     if (errno != EINPROGRESS && errno != EINTR) throw_connect_error(errno);
     if (!wait_ready(fd.get(), Ready::write, deadline, interrupt)) {
       throw Unreachable("no answer to the connection request", false);
@@ -154,7 +155,7 @@ Listener::Listener(const Address& wanted) : address_(wanted) {
   UniqueFd fd = stream_socket(endpoint.data()->sa_family);
   const int on = 1;
   if (wanted.kind == Address::Kind::tcp && wanted.port != 0) {
-    // A port that was asked for is free again at once, whatever streams ended there just before.
+    // A given port can be used at once, also when streams have just ended there.
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   }
   if (::bind(fd.get(), endpoint.data(), endpoint.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
@@ -200,14 +201,11 @@ bool peer_is_same_user(int fd) noexcept {
 
 void tune_stream(int fd) noexcept {
   const auto set = [fd](int level, int option, int value) {
-    // Best effort: fails on a Unix socket, where none of it applies.
+    // This fails on a Unix socket, to which the options do not apply.
     [[maybe_unused]] const int ignored = ::setsockopt(fd, level, option, &value, sizeof(value));
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  // No keepalive: heartbeats decide how long a host may be silent.
 }
 
 std::string describe_errno(int error) {

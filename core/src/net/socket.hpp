@@ -1,4 +1,4 @@
-// The system calls around sockets: listening, connecting, who is on the other end.
+// The system calls around sockets: listening, connecting, and identifying the other end.
 #pragma once
 
 #include <stdexcept>
@@ -22,7 +22,7 @@ class Listener {
   ~Listener();
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  /// What clients connect to.
+  /// The address to which clients connect.
   [[nodiscard]] const Address& address() const noexcept { return address_; }
 
  private:
@@ -30,24 +30,24 @@ class Listener {
   Address address_;
 };
 
-/// One attempt failed and another may not.
+/// An attempt to connect failed, and another one may succeed.
 struct Unreachable : std::runtime_error {
   Unreachable(const std::string& cause, bool nobody_listens)
       : std::runtime_error(cause), refused(nobody_listens) {}
-  bool refused;  ///< nobody listens there
+  bool refused;  ///< no server listens there
 };
 
-/// A connected non-blocking stream. Throws Unreachable; Errc::resource when this process is out of
-/// descriptors or memory; Errc::unauthenticated when a Unix socket belongs to another user;
+/// Returns a connected non-blocking stream. Throws Unreachable; Errc::resource when this process is
+/// out of descriptors or memory; Errc::unauthenticated when a Unix socket belongs to another user;
 /// Errc::aborted.
 [[nodiscard]] UniqueFd connect_to(const Address& address, Deadline deadline,
                                   const Interrupt& interrupt);
 
 /// True unless `fd` is a Unix socket whose other end belongs to another user.
 [[nodiscard]] bool peer_is_same_user(int fd) noexcept;
-/// No delay and keepalive on TCP; nothing on a Unix socket.
+/// Sets no delay on TCP. Does nothing on a Unix socket.
 void tune_stream(int fd) noexcept;
-/// "connection reset" and the like.
+/// Returns the system's text for an error, as "connection reset".
 [[nodiscard]] std::string describe_errno(int error);
 
 }  // namespace hvd::net

@@ -32,7 +32,7 @@ int TreeRoutes::end_of(int child) const noexcept {
 
 int TreeRoutes::towards(int rank, int other) const noexcept {
   if (rank == 0) return relay_of(other) == 0 ? other : relay_of(other);
-  if (relay_of(rank) != rank) return relay_of(rank);  // a member knows nobody else
+  if (relay_of(rank) != rank) return relay_of(rank);  // a member has no other neighbour
   return relay_of(other) == rank ? other : 0;
 }
 

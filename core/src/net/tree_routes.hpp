@@ -1,4 +1,4 @@
-// Who talks to whom on the control channel. Pure.
+// Which ranks have a stream with each other on the control channel. Pure.
 //
 //   rank 0 ─┬─ 1, 2, …                       the rest of its own group
 //           ├─ relay g ──┬─ g+1, g+2, …      its members
@@ -9,22 +9,23 @@
 
 namespace hvd {
 
-/// Groups of consecutive ranks, which mostly share a host; the first of each is its relay, and rank
-/// 0 is that of the first. A star is one group.
+/// Consecutive ranks, which mostly share a host, form groups. The first rank of a group is its
+/// relay; rank 0 is the relay of the first group. A star is one group.
 class TreeRoutes {
  public:
-  /// `group`: ranks of a group; 0: all.
+  /// `group` is the number of ranks of a group; 0 means that all ranks are one.
   TreeRoutes(int size, int group) noexcept
       : size_(size), group_(group > 0 && group < size ? group : size) {}
 
   [[nodiscard]] bool is_star() const noexcept { return group_ == size_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// Towards rank 0; -1: this is rank 0.
+  /// The neighbour on the way to rank 0; -1 for rank 0 itself.
   [[nodiscard]] int parent(int rank) const noexcept;
-  /// Ascending.
+  /// The neighbours that reach rank 0 through `rank`, in ascending order.
   [[nodiscard]] std::vector<int> children(int rank) const;
   [[nodiscard]] bool is_relay(int rank) const { return rank != 0 && !children(rank).empty(); }
-  /// Rank 0 reaches the ranks `child`, … up to this one, without it, through its child.
+  /// One more than the last rank below the stream between `child` and its parent; `child` is the
+  /// first.
   [[nodiscard]] int end_of(int child) const noexcept;
   /// The neighbour of `rank` on the way to `other`.
   [[nodiscard]] int towards(int rank, int other) const noexcept;
@@ -36,8 +37,8 @@ class TreeRoutes {
   int group_;
 };
 
-/// The ranks of a group for `Config::control_fanout`: 0 means a star up to 256 ranks, and beyond
-/// that the root of their number, rounded up.
+/// Returns the number of ranks of a group for a `Config::control_fanout`. With 0, jobs of up to 256
+/// ranks are one group, and larger ones have groups of the square root of their size, rounded up.
 [[nodiscard]] int control_group(int size, int fanout) noexcept;
 
 }  // namespace hvd

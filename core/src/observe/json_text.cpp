@@ -14,8 +14,8 @@ unsigned char byte_at(std::string_view text, std::size_t i) noexcept {
   return static_cast<unsigned char>(text[i]);
 }
 
-// The second byte's range depends on the first: no overlong form, no surrogate, nothing above
-// U+10FFFF.
+// The range of the second byte depends on the first, which excludes overlong forms, surrogates and
+// code points above U+10FFFF.
 bool second_fits(unsigned char first, unsigned char second) noexcept {
   switch (first) {
     case 0xE0:
@@ -54,8 +54,8 @@ void append_json_character(std::string& to, char c) {
   }
 }
 
-/// Bytes at the start of `text` that stand for themselves in a JSON string: nearly all, so that
-/// they are copied at once.
+/// Returns the number of bytes at the start of `text` that need no escape in a JSON string. Nearly
+/// all bytes are such, and are copied together.
 std::size_t plain_length(std::string_view text) noexcept {
   std::size_t length = 0;
   while (length < text.size()) {

@@ -74,7 +74,7 @@ Response complaint_about(const error_code& error) {
   return make_complaint(http::status::bad_request, "this is not HTTP");
 }
 
-/// One connection: one request, one answer. What each has started keeps it alive.
+/// One connection with one request and one answer. Its pending operations keep it alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   using Answer = std::function<Response(const Request&)>;
@@ -83,7 +83,7 @@ class Session : public std::enable_shared_from_this<Session> {
       : stream_(std::move(socket)), answer_(std::move(answer_to)), on_end_(std::move(on_end)) {}
 
   void start() {
-    stream_.expires_after(MetricsServer::kDeadline);  // for all that follows
+    stream_.expires_after(MetricsServer::kDeadline);  // for the whole connection
     parser_.header_limit(MetricsServer::kMaxHeaderBytes);
     http::async_read(stream_, buffer_, parser_,
                      [self = shared_from_this()](const error_code& error, std::size_t) {
@@ -91,7 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
                      });
   }
 
-  /// Nothing is called back afterwards.
+  /// Closes the connection. Nothing is called back afterwards.
   void close() noexcept {
     on_end_ = nullptr;
     answer_ = nullptr;
@@ -203,7 +203,7 @@ struct MetricsServer::Impl : std::enable_shared_from_this<Impl> {
     acceptor.async_accept([self = shared_from_this()](const error_code& error, tcp::socket socket) {
       self->accepting = false;
       if (self->closed) return;
-      // Short of descriptors, the connection stays in the queue: do not spin on it.
+      // Without descriptors the connection stays in the queue, and a retry at once would spin.
       if (error) return self->accept_later();
       self->serve(std::move(socket));
       self->accept();
@@ -218,7 +218,7 @@ struct MetricsServer::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void serve(tcp::socket socket) {
-    // The callbacks do not own this: close() takes them back.
+    // The callbacks do not own this object; close() cancels them.
     auto session = std::make_shared<Session>(
         std::move(socket),
         [this](const Request& request) { return answer(request, stats, options.labels); },

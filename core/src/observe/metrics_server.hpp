@@ -13,12 +13,12 @@
 namespace hvd::observe {
 
 struct MetricsOptions {
-  std::uint16_t port = 0;             ///< 0: chosen by the kernel
+  std::uint16_t port = 0;             ///< 0 lets the kernel choose
   std::string address = "127.0.0.1";  ///< numeric; there is no authentication
   MetricLabels labels{};
 };
 
-/// On the loop thread. A connection gets one answer within `kDeadline` or is closed; while
+/// Runs on the loop thread. A connection gets one answer within `kDeadline` or is closed; while
 /// `kMaxConnections` are open, further ones wait in the kernel.
 class MetricsServer {
  public:
@@ -26,9 +26,9 @@ class MetricsServer {
   static constexpr std::chrono::seconds kDeadline{2};
   static constexpr std::uint32_t kMaxHeaderBytes = 8192;
 
-  /// Listens when it returns. `stats` is called on the loop thread and must not block. `loop`
-  /// outlives the server. Throws Errc::invalid_argument for an address that is not numeric,
-  /// Errc::resource naming address and port when they cannot be had.
+  /// The server listens when the constructor returns. `stats` is called on the loop thread and must
+  /// not block. `loop` outlives the server. Throws Errc::invalid_argument for an address that is
+  /// not numeric, Errc::resource naming address and port when it cannot listen there.
   MetricsServer(EventLoop& loop, MetricsOptions options, std::function<Stats()> stats);
   /// Closes every connection; `stats` is not called afterwards.
   ~MetricsServer();

@@ -1,4 +1,4 @@
-// Answers the launcher's question how this rank goes, on the socket that the rank inherited.
+// Reports the state of this rank to the launcher, on the socket that the rank inherited.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace hvd::observe {
 
-/// On the loop thread: every datagram of one byte is answered with one report; besides, only the
-/// notes are sent. A reader that does not read costs nothing: what does not fit is dropped.
+/// Runs on the loop thread and answers every datagram of one byte with one report. Apart from that
+/// it sends only the notes. Where the launcher does not read, what does not fit is dropped.
 class ReportServer {
  public:
-  /// Null when `fd` is no packet socket between processes of this user: a wrapper script may have
-  /// closed what the launcher gave, and something else may have its number by now. Duplicates `fd`.
+  /// Duplicates `fd`. Returns null when it is no packet socket between processes of this user: a
+  /// wrapper script may have closed the launcher's socket, and another file may have its number.
   /// `report` is called on the loop thread and must not block; `loop` outlives the server.
   [[nodiscard]] static std::unique_ptr<ReportServer> on(EventLoop& loop, int fd,
                                                         std::function<RankReport()> report);
-  /// Tells the launcher. `ended` says it once, however often it is called.
+  /// Sends a note to the launcher. `ended` sends it once, however often it is called.
   void joined();
   void ended();
   /// `report` is not called afterwards.

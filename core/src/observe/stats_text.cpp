@@ -1,4 +1,4 @@
-// `Stats` as JSON and as Prometheus text. Pure.
+// Converts `Stats` to JSON and to Prometheus text. Pure.
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -11,7 +11,6 @@
 
 #include "observe/json_text.hpp"
 #include "observe/stats_fields.hpp"
-#include "observe/step_fields.hpp"
 
 namespace hvd {
 namespace {
@@ -29,7 +28,7 @@ constexpr std::array<NamedSample, 4> kSamples{{
     {"p99", &StepStats::p99},
 }};
 
-// All digits: a double would round them.
+// Prints all digits, which a double would round.
 std::string seconds(std::chrono::nanoseconds time) {
   constexpr std::int64_t kSecond = 1'000'000'000;
   const std::int64_t count = time.count();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "observe/step_fields.hpp"
+#include "observe/stats_fields.hpp"
 
 namespace hvd::observe {
 namespace {
@@ -14,7 +14,7 @@ StepSample difference(const StepSample& later, const StepSample& earlier) {
   for (const auto& field : kStepTimes) {
     step.*field.value = later.*field.value - earlier.*field.value;
   }
-  // Of two marks at the same time, the second to come may have read its counters first.
+  // Two threads may mark at the same time, so that the later mark has the earlier counters.
   for (const auto& field : kStepCounts) {
     const std::uint64_t before = earlier.*field.value;
     step.*field.value = std::max(later.*field.value, before) - before;
@@ -53,6 +53,24 @@ void summarize_field(StepStats& stats, const std::vector<StepSample>& window, co
 }
 
 }  // namespace
+
+// Intervals are reported when they end, so nearly all of them are appended.
+void IntervalUnion::add(Clock::time_point begin, Clock::time_point end) {
+  if (end <= begin) return;
+  auto first = recent_.end();
+  while (first != recent_.begin() && std::prev(first)->end >= begin) --first;
+  auto last = first;
+  std::chrono::nanoseconds covered{0};
+  while (last != recent_.end() && last->begin <= end) {
+    covered += last->end - last->begin;
+    begin = std::min(begin, last->begin);
+    end = std::max(end, last->end);
+    ++last;
+  }
+  total_ += (end - begin) - covered;
+  recent_.insert(recent_.erase(first, last), {begin, end});
+  if (recent_.size() > 2 * kRemembered) recent_.erase(recent_.begin(), recent_.end() - kRemembered);
+}
 
 void StepMeter::blocked(Clock::time_point begin, Clock::time_point end) {
   const std::lock_guard lock(intervals_mutex_);
@@ -107,7 +125,7 @@ Stats StepMeter::fill(const Stats& counters) const {
   return stats;
 }
 
-// Duration and compute are the step's own and stay 0 here.
+// Duration and compute belong to a step, and are 0 here.
 StepSample StepMeter::totals(const Stats& counters) const {
   StepSample total;
   {

@@ -1,8 +1,9 @@
-// Where the time of a step goes: what the coordinator feeds and `Stats` shows.
+// Measures where the time of a step goes, for `Stats`.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -11,34 +12,53 @@
 #include <hvd/core/stats.hpp>
 #include <hvd/core/types.hpp>
 
-#include "observe/interval_union.hpp"
-
 namespace hvd::observe {
 
-/// Any thread, but for the destructor. Feeding costs a relaxed addition or a short lock.
+/// The total length of the union of intervals: how long at least one of several threads waited. It
+/// never shrinks. It is exact while an interval overlaps none but the latest `kRemembered` separate
+/// ones. One thread at a time.
+class IntervalUnion {
+ public:
+  static constexpr std::size_t kRemembered = 64;
+
+  /// Empty and reversed intervals are ignored.
+  void add(Clock::time_point begin, Clock::time_point end);
+  [[nodiscard]] std::chrono::nanoseconds total() const noexcept { return total_; }
+
+ private:
+  struct Interval {
+    Clock::time_point begin;
+    Clock::time_point end;
+  };
+
+  std::vector<Interval> recent_;  // disjoint, ascending
+  std::chrono::nanoseconds total_{0};
+};
+
+/// Any thread, except for the destructor. A report costs a relaxed addition or a short lock.
 ///
-/// Everything is a total that grows; a step is the difference of two readings. So nothing is lost
+/// All values are totals that grow, and a step is the difference of two readings. Nothing is lost
 /// or counted twice, and what crosses a mark belongs to the step in which it ended.
 class StepMeter {
  public:
   static constexpr std::size_t kWindow = 100;
 
-  /// A backend ran. One does at a time, and what a device goes on with counts from the end of what
-  /// it did before: only a call on the host can overlap with one on a device.
+  /// A backend ran. One runs at a time, and the asynchronous part of a call on a device counts from
+  /// the end of the part before it: only a call on the host can overlap with one on a device.
   void communication(Clock::time_point begin, Clock::time_point end) noexcept {
     add(communication_, end - begin);
   }
-  /// A user thread waited; intervals that overlap count once.
+  /// A user thread waited. Time in which several threads waited counts once.
   void blocked(Clock::time_point begin, Clock::time_point end);
-  /// One operation was scheduled so long after it was submitted.
+  /// An operation was scheduled `time` after it was submitted.
   void negotiated(std::chrono::nanoseconds time) noexcept;
   void waited_for_data(std::chrono::nanoseconds time) noexcept { add(ready_wait_, time); }
   void packed(std::chrono::nanoseconds time) noexcept { add(pack_, time); }
 
-  /// A step ends and the next begins; the first call begins the first. `counters` are the context's
-  /// at this moment: the fields before `negotiated`.
+  /// A step ends and the next begins; the first call begins the first step. `counters` has the
+  /// context's counters at this moment, in the fields before `negotiated`.
   void step(Clock::time_point now, const Stats& counters);
-  /// `counters` with what the meter knows: the times, `negotiated` and `step`.
+  /// Returns `counters` with the fields of the meter: the times, `negotiated` and `step`.
   [[nodiscard]] Stats fill(const Stats& counters) const;
 
  private:
@@ -65,7 +85,7 @@ class StepMeter {
   std::uint64_t count_ = 0;
 };
 
-/// Field by field over a window in any order; `count` and `last` are left to the caller.
+/// Summarises each field over a window in any order. The caller sets `count` and `last`.
 [[nodiscard]] StepStats summarize(const std::vector<StepSample>& window);
 
 }  // namespace hvd::observe

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -13,7 +14,6 @@
 #include "observe/json_array_file.hpp"
 #include "observe/trace_buffer.hpp"
 #include "observe/trace_format.hpp"
-#include "observe/trace_lanes.hpp"
 
 namespace hvd {
 namespace {
@@ -24,8 +24,10 @@ using observe::TraceEvent;
 using observe::TraceLanes;
 using std::chrono::nanoseconds;
 
-/// What to add to a steady time for the time since 1970: the tightest of a few readings, as a
-/// thread may be put to sleep between two clocks.
+constexpr std::size_t kLeastFileLimit = std::size_t{64} << 10;
+
+/// Returns what to add to a steady time to get the time since 1970. It is the tightest of a few
+/// readings, since a thread may be suspended between reading two clocks.
 nanoseconds steady_to_unix() {
   nanoseconds best{0};
   nanoseconds narrowest = nanoseconds::max();
@@ -41,7 +43,7 @@ nanoseconds steady_to_unix() {
   return best;
 }
 
-/// The file and what it has named so far. One thread at a time.
+/// Writes events to the file and names their lanes. One thread at a time.
 class Writer {
  public:
   Writer(const TimelineOptions& options, const std::string& path)
@@ -50,7 +52,7 @@ class Writer {
         file_(path,
               observe::format_origin(
                   {options.rank, options.host, steady_to_unix(), options.clock_offset}),
-              options.max_file_bytes) {
+              std::max(options.max_file_bytes, kLeastFileLimit)) {
     const bool fits = file_.append(observe::format_process_name(rank_, options.host)) &&
                       file_.append(observe::format_process_order(rank_)) &&
                       file_.append(observe::format_lane_name(rank_, 0, "marks"));
@@ -58,7 +60,7 @@ class Writer {
     file_.flush();
   }
 
-  /// `missing` events had no room in memory. Returns how many have none in the file.
+  /// `missing` events had no room in memory. Returns how many events have none in the file.
   [[nodiscard]] std::uint64_t write(const TraceBuffer& events, std::uint64_t missing) {
     std::uint64_t dropped = 0;
     const bool was_full = full_;
@@ -66,15 +68,16 @@ class Writer {
       full_ = full_ || !write(event);
       if (full_) ++dropped;
     });
-    unsaid_ += missing + dropped;
-    if (!was_full) say_dropped();  // a full file says the rest at the end
+    unreported_ += missing + dropped;
+    if (!was_full) note_dropped();  // a full file gets the note at the end
     file_.flush();
     return dropped;
   }
 
+  /// Writes the note about further dropped events.
   void close() {
-    say_dropped();
-    file_.close();
+    note_dropped();
+    file_.flush();
   }
 
  private:
@@ -91,17 +94,17 @@ class Writer {
     return file_.append(observe::format_event(event, rank_, lane.number));
   }
 
-  void say_dropped() {
-    if (unsaid_ == 0) return;
-    file_.append_to_full(observe::format_dropped(rank_, Clock::now(), unsaid_));
-    unsaid_ = 0;
+  void note_dropped() {
+    if (unreported_ == 0) return;
+    file_.append_to_full(observe::format_dropped(rank_, Clock::now(), unreported_));
+    unreported_ = 0;
   }
 
   int rank_;
   TraceLanes lanes_;
   JsonArrayFile file_;
   bool full_ = false;
-  std::uint64_t unsaid_ = 0;  // dropped since the trace last said so
+  std::uint64_t unreported_ = 0;  // dropped since the last note
 };
 
 }  // namespace
@@ -121,15 +124,15 @@ struct Timeline::Impl {
   std::mutex mutex;
   std::condition_variable wake;
   std::string path;
-  bool recording = false;  // what `on_` says, exactly
+  bool recording = false;  // like `on_`, but exact
   bool ending = false;
   bool flush_asked = false;
   TraceBuffer filling{0};
-  TraceBuffer draining{0};              // the thread's while it runs
-  std::uint64_t missing = 0;            // had no room since the last swap
-  std::atomic<std::uint64_t> drops{0};  // ever
+  TraceBuffer draining{0};              // used by the thread while it runs
+  std::uint64_t missing = 0;            // events without room since the last swap
+  std::atomic<std::uint64_t> drops{0};  // since construction
 
-  bool broken = false;  // the thread's: the file cannot be written
+  bool broken = false;  // used by the thread; the file cannot be written
 };
 
 void Timeline::Impl::record(const TraceEvent& event) {

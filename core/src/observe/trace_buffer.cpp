@@ -7,7 +7,7 @@
 namespace hvd::observe {
 namespace {
 
-/// Begins each packed event; the texts and the dimensions follow.
+/// The head of each packed event; its texts and dimensions follow.
 struct Header {
   Clock::time_point begin;
   Clock::time_point end;

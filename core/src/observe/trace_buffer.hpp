@@ -1,4 +1,4 @@
-// Events of a timeline in memory, packed: recording one neither allocates nor formats.
+// Packed events of a timeline in memory, so that recording one neither allocates nor formats.
 #pragma once
 
 #include <array>
@@ -34,9 +34,10 @@ class TraceBuffer {
  public:
   explicit TraceBuffer(std::size_t bytes) : memory_(bytes) {}
 
-  /// False when it is full. Texts are cut at 64 KiB, shapes at `kMaxDimensions`.
+  /// Returns false when the buffer is full. Texts are cut at 64 KiB, shapes at `kMaxDimensions`.
   [[nodiscard]] bool push(const TraceEvent& event) noexcept;
-  /// In the order of `push`; what an event refers to lives as long as the call.
+  /// Calls `body` for each event in the order of `push`. The event's texts live as long as that
+  /// call.
   void for_each(const std::function<void(const TraceEvent&)>& body) const;
   void clear() noexcept { used_ = 0; }
 

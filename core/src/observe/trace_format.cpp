@@ -11,7 +11,7 @@
 namespace hvd::observe {
 namespace {
 
-// Together with the numbers well below a page.
+// Longer names are cut, so that an event takes a few kilobytes at most.
 constexpr std::size_t kMostTensor = 2048;
 constexpr std::size_t kMostPhase = 256;
 
@@ -21,14 +21,14 @@ std::string quoted(std::string_view text, std::size_t most = kMostPhase) {
   return to;
 }
 
-// A trace may have thousands of events per step: numbers are appended, not formatted.
+// A trace may have thousands of events per step, so numbers are appended without a format string.
 template <class Integer>
 void append_number(std::string& to, Integer value) {
   const fmt::format_int digits(value);
   to.append(digits.data(), digits.size());
 }
 
-// In microseconds, the format's unit, without the rounding of a double.
+// Appends a time in microseconds, the unit of the format, without the rounding of a double.
 void append_microseconds(std::string& to, std::chrono::nanoseconds time) {
   const std::int64_t count = time.count();
   if (count < 0) to += '-';
@@ -138,6 +138,28 @@ std::string format_event(const TraceEvent& event, int rank, int lane) {
 std::string format_dropped(int rank, Clock::time_point at, std::uint64_t events) {
   return mark(rank, at, quoted(fmt::format("dropped {} events", events)),
               fmt::format(R"("dropped":{})", events));
+}
+
+TraceLanes::Lane TraceLanes::lane_of(std::string_view tensor) {
+  if (const auto found = by_name_.find(tensor); found != by_name_.end()) {
+    owners_.splice(owners_.begin(), owners_, found->second);
+    return {.number = found->second->number};
+  }
+  Lane lane;
+  if (owners_.size() < most_) {
+    lane.fresh = true;
+    owners_.push_front({std::string(tensor), static_cast<int>(owners_.size()) + 1, false});
+  } else {
+    owners_.splice(owners_.begin(), owners_, std::prev(owners_.end()));
+    Owner& owner = owners_.front();
+    by_name_.erase(owner.name);
+    owner.name = tensor;
+    lane.shared = !owner.shared;
+    owner.shared = true;
+  }
+  lane.number = owners_.front().number;
+  by_name_.emplace(owners_.front().name, owners_.begin());
+  return lane;
 }
 
 }  // namespace hvd::observe

@@ -1,11 +1,11 @@
 #include <hvd/core/store.hpp>
 
-#include "store/pmix_place.hpp"
+#include "config/environment.hpp"
 
 namespace hvd {
 
 std::shared_ptr<Store> connect_pmix_store(const Config&) { return nullptr; }
 
-std::optional<PmixPlace> ask_pmix_place() { return std::nullopt; }
+std::optional<PmixRank> ask_pmix() { return std::nullopt; }
 
 }  // namespace hvd

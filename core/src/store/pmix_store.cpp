@@ -14,20 +14,20 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/store.hpp>
 
+#include "config/environment.hpp"
 #include "net/blocking_io.hpp"
-#include "store/pmix_place.hpp"
-#include "store/store_limits.hpp"
+#include "store/store_protocol.hpp"
 
 namespace hvd {
 namespace {
 
-// Values travel through the launcher's daemons, which are built for addresses, not for data.
+// The launcher's daemons carry the values, and are made for addresses, not for data.
 constexpr std::size_t kMaxPmixValue = 4096;
 constexpr std::chrono::milliseconds kFirstPause{5};
 constexpr std::chrono::milliseconds kLongestPause{100};
 
-// PMIx is one client per process, and so is this. It stays connected until the process ends: Open
-// MPI 4 cannot be initialised in a process that has left PMIx once (its job data is gone).
+// A process has one PMIx client, and so one of these. It stays connected until the process ends:
+// Open MPI 4 cannot be initialised in a process that has left PMIx once (its job data is gone).
 class PmixClient {
  public:
   PmixClient() : connected_(PMIx_Init(&self_, nullptr, 0) == PMIX_SUCCESS), owner_(::getpid()) {}
@@ -57,7 +57,7 @@ PmixClient& pmix_client() {
 
 std::string describe(pmix_status_t status) { return PMIx_Error_string(status); }
 
-/// Rank 0 sets, everybody reads.
+/// A store in which rank 0 sets keys and all ranks read them.
 class PmixStore final : public Store {
  public:
   PmixStore(const pmix_proc_t& self, std::string prefix)
@@ -84,7 +84,7 @@ class PmixStore final : public Store {
 
   std::optional<Bytes> get(std::string_view key, Deadline) override { return ask(full(key)); }
 
-  // PMIx answers "not found" as soon as rank 0 has published anything: so it is asked again.
+  // PMIx answers "not found" once rank 0 has published anything, so this asks again.
   Bytes wait(std::string_view key, Deadline deadline) override {
     const std::string name = full(key);
     std::chrono::milliseconds pause = kFirstPause;
@@ -106,7 +106,7 @@ class PmixStore final : public Store {
   [[nodiscard]] std::optional<Bytes> ask(const std::string& name) const {
     pmix_proc_t source = self_;
     source.rank = 0;
-    int seconds = 1;  // the shortest there is
+    int seconds = 1;  // the shortest timeout of PMIx
     bool yes = true;
     std::array<pmix_info_t, 2> options;
     PMIX_INFO_LOAD(&options[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
@@ -134,7 +134,7 @@ class PmixStore final : public Store {
   net::Interrupt never_;
 };
 
-/// A small number that the server knows about `rank`, -1 when it does not.
+/// Returns a number that the server has for `rank`, or -1.
 int ask_number(const pmix_proc_t& self, pmix_rank_t rank, const char* key) {
   pmix_proc_t source = self;
   source.rank = rank;
@@ -163,17 +163,17 @@ int ask_number(const pmix_proc_t& self, pmix_rank_t rank, const char* key) {
 
 }  // namespace
 
-std::optional<PmixPlace> ask_pmix_place() {
+std::optional<PmixRank> ask_pmix() {
   PmixClient& client = pmix_client();
   if (!client.connected()) return std::nullopt;
   const pmix_proc_t& self = client.self();
-  PmixPlace place;
-  place.rank = static_cast<int>(self.rank);
-  place.size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
-  place.local_rank = ask_number(self, self.rank, PMIX_LOCAL_RANK);
-  place.local_size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE);
-  if (place.size < 1) return std::nullopt;
-  return place;
+  PmixRank found;
+  found.rank = static_cast<int>(self.rank);
+  found.size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
+  found.local_rank = ask_number(self, self.rank, PMIX_LOCAL_RANK);
+  found.local_size = ask_number(self, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE);
+  if (found.size < 1) return std::nullopt;
+  return found;
 }
 
 std::shared_ptr<Store> connect_pmix_store(const Config& config) {

@@ -32,33 +32,49 @@ class StoreClient final : public Store {
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
     check_store_value(key, value.size());
-    const StoreReply reply = ask(StoreVerb::set, key, Bytes(value.begin(), value.end()), deadline);
-    if (reply.outcome == StoreOutcome::full) {
-      throw Error(Errc::resource, fmt::format("the store at {} is full", address_));
-    }
+    ask(StoreVerb::set, key, deadline, Bytes(value.begin(), value.end()));
   }
 
   std::optional<Bytes> get(std::string_view key, Deadline deadline) override {
-    StoreReply reply = ask(StoreVerb::get, key, {}, deadline);
+    StoreReply reply = ask(StoreVerb::get, key, deadline);
     if (reply.outcome == StoreOutcome::missing) return std::nullopt;
     return std::move(reply.value);
   }
 
   Bytes wait(std::string_view key, Deadline deadline) override {
-    return std::move(ask(StoreVerb::wait, key, {}, deadline).value);
+    return std::move(ask(StoreVerb::wait, key, deadline).value);
+  }
+
+  std::vector<Bytes> wait_all(std::string_view prefix, int count, Deadline deadline) override {
+    const auto keys = static_cast<std::uint32_t>(count);
+    const Bytes all = ask(StoreVerb::wait_all, prefix, deadline, {}, keys).value;
+    WireReader reader(all, "store values");
+    std::vector<Bytes> values;
+    for (std::uint32_t i = 0; i < keys; ++i) {
+      const std::span<const std::byte> value = reader.blob(kMaxStoreValue);
+      values.emplace_back(value.begin(), value.end());
+    }
+    reader.finish();
+    return values;
   }
 
  private:
-  StoreReply ask(StoreVerb verb, std::string_view key, Bytes value, Deadline deadline) {
+  StoreReply ask(StoreVerb verb, std::string_view key, Deadline deadline, Bytes value = {},
+                 std::uint32_t count = 0) {
     check_store_key(key);
     if (!stream_) lost("connection given up earlier");
-    StoreRequest request{++last_id_, verb, prefix_ + std::string(key), std::move(value)};
+    const StoreRequest request{++last_id_, verb, prefix_ + std::string(key), std::move(value),
+                               count};
     try {
       send(request, key, deadline);
       for (;;) {
         StoreReply reply = receive(key, deadline);
         // Replies to requests that timed out may still come in.
-        if (reply.id == request.id) return reply;
+        if (reply.id != request.id) continue;
+        if (reply.outcome == StoreOutcome::full) {
+          throw Error(Errc::resource, fmt::format("the store at {} is full", address_));
+        }
+        return reply;
       }
     } catch (const net::StreamLost& error) {
       lost(error.what());
@@ -71,17 +87,17 @@ class StoreClient final : public Store {
   void send(const StoreRequest& request, std::string_view key, Deadline deadline) {
     const Bytes frame = net::encode_frame(net::FrameType::store_request, encode(request));
     if (net::write_all(stream_.get(), frame, deadline, interrupt_)) return;
-    // Part of the frame may be out: nothing that follows would make sense to the server.
+    // Part of the frame may have been sent, after which the server would misread anything.
     stream_.reset();
     timed_out(key);
   }
 
-  // A reply that is cut by the deadline stays in `input_`, and the next call reads on.
+  // A reply that the deadline cuts stays in `input_`, and the next call reads the rest.
   StoreReply receive(std::string_view key, Deadline deadline) {
     fill(net::kFrameHeaderSize, key, deadline);
     const net::FrameHeader header =
         net::decode_frame_header(std::span(input_).first(net::kFrameHeaderSize),
-                                 net::FrameType::store_reply, kMaxStoreMessage);
+                                 net::FrameType::store_reply, kMaxStoreReply + 1024);
     fill(net::kFrameHeaderSize + header.length, key, deadline);
     const StoreReply reply = decode_store_reply(std::span(input_).subspan(net::kFrameHeaderSize));
     input_.clear();

@@ -10,6 +10,7 @@ Bytes encode(const StoreRequest& request) {
   writer.u8(static_cast<std::uint8_t>(request.verb));
   writer.text(request.key);
   if (request.verb == StoreVerb::set) writer.blob(request.value);
+  if (request.verb == StoreVerb::wait_all) writer.u32(request.count);
   return writer.take();
 }
 
@@ -26,7 +27,7 @@ StoreRequest decode_store_request(std::span<const std::byte> bytes) {
   StoreRequest request;
   request.id = reader.u32();
   const std::uint8_t verb = reader.u8();
-  if (verb < 1 || verb > 3) reader.fail("unknown verb");
+  if (verb < 1 || verb > 4) reader.fail("unknown verb");
   request.verb = static_cast<StoreVerb>(verb);
   request.key = reader.text(kMaxStorePrefix + kMaxStoreKey);
   const bool printable = std::all_of(request.key.begin(), request.key.end(),
@@ -36,6 +37,7 @@ StoreRequest decode_store_request(std::span<const std::byte> bytes) {
     const std::span<const std::byte> value = reader.blob(kMaxStoreValue);
     request.value.assign(value.begin(), value.end());
   }
+  if (request.verb == StoreVerb::wait_all) request.count = reader.u32();
   reader.finish();
   return request;
 }
@@ -48,7 +50,7 @@ StoreReply decode_store_reply(std::span<const std::byte> bytes) {
   if (outcome < 1 || outcome > 4) reader.fail("unknown outcome");
   reply.outcome = static_cast<StoreOutcome>(outcome);
   if (reply.outcome == StoreOutcome::value) {
-    const std::span<const std::byte> value = reader.blob(kMaxStoreValue);
+    const std::span<const std::byte> value = reader.blob(kMaxStoreReply);
     reply.value.assign(value.begin(), value.end());
   }
   reader.finish();

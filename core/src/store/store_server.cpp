@@ -10,6 +10,7 @@
 
 #include "net/acceptor.hpp"
 #include "net/frame_stream.hpp"
+#include "net/interfaces.hpp"
 #include "store/store_protocol.hpp"
 
 namespace hvd {
@@ -19,7 +20,7 @@ constexpr std::size_t kMaxHeld = std::size_t{256} << 20;  // keys and values tog
 constexpr std::size_t kMaxKeys = 1'000'000;
 constexpr std::size_t kMaxBacklog = 4 * kMaxStoreMessage;  // replies that a client does not read
 
-/// The keys and the clients. Loop thread only, but for the constructor.
+/// The keys and the clients. Loop thread only, except for the constructor.
 class StoreTable final : private net::FrameStream::Listener {
  public:
   StoreTable(EventLoop& loop, int rank) : loop_(loop), rank_(rank) {}
@@ -28,44 +29,47 @@ class StoreTable final : private net::FrameStream::Listener {
     constexpr net::FrameRules kRules{net::FrameType::store_request, net::FrameType::store_reply,
                                      kMaxStoreMessage};
     auto stream = std::make_shared<net::FrameStream>(loop_, std::move(fd), kRules);
-    clients_.emplace(stream.get(), Client{stream, std::nullopt});
+    clients_[stream.get()].stream = stream;
     stream->start(*this);
   }
 
   void close() noexcept {
     for (auto& [stream, client] : clients_) client.stream->close();
     clients_.clear();
+    waits_.clear();
   }
 
  private:
+  struct Client;
+  using Waits = std::multimap<std::string, Client*>;  // by the key that is missing
+
   struct Client {
     std::shared_ptr<net::FrameStream> stream;
-    std::optional<StoreRequest> waiting;  // a client's next request takes its wait back
+    StoreRequest request;                  // the last wait or wait_all
+    std::uint32_t present = 0;             // the number of the request's keys that are set
+    std::optional<Waits::iterator> waits;  // while one of them is missing
   };
 
   void on_frame(net::FrameStream& stream, std::span<const std::byte> payload) override {
     StoreRequest request = decode_store_request(payload);
     Client& client = clients_.at(&stream);
-    client.waiting.reset();
+    stop_waiting(client);  // a client's next request ends its wait
     switch (request.verb) {
       case StoreVerb::set:
         return set(client, std::move(request));
       case StoreVerb::get:
+        return get(client, request);
       case StoreVerb::wait:
-        break;
-    }
-    const auto found = values_.find(request.key);
-    if (found != values_.end()) {
-      reply(client, {request.id, StoreOutcome::value, found->second});
-    } else if (request.verb == StoreVerb::get) {
-      reply(client, {request.id, StoreOutcome::missing, {}});
-    } else {
-      client.waiting = std::move(request);
+      case StoreVerb::wait_all:
+        client.request = std::move(request);
+        client.present = 0;
+        return answer_or_wait(client);
     }
   }
 
   void on_end(net::FrameStream& stream, const std::string& cause) override {
     log(LogLevel::debug, rank_, fmt::format("a client of the store has gone: {}", cause));
+    stop_waiting(clients_.at(&stream));
     clients_.erase(&stream);
   }
 
@@ -78,21 +82,56 @@ class StoreTable final : private net::FrameStream::Listener {
       return reply(client, {request.id, StoreOutcome::full, {}});
     }
     held_ += added - freed;
-    const Bytes& value =
-        values_.insert_or_assign(request.key, std::move(request.value)).first->second;
+    values_.insert_or_assign(request.key, std::move(request.value));
     reply(client, {request.id, StoreOutcome::done, {}});
-    answer_waits(request.key, value);
-  }
-
-  void answer_waits(const std::string& key, const Bytes& value) {
-    for (auto& [stream, client] : clients_) {
-      if (!client.waiting || client.waiting->key != key) continue;
-      reply(client, {client.waiting->id, StoreOutcome::value, value});
-      client.waiting.reset();
+    std::vector<Client*> waiting;
+    const auto [first, last] = waits_.equal_range(request.key);
+    for (auto wait = first; wait != last; ++wait) waiting.push_back(wait->second);
+    for (Client* const one : waiting) {
+      stop_waiting(*one);
+      answer_or_wait(*one);
     }
   }
 
-  // Never ends a stream at once: the caller may be walking over the clients.
+  void get(Client& client, const StoreRequest& request) {
+    const auto found = values_.find(request.key);
+    if (found == values_.end()) return reply(client, {request.id, StoreOutcome::missing, {}});
+    reply(client, {request.id, StoreOutcome::value, found->second});
+  }
+
+  // Continues at the key at which it waited last, so that a wait for many keys looks at each once.
+  void answer_or_wait(Client& client) {
+    const StoreRequest& request = client.request;
+    const bool all = request.verb == StoreVerb::wait_all;
+    for (const std::uint32_t count = all ? request.count : 1; client.present < count;
+         ++client.present) {
+      const std::string key = all ? numbered(request, client.present) : request.key;
+      if (values_.contains(key)) continue;
+      client.waits = waits_.emplace(key, &client);
+      return;
+    }
+    if (!all) return reply(client, {request.id, StoreOutcome::value, values_.at(request.key)});
+    WireWriter values;
+    std::size_t size = 0;
+    for (std::uint32_t i = 0; i < request.count; ++i) {
+      const Bytes& value = values_.at(numbered(request, i));
+      size += sizeof(std::uint32_t) + value.size();
+      if (size > kMaxStoreReply) return reply(client, {request.id, StoreOutcome::full, {}});
+      values.blob(value);
+    }
+    reply(client, {request.id, StoreOutcome::value, values.take()});
+  }
+
+  static std::string numbered(const StoreRequest& request, std::uint32_t number) {
+    return fmt::format("{}{}", request.key, number);
+  }
+
+  void stop_waiting(Client& client) {
+    if (client.waits) waits_.erase(*client.waits);
+    client.waits.reset();
+  }
+
+  // A stream is never ended at once, since the caller may be iterating over the clients.
   static void reply(Client& client, const StoreReply& reply) {
     if (client.stream->backlog() > kMaxBacklog) {
       return client.stream->end_later("it does not read its replies");
@@ -104,6 +143,7 @@ class StoreTable final : private net::FrameStream::Listener {
   int rank_;
   std::map<net::FrameStream*, Client> clients_;
   std::map<std::string, Bytes> values_;
+  Waits waits_;
   std::size_t held_ = 0;
 };
 
@@ -144,5 +184,24 @@ StoreServer::~StoreServer() {
 }
 
 const std::string& StoreServer::address() const noexcept { return impl_->address; }
+
+struct StoreHost::Impl {
+  Impl(const Config& config, bool one_host)
+      : server(loop, one_host ? "unix:@" : net::listen_address(config.interfaces, false),
+               Identity{config.job_id, config.epoch, 0, secret}) {}
+
+  const Secret secret = Secret::random();
+  EventLoop loop;
+  StoreServer server;
+};
+
+StoreHost::StoreHost(const Config& config, bool one_host)
+    : impl_(std::make_unique<Impl>(config, one_host)) {}
+
+StoreHost::~StoreHost() = default;
+
+const std::string& StoreHost::address() const noexcept { return impl_->server.address(); }
+
+const Secret& StoreHost::secret() const noexcept { return impl_->secret; }
 
 }  // namespace hvd

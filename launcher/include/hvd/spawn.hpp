@@ -1,5 +1,5 @@
-// Runs a function in several processes of this very program, each of them a rank. docs/spawn.md
-// tells what that asks of the program.
+// Runs a function in several processes of this very program, each of them a rank.
+// docs/how-to/spawn.md tells what that asks of the program.
 #pragma once
 
 #include <chrono>

@@ -4,18 +4,15 @@ import os
 import secrets
 import socket
 
-from . import frames
 from .agent import Agent
 from .errors import HvdError, StartError
 from .job import Job
 from .link import LinkServer, key_of
-from .output import Output
-from .placement import rank_variables
+from .own_part import SECRET_SIZE, own_part
 from .resources import driver_gpus, gpus_per_task, wait_for_slots, warn_of_plain_output
 from .result import ResultDescriptor, to_object
 from .shipping import send_by_value
 from .task import Spec, host_key, run_task, visible_gpus
-from .version import VERSION
 
 _STAGE_END_SECONDS = 10.0  # for Spark to end a stage whose tasks have been told to end
 
@@ -26,7 +23,7 @@ class HvdDistributor:
 
     use_gpu: each process has GPUs that Spark assigned, in CUDA_VISIBLE_DEVICES; else none is
     visible.
-    hvdrun: where it is on the machines that run ranks, a name on the PATH or a path.
+    hvdrun: where it is on the driver and on the machines that run ranks, a name on the PATH or a path.
     environment: more variables of all ranks, a dict.
     slot_timeout: seconds to wait for executors of a session that has just begun.
     stdout, stderr: text streams for what the ranks write, instead of the driver's own.
@@ -128,33 +125,25 @@ class HvdDistributor:
     # ---- on the driver's machine
 
     def _run_here(self, command):
-        job = Job(self.num_processes, self._output())
+        job = self._job()
         gpus = driver_gpus(self._context, self.num_processes) if self.use_gpu else []
-        variables = rank_variables([host_key()] * self.num_processes)
         with ResultDescriptor() as result:
-            variables[0] += result.variables()
+            own = own_part(
+                program=command,
+                directory=os.getcwd(),
+                environment=visible_gpus(gpus) + self._environment,
+                interfaces=self._interfaces(),
+                secret=secrets.token_bytes(SECRET_SIZE),
+                of_first_rank=result.variables(),
+            )
+            path = os.environ.get("PATH", os.defpath)
             try:
-                agent = Agent(
-                    self._hvdrun, os.getcwd(), os.environ.get("PATH", os.defpath), [result.fd]
-                )
-            except (OSError, RuntimeError) as error:
+                agent = Agent(self._hvdrun, os.getcwd(), path, own, [result.fd])
+            except OSError as error:
                 raise StartError(str(error)) from None
             try:
+                job.attach(agent, self.num_processes, socket.gethostname(), host_key())
                 job.adopt(agent)
-                job.add(agent, list(range(self.num_processes)), socket.gethostname())
-                agent.send(
-                    frames.prepare(
-                        version=VERSION,
-                        job_id=job.id,
-                        meeting=frames.MEET_ON_MACHINE,
-                        interfaces=self._interfaces(),
-                        directory=os.getcwd(),
-                        program=command,
-                        environment=visible_gpus(gpus) + self._environment,
-                        ranks=[frames.Rank(rank, own) for rank, own in enumerate(variables)],
-                        secret=secrets.token_bytes(frames.SECRET_SIZE),
-                    )
-                )
                 _carry_out(job)
             finally:
                 job.close()
@@ -179,8 +168,8 @@ class HvdDistributor:
 
         tasks = self._tasks()
         self.wait_for_slots()
-        job = Job(self.num_processes, self._output())
-        secret = secrets.token_bytes(frames.SECRET_SIZE)
+        job = self._job()
+        secret = secrets.token_bytes(SECRET_SIZE)
         conf = self._context.getConf()
         host = conf.get("spark.driver.host")
         server = LinkServer(conf.get("spark.driver.bindAddress", host), key_of(secret), job.adopt)
@@ -232,8 +221,8 @@ class HvdDistributor:
             self._context.cancelJobsWithTag(job.id)
             thread.join(_STAGE_END_SECONDS)
 
-    def _output(self):
-        return Output(self._streams, self._timestamps)
+    def _job(self):
+        return Job(self._hvdrun, self._streams, self._timestamps)
 
     def _interfaces(self):
         name = "HVD_NETWORK_INTERFACES="
@@ -244,8 +233,7 @@ class HvdDistributor:
 
 def _carry_out(job):
     try:
-        job.launch()
-        job.watch()
+        job.run()
     except KeyboardInterrupt:
         job.interrupt()
         raise

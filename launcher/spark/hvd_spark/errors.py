@@ -14,8 +14,8 @@ class ProgramError(HvdError):
     """A rank failed, or was lost, and the job was ended.
 
     rank: the one to blame. code: what it exited with, 128 + N when signal N killed it, 70 when it
-    left the others without a farewell, None when its whole task was lost. lines: the last 100 lines
-    of it, or of the deserter's first victim, as they were printed.
+    left the others without a shutdown, None when its whole task was lost. lines: the last 100 lines
+    of it, or of the first rank that failed because of it, as they were printed.
     """
 
     def __init__(self, message, rank, code, lines):

@@ -1,57 +1,69 @@
-"""What hvdrun's front end does, for agents that are reached through channels: an Agent, or a Link
-to one. Prepares and launches them, prints what the ranks write, ends all of them when one fails."""
+"""A job whose agents are reached through channels: an Agent, or a Link to a task that has one.
 
+`hvdrun --attached` is the front end: it prepares and launches the ranks, says who is to blame and
+ends the others. Here its agents' streams are carried, and what it prints is printed.
+"""
+
+import codecs
 import json
+import os
 import queue
 import re
 import secrets
+import selectors
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 
-from . import frames
-from .blame import Blame, End
-from .errors import ProgramError, StartError
-from .output import Output
-from .placement import rank_variables
+from .agent import find_hvdrun, own_environment
+from .errors import HvdError, ProgramError, StartError
 
-_FAILURE_GRACE = 1.0  # between SIGTERM and SIGKILL
-_INTERRUPT_GRACE = 2.0
-_LAST_SECONDS = 10.0  # for what is left after SIGKILL to be told
-_LAUNCH_SECONDS = 30.0
+TAIL_LINES = 100
+_END_SECONDS = 15.0  # for hvdrun to end the ranks: its own deadlines are shorter
+_MOST = 1 << 16
 
 
-class _Member:
-    """The ranks of one agent."""
+class _Printer:
+    """Prints bytes as text, on the thread of the caller."""
 
-    def __init__(self, channel, ranks, hostname):
-        self.channel, self.ranks, self.hostname = channel, ranks, hostname
-        self.prepared = None
-        self.done = False
+    def __init__(self, to, name):
+        self._to, self._name = to, name
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def tell(self, frame):
+    def feed(self, data):
+        text = self._decoder.decode(data, final=not data)
+        if not text:
+            return
+        to = self._to or getattr(sys, self._name)
         try:
-            self.channel.send(frame)
-        except OSError:
-            pass  # its end is noticed where it is listened to
+            to.write(text)
+        except UnicodeEncodeError:  # a driver with another locale
+            to.write(text.encode("ascii", "backslashreplace").decode("ascii"))
+        to.flush()
 
 
 class Job:
-    """Used by one thread, but for `adopt` and `put`."""
+    """Used by one thread, but for `adopt` and `put`.
 
-    def __init__(self, size, output=None):
+    streams: two text streams that take the place of sys.stdout and sys.stderr, or None for each.
+    """
+
+    def __init__(self, hvdrun, streams=(None, None), timestamps=False):
         self.id = "spark-" + secrets.token_hex(8)
-        self.size = size
-        # (who, what); bounded by the output that agents may have on its way
-        self._events = queue.Queue()
-        self._members = {}  # by channel
-        self._channels = []  # all, also those without a place yet
+        self._hvdrun, self._streams, self._timestamps = hvdrun, streams, timestamps
+        self._events = queue.Queue()  # (who, what)
+        self._channels = []  # all, also those without ranks yet
+        self._agents = []  # what hvdrun is told of each
+        self._near = {}  # by channel: this end of the socket that leads to hvdrun
+        self._far = []  # hvdrun's ends, by agent
+        self._places = []  # (channel, what its task is told once hvdrun runs)
         self._closed = False
-        self._output = output or Output()
-        self._blame = Blame()
-        self._pids = {}
-        self._began = {}
-        self._running = set(range(size))
+        self._process = None
+        self._outcome = b""
+        self._selector = selectors.DefaultSelector()
 
     # ---- events, from other threads
 
@@ -59,38 +71,38 @@ class Job:
         self._events.put((who, what))
 
     def adopt(self, channel):
-        """Listens to it: (channel, frame) for each, (channel, None) at its end."""
+        """Listens to it. Until it is attached each message is an event, (channel, message), and so
+        is its end, (channel, None); afterwards all goes to hvdrun."""
         self._channels.append(channel)
         if self._closed:
             channel.close()
 
         def listen():
             try:
-                while (frame := channel.receive()) is not None:
-                    self.put(channel, frame)
-            except (OSError, ValueError):
-                pass
-            self.put(channel, None)
+                while (data := channel.receive()) is not None:
+                    near = self._near.get(channel)
+                    if near is None:
+                        self.put(channel, data)
+                    else:
+                        near.sendall(data)
+            except OSError:
+                channel.close()  # hvdrun is gone
+            near = self._near.get(channel)
+            if near is None:
+                self.put(channel, None)
+            else:
+                _shut_down(near, socket.SHUT_WR)
 
         threading.Thread(target=listen, daemon=True, name="hvd-spark-channel").start()
-
-    def next_event(self, deadline=None):
-        """None once the deadline (monotonic) has passed."""
-        try:
-            return self._events.get(
-                timeout=None if deadline is None else max(0.0, deadline - time.monotonic())
-            )
-        except queue.Empty:
-            return None
 
     # ---- what is done in this order
 
     def meet(self, tasks, ranks_per_task):
-        """Waits until the tasks of the stage have said hello, and tells each its place. How long
-        they take is up to Spark, which says so itself when one fails: put("spark", exception)."""
+        """Waits until the tasks of the stage have said hello, and attaches them. How long they take
+        is up to Spark, which says so itself when one fails: put("spark", exception)."""
         hellos = {}
         while len(hellos) < tasks:
-            who, what = self.next_event()
+            who, what = self._events.get()
             if who == "spark":
                 raise StartError("the barrier stage did not start: " + _text(what)) from _exception(
                     what
@@ -100,161 +112,150 @@ class Job:
                 continue
             hello = json.loads(what)
             hellos[hello["task"]] = (who, hello)
-        hosts = [hellos[rank // ranks_per_task][1]["host"] for rank in range(self.size)]
-        variables = rank_variables(hosts)
-        for task, (channel, hello) in hellos.items():
-            ranks = list(range(task * ranks_per_task, (task + 1) * ranks_per_task))
-            self.add(channel, ranks, hello["name"])
-            first = frames.MEET_ON_MACHINE if len(set(hosts)) == 1 else frames.MEET_ON_NETWORK
-            place = {
-                "job": self.id,
-                "ranks": ranks,
-                "variables": [variables[rank] for rank in ranks],
-                "meeting": first if ranks[0] == 0 else frames.MEET_ELSEWHERE,
-            }
-            self._members[channel].tell(json.dumps(place).encode())
+        for task in range(tasks):
+            channel, hello = hellos[task]
+            self.attach(channel, ranks_per_task, hello["name"], hello["host"])
+            self._places.append((channel, json.dumps({"first": task == 0}).encode()))
 
-    def add(self, channel, ranks, hostname):
-        self._members[channel] = _Member(channel, ranks, hostname)
+    def attach(self, channel, ranks, name, machine):
+        """The agent behind `channel` has the next `ranks` ranks. Those with an equal `machine` are
+        neighbours. `name`: of the host, for messages."""
+        near, far = socket.socketpair()
+        self._near[channel] = near
+        self._far.append(far)
+        self._agents.append(
+            {"stream": far.fileno(), "name": name, "machine": machine, "ranks": ranks}
+        )
 
-    def launch(self):
-        """Once every agent has prepared its ranks. Raises StartError."""
-        deadline = time.monotonic() + _LAUNCH_SECONDS
-        while waiting := [member for member in self._members.values() if member.prepared is None]:
-            event = self.next_event(deadline)
-            if event is None:
-                raise StartError(
-                    "%s did not prepare its ranks within %d s" % (_names(waiting), _LAUNCH_SECONDS)
-                )
-            self._on_preparing(*event)
-        first = next(member for member in self._members.values() if member.ranks[0] == 0)
-        variables = [
-            "HVD_JOB_ID=" + self.id,
-            "HVD_RESTART_COUNT=0",
-            "HVD_STORE=" + first.prepared.store,
-            "MASTER_ADDR=" + first.prepared.master_host,
-            "MASTER_PORT=%d" % first.prepared.master_port,
-        ]
-        self._tell_all(frames.launch(variables))
+    def run(self):
+        """Runs the ranks, and prints what they write. Raises ProgramError, StartError when no rank
+        ran, and HvdError."""
+        self._start()
+        for channel, near in self._near.items():
+            threading.Thread(
+                target=_pass_on, args=(near, channel), daemon=True, name="hvd-spark-orders"
+            ).start()
+        for channel, place in self._places:
+            try:
+                channel.send(place)
+            except OSError:
+                pass  # its end is noticed where it is listened to
+        self._print()
+        self._process.wait()
+        self._raise_outcome()
 
-    def _on_preparing(self, who, what):
-        if who == "spark":
-            raise StartError("the barrier stage ended: " + _text(what)) from _exception(what)
-        member = self._members.get(who)
-        if member is None:
-            return
-        frame = None if what is None else frames.decode(what)
-        if what is None:
-            raise StartError("%s was lost before its ranks started" % _names([member]))
-        if isinstance(frame, frames.Refused):
-            raise StartError("%s: %s" % (_names([member]), frame.message))
-        if isinstance(frame, frames.Prepared):
-            member.prepared = frame
-            member.hostname = frame.hostname
-
-    def watch(self):
-        """Until all ranks have ended. Raises ProgramError, and StartError when some could not be
-        started."""
-        while not self._all_done():
-            event = self.next_event(self._blame.settled_at())
-            if event is not None:
-                self._on_running(*event)
-            settled = self._blame.settled_at()
-            if settled is not None and (time.monotonic() >= settled or not self._running):
-                self.end(signal.SIGTERM, _FAILURE_GRACE)
-                raise self._error()
-        self._output.finish()
-        if self._blame.settled_at() is not None:
-            raise self._error()
-
-    def _on_running(self, who, what):
-        member = self._members.get(who)
-        if member is None or member.done:
-            return
-        if what is None:
-            member.done = True
-            for rank in self._running & set(member.ranks):
-                self._blame.add(End(rank, None, at=time.monotonic()), time.monotonic())
-            self._running -= set(member.ranks)
-            return
-        frame = frames.decode(what)
-        if isinstance(frame, frames.Output):
-            self._output.feed(frame.rank, frame.stream, frame.bytes)
-            member.tell(frames.credit(len(frame.bytes)))
-        elif isinstance(frame, frames.Started):
-            self._pids[frame.rank] = frame.pid
-            self._began[frame.rank] = time.monotonic()
-        elif isinstance(frame, frames.Exited):
-            self._running.discard(frame.rank)
-            now = time.monotonic()
-            at = self._began.get(frame.rank, now) + frame.seconds
-            self._blame.add(End(frame.rank, frame.status, frame.seconds, at, frame.deserted), now)
-        elif isinstance(frame, frames.Refused):
-            raise StartError("%s: %s" % (_names([member]), frame.message))
-        elif isinstance(frame, frames.Done):
-            member.done = True
-
-    def end(self, number, grace):
-        """Ends all ranks, and prints what they still say. Returns when the agents have nothing
-        left."""
-        self._tell_all(frames.end(number, grace))
-        deadline = time.monotonic() + grace + _LAST_SECONDS
-        ours = self._blame
-        self._blame = Blame()  # what ends from here on did not end by itself
+    def _start(self):
         try:
-            while not self._all_done():
-                event = self.next_event(deadline)
-                if event is None:
-                    break
-                self._on_running(*event)
-        except StartError:
-            pass
-        self._blame = ours
-        self._output.finish()
+            found = find_hvdrun(self._hvdrun, os.getcwd(), os.environ.get("PATH", os.defpath))
+        except FileNotFoundError as error:
+            raise StartError("on the driver's machine %s" % error) from None
+        outcome, told = os.pipe()
+        self._process = subprocess.Popen(
+            [found, "--attached"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=own_environment(),
+            pass_fds=[told, *(far.fileno() for far in self._far)],
+            start_new_session=True,  # Ctrl-C is for the driver, which passes it on
+        )
+        os.close(told)
+        for far in self._far:
+            far.close()
+        description = {
+            "agents": self._agents,
+            "outcome": told,
+            "timestamps": self._timestamps,
+            "quoted_lines": TAIL_LINES,
+        }
+        try:
+            with self._process.stdin as pipe:
+                pipe.write(json.dumps(description).encode())
+        except OSError:
+            pass  # it has ended, and said why
+        stdout, stderr = (
+            _Printer(stream, name) for stream, name in zip(self._streams, ("stdout", "stderr"))
+        )
+        for file, take in (
+            (self._process.stdout, stdout.feed),
+            (self._process.stderr, stderr.feed),
+            (os.fdopen(outcome, "rb"), self._take_outcome),
+        ):
+            self._selector.register(file, selectors.EVENT_READ, take)
+
+    def _take_outcome(self, data):
+        self._outcome += data
+
+    def _print(self, deadline=None):
+        """Until hvdrun has said all, or the deadline (monotonic) has passed."""
+        while self._selector.get_map():
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = self._selector.select(left)
+            if not ready and left == 0.0:
+                return
+            for key, _ in ready:
+                data = os.read(key.fd, _MOST)
+                key.data(data)
+                if not data:
+                    self._selector.unregister(key.fileobj)
+                    key.fileobj.close()
+
+    def _raise_outcome(self):
+        try:
+            outcome = json.loads(self._outcome)
+        except ValueError:
+            raise HvdError("hvdrun exited %d" % self._process.returncode) from None
+        if outcome["code"] == 0:
+            return
+        rank, what = outcome["rank"], outcome["what"]
+        if rank is None:
+            raise StartError(what)
+        lines, quoted = outcome["lines"], outcome["quoted"]
+        whose = "its" if quoted == rank else "rank %d's" % quoted
+        what += "\n%s last lines:\n" % whose + "\n".join(lines) if lines else "\nit wrote nothing"
+        raise ProgramError(what, rank, None if outcome["lost"] else outcome["code"], lines)
 
     def interrupt(self):
-        self.end(signal.SIGINT, _INTERRUPT_GRACE)
+        """The ranks get SIGINT, and what they still say is printed. Returns when hvdrun has ended
+        them."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._print(time.monotonic() + _END_SECONDS)
 
     def close(self):
         """Every agent kills what it still has."""
         self._closed = True
         for channel in self._channels:
             channel.close()
-
-    def _tell_all(self, frame):
-        for member in self._members.values():
-            if not member.done:
-                member.tell(frame)
-
-    def _all_done(self):
-        return all(member.done for member in self._members.values())
-
-    def _error(self):
-        culprit, *others = self._blame.causes(self._output.lost_by)
-        # A deserter may know of nothing; what that meant to the others stands in their output.
-        quoted = others[0] if culprit.deserted and others else culprit
-        lines = self._output.tail(quoted.rank)
-        text = self._describe(culprit)
-        for other in others:
-            text += "\nthen " + self._describe(other)
-        whose = "its" if quoted is culprit else "rank %d's" % quoted.rank
-        text += "\n%s last lines:\n" % whose + "\n".join(lines) if lines else "\nit wrote nothing"
-        return ProgramError(text, culprit.rank, culprit.code(), lines)
-
-    def _describe(self, end):
-        host = next(
-            member.hostname for member in self._members.values() if end.rank in member.ranks
-        )
-        pid = ", pid %d" % self._pids[end.rank] if end.rank in self._pids else ""
-        return "rank %d on %s%s %s" % (end.rank, host, pid and " (%s)" % pid[2:], end.how())
+        for end in (*self._near.values(), *self._far):
+            _shut_down(end, socket.SHUT_RDWR)  # wakes up who receives
+            end.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+            key.fileobj.close()
 
 
-def _names(members):
-    return ", ".join(
-        "rank %s on %s"
-        % ("-".join(str(rank) for rank in sorted({m.ranks[0], m.ranks[-1]})), m.hostname)
-        for m in members
-    )
+def _pass_on(near, channel):
+    """What hvdrun tells an agent. Its end is the agent's."""
+    try:
+        while data := near.recv(_MOST):
+            channel.send(data)
+    except OSError:
+        pass
+    channel.close()
+
+
+def _shut_down(connection, how):
+    try:
+        connection.shutdown(how)
+    except OSError:
+        pass
 
 
 def _text(what):

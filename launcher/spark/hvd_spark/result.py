@@ -8,7 +8,7 @@ from .errors import HvdError
 
 
 class ResultDescriptor:
-    """The rank inherits it; core/src/result.hpp tells how a result lies in it."""
+    """The rank inherits it; core/src/bootstrap/result.hpp tells how a result lies in it."""
 
     def __init__(self):
         self.fd = os.memfd_create("hvd-result")

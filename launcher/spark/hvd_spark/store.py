@@ -1,4 +1,4 @@
-"""Where an estimator's data and models lie: a folder of a file system, by URI. docs/estimator.md
+"""Where an estimator's data and models lie: a folder of a file system, by URI. docs/how-to/estimator.md
 has its layout.
 
 Used on the driver and in tasks: it travels by value, without connections.
@@ -23,8 +23,8 @@ class Store:
     def create(uri, save_runs=True, storage_options=None):
         """uri: of a folder that driver, executors and ranks all reach: a path, file://, s3://,
         abfs://, gs://, hdfs://. storage_options: a dict of text, as hvd::EstimatorStore takes it
-        (docs/spark.md); it may hold credentials, and is never written to a file. save_runs: whether
-        runs/<run_id> stays after a fit that succeeded.
+        (docs/how-to/spark.md); it may hold credentials, and is never written to a file. save_runs:
+        whether runs/<run_id> stays after a fit that succeeded.
 
         Raises TypeError and ValueError; nothing is asked of the file system yet.
         """

@@ -1,5 +1,5 @@
 """One task of the barrier stage: starts an agent for its ranks, and relays between it and the
-driver.
+driver's hvdrun.
 
 Sent to the executors by value: nothing of this package has to be installed there.
 """
@@ -10,12 +10,11 @@ import socket
 import threading
 from typing import NamedTuple, Optional
 
-from . import frames
 from .agent import Agent
 from .link import Link, key_of
+from .own_part import own_part
 from .partition import PartitionFile
 from .result import ResultDescriptor
-from .version import VERSION
 
 
 class Spec(NamedTuple):
@@ -73,73 +72,56 @@ def run_task(spec, batches=None):
 
 def _run_ranks(spec, place, context, partition, link):
     with ResultDescriptor() as result:
-        inherited = [result] if place["ranks"][0] == 0 else []
+        inherited = [result] if place["first"] else []
         inherited += [partition] if partition is not None else []
         try:
-            agent = _prepared_agent(spec, place, context, inherited)
-        except (OSError, RuntimeError, ValueError) as error:
-            link.send(
-                frames.refused(127 if isinstance(error, FileNotFoundError) else 70, str(error))
-            )
-            link.receive()  # until the driver has heard it
+            agent = _start_agent(spec, context, inherited)
+        except (OSError, ValueError) as error:
+            # In the place of an agent's greeting: hvdrun says that this is what came.
+            link.send(str(error).encode())
+            link.finish()
+            while link.receive() is not None:  # until the driver has heard it
+                pass
             return b""
-        return result.take() if relay(agent, link) else b""
+        relay(agent, link)
+        return result.take()
 
 
-def _prepared_agent(spec, place, context, inherited):
+def _start_agent(spec, context, inherited):
     from pyspark import SparkFiles
 
     directory = spec.directory if os.path.isdir(spec.directory) else os.getcwd()
     # What SparkContext.addFile brought is found by its name alone.
     path = os.environ.get("PATH", os.defpath) + os.pathsep + SparkFiles.getRootDirectory()
     gpus = context.resources()["gpu"].addresses if spec.use_gpu else []
-    variables = place["variables"]
-    variables[0] = variables[0] + [entry for part in inherited for entry in part.variables()]
-    agent = Agent(spec.hvdrun, directory, path, [part.fd for part in inherited])
-    try:
-        agent.send(
-            frames.prepare(
-                version=VERSION,
-                job_id=place["job"],
-                meeting=place["meeting"],
-                interfaces=spec.interfaces,
-                directory=directory,
-                program=spec.program,
-                environment=visible_gpus(gpus) + spec.environment,
-                ranks=[frames.Rank(*rank) for rank in zip(place["ranks"], variables)],
-                secret=spec.secret,
-            )
-        )
-    except BaseException:
-        agent.close()
-        raise
-    return agent
+    own = own_part(
+        program=spec.program,
+        directory=directory,
+        environment=visible_gpus(gpus) + spec.environment,
+        interfaces=spec.interfaces,
+        secret=spec.secret,
+        of_first_rank=[entry for part in inherited for entry in part.variables()],
+    )
+    return Agent(spec.hvdrun, directory, path, own, [part.fd for part in inherited])
 
 
 def relay(agent, link):
-    """Passes on what the one says to the other until either has ended, and with it the ranks. True
-    when the agent said that all is done."""
+    """Passes on what the one says to the other until either has ended, and with it the ranks."""
 
     def pass_orders():
-        while (frame := link.receive()) is not None:
+        while (data := link.receive()) is not None:
             try:
-                agent.send(frame)
+                agent.send(data)
             except OSError:
                 pass  # it has ended, and the driver does not know yet
         agent.close()
 
     orders = threading.Thread(target=pass_orders, daemon=True, name="hvd-spark-orders")
     orders.start()
-    whole = False
-    while (frame := agent.receive()) is not None:
+    while (data := agent.receive()) is not None:
         try:
-            link.send(frame)
+            link.send(data)
         except OSError:  # the driver is gone
             link.close()  # and so ends the agent
-            continue
-        if frame[0] == frames.DONE:
-            whole = True
-            agent.close()
     link.finish()
     orders.join()  # until the driver has heard all, or is gone
-    return whole

@@ -1,14 +1,12 @@
-// Everything but LibTorch: the default context and collectives on plain memory.
+// All of hvd that needs no LibTorch: the default context, and collectives on plain memory.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <hvd/core/arrow_partition.hpp>
 #include <hvd/core/context.hpp>
 #include <hvd/core/error.hpp>
-#include <hvd/core/result.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/array_collectives.hpp>
 #include <hvd/ops/collectives.hpp>
@@ -29,9 +27,9 @@ namespace hvd {
 void init(const Config& config = Config::from_environment());
 void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;
-/// Throws Errc::not_initialized; so do all functions below.
+/// Throws Errc::not_initialized before `init`, and so do all functions below.
 [[nodiscard]] Context& context();
-/// As the methods of `Context` and the fields of `Topology` of these names.
+/// These are the methods of `Context` and the fields of `Topology` of the same names.
 [[nodiscard]] int rank();
 [[nodiscard]] int size();
 [[nodiscard]] int local_rank();
@@ -40,11 +38,11 @@ void shutdown();
 [[nodiscard]] int cross_size();
 [[nodiscard]] Stats stats();
 void barrier();
-/// As the methods of `Context` of these names.
+/// These are the methods of `Context` of the same names.
 int join(bool average_over_contributors = false);
 [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
 void remove_process_set(const ProcessSet& set);
-/// `name` is one for all ranks: each writes `timeline_path(name, rank())`.
+/// All ranks give the same `name`, and each writes `timeline_path(name, rank())`.
 void start_timeline(const std::string& name);
 void stop_timeline();
 

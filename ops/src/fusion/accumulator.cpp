@@ -1,6 +1,6 @@
 #include "fusion/accumulator.hpp"
 
-#include "fusion/copy_bytes.hpp"
+#include "fusion/blocks.hpp"
 #include "fusion/identity.hpp"
 #include "reduce/integer_mean.hpp"
 #include "reduce/scale.hpp"

@@ -14,7 +14,7 @@ void FusionBuffer::Free::operator()(std::byte* memory) const noexcept {
 
 std::byte* FusionBuffer::reserve(std::size_t size) {
   if (size <= capacity_) return memory_.get();
-  memory_.reset();  // first: both at once might not fit
+  memory_.reset();  // the old memory goes first, since both at once might not fit
   capacity_ = 0;
   void* memory = ::operator new (size, std::align_val_t{kAlignment}, std::nothrow);
   if (memory == nullptr) {

@@ -6,12 +6,17 @@
 
 namespace hvd {
 
-/// Grows to the largest size asked for and stays there until it is destroyed. One thread.
+/// Grows to the largest size asked for and keeps it until it is destroyed. One thread at a time.
 class FusionBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;
+  /// Rounds an offset up, so that what begins there is aligned for SIMD.
+  [[nodiscard]] static constexpr std::size_t aligned(std::size_t bytes) noexcept {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
-  /// At least `size` bytes, aligned for SIMD; what was there before is lost. Throws Errc::resource.
+  /// Returns at least `size` bytes, aligned for SIMD, with unspecified content. Throws
+  /// Errc::resource.
   [[nodiscard]] std::byte* reserve(std::size_t size);
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 

@@ -1,4 +1,4 @@
-// What a rank without data puts into a reduction.
+// The identity element of a reduction, which a rank without data contributes.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,9 @@
 
 namespace hvd {
 
-/// `count` elements that change nobody's result: 0 of a sum, 1 of a product, the largest value (of
-/// floating point: infinity) of a min, the lowest of a max; booleans accordingly. Any alignment.
+/// Stores `count` elements that change no result: 0 for a sum, 1 for a product, the largest value
+/// (infinity for floating point) for a min, the lowest for a max, and booleans accordingly. `data`
+/// may have any alignment.
 void fill_identity(DType dtype, ReduceOp op, std::byte* data, std::int64_t count);
 
 }  // namespace hvd

@@ -5,7 +5,8 @@
 namespace hvd {
 namespace {
 
-/// floor(count·k/parts) for k <= parts: only the remainder is multiplied by k before dividing.
+/// Returns floor(count·k/parts) for k <= parts. Only the remainder is multiplied by k before
+/// dividing, which avoids overflow.
 std::int64_t boundary(std::int64_t count, int k, int parts) noexcept {
   return count / parts * k + count % parts * k / parts;
 }

@@ -1,4 +1,4 @@
-// Where the elements of fused tensors lie.
+// Where the elements of fused tensors lie in the buffer.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,25 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// The k-th of `parts` nearly equal parts: [count·k/parts, count·(k+1)/parts), without overflow.
+/// Returns the k-th of `parts` nearly equal parts, [count·k/parts, count·(k+1)/parts), without
+/// overflow.
 [[nodiscard]] Range part_of(std::int64_t count, int k, int parts) noexcept;
 
 /// Fused tensors in chunk-major order: chunk k of the buffer is the k-th part of every tensor, one
-/// after the other. So the chunk that an element is reduced in, and with it the order of its sum,
-/// depends on its own tensor's count and the number of ranks alone, not on what it was fused with.
+/// after the other. The chunk of an element, and with it the order of its sum, therefore depends on
+/// its own tensor's count and the number of ranks, and not on the tensors that it is fused with.
 class FusionLayout {
  public:
-  /// One count per tensor, not negative; one chunk per rank.
+  /// There is one count per tensor, which is not negative, and one chunk per rank.
   FusionLayout(std::vector<std::int64_t> counts, int chunks);
 
   [[nodiscard]] int chunks() const noexcept { return static_cast<int>(bounds_.size()) - 1; }
   [[nodiscard]] std::int64_t total() const noexcept { return bounds_.back(); }
-  /// Element index of each chunk's begin, and the total at the end.
+  /// The begin of each chunk in elements, and the total at the end.
   [[nodiscard]] std::span<const std::int64_t> bounds() const noexcept { return bounds_; }
 
-  /// fn(std::size_t tensor, Range of its elements, std::int64_t offset in the buffer), by offset.
+  /// Calls fn(std::size_t tensor, Range of its elements, std::int64_t offset in the buffer) for
+  /// each part, by offset.
   template <class Fn>
   void for_each_part(Fn fn) const {
     std::int64_t offset = 0;

@@ -5,7 +5,7 @@
 namespace hvd {
 namespace {
 
-/// Null stays null.
+/// Returns the address of an element. Null remains null.
 template <class Byte>
 Byte* element(Byte* data, std::int64_t index, std::size_t size) {
   return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;

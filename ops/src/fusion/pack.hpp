@@ -1,4 +1,4 @@
-// Between the tensors of a reduction and the fused buffer.
+// Copies between the tensors of a reduction and the fused buffer.
 #pragma once
 
 #include <span>
@@ -6,28 +6,39 @@
 #include <hvd/core/backend.hpp>
 
 #include "fusion/accumulator.hpp"
+#include "fusion/blocks.hpp"
 #include "fusion/layout.hpp"
-#include "fusion/scatter_blocks.hpp"
 
 namespace hvd {
 
-/// The layout of tensors over `ranks` chunks.
+/// Returns the layout of tensors over `ranks` chunks.
 [[nodiscard]] FusionLayout layout_of(std::span<const TensorSlice> tensors, int ranks);
 
-/// Whether a call is one tensor with memory of its own, which needs no fused buffer.
+/// Tells whether a call is one tensor with memory of its own, which needs no fused buffer.
 [[nodiscard]] bool is_lone(std::span<const TensorSlice> tensors) noexcept;
 
-/// Inputs, loaded, into `buffer`.
+/// Loads the inputs into `buffer`.
 void pack(std::span<const TensorSlice> tensors, const FusionLayout& layout,
           const Accumulator& accumulator, std::byte* buffer);
-/// Finished results out of `buffer`.
+/// Unloads the finished results from `buffer`.
 void unpack(std::span<const TensorSlice> tensors, const FusionLayout& layout,
             const Accumulator& accumulator, const std::byte* buffer);
 
 void pack(std::span<const ScatterSlice> tensors, const ScatterBlocks& blocks,
           const Accumulator& accumulator, std::byte* buffer);
-/// `block` is this rank's, finished.
+/// Unloads the finished results from this rank's block.
 void unpack(std::span<const ScatterSlice> tensors, const ScatterBlocks& blocks, int rank,
             const Accumulator& accumulator, const std::byte* block);
+
+/// Runs `body` and reports to the observer of a call how long it took. `observer` may be null; then
+/// no clock is read.
+template <class Body>
+void observed(CallObserver* observer,
+              void (CallObserver::*report)(Clock::time_point, Clock::time_point), Body body) {
+  if (observer == nullptr) return body();
+  const Clock::time_point began = Clock::now();
+  body();
+  (observer->*report)(began, Clock::now());
+}
 
 }  // namespace hvd

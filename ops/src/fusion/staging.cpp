@@ -1,6 +1,6 @@
 #include "fusion/staging.hpp"
 
-#include "fusion/gather_blocks.hpp"
+#include "fusion/blocks.hpp"
 
 namespace hvd {
 
@@ -23,14 +23,14 @@ void staged_broadcast(const BroadcastCall& call, int rank, const Staging& stagin
   }
   std::byte* const fused = staging.reserve(total);
   if (root) {
-    for_each_place(call.tensors, call.dtype, fused, [&](const auto& tensor, auto* at, auto bytes) {
+    for_each_fused(call.tensors, call.dtype, fused, [&](const auto& tensor, auto* at, auto bytes) {
       staging.copy(at, tensor.input, bytes);
       staging.copy(tensor.output, tensor.input, bytes);
     });
   }
   move(fused, total);
   if (root) return;
-  for_each_place(call.tensors, call.dtype, fused, [&](const auto& tensor, auto* at, auto bytes) {
+  for_each_fused(call.tensors, call.dtype, fused, [&](const auto& tensor, auto* at, auto bytes) {
     staging.copy(tensor.output, at, bytes);
   });
 }

@@ -1,4 +1,4 @@
-// The part of a fused broadcast and a fused allgather that is the same in every backend.
+// The steps of a fused broadcast and a fused allgather that are the same in every backend.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include <hvd/core/backend.hpp>
 
-#include "fusion/copy_bytes.hpp"
+#include "fusion/blocks.hpp"
 
 namespace hvd {
 
@@ -16,23 +16,24 @@ namespace hvd {
 struct Staging {
   ByteCopy copy;
   std::function<std::byte*(std::size_t size)> reserve;  ///< the fused buffer
-  bool lone_in_place = true;                            ///< a lone tensor may stay where it is
+  bool lone_in_place = true;                            ///< a single tensor needs no fused buffer
 };
 
-/// `move` brings `size` bytes at the root's `data` to the others'. It is called unless there are
-/// none.
+/// Broadcasts the tensors of a call. `move` sends `size` bytes from the root's `data` to the
+/// others'; it is not called for 0 bytes.
 void staged_broadcast(const BroadcastCall& call, int rank, const Staging& staging,
                       const std::function<void(std::byte* data, std::size_t size)>& move);
 
-/// `move` brings rank r's [bounds[r], bounds[r+1]) bytes of `data` to the others'. It is called
-/// unless there are none.
+/// Gathers the tensors of a call. `move` sends rank r's bytes [bounds[r], bounds[r+1]) of `data` to
+/// the others; it is not called for 0 bytes.
 void staged_allgather(
     const AllgatherCall& call, int rank, int ranks, const Staging& staging,
     const std::function<void(std::byte* data, std::span<const std::int64_t> bounds)>& move);
 
-/// fn(tensor, its place, bytes): tensors one after the other in `buffer`, empty ones left out.
+/// Calls fn(tensor, its memory in `buffer`, bytes) for tensors that lie there one after the other.
+/// Empty ones are left out.
 template <class Fn>
-void for_each_place(std::span<const TensorSlice> tensors, DType dtype, std::byte* buffer, Fn fn) {
+void for_each_fused(std::span<const TensorSlice> tensors, DType dtype, std::byte* buffer, Fn fn) {
   for (const TensorSlice& tensor : tensors) {
     const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(dtype);
     if (bytes > 0) fn(tensor, buffer, bytes);
@@ -40,7 +41,7 @@ void for_each_place(std::span<const TensorSlice> tensors, DType dtype, std::byte
   }
 }
 
-/// Elements of all tensors.
+/// Returns the number of elements of all tensors.
 [[nodiscard]] std::int64_t total_count(std::span<const TensorSlice> tensors) noexcept;
 
 }  // namespace hvd

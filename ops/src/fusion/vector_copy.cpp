@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Of four vectors; returns how many bytes that were.
+/// Copies whole groups of four vectors and returns how many bytes that were.
 std::size_t copy_whole_groups(std::byte* dst, const std::byte* src, std::size_t size) {
   const hn::ScalableTag<std::uint8_t> tag;
   const std::size_t step = hn::Lanes(tag);

@@ -11,33 +11,29 @@
 #include <hvd/ops/backends.hpp>
 
 #include "fusion/identity.hpp"
-#include "group/subset.hpp"
-#include "hierarchy/round_slices.hpp"
 #include "hierarchy/rounds.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
 
 constexpr std::size_t kLeadersBelow = std::size_t{16} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{64} << 10;
-/// Rounds between the beginning of the first stage and the end of the last.
+/// The number of rounds that are in one of the three stages at a time.
 constexpr std::size_t kInFlight = 3;
 
-bool is_floating_point(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
-}
-
-/// Integer means travel widened. And only a sum's identity element stays one when it is scaled.
+/// Tells whether a call cannot be divided into a step within the hosts and one between them:
+/// integer means are widened, and only a sum's identity element remains one when it is scaled.
 template <class Call>
 bool takes_one_step(const Call& call) {
   if (call.op == ReduceOp::average) return !is_floating_point(call.dtype);
   return call.op != ReduceOp::sum && call.prescale != 1.0;
 }
 
-/// Of the first step: the second one divides.
+/// The operation of the first step. The second step divides.
 ReduceOp without_mean(ReduceOp op) { return op == ReduceOp::average ? ReduceOp::sum : op; }
 
-/// Room for the largest segment that this rank lacks something of.
+/// Reserves memory for the largest segment of the tensors for which `lacks` is true.
 template <class Lacks>
 std::span<std::byte> reserve_for(FusionBuffer& buffer, const AllreduceCall& call, std::int64_t most,
                                  Lacks lacks) {
@@ -54,7 +50,7 @@ bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
 
 }  // namespace
 
-/// The rounds of a call, and what is done with each in the three stages.
+/// The rounds of a call and the three stages of each.
 class HierarchicalBackend::Stages {
  public:
   Stages(HierarchicalBackend& owner, const AllreduceCall& call, std::int64_t most,
@@ -117,7 +113,7 @@ HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> flat,
       host_(std::move(host)),
       options_(std::move(options)),
       lanes_(plan_lanes(options_.host_of, options_.rank)),
-      carrier_([this] { host_->abort(); }) {
+      comm_thread_([this] { host_->abort(); }) {
   if (!host_) return;
   even_ = EvenHosts::of(options_.host_of);
   for (const std::vector<int>& owners : lanes_.owners) {
@@ -125,11 +121,11 @@ HierarchicalBackend::HierarchicalBackend(std::unique_ptr<Backend> flat,
   }
 }
 
-Ways HierarchicalBackend::default_ways() {
-  return Ways(Way::leaders).from(kLeadersBelow, Way::lanes, kSegment);
+AlgorithmTable HierarchicalBackend::default_table() {
+  return AlgorithmTable(Algorithm::leaders).from(kLeadersBelow, Algorithm::lanes, kSegment);
 }
 
-/// Neither part works on once the other has failed.
+/// Runs `body` unless an earlier call failed: neither part works on once the other has failed.
 template <class Body>
 void HierarchicalBackend::guard(Body body) {
   if (*first_error_) std::rethrow_exception(*first_error_);
@@ -143,7 +139,7 @@ void HierarchicalBackend::guard(Body body) {
 
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
-  return flat_->supports(kind, device, dtype, op);  // a mean of booleans goes the flat way
+  return flat_->supports(kind, device, dtype, op);  // flat does means of booleans
 }
 
 void HierarchicalBackend::abort() noexcept {
@@ -184,10 +180,10 @@ std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
                            .host_of = hosts_among(options_.host_of, ranks),
                            .overlaps = options_.overlaps,
                            .deadline = deadline};
-  std::vector<int> here;  // who of this host is among them, by place
-  for (int place = 0; place < std::ssize(lanes_.host); ++place) {
-    const int rank = lanes_.host[static_cast<std::size_t>(place)];
-    if (std::binary_search(ranks.begin(), ranks.end(), rank)) here.push_back(place);
+  std::vector<int> here;  // the local ranks that are in the subset
+  for (int local = 0; local < std::ssize(lanes_.host); ++local) {
+    const int rank = lanes_.host[static_cast<std::size_t>(local)];
+    if (std::binary_search(ranks.begin(), ranks.end(), rank)) here.push_back(local);
   }
   const auto hosts = 1 + *std::max_element(options.host_of.begin(), options.host_of.end());
   std::unique_ptr<Backend> flat;
@@ -202,7 +198,7 @@ std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
   });
   auto made =
       std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
-  made->ways_ = ways_;
+  made->table_ = table_;
   made->whole_ = whole_;
   made->first_error_ = first_error_;
   return made;
@@ -215,18 +211,18 @@ int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept 
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   guard([&] {
     if (!host_ || takes_one_step(call)) return flat_->allreduce(call, deadline);
-    // By each tensor's own size, so that bits do not depend on what it was fused with.
-    std::map<std::pair<Way, std::size_t>, std::vector<TensorSlice>> by_way;
+    // Each tensor's own size decides, so that bits do not depend on what it is fused with.
+    std::map<std::pair<Algorithm, std::size_t>, std::vector<TensorSlice>> by_algorithm;
     for (const TensorSlice& tensor : call.tensors) {
       const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
-      if (bytes > 0) by_way[{ways_.at(bytes), ways_.segment_at(bytes)}].push_back(tensor);
+      if (bytes > 0) by_algorithm[{table_.at(bytes), table_.segment_at(bytes)}].push_back(tensor);
     }
     AllreduceCall part = call;
-    for (const auto& [way, tensors] : by_way) {
+    for (const auto& [choice, tensors] : by_algorithm) {
       part.tensors = tensors;
-      if (way.first == Way::lanes) {
-        through_lanes(part, way.second, deadline);
-      } else if (way.first == Way::leaders) {
+      if (choice.first == Algorithm::lanes) {
+        through_lanes(part, choice.second, deadline);
+      } else if (choice.first == Algorithm::leaders) {
         through_leaders(part, deadline);
       } else {
         flat_->allreduce(part, deadline);
@@ -238,27 +234,27 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
   std::int64_t elements = 0;
   for (const TensorSlice& tensor : call.tensors) elements += tensor.count;
-  std::byte* place = slices_.reserve(static_cast<std::size_t>(elements) * size_of(call.dtype));
+  std::byte* slice = slices_.reserve(static_cast<std::size_t>(elements) * size_of(call.dtype));
   std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
 
   std::vector<TensorSlice> contributions;
   std::vector<TensorSlice> sums;
   std::vector<TensorSlice> results;
   for (const TensorSlice& tensor : call.tensors) {
-    contributions.push_back({tensor.input, place, tensor.count});
-    results.push_back({place, tensor.output ? tensor.output : discarded, tensor.count});
-    // Lane by lane, so that the bits are those of lanes.
+    contributions.push_back({tensor.input, slice, tensor.count});
+    results.push_back({slice, tensor.output ? tensor.output : discarded, tensor.count});
+    // The sums are divided like lanes, so that the bits are those of lanes.
     for (int lane = 0; lane < lanes_.count; ++lane) {
       const std::int64_t count =
           lanes_.offset(tensor.count, lane + 1) - lanes_.offset(tensor.count, lane);
-      sums.push_back({place, place, count});
-      place += static_cast<std::size_t>(count) * size_of(call.dtype);
+      sums.push_back({slice, slice, count});
+      slice += static_cast<std::size_t>(count) * size_of(call.dtype);
     }
   }
   host_->allreduce({contributions, call.device, call.dtype, without_mean(call.op), call.prescale,
                     1.0, 0, nullptr},
                    deadline);
-  if (lanes_.place == 0) {  // the owners of the first lane are those with place 0 on each host
+  if (lanes_.local_rank == 0) {  // the first lane belongs to local rank 0 of each host
     across_.front()->allreduce(
         {sums, call.device, call.dtype, call.op, 1.0, call.postscale, contributors(call), nullptr},
         deadline);
@@ -280,7 +276,7 @@ void HierarchicalBackend::through_lanes(const AllreduceCall& call, std::size_t s
 
 namespace {
 
-/// The elements by rank of each tensor.
+/// Returns the elements by rank of each tensor.
 template <class Slice>
 std::vector<std::span<const std::int64_t>> counts_of(std::span<const Slice> tensors) {
   std::vector<std::span<const std::int64_t>> counts;
@@ -290,7 +286,7 @@ std::vector<std::span<const std::int64_t>> counts_of(std::span<const Slice> tens
 
 }  // namespace
 
-/// The ranks of a lane tell each other what they have, and those of a host what they then know.
+/// The ranks of each lane gather their parts, and then the ranks of each host what the lanes have.
 void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadline deadline) {
   const auto counts = counts_of(call.tensors);
   const LaneParts parts(*even_, options_.rank, counts, call.dtype);
@@ -310,7 +306,8 @@ void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadli
   host_->allgather({slices, call.device, call.dtype}, deadline);
 }
 
-/// The ranks of a host add up what they have for each lane, and those of a lane these sums.
+/// The ranks of each host reduce their parts for each lane, and then the ranks of each lane these
+/// sums.
 void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, Deadline deadline) {
   const auto counts = counts_of(call.tensors);
   const LaneParts parts(*even_, options_.rank, counts, call.dtype);
@@ -339,28 +336,29 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   across_.front()->reducescatter(step, deadline);
 }
 
-/// While the carrier crosses a round, this thread reduces the next and spreads the one before.
+/// While the communication thread reduces a round across hosts, this thread reduces the next round
+/// within the host and gathers the round before.
 void HierarchicalBackend::overlap(const Stages& stages) {
   constexpr std::size_t kLag = kInFlight - 1;
   const std::size_t rounds = stages.size();
   try {
-    carrier_.begin();
+    comm_thread_.begin();
     for (std::size_t step = 0; step < rounds + kLag; ++step) {
       if (step < rounds) {
         stages.reduce(step);
-        carrier_.post([&stages, step] { stages.cross(step); });
+        comm_thread_.post([&stages, step] { stages.cross(step); });
       }
       if (step >= kLag) {
-        carrier_.wait_for(step - kLag + 1);
+        comm_thread_.wait_for(step - kLag + 1);
         stages.spread(step - kLag);
       }
     }
   } catch (...) {
-    // Whoever failed first says why; the other one was then woken by an abort.
-    const std::exception_ptr carriers = carrier_.cancel();
+    // The error of the thread that failed first is thrown. An abort has woken the other one.
+    const std::exception_ptr earlier = comm_thread_.cancel();
     flat_->abort();
-    carrier_.drain();
-    if (carriers) std::rethrow_exception(carriers);
+    comm_thread_.drain();
+    if (earlier) std::rethrow_exception(earlier);
     throw;
   }
 }
@@ -379,7 +377,7 @@ std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> 
   if (!host && lanes.host.size() == 1) {
     host = make_ring_backend(std::move(make_in_process_transports(1).front()));
   } else if (!host) {
-    host = flat->subset(lanes.host, deadline);  // the same connections: one at a time
+    host = flat->subset(lanes.host, deadline);  // both use the same connections, so one at a time
     options.overlaps = false;
   }
   return std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host),

@@ -1,4 +1,4 @@
-// Host memory over several hosts: the real thing behind make_hierarchical_backend.
+// Collectives on host memory over several hosts. make_hierarchical_backend makes it.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,10 @@
 
 #include <hvd/core/backend.hpp>
 
-#include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
-#include "hierarchy/carrier.hpp"
-#include "hierarchy/even_hosts.hpp"
+#include "hierarchy/comm_thread.hpp"
 #include "hierarchy/lanes.hpp"
+#include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
 
@@ -22,27 +21,28 @@ struct Topology;
 
 struct HierarchyOptions {
   int rank = 0;
-  std::vector<int> host_of;  ///< by rank: its host, numbered by its first rank
-  /// Whether `host` may work on one thread while `flat` does on another.
+  std::vector<int> host_of;  ///< by rank; a host is numbered by its first rank
+  /// Whether `host` and `flat` may work at the same time on two threads.
   bool overlaps = false;
-  Deadline deadline;  ///< for what has to be set up
+  Deadline deadline;  ///< of the set-up
 };
 
 class HierarchicalBackend final : public Backend {
  public:
-  /// `host` null: everything goes through `flat`.
+  /// Everything goes through `flat` when `host` is null.
   HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host,
                       HierarchyOptions options);
 
-  /// By the bytes of a tensor: flat, leaders or lanes. Between calls, the same on all ranks.
-  void use(Ways ways) { ways_ = std::move(ways); }
-  /// What depends on topology and sizes alone.
-  [[nodiscard]] static Ways default_ways();
+  /// Sets flat, leaders or lanes by the bytes of a tensor. To be called between calls, with the
+  /// same table on all ranks.
+  void use(AlgorithmTable table) { table_ = std::move(table); }
+  /// The table that depends on topology and sizes alone.
+  [[nodiscard]] static AlgorithmTable default_table();
   static constexpr std::size_t kSegment = std::size_t{2} << 20;
 
-  /// The lowest rank of each host among each other; null on other ranks.
+  /// The backend of the lowest ranks of the hosts; null on other ranks.
   [[nodiscard]] Backend* leaders() noexcept {
-    return lanes_.place == 0 ? across_.front().get() : nullptr;  // they own the first lane
+    return lanes_.local_rank == 0 ? across_.front().get() : nullptr;  // they own the first lane
   }
   [[nodiscard]] int hosts() const noexcept { return static_cast<int>(lanes_.owners[0].size()); }
 
@@ -57,7 +57,7 @@ class HierarchicalBackend final : public Backend {
   void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
   void alltoall(const AlltoallCall& call, Deadline deadline) override;
   void barrier(Deadline deadline) override;
-  /// With lanes of its own; within a host by the host's backend alone.
+  /// The subset has lanes of its own. Within a host it uses the host's backend alone.
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                 Deadline deadline) override;
   void abort() noexcept override;
@@ -80,17 +80,17 @@ class HierarchicalBackend final : public Backend {
   const HierarchyOptions options_;
   const Lanes lanes_;
   std::optional<EvenHosts> even_;
-  std::vector<std::unique_ptr<Backend>> across_;  // by this rank's lanes
-  Ways ways_ = default_ways();
+  std::vector<std::unique_ptr<Backend>> across_;  // by lane of this rank
+  AlgorithmTable table_ = default_table();
   FusionBuffer slices_;
-  FusionBuffer absent_;                // what a rank without data puts in
-  FusionBuffer discarded_;             // where it throws results
-  HierarchicalBackend* whole_ = this;  // what this is a subset of
+  FusionBuffer absent_;                // identity elements, for inputs that are null
+  FusionBuffer discarded_;             // memory for outputs that are null
+  HierarchicalBackend* whole_ = this;  // the backend that this is a subset of
   std::shared_ptr<std::exception_ptr> first_error_ = std::make_shared<std::exception_ptr>();
-  Carrier carrier_;  // ends first: its jobs use the rest
+  CommThread comm_thread_;  // it ends first, since its jobs use the rest
 };
 
-/// As the public one, for callers that say the ways afterwards.
+/// Does what the public function does, for callers that set the table afterwards.
 [[nodiscard]] std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> flat,
                                                                      std::unique_ptr<Backend> host,
                                                                      const Topology& topology,

@@ -9,78 +9,81 @@
 #include <hvd/core/log.hpp>
 #include <hvd/core/session.hpp>
 
-#include "cost/link_cost.hpp"
-#include "cost/measure.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"
+#include "tuning/link_cost.hpp"
+#include "tuning/measure.hpp"
 
 namespace hvd {
 namespace {
 
-constexpr std::size_t kKi = 1024;
-constexpr std::array kPoints{Point{OpKind::allreduce, kKi / 4}, Point{OpKind::allreduce, 8 * kKi},
-                             Point{OpKind::allreduce, 64 * kKi},
-                             Point{OpKind::allreduce, 512 * kKi}};
+constexpr std::array kSizes{
+    CallSize{OpKind::allreduce, kKi / 4}, CallSize{OpKind::allreduce, 8 * kKi},
+    CallSize{OpKind::allreduce, 64 * kKi}, CallSize{OpKind::allreduce, 512 * kKi}};
 constexpr std::chrono::milliseconds kBudget{50};
 
-void tell(const Session& session, const LinkCost& cost) {
+void log_cost(const Session& session, const LinkCost& cost) {
   if (session.topology().rank != 0) return;
   log(LogLevel::plan, 0,
       fmt::format("from host to host: {:.1f} µs, {:.3f} GB/s", cost.latency_us,
                   cost.bytes_per_us / 1e3));
 }
 
-/// And, at the points for which there was no time, and at a whole model's size, ways that take as
-/// long as each other: so the default holds there.
-std::vector<Sample> with_the_rest(std::vector<Sample> samples) {
-  std::vector<Point> points(kPoints.begin(), kPoints.end());
-  points.push_back({OpKind::allreduce, 8 * kKi * kKi});
-  for (const Point& point : points) {
-    const auto measured = [&](const Sample& sample) { return sample.bytes == point.bytes; };
-    if (std::any_of(samples.begin(), samples.end(), measured)) continue;
-    samples.push_back({point.kind, point.bytes, {1, 1}});
+/// Adds equal times for the sizes that there was no time to measure, and for the size of a whole
+/// model, so that the default holds there.
+std::vector<Timing> with_unmeasured(std::vector<Timing> timings) {
+  std::vector<CallSize> sizes(kSizes.begin(), kSizes.end());
+  sizes.push_back({OpKind::allreduce, 8 * kKi * kKi});
+  for (const CallSize& call : sizes) {
+    const auto measured = [&](const Timing& timing) { return timing.bytes == call.bytes; };
+    if (std::any_of(timings.begin(), timings.end(), measured)) continue;
+    timings.push_back({call.kind, call.bytes, {1, 1}});
   }
-  return samples;
+  return timings;
 }
 
 }  // namespace
 
-Plan measure_ring(Session& session, RingBackend& ring) {
+AlgorithmPlan measure_ring(Session& session, RingBackend& ring) {
   const int ranks = session.topology().size;
   const LinkCost cost =
       measure_link(ring, ranks, session.topology().rank == 0, session.start_deadline());
-  tell(session, cost);
-  return Plan().set(Plan::kRing, ring_ways(cost, ranks));
+  log_cost(session, cost);
+  return AlgorithmPlan().set(AlgorithmPlan::kRing, ring_table(cost, ranks));
 }
 
-Plan measure_hosts(Session& session, HierarchicalBackend& hosts) {
+AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts) {
   const Topology& topology = session.topology();
   const Deadline deadline = session.start_deadline();
-  Plan plan;
+  AlgorithmPlan plan;
   std::size_t segment = HierarchicalBackend::kSegment;
-  if (Backend* const leaders = hosts.leaders()) {  // rank 0 is one
+  if (Backend* const leaders = hosts.leaders()) {  // rank 0 is one of them
     const LinkCost cost = measure_link(*leaders, hosts.hosts(), topology.rank == 0, deadline);
-    tell(session, cost);
-    // Two are added up in either order alike; with more, segments say where the order begins.
+    log_cost(session, cost);
+    // With two hosts the order of a sum does not matter. With more, the segments determine it, so
+    // their length is not measured.
     if (hosts.hosts() == 2) segment = segment_for(cost, hosts.hosts());
-    plan.set(Plan::kRing, ring_ways(cost, hosts.hosts()));
+    plan.set(AlgorithmPlan::kRing, ring_table(cost, hosts.hosts()));
   }
-  const std::array<ContenderWay, 2> ways{{{Way::leaders, 0}, {Way::lanes, segment}}};
-  std::vector<Contender> contenders;
-  for (const ContenderWay& one : ways) {
-    contenders.emplace_back([&hosts, one]() -> Backend& {
-      hosts.use(Ways(one.way, HierarchicalBackend::kSegment));  // more than any point's
+  const std::array<Candidate, 2> candidates{{{Algorithm::leaders, 0}, {Algorithm::lanes, segment}}};
+  std::vector<CandidateBackend> backends;
+  for (const Candidate& one : candidates) {
+    backends.emplace_back([&hosts, one]() -> Backend& {
+      hosts.use(AlgorithmTable(one.algorithm,
+                               HierarchicalBackend::kSegment));  // larger than every size measured
       return hosts;
     });
   }
-  const std::vector<Sample> samples = measure(
-      contenders, kPoints,
+  const std::vector<Timing> timings = measure(
+      backends, kSizes,
       {.rank = topology.rank, .size = topology.size, .deadline = deadline, .budget = kBudget});
-  const Ways defaults = HierarchicalBackend::default_ways();
+  const AlgorithmTable defaults = HierarchicalBackend::default_table();
   if (topology.rank == 0) {
-    for (const Sample& sample : samples) log(LogLevel::plan, 0, describe(sample, ways, defaults));
+    for (const Timing& timing : timings)
+      log(LogLevel::plan, 0, describe(timing, candidates, defaults));
   }
-  return plan.set(Plan::kHosts, choose(OpKind::allreduce, with_the_rest(samples), ways, defaults));
+  return plan.set(AlgorithmPlan::kHosts,
+                  choose(OpKind::allreduce, with_unmeasured(timings), candidates, defaults));
 }
 
 }  // namespace hvd

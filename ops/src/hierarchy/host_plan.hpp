@@ -1,9 +1,9 @@
-// The plan of an engine that spans hosts: what is measured for it.
+// Measures the plan of an engine that spans hosts.
 #pragma once
 
 #include <hvd/core/backend.hpp>
 
-#include "cost/plan.hpp"
+#include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
 
@@ -11,12 +11,12 @@ class HierarchicalBackend;
 class RingBackend;
 class Session;
 
-/// Of a ring over all ranks, when hosts share nothing: doubling or ring.
-[[nodiscard]] Plan measure_ring(Session& session, RingBackend& ring);
+/// Chooses doubling or ring for a ring over all ranks. Collective, like the next.
+[[nodiscard]] AlgorithmPlan measure_ring(Session& session, RingBackend& ring);
 
-/// Of a hierarchy: leaders or lanes, the length of segments, and, between the leaders, doubling or
-/// ring. Chooses among what gives the same bits only, so that those do not differ between runs:
-/// with more than two hosts segments have their default length.
-[[nodiscard]] Plan measure_hosts(Session& session, HierarchicalBackend& hosts);
+/// Chooses leaders or lanes for a hierarchy, the length of segments, and doubling or ring between
+/// the leaders. All choices give the same bits, so that these do not differ between runs: with more
+/// than two hosts segments have their default length.
+[[nodiscard]] AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts);
 
 }  // namespace hvd

@@ -1,33 +1,84 @@
-// Which rank carries which part of a tensor from host to host. Pure.
+// Which rank sends which part of a tensor from host to host. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include <hvd/core/types.hpp>
+
 namespace hvd {
 
-/// What one rank has to know; see docs/hierarchy.md.
+/// The lanes of a tensor as one rank sees them; see docs/internals/hierarchy.md.
 struct Lanes {
   int count = 1;                         ///< lanes of a tensor
   std::vector<int> host;                 ///< the ranks of this host, ascending
-  int place = 0;                         ///< this rank among them
-  std::vector<int> begin;                ///< by place: its first lane; one more: `count`
-  std::vector<std::vector<int>> owners;  ///< of each lane of this rank: its ranks, ascending
+  int local_rank = 0;                    ///< index of this rank in `host`
+  std::vector<int> begin;                ///< by local rank: its first lane; then `count`
+  std::vector<std::vector<int>> owners;  ///< by lane of this rank: its ranks, ascending
 
-  [[nodiscard]] int first() const { return begin[static_cast<std::size_t>(place)]; }
-  /// Where a lane begins in a tensor of so many elements; for `lane == count` where the last ends.
+  [[nodiscard]] int first() const { return begin[static_cast<std::size_t>(local_rank)]; }
+  /// Returns the element with which a lane begins in a tensor of `elements`; for `lane == count`
+  /// the end of the last lane.
   [[nodiscard]] std::int64_t offset(std::int64_t elements, int lane) const {
-    // Below 2⁶³ also where elements · lane is not.
+    // This does not overflow where elements · lane would.
     return elements / count * lane + elements % count * lane / count;
   }
 };
 
-/// `host_of`: each rank's host, numbered by its first rank.
+/// `host_of` is the host of each rank, numbered by its first rank.
 [[nodiscard]] Lanes plan_lanes(std::span<const int> host_of, int rank);
 
-/// The hosts of these ascending ranks, numbered anew by their first ones.
+/// Returns the hosts of these ascending ranks, numbered anew by the first of them on each host.
 [[nodiscard]] std::vector<int> hosts_among(std::span<const int> host_of,
                                            std::span<const int> ranks);
+
+/// Hosts with equally many ranks, which are contiguous: rank `host · each + local rank`. The ranks
+/// of one local rank are a lane.
+struct EvenHosts {
+  int hosts = 1;
+  int each = 1;
+
+  /// Returns nothing when the ranks are not distributed like that.
+  [[nodiscard]] static std::optional<EvenHosts> of(std::span<const int> host_of);
+};
+
+/// The parts of all tensors of an allgather or a reducescatter that a rank exchanges with the ranks
+/// of its lane. They lie in a buffer, tensor after tensor, host after host.
+class LaneParts {
+ public:
+  /// `counts` are the elements by rank of each tensor; they outlive this object.
+  LaneParts(const EvenHosts& shape, int rank, std::span<const std::span<const std::int64_t>> counts,
+            DType dtype);
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// The elements of a tensor by host.
+  [[nodiscard]] std::span<const std::int64_t> by_host(std::size_t tensor) const {
+    return tensors_[tensor].counts;
+  }
+  /// The offset of a tensor's parts in the buffer, in bytes.
+  [[nodiscard]] std::size_t offset(std::size_t tensor) const { return tensors_[tensor].offset; }
+
+  /// The part of a tensor that the ranks of a host have.
+  struct Piece {
+    std::size_t tensor = 0;
+    int host = 0;
+    std::size_t in_tensor = 0;             ///< offset in bytes
+    std::size_t in_buffer = 0;             ///< offset of this rank's lane in bytes
+    std::span<const std::int64_t> counts;  ///< by local rank
+  };
+  [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
+
+ private:
+  struct Tensor {
+    std::size_t offset = 0;
+    std::vector<std::int64_t> counts;
+  };
+  std::vector<Tensor> tensors_;
+  std::vector<Piece> pieces_;
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace hvd

@@ -20,10 +20,10 @@ namespace hvd {
 [[nodiscard]] std::uint64_t name_of(int stage, const AllreduceCall& call,
                                     std::int64_t total) noexcept;
 
-/// One turn: everybody says all it has and reduces all it heard. Together at most
-/// `HostMessage::kLong` bytes.
-void say_small(HostGroup& group, const AllreduceCall& call, std::int64_t total);
-/// The rest, when it is said.
+/// One turn: every rank publishes its whole contribution and reduces all of them. Together at most
+/// `HostMessage::kLong` bytes. This writes the message.
+void write_small(HostGroup& group, const AllreduceCall& call, std::int64_t total);
+/// Publishes the message, unless it has gone with the fence, and does the rest.
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline);
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fusion/arithmetic.hpp"
+#include "fusion/accumulator.hpp"
 #include "reduce/reduce_all.hpp"
 
 namespace hvd {

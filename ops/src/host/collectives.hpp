@@ -3,8 +3,8 @@
 
 #include <hvd/core/backend.hpp>
 
+#include "host/arena.hpp"
 #include "host/group.hpp"
-#include "host/host_arena.hpp"
 
 namespace hvd {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "fusion/copy_bytes.hpp"
+#include "fusion/blocks.hpp"
 #include "reduce/reduce_all.hpp"
 
 namespace hvd {
@@ -12,11 +12,11 @@ namespace {
 
 /// To read where the giver has it takes a second turn: worth it from so many times what is small.
 constexpr std::size_t kDirect = 8;
-/// In place of a number of chunks: the places are told.
-constexpr std::uint64_t kTold = ~std::uint64_t{0};
+/// In offset of a number of chunks: the places are direct_ranks.
+constexpr std::uint64_t kInArena = ~std::uint64_t{0};
 constexpr std::size_t kLine = 64;
 
-using Place = std::uint64_t;  // in the rank's segment
+using Offset = std::uint64_t;  // in the segment of the rank
 
 }  // namespace
 
@@ -47,30 +47,30 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
                               std::any_of(own.begin(), own.end(), [](const auto& piece) {
                                 return piece.data == nullptr && piece.bytes > 0;
                               }));
-  const bool tells = can_be_told();
-  if (tells) {
-    tell_places();
+  const bool direct_here = all_in_arena();
+  if (direct_here) {
+    write_offsets();
   } else {
     given_chunks_ = chunks;
     give_chunk(0);
   }
-  group_.post(name, tells ? kTold : chunks);
+  group_.publish(name, direct_here ? kInArena : chunks);
   keep_own();
 
   std::vector<std::uint64_t>& given = group_.workspace().given;
   given.clear();
   for (int position = 0; position < group_.size(); ++position) {
-    given.push_back(group_.hear(position, name, deadline_));
+    given.push_back(group_.await(position, name, deadline_));
   }
-  const auto told = std::count(given.begin(), given.end(), kTold);
-  const bool direct = told == group_.size() || (told > 0 && !reduces());
+  const auto direct_ranks = std::count(given.begin(), given.end(), kInArena);
+  const bool direct = direct_ranks == group_.size() || (direct_ranks > 0 && !reduces());
   if (direct) reduces() ? reduce_directly() : move_directly();
   group_.end_turn();
 
   // What is reduced comes through slots even from those who had hoped for better, but later.
-  const bool late = told > 0 && !direct;
-  std::replace(given.begin(), given.end(), kTold, late ? chunks : 0);
-  if (late && tells) {
+  const bool late = direct_ranks > 0 && !direct;
+  std::replace(given.begin(), given.end(), kInArena, late ? chunks : 0);
+  if (late && direct_here) {
     given_chunks_ = chunks;
     give_chunk(0);
   }
@@ -81,7 +81,7 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
     take_chunk(index, index == 0 && !late);
   }
   if (count > 1 || late) wait_for_givers();
-  if (direct) group_.meet(name + 1, deadline_);  // nobody reads here any more
+  if (direct) group_.barrier(name + 1, deadline_);  // nobody reads here any more
 }
 
 /// A rank that leaves is one that is lost, to those who wait: so nobody leaves while somebody may
@@ -109,20 +109,20 @@ void HostExchange::keep_own() {
 void HostExchange::in_one_turn(std::uint64_t name, std::size_t most) {
   width_ = most;
   const std::size_t bytes = most * give_.rows();
-  fill(group_.outbox(bytes), 0);
-  group_.post(name);
+  fill(group_.outgoing(bytes), 0);
+  group_.publish(name);
   keep_own();
   for (int position = 0; position < group_.size(); ++position) {
-    group_.hear(position, name, deadline_);
+    group_.await(position, name, deadline_);
   }
-  const auto from = [&](int position) { return group_.heard(position, bytes); };
+  const auto from = [&](int position) { return group_.incoming(position, bytes); };
   reduces() ? reduce_from(0, from) : take_from(0, from);
   group_.end_turn();
 }
 
-bool HostExchange::can_be_told() const noexcept {
+bool HostExchange::all_in_arena() const noexcept {
   const auto pieces = give_.pieces();
-  if (pieces.size() * sizeof(Place) > HostMessage::kLong) return false;
+  if (pieces.size() * sizeof(Offset) > HostMessage::kLong) return false;
   if (reduces() && !reduction_->as_given()) return false;
   std::size_t bytes = 0;
   for (const auto& piece : pieces) {
@@ -132,39 +132,39 @@ bool HostExchange::can_be_told() const noexcept {
   return bytes >= kDirect * HostGroup::kSmall;
 }
 
-void HostExchange::tell_places() const noexcept {
+void HostExchange::write_offsets() const noexcept {
   const auto pieces = give_.pieces();
-  std::byte* to = group_.outbox(pieces.size() * sizeof(Place));
+  std::byte* to = group_.outgoing(pieces.size() * sizeof(Offset));
   for (const auto& piece : pieces) {
-    const Place place = piece.bytes > 0 ? arena_.offset_of(piece.data) : 0;
-    std::memcpy(to, &place, sizeof place);
-    to += sizeof place;
+    const Offset offset = piece.bytes > 0 ? arena_.offset_of(piece.data) : 0;
+    std::memcpy(to, &offset, sizeof offset);
+    to += sizeof offset;
   }
 }
 
-/// Where a piece for this rank lies that `position` has told of.
-const std::byte* HostExchange::told(int position, std::size_t piece) const {
+/// Where `position` has a piece for this rank, by the offset in its message.
+const std::byte* HostExchange::source(int position, std::size_t piece) const {
   const auto pieces = give_.pieces();
   const std::size_t each = pieces.size() / give_.rows();
   const std::size_t row = reduces() ? 0 : static_cast<std::size_t>(position);
-  Place place = 0;
-  std::memcpy(&place,
-              group_.heard(position, pieces.size() * sizeof place) +
-                  (window() * each + piece) * sizeof place,
-              sizeof place);
-  return group_.at(position, place, take_.row(row)[piece].bytes);
+  Offset offset = 0;
+  std::memcpy(&offset,
+              group_.incoming(position, pieces.size() * sizeof offset) +
+                  (window() * each + piece) * sizeof offset,
+              sizeof offset);
+  return group_.at(position, offset, take_.row(row)[piece].bytes);
 }
 
 void HostExchange::move_directly() {
   const int size = group_.size();
   for (int distance = 1; distance < size; ++distance) {  // not all from the same one
     const int position = (group_.self() + distance) % size;
-    if (group_.detail(position) != kTold) continue;
+    if (group_.detail(position) != kInArena) continue;
     const auto row = static_cast<std::size_t>(position);
     const auto pieces = take_.row(row);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].bytes == 0 || pieces[i].data == nullptr) continue;
-      copy_bytes(pieces[i].data, told(position, i), pieces[i].bytes);
+      copy_bytes(pieces[i].data, source(position, i), pieces[i].bytes);
     }
     take_.drop(row);
   }
@@ -180,7 +180,7 @@ void HostExchange::reduce_directly() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].bytes == 0 || pieces[i].data == nullptr) continue;
     for (int position = 0; position < group_.size(); ++position) {
-      from[static_cast<std::size_t>(position)] = told(position, i);
+      from[static_cast<std::size_t>(position)] = source(position, i);
     }
     reduce_all(reduction_->reduction(), {&pieces[i].data, 1}, from,
                static_cast<std::int64_t>(pieces[i].bytes / reduction_->element()),
@@ -193,7 +193,7 @@ void HostExchange::give_chunk(std::uint64_t index) {
   const std::uint64_t number = first_ + index;
   group_.wait_free(number, deadline_);
   fill(group_.slot(group_.self(), number), index);
-  group_.tell_copied(number + 1);
+  group_.publish_copied(number + 1);
 }
 
 void HostExchange::take_chunk(std::uint64_t index, bool heard_of) {
@@ -203,7 +203,7 @@ void HostExchange::take_chunk(std::uint64_t index, bool heard_of) {
     return group_.slot(position, number);
   };
   reduces() ? reduce_from(index, from) : take_from(index, from);
-  group_.tell_reduced(number + 1);
+  group_.publish_reduced(number + 1);
 }
 
 /// This rank's share of a chunk; all of what is few.

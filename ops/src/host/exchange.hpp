@@ -8,9 +8,9 @@
 
 #include <hvd/core/types.hpp>
 
+#include "host/arena.hpp"
 #include "host/arithmetic.hpp"
 #include "host/group.hpp"
-#include "host/host_arena.hpp"
 #include "host/rows.hpp"
 
 namespace hvd {
@@ -43,9 +43,9 @@ class HostExchange {
   [[nodiscard]] bool reduces() const noexcept { return reduction_ != nullptr; }
   /// Which row of what others give is for this rank.
   [[nodiscard]] std::size_t window() const noexcept;
-  [[nodiscard]] bool can_be_told() const noexcept;
-  void tell_places() const noexcept;
-  [[nodiscard]] const std::byte* told(int position, std::size_t piece) const;
+  [[nodiscard]] bool all_in_arena() const noexcept;
+  void write_offsets() const noexcept;
+  [[nodiscard]] const std::byte* source(int position, std::size_t piece) const;
 
   void in_one_turn(std::uint64_t name, std::size_t most);
   void keep_own();

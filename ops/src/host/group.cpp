@@ -6,56 +6,130 @@
 
 #include <fmt/format.h>
 
+#include "transport/failure.hpp"
+
 namespace hvd {
 
 static_assert(HostGroup::kSmall <= HostMessage::kLong);
 
-HostGroup::HostGroup(std::vector<HostMember> members, int self, HostWaiting& waiting)
-    : members_(std::move(members)), self_(self), waiting_(waiting), copied_(members_.size()) {
+Error no_memory_for_set(int rank) {
+  Fault fault;
+  fault.rank = rank;
+  fault.cause = fmt::format(
+      "no shared memory for a process set: each takes {} KiB on each of its ranks, which may be in "
+      "at most {}. Use fewer process sets, allow the job more memory, or set HVD_TRANSPORT=tcp",
+      HostSlots::block_size() >> 10, HostSets::kMost);
+  return {Errc::resource, std::move(fault)};
+}
+
+HostGroup::HostGroup(std::vector<HostMember> members, int self, ShmWait& wait, std::uint64_t name)
+    : members_(std::move(members)),
+      self_(self),
+      wait_(wait),
+      name_(name),
+      copied_(members_.size()) {
   for (int position = 0; position < size(); ++position) {
     other_index_.push_back(others_.size());
     if (position != self) others_.push_back(member(position).neighbour);
   }
 }
 
+void HostGroup::attach(Deadline deadline) {
+  ShmWait::ring(others_);  // this rank has published its own block
+  for (int position = 0; position < size(); ++position) {
+    HostMember& member = members_[static_cast<std::size_t>(position)];
+    if (position != self_)
+      wait_for(
+          position, [&] { return attach(member); }, deadline);
+  }
+}
+
+bool HostGroup::attach(HostMember& member) const {
+  if (member.block != nullptr) return true;
+  const auto& names = member.sets->names;
+  for (std::size_t i = 0; i < HostSets::kMost; ++i) {
+    const std::uint64_t found = names[i].load(std::memory_order_acquire);
+    if (found == 0) break;
+    if (found != name_) continue;
+    member.block = member.segment + HostSegment::block(i + 1);
+    return true;
+  }
+  if (member.sets->refused.load(std::memory_order_acquire) == name_) {
+    throw no_memory_for_set(member.neighbour.rank);
+  }
+  return false;
+}
+
 HostControl& HostGroup::control(int position) const noexcept {
   return *std::launder(reinterpret_cast<HostControl*>(member(position).block));
 }
 
-HostWaiting::For HostGroup::waiting_for(int position, Deadline deadline) const noexcept {
-  return {others_, &others_[other_index_[static_cast<std::size_t>(position)]], deadline};
-}
+std::byte* HostGroup::outgoing(std::size_t bytes) noexcept { return message(self_).room(bytes); }
 
-std::byte* HostGroup::outbox(std::size_t bytes) noexcept { return message(self_).room(bytes); }
-
-void HostGroup::post(std::uint64_t what, std::uint64_t detail) noexcept {
+void HostGroup::store(std::uint64_t number, std::uint64_t operation,
+                      std::uint64_t detail) noexcept {
   HostMessage& own = message(self_);
-  own.what = what ^ ticket_;
+  // After a fence that was cancelled the message of this turn is stored again. A member that still
+  // waits at that fence must not find its number beside another operation: see `has_arrived`.
+  if (published_) own.number.store(0, std::memory_order_relaxed);
+  own.operation.store(operation, std::memory_order_release);
   own.detail = detail;
-  own.tag.store(tag(), std::memory_order_release);
+  own.number.store(number, std::memory_order_release);
+  published_ = true;
   unheard_ = true;
 }
 
-std::uint64_t HostGroup::hear(int position, std::uint64_t what, Deadline deadline) {
-  const HostMessage& heard = message(position);
-  if (position != self_) {
-    waiting_.until([&] { return heard.tag.load(std::memory_order_acquire) == tag(); },
-                   waiting_for(position, deadline));
-    if (heard.what != (what ^ ticket_)) {
-      throw peer_violation(member(position).neighbour.rank, "came with another operation");
-    }
+void HostGroup::publish(std::uint64_t operation, std::uint64_t detail) noexcept {
+  if (!fenced_) store(2 * turn_, operation, detail);
+}
+
+std::uint64_t HostGroup::await(int position, std::uint64_t operation, Deadline deadline) {
+  const HostMessage& theirs = message(position);
+  if (position == self_ || fenced_) return theirs.detail;
+  wait_for(
+      position, [&] { return theirs.number.load(std::memory_order_acquire) == 2 * turn_; },
+      deadline);
+  if (theirs.operation.load(std::memory_order_relaxed) != operation) {
+    throw peer_violation(member(position).neighbour.rank, "came with another operation");
   }
-  return heard.detail;
+  return theirs.detail;
 }
 
-void HostGroup::end_operation() noexcept {
-  if (std::exchange(unheard_, false)) HostWaiting::ring(others_);
-}
-
-void HostGroup::meet(std::uint64_t what, Deadline deadline) {
-  post(what);
-  for (int position = 0; position < size(); ++position) hear(position, what, deadline);
+void HostGroup::barrier(std::uint64_t operation, Deadline deadline) {
+  publish(operation);
+  for (int position = 0; position < size(); ++position) await(position, operation, deadline);
   end_turn();
+}
+
+void HostGroup::arrive(std::uint64_t sequence, std::uint64_t digest) noexcept {
+  if (prepared_.sequence != sequence) drop_prepared();
+  store(2 * sequence + 1, digest, prepared_.detail);
+}
+
+bool HostGroup::has_arrived(int position, std::uint64_t sequence, std::uint64_t digest) {
+  if (position == self_) return true;
+  HostMember& member = members_[static_cast<std::size_t>(position)];
+  if (!attach(member)) return false;
+  const HostMessage& theirs = message(position);
+  const std::uint64_t wanted = 2 * sequence + 1;
+  if (theirs.number.load(std::memory_order_acquire) != wanted) return false;
+  if (theirs.operation.load(std::memory_order_acquire) == digest) return true;
+  // It may have gone on meanwhile, because the fence is cancelled.
+  if (theirs.number.load(std::memory_order_relaxed) != wanted) return false;
+  throw peer_violation(member.neighbour.rank, "came with another operation");
+}
+
+void HostGroup::pass_fence() noexcept {
+  if (std::exchange(prepared_, {}).sequence != 0) {
+    fenced_ = true;
+    return;
+  }
+  end_turn();
+  wake_others();
+}
+
+void HostGroup::wake_others() noexcept {
+  if (std::exchange(unheard_, false)) ShmWait::ring(others_);
 }
 
 std::byte* HostGroup::at(int position, std::uint64_t offset, std::size_t bytes) const {
@@ -87,12 +161,12 @@ void HostGroup::wait_free(std::uint64_t chunk, Deadline deadline) {
   free_ = chunk + 1;
 }
 
-void HostGroup::tell_copied(std::uint64_t chunks) noexcept {
+void HostGroup::publish_copied(std::uint64_t chunks) noexcept {
   control(self_).progress.copied.store(chunks, std::memory_order_release);
   unheard_ = true;
 }
 
-void HostGroup::tell_reduced(std::uint64_t chunks) noexcept {
+void HostGroup::publish_reduced(std::uint64_t chunks) noexcept {
   control(self_).progress.reduced.store(chunks, std::memory_order_release);
   unheard_ = true;
 }
@@ -105,14 +179,14 @@ void HostGroup::note_copied(int position, std::uint64_t chunks) noexcept {
 void HostGroup::wait_copied(int position, std::uint64_t chunks, Deadline deadline) {
   if (copied_[static_cast<std::size_t>(position)] >= chunks) return;
   const std::atomic<std::uint64_t>& copied = control(position).progress.copied;
-  waiting_.until([&] { return copied.load(std::memory_order_acquire) >= chunks; },
-                 waiting_for(position, deadline));
+  wait_for(
+      position, [&] { return copied.load(std::memory_order_acquire) >= chunks; }, deadline);
 }
 
 void HostGroup::wait_reduced(int position, std::uint64_t chunks, Deadline deadline) {
   const std::atomic<std::uint64_t>& reduced = control(position).progress.reduced;
-  waiting_.until([&] { return reduced.load(std::memory_order_acquire) >= chunks; },
-                 waiting_for(position, deadline));
+  wait_for(
+      position, [&] { return reduced.load(std::memory_order_acquire) >= chunks; }, deadline);
 }
 
 }  // namespace hvd

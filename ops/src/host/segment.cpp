@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "host/control.hpp"
 #include "transport/failure.hpp"
 
 namespace hvd {
@@ -16,6 +15,8 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kDoorbell = 4096;
+constexpr std::size_t kSets = 2 * std::size_t{4096};
+static_assert(sizeof(HostSets) <= 4096);
 
 HostHeader make_header(int owner, int ranks, std::size_t size) {
   HostHeader header{};
@@ -41,22 +42,21 @@ HostHeader& header_of(const SealedMemory& memory) {
 }  // namespace
 
 std::size_t HostSegment::arena_begin() noexcept {
-  return (block() + HostSlots::block_size() + kMiB - 1) / kMiB * kMiB;
+  return (block(HostSets::kMost + 1) + kMiB - 1) / kMiB * kMiB;
 }
 
 HostSegment HostSegment::create(int owner, int ranks, std::size_t arena) {
-  const std::size_t before = arena_begin();
-  HostSegment segment(SealedMemory::create("hvd-host", before + arena, before, PeerAccess::write));
+  HostSegment segment(SealedMemory::create("hvd-host", arena_begin() + arena, block(1)));
   std::byte* const memory = segment.data();
   new (memory) HostHeader(make_header(owner, ranks, segment.size()));
-  new (memory + kDoorbell) ShmDoorbell;
+  new (memory + kDoorbell) Doorbell;
+  new (memory + kSets) HostSets;
   new (memory + block()) HostControl;
   return segment;
 }
 
 HostSegment HostSegment::attach(UniqueFd fd, int owner, int ranks) {
-  HostSegment segment(
-      SealedMemory::attach_any(std::move(fd), arena_begin(), owner, PeerAccess::write));
+  HostSegment segment(SealedMemory::attach(std::move(fd), arena_begin(), owner));
   const std::string problem =
       problem_with(header_of(segment.memory_), segment.size(), owner, ranks);
   if (!problem.empty()) {
@@ -83,8 +83,12 @@ std::string HostSegment::problem_with(const HostHeader& header, std::size_t size
   return {};
 }
 
-ShmDoorbell& HostSegment::doorbell() const noexcept {
-  return *std::launder(reinterpret_cast<ShmDoorbell*>(memory_.data() + kDoorbell));
+Doorbell& HostSegment::doorbell() const noexcept {
+  return *std::launder(reinterpret_cast<Doorbell*>(memory_.data() + kDoorbell));
+}
+
+HostSets& HostSegment::sets() const noexcept {
+  return *std::launder(reinterpret_cast<HostSets*>(memory_.data() + kSets));
 }
 
 std::bitset<HostHeader::kCpus> HostSegment::cpus() const {

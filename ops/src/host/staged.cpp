@@ -88,7 +88,7 @@ std::uint64_t StagedAllreduce::begin(bool ahead) {
   group_.take_chunks(count());
   began_ = now();
   if (ahead) {
-    group_.tell_copied(first_ + 1);
+    group_.publish_copied(first_ + 1);
   } else {
     copy_in(0);
   }
@@ -121,7 +121,7 @@ void StagedAllreduce::run_whole() {
       lone ? tensors_.front().output
            : scratch_.reserve(static_cast<std::size_t>(all.elements.size()) * size_);
   if (to != nullptr) reduce_all(arithmetic_.reduction(), {&to, 1}, from_, all.elements.size());
-  group_.tell_reduced(all.number + 1);
+  group_.publish_reduced(all.number + 1);
   if (lone) return;
   const Clock::time_point from = now();
   unload(all, all.elements, to);
@@ -163,7 +163,7 @@ void StagedAllreduce::copy_in(std::uint64_t index) {
   group_.wait_free(next.number, deadline_);
   const Clock::time_point from = now();
   load(next);
-  group_.tell_copied(next.number + 1);
+  group_.publish_copied(next.number + 1);
   in_ += now() - from;
 }
 
@@ -198,7 +198,7 @@ void StagedAllreduce::reduce(const Chunk& chunk) {
     reduce_all(arithmetic_.reduction(), to_, from_, own.size());
     unload(chunk, own, group_.slot(group_.self(), chunk.number));
   }
-  group_.tell_reduced(chunk.number + 1);
+  group_.publish_reduced(chunk.number + 1);
 }
 
 void StagedAllreduce::reduce_in_place(const Chunk& chunk, Range own) {

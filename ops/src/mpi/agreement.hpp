@@ -1,15 +1,15 @@
-// Whether all ranks can use what only some may be able to use.
+// How all ranks agree whether they can use MPI. Builds without MPI take part, since the others have
+// to know.
 #pragma once
 
 #include <string>
-#include <string_view>
+
+#include <hvd/core/session.hpp>
 
 namespace hvd {
 
-class Session;
-
-/// `trouble` is why this rank cannot use MPI, empty when it can. True on every rank or on none;
-/// then rank 0 has said who cannot, and why. Collective.
-[[nodiscard]] bool all_can_use_mpi(Session& session, const std::string& trouble);
+/// Returns the same on every rank. When it is false, rank 0 has logged which rank cannot use MPI,
+/// and why. `trouble` says why this rank cannot, and is empty when it can. Collective.
+[[nodiscard]] bool all_can_use_mpi(const Session& session, const std::string& trouble);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// What is made of MPI for the ranks of a communicator.
+// The MPI backend for the ranks of a communicator.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-/// As `make_mpi_backend(session)`, on a duplicate of `comm`.
+/// Does what `make_mpi_backend(session)` does, on a duplicate of `comm`.
 [[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm);
 
 }  // namespace hvd

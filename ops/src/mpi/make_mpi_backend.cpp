@@ -1,4 +1,4 @@
-// What a session gets of MPI: the backend, or the transport alone.
+// Makes the MPI backend of a session, or the transport alone.
 #include <utility>
 
 #include <fmt/format.h>
@@ -6,14 +6,13 @@
 #include <hvd/core/log.hpp>
 #include <hvd/ops/backends.hpp>
 
-#include "cost/agree_on_plan.hpp"
 #include "mpi/agreement.hpp"
 #include "mpi/make_mpi.hpp"
 #include "mpi/mpi_backend.hpp"
 #include "mpi/mpi_chosen_backend.hpp"
-#include "mpi/mpi_plan.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "ring/ring_backend.hpp"
+#include "tuning/agree_on_plan.hpp"
 
 namespace hvd {
 namespace {
@@ -45,22 +44,22 @@ std::shared_ptr<const MpiComm> duplicate(MPI_Comm comm, MpiUse& use, Deadline de
   }
 }
 
-Plan agree(Backend& collective, Backend& ring, Session& session) {
+AlgorithmPlan agree(Backend& collective, Backend& ring, Session& session) {
   const Topology& topology = session.topology();
-  if (topology.size == 1) return default_mpi_plan();
+  if (topology.size == 1) return mpi_plan({});
   const auto measured = [&] {
-    const auto samples = measure_mpi(
+    const auto timings = measure_mpi(
         collective, ring,
         {.rank = topology.rank, .size = topology.size, .deadline = session.start_deadline()});
     if (topology.rank == 0) {
-      for (const Sample& sample : samples) {
-        log(LogLevel::plan, 0, describe(sample, kMpiWays, Ways(Way::collective)));
+      for (const Timing& timing : timings) {
+        log(LogLevel::plan, 0,
+            describe(timing, kMpiCandidates, AlgorithmTable(Algorithm::collective)));
       }
     }
-    return mpi_plan(samples);
+    return mpi_plan(timings);
   };
-  return agree_on_plan(session,
-                       {.engine = "mpi", .defaults = default_mpi_plan(), .measure = measured});
+  return agree_on_plan(session, {.engine = "mpi", .defaults = mpi_plan({}), .measure = measured});
 }
 
 }  // namespace
@@ -79,8 +78,8 @@ std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm) {
   auto ring =
       make_ring_backend(std::make_unique<MpiTransport>(use, own), session.topology().host_of);
   auto collective = std::make_unique<MpiBackend>(std::move(use), own);
-  const MpiWays ways(agree(*collective, *ring, session));
-  return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), ways);
+  const MpiTables tables(agree(*collective, *ring, session));
+  return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), tables);
 }
 
 std::unique_ptr<Backend> make_mpi_backend(Session& session) {

@@ -5,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "fusion/byte_offsets.hpp"
-#include "fusion/observed.hpp"
+#include "fusion/blocks.hpp"
 #include "fusion/pack.hpp"
-#include "group/subset.hpp"
-#include "mpi/mpi_error.hpp"
+#include "mpi/mpi_comm.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
@@ -46,7 +45,8 @@ bool MpiBackend::supports(OpKind, Device device, DType, ReduceOp) const noexcept
 }
 
 void MpiBackend::abort() noexcept {
-  shared_->use->mark_failed();  // also when nothing runs: MPI_Finalize would wait for who is lost
+  shared_->use
+      ->mark_failed();  // also when nothing runs, since MPI_Finalize would wait for lost ranks
   shared_->aborted.store(true, std::memory_order_release);
 }
 
@@ -60,7 +60,7 @@ void MpiBackend::run(std::string_view phase, Deadline deadline,
   } catch (...) {
     shared_->first_error = std::current_exception();
     shared_->use->mark_failed();
-    // MPI may still write there: left to it for good.
+    // MPI may still write to this memory, so it is never freed.
     static_cast<void>(shared_->buffers.release());
     throw;
   }

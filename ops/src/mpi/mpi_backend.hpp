@@ -1,4 +1,4 @@
-// Host memory over MPI: the real thing behind make_mpi_backend.
+// Collectives on host memory by those of MPI.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@
 namespace hvd {
 
 struct MpiOptions {
-  /// One MPI call moves at most this; MPI counts in int. At least 8.
+  /// The most bytes of one MPI call, at least 8. MPI counts in int.
   std::size_t max_piece = std::size_t{1} << 30;
 };
 
-/// Non-blocking collectives, tested against the deadline. The order in which MPI adds is its own:
-/// the same for the same library, ranks and sizes, and may change with what tensors were fused
-/// with.
+/// Uses non-blocking collectives and tests them until the deadline. The order in which MPI adds is
+/// its own: it is the same for the same library, ranks and sizes, but may depend on the tensors
+/// that are fused.
 class MpiBackend final : public Backend {
  public:
-  /// Collective over `parent`. Takes the use of MPI as the constructor of `MpiUse` gave it.
+  /// Duplicates `parent`. Collective over it.
   MpiBackend(std::shared_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
              const MpiOptions& options = {});
-  /// On a communicator that others may have as well. Not collective.
+  /// Uses a communicator that it may share. Not collective.
   MpiBackend(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
              const MpiOptions& options = {});
 
@@ -53,7 +53,7 @@ class MpiBackend final : public Backend {
     FusionBuffer received;
   };
 
-  /// What a backend and its subsets, of which one works at a time, have together.
+  /// What a backend shares with its subsets, of which one works at a time.
   struct Shared {
     MpiOptions options;
     std::shared_ptr<MpiUse> use;
@@ -65,20 +65,20 @@ class MpiBackend final : public Backend {
 
   MpiBackend(std::shared_ptr<Shared> shared, std::shared_ptr<const MpiComm> comm);
 
-  /// Runs `body`; after an error MPI is given up and every later call throws that error again.
+  /// Runs `body`. After an error MPI is not called again, and every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
-  /// Whether the caller's memory may be given to MPI: after a failure MPI keeps it, which does no
+  /// Tells whether MPI may get the caller's memory. After a failure MPI keeps it, which does no
   /// harm as long as nobody calls MPI again.
   [[nodiscard]] bool may_lend() const noexcept { return !shared_->use->shared_with_program(); }
   [[nodiscard]] Staging staging();
-  /// In place when `src` is `data`.
+  /// Reduces `src` into `data`, which may be `src`.
   void reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count,
                      const Accumulator& elements, Watch& watch);
-  /// Block r of `src`, reduced, to rank r's `dst`.
+  /// Reduces block r of `src` into rank r's `dst`.
   void scatter_pieces(const std::byte* src, std::byte* dst, std::span<const std::int64_t> bounds,
                       const Accumulator& elements, Watch& watch);
   void broadcast_pieces(std::byte* data, std::size_t size, int root, Watch& watch);
-  /// Every rank's block of `data`, in place.
+  /// Gathers every rank's block of `data` in place.
   void gather_pieces(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch);
   void exchange_parts(const AlltoallCall& call, const std::byte* input, std::byte* output,
                       Watch& watch);

@@ -1,5 +1,6 @@
 #include "mpi/mpi_chosen_backend.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -8,7 +9,22 @@
 namespace hvd {
 namespace {
 
-/// Of tensors that have a count for each rank.
+// The most used operation comes first; see docs/internals/backends.md.
+constexpr std::array kSizes{
+    CallSize{OpKind::allreduce, 256},         CallSize{OpKind::allreduce, 8 * kKi},
+    CallSize{OpKind::allreduce, 128 * kKi},   CallSize{OpKind::allreduce, 1024 * kKi},
+    CallSize{OpKind::broadcast, 8 * kKi},     CallSize{OpKind::allgather, 8 * kKi},
+    CallSize{OpKind::reducescatter, 8 * kKi}, CallSize{OpKind::broadcast, 256 * kKi},
+    CallSize{OpKind::allgather, 256 * kKi},   CallSize{OpKind::reducescatter, 256 * kKi},
+    CallSize{OpKind::allreduce, 4096 * kKi},
+};
+
+constexpr std::array kKinds{OpKind::allreduce, OpKind::allgather, OpKind::broadcast,
+                            OpKind::reducescatter};
+
+AlgorithmTable mpis_own() { return AlgorithmTable(Algorithm::collective); }
+
+/// Returns the bytes of tensors that have a count for each rank.
 template <class Slice>
 std::size_t total_bytes(std::span<const Slice> tensors, DType dtype) {
   std::int64_t total = 0;
@@ -24,10 +40,36 @@ std::size_t total_bytes(std::span<const TensorSlice> tensors, DType dtype) {
 
 }  // namespace
 
+MpiTables::MpiTables(const AlgorithmPlan& plan)
+    : tables_{mpis_own(), mpis_own(), mpis_own(), mpis_own()} {
+  for (std::size_t i = 0; i < kKinds.size(); ++i)
+    tables_[i] = plan.of(AlgorithmPlan::mpi(kKinds[i]), mpis_own());
+}
+
+Algorithm MpiTables::of(OpKind kind, std::size_t bytes) const noexcept {
+  const auto found = std::find(kKinds.begin(), kKinds.end(), kind);
+  if (found == kKinds.end()) return Algorithm::collective;
+  return tables_[static_cast<std::size_t>(found - kKinds.begin())].at(bytes);
+}
+
+std::vector<Timing> measure_mpi(Backend& collective, Backend& ring, const Measurement& options) {
+  const std::array<CandidateBackend, 2> contenders{[&]() -> Backend& { return collective; },
+                                                   [&]() -> Backend& { return ring; }};
+  return measure(contenders, kSizes, options);
+}
+
+AlgorithmPlan mpi_plan(std::span<const Timing> timings) {
+  AlgorithmPlan plan;
+  for (const OpKind kind : kKinds) {
+    plan.set(AlgorithmPlan::mpi(kind), choose(kind, timings, kMpiCandidates, mpis_own()));
+  }
+  return plan;
+}
+
 MpiChosenBackend::MpiChosenBackend(std::unique_ptr<Backend> collective,
-                                   std::unique_ptr<Backend> ring, const MpiWays& ways)
+                                   std::unique_ptr<Backend> ring, const MpiTables& tables)
     : MpiChosenBackend(std::move(collective), std::move(ring), std::make_shared<Shared>()) {
-  shared_->ways = ways;
+  shared_->tables = tables;
 }
 
 MpiChosenBackend::MpiChosenBackend(std::unique_ptr<Backend> collective,
@@ -44,7 +86,7 @@ void MpiChosenBackend::run(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
-    if (error.code() == Errc::invalid_argument) throw;  // nothing was begun
+    if (error.code() == Errc::invalid_argument) throw;  // the call began nothing
     shared_->first_error = std::current_exception();
     throw;
   }
@@ -52,7 +94,7 @@ void MpiChosenBackend::run(const std::function<void()>& body) {
 
 Backend& MpiChosenBackend::pick(OpKind kind, std::size_t bytes, DType dtype, ReduceOp op) {
   const bool to_ring =
-      shared_->ways.of(kind, bytes) == Way::ring && ring_->supports(kind, {}, dtype, op);
+      shared_->tables.of(kind, bytes) == Algorithm::ring && ring_->supports(kind, {}, dtype, op);
   return to_ring ? *ring_ : *collective_;
 }
 

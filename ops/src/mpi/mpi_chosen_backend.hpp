@@ -1,22 +1,50 @@
-// Host memory over MPI, each call the faster of two ways: the real thing behind make_mpi_backend.
+// Host memory over MPI by the faster of two algorithms, which is chosen by operation and size:
+// MPI's own collective, or the ring over MPI messages. make_mpi_backend makes it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <hvd/core/backend.hpp>
 
-#include "mpi/mpi_plan.hpp"
+#include "tuning/algorithm_plan.hpp"
+#include "tuning/measure.hpp"
 
 namespace hvd {
 
-/// Asks the plan for operation and bytes, which are the same on all ranks. What the ring cannot
-/// do (the average of booleans) and what MPI does by messages anyway is MPI's own.
+/// The tables of the operations that have two algorithms. Pure.
+class MpiTables {
+ public:
+  /// Takes MPI's own collective always.
+  MpiTables() : MpiTables(AlgorithmPlan()) {}
+  explicit MpiTables(const AlgorithmPlan& plan);
+
+  [[nodiscard]] Algorithm of(OpKind kind, std::size_t bytes) const noexcept;
+
+ private:
+  std::array<AlgorithmTable, 4> tables_;
+};
+
+/// In the order of the times that `measure_mpi` returns.
+inline constexpr std::array<Candidate, 2> kMpiCandidates{
+    {{Algorithm::collective, 0}, {Algorithm::ring, 0}}};
+
+/// Returns rank 0's times, on every rank. Collective.
+[[nodiscard]] std::vector<Timing> measure_mpi(Backend& collective, Backend& ring,
+                                              const Measurement& options);
+/// Returns the plan that follows from the times. Without any, it has MPI's own collectives only.
+[[nodiscard]] AlgorithmPlan mpi_plan(std::span<const Timing> timings);
+
+/// Looks up operation and bytes, which are the same on all ranks. MPI's own collectives do what the
+/// ring cannot (the average of booleans) and what MPI does by messages in any case.
 class MpiChosenBackend final : public Backend {
  public:
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,
-                   const MpiWays& ways);
+                   const MpiTables& tables);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -32,16 +60,16 @@ class MpiChosenBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// Of a backend and its subsets.
+  /// What a backend and its subsets share.
   struct Shared {
-    MpiWays ways;
+    MpiTables tables;
     std::exception_ptr first_error;
   };
 
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,
                    std::shared_ptr<Shared> shared);
 
-  /// Neither way works once one of them has failed: MPI is not called again.
+  /// Runs `body` unless an earlier call failed: after that MPI must not be called again.
   void run(const std::function<void()>& body);
   [[nodiscard]] Backend& pick(OpKind kind, std::size_t bytes, DType dtype, ReduceOp op);
 

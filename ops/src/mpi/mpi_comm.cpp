@@ -1,17 +1,40 @@
 #include "mpi/mpi_comm.hpp"
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <utility>
 
-#include "group/subset.hpp"
-#include "mpi/mpi_error.hpp"
-#include "mpi/mpi_exchange.hpp"
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
 #include "mpi/mpi_process.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
 
-/// Dissemination barrier (Hensgen, Finkel & Manber 1988) of some ranks.
-void meet(const MpiComm& comm, std::span<const int> ranks, Watch& watch) {
+Errc code_of(int error_class) {
+  switch (error_class) {
+    case MPI_ERR_NO_MEM:
+      return Errc::resource;
+    case MPI_ERR_ARG:
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_COMM:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_OP:
+    case MPI_ERR_ROOT:
+    case MPI_ERR_TRUNCATE:
+    case MPI_ERR_TYPE:
+      return Errc::internal;
+    default:
+      return Errc::peer_lost;
+  }
+}
+
+/// A dissemination barrier (Hensgen, Finkel & Manber 1988) of some ranks.
+void wait_for_all(const MpiComm& comm, std::span<const int> ranks, Watch& watch) {
   const auto size = ranks.size();
   const auto me = static_cast<std::size_t>(rank_in_subset(ranks, comm.rank(), comm.size()));
   const std::byte token{1};
@@ -26,7 +49,7 @@ void meet(const MpiComm& comm, std::span<const int> ranks, Watch& watch) {
   }
 }
 
-/// Owned while it is in use.
+/// An owned group.
 struct Group {
   Group() = default;
   ~Group() {
@@ -40,6 +63,21 @@ struct Group {
 
 }  // namespace
 
+void check_mpi(int result, std::string_view call, const Watch& watch) {
+  if (result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  int error_class = MPI_ERR_UNKNOWN;
+  MPI_Error_string(result, text.data(), &length);
+  MPI_Error_class(result, &error_class);
+  Fault fault;
+  fault.cause =
+      fmt::format("{}: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length)));
+  fault.phase = watch.phase();
+  fault.elapsed = watch.elapsed();
+  throw Error(code_of(error_class), std::move(fault));
+}
+
 MpiComm::MpiComm(MPI_Comm parent, Watch& watch) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -47,7 +85,7 @@ MpiComm::MpiComm(MPI_Comm parent, Watch& watch) {
   try {
     complete(request, "MPI_Comm_idup", watch);
   } catch (...) {
-    static_cast<void>(copy.release());  // MPI writes it when the others come after all
+    static_cast<void>(copy.release());  // MPI writes to it if the others come after all
     throw;
   }
   comm_ = *copy;
@@ -55,7 +93,7 @@ MpiComm::MpiComm(MPI_Comm parent, Watch& watch) {
 }
 
 MpiComm::MpiComm(const MpiComm& parent, std::span<const int> ranks, Watch& watch) {
-  meet(parent, ranks, watch);
+  wait_for_all(parent, ranks, watch);
   Group all;
   Group members;
   check_mpi(MPI_Comm_group(parent.get(), &all.handle), "MPI_Comm_group", watch);
@@ -83,6 +121,33 @@ void complete(MPI_Request request, std::string_view call, Watch& watch) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call, watch);
     if (done != 0) return;
     watch.pause();
+  }
+}
+
+void exchange_pieces(const MpiComm& comm, const MpiExchange& job, std::size_t max_piece,
+                     Watch& watch) {
+  const std::size_t longest = std::max(job.out.size(), job.in.size());
+  for (std::size_t begin = 0; begin < longest; begin += max_piece) {
+    const auto piece = [&](auto bytes) {
+      const std::size_t at = std::min(begin, bytes.size());
+      return bytes.subspan(at, std::min(max_piece, bytes.size() - at));
+    };
+    const std::span<std::byte> in = piece(job.in);
+    const std::span<const std::byte> out = piece(job.out);
+    MPI_Request receiving = MPI_REQUEST_NULL;
+    MPI_Request sending = MPI_REQUEST_NULL;
+    if (!in.empty()) {
+      check_mpi(MPI_Irecv(in.data(), static_cast<int>(in.size()), MPI_BYTE, job.from, kExchangeTag,
+                          comm.get(), &receiving),
+                "MPI_Irecv", watch);
+    }
+    if (!out.empty()) {
+      check_mpi(MPI_Isend(out.data(), static_cast<int>(out.size()), MPI_BYTE, job.to, kExchangeTag,
+                          comm.get(), &sending),
+                "MPI_Isend", watch);
+    }
+    complete(receiving, "MPI_Irecv", watch);
+    complete(sending, "MPI_Isend", watch);
   }
 }
 

@@ -1,11 +1,10 @@
-// The MPI backend's calls of MPI, in pieces that MPI can count.
+// The MPI backend's calls of MPI, in pieces whose size fits an int.
 #include <algorithm>
 #include <vector>
 
-#include "fusion/byte_offsets.hpp"
+#include "fusion/blocks.hpp"
 #include "mpi/mpi_backend.hpp"
-#include "mpi/mpi_error.hpp"
-#include "mpi/mpi_exchange.hpp"
+#include "mpi/mpi_comm.hpp"
 
 namespace hvd {
 namespace {
@@ -24,7 +23,7 @@ struct Lengths {
   std::vector<int> offsets;
 };
 
-/// `per_unit` for each unit of `bounds`; they must fit.
+/// Returns counts and offsets of `per_unit` for each unit of `bounds`. They must fit an int.
 Lengths lengths_of(std::span<const std::int64_t> bounds, int per_unit) {
   Lengths lengths;
   for (std::size_t r = 0; r + 1 < bounds.size(); ++r) {
@@ -67,7 +66,7 @@ void MpiBackend::scatter_pieces(const std::byte* src, std::byte* dst,
     complete(request, "MPI_Ireduce_scatter", watch);
     return;
   }
-  // Too much for MPI's counts: every rank's block is reduced by itself.
+  // The counts do not fit an int, so every rank's block is reduced by itself.
   for (int root = 0; root < comm_->size(); ++root) {
     const auto r = static_cast<std::size_t>(root);
     const std::byte* const block = src + bounds[r] * elements.lanes() * value;
@@ -97,7 +96,7 @@ void MpiBackend::broadcast_pieces(std::byte* data, std::size_t size, int root, W
 void MpiBackend::gather_pieces(std::byte* data, std::span<const std::int64_t> bounds,
                                Watch& watch) {
   if (static_cast<std::size_t>(bounds.back()) > shared_->options.max_piece) {
-    // Too much for MPI's counts: every rank sends its part to all.
+    // The counts do not fit an int, so every rank sends its part to all others.
     for (int rank = 0; rank < comm_->size(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       broadcast_pieces(data + bounds[r], static_cast<std::size_t>(bounds[r + 1] - bounds[r]), rank,

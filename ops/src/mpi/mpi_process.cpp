@@ -12,7 +12,7 @@
 namespace hvd {
 namespace {
 
-/// What MPI itself cannot tell. It is the process's, as MPI is; never destroyed, since the exit
+/// The state of the process that MPI itself cannot tell. It is never destroyed, because the exit
 /// handler and the last user may come in either order.
 struct Process {
   std::atomic<int> users{0};
@@ -70,7 +70,7 @@ void at_exit() {
 }
 
 void initialize() {
-  // Our calls come from one thread at a time, but not always the same.
+  // Our calls come from one thread at a time, but not always from the same one.
   int level = MPI_THREAD_SINGLE;
   const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   if (result != MPI_SUCCESS) throw Error(Errc::unsupported, "MPI_Init_thread failed");
@@ -83,7 +83,7 @@ void initialize() {
   }
 }
 
-/// MPI was not initialised before, or is of use still.
+/// Throws when MPI was finalised or has failed.
 void require_usable() {
   if (process().failed) {
     throw Error(Errc::unsupported, "MPI cannot be used again in a process where it has failed");

@@ -6,18 +6,17 @@
 namespace hvd {
 namespace {
 
-/// MPI hands a user's function no argument of ours, so the pair is in its type.
+/// MPI passes no argument of ours to a user function, so there is one function for each pair.
 template <DType kDType, ReduceOp kOp>
 void combine(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce(kDType, kOp, inout, inout, in, *count);
 }
 
-/// Which zero, or which NaN, a min or max gives depends on the operands' order: then MPI keeps that
-/// of the ranks, so that all get the same bits.
+/// The zero or NaN that a min or max returns depends on the order of the operands. Such an
+/// operation is declared not to commute, so that MPI keeps the order of the ranks and all get the
+/// same bits.
 constexpr bool commutes(DType dtype, ReduceOp op) {
-  const bool floating =
-      dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
-  return !floating || (op != ReduceOp::min && op != ReduceOp::max);
+  return !is_floating_point(dtype) || (op != ReduceOp::min && op != ReduceOp::max);
 }
 
 MPI_Op create(MPI_User_function* function, bool commutes) {

@@ -5,13 +5,12 @@
 #include <limits>
 #include <utility>
 
-#include "mpi/mpi_error.hpp"
-#include "mpi/mpi_exchange.hpp"
+#include "mpi/mpi_comm.hpp"
 
 namespace hvd {
 namespace {
 
-/// As MPI or the watch saw it, with the peer that was waited for.
+/// Returns the error of MPI or of the watch with the peer that was waited for.
 Error about_peer(const Error& error, int peer) {
   Fault fault = error.fault();
   fault.rank = peer;
@@ -24,7 +23,7 @@ bool concerns_peer(const Error& error) {
 
 }  // namespace
 
-/// Receives segment after segment, straight to where they belong or through slots.
+/// Receives one segment after the other, directly into their destination or through slots.
 class MpiTransport::Receiving {
  public:
   Receiving(MpiTransport& transport, const Incoming& in)
@@ -38,7 +37,8 @@ class MpiTransport::Receiving {
     if (in.into != nullptr && lend) {
       straight_ = in.into;
     } else if (in.into == nullptr && segment_ % in.granularity != 0) {
-      straight_ = slots.reserve(in.size);  // elements would be cut: the sink gets them all at once
+      straight_ =
+          slots.reserve(in.size);  // a segment would cut elements, so the sink gets all at once
     } else {
       slots_ = slots.reserve(std::min(in.size, MpiSegments::kWindow * segment_));
     }
@@ -46,12 +46,12 @@ class MpiTransport::Receiving {
 
   [[nodiscard]] bool done() const noexcept { return segments_.done(); }
 
-  /// Whether anything moved.
+  /// Returns whether a segment began or ended.
   bool step(const Watch& watch) {
     bool moved = false;
     while (segments_.can_begin()) {
       const auto segment = segments_.begin();
-      check_mpi(MPI_Irecv(place(segment), static_cast<int>(segment.size), MPI_BYTE, in_.peer,
+      check_mpi(MPI_Irecv(memory_of(segment), static_cast<int>(segment.size), MPI_BYTE, in_.peer,
                           kTransportTag, comm_.get(), segments_.request(segment.slot)),
                 "MPI_Irecv", watch);
       moved = true;
@@ -64,12 +64,12 @@ class MpiTransport::Receiving {
   }
 
  private:
-  [[nodiscard]] std::byte* place(const MpiSegments::Segment& segment) const noexcept {
+  [[nodiscard]] std::byte* memory_of(const MpiSegments::Segment& segment) const noexcept {
     return straight_ != nullptr ? straight_ + segment.offset : slots_ + segment.slot * segment_;
   }
 
   void consume(const MpiSegments::Segment& segment) {
-    const std::byte* const bytes = place(segment);
+    const std::byte* const bytes = memory_of(segment);
     if (in_.into != nullptr) {
       if (straight_ == nullptr) std::memcpy(in_.into + segment.offset, bytes, segment.size);
     } else if (straight_ == nullptr) {
@@ -101,7 +101,7 @@ class MpiTransport::Sending {
 
   [[nodiscard]] bool done() const noexcept { return segments_.done(); }
 
-  /// Whether anything moved.
+  /// Returns whether a segment began or ended.
   bool step(const Watch& watch) {
     bool moved = false;
     while (segments_.can_begin()) {
@@ -131,6 +131,22 @@ class MpiTransport::Sending {
   std::byte* slots_ = nullptr;
 };
 
+MpiSegments::Segment MpiSegments::at(std::size_t index) const noexcept {
+  const std::size_t offset = index * longest_;
+  return {.offset = offset, .size = std::min(longest_, size_ - offset), .slot = index % kWindow};
+}
+
+std::optional<MpiSegments::Segment> MpiSegments::take_finished(std::string_view call,
+                                                               const Watch& watch) {
+  if (finished_ == begun_) return std::nullopt;
+  const Segment oldest = at(finished_);
+  int complete = 0;
+  check_mpi(MPI_Test(request(oldest.slot), &complete, MPI_STATUS_IGNORE), call, watch);
+  if (complete == 0) return std::nullopt;
+  ++finished_;
+  return oldest;
+}
+
 MpiTransport::MpiTransport(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
                            const MpiTransportOptions& options)
     : use_(std::move(use)), comm_(std::move(comm)), options_(options) {
@@ -145,7 +161,7 @@ void MpiTransport::exchange(const Outgoing& out, const Incoming& in, Deadline de
     });
   } catch (...) {
     use_->mark_failed();
-    // MPI may still write there: left to it for good.
+    // MPI may still write to this memory, so it is never freed.
     static_cast<void>(slots_.release());
     throw;
   }
@@ -167,7 +183,8 @@ void MpiTransport::move(const Outgoing& out, const Incoming& in, Watch& watch) {
 }
 
 void MpiTransport::abort() noexcept {
-  use_->mark_failed();  // also when nothing is under way: MPI_Finalize would wait for who is lost
+  use_->mark_failed();  // also when nothing is under way, since MPI_Finalize would wait for lost
+                        // ranks
   failure_.abort();
   aborted_.store(true, std::memory_order_release);
 }

@@ -1,4 +1,4 @@
-// In place of the other files where the build has no MPI.
+// Replaces the other files where the build has no MPI.
 #include <hvd/ops/backends.hpp>
 
 #include "mpi/agreement.hpp"

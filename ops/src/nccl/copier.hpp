@@ -1,4 +1,4 @@
-// Moves the pieces of a fused operation, within a device's memory or between it and pinned memory.
+// Copies the pieces of a fused operation, within a device's memory or between it and pinned memory.
 #pragma once
 
 #include <memory>
@@ -16,38 +16,39 @@ namespace hvd {
 /// Pieces of one `run` do not overlap, but `dst` may equal `src`.
 struct DeviceCopy {
   std::byte* dst = nullptr;
-  const std::byte* src = nullptr;  ///< null: the identity element is written
+  const std::byte* src = nullptr;  ///< null stores the identity element
   std::size_t size = 0;            ///< bytes
 };
 
-/// What happens to every element on its way.
-struct Treatment {
+/// The operation on every element that is copied.
+struct ElementOp {
   DType dtype = DType::u8;
-  ReduceOp identity_of = ReduceOp::sum;  ///< where there is no source
-  double factor = 1.0;                   ///< of what has a source; only of a type that `scales`
+  ReduceOp identity_of =
+      ReduceOp::sum;    ///< the operation whose identity is stored without a source
+  double factor = 1.0;  ///< multiplies elements with a source; needs a type that `scales`
 };
 
-/// Used by one thread at a time, with its device the current one.
+/// One thread at a time uses it, with its device current.
 class Copier {
  public:
   virtual ~Copier() = default;
-  /// Whether elements of this type can be multiplied on their way.
+  /// Tells whether elements of this type can be multiplied while they are copied.
   [[nodiscard]] virtual bool scales(DType dtype) const noexcept = 0;
-  /// Whether the factor is kept as precise as the contract asks, and costs no pass of its own.
+  /// Tells whether the factor has the precision of the contract and costs no pass of its own.
   [[nodiscard]] virtual bool scales_for_free() const noexcept = 0;
-  /// Queues the copies on `stream`; `copies` may go when it returns.
-  virtual void run(std::span<const DeviceCopy> copies, const Treatment& treatment,
+  /// Queues the copies on `stream`. `copies` may be destroyed when it returns.
+  virtual void run(std::span<const DeviceCopy> copies, const ElementOp& element_op,
                    cudaStream_t stream, Watch& watch) = 0;
-  /// The communicator that it copies with, to be aborted by the caller, if it has one; after that
-  /// it copies no more.
+  /// Gives up the communicator with which it copies, if it has one, so that the caller may abort
+  /// it. After that it copies no more.
   [[nodiscard]] virtual ncclComm_t release() noexcept { return nullptr; }
 };
 
-/// One kernel for up to `CopyTable::kMaxParts` copies. Null where the build had no nvcc
+/// Runs one kernel for up to `CopyTable::kMaxParts` copies. Null in a build without nvcc
 /// (no_copy_kernel.cpp).
 [[nodiscard]] std::unique_ptr<Copier> make_kernel_copier();
 
-/// CUDA's own copies, one after the other; scales floating point by a reduction of NCCL.
+/// Uses CUDA's own copies, one after the other. Scales floating point by a reduction of NCCL.
 [[nodiscard]] std::unique_ptr<Copier> make_plain_copier();
 
 }  // namespace hvd

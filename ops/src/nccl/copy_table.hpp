@@ -1,7 +1,7 @@
-// Many copies as one kernel: the table that the kernel gets, and what each of its threads does.
+// Many copies as one kernel: the table that the kernel gets, and the work of each of its threads.
 //
-// Everything a thread computes is here, for the device and the host alike, so that tests without a
-// GPU run the same index arithmetic. C++17 without hvd's own headers, since nvcc compiles it too.
+// All that a thread computes is here, for device and host, so that tests without a GPU run the same
+// index arithmetic. C++17 without hvd's own headers, since nvcc compiles it too.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace hvd {
 
-/// What elements are multiplied as. `bytes` are not.
+/// The type as which elements are multiplied. `bytes` are not multiplied.
 enum class CopyElement : std::uint8_t { bytes, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
 
 /// A unit in registers: four words, little-endian.
@@ -23,21 +23,21 @@ struct CopyUnit {
   std::uint32_t word[4];  // NOLINT(*-avoid-c-arrays)
 };
 
-/// One copy. Its memory is moved in units of 16 bytes, the last of which may be shorter.
+/// One copy. It is done in units of 16 bytes, the last of which may be shorter.
 struct CopyPart {
   std::byte* dst;
-  const std::byte* src;      ///< null: `fill` is written
+  const std::byte* src;      ///< null stores `fill`
   std::uint32_t first_unit;  ///< of all units of the table
   std::uint32_t tail;        ///< bytes of the last unit, 1 to 16
 };
 
-/// By value in the parameters of a launch, which may have 4 KiB on every GPU and driver: no memory
-/// to be kept and no copy to wait for before the kernel starts.
+/// The table is passed by value in the parameters of a launch, which may have 4 KiB on every GPU
+/// and driver. So it needs no memory of its own and no copy before the kernel starts.
 struct CopyTable {
   static constexpr std::uint32_t kMaxParts = 168;
 
   double factor;
-  CopyUnit fill;  ///< written where there is no source: one element, repeated
+  CopyUnit fill;  ///< stored where there is no source: one element, repeated
   std::uint32_t units;
   std::uint32_t parts;
   CopyElement element;
@@ -47,24 +47,25 @@ static_assert(sizeof(CopyTable) <= 4096);
 
 inline constexpr std::uint32_t kCopyUnit = 16;
 inline constexpr std::uint32_t kCopyThreads = 256;
-/// Loaded before the first is stored, so that many loads are under way at a time.
+/// A thread loads so many units before it stores the first, so that many loads are under way at a
+/// time.
 inline constexpr std::uint32_t kUnitsPerThread = 4;
-/// A block's share: 16 KiB, whatever the sizes of the tensors.
+/// The units of a block: 16 KiB, whatever the sizes of the tensors.
 inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread;
 
-/// As many blocks as a table needs.
+/// Returns the number of blocks that a table needs.
 __host__ __device__ inline std::uint32_t copy_blocks(const CopyTable& table) {
   return (table.units + kCopyTile - 1) / kCopyTile;
 }
 
-/// Where a unit comes from and goes to.
-struct UnitPlace {
+/// The source and the destination of a unit.
+struct UnitCopy {
   std::byte* dst;
   const std::byte* src;
   std::uint32_t size;
 };
 
-/// The part in [low, high] that a unit belongs to.
+/// Returns the part in [low, high] to which a unit belongs.
 __host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit,
                                                       std::uint32_t low, std::uint32_t high) {
   while (low < high) {
@@ -78,8 +79,8 @@ __host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, st
   return low;
 }
 
-__host__ __device__ inline UnitPlace place_of_unit(const CopyTable& table, std::uint32_t unit,
-                                                   std::uint32_t index) {
+__host__ __device__ inline UnitCopy copy_of_unit(const CopyTable& table, std::uint32_t unit,
+                                                 std::uint32_t index) {
   const CopyPart& part = table.part[index];
   const std::uint32_t end =
       index + 1 < table.parts ? table.part[index + 1].first_unit : table.units;
@@ -88,7 +89,8 @@ __host__ __device__ inline UnitPlace place_of_unit(const CopyTable& table, std::
           unit + 1 == end ? part.tail : kCopyUnit};
 }
 
-/// f(0), f(1), f(2), f(3): loops that are certain to be unrolled, so that units stay in registers.
+/// Calls f(0), f(1), f(2) and f(3): a loop that is certain to be unrolled, so that units stay in
+/// registers.
 template <class F>
 __host__ __device__ inline void four_times(F f) {
   f(0U);
@@ -97,7 +99,7 @@ __host__ __device__ inline void four_times(F f) {
   f(3U);
 }
 
-/// Words that may lie over any type. The device moves the wide one with one instruction.
+/// Words that may alias any type. The device moves the wide one with one instruction.
 struct __attribute__((may_alias, aligned(16))) Word128 {
   std::uint32_t x, y, z, w;
 };
@@ -162,7 +164,7 @@ __host__ __device__ inline __half scaled(__half value, double factor) {
 __host__ __device__ inline __nv_bfloat16 scaled(__nv_bfloat16 value, double factor) {
   return __float2bfloat16_rn(scaled(__bfloat162float(value), factor));
 }
-/// An integer in double, toward zero, into its range; NaN becomes 0. As on the host.
+/// Scales an integer in double, toward zero and clamped to its range, like the host; NaN becomes 0.
 template <class T>
 __host__ __device__ inline T scaled(T value, double factor) {
   constexpr T kMin = std::numeric_limits<T>::min();
@@ -176,7 +178,7 @@ __host__ __device__ inline T scaled(T value, double factor) {
   return static_cast<T>(product);
 }
 
-/// `bits` holds as many elements as fit.
+/// Scales the elements in `bits`.
 template <class T, class Bits>
 __host__ __device__ inline Bits scaled_bits(Bits bits, double factor) {
   T elements[sizeof(Bits) / sizeof(T)];  // NOLINT(*-avoid-c-arrays)
@@ -227,7 +229,7 @@ __host__ __device__ inline void scale_unit(CopyUnit& unit, CopyElement element, 
   }
 }
 
-/// What thread `thread` of block `block` does. Neighbouring threads move neighbouring units.
+/// The work of thread `thread` of block `block`. Neighbouring threads move neighbouring units.
 __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t block,
                                           std::uint32_t thread) {
   const std::uint32_t begin = block * kCopyTile;
@@ -237,23 +239,23 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
   const std::uint32_t low = part_of_unit(table, begin, 0, table.parts - 1);
   const std::uint32_t high = part_of_unit(table, end - 1, low, table.parts - 1);
 
-  UnitPlace places[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
-  CopyUnit units[kUnitsPerThread] = {};    // NOLINT(*-avoid-c-arrays)
+  UnitCopy copies[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
+  CopyUnit units[kUnitsPerThread] = {};   // NOLINT(*-avoid-c-arrays)
   static_assert(kUnitsPerThread == 4);
   four_times([&](std::uint32_t k) {
     const std::uint32_t unit = begin + k * kCopyThreads + thread;
     if (unit >= end) return;
-    places[k] = place_of_unit(table, unit, part_of_unit(table, unit, low, high));
-    units[k] = places[k].src == nullptr ? table.fill : load_unit(places[k].src, places[k].size);
+    copies[k] = copy_of_unit(table, unit, part_of_unit(table, unit, low, high));
+    units[k] = copies[k].src == nullptr ? table.fill : load_unit(copies[k].src, copies[k].size);
   });
   four_times([&](std::uint32_t k) {
-    if (places[k].size == 0) return;  // beyond the end
-    if (places[k].src != nullptr) scale_unit(units[k], table.element, table.factor);
-    store_unit(places[k].dst, units[k], places[k].size);
+    if (copies[k].size == 0) return;  // beyond the end
+    if (copies[k].src != nullptr) scale_unit(units[k], table.element, table.factor);
+    store_unit(copies[k].dst, units[k], copies[k].size);
   });
 }
 
-/// Queues the kernel on `stream`, of the current device: copy_kernel.cu.
+/// Queues the kernel on `stream`, which is of the current device (copy_kernel.cu).
 [[nodiscard]] cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream);
 
 }  // namespace hvd

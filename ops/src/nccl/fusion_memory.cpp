@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nccl/grown_size.hpp"
+#include "nccl/cuda.hpp"
 #include "nccl/nccl_features.hpp"
 
 namespace hvd {

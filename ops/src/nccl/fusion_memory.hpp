@@ -1,15 +1,19 @@
-// The device memory in which fused tensors meet, known to every communicator that uses it.
+// The device memory of fused tensors, and where they lie in it.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include <hvd/core/backend.hpp>
 
 #include "nccl/nccl_comm.hpp"
 
 namespace hvd {
 
-/// Of the current device. One thread at a time.
+/// Memory of the current device for fused tensors, registered with every communicator that uses it.
+/// One thread at a time.
 class FusionMemory {
  public:
   FusionMemory() noexcept = default;
@@ -18,12 +22,12 @@ class FusionMemory {
   FusionMemory& operator=(const FusionMemory&) = delete;
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// At least `size` bytes, registered with `comm`. What they held is lost when the memory has to
-  /// grow; no work on them is pending then.
+  /// Returns at least `size` bytes, registered with `comm`. Their content is lost when the memory
+  /// has to grow; no work on it may be pending then.
   [[nodiscard]] std::byte* reserve(std::size_t size, const NcclComm& comm);
-  /// Before `comm` is closed.
+  /// To be called before `comm` is closed.
   void deregister(const NcclComm& comm) noexcept;
-  /// When `comm` is aborted, and its registration with it.
+  /// To be called when `comm` is aborted, which ends its registration.
   void forget(const NcclComm& comm) noexcept;
 
  private:
@@ -31,8 +35,39 @@ class FusionMemory {
 
   void* data_ = nullptr;
   std::size_t size_ = 0;
-  /// Handles; null where NCCL did not want the memory, so as not to ask again.
+  /// The handles by communicator. A null handle remembers that NCCL did not register the memory.
   std::vector<std::pair<const NcclComm*, void*>> registrations_;
+};
+
+/// The offsets of fused tensors in the fusion memory. Each tensor begins at a multiple of 16 bytes,
+/// as it nearly always does in its own memory, so that copies move 16-byte words on both sides. The
+/// bytes between tensors are reduced with them, and nobody reads them.
+class AlignedOffsets {
+ public:
+  AlignedOffsets(std::span<const TensorSlice> tensors, std::size_t element) {
+    tensors_.reserve(tensors.size());
+    for (const TensorSlice& tensor : tensors) {
+      const std::size_t bytes = static_cast<std::size_t>(tensor.count) * element;
+      const std::size_t begin = (size_ + kAlignment - 1) / kAlignment * kAlignment;
+      tensors_.push_back({begin, bytes});
+      if (bytes > 0) size_ = begin + bytes;
+    }
+  }
+
+  /// The bytes up to the end of the last tensor; for a single tensor, those that it has.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t offset(std::size_t tensor) const { return tensors_[tensor].offset; }
+  [[nodiscard]] std::size_t bytes(std::size_t tensor) const { return tensors_[tensor].bytes; }
+
+ private:
+  static constexpr std::size_t kAlignment = 16;
+
+  struct Tensor {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  std::vector<Tensor> tensors_;
+  std::size_t size_ = 0;
 };
 
 }  // namespace hvd

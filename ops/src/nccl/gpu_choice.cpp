@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,12 +11,12 @@
 #include <hvd/core/log.hpp>
 #include <hvd/core/session.hpp>
 
-#include "nccl/cuda_check.hpp"
+#include "nccl/cuda.hpp"
 
 namespace hvd {
 namespace {
 
-/// 0 without a driver as well: a machine without a GPU is no error.
+/// Returns 0 also without a driver, since a machine without a GPU is no error.
 int visible_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -32,20 +31,6 @@ std::string bus_id(int device) {
   return text.data();
 }
 
-std::vector<std::string> publish(Session& session, const std::string& mine) {
-  const Topology& topology = session.topology();
-  const auto key = [](int rank) { return fmt::format("nccl/gpu/{}", rank); };
-  session.store().set(key(topology.rank), std::as_bytes(std::span(mine)), session.start_deadline());
-  std::vector<std::string> all;
-  for (int rank = 0; rank < topology.size; ++rank) {
-    const Bytes value = session.store().wait(key(rank), session.start_deadline());
-    std::string text;
-    for (const std::byte byte : value) text.push_back(static_cast<char>(byte));
-    all.push_back(std::move(text));
-  }
-  return all;
-}
-
 }  // namespace
 
 std::optional<GpuChoice> choose_gpu(Session& session) {
@@ -53,7 +38,7 @@ std::optional<GpuChoice> choose_gpu(Session& session) {
   const int count = visible_devices();
   const int device = count == 0 ? 0 : topology.local_rank % count;
   const std::vector<std::string> gpus =
-      publish(session, count == 0 ? std::string("none") : bus_id(device));
+      session.bootstrap().exchange("nccl/gpu", count == 0 ? "none" : bus_id(device));
 
   const auto none = std::find(gpus.begin(), gpus.end(), "none");
   if (none != gpus.end()) {
@@ -62,7 +47,7 @@ std::optional<GpuChoice> choose_gpu(Session& session) {
     }
     return std::nullopt;
   }
-  // Every rank draws the same conclusion from the same list.
+  // Every rank decides the same from the same list.
   std::map<std::pair<int, std::string>, int> taken;  // rank by host and GPU
   for (int rank = 0; rank < topology.size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);

@@ -1,4 +1,4 @@
-// Which GPU this rank takes, and whether each rank has one of its own, as NCCL demands.
+// Which GPU this rank uses, and whether each rank has one of its own, as NCCL requires.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@ namespace hvd {
 class Session;
 
 /// A rank of a group and its GPU.
-struct GpuPlace {
+struct GpuRank {
   int rank = 0;
   int size = 1;
   int device = 0;  ///< of this process
 
-  /// Whether that is meant: also by an index of -1, with which the coordinator says "yours" of a
-  /// tensor that this rank has not, as it takes part in what others submitted.
+  /// Tells whether `asked` is this GPU. An index of -1 means it too: the coordinator uses that for
+  /// a tensor that this rank does not have, when it takes part in an operation of others.
   [[nodiscard]] bool owns(Device asked) const noexcept {
     return asked.kind == Device::Kind::cuda && (asked.index == device || asked.index == -1);
   }
@@ -25,11 +25,11 @@ struct GpuPlace {
 
 struct GpuChoice {
   int device = 0;
-  bool shared = false;  ///< some two ranks of the job would have the same GPU
+  bool shared = false;  ///< two ranks of the job would use the same GPU
 };
 
-/// Collective. The device of this rank, `local rank % visible devices`; empty on every rank when
-/// some rank sees no GPU. Said by rank 0, once, when it is empty or some GPU is shared.
+/// Returns the device of this rank, `local rank % visible devices`, or nothing on every rank when
+/// some rank sees no GPU. Rank 0 logs when there is none or some GPU is shared. Collective.
 [[nodiscard]] std::optional<GpuChoice> choose_gpu(Session& session);
 
 }  // namespace hvd

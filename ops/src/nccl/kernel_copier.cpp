@@ -1,4 +1,4 @@
-// Copies by our own kernel.
+// The copier with a kernel of its own.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -6,18 +6,18 @@
 #include "fusion/identity.hpp"
 #include "nccl/copier.hpp"
 #include "nccl/copy_table.hpp"
-#include "nccl/cuda_check.hpp"
+#include "nccl/cuda.hpp"
 
 namespace hvd {
 namespace {
 
-// Of one part, so that units and blocks are counted in 32 bits: 16 GiB.
+// The largest part, 16 GiB, so that units and blocks are counted in 32 bits.
 constexpr std::size_t kMaxPart = std::size_t{1} << 34U;
 constexpr std::uint32_t kMaxUnits = 1U << 31U;
 
-CopyElement element_of(const Treatment& treatment) {
-  if (treatment.factor == 1.0) return CopyElement::bytes;
-  switch (treatment.dtype) {
+CopyElement element_of(const ElementOp& element_op) {
+  if (element_op.factor == 1.0) return CopyElement::bytes;
+  switch (element_op.dtype) {
     case DType::u8:
       return CopyElement::u8;
     case DType::i8:
@@ -37,7 +37,7 @@ CopyElement element_of(const Treatment& treatment) {
     case DType::f64:
       return CopyElement::f64;
     case DType::boolean:
-      return treatment.factor == 0.0 ? CopyElement::u8 : CopyElement::bytes;
+      return element_op.factor == 0.0 ? CopyElement::u8 : CopyElement::bytes;
   }
   return CopyElement::bytes;
 }
@@ -45,12 +45,12 @@ CopyElement element_of(const Treatment& treatment) {
 /// Fills a table and launches it whenever it is full.
 class Launcher {
  public:
-  Launcher(const Treatment& treatment, cudaStream_t stream) : stream_(stream) {
-    table_.factor = treatment.factor;
-    table_.element = element_of(treatment);
+  Launcher(const ElementOp& element_op, cudaStream_t stream) : stream_(stream) {
+    table_.factor = element_op.factor;
+    table_.element = element_of(element_op);
     std::array<std::byte, kCopyUnit> fill{};
-    fill_identity(treatment.dtype, treatment.identity_of, fill.data(),
-                  static_cast<std::int64_t>(kCopyUnit / size_of(treatment.dtype)));
+    fill_identity(element_op.dtype, element_op.identity_of, fill.data(),
+                  static_cast<std::int64_t>(kCopyUnit / size_of(element_op.dtype)));
     std::memcpy(table_.fill.word, fill.data(), fill.size());
     clear();
   }
@@ -86,9 +86,9 @@ class KernelCopier final : public Copier {
   [[nodiscard]] bool scales(DType) const noexcept override { return true; }
   [[nodiscard]] bool scales_for_free() const noexcept override { return true; }
 
-  void run(std::span<const DeviceCopy> copies, const Treatment& treatment, cudaStream_t stream,
+  void run(std::span<const DeviceCopy> copies, const ElementOp& element_op, cudaStream_t stream,
            Watch&) override {
-    Launcher launcher(treatment, stream);
+    Launcher launcher(element_op, stream);
     for (const DeviceCopy& copy : copies) launcher.add(copy);
     launcher.launch();
   }

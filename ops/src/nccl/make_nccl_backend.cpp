@@ -1,6 +1,5 @@
-// The backends of a session for device memory.
+// Makes the backends of a session for device memory.
 #include <cstring>
-#include <span>
 #include <string>
 
 #include <fmt/format.h>
@@ -17,19 +16,16 @@
 namespace hvd {
 namespace {
 
-/// Rank 0 makes it, the store carries it.
-ncclUniqueId agree_on_id(Session& session) {
-  constexpr std::string_view kKey = "nccl/unique_id";
+/// Returns rank 0's id on every rank.
+ncclUniqueId agree_on_id(const Session& session) {
   ncclUniqueId id{};
-  if (session.topology().rank == 0) {
+  const std::string value = session.bootstrap().share("nccl/unique_id", [&] {
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess) {
       throw Error(Errc::internal, fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result)));
     }
-    session.store().set(kKey, std::as_bytes(std::span(id.internal)), session.start_deadline());
-    return id;
-  }
-  const Bytes value = session.store().wait(kKey, session.start_deadline());
+    return std::string(id.internal, sizeof id.internal);
+  });
   if (value.size() != sizeof id.internal) {
     throw Error(Errc::protocol, fmt::format("an NCCL id of {} bytes in the store", value.size()));
   }
@@ -37,7 +33,7 @@ ncclUniqueId agree_on_id(Session& session) {
   return id;
 }
 
-/// What this build and this NCCL do, and what they do without.
+/// Describes the version of NCCL and what this build lacks.
 std::string describe(int ranks, const Copier& copier) {
   int version = 0;
   static_cast<void>(ncclGetVersion(&version));
@@ -59,15 +55,15 @@ std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session& session, Backe
   const std::optional<GpuChoice> gpu = choose_gpu(session);
   if (!gpu) return backends;
   const Topology& topology = session.topology();
-  const GpuPlace place{topology.rank, topology.size, gpu->device};
+  const GpuRank self{topology.rank, topology.size, gpu->device};
   if (!gpu->shared) {
     const ncclUniqueId id = agree_on_id(session);
     std::unique_ptr<Copier> copier = make_copier();
     if (topology.rank == 0) log(LogLevel::info, 0, describe(topology.size, *copier));
     backends.push_back(
-        std::make_unique<NcclBackend>(place, id, session.start_deadline(), std::move(copier)));
+        std::make_unique<NcclBackend>(self, id, session.start_deadline(), std::move(copier)));
   }
-  backends.push_back(std::make_unique<PinnedBackend>(place, host, make_copier()));
+  backends.push_back(std::make_unique<PinnedBackend>(self, host, make_copier()));
   return backends;
 }
 

@@ -6,56 +6,55 @@
 #include <utility>
 #include <vector>
 
-#include "fusion/byte_offsets.hpp"
-#include "fusion/scatter_blocks.hpp"
-#include "group/subset.hpp"
-#include "nccl/aligned_places.hpp"
-#include "nccl/device_guard.hpp"
+#include "fusion/blocks.hpp"
+#include "nccl/cuda.hpp"
+#include "nccl/fusion_memory.hpp"
 #include "nccl/nccl_features.hpp"
-#include "nccl/nccl_types.hpp"
+#include "nccl/reduce_recipe.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
 
-// A clean end waits for the other ranks this long; then the communicator is aborted.
+// A clean end waits so long for the other ranks before the communicator is aborted.
 constexpr std::chrono::seconds kCloseTimeout{5};
-// An aborted kernel looks at its flag many times in a millisecond; a stream of the trainer's that
-// stands still may do so for good.
+// An aborted kernel reads its flag many times in a millisecond, but a stalled stream of the trainer
+// may never go on.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
 }  // namespace
 
-NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
+NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::unique_ptr<Copier> copier)
-    : NcclBackend(place, id, deadline, std::make_shared<Shared>()) {
+    : NcclBackend(self, id, deadline, std::make_shared<Shared>()) {
   shared_->copier = std::move(copier);
 }
 
-NcclBackend::NcclBackend(const GpuPlace& place, const ncclUniqueId& id, Deadline deadline,
+NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
-    : place_(place), shared_(std::move(shared)) {
+    : self_(self), shared_(std::move(shared)) {
   const Lock lock(shared_->mutex);
-  const DeviceGuard guard(place_.device);
+  const DeviceGuard guard(self_.device);
   if (!shared_->resources) {
     shared_->resources.emplace();
     constexpr std::size_t kSize = sizeof(std::int32_t);
     check(cudaMemsetAsync(own().token.reserve(kSize), 0, kSize, stream()), "cudaMemsetAsync");
   }
   Watch watch(deadline, shared_->aborted, "init", "NCCL");
-  comm_ = std::make_unique<NcclComm>(id, place_.size, place_.rank, watch);
+  comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
   shared_->comms.push_back(comm_.get());
 }
 
-NcclBackend::NcclBackend(const GpuPlace& place, std::unique_ptr<NcclComm> comm,
+NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
                          std::shared_ptr<Shared> shared)
-    : place_(place), shared_(std::move(shared)), comm_(std::move(comm)) {
+    : self_(self), shared_(std::move(shared)), comm_(std::move(comm)) {
   const Lock lock(shared_->mutex);
   shared_->comms.push_back(comm_.get());
 }
 
 NcclBackend::~NcclBackend() {
   try {
-    const DeviceGuard guard(place_.device);
+    const DeviceGuard guard(self_.device);
     Lock lock(shared_->mutex);
     auto& comms = shared_->comms;
     comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
@@ -68,12 +67,13 @@ NcclBackend::~NcclBackend() {
     lock.unlock();
     shared_.reset();
   } catch (const std::exception&) {
-    // Nobody is left to tell. What is still open is aborted below.
+    // A destructor cannot report the error. The communicators that are still open are aborted
+    // below.
   }
 }
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  if (!place_.owns(device)) return false;
+  if (!self_.owns(device)) return false;
   const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
   return !reduces || nccl_type(dtype, op).has_value();
 }
@@ -91,26 +91,26 @@ void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
 
 void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
-  const bool flies = std::exchange(flies_, false);
+  const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
   guarded(lock, [&] {
     Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
     enqueue(watch);
-    auto flying = std::make_unique<Flying>(*this, watch);
-    if (flies) {
-      flight_ = std::move(flying);
+    auto call = std::make_unique<QueuedCall>(*this, watch);
+    if (is_async) {
+      async_ = std::move(call);
       return;
     }
-    while (!flying->look()) flying->pause();
+    while (!call->poll()) call->pause();
   });
 }
 
 void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  // Every time: the calls need not come from one thread.
-  const DeviceGuard guard(place_.device);
+  // The device is set every time, since the calls may come from several threads.
+  const DeviceGuard guard(self_.device);
   try {
     body();
   } catch (...) {
@@ -121,50 +121,50 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
 
 void NcclBackend::give_up(std::exception_ptr error) noexcept {
   shared_->first_error = std::move(error);
-  // Kernels that wait for a peer end with the communicator; those of a subset as well.
+  // Kernels that wait for a peer end when the communicator is aborted, also those of a subset.
   std::vector<ncclComm_t> comms{shared_->copier->release()};
   for (NcclComm* const comm : shared_->comms) {
     own().fusion.forget(*comm);
     comms.push_back(comm->release());
   }
   const Deadline deadline = Clock::now() + kDrainTimeout;
-  shared_->aborts.begin(comms, place_.device);
+  shared_->aborts.begin(comms, self_.device);
   if (shared_->aborts.wait_until(deadline)) drain(deadline);
 }
 
-std::unique_ptr<Flight> NcclBackend::take_flight() noexcept {
-  flies_ = false;
-  return std::move(flight_);
+std::unique_ptr<AsyncCollective> NcclBackend::take_async() noexcept {
+  async_allowed_ = false;
+  return std::move(async_);
 }
 
-NcclBackend::Flying::Flying(NcclBackend& backend, const Watch& watch)
+NcclBackend::QueuedCall::QueuedCall(NcclBackend& backend, const Watch& watch)
     : backend_(backend), watch_(watch) {
-  auto& resting = backend.shared_->resting;
-  if (resting.empty()) {
+  auto& free_events = backend.shared_->free_events;
+  if (free_events.empty()) {
     end_ = std::make_unique<CudaEvent>();
   } else {
-    end_ = std::move(resting.back());
-    resting.pop_back();
+    end_ = std::move(free_events.back());
+    free_events.pop_back();
   }
   end_->record(backend.stream());
 }
 
-bool NcclBackend::Flying::landed() {
-  // Who makes a call has the lock for as long as that takes.
+bool NcclBackend::QueuedCall::try_complete() {
+  // A thread that makes a call holds the lock for as long as the call takes.
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
   bool over = false;
   backend_.guarded(lock, [&] {
-    over = look();
+    over = poll();
     if (!over) watch_.check();
   });
   return over;
 }
 
-bool NcclBackend::Flying::look() {
+bool NcclBackend::QueuedCall::poll() {
   const bool over = end_->done();
   backend_.comm_->check_health(watch_);  // after the end too: kernels also end when NCCL gives up
-  if (over) backend_.shared_->resting.push_back(std::move(end_));
+  if (over) backend_.shared_->free_events.push_back(std::move(end_));
   return over;
 }
 
@@ -175,9 +175,9 @@ void NcclBackend::drain(Deadline deadline) noexcept {
 }
 
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
-  const int rank = rank_in_subset(ranks, place_.rank, place_.size);
-  // The first of them makes the id and sends it through this communicator: splitting it would take
-  // all its ranks, and the store is for the start only.
+  const int rank = rank_in_subset(ranks, self_.rank, self_.size);
+  // The first of the ranks makes the id and sends it through this communicator. A split would need
+  // all ranks, and the store is used at the start only.
   ncclUniqueId id{};
   constexpr std::size_t kSize = sizeof id.internal;
   auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
@@ -205,30 +205,30 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
     }
   });
   if (mailbox != nullptr) std::memcpy(bytes, mailbox, kSize);
-  const GpuPlace place{rank, static_cast<int>(ranks.size()), place_.device};
-  return std::unique_ptr<Backend>(new NcclBackend(place, id, deadline, shared_));
+  const GpuRank self{rank, static_cast<int>(ranks.size()), self_.device};
+  return std::unique_ptr<Backend>(new NcclBackend(self, id, deadline, shared_));
 }
 
 std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool member,
                                             Deadline deadline) {
   if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
   std::unique_ptr<NcclComm> child;
-  run("split", deadline, [&](Watch& watch) { child = comm_->split(member, place_.rank, watch); });
+  run("split", deadline, [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
   if (!member) return nullptr;
-  const GpuPlace place{rank_in_subset(ranks, place_.rank, place_.size),
-                       static_cast<int>(ranks.size()), place_.device};
-  return std::unique_ptr<Backend>(new NcclBackend(place, std::move(child), shared_));
+  const GpuRank self{rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()),
+                     self_.device};
+  return std::unique_ptr<Backend>(new NcclBackend(self, std::move(child), shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
+  const Arithmetic arithmetic = Arithmetic::of(call, self_.size);
   if (total_count(call.tensors) == 0) return;
   const TensorSlice& first = call.tensors.front();
   const bool lone = call.tensors.size() == 1 && first.input != nullptr && first.output != nullptr;
-  // The same on all ranks, also where one of them has no memory of its own.
+  // All ranks decide the same, also a rank that has no memory of its own.
   const bool fused_call = call.tensors.size() > 1;
-  const ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size, *shared_->copier, fused_call);
-  const Treatment before{call.dtype, call.op, recipe.before};
+  const ReduceRecipe recipe = reduce_recipe(arithmetic, self_.size, *shared_->copier, fused_call);
+  const ElementOp before{call.dtype, call.op, recipe.before};
   const std::size_t element = size_of(call.dtype);
 
   run("allreduce", deadline, [&](Watch& watch) {
@@ -249,18 +249,19 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
       all_reduce(src, first.output, static_cast<std::size_t>(first.count) * element);
       return scale(call.dtype, recipe.after, first.output, first.count, watch);
     }
-    const AlignedPlaces places(call.tensors, element);
-    // NCCL's ranks must agree on whether they pass registered memory. A lone tensor's is not.
+    const AlignedOffsets offsets(call.tensors, element);
+    // NCCL's ranks must agree on whether they pass registered memory. That of a single tensor is
+    // not registered.
     std::byte* const fused =
-        fused_call ? reserve(places.size(), watch) : reserve_unregistered(places.size(), watch);
+        fused_call ? reserve(offsets.size(), watch) : reserve_unregistered(offsets.size(), watch);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      copy(fused + places.offset(i), call.tensors[i].input, places.bytes(i));
+      copy(fused + offsets.offset(i), call.tensors[i].input, offsets.bytes(i));
     }
     flush(before, watch);
-    all_reduce(fused, fused, places.size());
+    all_reduce(fused, fused, offsets.size());
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       if (call.tensors[i].output != nullptr) {
-        copy(call.tensors[i].output, fused + places.offset(i), places.bytes(i));
+        copy(call.tensors[i].output, fused + offsets.offset(i), offsets.bytes(i));
       }
     }
     flush({.dtype = call.dtype, .factor = recipe.after}, watch);
@@ -268,13 +269,13 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
 }
 
 void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  const Arithmetic arithmetic = Arithmetic::of(call, place_.size);
-  const ScatterBlocks blocks(call.tensors, place_.size);
+  const Arithmetic arithmetic = Arithmetic::of(call, self_.size);
+  const ScatterBlocks blocks(call.tensors, self_.size);
   if (blocks.total() == 0) return;
   const bool lone = call.tensors.size() == 1;
-  ReduceRecipe recipe = reduce_recipe(arithmetic, place_.size, *shared_->copier, !lone);
+  ReduceRecipe recipe = reduce_recipe(arithmetic, self_.size, *shared_->copier, !lone);
   const std::size_t element = size_of(call.dtype);
-  const Range block = blocks.block(place_.rank);
+  const Range block = blocks.block(self_.rank);
   const auto bytes = [&](std::int64_t count) { return static_cast<std::size_t>(count) * element; };
 
   run("reducescatter", deadline, [&](Watch& watch) {
@@ -291,7 +292,7 @@ void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline
     flush({.dtype = call.dtype, .factor = recipe.before}, watch);
     std::byte* const result = fused + bytes(block.begin);
     scatter(recipe, fused, result, blocks.bounds(), element, watch);
-    blocks.for_each_result(place_.rank, [&](std::size_t tensor, auto offset, auto count) {
+    blocks.for_each_result(self_.rank, [&](std::size_t tensor, auto offset, auto count) {
       copy(call.tensors[tensor].output, result + bytes(offset), bytes(count));
     });
     flush({.dtype = call.dtype, .factor = recipe.after}, watch);
@@ -301,7 +302,7 @@ void NcclBackend::reducescatter(const ReducescatterCall& call, Deadline deadline
 void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   if (total_count(call.tensors) == 0) return;
   run("broadcast", deadline, [&](Watch& watch) {
-    staged_broadcast(call, place_.rank, staging(watch), [&](std::byte* data, std::size_t size) {
+    staged_broadcast(call, self_.rank, staging(watch), [&](std::byte* data, std::size_t size) {
       flush({}, watch);
       comm_->settle(ncclBroadcast(data, data, size, ncclUint8, call.root, comm_->get(), stream()),
                     "ncclBroadcast", watch);
@@ -312,7 +313,7 @@ void NcclBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
 
 void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
   run("allgather", deadline, [&](Watch& watch) {
-    staged_allgather(call, place_.rank, place_.size, staging(watch), [&](auto* data, auto bounds) {
+    staged_allgather(call, self_.rank, self_.size, staging(watch), [&](auto* data, auto bounds) {
       flush({}, watch);
       gather(data, bounds, watch);
     });
@@ -323,14 +324,14 @@ void NcclBackend::allgather(const AllgatherCall& call, Deadline deadline) {
 void NcclBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
   const std::vector<std::size_t> sends = byte_offsets(call.send_counts, call.dtype);
   const std::vector<std::size_t> receives = byte_offsets(call.receive_counts, call.dtype);
-  const auto me = static_cast<std::size_t>(place_.rank);
+  const auto me = static_cast<std::size_t>(self_.rank);
 
   run("alltoall", deadline, [&](Watch& watch) {
     copy(call.output + receives[me], call.input + sends[me], sends[me + 1] - sends[me]);
     flush({}, watch);
     grouped("ncclSend", watch, [&](const Queue& queue) {
-      for (int peer = 0; peer < place_.size; ++peer) {
-        if (peer == place_.rank) continue;
+      for (int peer = 0; peer < self_.size; ++peer) {
+        if (peer == self_.rank) continue;
         const auto p = static_cast<std::size_t>(peer);
         const std::size_t sent = sends[p + 1] - sends[p];
         const std::size_t received = receives[p + 1] - receives[p];

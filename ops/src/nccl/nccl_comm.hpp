@@ -1,29 +1,36 @@
-// An owned, non-blocking NCCL communicator.
+// NCCL's handles as types.
 #pragma once
 
+#include <cstdint>
+#include <future>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
+
+#include <hvd/core/types.hpp>
 
 #include "polling/watch.hpp"
 
 namespace hvd {
 
-/// Non-blocking: any call on it may return before it has taken effect. Work counts as being in its
-/// stream only after `settle`. One thread at a time.
+/// An owned, non-blocking NCCL communicator. Any call on it may return before it has taken effect,
+/// and work is in its stream only after `settle`. One thread at a time.
 class NcclComm {
  public:
-  /// Joins on the current device. Collective over `size` ranks; bounded by `watch`.
+  /// Joins with the current device. Collective over `size` ranks; bounded by `watch`.
   NcclComm(const ncclUniqueId& id, int size, int rank, Watch& watch);
-  /// Aborts what `close` has not closed.
+  /// Aborts the communicator unless `close` has closed it.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  /// Collective over all its ranks: a communicator of the members, in the order of their ranks
-  /// here. Null for the others.
+  /// Returns a communicator of the members, in the order of their ranks here, and null on the other
+  /// ranks. Collective over all ranks.
   [[nodiscard]] std::unique_ptr<NcclComm> split(bool member, int rank, Watch& watch);
 
   [[nodiscard]] ncclComm_t get() const noexcept { return comm_; }
@@ -31,9 +38,9 @@ class NcclComm {
   /// Takes the result of a call and returns when the call has taken effect. Throws Errc::peer_lost
   /// (NCCL does not say which), Errc::internal with NCCL's text, or what `watch` throws.
   void settle(ncclResult_t result, std::string_view call, Watch& watch);
-  /// Throws what NCCL has found out about the network or a peer since.
+  /// Throws the error that NCCL has noticed on the network or of a peer since.
   void check_health(const Watch& watch) const;
-  /// Collective: leaves once all ranks have nothing more to do.
+  /// Closes the communicator once all ranks have nothing more to do. Collective.
   void close(Watch& watch);
   /// Gives the communicator up, so that the caller may abort it; null when there is none any more.
   [[nodiscard]] ncclComm_t release() noexcept { return std::exchange(comm_, nullptr); }
@@ -44,6 +51,96 @@ class NcclComm {
   [[noreturn]] void fail(ncclResult_t result, std::string_view call, const Watch& watch) const;
 
   ncclComm_t comm_ = nullptr;
+};
+
+/// Calls of NCCL that are launched as one: those from construction to `launch`. The destructor
+/// closes a group that was not launched, since an open group would hold back all later calls of the
+/// thread.
+class NcclGroup {
+ public:
+  NcclGroup() noexcept : result_(ncclGroupStart()), open_(result_ == ncclSuccess) {}
+  ~NcclGroup() {
+    if (open_) static_cast<void>(ncclGroupEnd());
+  }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  /// False when NCCL refused to open the group. Then nothing may be called.
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  /// Records the result of a call.
+  void add(ncclResult_t result) noexcept {
+    if (result != ncclSuccess && result != ncclInProgress) result_ = result;
+  }
+  /// Launches the calls and returns the first error.
+  [[nodiscard]] ncclResult_t launch() noexcept {
+    if (!open_) return result_;
+    open_ = false;
+    const ncclResult_t launched = ncclGroupEnd();
+    return result_ == ncclSuccess ? launched : result_;
+  }
+
+ private:
+  ncclResult_t result_;
+  bool open_;
+};
+
+/// Communicators that are being aborted. ncclCommAbort ends a communicator's own kernels at once,
+/// but returns only when the last of them has had its turn in the stream. Aborting a communicator
+/// behind a kernel of another one would therefore wait for ever if that were aborted later, and
+/// behind a stream of the trainer that stands still it waits as well. (In NCCL 2.21 an NCCL group
+/// does not change that.)
+class CommAborts {
+ public:
+  CommAborts() noexcept = default;
+  /// Waits until all have ended.
+  ~CommAborts() = default;
+  CommAborts(const CommAborts&) = delete;
+  CommAborts& operator=(const CommAborts&) = delete;
+
+  /// Aborts all that are not null at the same time, each on a thread of its own, and does not wait.
+  void begin(std::span<const ncclComm_t> comms, int device) noexcept;
+  /// Tells whether all have ended by `deadline`.
+  [[nodiscard]] bool wait_until(Deadline deadline) noexcept;
+
+ private:
+  std::vector<std::future<void>> running_;
+};
+
+/// Tells whether a floating-point type can represent the factor. For f32 and f64 that is always
+/// true, since their arithmetic rounds anyway.
+[[nodiscard]] bool is_exact(ncclDataType_t type, double factor);
+
+/// An owned NCCL reduce operation: the sum of inputs that are each multiplied by a factor.
+class PremulSum {
+ public:
+  /// `type` is a floating-point type, to which the factor is rounded. `comm` outlives the
+  /// operation, which must live until the calls that use it have settled.
+  PremulSum(NcclComm& comm, ncclDataType_t type, double factor, Watch& watch);
+  ~PremulSum();
+  PremulSum(const PremulSum&) = delete;
+  PremulSum& operator=(const PremulSum&) = delete;
+
+  [[nodiscard]] ncclRedOp_t get() const noexcept { return op_; }
+
+ private:
+  NcclComm* comm_;
+  ncclRedOp_t op_ = ncclSum;
+};
+
+/// Multiplies device memory by a number without a kernel of our own: the premultiplied sum over a
+/// communicator of this rank alone does that. The communicator is made when it is first needed,
+/// since most programs never need it.
+class NcclScaler {
+ public:
+  /// Queues dst = factor · src on `stream`, which is of the current device; `dst` may equal `src`.
+  /// The factor is rounded to `type`, a floating-point type.
+  void scale(const void* src, void* dst, std::int64_t count, ncclDataType_t type, double factor,
+             cudaStream_t stream, Watch& watch);
+  /// Gives its communicator up, so that the caller may abort it; null when there is none.
+  [[nodiscard]] ncclComm_t release() noexcept;
+
+ private:
+  std::unique_ptr<NcclComm> comm_;
 };
 
 }  // namespace hvd

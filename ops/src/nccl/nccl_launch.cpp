@@ -1,12 +1,11 @@
-// The NCCL backend's calls of NCCL and CUDA: everything here is queued on its stream.
+// The NCCL backend's calls of NCCL and CUDA, which queue work on its stream.
 #include "nccl/nccl_backend.hpp"
-#include "nccl/nccl_group.hpp"
-#include "nccl/premul_sum.hpp"
+#include "nccl/nccl_comm.hpp"
 
 namespace hvd {
 namespace {
 
-/// Of what lies between two neighbours of `bounds`.
+/// Returns the size between two neighbours of `bounds`.
 std::size_t size_at(std::span<const std::int64_t> bounds, std::size_t index) {
   return static_cast<std::size_t>(bounds[index + 1] - bounds[index]);
 }
@@ -20,20 +19,20 @@ bool are_equal(std::span<const std::int64_t> bounds) {
 
 }  // namespace
 
-void NcclBackend::land_all(Watch& watch) {
+void NcclBackend::complete_all(Watch& watch) {
   cudaError_t state = cudaErrorNotReady;
   while ((state = cudaStreamQuery(stream())) == cudaErrorNotReady) watch.pause();
   check(state, "cudaStreamQuery");
 }
 
 std::byte* NcclBackend::reserve(std::size_t size, Watch& watch) {
-  // What flies may still use the memory that is given back.
-  if (size > own().fusion.size()) land_all(watch);
+  // Queued calls may still use the memory that is given back.
+  if (size > own().fusion.size()) complete_all(watch);
   return own().fusion.reserve(size, *comm_);
 }
 
 std::byte* NcclBackend::reserve_unregistered(std::size_t size, Watch& watch) {
-  if (size > own().unregistered.size()) land_all(watch);
+  if (size > own().unregistered.size()) complete_all(watch);
   return own().unregistered.reserve(size);
 }
 
@@ -47,8 +46,8 @@ void NcclBackend::copy(std::byte* dst, const std::byte* src, std::size_t size) {
   if (size > 0) copies_.push_back({dst, src, size});
 }
 
-void NcclBackend::flush(const Treatment& treatment, Watch& watch) {
-  if (!copies_.empty()) shared_->copier->run(copies_, treatment, stream(), watch);
+void NcclBackend::flush(const ElementOp& element_op, Watch& watch) {
+  if (!copies_.empty()) shared_->copier->run(copies_, element_op, stream(), watch);
   copies_.clear();
 }
 
@@ -75,14 +74,14 @@ void NcclBackend::reduce(const ReduceRecipe& recipe, Watch& watch,
 
 void NcclBackend::gather(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch) {
   if (are_equal(bounds)) {
-    const std::byte* const mine = data + bounds[static_cast<std::size_t>(place_.rank)];
+    const std::byte* const mine = data + bounds[static_cast<std::size_t>(self_.rank)];
     return comm_->settle(
         ncclAllGather(mine, data, size_at(bounds, 0), ncclUint8, comm_->get(), stream()),
         "ncclAllGather", watch);
   }
   // NCCL has no allgather of unequal counts: one broadcast per rank, launched as one group.
   grouped("ncclBroadcast", watch, [&](const Queue& queue) {
-    for (int root = 0; root < place_.size; ++root) {
+    for (int root = 0; root < self_.size; ++root) {
       const auto r = static_cast<std::size_t>(root);
       if (size_at(bounds, r) == 0) continue;
       std::byte* const block = data + bounds[r];
@@ -101,12 +100,12 @@ void NcclBackend::scatter(const ReduceRecipe& recipe, const std::byte* src, std:
           ncclReduceScatter(src, dst, count(0), recipe.type, op, comm_->get(), stream()),
           "ncclReduceScatter", watch);
     }
-    // Nor a reducescatter of unequal counts.
+    // NCCL has no reducescatter of unequal counts: one reduce per rank, launched as one group.
     grouped("ncclReduce", watch, [&](const Queue& queue) {
-      for (int root = 0; root < place_.size; ++root) {
+      for (int root = 0; root < self_.size; ++root) {
         const auto r = static_cast<std::size_t>(root);
         if (count(r) == 0) continue;
-        std::byte* const to = root == place_.rank ? dst : nullptr;
+        std::byte* const to = root == self_.rank ? dst : nullptr;
         queue(ncclReduce(src + static_cast<std::size_t>(bounds[r]) * element, to, count(r),
                          recipe.type, op, root, comm_->get(), stream()));
       }

@@ -1,4 +1,4 @@
-// In place of kernel_copier.cpp and copy_kernel.cu where the build has no nvcc.
+// Replaces kernel_copier.cpp and copy_kernel.cu where the build has no nvcc.
 #include "nccl/copier.hpp"
 
 namespace hvd {

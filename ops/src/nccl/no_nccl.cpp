@@ -1,4 +1,4 @@
-// In place of make_nccl_backend.cpp where the build has no NCCL.
+// Replaces make_nccl_backend.cpp where the build has no NCCL.
 #include <hvd/ops/backends.hpp>
 
 namespace hvd {

@@ -1,5 +1,5 @@
-// In place of nccl_features.cpp where NCCL is older than 2.19.
-#include "nccl/cuda_check.hpp"
+// Replaces nccl_features.cpp where NCCL is older than 2.19.
+#include "nccl/cuda.hpp"
 #include "nccl/nccl_features.hpp"
 
 namespace hvd {

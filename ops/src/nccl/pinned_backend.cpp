@@ -4,15 +4,15 @@
 #include <thread>
 #include <utility>
 
-#include "group/subset.hpp"
-#include "nccl/device_guard.hpp"
+#include "nccl/cuda.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
 
-// As the fusion memory of the host.
+// The alignment of the host's fusion memory.
 constexpr std::size_t kAlignment = 64;
-// After an error: for copies that still run to end.
+// How long copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
 std::int64_t sum(std::span<const std::int64_t> counts) {
@@ -21,36 +21,33 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
 
 }  // namespace
 
-PinnedBackend::PinnedBackend(const GpuPlace& place, Backend& host, std::unique_ptr<Copier> copier)
-    : place_(place), host_(host), shared_(std::make_shared<Shared>()) {
+PinnedBackend::PinnedBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
+    : self_(self), host_(host), shared_(std::make_shared<Shared>()) {
   shared_->copier = std::move(copier);
 }
 
-PinnedBackend::PinnedBackend(const GpuPlace& place, std::unique_ptr<Backend> host,
+PinnedBackend::PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host,
                              std::shared_ptr<Shared> shared)
-    : place_(place),
-      owned_host_(std::move(host)),
-      host_(*owned_host_),
-      shared_(std::move(shared)) {}
+    : self_(self), owned_host_(std::move(host)), host_(*owned_host_), shared_(std::move(shared)) {}
 
 PinnedBackend::~PinnedBackend() {
   if (!shared_->resources) return;
   try {
-    const DeviceGuard guard(place_.device);
+    const DeviceGuard guard(self_.device);
     shared_.reset();
   } catch (const std::exception&) {
-    // Nobody is left to tell.
+    // A destructor cannot report the error.
   }
 }
 
 bool PinnedBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  return place_.owns(device) && host_.supports(kind, Device{}, dtype, op);
+  return self_.owns(device) && host_.supports(kind, Device{}, dtype, op);
 }
 
 void PinnedBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(place_.device);
+  const DeviceGuard guard(self_.device);
   check(cudaStreamWaitEvent(own().stream.get(), static_cast<cudaEvent_t>(ready.handle()), 0),
         "cudaStreamWaitEvent");
 }
@@ -63,7 +60,7 @@ void PinnedBackend::abort() noexcept {
 void PinnedBackend::run(std::string_view phase, Deadline deadline,
                         const std::function<void(Watch&)>& body) {
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(place_.device);
+  const DeviceGuard guard(self_.device);
   copies_.clear();
   size_ = 0;
   try {
@@ -91,7 +88,7 @@ void PinnedBackend::drain() noexcept {
   }
 }
 
-std::size_t PinnedBackend::place(std::size_t bytes) {
+std::size_t PinnedBackend::allot(std::size_t bytes) {
   const std::size_t at = size_;
   size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return at;
@@ -114,15 +111,15 @@ void PinnedBackend::transfer(Watch& watch) {
 void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   const std::size_t element = size_of(call.dtype);
   run("allreduce", deadline, [&](Watch& watch) {
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> offsets;
     for (const TensorSlice& tensor : call.tensors) {
-      places.push_back(place(static_cast<std::size_t>(tensor.count) * element));
+      offsets.push_back(allot(static_cast<std::size_t>(tensor.count) * element));
     }
     begin();
     std::vector<TensorSlice> here;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       const TensorSlice& tensor = call.tensors[i];
-      std::byte* const staged = at(places[i]);
+      std::byte* const staged = at(offsets[i]);
       here.push_back({tensor.input == nullptr ? nullptr : staged,
                       tensor.output == nullptr ? nullptr : staged, tensor.count});
       copy(staged, tensor.input, static_cast<std::size_t>(tensor.count) * element);
@@ -143,17 +140,17 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
 void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   const std::size_t element = size_of(call.dtype);
   run("broadcast", deadline, [&](Watch& watch) {
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> offsets;
     for (const TensorSlice& tensor : call.tensors) {
-      places.push_back(place(static_cast<std::size_t>(tensor.count) * element));
+      offsets.push_back(allot(static_cast<std::size_t>(tensor.count) * element));
     }
     begin();
     std::vector<TensorSlice> here;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       const TensorSlice& tensor = call.tensors[i];
-      std::byte* const staged = tensor.count == 0 ? nullptr : at(places[i]);
+      std::byte* const staged = tensor.count == 0 ? nullptr : at(offsets[i]);
       here.push_back({staged, staged, tensor.count});
-      if (place_.rank != call.root) continue;
+      if (self_.rank != call.root) continue;
       copy(staged, tensor.input, static_cast<std::size_t>(tensor.count) * element);
     }
     transfer(watch);
@@ -169,22 +166,22 @@ void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
 void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
   const std::size_t element = size_of(call.dtype);
   const auto mine = [&](const GatherSlice& tensor) {
-    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(place_.rank)]) * element;
+    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(self_.rank)]) * element;
   };
   const auto all = [&](const GatherSlice& tensor) {
     return static_cast<std::size_t>(sum(tensor.counts)) * element;
   };
   run("allgather", deadline, [&](Watch& watch) {
-    std::vector<std::pair<std::size_t, std::size_t>> places;
+    std::vector<std::pair<std::size_t, std::size_t>> offsets;
     for (const GatherSlice& tensor : call.tensors) {
-      const std::size_t input = place(mine(tensor));
-      places.emplace_back(input, place(all(tensor)));
+      const std::size_t input = allot(mine(tensor));
+      offsets.emplace_back(input, allot(all(tensor)));
     }
     begin();
     std::vector<GatherSlice> here;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      here.push_back({at(places[i].first), at(places[i].second), call.tensors[i].counts});
-      copy(at(places[i].first), call.tensors[i].input, mine(call.tensors[i]));
+      here.push_back({at(offsets[i].first), at(offsets[i].second), call.tensors[i].counts});
+      copy(at(offsets[i].first), call.tensors[i].input, mine(call.tensors[i]));
     }
     transfer(watch);
     host_.allgather({here, {}, call.dtype}, deadline);
@@ -198,22 +195,22 @@ void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
 void PinnedBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
   const std::size_t element = size_of(call.dtype);
   const auto mine = [&](const ScatterSlice& tensor) {
-    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(place_.rank)]) * element;
+    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(self_.rank)]) * element;
   };
   const auto all = [&](const ScatterSlice& tensor) {
     return static_cast<std::size_t>(sum(tensor.counts)) * element;
   };
   run("reducescatter", deadline, [&](Watch& watch) {
-    std::vector<std::pair<std::size_t, std::size_t>> places;
+    std::vector<std::pair<std::size_t, std::size_t>> offsets;
     for (const ScatterSlice& tensor : call.tensors) {
-      const std::size_t input = place(all(tensor));
-      places.emplace_back(input, place(mine(tensor)));
+      const std::size_t input = allot(all(tensor));
+      offsets.emplace_back(input, allot(mine(tensor)));
     }
     begin();
     std::vector<ScatterSlice> here;
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      here.push_back({at(places[i].first), at(places[i].second), call.tensors[i].counts});
-      copy(at(places[i].first), call.tensors[i].input, all(call.tensors[i]));
+      here.push_back({at(offsets[i].first), at(offsets[i].second), call.tensors[i].counts});
+      copy(at(offsets[i].first), call.tensors[i].input, all(call.tensors[i]));
     }
     transfer(watch);
     ReducescatterCall host_call = call;
@@ -232,8 +229,8 @@ void PinnedBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
   const std::size_t sent = static_cast<std::size_t>(sum(call.send_counts)) * element;
   const std::size_t received = static_cast<std::size_t>(sum(call.receive_counts)) * element;
   run("alltoall", deadline, [&](Watch& watch) {
-    const std::size_t input = place(sent);
-    const std::size_t output = place(received);
+    const std::size_t input = allot(sent);
+    const std::size_t output = allot(received);
     begin();
     copy(at(input), call.input, sent);
     transfer(watch);
@@ -253,9 +250,9 @@ void PinnedBackend::barrier(Deadline deadline) {
 
 std::unique_ptr<Backend> PinnedBackend::over(std::span<const int> ranks,
                                              std::unique_ptr<Backend> host) {
-  const GpuPlace place{rank_in_subset(ranks, place_.rank, place_.size),
-                       static_cast<int>(ranks.size()), place_.device};
-  return std::unique_ptr<Backend>(new PinnedBackend(place, std::move(host), shared_));
+  const GpuRank self{rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()),
+                     self_.device};
+  return std::unique_ptr<Backend>(new PinnedBackend(self, std::move(host), shared_));
 }
 
 std::unique_ptr<Backend> PinnedBackend::subset(std::span<const int> ranks, Deadline deadline) {

@@ -1,5 +1,5 @@
-// Device memory by way of the host: for ranks that share a GPU, which NCCL refuses, and for the
-// reductions that NCCL has not.
+// Collectives on device memory through the host: for ranks that share a GPU, which NCCL refuses,
+// and for the reductions that NCCL does not have.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,18 @@
 #include <hvd/core/backend.hpp>
 
 #include "nccl/copier.hpp"
-#include "nccl/cuda_event.hpp"
-#include "nccl/cuda_stream.hpp"
+#include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
-#include "nccl/pinned_buffer.hpp"
 
 namespace hvd {
 
-/// Inputs go to pinned memory in one launch, a backend of the host does the operation there, and
-/// results come back in another. So every type, operation, scale and order of a sum is the host
-/// backend's.
+/// Copies inputs to pinned memory in one launch, runs the operation there with a backend of the
+/// host, and copies results back in another launch. Types, operations, scales and the order of a
+/// sum are therefore those of the host's backend.
 class PinnedBackend final : public Backend {
  public:
-  /// `host`, over the same ranks, outlives this one.
-  PinnedBackend(const GpuPlace& place, Backend& host, std::unique_ptr<Copier> copier);
+  /// `host` has the same ranks and outlives this backend.
+  PinnedBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier);
   ~PinnedBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "pinned"; }
@@ -52,7 +50,7 @@ class PinnedBackend final : public Backend {
     PinnedBuffer memory;
   };
 
-  /// What a backend and its subsets, of which one works at a time, have together.
+  /// What a backend shares with its subsets, of which one works at a time.
   struct Shared {
     std::atomic<bool> aborted{false};
     std::exception_ptr first_error;
@@ -60,30 +58,30 @@ class PinnedBackend final : public Backend {
     std::optional<Resources> resources;
   };
 
-  PinnedBackend(const GpuPlace& place, std::unique_ptr<Backend> host,
-                std::shared_ptr<Shared> shared);
+  PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host, std::shared_ptr<Shared> shared);
   [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
                                               std::unique_ptr<Backend> host);
 
-  /// With the device current; the first error sticks.
+  /// Runs `body` with the device current. After an error every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
-  /// After an error: until nothing on the device writes to anybody's memory any more, bounded.
+  /// To be called after an error. Waits, for a bounded time, until nothing on the device writes to
+  /// memory any more.
   void drain() noexcept;
 
-  // Below: with the device current.
-  /// Made when first needed: behind NCCL, most programs never do.
+  // The functions below are called with the device current.
+  /// Makes the resources when they are first needed. Behind NCCL most programs never need them.
   [[nodiscard]] Resources& own();
-  /// A place in the pinned memory for as many bytes; `begin` follows once all are known.
-  [[nodiscard]] std::size_t place(std::size_t bytes);
+  /// Returns the offset of so many bytes in the pinned memory. `begin` follows once all are known.
+  [[nodiscard]] std::size_t allot(std::size_t bytes);
   void begin();
-  [[nodiscard]] std::byte* at(std::size_t place) const noexcept { return memory_ + place; }
-  /// Remembers a copy for `transfer`, unless there is nothing on one of its sides.
+  [[nodiscard]] std::byte* at(std::size_t offset) const noexcept { return memory_ + offset; }
+  /// Adds a copy for `transfer`, unless one of its pointers is null.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
-  /// Carries out what was remembered, and waits for it.
+  /// Runs the copies that were added, and waits for them.
   void transfer(Watch& watch);
 
-  GpuPlace place_;
-  std::unique_ptr<Backend> owned_host_;  ///< of a subset
+  GpuRank self_;
+  std::unique_ptr<Backend> owned_host_;  ///< the host's backend of a subset
   Backend& host_;
   std::shared_ptr<Shared> shared_;
   std::vector<DeviceCopy> copies_;

@@ -1,12 +1,12 @@
-// Copies by CUDA's own, for a build without nvcc.
+// The copier with CUDA's own copies, for a build without nvcc.
 #include <algorithm>
 #include <array>
 
 #include "fusion/identity.hpp"
 #include "nccl/copier.hpp"
-#include "nccl/cuda_check.hpp"
-#include "nccl/nccl_scaler.hpp"
-#include "nccl/nccl_types.hpp"
+#include "nccl/cuda.hpp"
+#include "nccl/nccl_comm.hpp"
+#include "nccl/reduce_recipe.hpp"
 
 namespace hvd {
 namespace {
@@ -16,12 +16,13 @@ void copy(std::byte* dst, const std::byte* src, std::size_t size, cudaStream_t s
   check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
-/// A block from the host, which CUDA takes before it returns, then twice as much with each copy.
-void fill(std::byte* data, std::size_t size, const Treatment& treatment, cudaStream_t stream) {
+/// Copies a block from the host, which CUDA reads before it returns, and then twice as much with
+/// each copy.
+void fill(std::byte* data, std::size_t size, const ElementOp& element_op, cudaStream_t stream) {
   std::array<std::byte, 4096> block;
   std::size_t filled = std::min(size, block.size());
-  fill_identity(treatment.dtype, treatment.identity_of, block.data(),
-                static_cast<std::int64_t>(filled / size_of(treatment.dtype)));
+  fill_identity(element_op.dtype, element_op.identity_of, block.data(),
+                static_cast<std::int64_t>(filled / size_of(element_op.dtype)));
   check(cudaMemcpyAsync(data, block.data(), filled, cudaMemcpyHostToDevice, stream),
         "cudaMemcpyAsync");
   while (filled < size) {
@@ -33,20 +34,22 @@ void fill(std::byte* data, std::size_t size, const Treatment& treatment, cudaStr
 
 class PlainCopier final : public Copier {
  public:
-  [[nodiscard]] bool scales(DType dtype) const noexcept override { return is_floating(dtype); }
+  [[nodiscard]] bool scales(DType dtype) const noexcept override {
+    return is_floating_point(dtype);
+  }
   [[nodiscard]] bool scales_for_free() const noexcept override { return false; }
 
-  void run(std::span<const DeviceCopy> copies, const Treatment& treatment, cudaStream_t stream,
+  void run(std::span<const DeviceCopy> copies, const ElementOp& element_op, cudaStream_t stream,
            Watch& watch) override {
     for (const DeviceCopy& each : copies) {
       if (each.src == nullptr) {
-        fill(each.dst, each.size, treatment, stream);
-      } else if (treatment.factor == 1.0) {
+        fill(each.dst, each.size, element_op, stream);
+      } else if (element_op.factor == 1.0) {
         copy(each.dst, each.src, each.size, stream);
       } else if (each.size > 0) {
-        scaler_.scale(each.src, each.dst,
-                      static_cast<std::int64_t>(each.size / size_of(treatment.dtype)),
-                      *nccl_type(treatment.dtype, ReduceOp::sum), treatment.factor, stream, watch);
+        scaler_.scale(
+            each.src, each.dst, static_cast<std::int64_t>(each.size / size_of(element_op.dtype)),
+            *nccl_type(element_op.dtype, ReduceOp::sum), element_op.factor, stream, watch);
       }
     }
   }

@@ -1,16 +1,16 @@
-#include "nccl/primary_context.hpp"
-
 #include <dlfcn.h>
+
+#include "nccl/cuda.hpp"
 
 namespace hvd {
 namespace {
 
-// cuDevicePrimaryCtxGetState: the runtime has no such question, nor is it linked to the driver's
-// library, which there may be none of.
+// The type of cuDevicePrimaryCtxGetState. The runtime has no such function, and it is not linked to
+// the driver's library, which may be missing.
 using GetState = int (*)(int device, unsigned int* flags, int* active);
 
 GetState find_in_driver() noexcept {
-  // Loaded by the runtime, if by anybody.
+  // The runtime has loaded the library if there is one.
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return nullptr;
   return reinterpret_cast<GetState>(::dlsym(driver, "cuDevicePrimaryCtxGetState"));

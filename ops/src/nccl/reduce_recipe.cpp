@@ -2,10 +2,55 @@
 
 #include <fmt/format.h>
 
-#include "nccl/nccl_types.hpp"
-#include "nccl/premul_sum.hpp"
+#include "nccl/nccl_comm.hpp"
 
 namespace hvd {
+
+std::optional<ncclDataType_t> nccl_type(DType dtype, ReduceOp op) noexcept {
+  if (op == ReduceOp::average && !is_floating_point(dtype)) return std::nullopt;
+  switch (dtype) {
+    case DType::u8:
+      return ncclUint8;
+    case DType::i8:
+      return ncclInt8;
+    case DType::i16:
+      return std::nullopt;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::boolean:
+      return ncclUint8;
+  }
+  return std::nullopt;
+}
+
+ncclRedOp_t nccl_op(DType dtype, ReduceOp op) noexcept {
+  if (dtype == DType::boolean) {
+    return op == ReduceOp::sum || op == ReduceOp::max ? ncclMax : ncclMin;
+  }
+  switch (op) {
+    case ReduceOp::average:
+      return ncclAvg;
+    case ReduceOp::sum:
+      return ncclSum;
+    case ReduceOp::min:
+      return ncclMin;
+    case ReduceOp::max:
+      return ncclMax;
+    case ReduceOp::product:
+      return ncclProd;
+  }
+  return ncclSum;
+}
 
 ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier& copier,
                            bool copied) {
@@ -26,14 +71,14 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
   recipe.op = nccl_op(dtype, op);
   recipe.after = postscale;
   const bool averages = op == ReduceOp::average;
-  // An average of NCCL's own divides by the number of ranks, whatever the inputs were scaled by.
+  // NCCL's own average divides by the number of ranks.
   const bool divides = averages && divisor != size;
   const bool adds = op == ReduceOp::sum || averages;
   const double factor = divides ? prescale / divisor : prescale;
   if (divides) recipe.op = ncclSum;
   const double multiplier = averages && !divides ? factor / size : factor;
   const bool by_copier = copier.scales_for_free() && (copied || !is_exact(*type, multiplier));
-  if (!adds || !is_floating(dtype) || factor == 1.0 || by_copier) {
+  if (!adds || !is_floating_point(dtype) || factor == 1.0 || by_copier) {
     recipe.before = factor;
   } else {
     recipe.premultiply = multiplier;

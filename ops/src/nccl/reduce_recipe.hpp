@@ -1,17 +1,28 @@
-// How a reduction with its scales is made of what NCCL offers.
+// How a reduction with its scales is made of what NCCL offers, and its types and operations in
+// NCCL's terms.
 #pragma once
 
 #include <optional>
 
 #include <nccl.h>
 
-#include "fusion/arithmetic.hpp"
+#include <hvd/core/types.hpp>
+
+#include "fusion/accumulator.hpp"
 #include "nccl/copier.hpp"
 
 namespace hvd {
 
-/// Scale the input by `before`, reduce with `op` or, when `premultiply` is set, with the sum of
-/// premultiplied inputs, and scale the result by `after`.
+/// Returns NCCL's type, or nothing where NCCL cannot do the reduction: it has no type of 16-bit
+/// integers, and it sums integers in their own type, while their average needs the exact sum.
+[[nodiscard]] std::optional<ncclDataType_t> nccl_type(DType dtype, ReduceOp op) noexcept;
+
+/// Returns NCCL's operation for a pair that has an `nccl_type`. A boolean is a byte of 0 or 1, so
+/// that max means or, and min means and.
+[[nodiscard]] ncclRedOp_t nccl_op(DType dtype, ReduceOp op) noexcept;
+
+/// The steps of a reduction: scale the input by `before`; reduce with `op` or, when `premultiply`
+/// is set, with the sum of premultiplied inputs; scale the result by `after`.
 struct ReduceRecipe {
   ncclDataType_t type = ncclFloat32;
   double before = 1.0;
@@ -20,11 +31,11 @@ struct ReduceRecipe {
   double after = 1.0;
 };
 
-/// Among `size` ranks. Where inputs are `copied` anyway and `copier` scales for free, it does; else
-/// the sum of premultiplied inputs saves a pass, unless the factor would lose bits in the type. All
-/// ranks must ask alike: NCCL's ranks must agree on the operation.
-/// Throws Errc::unsupported for what NCCL cannot do: see `nccl_type`, and integers scaled by a
-/// copier that cannot.
+/// Returns the steps for a reduction among `size` ranks. Where inputs are `copied` anyway and
+/// `copier` scales for free, the copier scales. Otherwise the sum of premultiplied inputs saves a
+/// pass, unless the factor would lose bits in the type. All ranks must pass the same arguments,
+/// since NCCL's ranks must agree on the operation. Throws Errc::unsupported for what NCCL cannot
+/// do: see `nccl_type`, and integers scaled by a copier that cannot.
 [[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size,
                                          const Copier& copier, bool copied);
 

@@ -31,7 +31,7 @@ struct Product {
   }
 };
 
-/// Hardware minima keep or drop a NaN depending on the side it is on: decide it here.
+/// A hardware minimum keeps or drops a NaN depending on which operand it is, so this decides it.
 template <class V>
 HWY_INLINE V nan_wins(V a, V b, V otherwise) {
   if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {

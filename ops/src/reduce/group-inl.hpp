@@ -1,4 +1,4 @@
-// A group: as many elements as a kernel loads, combines and stores at once; 16-bit floats as two
+// A group is the elements that a kernel loads, combines and stores at once; 16-bit floats are two
 // vectors of float. Compiled once per target.
 // Included again for every target, hence the toggled guard instead of a pragma.
 #if defined(HVD_REDUCE_GROUP_INL) == defined(HWY_TARGET_TOGGLE)
@@ -50,7 +50,7 @@ struct FloatPair {
   hn::Vec<F32> second;
 };
 
-/// What both 16-bit formats share.
+/// The parts that both 16-bit formats share.
 struct PairGroup {
   using Storage = std::uint16_t;
   using Number = float;
@@ -69,7 +69,7 @@ struct PairGroup {
   }
 };
 
-/// The halves of each 32-bit lane: no shuffle, neither in nor out. Rounds to nearest even.
+/// Loads and stores the two halves of each 32-bit lane without a shuffle. Rounds to nearest even.
 struct BFloat16Group : PairGroup {
   using Bits = hn::Vec<U32>;
   static constexpr bool kScalar = HWY_TARGET == HWY_SCALAR;  // an unaligned load is plain C++ there
@@ -143,8 +143,8 @@ struct Float16Group : PairGroup {
   static HWY_INLINE void store(const FloatPair& v, std::uint16_t* p) { store_rounded(round(v), p); }
 };
 
-/// Division and scale of a result, in the type it was accumulated in. A true division, so that the
-/// mean of equal values is that value; by a power of two it is a product, which is the same.
+/// Divides and scales a result in the type in which it was accumulated. It is a true division, so
+/// that the mean of equal values is that value; for a power of two a product gives the same.
 template <class Group>
 class Finish {
  public:

@@ -28,7 +28,8 @@ void with_integer(DType dtype, Fn fn) {
   }
 }
 
-/// trunc((quotients · ranks + remainders) / ranks) without computing the sum.
+/// Returns trunc((quotients · ranks + remainders) / ranks) without computing the sum, which may
+/// overflow.
 std::int64_t mean_of(std::int64_t quotients, std::int64_t remainders, std::int64_t ranks) {
   const std::int64_t mean = quotients + remainders / ranks;
   const std::int64_t rest = remainders % ranks;
@@ -38,11 +39,6 @@ std::int64_t mean_of(std::int64_t quotients, std::int64_t remainders, std::int64
 }
 
 }  // namespace
-
-bool is_integer(DType dtype) noexcept {
-  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 ||
-         dtype == DType::i64;
-}
 
 int mean_lanes(DType dtype) noexcept { return dtype == DType::i64 ? 2 : 1; }
 

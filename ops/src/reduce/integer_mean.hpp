@@ -1,4 +1,4 @@
-// The exact mean of integers, which their own type cannot hold the sum for.
+// The exact mean of integers, whose own type may not hold their sum.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,16 @@
 
 namespace hvd {
 
-[[nodiscard]] bool is_integer(DType dtype) noexcept;
-
-/// Sums that cannot overflow: an integer travels as one 64-bit lane, an i64 as two, its quotient
-/// and remainder by the number of ranks, each of which can be added up safely.
+/// The number of 64-bit values as which an element is reduced, so that sums cannot overflow: one
+/// for an integer, and two for an i64, namely its quotient and remainder by the number of ranks.
 [[nodiscard]] int mean_lanes(DType dtype) noexcept;
 
-/// wide = prescale · src, `mean_lanes` lanes an element; add the ranks' wide arrays as i64.
+/// Stores prescale · src in `wide`, `mean_lanes` values per element. The wide arrays of the ranks
+/// are added as i64.
 void widen_for_mean(DType dtype, std::int64_t* wide, const void* src, std::int64_t count, int ranks,
                     double prescale);
 
-/// dst = postscale · (sum / ranks), truncated toward zero.
+/// Stores postscale · (sum / ranks) in `dst`, truncated toward zero.
 void narrow_mean(DType dtype, void* dst, const std::int64_t* wide, std::int64_t count, int ranks,
                  double postscale);
 

@@ -24,7 +24,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hvd {
 namespace HWY_NAMESPACE {
 
-/// One reduction: pointers, and the loop over them.
+/// One reduction: its pointers, and the loop over the elements.
 template <class Group, class Op>
 class Loop {
  public:
@@ -50,7 +50,8 @@ class Loop {
   }
 
  private:
-  /// Gradients: what is worth more code. Every instantiation exists once per kind of CPU.
+  /// Tells whether a type gets specialised code, as those of gradients do. Every instantiation
+  /// exists once per kind of CPU.
   static constexpr bool kOften = Group::kFloating && std::is_same_v<Op, Sum>;
   static constexpr std::size_t kUnroll = Group::kUnroll;
   static constexpr std::size_t kNever = ~std::size_t{0};
@@ -60,7 +61,7 @@ class Loop {
   }
   [[nodiscard]] T* target(std::size_t k) const { return reinterpret_cast<T*>(to_[k]); }
 
-  /// Elements before all targets are aligned at once; kNever where they never are.
+  /// Returns the number of elements before all targets are aligned at once, or kNever.
   [[nodiscard]] std::size_t unaligned_head() const {
     constexpr std::size_t kAlign = HWY_MAX_BYTES;
     const auto behind = [](const std::byte* p) {
@@ -74,7 +75,7 @@ class Loop {
     return bytes % sizeof(T) == 0 ? bytes / sizeof(T) : kNever;
   }
 
-  /// How many elements it has done.
+  /// Returns how many elements it has done.
   HWY_NOINLINE std::size_t run_fast(std::size_t count, bool stream) const {
     const std::size_t step = kUnroll * Group::elements();
     const std::size_t head = stream ? unaligned_head() : kNever;
@@ -90,7 +91,7 @@ class Loop {
     return i;
   }
 
-  /// Several at a time, so that the loops over ranks cost little.
+  /// Handles several groups at a time, so that the loops over ranks cost little.
   template <bool kStream>
   HWY_INLINE void unrolled(std::size_t i) const {
     const std::size_t step = Group::elements();
@@ -149,8 +150,8 @@ class Loop {
     }
   }
 
-  /// Fewer than a group, through the same vector code, so that an element's result does not depend
-  /// on where a piece happened to be cut.
+  /// Handles less than a group with the same vector code, so that an element's result does not
+  /// depend on where a piece was cut.
   HWY_NOINLINE void partial(std::size_t i, std::size_t count) const {
     if (count == 0) return;
     HWY_ALIGN T block[2 * HWY_MAX_BYTES / sizeof(T)] = {};
@@ -195,7 +196,7 @@ void reduce_group(const ReduceAll& what, std::span<std::byte* const> to,
       if constexpr (Group::kFloating) {
         return Loop<Group, Product>(Product(), finish, to, from).run(count, stream);
       }
-      return;  // not here: Highway cannot multiply lanes of every width
+      return;  // done elsewhere: Highway cannot multiply lanes of every width
   }
 }
 
@@ -239,11 +240,7 @@ namespace {
 
 HWY_EXPORT(reduce_all_simd);
 
-bool is_floating(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
-}
-
-/// What the vectors leave out, block by block: products, means and scales of integers.
+/// Reduces block by block what the vector code does not: products, means and scales of integers.
 void reduce_in_blocks(const ReduceAll& what, std::span<std::byte* const> to,
                       std::span<const std::byte* const> from, std::int64_t count) {
   constexpr std::int64_t kBlock = 256;
@@ -283,7 +280,7 @@ void reduce_all(const ReduceAll& what, std::span<std::byte* const> to,
   if (count <= 0 || to.empty()) return;
   const bool whole_lanes = what.op != ReduceOp::product || what.dtype == DType::boolean;
   const bool unfinished = what.divisor == 1 && what.postscale == 1.0;
-  if (is_floating(what.dtype) || (whole_lanes && unfinished)) {
+  if (is_floating_point(what.dtype) || (whole_lanes && unfinished)) {
     HWY_DYNAMIC_DISPATCH(reduce_all_simd)
     (what, to, from, static_cast<std::size_t>(count), stores == Stores::streamed);
   } else {

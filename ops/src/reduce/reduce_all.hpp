@@ -1,4 +1,4 @@
-// The contributions of all ranks reduced at once.
+// Reduces the contributions of all ranks in one pass.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,23 @@
 
 namespace hvd {
 
-/// What to do with `from`, and with what becomes of it.
+/// The operation on the contributions, and the factors on the result.
 struct ReduceAll {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
-  int divisor = 1;         ///< of the sum of an average
+  int divisor = 1;         ///< of the sum, for an average
   double postscale = 1.0;  ///< factor on the result
 };
 
-/// Results that are not read again soon, and do not fit into the cache, may go past it.
+/// Streaming stores bypass the cache: for results that do not fit into it and are not read again
+/// soon.
 enum class Stores : std::uint8_t { cached, streamed };
 
-/// to[k][i] = postscale · (from[0][i] op from[1][i] op …) for every k: any alignment; a `to` may be
-/// a `from`, but overlap none otherwise. From left to right. f16 and bf16 are accumulated in float,
-/// divided, scaled, and rounded once, to nearest even; a mean of integers is exact; otherwise as
-/// `reduce`, `finish_average` and `scale` say. What was streamed is visible to whoever sees a later
-/// release store of this thread.
+/// Stores postscale · (from[0][i] op from[1][i] op …), computed from left to right, in to[k][i] for
+/// every k. Any alignment; a `to` may be a `from`, but does not overlap one otherwise. f16 and bf16
+/// are accumulated in float, divided, scaled, and rounded once, to nearest even. A mean of integers
+/// is exact. For the rest `reduce`, `finish_average` and `scale` apply. Streamed results are
+/// visible to a thread that sees a later release store of this thread.
 void reduce_all(const ReduceAll& what, std::span<std::byte* const> to,
                 std::span<const std::byte* const> from, std::int64_t count,
                 Stores stores = Stores::cached);

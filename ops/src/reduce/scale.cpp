@@ -84,7 +84,8 @@ HWY_AFTER_NAMESPACE();
 namespace hvd {
 namespace {
 
-/// Toward zero, into the range of T; NaN becomes 0. A plain cast would be undefined outside it.
+/// Converts toward zero and clamps to the range of T; NaN becomes 0. A plain cast outside the range
+/// would be undefined.
 template <class T>
 T clamp_to(double value) {
   constexpr double kBelow = static_cast<double>(std::numeric_limits<T>::min());

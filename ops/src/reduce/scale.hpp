@@ -1,4 +1,4 @@
-// Factors on inputs and results.
+// Multiplies inputs and results by factors.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace hvd {
 
-/// dst[i] = src[i] · factor; dst may be src, any alignment. A factor of 1 copies. Integers are
-/// scaled in double, truncated toward zero and clamped to their range; f16, bf16 and f32 in float,
-/// rounded to nearest even; a boolean stays true unless factor is 0.
+/// Stores src[i] · factor in dst[i]; dst may be src, any alignment. A factor of 1 copies. Integers
+/// are scaled in double, truncated toward zero and clamped to their range; f16, bf16 and f32 in
+/// float, rounded to nearest even; a boolean stays true unless factor is 0.
 void scale(DType dtype, void* dst, const void* src, std::int64_t count, double factor);
 
-/// data[i] = data[i] / ranks · postscale in place, for floating point: a true division, so that the
-/// mean of equal values is that value; f16 and bf16 are rounded once, after both.
+/// Replaces data[i] by data[i] / ranks · postscale, for floating point. It is a true division, so
+/// that the mean of equal values is that value; f16 and bf16 are rounded once, after both steps.
 void finish_average(DType dtype, void* data, std::int64_t count, int ranks, double postscale);
 
 }  // namespace hvd

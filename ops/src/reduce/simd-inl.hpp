@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Types whose vectors are computed with as they are.
+/// Types whose vectors are computed with directly.
 template <class T>
 struct Plain {
   using Storage = T;
@@ -123,8 +123,8 @@ struct Float16 {
   }
 };
 
-/// dst[i] = op(a[i], b[i]). The tail goes through the same vector code, so that an element's result
-/// does not depend on where a piece happened to be cut.
+/// Stores op(a[i], b[i]) in dst[i]. The tail uses the same vector code, so that an element's result
+/// does not depend on where a piece was cut.
 template <class Format, class Op>
 HWY_INLINE void map_two(Op op, void* dst, const void* a, const void* b, std::size_t count) {
   using T = typename Format::Storage;
@@ -146,7 +146,7 @@ HWY_INLINE void map_two(Op op, void* dst, const void* a, const void* b, std::siz
   std::memcpy(to + i, tail_x, bytes);
 }
 
-/// dst[i] = op(src[i]), as above.
+/// Stores op(src[i]) in dst[i]. The tail uses the same vector code too.
 template <class Format, class Op>
 HWY_INLINE void map_one(Op op, void* dst, const void* src, std::size_t count) {
   using T = typename Format::Storage;

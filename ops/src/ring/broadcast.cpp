@@ -1,6 +1,6 @@
-#include "ring/broadcast.hpp"
-
 #include <algorithm>
+
+#include "ring/algorithms.hpp"
 
 namespace hvd {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kTreeBytes = std::size_t{64} << 10;
 constexpr std::size_t kSegment = std::size_t{256} << 10;
 
-/// Ranks counted from the root.
+/// The positions of the ranks, counted from the root.
 struct Order {
   int root;
   int size;
@@ -19,7 +19,7 @@ struct Order {
 void tree(Transport& transport, const Order& order, std::byte* data, std::size_t size,
           Deadline deadline) {
   const int me = order.position(transport.rank());
-  int reach = 1;  // how far the children are: below the lowest set bit of the position
+  int reach = 1;  // twice the distance of the farthest child: the lowest set bit of the position
   while (reach < order.size && (me & reach) == 0) reach *= 2;
   if (me != 0) {
     transport.exchange({}, {.peer = order.rank(me - reach), .size = size, .into = data, .sink = {}},

@@ -1,11 +1,24 @@
-// A ring collective as data: who sends which chunk in which step.
+// A ring collective as data: the order of the ranks, and who sends which chunk in which step.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "ring/order.hpp"
-
 namespace hvd {
+
+/// The order of a group's ranks around a ring. The ranks of a host are next to each other, so that
+/// the ring enters and leaves every host once.
+struct RingOrder {
+  std::vector<int> ranks;      ///< by position
+  std::vector<int> positions;  ///< by rank
+
+  /// Tells whether every rank has its own number as its position.
+  [[nodiscard]] bool is_by_rank() const;
+};
+
+/// Orders ranks by their hosts' numbers, which need not be contiguous, and within a host by rank.
+/// `host_of` is the host of each rank.
+[[nodiscard]] RingOrder order_by_host(std::span<const int> host_of);
 
 struct RingStep {
   int send = 0;     ///< chunk for the next rank
@@ -26,8 +39,8 @@ struct RingPlan {
 
 [[nodiscard]] RingPlan plan_ring(int rank, int size);
 
-/// In this order: chunks have the numbers of the ranks that own them, and chunk k sets out at the
-/// rank after k.
+/// The same in the given order. Chunks have the numbers of the ranks that own them, and chunk k
+/// sets out at the rank after rank k.
 [[nodiscard]] RingPlan plan_ring(const RingOrder& order, int rank);
 
 }  // namespace hvd

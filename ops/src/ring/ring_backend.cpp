@@ -8,27 +8,20 @@
 #include <hvd/core/log.hpp>
 #include <hvd/ops/backends.hpp>
 
-#include "fusion/observed.hpp"
 #include "fusion/pack.hpp"
-#include "group/rank_view.hpp"
-#include "ring/all_gather.hpp"
-#include "ring/all_to_all.hpp"
-#include "ring/allreduce.hpp"
-#include "ring/barrier.hpp"
-#include "ring/broadcast.hpp"
-#include "ring/reduce_scatter.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd {
 namespace {
 
-// From here on a tensor is reduced where it lies: copying it to and from fusion memory would cost
-// more than a ring of its own.
+// Tensors of this size or more are reduced where they lie: copying one to and from fusion memory
+// would cost more than a ring of its own.
 constexpr std::size_t kAlone = std::size_t{128} << 10;
 
-// Received bytes.
+// Counted in received bytes.
 constexpr std::size_t kDoublingBelow = (std::size_t{16} << 10) + 1;
 
-/// The reduction of one contribution is that contribution; only the factors are left.
+/// The reduction of one contribution is that contribution times the factors.
 void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   for (const TensorSlice& tensor : call.tensors) {
     if (tensor.output == nullptr) continue;
@@ -37,7 +30,7 @@ void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   }
 }
 
-/// Where nothing is said of hosts, all ranks are on one.
+/// Returns the host of each rank: host 0 for all of them where none are given.
 std::vector<int> of_each(std::vector<int> host_of, int ranks) {
   if (host_of.empty()) host_of.resize(static_cast<std::size_t>(ranks), 0);
   if (std::ssize(host_of) == ranks) return host_of;
@@ -60,7 +53,9 @@ RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::vector<int> 
       block_plan_(plan_ring(order_, transport_->rank())),
       shared_(std::move(shared)) {}
 
-Ways RingBackend::default_ways() { return Ways(Way::doubling).from(kDoublingBelow, Way::ring); }
+AlgorithmTable RingBackend::default_table() {
+  return AlgorithmTable(Algorithm::doubling).from(kDoublingBelow, Algorithm::ring);
+}
 
 bool RingBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
   const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
@@ -87,7 +82,7 @@ std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadlin
 
 void RingBackend::run(const Reduction& job, Deadline deadline) {
   const std::size_t received = job.bytes() * static_cast<std::size_t>(size() - 1);
-  if (shared_->ways.at(received) == Way::doubling) {
+  if (shared_->table.at(received) == Algorithm::doubling) {
     doubling_allreduce(around(), job, shared_->scratch, deadline);
   } else {
     ring_allreduce(around(), plan_, job, deadline);
@@ -97,7 +92,7 @@ void RingBackend::run(const Reduction& job, Deadline deadline) {
 void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   check();
   if (call.tensors.size() == 1) return reduce_together(call, deadline);
-  // By size alone, so that every rank does the same.
+  // The size alone decides, so that every rank does the same.
   std::vector<TensorSlice> small;
   AllreduceCall part = call;
   for (const TensorSlice& tensor : call.tensors) {
@@ -120,7 +115,8 @@ void RingBackend::reduce_together(const AllreduceCall& call, Deadline deadline) 
   if (layout.total() == 0) return;
 
   Reduction job{.elements = accumulator, .bounds = layout.bounds()};
-  if (is_lone(call.tensors) && !accumulator.widened()) {  // no copy: straight into the output
+  if (is_lone(call.tensors) &&
+      !accumulator.widened()) {  // the result goes straight into the output
     const TensorSlice& tensor = call.tensors.front();
     job.own = tensor.input;
     job.result = tensor.output;

@@ -1,4 +1,4 @@
-// Host memory over a transport: the real thing behind make_ring_backend.
+// Collectives on host memory over a transport. make_ring_backend makes it.
 #pragma once
 
 #include <atomic>
@@ -10,27 +10,28 @@
 #include <hvd/core/backend.hpp>
 #include <hvd/ops/transport.hpp>
 
-#include "cost/ways.hpp"
 #include "fusion/buffer.hpp"
 #include "fusion/staging.hpp"
-#include "ring/order.hpp"
+#include "ring/algorithms.hpp"
 #include "ring/plan.hpp"
-#include "ring/reduction.hpp"
+#include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
 
 class RingBackend final : public Backend {
  public:
-  /// `host_of`: the host of each rank, in whose order ring, chain and tree run; empty: rank order.
+  /// `host_of` is the host of each rank, and ring, chain and tree run in the order of hosts. When
+  /// it is empty they run in rank order.
   explicit RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of = {});
 
-  /// Doubling or ring, by the bytes that a rank receives by doubling: the same on all ranks, though
-  /// both give the same bits. Between calls; also of its subsets.
-  void use(Ways ways) { shared_->ways = std::move(ways); }
+  /// Sets the sizes for which doubling or the ring is used, as the bytes that a rank receives by
+  /// doubling. To be called between calls, with the same table on all ranks (although both
+  /// algorithms give the same bits); it holds for subsets too.
+  void use(AlgorithmTable table) { shared_->table = std::move(table); }
   [[nodiscard]] std::string_view transport_name() const noexcept { return transport_->name(); }
 
-  /// What depends on sizes alone.
-  [[nodiscard]] static Ways default_ways();
+  /// The table that depends on sizes alone.
+  [[nodiscard]] static AlgorithmTable default_table();
 
   [[nodiscard]] std::string_view name() const noexcept override { return "ring"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -46,9 +47,9 @@ class RingBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// What a backend and its subsets, of which one works at a time, have together.
+  /// What a backend shares with its subsets, of which one works at a time.
   struct Shared {
-    Ways ways = default_ways();
+    AlgorithmTable table = default_table();
     FusionBuffer fused;
     FusionBuffer scratch;
     std::atomic<bool> aborted{false};
@@ -58,27 +59,28 @@ class RingBackend final : public Backend {
               std::shared_ptr<Shared> shared);
 
   [[nodiscard]] int size() const noexcept { return transport_->size(); }
-  /// A lone rank never enters its transport, which otherwise notices.
+  /// Throws when the backend was aborted. The transport notices that itself, but a lone rank never
+  /// enters it.
   void check() const;
-  /// Through fusion memory, but for a single tensor.
+  /// Reduces the tensors in fusion memory, and a single tensor where it lies.
   void reduce_together(const AllreduceCall& call, Deadline deadline);
   void run(const Reduction& job, Deadline deadline);
   [[nodiscard]] Staging staging();
 
-  /// Ranks are positions there: for what does not care which rank owns which chunk, so that sums
-  /// depend on the order of hosts alone.
+  /// The transport whose ranks are positions around the ring. It is used where it does not matter
+  /// which rank owns which chunk, so that sums depend on the order of hosts alone.
   [[nodiscard]] Transport& around() noexcept { return reordered_ ? *reordered_ : *transport_; }
 
   std::unique_ptr<Transport> transport_;
   std::vector<int> host_of_;
   RingOrder order_;
   std::unique_ptr<Transport> reordered_;  // null where ranks are in order
-  RingPlan plan_;                         // of `around()`
-  RingPlan block_plan_;                   // of `transport_`, where chunks are ranks' own blocks
+  RingPlan plan_;                         // for `around()`
+  RingPlan block_plan_;                   // for `transport_`, where a chunk is its rank's own block
   std::shared_ptr<Shared> shared_;
 };
 
-/// As the public one, in the order of hosts.
+/// Does what the public function does, in the order of hosts.
 [[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
                                                          std::vector<int> host_of);
 

@@ -6,18 +6,15 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <hvd/core/session.hpp>
 #include <hvd/ops/transport.hpp>
 
 #include "fusion/buffer.hpp"
-#include "transport/backoff.hpp"
+#include "shm/descriptors.hpp"
 #include "transport/failure.hpp"
-#include "transport/host_meeting.hpp"
-#include "transport/poll_wait.hpp"
+#include "transport/poll.hpp"
 #include "transport/round_trip.hpp"
 #include "transport/stripes.hpp"
 
@@ -163,10 +160,7 @@ class TcpTransport final : public Transport {
         rank_(session.topology().rank),
         here_(ranks_here(session.topology())),
         most_(streams),
-        streams_(static_cast<std::size_t>(session.topology().size)),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!wake_) throw Error(Errc::resource, fmt::format("eventfd: {}", std::strerror(errno)));
-  }
+        streams_(static_cast<std::size_t>(session.topology().size)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -178,8 +172,7 @@ class TcpTransport final : public Transport {
 
   void abort() noexcept override {
     failure_.abort();
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    wake_.raise();
     session_.network().abort();  // a stream may be opening
   }
 
@@ -199,12 +192,12 @@ class TcpTransport final : public Transport {
     SendSide sending(out, streams_to(to));
     ReceiveSide receiving(in, streams_to(from), staging_);
     // Sockets cost a system call a try, so there is nothing to spin on.
-    Backoff backoff(0);
+    YieldBeforeSleep yields;
     while (!sending.done() || !receiving.done()) {
       const bool sent = sending.advance();
       const bool received = receiving.advance();
       if (sent || received) {
-        backoff.reset();
+        yields.reset();
         continue;
       }
       failure_.check();
@@ -212,8 +205,8 @@ class TcpTransport final : public Transport {
         throw receiving.done() ? peer_timeout(sending.peer(), "takes no bytes")
                                : peer_timeout(receiving.peer(), "sends no bytes");
       }
-      if (backoff.pause()) continue;
-      std::vector<pollfd> fds{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+      if (yields.pause()) continue;
+      std::vector<pollfd> fds{wake_.interest()};
       sending.add_interest(fds);
       receiving.add_interest(fds);
       static_cast<void>(poll_until(fds, deadline));
@@ -254,7 +247,7 @@ class TcpTransport final : public Transport {
   int most_;                                    ///< streams per peer
   std::vector<std::vector<UniqueFd>> streams_;  ///< by rank
   const std::vector<UniqueFd> nobody_;
-  UniqueFd wake_;  ///< readable once aborted
+  WakeEvent wake_;  ///< raised once aborted
   FusionBuffer staging_;
   Failure failure_;
 };

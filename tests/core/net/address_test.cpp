@@ -10,8 +10,8 @@ namespace {
 TEST(Address, GoodOnesRoundTrip) {
   for (const std::string text :
        {"unix:@name", "unix:@", "unix:/run/user/0/hvd.sock", "tcp:127.0.0.1:0",
-        "tcp:localhost:65535", "tcp:node-07.cluster.example:4321", "tcp:[::1]:80",
-        "tcp:[fd00::1:2]:1", "tcp:a:1"}) {
+        "tcp:localhost:65535", "tcp:node-07.cluster.example:4321", "tcp:my_trainer_1:4321",
+        "tcp:[::1]:80", "tcp:[fd00::1:2]:1", "tcp:a:1"}) {
     EXPECT_EQ(Address::parse(text).to_string(), text);
   }
 }
@@ -49,7 +49,6 @@ TEST(Address, BadOnesAreRefusedAndQuoted) {
                                                           "tcp:a..b:1",
                                                           "tcp:.a:1",
                                                           "tcp:a.:1",
-                                                          "tcp:a_b:1",
                                                           "tcp:ho;st:1",
                                                           "tcp:$(id):1",
                                                           "tcp:::1:80",
@@ -74,7 +73,7 @@ TEST(Address, BadOnesAreRefusedAndQuoted) {
     const std::string message = test::expect_error(
         Errc::invalid_argument, [&] { static_cast<void>(Address::parse(text)); });
     EXPECT_THAT(message, testing::StartsWith("address '")) << text;
-    // Nothing that a terminal would act on.
+    // The message must not contain control characters of a terminal.
     for (const char c : message) EXPECT_FALSE(static_cast<unsigned char>(c) < ' ') << text;
   }
 }

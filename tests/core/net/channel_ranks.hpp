@@ -1,4 +1,4 @@
-// Ranks around a control channel, each with a loop and a memory of what came.
+// Ranks with a control channel. Each has a loop and records the messages that it has received.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace hvd::test {
 
-/// Remembers what came, and checks that it came on the loop.
+/// Records messages and checks that they arrive on the loop thread.
 class Recorder final : public ControlChannel::Listener {
  public:
   explicit Recorder(EventLoop& loop) : loop_(loop) {}
@@ -61,17 +61,19 @@ class Recorder final : public ControlChannel::Listener {
 
 struct Rank {
   Rank(Store& store, int rank, int size)
-      : network(loop, store, {"job", 0, rank, {}}, size, "", soon()), recorder(loop) {}
+      : network(loop, Bootstrap(store, rank, size, soon()), {"job", 0, rank, {}}, ""),
+        recorder(loop) {}
 
-  /// A star without `fanout`.
+  /// A job of up to 256 ranks is a star without `fanout`.
   void open(int rank, int size, int fanout = 0) {
     channel = make_control_channel(loop, network, rank, size, fanout, soon());
   }
   void start() {
     loop.run_sync([this] { channel->start(recorder); });
   }
-  void send(int to, Bytes message) {
-    loop.run_sync([&] { channel->send(to, std::move(message)); });
+  void send(int to, const Bytes& message) { send(std::vector<int>{to}, message); }
+  void send(const std::vector<int>& to, const Bytes& message) {
+    loop.run_sync([&] { channel->send(to, message); });
   }
   void close() {
     loop.run_sync([this] { channel->close(); });

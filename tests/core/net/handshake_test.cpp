@@ -14,12 +14,6 @@ using testing::HasSubstr;
 
 constexpr std::string_view kLabel = "ring/0";
 
-Nonce fresh_nonce() {
-  Nonce nonce{};
-  fill_random(nonce);
-  return nonce;
-}
-
 Identity identity(int rank, const Secret& secret) { return {"job-7", 3, rank, secret}; }
 
 /// Lets two handshakes talk; `on_wire` may change what a side sends (0: client, 1: server).

@@ -77,17 +77,40 @@ TEST_F(SecretFile, ThatOthersMayReadIsRefused) {
   }
 }
 
+// As Kubernetes mounts it: secret -> ..data/secret, ..data -> ..2026_11_22.
+TEST_F(SecretFile, MayBeALinkToAFileThatIsSafe) {
+  std::filesystem::create_directory(folder_ / "..2026_11_22");
+  std::filesystem::create_directory_symlink("..2026_11_22", folder_ / "..data");
+  std::filesystem::rename(write(std::string(32, 's'), 0600), folder_ / "..2026_11_22/secret");
+  const std::string link = folder_ / "secret";
+  std::filesystem::create_symlink("..data/secret", link);
+  EXPECT_EQ(Secret::from_file(link).bytes()[31], std::byte{'s'});
+}
+
+TEST_F(SecretFile, MayNotBeALinkToAnythingElse) {
+  const std::string readable = write(std::string(32, 's'), 0640);
+  const std::string of_another_user = "/proc/1/status";
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  int number = 0;
+  for (const std::string& target : {readable, of_another_user, fifo, folder_.string(),
+                                    std::string("/dev/null"), std::string("no such file")}) {
+    const std::string link = folder_ / ("link" + std::to_string(++number));
+    std::filesystem::create_symlink(target, link);
+    const std::string text =
+        expect_error(Errc::unauthenticated, [&] { static_cast<void>(Secret::from_file(link)); });
+    EXPECT_THAT(text, testing::HasSubstr(link)) << target;
+  }
+}
+
 TEST_F(SecretFile, OfAnotherSizeOrKindIsRefused) {
   for (const std::size_t size : {0U, 31U, 33U, 64U}) {
     const std::string path = write(std::string(size, 's'), 0600);
     expect_error(Errc::unauthenticated, [&] { static_cast<void>(Secret::from_file(path)); });
   }
-  const std::string target = write(std::string(32, 's'), 0600);
-  const std::string link = folder_ / "link";
-  std::filesystem::create_symlink(target, link);
   const std::string fifo = folder_ / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  for (const std::string& path : {link, fifo, (folder_ / "none").string(), folder_.string()}) {
+  for (const std::string& path : {fifo, (folder_ / "none").string(), folder_.string()}) {
     expect_error(Errc::unauthenticated, [&] { static_cast<void>(Secret::from_file(path)); });
   }
 }

@@ -10,9 +10,10 @@ namespace {
 using test::bytes_of;
 using test::expect_error;
 
-const std::vector<StoreRequest> kRequests{{1, StoreVerb::set, "job/0/key", bytes_of("value")},
-                                          {2, StoreVerb::get, "k", {}},
-                                          {3, StoreVerb::wait, std::string(416, 'k'), {}}};
+const std::vector<StoreRequest> kRequests{{1, StoreVerb::set, "job/0/key", bytes_of("value"), 0},
+                                          {2, StoreVerb::get, "k", {}, 0},
+                                          {3, StoreVerb::wait, std::string(416, 'k'), {}, 0},
+                                          {4, StoreVerb::wait_all, "k/", {}, 7}};
 const std::vector<StoreReply> kReplies{{1, StoreOutcome::done, {}},
                                        {2, StoreOutcome::value, bytes_of("value")},
                                        {3, StoreOutcome::missing, {}},
@@ -54,7 +55,7 @@ TEST(StoreProtocol, EveryTruncationAndExtensionThrows) {
 TEST(StoreProtocol, NonsenseThrows) {
   for (const StoreRequest& bad :
        std::vector<StoreRequest>{{1, static_cast<StoreVerb>(0), "k", {}},
-                                 {1, static_cast<StoreVerb>(4), "k", {}},
+                                 {1, static_cast<StoreVerb>(5), "k", {}},
                                  {1, StoreVerb::get, "", {}},
                                  {1, StoreVerb::get, "a b", {}},
                                  {1, StoreVerb::get, std::string("a\0b", 3), {}},

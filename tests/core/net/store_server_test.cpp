@@ -156,6 +156,17 @@ TEST_P(StoreServerTest, MalformedRequestsEndThatClientOnly) {
   EXPECT_EQ(store->get("k", soon()), bytes_of("v"));
 }
 
+TEST_P(StoreServerTest, WaitAllForMoreThanAReplyCarriesIsAnError) {
+  const auto store = connect_store(server_->address(), identity(0), soon());
+  constexpr int kValues = 17;  // of 1 MiB each; a reply carries 16 MiB
+  for (int i = 0; i < kValues; ++i) {
+    store->set("big/" + std::to_string(i), Bytes(std::size_t{1} << 20), soon());
+  }
+  expect_error(Errc::resource,
+               [&] { static_cast<void>(store->wait_all("big/", kValues, soon())); });
+  EXPECT_EQ(store->wait_all("big/", 2, soon()).size(), 2U);
+}
+
 TEST_P(StoreServerTest, AClientThatReadsNothingIsDropped) {
   const auto store = connect_store(server_->address(), identity(0), soon());
   store->set("big", Bytes(std::size_t{1} << 20), soon());
@@ -164,8 +175,8 @@ TEST_P(StoreServerTest, AClientThatReadsNothingIsDropped) {
   options.label = kStoreLabel;
   options.deadline = soon();
   const UniqueFd fd = net::dial(options, identity(1), never_);
-  const Bytes frame = net::encode_frame(net::FrameType::store_request,
-                                        encode(StoreRequest{1, StoreVerb::get, "job/0/big", {}}));
+  const Bytes frame = net::encode_frame(
+      net::FrameType::store_request, encode(StoreRequest{1, StoreVerb::get, "job/0/big", {}, 0}));
   const Deadline deadline = soon();
   EXPECT_THROW(
       {

@@ -134,6 +134,30 @@ TEST_P(StoreSuite, ManyRanksExchangeManyKeys) {
   });
 }
 
+TEST_P(StoreSuite, WaitAllReturnsWhenTheLastOfManyIsSet) {
+  constexpr int kRanks = 8;
+  EXPECT_TRUE(store_->wait_all("none/", 0, soon()).empty());
+  test::expect_threads(kRanks, [&](int rank) {
+    const std::shared_ptr<Store> store = meeting_->join(rank);
+    // In the opposite order, so that whoever waits for the first key finds the others there.
+    if (rank + 1 < kRanks) static_cast<void>(store->wait("k/" + std::to_string(rank + 1), soon()));
+    const Bytes own(static_cast<std::size_t>(rank), std::byte{7});
+    store->set("k/" + std::to_string(rank), own, soon());
+    const std::vector<Bytes> all = store->wait_all("k/", kRanks, soon());
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(kRanks));
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], Bytes(i, std::byte{7}));
+  });
+}
+
+TEST_P(StoreSuite, WaitAllEndsAtItsDeadline) {
+  store_->set("k/0", bytes_of("v"), soon());
+  expect_error(Errc::timeout, [&] {
+    static_cast<void>(store_->wait_all("k/", 2, in(std::chrono::milliseconds(30))));
+  });
+  store_->set("k/1", bytes_of("w"), soon());
+  EXPECT_EQ(store_->wait_all("k/", 2, soon()), (std::vector<Bytes>{bytes_of("v"), bytes_of("w")}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, StoreSuite, testing::Values("hash", "unix", "tcp"),
                          [](const auto& one) { return one.param; });
 

@@ -1,5 +1,5 @@
-// One rank that sums for ever, until another is lost: says when it is under way, and then who it
-// was told was lost.
+// A rank that sums until another rank is lost. It prints when its schedule is frozen, and then which
+// rank its error names.
 #include <cstdio>
 #include <span>
 #include <vector>
@@ -14,10 +14,10 @@ int main() {
     hvd::Context& context = hvd::context();
     std::vector<float> loss(100);
     const auto frozen = [&] { return context.stats().schedule_hits >= 20; };
-    for (bool told = false;;) {
+    for (bool printed = false;;) {
       hvd::allreduce(context, std::span(loss), {"loss", hvd::ReduceOp::sum, 1, 1, 0});
-      if (told || !frozen()) continue;
-      told = true;
+      if (printed || !frozen()) continue;
+      printed = true;
       std::printf("ready\n");
       std::fflush(stdout);
     }

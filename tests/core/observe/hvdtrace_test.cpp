@@ -145,10 +145,26 @@ TEST(Hvdtrace, SaysWhatIsWrongWithAFile) {
   expect_bad(with("[{\"ph\":\"X\",\"pid\":0,\"ts\":1,\"dur\":1}]"), "not a timeline of hvd");
   expect_bad(with("[{\"ph\":\"X\"}]"), "pid");
   const std::string good = read_file(ranks.files[0]);
-  expect_bad(with(good.substr(0, good.size() / 2)), "parse error");
+  expect_bad(with(good.substr(0, good.size() / 2) + "!" + good.substr(good.size() / 2)),
+             "parse error");
   const ProcessResult twice = hvdtrace({"merge", out, ranks.files[1], ranks.files[1]});
   EXPECT_EQ(twice.exit_code(), 65);
   EXPECT_NE(twice.err.find("both of rank 1"), std::string::npos) << twice.err;
+}
+
+// A kill within a write cuts the array anywhere, or leaves half of what replaces its "\n]\n".
+TEST(Hvdtrace, ReadsWhatAKilledRankLeft) {
+  const ThreeRanks ranks;
+  const std::string good = read_file(ranks.files[0]);
+  const std::string whole = good.substr(0, good.size() - 3);
+  for (const std::string& left : {good.substr(0, good.size() / 2), whole, whole + ",]\n",
+                                  whole + ",\n", whole + ",\n{\"ph\":\"X"}) {
+    std::ofstream(ranks.files[0]) << left;
+    const std::string out = ranks.scratch.file("out.json");
+    const ProcessResult result = hvdtrace(ranks.command({"merge", out}));
+    EXPECT_EQ(result.exit_code(), 0) << left << result.err;
+    EXPECT_NE(read_file(out).find("hvd_rank"), std::string::npos);
+  }
 }
 
 TEST(Hvdtrace, SaysHowItIsUsed) {

@@ -1,9 +1,9 @@
-#include "observe/interval_union.hpp"
-
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "observe/step_meter.hpp"
 
 namespace hvd::observe {
 namespace {

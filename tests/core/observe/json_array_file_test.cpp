@@ -26,15 +26,13 @@ std::string element(std::size_t number, std::size_t size) {
   return text + "\"}";
 }
 
-TEST(JsonArrayFile, IsValidFromTheBeginning) {
+TEST(JsonArrayFile, IsValidAfterEveryFlush) {
   const Scratch scratch;
   JsonArrayFile file(scratch.file("a"), "{\"n\":0}", kNoLimit);
   EXPECT_EQ(read_json(scratch.file("a")).size(), 1U);
   ASSERT_TRUE(file.append("{\"n\":1}"));
   EXPECT_EQ(read_json(scratch.file("a")).size(), 1U);  // not flushed
   file.flush();
-  EXPECT_EQ(read_json(scratch.file("a")).size(), 2U);
-  file.close();
   EXPECT_EQ(read_file(scratch.file("a")), "[\n{\"n\":0},\n{\"n\":1}\n]\n");
 }
 
@@ -44,56 +42,35 @@ TEST(JsonArrayFile, GrowsAndKeepsEveryElement) {
   std::mt19937 random(3);
   std::size_t count = 1;
   for (; count < 5000; ++count) {
-    const std::size_t size = 20 + random() % (JsonArrayFile::kMaxElement - 19);
-    ASSERT_TRUE(file.append(element(count, size)));
+    ASSERT_TRUE(file.append(element(count, 20 + random() % 4000)));
     if (random() % 100 == 0) file.flush();
   }
-  file.close();
+  file.flush();
   const auto all = read_json(scratch.file("a"));
   ASSERT_EQ(all.size(), count);
   for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(all[i]["n"], i);
-  EXPECT_FALSE(std::filesystem::exists(scratch.file("a.part")));
-}
-
-// A killed write ends at a page: what a reader sees then is the new file up to some page and the
-// old one from there on.
-TEST(JsonArrayFile, IsValidWhereverAWriteIsCutAtAPage) {
-  const Scratch scratch;
-  const std::string path = scratch.file("a");
-  JsonArrayFile file(path, "{\"n\":0}", kNoLimit);
-  std::mt19937 random(5);
-  std::string before = read_file(path);
-  int cuts_within = 0;
-  for (std::size_t count = 1; count < 1000; ++count) {
-    ASSERT_TRUE(file.append(element(count, 20 + random() % 900)));
-    if (random() % 20 != 0) continue;
-    file.flush();
-    const std::string after = read_file(path);
-    if (after.size() == before.size()) {  // written in place
-      for (std::size_t cut = 0; cut <= after.size(); cut += JsonArrayFile::kPage) {
-        const std::string torn = after.substr(0, cut) + before.substr(cut);
-        if (torn == before || torn == after) continue;
-        ASSERT_TRUE(nlohmann::json::accept(torn)) << "cut at " << cut << " of " << after.size();
-        ++cuts_within;
-      }
-    }
-    before = after;
-  }
-  EXPECT_GT(cuts_within, 10);
 }
 
 TEST(JsonArrayFile, SaysWhenItIsFullAndStillTakesANote) {
   const Scratch scratch;
-  JsonArrayFile file(scratch.file("a"), "{\"n\":0}", JsonArrayFile::kFirstBytes);
+  JsonArrayFile file(scratch.file("a"), "{\"n\":0}", 64 << 10);
   std::size_t count = 1;
   while (file.append(element(count, 1000))) ++count;
-  EXPECT_GT(count, 50U);
+  EXPECT_GT(count, 60U);
   EXPECT_LT(count, 70U);
   for (int i = 0; i < 10; ++i) file.append_to_full(element(count++, 1000));
   file.flush();
   EXPECT_EQ(read_json(scratch.file("a")).size(), count);
-  file.close();
-  EXPECT_EQ(read_json(scratch.file("a")).size(), count);
+}
+
+TEST(JsonArrayFile, LeavesTheFileThatItReplacesToItsReaders) {
+  const Scratch scratch;
+  std::ofstream(scratch.file("a")) << "old";
+  std::ifstream reader(scratch.file("a"));
+  const JsonArrayFile file(scratch.file("a"), "{}", kNoLimit);
+  std::string text;
+  reader >> text;
+  EXPECT_EQ(text, "old");
 }
 
 TEST(JsonArrayFile, NamesAPathThatItCannotWrite) {

@@ -1,4 +1,4 @@
-// timeline_child FILE: records from three threads and says how far it is, until it is killed.
+// timeline_child FILE records from three threads and prints its progress until it is killed.
 #include <cstdio>
 #include <string>
 #include <thread>

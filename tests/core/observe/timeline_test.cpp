@@ -94,7 +94,7 @@ TEST(Timeline, WritesWhatHappenedToATensor) {
   EXPECT_EQ(trace[0]["name"], "hvd_rank");
   EXPECT_EQ(trace[0]["args"]["rank"], 3);
   EXPECT_EQ(trace[1]["args"]["name"], "rank 3 (node)");
-  // The two clocks, added up, give today.
+  // The sum of the two clocks is the current time.
   const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
   const std::chrono::nanoseconds origin(trace[0]["args"]["steady_to_unix_ns"].get<std::int64_t>());
   EXPECT_LT(std::chrono::abs(origin + Clock::now().time_since_epoch() - unix_now),
@@ -167,7 +167,7 @@ TEST(Timeline, TakesNamesOfAnyBytes) {
   EXPECT_EQ(timeline.dropped(), 0U);
 }
 
-// The longest text, escaped at its worst, with every argument: each event must fit a page.
+// The longest texts, which all need escapes, with every argument: each event must fit into a page.
 TEST(Timeline, TheLongestEventFits) {
   const Scratch scratch;
   Timeline timeline(rank_options(2'147'483'647));

@@ -1,9 +1,9 @@
-#include "observe/trace_lanes.hpp"
-
 #include <set>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "observe/trace_format.hpp"
 
 namespace hvd::observe {
 namespace {

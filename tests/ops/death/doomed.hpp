@@ -1,4 +1,4 @@
-// Parts that strike the process they are in at a named point of an operation.
+// Wrappers that send a signal to their own process at a named point of an operation.
 #pragma once
 
 #include <csignal>
@@ -25,10 +25,11 @@ class Doom {
   int signal_ = SIGKILL;
 };
 
-/// `inner`, which visits the points of a transport. `doom` outlives it, here and below.
+/// Wraps `inner`, which visits the points of a transport. `doom` must outlive the result, here and
+/// below.
 [[nodiscard]] std::unique_ptr<Transport> make_doomed(std::unique_ptr<Transport> inner, Doom& doom);
 
-/// `inner` and its subsets, which visit the points of a backend.
+/// Wraps `inner` and its subsets, which visit the points of a backend.
 [[nodiscard]] std::unique_ptr<Backend> make_doomed(std::unique_ptr<Backend> inner, Doom& doom);
 
 }  // namespace hvd::test

@@ -1,4 +1,4 @@
-// What a job leaves in its process.
+// Counts what a job leaves in its process.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@
 
 namespace hvd::test {
 
-/// Entries of a folder, such as /proc/self/fd.
+/// Returns the number of entries of a folder, such as /proc/self/fd.
 [[nodiscard]] inline std::ptrdiff_t entries(const char* folder) {
   using Entries = std::filesystem::directory_iterator;
   return std::distance(Entries(folder), Entries());
 }
 
-/// Threads of the library that stay; it names them, and sanitizers have some too. The kernel lists
-/// one that was joined for a moment more.
+/// Returns the number of threads of the library that remain, by their names, since sanitizers have
+/// threads too. The kernel may list a joined thread for a moment longer.
 [[nodiscard]] inline int own_threads() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   for (;;) {

@@ -1,4 +1,4 @@
-// One operation of each kind, for tests of how it fails.
+// One operation of each kind, for tests of its failures.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hvd::test {
 
-/// One operation of `count` floats by each of `size` ranks; what comes out is not looked at.
+/// Runs one operation of `count` floats by each of `size` ranks. Its result is not checked.
 void run_operation(OpKind kind, Backend& backend, std::int64_t count, int size, Deadline deadline);
 
 }  // namespace hvd::test

@@ -1,5 +1,4 @@
 // The allocator of the shared arena, and the memory that it comes from.
-#include "host/host_arena.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -20,9 +19,11 @@
 #include <hvd/core/error.hpp>
 
 #include "host/allocations.hpp"
+#include "host/arena.hpp"
 #include "host/block_list.hpp"
 #include "host/group.hpp"
 #include "host/segment.hpp"
+#include "host/shared.hpp"
 #include "transports.hpp"
 
 namespace hvd::test {
@@ -315,14 +316,15 @@ TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   const HostSegment own = HostSegment::create(3, 8, kMiB);
   const HostSegment other = HostSegment::create(5, 8, 2 * kMiB);
   const Failure failure;
-  HostWaiting waiting(own.doorbell(), 0, failure);
+  ShmWait waiting(own.doorbell(), 0, failure);
   const std::size_t begin = HostSegment::arena_begin();
   const auto member = [&](int rank, const HostSegment& segment) {
     return HostMember{{rank, &segment.doorbell(), -1},
                       segment.data(),
                       begin,
                       segment.size(),
-                      segment.data() + HostSegment::block()};
+                      &segment.sets(),
+                      nullptr};
   };
   const HostGroup group({member(3, own), member(5, other)}, 0, waiting);
   const std::size_t end = other.size();
@@ -342,6 +344,30 @@ TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   }
 }
 
+/// A rank that has no memory for a process set says so to the others.
+TEST(HostGroup, NamesAMemberWithoutMemoryForASet) {
+  HostShared::Peer own;
+  HostShared::Peer other;
+  other.segment = HostSegment::create(1, 2, kMiB);
+  HostSets& theirs = other.segment.sets();
+  std::vector<HostShared::Peer> peers;
+  peers.push_back(std::move(own));
+  peers.push_back(std::move(other));
+  HostShared shared(segment_of(kMiB), std::move(peers), 0, 0);
+  const auto expect_no_memory = [](const Error& error, int rank) {
+    EXPECT_EQ(error.code(), Errc::resource) << error.what();
+    EXPECT_EQ(error.fault().rank, rank);
+    EXPECT_NE(error.fault().cause.find("HVD_TRANSPORT=tcp"), std::string::npos) << error.what();
+  };
+  const auto group = shared.group(std::vector<int>{0, 1});
+  theirs.refused = shared.own->sets().names[0].load();
+  expect_no_memory(error_of([&] { group->attach(soon()); }), 1);
+
+  shared.blocks = HostSets::kMost;
+  expect_no_memory(error_of([&] { (void)shared.group(std::vector<int>{0}); }), 0);
+  EXPECT_NE(shared.own->sets().refused, 0U);
+}
+
 TEST(HostSegment, RefusesWhatIsNotASegment) {
   const auto refused = [](UniqueFd fd) {
     const Error error = error_of([&] { (void)HostSegment::attach(std::move(fd), 2, 3); });
@@ -349,10 +375,9 @@ TEST(HostSegment, RefusesWhatIsNotASegment) {
     EXPECT_EQ(error.fault().rank, 2);
   };
   refused(copy_of(HostSegment::create(1, 3, kMiB)));
-  const SealedMemory small = SealedMemory::create("test", 4096, PeerAccess::write);
+  const SealedMemory small = SealedMemory::create("test", 4096, 0);
   refused(UniqueFd(::dup(small.fd())));
-  const SealedMemory empty =
-      SealedMemory::create("test", HostSegment::arena_begin(), PeerAccess::write);
+  const SealedMemory empty = SealedMemory::create("test", HostSegment::arena_begin(), 0);
   refused(UniqueFd(::dup(empty.fd())));
   UniqueFd ends[2];
   int pipe[2];

@@ -17,11 +17,10 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/core/store.hpp>
-#include <hvd/ops/arrivals.hpp>
+#include <hvd/hvd.hpp>
 
 #include "host/host_ranks.hpp"
 #include "support/backend_checks.hpp"
-#include "transport/backoff.hpp"
 
 namespace hvd::test {
 namespace {
@@ -113,7 +112,6 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
   constexpr std::size_t kMost = 100'000;
   std::vector<int> all(static_cast<std::size_t>(n));
   std::iota(all.begin(), all.end(), 0);
-  const auto arrivals = make_in_process_arrivals(n);
   expect_host_ranks(n, [&](int rank, HostEngine& engine) {
     const Block here(engine.arena, kMost * sizeof(float));
     const Block there(nullptr, kMost * sizeof(float));
@@ -130,7 +128,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
       if (draw() % 2 == 0) {
         std::fill(data.begin(), data.end(), value + static_cast<float>(rank));
         engine.backend->announce(call, ticket);
-        ASSERT_TRUE(arrivals[static_cast<std::size_t>(rank)]->meet(ticket, 0, all));
+        ASSERT_TRUE(engine.fence->arrive_and_wait(ticket, 0, all));
       } else {
         if ((ticket + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // the others never came
           std::fill(data.begin(), data.end(), -1.0F);
@@ -147,14 +145,15 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
   });
 }
 
-/// Of private memory that moves in one turn everything is said before the ranks meet: then none
-/// waits for another.
+/// Private memory of one turn has gone with the fence: then none waits for another any more.
 TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
   const int n = GetParam();
   const std::size_t count = 3'000;  // 12 KB: beyond what is small
   const std::vector<float> expected(count, static_cast<float>(n * (n - 1) / 2));
+  std::vector<int> all(static_cast<std::size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
   for (int first = 0; first < n; ++first) {
-    std::latch announced(n);
+    std::latch arrived(n);
     std::latch first_is_through(1);
     expect_host_ranks(n, [&](int rank, HostEngine& engine) {
       std::vector<float> data(count, static_cast<float>(rank));
@@ -162,7 +161,8 @@ TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
       const TensorSlice slice{bytes, bytes, std::ssize(data)};
       const AllreduceCall call{.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum};
       engine.backend->announce(call, 1);
-      announced.arrive_and_wait();
+      EXPECT_TRUE(engine.fence->arrive_and_wait(1, 0, all));
+      arrived.arrive_and_wait();
       if (rank != first) first_is_through.wait();
       const auto error = [&] {
         try {
@@ -218,7 +218,7 @@ TEST(HostBackend, SubsetsOfASubset) {
   });
 }
 
-TEST(HostBackend, SubsetsWorkWithoutRoomInTheArena) {
+TEST(HostBackend, SubsetsNeedNoRoomInTheArena) {
   constexpr std::size_t kTiny = std::size_t{1} << 20;
   expect_host_ranks(
       3,
@@ -234,6 +234,21 @@ TEST(HostBackend, SubsetsWorkWithoutRoomInTheArena) {
         all->barrier(soon());
       },
       kTiny);
+}
+
+/// By the context, as a program sees it.
+TEST(HostBackend, WithoutMemoryTheErrorSaysWhatToDo) {
+  const auto store = make_hash_store();
+  expect_threads(2, [&](int rank) {
+    Config config = thread_config(rank, 2);
+    config.arena_size = std::size_t{1} << 47;
+    const Error error = error_from([&] { (void)make_context(config, store); });
+    EXPECT_EQ(error.code(), Errc::resource);
+    for (const char* const part :
+         {"bytes of shared memory", "HVD_ARENA_SIZE", "HVD_TRANSPORT=tcp"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  });
 }
 
 TEST(HostBackend, NamesWhoDoesNotComeAndKeepsTheError) {
@@ -270,7 +285,7 @@ TEST(HostBackend, IsAbortedWhereverItWaits) {
 TEST(HostBackend, NoticesAPeerThatLeaves) {
   expect_host_ranks(2, [](int rank, HostEngine& engine) {
     if (rank == 1) {
-      engine.backend.reset();
+      engine = {};
       return;
     }
     std::vector<float> data(100'000, 1);

@@ -14,7 +14,7 @@
 #include "host/allocations.hpp"
 #include "host/host_ranks.hpp"
 #include "host/rows.hpp"
-#include "polling/spin_budget.hpp"
+#include "shm/wait.hpp"
 #include "support/backend_checks.hpp"
 #include "values.hpp"
 
@@ -411,7 +411,7 @@ TEST(HostExchange, NobodyLeavesWhileOthersMayHaveToWait) {
                                 {},
                                 DType::f32},
                                soon());
-      engine.backend.reset();
+      engine = {};
       EXPECT_EQ(std::count(to.begin(), to.end(), 1.0F), static_cast<std::ptrdiff_t>(to.size()));
     });
   }

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,13 @@ constexpr FenceCase kCases[] = {
 
 std::byte* forbidden = nullptr;  // of the victim: until it goes on
 constexpr std::size_t kForbidden = 4096;
+
+/// Pages that this thread has brought in or copied so far.
+long page_faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
 
 void stop_here(int) {
   ::mprotect(forbidden, kForbidden, PROT_READ | PROT_WRITE);
@@ -167,7 +175,13 @@ TEST_P(HostFence, WhoWasGivenUpWritesToNobody) {
     }
     if (one.when == When::announcing) {  // as when those that should come do not, and are lost
       engine.backend->announce(tensors->call(), 1);
+      const long before = page_faults();
       engine.backend->abort();
+      // The thread that calls `abort` also sends the heartbeats.
+      if (one.bytes == kLarge) {
+        EXPECT_LT(page_faults() - before, 256) << "abort copied the tensor";
+      }
+      engine.backend->abandon();
     } else {
       const auto deadline = Clock::now() + std::chrono::milliseconds(200);
       const Error error = error_of([&] { engine.backend->allreduce(tensors->call(), deadline); });

@@ -1,4 +1,4 @@
-// Every operation, every way over MPI, against the serial reference; under mpirun.
+// Compares every operation, over MPI in every way, with the serial reference; runs under mpirun.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ class MpiBackendTest : public ::testing::TestWithParam<Way> {
     size_ = world_size();
   }
 
-  /// Only the mean of booleans is left out, and only where the ring is all there is.
+  /// Only the mean of booleans is unsupported, and only with the ring alone.
   [[nodiscard]] bool supported(DType dtype, ReduceOp op) const {
     const bool yes = backend_->supports(OpKind::allreduce, kCpu, dtype, op);
     const bool mean_of_booleans = dtype == DType::boolean && op == ReduceOp::average;
@@ -59,7 +59,7 @@ TEST_P(MpiBackendTest, ReducesEveryTypeWithEveryOp) {
 }
 
 TEST_P(MpiBackendTest, ReducesLargeTensors) {
-  // Above every size at which Open MPI changes its algorithm.
+  // Larger than every size at which Open MPI changes its algorithm.
   EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {1 << 20}, false), 0);
   EXPECT_EQ(checks().allreduce(DType::bf16, ReduceOp::sum, {300'001, 200'003}, true), 0);
 }
@@ -109,7 +109,7 @@ TEST_P(MpiBackendTest, ANanWinsAMinOnEveryRank) {
 }
 
 TEST_P(MpiBackendTest, ResultsAreBitIdenticalOnAllRanks) {
-  // Sums that depend on the order.
+  // The sums depend on the order.
   std::vector<float> data(10'007);
   for (std::size_t i = 0; i < data.size(); ++i) {
     data[i] = 1.0F / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank_) * 17) % 97);

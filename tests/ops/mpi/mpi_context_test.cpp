@@ -1,4 +1,4 @@
-// Contexts of communicators, in a program that uses MPI itself; under mpirun.
+// Tests contexts of communicators in a program that uses MPI itself; runs under mpirun.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// The program's own MPI, for all tests.
+/// The program's own use of MPI, for all tests.
 class ProgramsMpi : public testing::Environment {
  public:
   void SetUp() override { MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_); }
@@ -35,7 +35,7 @@ ProgramsMpi& programs_mpi() {
 }
 [[maybe_unused]] const auto* const kRegistered = testing::AddGlobalTestEnvironment(&programs_mpi());
 
-/// A communicator of the program's.
+/// A communicator of the program.
 class Comm {
  public:
   static Comm split(int color, int key) {
@@ -88,7 +88,7 @@ class MpiContextTest : public testing::TestWithParam<std::string> {
     return settings;
   }
 
-  /// In a context of the whole world.
+  /// Runs the check in a context of the whole world.
   void on_context(void (*check)(Context&)) const {
     const Comm everyone = Comm::split(0, rank_);
     const auto context = make_context(config(), everyone.get());
@@ -103,7 +103,7 @@ class MpiContextTest : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Backends, MpiContextTest, testing::Values("mpi", "native"),
                          [](const auto& backend) { return backend.param; });
 
-/// The sum of every rank's `value`, as often as `count`.
+/// Returns the sum of every rank's `value` in an array of `count` elements.
 float sum_of(Context& context, float value, std::size_t count = 1'000) {
   std::vector<float> data(count, value);
   allreduce(context, std::span<float>(data), {.op = ReduceOp::sum});
@@ -167,7 +167,7 @@ TEST_P(MpiContextTest, TheRestOfTheWorldGoesOnComputing) {
   if (!trains) return simulate(part.get(), part.size());
 
   const auto context = make_context(config(), part.get());
-  // Also in the ranks that train, at the same time.
+  // The ranks that train also simulate, at the same time.
   std::thread simulation(simulate, part.get(), part.size());
   for (int i = 0; i < 50; ++i) {
     EXPECT_EQ(sum_of(*context, 2.0F, i % 2 == 0 ? 3 : 100'000),

@@ -28,7 +28,7 @@ Doom& doom() {
   return instance;
 }
 
-/// A point of an operation, and the how manieth time it comes there.
+/// A point of an operation, and the visit at which the process is struck.
 struct Death {
   OpKind kind = OpKind::allreduce;
   std::int64_t count = 300'000;
@@ -36,7 +36,7 @@ struct Death {
   int visit = 1;
 };
 
-/// Of the ring over MPI's messages, and not of MPI's own operations.
+/// Returns whether the point is in the ring over MPI's messages, and not in MPI's own operations.
 bool of_ring(DeathPoint point) {
   return point == DeathPoint::messages || point == DeathPoint::carrying;
 }
@@ -47,7 +47,7 @@ Death death_of(DeathPoint point, std::size_t pair) {
   constexpr std::array kMessages{Death{.point = "exchange", .visit = 2},
                                  Death{.point = "message", .visit = 2},
                                  Death{.count = 100, .point = "exchange"}};
-  // Among two each is one exchange, but for a chain's segments.
+  // With two ranks each operation is one exchange, except for the segments of a chain.
   constexpr std::array kCarrying{
       Death{.kind = OpKind::allgather, .point = "exchange"},
       Death{.kind = OpKind::broadcast, .point = "exchange", .visit = 3},
@@ -94,20 +94,20 @@ void peers_end_at(DeathPoint point, int signal) {
     say("lives on: " + outcome([&] { operate(in(seconds(10))); }));
     return;
   }
-  // A ring comes to its points only as far as both go on.
+  // A ring reaches its points only while both ranks continue.
   const Deadline deadline = in(seconds(of_ring(point) ? 2 : 1));
   const std::string end = outcome([&] {
-    for (;;) operate(deadline);  // who has all it needs notices in the next
+    for (;;) operate(deadline);  // a rank with all data notices in the next
   });
   const bool late = Clock::now() > deadline + seconds(5);
   say(std::string(to_string(death.kind)) + " at " + std::string(death.point) +
       (late ? " too late: " : " in time: ") + end);
-  if (signal == SIGSTOP) ::kill(victim, SIGKILL);  // mpirun waits also for what is frozen
+  if (signal == SIGSTOP) ::kill(victim, SIGKILL);  // mpirun waits for frozen ranks too
 }
 
 }  // namespace hvd::test
 
-/// Before libmpi's own, to whom it leads.
+/// Is found before libmpi's function, and calls it.
 int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
   hvd::test::doom().visit("MPI_Test");
   return PMPI_Test(request, flag, status);

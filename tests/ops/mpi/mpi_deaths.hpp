@@ -4,10 +4,10 @@
 namespace hvd::test {
 
 enum class DeathPoint {
-  arriving,  ///< before the call of MPI: the survivor waits for who never comes
-  waiting,   ///< after it, at the first test whether it is done
-  messages,  ///< of a sum by the ring over MPI's messages: at an exchange, within one, doubling
-  carrying,  ///< of the ring's other operations over them
+  arriving,  ///< before the MPI call; the survivor waits for a rank that never comes
+  waiting,   ///< after the call, at the first test for completion
+  messages,  ///< in a sum by the ring over MPI's messages
+  carrying,  ///< in the ring's other operations
 };
 
 /// Ranks 2i and 2i+1 of the world are a pair with an operation of its own; the odd one gets

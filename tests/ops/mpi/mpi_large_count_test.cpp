@@ -1,4 +1,5 @@
-// More than 2^31 elements, which MPI cannot count, over MPI; under mpirun, of two ranks.
+// Tests more than 2^31 elements, which MPI cannot count, over MPI; runs under mpirun with two
+// ranks.
 #include <gtest/gtest.h>
 
 #include "mpi_ways.hpp"
@@ -20,7 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, MpiLargeCounts, testing::Values(Way::collective, 
                          [](const auto& way) { return to_string(way.param); });
 TEST_P(MpiLargeCounts, Allreduce) { expect_right(&LargeChecks::allreduce); }
 
-/// Of the ring, the rest is what it does over other transports.
+/// The other operations of the ring are tested over other transports.
 class MpiCollectiveLargeCounts : public MpiLargeCounts {};
 INSTANTIATE_TEST_SUITE_P(Ways, MpiCollectiveLargeCounts, testing::Values(Way::collective),
                          [](const auto& way) { return to_string(way.param); });

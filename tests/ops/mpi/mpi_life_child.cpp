@@ -1,4 +1,4 @@
-// One rank of mpi_life_test: plays the scenario that argv[1] names and prints what came of it.
+// A rank of mpi_life_test. It plays the scenario in argv[1] and prints the result.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -46,7 +46,7 @@ void twice() {
   }
 }
 
-/// Lives until after the exit handlers that MPI's first use registers.
+/// Lives longer than the exit handlers that the first use of MPI registers.
 std::unique_ptr<hvd::MpiBackend>& kept() {
   static std::unique_ptr<hvd::MpiBackend> backend;
   return backend;
@@ -58,7 +58,7 @@ void keep_until_exit() {
   say(outcome([] { kept()->barrier(in(seconds(20))); }));
 }
 
-/// Rank 1 comes to no barrier before rank 0 has given up, and both go without MPI_Finalize.
+/// Rank 1 comes to no barrier before rank 0 has given up. Both end without MPI_Finalize.
 void timeout() {
   const auto backend = make_backend();
   if (rank() == 0) {
@@ -68,7 +68,7 @@ void timeout() {
   }
 }
 
-/// As `timeout`, of what MPI itself could not give up.
+/// Tests the same for a call that MPI itself could not give up.
 void lonely_subset() {
   const auto backend = make_backend();
   if (rank() == 0) {
@@ -100,7 +100,7 @@ void await_message(hvd::Transport& transport, hvd::Deadline deadline) {
   transport.exchange({}, {.peer = 1, .size = 1, .into = &byte, .sink = {}}, deadline);
 }
 
-/// Rank 1 sends nothing; nor does it take what is more than any buffer on the way.
+/// Rank 1 sends nothing, and receives nothing beyond what buffers on the way hold.
 void message_timeout(std::size_t sent) {
   const auto transport = make_transport();
   if (rank() != 0) return;
@@ -126,7 +126,7 @@ void message_abort(bool before) {
   say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
 }
 
-/// A sink that throws half way through, as a reduction that cannot go on.
+/// The sink throws half way, like a reduction that cannot continue.
 void message_interrupted() {
   const auto transport = make_transport();
   std::vector<std::byte> bytes(std::size_t{4} << 20);
@@ -143,7 +143,7 @@ void message_interrupted() {
   }));
 }
 
-/// What mpirun's variables say of rank, size and store is not looked at.
+/// Does not use mpirun's variables for rank, size and store.
 hvd::Config mpi_config() {
   hvd::Config config = hvd::Config::from_environment();
   config.backend = "mpi";
@@ -153,7 +153,7 @@ hvd::Config mpi_config() {
   return config;
 }
 
-/// hvd::init of a communicator in a program whose MPI has this thread level.
+/// Calls hvd::init with a communicator in a program whose MPI has this thread level.
 void communicator_at(int level) {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, level, &provided);
@@ -164,7 +164,7 @@ void communicator_at(int level) {
     say("sum " + std::to_string(static_cast<int>(data[999])));
     hvd::shutdown();
   }));
-  // The program's own computing goes on.
+  // The program continues to compute.
   int sum = 1;
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   say("own " + std::to_string(sum));
@@ -189,7 +189,7 @@ void communicator_in_another_thread() {
   MPI_Finalize();
 }
 
-/// hvd initialises MPI, once, for a context and the next.
+/// hvd initialises MPI once for two contexts.
 void communicator_twice() {
   for (int i = 0; i < 2; ++i) {
     say(outcome([] {
@@ -223,7 +223,7 @@ void peer_ends_by(int signal_number) {
   say(outcome([&] {
     for (;;) train();
   }));
-  // mpirun waits also for what is frozen.
+  // mpirun waits for frozen ranks too.
   if (signal_number == SIGSTOP) ::kill(static_cast<pid_t>(pid[0]), SIGKILL);
 }
 

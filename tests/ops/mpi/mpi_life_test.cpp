@@ -18,7 +18,7 @@ namespace hvd::test {
 namespace {
 
 constexpr const char* kOptions = HVD_TEST_MPIRUN_FLAGS;
-/// With them mpirun leaves the others alone when a rank dies.
+/// With these flags mpirun does not end the others when a rank dies.
 constexpr const char* kKeepOthers = HVD_TEST_MPIRUN_FLAGS " " HVD_TEST_MPIRUN_KEEPS_OTHERS;
 
 class MpiLifeTest : public ::testing::Test {
@@ -33,7 +33,7 @@ class MpiLifeTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  /// What `ranks` print in this scenario; `options` are mpirun's.
+  /// Returns the output of `ranks` in this scenario. `options` are mpirun's.
   std::string run(const std::string& scenario, const std::string& options = kOptions,
                   int ranks = 2) {
     const std::string command =
@@ -50,7 +50,7 @@ class MpiLifeTest : public ::testing::Test {
 
   [[nodiscard]] std::filesystem::path json() const { return folder_ / "counts"; }
 
-  /// How often the shim saw MPI_Finalize on this rank; empty when the rank wrote nothing.
+  /// Returns how often the shim saw MPI_Finalize on this rank; empty when the rank wrote nothing.
   [[nodiscard]] std::string finalizations(int rank) const {
     std::ifstream file(json().string() + "." + std::to_string(rank));
     std::stringstream text;
@@ -148,7 +148,8 @@ TEST_F(MpiLifeTest, ASinkThatThrowsEndsTheTransport) {
   EXPECT_NE(finalizations(0), "1") << "segments are still under way: " << output;
 }
 
-/// hvd::init(MPI_Comm) where the program's MPI has not the level that HVD_BACKEND=mpi needs.
+/// Tests hvd::init(MPI_Comm) when the program's MPI lacks the thread level that HVD_BACKEND=mpi
+/// needs.
 class MpiLevelTest : public MpiLifeTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(MpiLevelTest, TrainsOnTheNativeTransportAndSaysSoOnce) {
@@ -211,12 +212,13 @@ TEST_F(MpiLifeTest, AFrozenRankIsNamed) {
   EXPECT_TRUE(has(output, "[0] peer lost of rank 1: ")) << output;
 }
 
-/// Where pairs of ranks are struck, each in an operation of its own, and by what.
+/// Parameters: the point at which pairs of ranks are struck, each in an operation of its own, and
+/// the signal.
 class MpiDeathTest : public MpiLifeTest,
                      public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 TEST_P(MpiDeathTest, IsATypedErrorInTimeAndTheSurvivorEnds) {
-  // MPICH's ends in an assertion of its own, and with it the survivors.
+  // MPICH's mpirun fails an assertion of its own and ends the survivors.
   if (!HVD_TEST_MPIRUN_OUTLIVES_DEATHS) GTEST_SKIP() << "needs an mpirun that outlives deaths";
   const auto [point, fate] = GetParam();
   const int pairs = std::string(point) == "messages" ? 3 : 6;

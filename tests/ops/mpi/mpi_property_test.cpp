@@ -1,4 +1,4 @@
-// Random collectives, every way over MPI, against the serial reference; under mpirun.
+// Compares random collectives, over MPI in every way, with the serial reference; runs under mpirun.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kCases = 150;
 
-/// By rank: what `own` is on each.
+/// Gathers `own` of every rank, by rank.
 std::vector<Buffer> gather(const Buffer& own) {
   const auto ranks = static_cast<std::size_t>(world_size());
   const int size = static_cast<int>(own.size());
@@ -29,7 +29,7 @@ std::vector<Buffer> gather(const Buffer& own) {
   return parts;
 }
 
-/// By rank and tensor.
+/// Gathers the buffers of every rank, by rank and tensor.
 std::vector<std::vector<Buffer>> gather(const std::vector<Buffer>& own) {
   std::vector<std::vector<Buffer>> all(static_cast<std::size_t>(world_size()));
   for (const Buffer& tensor : own) {

@@ -1,5 +1,5 @@
-// In place of transports.cpp: each rank is a process that mpirun started, and runs its own body
-// only, over MPI's transport.
+// Replaces transports.cpp: each rank is a process that mpirun started, and runs only its own body
+// over MPI's transport.
 #include <algorithm>
 #include <cstdlib>
 
@@ -16,7 +16,8 @@ std::vector<std::exception_ptr> run_ranks(Kind, int size, const RankBody& body) 
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   const int rank = world_rank();
   try {
-    // Many segments, which do not repeat the suite's pattern and cut elements of 16 bytes.
+    // Uses many segments, whose length differs from the period of the suite's data and cuts
+    // elements of 16 bytes.
     body(rank, make_transport({.segment = 5'000}));
   } catch (...) {
     errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -32,7 +33,8 @@ void expect_ranks(Kind kind, int size, const RankBody& body) {
 
 namespace {
 
-/// MPI as a program that uses it itself would have it: then nobody's memory is lent to MPI.
+/// Initialises MPI as a program that uses it itself would. Then hvd never passes callers' memory to
+/// MPI.
 class ProgramsMpi : public testing::Environment {
  public:
   ProgramsMpi() { MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_); }
@@ -51,7 +53,7 @@ void let_program_initialise() {
 
 }  // namespace
 
-/// Of as many ranks as there are.
+/// Returns the parameters for the number of ranks that mpirun started.
 std::vector<std::tuple<Kind, int>> transport_parameters(const std::vector<int>& sizes) {
   let_program_initialise();
   static_cast<void>(MpiUse());  // the number is MPI's to tell, once initialised

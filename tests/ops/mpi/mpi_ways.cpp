@@ -13,14 +13,16 @@
 namespace hvd::test {
 namespace {
 
-/// Small, middle and large: every kind goes both ways.
-MpiWays alternating() {
-  Plan plan;
+/// Alternates between the algorithms for small, middle and large sizes, so that every kind uses
+/// both.
+MpiTables alternating() {
+  AlgorithmPlan plan;
   for (const OpKind kind :
        {OpKind::allreduce, OpKind::allgather, OpKind::broadcast, OpKind::reducescatter}) {
-    plan.set(Plan::mpi(kind), Ways::parse("collective,512:ring,65536:collective"));
+    plan.set(AlgorithmPlan::mpi(kind),
+             AlgorithmTable::parse("collective,512:ring,65536:collective"));
   }
-  return MpiWays(plan);
+  return MpiTables(plan);
 }
 
 Topology two_a_host(int rank, int size) {

@@ -1,4 +1,4 @@
-// The ways that host memory goes over MPI, each as a backend of the ranks of MPI_COMM_WORLD.
+// The ways to reduce host memory over MPI, each as a backend of the ranks of MPI_COMM_WORLD.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 namespace hvd::test {
 
 enum class Way {
-  collective,    ///< MPI's own
-  ring,          ///< our ring over MPI's messages
+  collective,    ///< MPI's own collectives
+  ring,          ///< hvd's ring over MPI's messages
   chosen,        ///< one or the other by size
   hierarchical,  ///< two ranks a host, that choice within and between
 };
@@ -23,10 +23,10 @@ struct WayOptions {
   MpiTransportOptions ring;
 };
 
-/// Collective.
+/// Makes the backend. Collective.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(Way way, const WayOptions& options = {});
 
-/// The transport alone.
+/// Makes the transport alone.
 [[nodiscard]] std::unique_ptr<MpiTransport> make_transport(const MpiTransportOptions& options = {});
 
 [[nodiscard]] int world_rank();

@@ -1,4 +1,4 @@
-// What a rank of mpi_life_test says: only the rank's own words are believed there.
+// The output of a rank of mpi_life_test, which alone is checked there.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ inline void say(const std::string& what) {
   std::fflush(stdout);
 }
 
-/// "ok", or the code of the error, the rank that it blames and its text.
+/// Returns "ok", or the code of the error, the rank that it blames and its text.
 [[nodiscard]] inline std::string outcome(const std::function<void()>& call) {
   try {
     call();

@@ -13,7 +13,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "fusion/identity.hpp"
 #include "nccl/copy_table.hpp"
-#include "nccl/cuda_stream.hpp"
+#include "nccl/cuda.hpp"
 #include "reduce/scale.hpp"
 #include "values.hpp"
 
@@ -42,10 +42,10 @@ class CopierTest : public ::testing::TestWithParam<Way> {
 
   [[nodiscard]] static bool is_kernel() { return GetParam() == Way::kernel; }
 
-  void run(const std::vector<DeviceCopy>& copies, const Treatment& treatment = {}) {
+  void run(const std::vector<DeviceCopy>& copies, const ElementOp& element_op = {}) {
     const std::atomic<bool> aborted{false};
     Watch watch(soon(), aborted, "copies", "the fake");
-    copier_->run(copies, treatment, stream_->get(), watch);
+    copier_->run(copies, element_op, stream_->get(), watch);
     while (cudaStreamQuery(stream_->get()) == cudaErrorNotReady) watch.pause();
   }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "nccl/cuda_check.hpp"
+#include "nccl/cuda.hpp"
 #include "support/backend_checks.hpp"
 
 namespace hvd::test {

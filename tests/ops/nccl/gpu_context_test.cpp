@@ -15,7 +15,7 @@
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
-#include "nccl/device_guard.hpp"
+#include "nccl/cuda.hpp"
 #include "support/samples.hpp"
 
 namespace hvd::test {

@@ -10,8 +10,7 @@
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
-#include "nccl/cuda_stream.hpp"
-#include "nccl/device_guard.hpp"
+#include "nccl/cuda.hpp"
 #include "nccl_checks.hpp"
 #include "stream_event.hpp"
 #include "values.hpp"
@@ -51,7 +50,7 @@ class NcclBackendTest : public ::testing::TestWithParam<Setting> {
   [[nodiscard]] static bool has_kernel() { return GetParam().copies == Copies::kernel; }
 
   [[nodiscard]] std::unique_ptr<NcclBackend> make_backend(int rank) const {
-    return std::make_unique<NcclBackend>(GpuPlace{rank, ranks(), rank}, id_, soon(),
+    return std::make_unique<NcclBackend>(GpuRank{rank, ranks(), rank}, id_, soon(),
                                          has_kernel() ? make_kernel_copier() : make_plain_copier());
   }
 
@@ -408,11 +407,11 @@ TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
     NcclBackend backend({0, 1, 2}, id, soon(), make_kernel_copier());
     backend.barrier(soon());
     const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};
-    backend.let_fly();
+    backend.allow_async();
     backend.allreduce({absent, Device{Device::Kind::cuda, 2}}, soon());
-    const auto flight = backend.take_flight();
+    const auto call = backend.take_async();
     std::thread([&] {
-      while (!flight->landed()) std::this_thread::yield();
+      while (!call->try_complete()) std::this_thread::yield();
     }).join();
     backend.split(std::vector<int>{0}, true, soon())->barrier(soon());
     backend.abort();

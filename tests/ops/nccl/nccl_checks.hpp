@@ -1,12 +1,11 @@
-// Every operation of the NCCL backend against the serial reference: the same on the fake and on a
-// GPU.
+// Compares every operation of the NCCL backend with the serial reference, on the fake and on a GPU.
 #pragma once
 
 #include "support/backend_checks.hpp"
 
 namespace hvd::test {
 
-/// One rank's side. Results that are wrong fail the current test, naming the rank.
+/// Checks on one rank. Wrong results fail the current test with the rank.
 void check_every_reduction(BackendChecks checks);
 void check_scales(BackendChecks checks);
 /// Needs the kernel.
@@ -16,7 +15,8 @@ void check_allgathers(BackendChecks checks);
 void check_reducescatters(BackendChecks checks);
 void check_alltoalls(BackendChecks checks);
 void check_absent_ranks(BackendChecks checks);
-/// What NCCL cannot do is refused before anything is launched, and the backend stays usable.
+/// Operations that NCCL cannot do are refused before anything is launched, and the backend stays
+/// usable.
 void check_refusals(BackendChecks checks);
 
 }  // namespace hvd::test

@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda_memory.hpp"
-#include "nccl/cuda_stream.hpp"
-#include "nccl/device_guard.hpp"
+#include "nccl/cuda.hpp"
 #include "nccl/nccl_backend.hpp"
 #include "nccl_checks.hpp"
 #include "stream_event.hpp"
@@ -25,7 +24,7 @@ class NcclGpuTest : public ::testing::Test {
     }
     ncclUniqueId id{};
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    backend_ = std::make_unique<NcclBackend>(GpuPlace{0, 1, 0}, id,
+    backend_ = std::make_unique<NcclBackend>(GpuRank{0, 1, 0}, id,
                                              Clock::now() + std::chrono::seconds(60), copier());
     memory_ = std::make_unique<CudaMemory>();
   }

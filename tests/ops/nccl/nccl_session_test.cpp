@@ -10,9 +10,8 @@
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
-#include "nccl/device_guard.hpp"
+#include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
-#include "nccl/grown_size.hpp"
 #include "nccl_checks.hpp"
 #include "values.hpp"
 

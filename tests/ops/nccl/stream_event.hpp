@@ -5,7 +5,7 @@
 
 #include <hvd/core/request.hpp>
 
-#include "nccl/cuda_check.hpp"
+#include "nccl/cuda.hpp"
 
 namespace hvd::test {
 

@@ -16,7 +16,8 @@ class Hosts {
   static constexpr const char* kDevice = "hvd0";
   static constexpr const char* kOther = "hvd1";
 
-  /// What this machine lacks for it, empty if nothing. As root, in a fraction of a second.
+  /// Returns what this machine lacks for this; empty: nothing. Root gets the answer in a fraction
+  /// of a second.
   [[nodiscard]] static std::string missing();
 
   /// Throws std::runtime_error.
@@ -29,16 +30,16 @@ class Hosts {
     return names_[static_cast<std::size_t>(host)];
   }
   [[nodiscard]] std::string address(int host) const;
-  /// `arguments`, to be run on this host.
+  /// Returns the command that runs `arguments` on this host.
   [[nodiscard]] std::vector<std::string> on(int host, std::vector<std::string> arguments) const;
 
-  /// These three are of `kDevice`. Pulls the plug at the switch.
+  /// These three functions act on `kDevice`. Cuts the link at the switch.
   void cut(int host) const;
-  /// Nothing from this host reaches the others any more; its link stays up.
+  /// Drops all packets from this host; its link stays up.
   void blackhole(int host) const;
-  /// Lets `rate` (as tc spells it) through each way.
+  /// Limits each direction to `rate`, spelled as for tc.
   void limit(int host, const std::string& rate) const;
-  /// Still runs on that host.
+  /// Returns the processes that still run on that host.
   [[nodiscard]] std::string processes(int host) const;
 
  private:

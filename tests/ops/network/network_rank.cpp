@@ -26,14 +26,14 @@
 #include <fmt/ranges.h>
 
 #include <hvd/hvd.hpp>
-#include <hvd/ops/arrivals.hpp>
 #include <hvd/ops/backends.hpp>
+#include <hvd/ops/ready_fence.hpp>
 #include <hvd/ops/transport.hpp>
 
 #include "death/doomed.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"
-#include "transport/host_meeting.hpp"
+#include "shm/descriptors.hpp"
 
 namespace {
 
@@ -131,7 +131,7 @@ std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, con
   auto session = std::make_unique<hvd::Session>(config, nullptr);
   auto ring = std::make_unique<hvd::RingBackend>(
       hvd::test::make_doomed(hvd::make_tcp_transport(*session), doom), session->topology().host_of);
-  ring->use(hvd::Ways::parse(strike.ring));
+  ring->use(hvd::AlgorithmTable::parse(strike.ring));
   hvd::HostEngine host;
   if (hvd::ranks_here(session->topology()).size() > 1) {
     host = hvd::make_host_engine(*session);
@@ -139,12 +139,12 @@ std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, con
   }
   auto hosts = hvd::compose_hierarchy(std::move(ring), std::move(host.backend), session->topology(),
                                       session->start_deadline());
-  hosts->use(hvd::Ways::parse(strike.ways));
+  hosts->use(hvd::AlgorithmTable::parse(strike.ways));
   std::vector<std::unique_ptr<hvd::Backend>> backends;
   backends.push_back(std::move(hosts));
-  auto arrivals = hvd::make_tcp_arrivals(*session);
-  return std::make_unique<hvd::Context>(std::move(session), std::move(backends),
-                                        std::move(arrivals), std::move(host.arena));
+  auto fence = hvd::make_tcp_fence(*session);
+  return std::make_unique<hvd::Context>(std::move(session), std::move(backends), std::move(fence),
+                                        std::move(host.arena));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ using testing::StartsWith;
 
 Deadline late() { return in(seconds(50)); }
 
-/// 32 bytes in a file that nobody else may read.
+/// A file with 32 bytes that no other user may read.
 class SecretFile {
  public:
   SecretFile() {
@@ -61,7 +61,7 @@ class Network : public testing::Test {
     hosts_ = std::make_unique<Hosts>(std::ssize(kSlots));
   }
 
-  /// Every rank's program, with these arguments.
+  /// Starts the program of every rank with these arguments.
   void start(const std::vector<std::string>& arguments,
              std::map<std::string, std::optional<std::string>> environment = {}) {
     // Nobody else is in the namespace: any port is free.
@@ -83,8 +83,10 @@ class Network : public testing::Test {
                                     {"HVD_JOB_ID", "network"},
                                     {"HVD_SECRET_FILE", secret_.path()},
                                     {"HVD_NETWORK_INTERFACES", Hosts::kDevice},
-                                    // A loaded machine is late; tests of silence wait for it.
+                                    // A busy machine delays heartbeats; tests of silence wait
+                                    // longer.
                                     {"HVD_PEER_TIMEOUT_MS", "4000"},
+                                    {"HVD_HOST_TIMEOUT_S", "4"},
                                     {"HVD_COLLECTIVE_TIMEOUT_S", "20"}});
         ranks_.push_back({host, std::make_unique<Process>(std::move(options))});
       }
@@ -92,7 +94,7 @@ class Network : public testing::Test {
     for (const Rank& one : ranks_) one.process->wait_for_out("ready", late());
   }
 
-  /// What each rank said last, once all are through.
+  /// Returns the last output of each rank when all have ended.
   std::vector<std::string> finish() {
     std::vector<std::string> last;
     for (const Rank& one : ranks_) {
@@ -104,7 +106,8 @@ class Network : public testing::Test {
     return last;
   }
 
-  /// Since `struck`, and because heartbeats stay away: other deadlines are later.
+  /// Checks that errors come soon after `struck`, because of missing heartbeats, since other
+  /// deadlines are later.
   void expect_typed_errors_soon_and_nothing_left(Clock::time_point struck) {
     for (const std::string& said : finish()) {
       EXPECT_THAT(said, AnyOf(StartsWith("error peer lost"), StartsWith("error timeout")));
@@ -113,7 +116,8 @@ class Network : public testing::Test {
     expect_nothing_left();
   }
 
-  /// Sums over the interface of this name use that link alone, and each byte crosses once.
+  /// Checks that sums over the interface of this name use that link only, and that each byte
+  /// crosses it once.
   void expect_bytes_once_over(const std::string& device) {
     constexpr double kCount = 3'000'000;
     constexpr double kRepeats = 3;
@@ -127,12 +131,13 @@ class Network : public testing::Test {
                 4)
           << said;
       if (device == Hosts::kOther) std::rotate(bytes.begin(), bytes.begin() + 2, bytes.end());
-      // Ethernet, IP and TCP take 66 of 1514 bytes; acknowledgements and heartbeats come on top.
+      // Ethernet, IP and TCP headers take 66 of 1514 bytes. Acknowledgements and heartbeats are
+      // added.
       for (const double carried : {bytes[0], bytes[1]}) {
         EXPECT_GE(carried, payload);
         EXPECT_LE(carried, payload * 1.1);
       }
-      // The kernel looks for neighbours now and then.
+      // The kernel sends ARP requests now and then.
       for (const double carried : {bytes[2], bytes[3]}) EXPECT_LE(carried, payload / 1000);
     }
   }
@@ -202,6 +207,22 @@ TEST_F(Network, ABlackHoleIsATypedErrorOnEveryRank) {
   expect_typed_errors_soon_and_nothing_left(struck);
 }
 
+TEST_F(Network, ARankThatStopsAloneOnItsHostIsNotWaitedForAsASilentHostIs) {
+  start({"1000", "1", "wait"}, {{"HVD_PEER_TIMEOUT_MS", "1500"}, {"HVD_HOST_TIMEOUT_S", "60"}});
+  const std::size_t alone = ranks_.size() - 1;
+  const auto struck = Clock::now();
+  ranks_[alone].process->signal(SIGSTOP);
+  for (std::size_t rank = 0; rank < alone; ++rank) {
+    const ProcessResult result = ranks_[rank].process->wait(late());
+    EXPECT_THAT(result.out, AllOf(HasSubstr(fmt::format("peer lost: rank {} on", alone)),
+                                  HasSubstr("though its host answers")));
+  }
+  EXPECT_LT(Clock::now() - struck, seconds(15));
+  ranks_[alone].process->signal(SIGKILL);
+  EXPECT_EQ(ranks_[alone].process->wait(late()).signal(), SIGKILL);
+  expect_nothing_left();
+}
+
 struct Strike {
   const char* name;
   const char* ways;
@@ -214,7 +235,8 @@ struct Strike {
 
 void PrintTo(const Strike& strike, std::ostream* out) { *out << strike.name; }
 
-// Of the set of 1 and 2 on the first host, 3 and 4 on the second; 1 and 3 are the leaders.
+// Strikes in the set of ranks 1 and 2 on the first host and 3 and 4 on the second; 1 and 3 are the
+// leaders.
 constexpr std::array kStrikes{
     Strike{"lanes_reducing", "lanes/262144", "ring", "reducescatter", "3", 4},
     Strike{"lanes_crossing", "lanes/262144", "ring", "exchange", "3", 3},
@@ -242,7 +264,7 @@ TEST_P(NetworkDeath, IsThePeerThatEveryRankNames) {
   const auto& [strike, fate] = GetParam();
   start({"--strike", std::to_string(strike.victim), std::to_string(fate), strike.point,
          strike.visit, strike.ways, strike.ring, "250000", "1", "wait", strike.operation},
-        {{"HVD_PEER_TIMEOUT_MS", "1500"}});
+        {{"HVD_PEER_TIMEOUT_MS", "1500"}, {"HVD_HOST_TIMEOUT_S", "60"}});
   const auto began = Clock::now();
   const std::string lost = fmt::format("rank {}", strike.victim);
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
@@ -250,6 +272,9 @@ TEST_P(NetworkDeath, IsThePeerThatEveryRankNames) {
     const ProcessResult result = ranks_[static_cast<std::size_t>(rank)].process->wait(late());
     EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
     EXPECT_THAT(result.out, AllOf(HasSubstr("\nerror peer lost"), HasSubstr(lost)));
+    if (fate == SIGSTOP) {
+      EXPECT_THAT(result.out, HasSubstr("though its host answers"));
+    }
   }
   EXPECT_LT(Clock::now() - began, seconds(15));
   const Process& victim = *ranks_[static_cast<std::size_t>(strike.victim)].process;
@@ -273,8 +298,7 @@ INSTANTIATE_TEST_SUITE_P(Own, NetworkDeath,
                                           testing::Values(SIGKILL, SIGSTOP)),
                          name_of);
 
-/// A program that stands in for ssh, so that mpirun reaches the hosts, each under a name of its
-/// own.
+/// Makes a program that replaces ssh, so that mpirun reaches the hosts, each under its own name.
 std::string agent(const Hosts& hosts, const std::string& path) {
   std::string cases;
   for (int host = 0; host < 3; ++host) {
@@ -301,7 +325,7 @@ TEST_F(Network, MpiWorksBetweenTheHostsOnly) {
                   "ob1 --mca btl tcp,vader,self -x HVD_BACKEND=mpi -x HVD_LOG=plan -x HVD_PLAN -x "
                   "HVD_NETWORK_INTERFACES=hvd0 -x OMPI_MCA_mpi_yield_when_idle=1 {} 1000000 2",
                   HVD_TEST_MPIRUN, slots, path, HVD_TEST_NETWORK_RANK)};
-  // MPI's own algorithm for three ranks would send more.
+  // MPI's own algorithm for three ranks would send more bytes.
   options.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                          {"HVD_PLAN", "mpi/allreduce=ring"}};

@@ -1,4 +1,4 @@
-// Jobs on a machine that lacks something: /dev/shm, or descriptors.
+// Tests jobs on a machine that lacks /dev/shm or descriptors.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ using std::chrono::seconds;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-/// Two ranks of one host that sum `count` floats, each after its own `preparation` in a shell.
+/// Two ranks of one host that sum `count` floats, each after a `preparation` in a shell.
 class Pair {
  public:
   Pair(const std::string& name, const std::vector<std::string>& preparations, int count) {
@@ -40,7 +40,7 @@ class Pair {
     }
   }
 
-  /// What each rank said. It ends by itself, and not by a signal or an exception.
+  /// Returns the output of each rank. Each must end by itself, not by a signal or an exception.
   std::vector<std::string> finish() {
     std::vector<std::string> said;
     for (const auto& rank : ranks_) {
@@ -87,7 +87,8 @@ TEST(Shortage, NorIsAnAbsentOne) {
 }
 
 TEST(Shortage, OfDescriptorsIsATypedErrorOnBothRanks) {
-  // It looks at objects through pipes, and without any takes every object for a broken one.
+  // UBSan inspects objects through pipes, and without a free descriptor reports every object as
+  // broken.
   if (std::string_view(HVD_TEST_SANITIZE).find("undefined") != std::string_view::npos) {
     GTEST_SKIP() << "needs a build without UBSan, which opens pipes of its own";
   }
@@ -101,7 +102,7 @@ TEST(Shortage, OfDescriptorsIsATypedErrorOnBothRanks) {
   for (auto& [limit, job] : jobs) {
     const std::vector<std::string> said = job.finish();
     for (const std::string& one : said) {
-      // The rank itself is short of something; the other one lost it, or waited for it.
+      // The rank itself lacks the resource, or has lost or waited for the other one.
       EXPECT_THAT(one, AnyOf(HasSubstr("ok "), HasSubstr("error resource"),
                              HasSubstr("error peer lost"), HasSubstr("error timeout")))
           << "with " << limit << " descriptors";

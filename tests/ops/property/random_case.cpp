@@ -22,11 +22,11 @@ namespace {
 constexpr std::byte kGuard{0x5A};
 constexpr std::size_t kGuardBytes = 64;
 
-/// The same on every standard library, other than its distributions.
+/// Draws the same numbers with every standard library, unlike its distributions.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : random_(seed) {}
-  /// 0 … n-1.
+  /// Returns a number from 0 to n-1.
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   template <class T, std::size_t N>
@@ -55,13 +55,13 @@ std::int64_t draw_count(Draw& draw, int ranks) {
   }
 }
 
-/// Of the type's alignment, or none at all; half of them 0.
+/// Returns a multiple of the type's alignment or any number; half of them are 0.
 std::size_t draw_shift(Draw& draw, DType dtype) {
   if (draw.one_in(2)) return 0;
   return draw.one_in(2) ? size_of(dtype) * draw.below(16) : draw.below(16);
 }
 
-/// Some of the elements become what arithmetic is most easily wrong about.
+/// Replaces some elements by values for which arithmetic is often wrong.
 void put_specials(DType dtype, Buffer& data, Draw& draw) {
   const auto count = static_cast<std::int64_t>(data.size() / size_of(dtype));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -86,7 +86,7 @@ void put_specials(DType dtype, Buffer& data, Draw& draw) {
   }
 }
 
-/// Memory of a tensor with a guard on both sides.
+/// The memory of a tensor with a guard on both sides.
 class Guarded {
  public:
   Guarded(const Buffer& values, std::size_t shift, const std::shared_ptr<Arena>& arena)
@@ -100,9 +100,9 @@ class Guarded {
   Guarded(std::size_t size, std::size_t shift, const std::shared_ptr<Arena>& arena)
       : Guarded(Buffer(size, kGuard), shift, arena) {}
 
-  /// Null when empty, as the backends are called.
+  /// Returns null when empty, as backends are called.
   [[nodiscard]] std::byte* data() { return size_ == 0 ? nullptr : begin(); }
-  /// Puts them there, so many bytes behind the begin; null when they are none.
+  /// Copies the values to that offset and returns their address, or null when there are none.
   [[nodiscard]] std::byte* put(const Buffer& values, std::size_t offset) {
     if (values.empty()) return nullptr;
     std::copy(values.begin(), values.end(), begin() + offset);
@@ -124,8 +124,8 @@ class Guarded {
   Block block_;
 };
 
-/// What a sum, product, min or max of special values is, where order does not matter; nothing when
-/// all are ordinary.
+/// Returns the sum, product, min or max of special values, where order does not matter, or nothing
+/// when all values are ordinary.
 std::optional<double> special_result(const RandomCase& test, const std::vector<double>& values) {
   const auto any = [&](auto is) { return std::any_of(values.begin(), values.end(), is); };
   const auto is_nan = [](double x) { return std::isnan(x); };
@@ -144,16 +144,16 @@ std::optional<double> special_result(const RandomCase& test, const std::vector<d
   }
 }
 
-/// Then an infinity may meet what has become zero, or not, as the order has it.
+/// Returns whether an infinity may meet a product that became zero, which depends on the order.
 bool may_underflow(const RandomCase& test, const std::vector<double>& values) {
   if (test.op != ReduceOp::product) return false;
-  long double least = 1;  // of any product of some of them
+  long double least = 1;  // smallest product of any of them
   for (const double x : values) least *= std::min(std::fabs(x), 1.0);
   return least > 0 && least <= 4 * smallest_step(test.dtype);
 }
 
-/// Elements of floating point that are not finite, here and in the inputs, are checked and then
-/// taken out of both.
+/// Checks floating-point elements that are not finite, here and in the inputs, and then removes
+/// them from both.
 void check_specials(const RandomCase& test, std::vector<Buffer>& inputs, Buffer& result) {
   const auto count = static_cast<std::int64_t>(result.size() / size_of(test.dtype));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -286,7 +286,7 @@ std::vector<Buffer> run_case(Backend& backend, int rank, const RandomCase& test,
   }
   std::vector<Buffer> before;
   for (const Guarded& input : inputs) before.push_back(input.values());
-  // A broadcast is in place at its root, and elsewhere has no input.
+  // A broadcast is in place at its root and has no input on other ranks.
   const bool in_place = same_size && (test.in_place || test.kind == OpKind::broadcast);
   std::vector<Guarded>& results = in_place ? inputs : outputs;
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::byte kGarbage{0x83};
 
-/// Elements of rank r: see `BackendChecks::allgather`.
+/// Returns the elements of rank r, as `BackendChecks::allgather` says.
 std::int64_t count_of(std::int64_t base, int r) {
   return base < 0 ? std::int64_t{r % 2 == 0 ? 0 : 3} : base + r;
 }

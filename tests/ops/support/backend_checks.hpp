@@ -1,4 +1,4 @@
-// One collective through a backend, compared with the serial reference; for any kind of memory.
+// Compares single collectives of a backend with the serial reference, for any kind of memory.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hvd::test {
 
-/// Where the tensors of a test live. Blocks stay until the memory is destroyed.
+/// Allocates the tensors of a test. Blocks stay until the memory is destroyed.
 class TestMemory {
  public:
   virtual ~TestMemory() = default;
@@ -33,8 +33,8 @@ class HostMemory final : public TestMemory {
   std::list<Bytes> blocks_;
 };
 
-/// One rank's side of the checks; all ranks make the same ones. Each returns how many elements of
-/// this rank's results are wrong, or of its inputs were written to.
+/// The checks of one rank; all ranks make the same ones. Each returns how many elements of this
+/// rank's results are wrong, or of its inputs were modified.
 struct BackendChecks {
   Backend& backend;
   TestMemory& memory;
@@ -47,25 +47,25 @@ struct BackendChecks {
                                        const Scales& scales = {});
   [[nodiscard]] std::int64_t broadcast(DType dtype, int root,
                                        const std::vector<std::int64_t>& counts);
-  /// Rank r contributes bases[i] + r elements to tensor i; of a negative base, odd ranks three and
-  /// even ones none.
+  /// Rank r contributes bases[i] + r elements to tensor i. For a negative base, odd ranks
+  /// contribute three and even ranks none.
   [[nodiscard]] std::int64_t allgather(DType dtype, const std::vector<std::int64_t>& bases);
-  /// The part of tensor i for rank r has as many.
+  /// Rank r gets bases[i] + r elements of tensor i, with the same rule for a negative base.
   [[nodiscard]] std::int64_t reducescatter(DType dtype, ReduceOp op,
                                            const std::vector<std::int64_t>& bases,
                                            const Scales& scales = {});
-  /// Rank a sends base + a + 2b elements to b; of a negative base, three or none.
+  /// Rank a sends base + a + 2b elements to b; for a negative base, three or none.
   [[nodiscard]] std::int64_t alltoall(DType dtype, std::int64_t base);
-  /// An allreduce in which the last rank of several has nothing and wants nothing; unless it is an
-  /// average, of every other tensor only.
+  /// An allreduce in which the last of several ranks contributes and receives nothing, for every
+  /// second tensor only, unless it is an average.
   [[nodiscard]] std::int64_t allreduce_without_last(DType dtype, ReduceOp op,
                                                     const std::vector<std::int64_t>& counts,
                                                     const Scales& scales = {});
-  /// Backends for these overlapping groups used in turn, then the whole again.
+  /// Uses backends for these overlapping groups in turn, and then the whole again.
   [[nodiscard]] std::int64_t subsets(const std::vector<std::vector<int>>& groups);
 };
 
-/// Long enough for a loaded machine.
+/// Long enough for a busy machine.
 [[nodiscard]] inline Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
 }  // namespace hvd::test

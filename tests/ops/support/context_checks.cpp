@@ -22,7 +22,7 @@ std::vector<T> iota(std::int64_t count, T first) {
   return values;
 }
 
-/// In the ranks of `set`, this one among them.
+/// Runs in the ranks of `set`, which include this one.
 template <class T>
 void check_arrays_of(Context& context, const ProcessSet& set) {
   const CollectiveOptions in_set{.process_set = set.id};
@@ -47,7 +47,7 @@ void check_arrays_of(Context& context, const ProcessSet& set) {
   }
   EXPECT_EQ(allgather(context, std::span(own), in_set), all);
 
-  // The first rank gets one more.
+  // The first rank gets one element more.
   const std::vector<T> whole = iota<T>(2 * n + 1, T{0});
   const std::vector<T> part =
       reducescatter(context, std::span(whole), {.op = ReduceOp::max, .process_set = set.id});
@@ -66,7 +66,7 @@ void check_arrays_of(Context& context, const ProcessSet& set) {
             std::vector<std::int64_t>(static_cast<std::size_t>(n), place == 0 ? 0 : 2));
 }
 
-/// More aligned than any allocator promises by itself.
+/// Has a stricter alignment than allocators guarantee.
 struct alignas(64) Wide {
   std::int64_t value;
 };

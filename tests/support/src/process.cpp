@@ -57,7 +57,7 @@ struct ChildPlan {
   int error;
 };
 
-// After fork: async-signal-safe calls only.
+// Runs after fork, so it makes only async-signal-safe calls.
 [[noreturn]] void become(const ChildPlan& plan) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -77,7 +77,7 @@ struct ChildPlan {
   ::_exit(127);
 }
 
-/// Appends what there is to read. False at the end of the stream.
+/// Appends the available bytes. Returns false at the end of the stream.
 bool read_some(const UniqueFd& from, std::string& to) {
   std::array<char, 65536> buffer;
   const ssize_t size = ::read(from.get(), buffer.data(), buffer.size());
@@ -158,8 +158,9 @@ ProcessResult Process::wait(Deadline deadline) {
   return std::move(result_);
 }
 
-/// Reads once. False when the process is over and all it wrote has been read: processes it left
-/// behind may hold the streams open, so their end is not waited for.
+/// Reads once. Returns false when the process has ended and its whole output has been read.
+/// Processes that it left behind may hold the streams open, so the end of the streams does not
+/// count.
 bool Process::pump(Deadline deadline) {
   std::array<pollfd, 3> polled = {pollfd{out_ ? out_.get() : -1, POLLIN, 0},
                                   pollfd{err_ ? err_.get() : -1, POLLIN, 0},

@@ -84,7 +84,7 @@ struct Outcome {
   }
 };
 
-/// The call that the case describes.
+/// Calls the collective that the case describes.
 class Caller {
  public:
   Caller(const CollectiveCase& that, const Member& member)
@@ -142,7 +142,7 @@ class Caller {
   std::vector<std::int64_t> splits() const {
     return splits_of(that_, context_.rank(), ranks_.size());
   }
-  /// Even ones need not be given.
+  /// Even splits may be omitted.
   SplitsOfEach splits_of_each(const Tensors& tensors) const {
     return that_.rows == Rows::even ? SplitsOfEach() : SplitsOfEach(tensors.size(), splits());
   }
@@ -213,7 +213,7 @@ class Caller {
   std::vector<int> ranks_;
 };
 
-/// Inputs of every rank, by tensor and then by place among the ranks.
+/// Returns the inputs of every rank, by tensor and then by position among the ranks.
 std::vector<Tensors> all_inputs(const CollectiveCase& that, const std::vector<int>& ranks) {
   std::vector<Tensors> inputs;
   for (int tensor = 0; tensor < std::max(that.group, 1); ++tensor) {
@@ -223,7 +223,8 @@ std::vector<Tensors> all_inputs(const CollectiveCase& that, const std::vector<in
   return inputs;
 }
 
-/// Of one rank: weights that differ by rank, and a square, so that no gradient is constant.
+/// Returns the loss of one rank. Its weights differ by rank and it has a square, so that no
+/// gradient is constant.
 torch::Tensor loss_of(const torch::Tensor& result, int rank) {
   const torch::Tensor wide = result.to(torch::kFloat64);
   return (wide * (rank + 1)).sum() + 0.5 * wide.square().sum();
@@ -235,7 +236,7 @@ void check_gradient(const CollectiveCase& that, const Member& member, const Call
   const auto place =
       static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 
-  // One process: the loss of all ranks together.
+  // Computes the loss of all ranks together in one process.
   const std::vector<Tensors> inputs = all_inputs(that, ranks);
   Tensors wanted;
   for (const Tensors& of_tensor : inputs) {

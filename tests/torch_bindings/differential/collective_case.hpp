@@ -1,4 +1,4 @@
-// One collective as data, and what it must give, computed by LibTorch in one process.
+// Describes one collective as data, and computes its result with LibTorch in one process.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace hvd::test {
 
 enum class Layout { row_major, transposed, scalar, empty };
-/// Of allgather, reducescatter and alltoall.
+/// The distribution of rows in allgather, reducescatter and alltoall.
 enum class Rows { even, uneven, few };
 
 struct CollectiveCase {
@@ -29,12 +29,12 @@ struct CollectiveCase {
   [[nodiscard]] std::string name() const;
 };
 
-/// What rank `rank` of `ranks` gives as the `tensor`-th of its group.
+/// Returns the input of rank `rank` of `ranks` for the `tensor`-th tensor of the group.
 torch::Tensor input_of(const CollectiveCase& that, int rank, std::size_t ranks, int tensor);
-/// Rows to each rank, for alltoall: depends on sender and receiver when uneven.
+/// Returns the rows to each rank for alltoall, which depend on sender and receiver when uneven.
 std::vector<std::int64_t> splits_of(const CollectiveCase& that, int rank, std::size_t ranks);
 
-/// The results of all ranks from the inputs of all, by place in `ranks`; differentiable.
+/// Computes the results of all ranks from all inputs, by position in `ranks`; differentiable.
 Tensors simulate(const CollectiveCase& that, const std::vector<int>& ranks, const Tensors& inputs);
 
 /// Runs the case as one rank, blocking and asynchronously, and compares.

@@ -1,4 +1,5 @@
-// Every collective on tensors, in every form, with 1 to 4 ranks, against a serial reference.
+// Compares every collective on tensors, in every form and with 1 to 4 ranks, with a serial
+// reference.
 #include "suite.hpp"
 
 namespace hvd {
@@ -6,7 +7,7 @@ namespace {
 
 using test::NamedCase;
 
-// GoogleTest owns it, and ends the jobs when all tests have run.
+// GoogleTest owns the object and ends the jobs when all tests have run.
 auto* const jobs =
     static_cast<test::Jobs*>(testing::AddGlobalTestEnvironment(new test::Jobs));  // NOLINT
 

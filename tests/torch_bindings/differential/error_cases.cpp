@@ -1,4 +1,4 @@
-// What ranks must be told, by whom and when; and that the same names work right afterwards.
+// Tests which errors ranks get, where and when, and that the same names work afterwards.
 #include <gmock/gmock.h>
 
 #include "suite.hpp"
@@ -15,7 +15,7 @@ void expect_usable(Context& context, const std::string& name) {
   EXPECT_TRUE(torch::equal(allreduce(context, one, {.name = name}), one));
 }
 
-/// The last rank asks for something else: every rank fails, alike, with a text that has `part`.
+/// The last rank asks for something else. Every rank must fail with a text that contains `part`.
 NamedCase mismatch(const std::string& what, const std::string& part, const Call& call) {
   return {"mismatch_of_" + what, [call, part](const Member& member) {
             Context& context = member.context;
@@ -29,7 +29,7 @@ NamedCase mismatch(const std::string& what, const std::string& part, const Call&
           }};
 }
 
-/// This rank's own mistake: at once, and nothing is sent.
+/// A mistake of this rank alone must be thrown at once, and nothing is sent.
 NamedCase refused(const std::string& what, Errc code, const std::string& part,
                   const std::function<void(const Member&)>& call) {
   return {"refused_" + what, [=](const Member& member) {
@@ -228,7 +228,8 @@ void add_refused(std::vector<NamedCase>& cases) {
   cases.push_back({"refused_a_process_set_of_others", [](const Member& member) {
                      Context& context = member.context;
                      if (context.size() == 1) return;
-                     // Ids are given in the order of the calls: the two halves differ by one.
+                     // Ids are assigned in the order of the calls, so those of the two halves
+                     // differ by one.
                      const auto others = member.half.id + (context.rank() % 2 == 0 ? 1 : -1);
                      std::string message;
                      const auto call = [&] {
@@ -240,7 +241,7 @@ void add_refused(std::vector<NamedCase>& cases) {
   cases.push_back({"refused_a_name_that_is_pending", [](const Member& member) {
                      Context& context = member.context;
                      if (context.size() == 1) return;
-                     // Ranks but the last submit, so the first stays pending for certain.
+                     // All ranks but the last submit, so the first operation stays pending.
                      const torch::Tensor one = torch::ones({2});
                      if (context.rank() == context.size() - 1) {
                        barrier(context, {.name = "second was tried"});
@@ -272,7 +273,7 @@ void add_gradients(std::vector<NamedCase>& cases) {
   cases.push_back({"error_in_backward_arrives", [](const Member& member) {
                      Context& context = member.context;
                      if (context.size() == 1) return;
-                     // Instead of going back, the last rank asks for something else.
+                     // Instead of the backward pass, the last rank calls another operation.
                      const torch::Tensor leaf = torch::ones({4}, torch::requires_grad());
                      const bool odd = context.rank() == context.size() - 1;
                      const torch::Tensor result = allreduce(context, leaf, {.name = "x"});

@@ -1,5 +1,5 @@
-// While some ranks have joined: every reduction on every dtype with the others' data only, and a
-// typed error for what needs all.
+// Tests operations while some ranks have joined: every reduction on every dtype uses the others'
+// data only, and operations that need all ranks throw.
 #include <algorithm>
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ constexpr std::array kDtypes{torch::kUInt8,   torch::kInt8,    torch::kInt16,   
                              torch::kInt64,   torch::kFloat16, torch::kBFloat16, torch::kFloat32,
                              torch::kFloat64, torch::kBool};
 
-/// The first half joins at once; the others have data.
+/// The first half of the ranks joins at once; the others have data.
 bool joins_at_once(int rank, int size) { return rank < size / 2; }
 
 std::vector<int> active_ones(const std::vector<int>& ranks, int size) {
@@ -26,14 +26,13 @@ std::vector<int> active_ones(const std::vector<int>& ranks, int size) {
   return active;
 }
 
-/// Joins, and sees that all were told of the same last rank.
+/// Joins and checks that all ranks are told the same last rank.
 void join_all(Context& context, bool average_over_contributors, bool waited_for_all = true) {
   const int last = join(context, {.average_over_contributors = average_over_contributors});
   if (waited_for_all) {
     EXPECT_FALSE(joins_at_once(last, context.size()));
   }
-  // Named: ranks that had joined have made fewer unnamed calls.
-  const torch::Tensor of_all = allgather(context, torch::tensor(last), {.name = "last"});
+  const torch::Tensor of_all = allgather(context, torch::tensor(last));
   EXPECT_TRUE(of_all.eq(last).all().item<bool>()) << of_all;
 }
 
@@ -113,9 +112,9 @@ std::vector<NamedCase> join_cases() {
   const auto add = [&cases](const char* what, const std::function<void(Context&)>& call) {
     cases.push_back(refused(what, call));
   };
-  // Named: ranks that have joined make fewer unnamed calls, so that later ones would not match.
-  const CollectiveOptions plain{.name = "refused"};
-  const AllreduceOptions reduction{.name = "refused"};
+  // Ranks that have joined make fewer of these unnamed calls.
+  const CollectiveOptions plain;
+  const AllreduceOptions reduction;
   add("allgather", [=](Context& c) { (void)allgather(c, one, plain); });
   add("broadcast", [=](Context& c) { (void)broadcast_(c, one, c.size() - 1, plain); });
   add("reducescatter", [=](Context& c) { (void)reducescatter(c, one, reduction); });
@@ -129,6 +128,19 @@ std::vector<NamedCase> join_cases() {
                        barrier(context, {.name = "among joined ranks"});
                      }
                      join_all(context, false);
+                   }});
+  cases.push_back({"join_lets_object_calls_match", [](const Member& member) {
+                     Context& context = member.context;
+                     if (!joins_at_once(context.rank(), context.size())) {
+                       for (int i = 0; i < 3; ++i) (void)allreduce(context, torch::ones({2}));
+                       barrier(context);
+                     }
+                     join_all(context, false);
+                     barrier(context);
+                     const std::string mine = std::to_string(context.rank());
+                     EXPECT_EQ(broadcast_object(context, mine), "0");
+                     EXPECT_EQ(allgather_object(context, mine).size(),
+                               static_cast<std::size_t>(context.size()));
                    }});
   return cases;
 }

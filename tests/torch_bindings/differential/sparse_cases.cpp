@@ -1,4 +1,4 @@
-// Sparse allreduce against a dense sum.
+// Compares sparse allreduce with a dense sum.
 #include "suite.hpp"
 
 namespace hvd::test {
@@ -7,7 +7,7 @@ namespace {
 constexpr std::array kDtypes{torch::kInt32,    torch::kInt64,   torch::kFloat16,
                              torch::kBFloat16, torch::kFloat32, torch::kFloat64};
 
-/// Rows of an embedding of [7, 2]: some twice, some of several ranks, of rank 1 none.
+/// Returns rows of an embedding of [7, 2]: some twice, some on several ranks, and none on rank 1.
 torch::Tensor rows_of(int rank, torch::ScalarType dtype) {
   std::vector<std::int64_t> rows;
   if (rank != 1) rows = {rank, (rank + 2) % 7, rank, 6};

@@ -1,4 +1,4 @@
-// Cases with names, each of which every rank runs.
+// Named cases, each of which every rank runs.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which collectives are run, with which dtypes and in which forms.
+// Lists the collectives with their dtypes and forms.
 #include "collective_case.hpp"
 #include "suite.hpp"
 

@@ -1,4 +1,4 @@
-// Everything a LibTorch trainer needs.
+// Everything that a LibTorch trainer needs.
 #pragma once
 
 #include <hvd/hvd.hpp>
@@ -11,7 +11,6 @@
 #include <hvd/torch/distributed_sampler.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
 #include <hvd/torch/grad_scaler.hpp>
-#include <hvd/torch/gradient_compressor.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
 #include <hvd/torch/join.hpp>
 #include <hvd/torch/metric.hpp>
@@ -19,11 +18,9 @@
 #include <hvd/torch/object.hpp>
 #include <hvd/torch/optimizer_state.hpp>
 #include <hvd/torch/parameters.hpp>
-#include <hvd/torch/scalable_gradients.hpp>
 #include <hvd/torch/sharded_optimizer.hpp>
 #include <hvd/torch/sparse.hpp>
 #include <hvd/torch/sync_batch_norm.hpp>
 #include <hvd/torch/tensor_work.hpp>
 #include <hvd/torch/verify.hpp>
-#include <hvd/torch/verify_sampler.hpp>
 #include <hvd/torch/warmup_lr.hpp>

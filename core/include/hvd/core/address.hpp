@@ -1,4 +1,4 @@
-// Where a server listens, as text: "unix:@name" (abstract), "unix:/path", "tcp:host:port",
+// The address of a server as text: "unix:@name" (abstract), "unix:/path", "tcp:host:port",
 // "tcp:[v6]:port".
 #pragma once
 
@@ -7,6 +7,12 @@
 #include <string_view>
 
 namespace hvd {
+
+/// Tells whether `host` is a name that may be handed to the resolver or to ssh, or an IPv4 address,
+/// whose alphabet is the same: RFC 1123's letters, digits and inner hyphens, and underscores, which
+/// container platforms use in the names of services. No label begins with a hyphen, so that no host
+/// name can be taken for an option.
+[[nodiscard]] bool is_host_name(std::string_view host) noexcept;
 
 struct Address {
   enum class Kind : std::uint8_t { unix_socket, tcp };

@@ -94,16 +94,16 @@ struct BroadcastCall {
   int root = 0;
 };
 
-/// What is left of a call that its device goes on with after it has returned. Its backend outlives
-/// it.
-class Flight {
+/// A collective that its device goes on with after the backend's call has returned. The backend
+/// outlives it.
+class AsyncCollective {
  public:
-  virtual ~Flight() = default;
-  /// Whether it is over: the results are in place, and nobody touches the caller's memory any more.
-  /// Does not wait. Throws what the call would have thrown, also for the passing of its deadline;
-  /// then all flights of the backend are over, and it is unusable. One thread at a time, also while
-  /// another one calls the backend.
-  [[nodiscard]] virtual bool landed() = 0;
+  virtual ~AsyncCollective() = default;
+  /// True when the results are in place and nobody touches the caller's memory any more. Does not
+  /// wait. Throws what the call would have thrown, also when its deadline has passed; then all
+  /// asynchronous collectives of the backend are over, and the backend is unusable. One thread at a
+  /// time calls this, also while another one calls the backend.
+  [[nodiscard]] virtual bool try_complete() = 0;
 };
 
 /// Moves and reduces fused buffers among the ranks of a group, all of a context or a subset. Every
@@ -121,20 +121,27 @@ class Backend {
   /// Before a call whose input is ready only then. Here the caller waits; a backend with a stream
   /// of its own on the device lets that wait instead, and returns at once.
   virtual void after(DeviceEvent& ready, Deadline deadline) { ready.wait(deadline); }
-  /// Before an allreduce that may still turn out not to come: what of it can be said to the others
-  /// already may be said, so that they need not wait for it when all have come. Of a `ticket` of
-  /// its own, the same on all ranks and never 0. The next call is that allreduce, or `retract`.
-  virtual void announce(const AllreduceCall& call, std::uint64_t ticket) {
+  /// Before the ready fence of an allreduce, which may still be cancelled: the backend may prepare
+  /// what the fence with this `sequence` number, not 0, carries to the other ranks, so that they
+  /// need not wait for it when all have arrived. The next call is that allreduce, `retract`, or
+  /// `abandon`.
+  virtual void announce(const AllreduceCall& call, std::uint64_t sequence) {
     static_cast<void>(call);
-    static_cast<void>(ticket);
+    static_cast<void>(sequence);
   }
-  /// It does not come, on no rank. Nothing where nothing was announced.
+  /// The fence was cancelled: the announced call comes on no rank. Does nothing where nothing was
+  /// announced.
   virtual void retract() noexcept {}
-  /// Before a call that may return when all of it is queued on a device, where it comes after what
-  /// was queued before. What is left of it is then `take_flight`'s.
-  virtual void let_fly() noexcept {}
-  /// Null when the last call was over when it returned.
-  [[nodiscard]] virtual std::unique_ptr<Flight> take_flight() noexcept { return nullptr; }
+  /// The announced call does not come because the job has failed, and ranks that are late may still
+  /// act on what was announced. Returns when they can no longer write to this rank's memory; may
+  /// block for as long as it takes to copy the announced tensors. The backend is unusable
+  /// afterwards. Does nothing where nothing was announced.
+  virtual void abandon() noexcept {}
+  /// Allows the next call to return when all of it is queued on a device, behind what was queued
+  /// before. `take_async` then returns the rest of it.
+  virtual void allow_async() noexcept {}
+  /// Null when the last call was complete when it returned.
+  [[nodiscard]] virtual std::unique_ptr<AsyncCollective> take_async() noexcept { return nullptr; }
   virtual void allreduce(const AllreduceCall& call, Deadline deadline) = 0;
   virtual void allgather(const AllgatherCall& call, Deadline deadline) = 0;
   virtual void broadcast(const BroadcastCall& call, Deadline deadline) = 0;
@@ -153,7 +160,8 @@ class Backend {
     return member ? subset(ranks, deadline) : nullptr;
   }
   /// Any thread, at any time, also while a call runs: that call and every later one throw
-  /// Errc::aborted soon. Does not block.
+  /// Errc::aborted soon. Does not block, copies nothing and maps nothing: the thread that calls it
+  /// also sends the heartbeats.
   virtual void abort() noexcept = 0;
 };
 

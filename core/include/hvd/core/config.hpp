@@ -1,4 +1,4 @@
-// Every setting of a context. config.cpp is the only file of the library that reads the
+// Every setting of a context. config/environment.cpp is the only file of core that reads the
 // environment.
 #pragma once
 
@@ -23,26 +23,27 @@ enum class Rendezvous : std::uint8_t {
 struct Config {
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  ///< -1: found from the hosts the ranks run on; likewise the next three
+  int local_rank = -1;  ///< -1 when it follows from the hosts of the ranks; so do the next three
   int local_size = -1;
   int cross_rank = -1;
   int cross_size = -1;
 
   std::string job_id = "local";
   std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused
-  /// Which meeting of these ranks in this store: contexts of different generations do not see each
-  /// other's keys. `hvd::init()` counts its calls; a rank must call it as often as the others.
+  /// Contexts of different generations do not see each other's keys in a store. `hvd::init()`
+  /// counts its calls, so that a rank must call it as often as the others.
   std::uint32_t generation = 0;
 
   Rendezvous rendezvous = Rendezvous::none;
-  /// `HVD_STORE` or `HVD_RENDEZVOUS` or what a launcher's variables amount to, spelled as in
-  /// `address.hpp`. Hosted on "unix:@": all ranks are on one host, the name follows from the job.
+  /// `HVD_STORE`, `HVD_RENDEZVOUS` or the address that a launcher's variables give, spelled as in
+  /// `address.hpp`. "unix:@" and hosted means that all ranks are on one host; the name follows from
+  /// the job.
   std::string store_address;
   int store_ports = 1;      ///< hosted on TCP: rank 0 takes the first free one of so many ports
   int secret_fd = -1;       ///< `HVD_SECRET_FD`: an inherited descriptor, read with pread
   std::string secret_file;  ///< `HVD_SECRET_FILE`: 0600, owned by this user
   bool insecure = false;    ///< `HVD_INSECURE`: several hosts without a secret; 0 or 1
-  std::string place_from;   ///< the variables that decided, "SLURM_*"; empty: none
+  std::string rank_source;  ///< the variables that gave the rank, as "SLURM_*"; empty for none
   std::string error_file;   ///< `TORCHELASTIC_ERROR_FILE`: takes the first error; empty: none
   int status_fd = -1;  ///< `HVD_STATUS_FD`: an inherited socket on which hvdrun asks how it goes
 
@@ -74,16 +75,18 @@ struct Config {
 
   std::chrono::milliseconds start_timeout{30'000};    ///< `HVD_START_TIMEOUT`, s
   std::chrono::milliseconds heartbeat_interval{100};  ///< `HVD_HEARTBEAT_INTERVAL_MS`
-  std::chrono::milliseconds peer_timeout{
-      1'800};  ///< `HVD_PEER_TIMEOUT_MS`: silence that ends a job
+  /// `HVD_PEER_TIMEOUT_MS`: silence of a rank whose host answers, which ends a job.
+  std::chrono::milliseconds peer_timeout{1'800};
+  /// `HVD_HOST_TIMEOUT_S`, 2 or more: silence of a host, which ends a job; at least `peer_timeout`.
+  std::chrono::milliseconds host_timeout{10'000};
   std::chrono::milliseconds collective_timeout{
       300'000};  ///< `HVD_COLLECTIVE_TIMEOUT_S`, from the start of one
   std::chrono::milliseconds stall_warn{60'000};           ///< `HVD_STALL_WARN_S`; 0: off
   std::chrono::milliseconds stall_abort{1'800'000};       ///< `HVD_STALL_ABORT_S`; 0: off
   std::chrono::milliseconds shutdown_timeout{1'800'000};  ///< `HVD_SHUTDOWN_TIMEOUT_S`
 
-  /// Reads `HVD_*`, then what launchers set (docs/environment.md has the order); asks the PMIx
-  /// server where `mpirun` or `srun` has started one for this process. Throws
+  /// Reads `HVD_*`, then what launchers set (docs/reference/environment.md has the order); asks the
+  /// PMIx server where `mpirun` or `srun` has started one for this process. Throws
   /// Errc::invalid_argument naming the variable that is half a pair, no number or out of range.
   [[nodiscard]] static Config from_environment();
 };

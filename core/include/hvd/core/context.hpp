@@ -1,4 +1,4 @@
-// What a user holds: one rank of one job.
+// The context of one rank in one job: the object through which a user calls hvd.
 #pragma once
 
 #include <memory>
@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <hvd/core/arena.hpp>
-#include <hvd/core/arrivals.hpp>
 #include <hvd/core/backend.hpp>
 #include <hvd/core/config.hpp>
 #include <hvd/core/process_set.hpp>
+#include <hvd/core/ready_fence.hpp>
 #include <hvd/core/request.hpp>
 #include <hvd/core/session.hpp>
 #include <hvd/core/stats.hpp>
@@ -23,14 +23,14 @@ namespace hvd {
 class Context {
  public:
   /// Collective. Backends are asked in order; the first that supports an operation runs it, and
-  /// every rank must pass the same list. Without `arrivals` several ranks negotiate every operation
+  /// every rank must pass the same list. Without `fence` several ranks negotiate every operation
   /// for ever. `arena` is what `arena()` gives; the backends know it.
   Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
-          std::unique_ptr<Arrivals> arrivals = nullptr, std::shared_ptr<Arena> arena = nullptr);
+          std::unique_ptr<ReadyFence> fence = nullptr, std::shared_ptr<Arena> arena = nullptr);
   /// `shutdown()`, with its errors logged.
   ~Context();
-  /// Leaves without a goodbye: the others see this rank as lost. For the end of a process that did
-  /// not shut down; later calls throw Errc::shut_down.
+  /// Leaves without a shutdown, so that the others see this rank as lost. For the end of a process
+  /// that did not shut down; later calls throw Errc::shut_down.
   void disconnect() noexcept;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -39,22 +39,25 @@ class Context {
   [[nodiscard]] int rank() const noexcept { return topology().rank; }
   [[nodiscard]] int size() const noexcept { return topology().size; }
   [[nodiscard]] const Config& config() const noexcept;
-  /// Where tensors are reduced without a copy; null where the ranks share no memory.
+  /// The memory in which tensors are reduced without a copy; null where the ranks share no memory.
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const noexcept;
 
   /// Hands one operation to the coordinator and returns at once. Ranks may submit in any order;
-  /// an empty name gets one from the order of unnamed calls of that kind.
+  /// an empty name gets one from the order of unnamed calls of that kind, since the last join.
   /// Throws invalid_argument, duplicate_name, shut_down, unsupported, and the sticky error of a
-  /// poisoned context; everything else arrives through the `Work`.
+  /// failed context; everything else arrives through the `Work`.
   [[nodiscard]] Work submit(Submission submission);
 
-  /// As `submit` and then `wait` on it, for less: the calling thread runs the collective itself
-  /// where it can.
+  /// Submits an operation and waits for it. This costs less than `submit` and `wait`, because the
+  /// calling thread runs the collective itself where it can.
   void run(Submission submission);
 
-  /// Several operations that become ready together: none runs before all are pending on all ranks,
-  /// and when one cannot run none does. They get `group` as their group's name; an empty one comes
-  /// from the order of such calls. All or nothing is submitted.
+  /// Submits several operations of one process set that become ready together: none runs before all
+  /// are pending on all ranks, and when one cannot run none does. They get `group` as their group's
+  /// name; an empty one comes from the order of such calls. An operation without a name is called
+  /// "<group>/<its index>". All or nothing is submitted. Every rank submits the same members: where
+  /// ranks differ, all members fail with Errc::mismatch on every rank. Throws like `submit`; a
+  /// group whose name is still pending on this rank is a duplicate_name.
   [[nodiscard]] std::vector<Work> submit_group(std::vector<Submission> submissions,
                                                std::string group = {});
 
@@ -62,7 +65,8 @@ class Context {
   /// then it takes part in the others' allreduces with the identity element of the operation;
   /// anything that needs every rank's data fails on them with Errc::unsupported. Averages divide by
   /// the number of ranks, or by the number that took part when the first rank to join asks for
-  /// that.
+  /// that. Unnamed calls are counted anew on all ranks when the join is complete; what other
+  /// threads submit at that moment needs names.
   int join(bool average_over_contributors = false);
 
   /// Collective over all ranks, which pass the same ranks: ascending, without duplicates. The set's
@@ -82,7 +86,7 @@ class Context {
   void start_timeline(const std::string& path);
   void stop_timeline() noexcept;
 
-  /// Poisons the context on every rank: pending and later operations throw Errc::aborted with
+  /// Makes the context fail on every rank: pending and later operations throw Errc::aborted with
   /// `reason` and this rank as the culprit. Does not block.
   void abort(const std::string& reason) noexcept;
   /// Waits until every rank has called it, at most `Config::shutdown_timeout`; operations that can

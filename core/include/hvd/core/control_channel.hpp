@@ -1,6 +1,7 @@
-// Small asynchronous messages between rank 0 and the others. Loop thread only.
+// Small asynchronous messages between rank 0 and the other ranks. Loop thread only.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,12 @@
 
 namespace hvd {
 
+/// The largest message in bytes.
+inline constexpr std::size_t kMaxControlMessage = std::size_t{63} << 20;
+
+/// Rank 0 sends to any ranks, and any rank to rank 0. In a job of more than one group (see
+/// `make_control_channel`) these messages pass through relays, and a relay and a member of its
+/// group also send to each other.
 class ControlChannel {
  public:
   /// Called on the loop thread, never from inside `send`.
@@ -18,35 +25,38 @@ class ControlChannel {
    public:
     virtual ~Listener() = default;
     virtual void on_message(int from, std::span<const std::byte> message) = 0;
-    /// Once per peer: the stream ended or broke; nothing more comes from it.
+    /// The stream with this neighbour has ended or broken, so nothing more comes from it. Called
+    /// at most once for each neighbour, and for no other rank.
     virtual void on_lost(int peer, const std::string& cause) = 0;
   };
 
   virtual ~ControlChannel() = default;
-  /// Messages that came earlier were kept and are delivered now. `listener` outlives the channel
-  /// or its `close()`.
+  /// Starts to deliver messages, also those that came earlier. `listener` outlives the channel or
+  /// its `close()`.
   virtual void start(Listener& listener) = 0;
-  /// Queues one message of at most 64 MiB, less 64 KiB in a tree; in order per peer. To a lost
-  /// peer: dropped.
-  virtual void send(int to, Bytes message) = 0;
+  /// Sends one message to each rank of `to`. The messages of one rank to another arrive in the
+  /// order sent; those to a lost neighbour are dropped. What the sockets take they have taken when
+  /// this returns, so that it arrives even if the process ends at once; the rest is queued. Only
+  /// what a relay sends to rank 0 is written at the end of the loop's turn. Throws
+  /// Errc::invalid_argument when the message is too long or no route leads to one of the ranks.
+  virtual void send(std::span<const int> to, std::span<const std::byte> message) = 0;
+  /// Returns when the host of `peer`, a neighbour of this rank, last acknowledged bytes, which its
+  /// kernel does also while the peer is stopped. Returns the present time when the peer runs on
+  /// this host.
+  [[nodiscard]] virtual Clock::time_point host_answered(int peer) const = 0;
   /// Sends what is queued as far as the sockets take it without blocking, then closes; the
   /// listener is not called again.
   virtual void close() noexcept = 0;
 };
 
-/// A star: rank 0 talks to everyone, the others to rank 0. Collective; blocks until connected.
-/// Not on the loop thread.
-[[nodiscard]] std::unique_ptr<ControlChannel> make_star_channel(EventLoop& loop,
-                                                                PeerNetwork& network, int rank,
-                                                                int size, Deadline deadline);
-
-/// The star, or for more ranks than `fanout` a tree: rank 0 talks to everyone through relays, each
-/// the first of about `fanout` consecutive ranks, its members; a relay also to its members. Lost
-/// peers are told to their neighbours only. `fanout` as in `Config::control_fanout`. Otherwise as
-/// `make_star_channel`.
-[[nodiscard]] std::unique_ptr<ControlChannel> make_control_channel(EventLoop& loop,
-                                                                   PeerNetwork& network, int rank,
-                                                                   int size, int fanout,
-                                                                   Deadline deadline);
+/// Connects the ranks as a tree. Groups are about `fanout` consecutive ranks (as in
+/// `Config::control_fanout`); the first rank of each is its relay and has a stream with rank 0, the
+/// others are its members and have a stream with the relay. Rank 0 is the relay of the first group,
+/// so a job of one group is a star. A neighbour that leaves more than `max_backlog` bytes unread is
+/// lost. Collective; blocks until connected, and throws what `PeerNetwork::open` throws. Not on the
+/// loop thread.
+[[nodiscard]] std::unique_ptr<ControlChannel> make_control_channel(
+    EventLoop& loop, PeerNetwork& network, int rank, int size, int fanout, Deadline deadline,
+    std::size_t max_backlog = std::size_t{128} << 20);
 
 }  // namespace hvd

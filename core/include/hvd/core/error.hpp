@@ -1,4 +1,4 @@
-// The one exception type that public calls throw. docs/errors.md is the contract.
+// The one exception type that public calls throw. docs/reference/errors.md is the contract.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@ enum class Errc : std::uint8_t {
   duplicate_name,    ///< the name is still pending on this rank; this rank only
   not_initialized,   ///< no context: `hvd::init()` has not run, or `shutdown()` has
   shut_down,         ///< this rank, or a rank that the operation needs, has shut down
-  peer_lost,         ///< a rank crashed, froze or became unreachable; the context is poisoned
-  timeout,           ///< a deadline passed; the context is poisoned
-  aborted,           ///< a rank called `abort()`; the context is poisoned
+  peer_lost,         ///< a rank crashed, froze or became unreachable; the context has failed
+  timeout,           ///< a deadline passed; the context has failed
+  aborted,           ///< a rank called `abort()`; the context has failed
   protocol,          ///< bytes from outside that break the wire protocol, or another version
   unauthenticated,   ///< a peer does not hold the job's secret
   unsupported,       ///< no backend of this build can do that
   resource,          ///< the operating system refused memory, descriptors or sockets
   internal,          ///< a defect of this library
 };
-/// As it is called here.
+/// Returns the name of an error code, as "peer lost".
 [[nodiscard]] std::string_view to_string(Errc code) noexcept;
 
-/// What is known about a failure. The same on every surviving rank.
+/// The facts about a failure, which are the same on every surviving rank.
 struct Fault {
   int rank = -1;                         ///< culprit, -1 when no single rank is to blame
   std::string host;                      ///< its host, empty when unknown

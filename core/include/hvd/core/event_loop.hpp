@@ -24,8 +24,8 @@ class EventLoop {
   /// Runs `task` on the loop thread and returns when it has run; rethrows what it threw. Any
   /// thread; runs in place on the loop thread itself.
   void run_sync(const std::function<void()>& task);
-  /// Something is likely to follow within microseconds: the loop waits for it with `sched_yield`
-  /// for a while before it sleeps, since to be woken would take longer than the message itself.
+  /// Tells the loop that an event is likely to follow within microseconds. The loop then yields its
+  /// core for a while before it sleeps, since waking it would take longer than the message itself.
   /// Loop thread.
   void expect_more() noexcept;
   [[nodiscard]] bool on_loop_thread() const noexcept;

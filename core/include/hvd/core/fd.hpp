@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include <unistd.h>
+
 namespace hvd {
 
 class UniqueFd {
@@ -23,7 +25,10 @@ class UniqueFd {
   /// Gives the descriptor up without closing it.
   [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   /// Closes the descriptor held and takes `fd`.
-  void reset(int fd = -1) noexcept;
+  void reset(int fd = -1) noexcept {
+    // close() is not repeated on EINTR, because on Linux the descriptor is gone in any case.
+    if (const int old = std::exchange(fd_, fd); old >= 0) ::close(old);
+  }
 
  private:
   int fd_ = -1;

@@ -1,4 +1,4 @@
-// One line per event on stderr, prefixed with the rank once it is known.
+// The log: one line per event on stderr, prefixed with the rank once it is known.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,9 @@ struct ReachableAddress {
   std::string address;    ///< numeric IPv4 or IPv6
 };
 
-/// Where the ranks of other machines reach this one; docs/protocol.md has the rules. `wanted` as in
-/// `Config::interfaces`. Throws Errc::invalid_argument listing what there is when nothing fits.
+/// Returns the address at which the ranks of other machines reach this one;
+/// docs/internals/protocol.md has the rules. `wanted` as in `Config::interfaces`. Throws
+/// Errc::invalid_argument listing what there is when nothing fits.
 [[nodiscard]] ReachableAddress reachable_address(std::string_view wanted);
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// What a rank answers when its launcher asks how it goes. `hvdrun --status` and `hvdrun status`
-// show it; docs/hvdrun.md has the way it takes.
+// The state of a rank, which it reports when its launcher asks. `hvdrun --status` and `hvdrun
+// status` show it; docs/reference/hvdrun.md describes how.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@ struct RankReport {
   struct Pending {
     std::string name;  ///< its first `kMaxName` bytes; any bytes
     OpKind kind = OpKind::allreduce;
-    bool scheduled = false;  ///< agreed: it runs, or will without anybody's further doing
+    bool scheduled = false;  ///< all ranks have submitted it, so that it runs or will run
     std::chrono::milliseconds age{0};
     std::int32_t process_set = 0;
-    /// The ranks of the process set, at most `kMaxMembers`; empty: all ranks, or too many to tell.
+    /// The ranks of the process set, at most `kMaxMembers`; empty for all ranks, or for more.
     std::vector<std::int32_t> members;
   };
 
   static constexpr std::size_t kMaxPending = 8;
   static constexpr std::size_t kMaxName = 200;
   static constexpr std::size_t kMaxMembers = 32;
-  /// Of the encoded form.
+  /// The largest encoded form.
   static constexpr std::size_t kMaxBytes = 8192;
 
   std::int32_t rank = 0;
@@ -42,16 +42,16 @@ struct RankReport {
   std::vector<Pending> oldest;          ///< the first of them, in the order of submission
 };
 
-/// What a rank says without being asked, a packet of one byte each: what has joined and has not
-/// ended when the process exits has deserted the others.
+/// A note of one byte that a rank sends without being asked. A process that exits after `joined`
+/// and before `ended` has left the others without a shutdown.
 enum class RankNote : std::uint8_t {
   joined = 'j',  ///< a context has joined its job
-  ended = 'e',   ///< it has come to its end, by a shutdown of all ranks or by an error
+  ended = 'e',   ///< the context has ended, by a shutdown of all ranks or by an error
 };
 
-/// At most `kMaxBytes`: what exceeds the bounds above is left out.
+/// Returns at most `kMaxBytes`. What exceeds the bounds above is left out.
 [[nodiscard]] Bytes encode(const RankReport& report);
-/// The other way round. Throws Errc::protocol.
+/// Reads what `encode` returns. Throws Errc::protocol.
 [[nodiscard]] RankReport decode_rank_report(std::span<const std::byte> bytes);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// What a rank asks the coordinator for.
+// The operations that a rank submits to the coordinator.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace hvd {
 
-/// Longest name of an operation.
+/// The longest name of an operation.
 inline constexpr std::size_t kMaxNameBytes = 1024;
 
 /// The part of an operation that ranks must agree on. Operations match by name; everything else
@@ -37,32 +37,34 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
-/// "This data is ready", on the host or on a CUDA stream.
+/// Tells when data is ready, on the host or on a CUDA stream.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
   /// Blocks until the data is ready, at most until `deadline`, then throws Errc::timeout.
   virtual void wait(Deadline deadline) = 0;
-  /// The device's own event where there is one (a cudaEvent_t), so that a stream can wait for it
-  /// and no thread has to; else null.
+  /// Returns the device's own event (a cudaEvent_t), so that a stream can wait for it instead of a
+  /// thread; null where there is none.
   [[nodiscard]] virtual void* handle() const noexcept { return nullptr; }
 };
 
-/// One operation with its memory, as the bindings hand it to `Context::submit`.
+/// One operation with its memory, the argument of `Context::submit`.
 struct Submission {
   Request request;
   const void* input = nullptr;  ///< dense, row-major, `request.shape` elements; null when empty
   void* output = nullptr;       ///< as `input` for allreduce and broadcast; may equal it
-  /// Allgather, reducescatter and alltoall: called with the shape of the result, returns dense
-  /// memory for it, maybe before `ready`. What it throws fails the work; on a device, the job.
+  /// For allgather, reducescatter and alltoall: is called with the shape of the result, maybe
+  /// before `ready`, and returns dense memory for it. An exception fails the work; on a device, the
+  /// job.
   std::function<void*(const Shape&)> allocate;
-  /// Alltoall and join, before `finish`: the rows received from each rank; the last rank to join.
+  /// For alltoall and join: is called before `finish` with the rows received from each rank, or
+  /// with the last rank to join.
   std::function<void(std::span<const std::int64_t>)> report;
-  /// After success and before the work is done (copy back to a strided tensor).
+  /// Is called after success and before the work is done, as to copy back to a strided tensor.
   std::function<void()> finish;
-  /// Released when the operation is over: what keeps `input` and `output` alive.
+  /// Keeps `input` and `output` alive, and is released when the operation has ended.
   std::shared_ptr<void> keep_alive;
-  std::shared_ptr<DeviceEvent> ready;  ///< null: ready now
+  std::shared_ptr<DeviceEvent> ready;  ///< null when the data is ready now
 };
 
 }  // namespace hvd

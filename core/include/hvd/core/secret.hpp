@@ -1,4 +1,4 @@
-// The 32-byte secret of a job and what one rank proves with it.
+// The 32-byte secret of a job, and the identity that a process proves with it.
 #pragma once
 
 #include <array>
@@ -11,12 +11,13 @@
 
 namespace hvd {
 
-/// Wiped on destruction. Never printed, never put in argv, the environment, a file or a log.
+/// A secret is wiped on destruction. It is never printed and never put in argv, the environment, a
+/// file or a log.
 class Secret {
  public:
   static constexpr std::size_t kSize = 32;
-  /// All zero: what the ranks of one host share when nobody gave them a secret; Unix sockets and
-  /// the peer's uid protect them then.
+  /// All zero, as on the ranks of one host that were given no secret. Unix sockets and the peer's
+  /// uid protect them then.
   Secret() noexcept = default;
   explicit Secret(const std::array<std::byte, kSize>& bytes) noexcept : bytes_(bytes) {}
   Secret(const Secret&) = default;
@@ -28,7 +29,7 @@ class Secret {
   [[nodiscard]] static Secret from_fd(int fd);
   /// The file must belong to this user with mode 0600. Throws Errc::unauthenticated.
   [[nodiscard]] static Secret from_file(const std::string& path);
-  /// A sealed memfd without CLOEXEC that holds the secret, for a child to inherit.
+  /// Returns a sealed memfd without CLOEXEC that has the secret, for a child to inherit.
   [[nodiscard]] UniqueFd to_inheritable_fd() const;
   [[nodiscard]] const std::array<std::byte, kSize>& bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool empty() const noexcept;
@@ -37,11 +38,11 @@ class Secret {
   std::array<std::byte, kSize> bytes_{};
 };
 
-/// Who this process is to its peers.
+/// The identity of this process towards its peers.
 struct Identity {
   std::string job_id;
   std::uint32_t epoch = 0;
-  int rank = 0;  ///< -1: the launcher
+  int rank = 0;  ///< -1 for the launcher
   Secret secret;
 };
 

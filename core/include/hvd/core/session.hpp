@@ -1,8 +1,9 @@
-// Who is in the job: the store, the loop thread, the peers and the topology of one context.
+// One rank's connection to the job: store, loop thread, peers and topology.
 #pragma once
 
 #include <memory>
 
+#include <hvd/core/bootstrap.hpp>
 #include <hvd/core/config.hpp>
 #include <hvd/core/event_loop.hpp>
 #include <hvd/core/peer_network.hpp>
@@ -24,8 +25,9 @@ class Session {
   [[nodiscard]] const Topology& topology() const noexcept;
   [[nodiscard]] EventLoop& loop() noexcept;
   [[nodiscard]] PeerNetwork& network() noexcept;
-  /// Until the context runs: for what must be decided once. Caller's thread.
-  [[nodiscard]] Store& store() noexcept;
+  /// Lets the ranks agree before the context runs. To be called on the thread that made the
+  /// session.
+  [[nodiscard]] const Bootstrap& bootstrap() const noexcept;
   /// The latest moment at which start-up may still be going on.
   [[nodiscard]] Deadline start_deadline() const noexcept;
 

@@ -1,4 +1,4 @@
-// Counters of one context since it began, where its steps went, and both as text.
+// The counters of one context since it began, the times of its steps, and both as text.
 #pragma once
 
 #include <chrono>
@@ -58,7 +58,7 @@ struct Stats {
   std::uint64_t stall_warnings = 0;    ///< operations that were reported as stalled
   std::uint64_t timeline_dropped = 0;  ///< events that the timeline had no room for
 
-  // As in StepSample, but since the context began, outside of steps too.
+  // The fields of StepSample, but since the context began, also outside of steps.
   std::uint64_t negotiated = 0;
   std::chrono::nanoseconds communication{0};
   std::chrono::nanoseconds exposed{0};
@@ -69,17 +69,18 @@ struct Stats {
   StepStats step{};
 };
 
-/// What tells one rank's metrics from another's. Any bytes; escaped where needed.
+/// The labels of one rank's metrics. They may have any bytes, which are escaped where needed.
 struct MetricLabels {
   int rank = 0;
   std::string job{};
   std::string host{};
 };
 
-/// One line, an object with the names of the fields above; durations are in seconds, as
-/// `communication_seconds`.
+/// Returns one line of JSON, an object with the names of the fields above. Durations are in
+/// seconds, as `communication_seconds`.
 [[nodiscard]] std::string to_json(const Stats& stats);
-/// The Prometheus text format, version 0.0.4; docs/observability.md lists the metrics.
+/// Returns the Prometheus text format, version 0.0.4; docs/how-to/observability.md lists the
+/// metrics.
 [[nodiscard]] std::string to_prometheus(const Stats& stats, const MetricLabels& labels);
 
 }  // namespace hvd

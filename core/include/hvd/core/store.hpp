@@ -1,4 +1,4 @@
-// A small key-value store that ranks meet in: set once, wait with a deadline.
+// The small key-value store through which the ranks of a job find each other.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <hvd/core/config.hpp>
 #include <hvd/core/event_loop.hpp>
 #include <hvd/core/secret.hpp>
 #include <hvd/core/types.hpp>
@@ -24,20 +26,24 @@ class Store {
   [[nodiscard]] virtual std::optional<Bytes> get(std::string_view key, Deadline deadline) = 0;
   /// Returns the value as soon as somebody has set the key.
   [[nodiscard]] virtual Bytes wait(std::string_view key, Deadline deadline) = 0;
+  /// Returns the values of the keys `prefix`0, `prefix`1, … up to `count` of them, as soon as all
+  /// are set. One request where the store can do it.
+  [[nodiscard]] virtual std::vector<Bytes> wait_all(std::string_view prefix, int count,
+                                                    Deadline deadline);
 };
 
-/// In-process; threads that share one pointer to it share the keys. Any thread.
+/// Makes a store within this process. Threads that share the pointer share the keys. Any thread.
 [[nodiscard]] std::shared_ptr<Store> make_hash_store();
 
-/// Client of a `StoreServer`. Connects and authenticates before it returns, retrying until
+/// Makes a client of a `StoreServer`. Connects and authenticates before it returns, retrying until
 /// `deadline` while nobody listens. Keys are prefixed with job and epoch.
 [[nodiscard]] std::shared_ptr<Store> connect_store(const std::string& address,
                                                    const Identity& identity, Deadline deadline);
 
-/// The PMIx server of the launcher as a store; null when this build or this process has none.
+/// Makes a store of the launcher's PMIx server; null when this build or this process has none.
 [[nodiscard]] std::shared_ptr<Store> connect_pmix_store(const Config& config);
 
-/// Serves keys to every process that proves the job's secret. Starts listening in the constructor.
+/// Serves keys to every process that proves the job's secret. It listens from the constructor on.
 class StoreServer {
  public:
   /// `listen_address` as in address.hpp: "unix:@" picks a fresh abstract name, "tcp:HOST:0" a
@@ -47,12 +53,44 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  /// What clients connect to.
+  /// The address to which clients connect.
   [[nodiscard]] const std::string& address() const noexcept;
 
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
+
+/// A store for ranks that can already talk to each other, like those of an MPI communicator. This
+/// process serves it, on a thread of its own, to the ranks that it tells the address and the fresh
+/// secret; they call `connect_store`.
+class StoreHost {
+ public:
+  /// Listens on a Unix socket when all ranks are on `one_host`, else on the interface that
+  /// `config.interfaces` picks. Rank and size of `config` do not matter. Throws Errc::resource and
+  /// Errc::invalid_argument.
+  StoreHost(const Config& config, bool one_host);
+  ~StoreHost();
+  StoreHost(const StoreHost&) = delete;
+  StoreHost& operator=(const StoreHost&) = delete;
+
+  [[nodiscard]] const std::string& address() const noexcept;
+  [[nodiscard]] const Secret& secret() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The seam through which a program with LibTorch gives `core` a client of torchrun's store.
+/// Connects to the store at `address`, "tcp:host:port". Throws Errc::timeout, Errc::peer_lost.
+using ConnectAgentStore = std::shared_ptr<Store> (*)(const std::string& address, Deadline deadline);
+
+/// Provides the client for the whole process. <hvd/torch.hpp> calls it before `main`. Any thread.
+/// Returns true.
+bool provide_agent_store(ConnectAgentStore connect) noexcept;
+
+/// The client that was provided, or null.
+[[nodiscard]] ConnectAgentStore agent_store() noexcept;
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// What happened to every tensor and when, as a Chrome trace that opens in Perfetto: one file per
-// rank. docs/observability.md has the format.
+// Records what happens to every tensor, and when, in a Chrome trace that opens in Perfetto. There
+// is one file per rank. docs/how-to/observability.md has the format.
 #pragma once
 
 #include <atomic>
@@ -39,19 +39,20 @@ struct TimelineOptions {
   std::string host{};
   /// Added to this host's clock when files are merged: how far it lags behind the reference.
   std::chrono::nanoseconds clock_offset{0};
-  std::size_t buffer_bytes = std::size_t{4} << 20;  ///< of two; a full one drops events
-  /// A full file drops events; at least 64 KiB.
+  std::size_t buffer_bytes = std::size_t{4}
+                             << 20;  ///< of each of two buffers; a full one drops events
+  /// A full file drops events. At least 64 KiB.
   std::size_t max_file_bytes = std::size_t{256} << 20;
   std::chrono::milliseconds flush_interval{200};
   int max_lanes = 512;  ///< tensors with a lane of their own; more share lanes
 };
 
-/// Any thread may call anything at any time, but for the destructor.
+/// Any thread may call any method at any time, except the destructor.
 ///
 /// Off, recording costs one relaxed load. On, it copies a few hundred bytes under a lock; a thread
-/// of its own writes the file. The file is valid JSON at every moment, also after SIGKILL; what was
-/// recorded after the last flush is lost then. Memory and file are bounded: events without room
-/// are dropped, counted, and the trace says so.
+/// of its own writes the file, which is valid JSON after every flush. A process that is killed
+/// loses what it recorded after the last flush, and within a flush leaves an array without its end.
+/// Memory and file are bounded: events without room are dropped, counted, and the trace says so.
 class Timeline {
  public:
   explicit Timeline(TimelineOptions options);
@@ -63,7 +64,7 @@ class Timeline {
   /// Replaces the file at `path`. Throws Errc::invalid_argument when a timeline is being written,
   /// Errc::resource naming the path when it cannot be.
   void start(const std::string& path);
-  /// Writes what was recorded and closes the file. Nothing happens when it is off.
+  /// Writes what was recorded and closes the file. Does nothing when the timeline is off.
   void stop() noexcept;
 
   [[nodiscard]] bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
@@ -72,12 +73,12 @@ class Timeline {
   /// Events without room since construction.
   [[nodiscard]] std::uint64_t dropped() const noexcept;
 
-  /// One phase of one tensor is over. Names may hold any bytes; long ones are cut when shown.
+  /// Records one phase of one tensor. Names may hold any bytes; long ones are cut when shown.
   void complete(std::string_view tensor, std::string_view phase, Clock::time_point begin,
                 Clock::time_point end, const TimelineArgs& args = {}) {
     if (on()) record_span(tensor, phase, begin, end, args);
   }
-  /// A moment of the whole rank: "step", "freeze", "thaw", …
+  /// Records a moment of the whole rank, as "step", "freeze" or "thaw".
   void mark(std::string_view name, Clock::time_point at) {
     if (on()) record_mark(name, at);
   }
@@ -93,7 +94,7 @@ class Timeline {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Where rank `rank` writes when a user names one file for all: "a/trace.json" becomes
+/// Returns the file of a rank when a user names one file for all ranks: "a/trace.json" becomes
 /// "a/trace.rank3.json"; "a/" becomes "a/timeline.rank3.json".
 [[nodiscard]] std::string timeline_path(std::string_view name, int rank);
 

@@ -1,4 +1,4 @@
-// The vocabulary shared by every room: element types, reduce operations, operation kinds, devices.
+// The types that every room shares: element types, reduce operations, operation kinds, devices.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ enum class OpKind : std::uint8_t {
 };
 inline constexpr int kOpKindCount = 9;
 
-/// Whether it has a reduce operation and scales.
+/// Tells whether an operation has a reduce operation and scales.
 [[nodiscard]] constexpr bool reduces(OpKind kind) noexcept {
   return kind == OpKind::allreduce || kind == OpKind::reducescatter;
 }
 
-/// Whether ranks may bring different numbers of rows (allgather, alltoall).
+/// Tells whether ranks may contribute different numbers of rows (allgather, alltoall).
 [[nodiscard]] constexpr bool needs_rows(OpKind kind) noexcept {
   return kind == OpKind::allgather || kind == OpKind::alltoall;
 }
@@ -44,7 +44,7 @@ inline constexpr int kOpKindCount = 9;
 struct Device {
   enum class Kind : std::uint8_t { cpu, cuda };
   Kind kind = Kind::cpu;
-  std::int32_t index = 0;  ///< as this process counts them; -1: the one that this rank works with
+  std::int32_t index = 0;  ///< in the numbering of this process; -1 for the device of this rank
 
   friend bool operator==(const Device&, const Device&) = default;
 };
@@ -55,11 +55,18 @@ using Shape = std::vector<std::int64_t>;
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// Bytes of one element.
+/// True for the integers. A type is an integer, a floating-point number or boolean.
+[[nodiscard]] constexpr bool is_integer(DType dtype) noexcept { return dtype <= DType::i64; }
+[[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {  ///< True for f16 to f64.
+  return dtype >= DType::f16 && dtype <= DType::f64;
+}
+
+/// The size of one element in bytes.
 [[nodiscard]] std::size_t size_of(DType dtype) noexcept;
-/// Product of the dimensions; 1 for a scalar.
+/// The product of the dimensions; 1 for a scalar.
 [[nodiscard]] std::int64_t element_count(const Shape& shape) noexcept;
-/// As they are called here, "f32", "average"; devices as "cuda:1", shapes as "[2,3]".
+/// Return the names of this file, as "f32" and "average", devices as "cuda:1" and shapes as
+/// "[2,3]".
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 [[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
 [[nodiscard]] std::string_view to_string(OpKind kind) noexcept;

@@ -1,5 +1,6 @@
-// Bytes that cross a process boundary: one writer and one bounds-checked reader.
-// Little-endian, fixed-width, canonical: equal values have equal encodings. docs/protocol.md.
+// The encoding of bytes that cross a process boundary: one writer and one bounds-checked reader. It
+// is little-endian, fixed-width and canonical, so that equal values have equal encodings.
+// docs/internals/protocol.md.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class WireWriter {
   void i32(std::int32_t value) { u32(static_cast<std::uint32_t>(value)); }
   void i64(std::int64_t value) { u64(static_cast<std::uint64_t>(value)); }
   void f64(double value);
-  /// u32 length, then the bytes.
+  /// Writes the length as u32, then the bytes.
   void blob(std::span<const std::byte> bytes);
   void text(std::string_view text);
   void raw(std::span<const std::byte> bytes);
@@ -51,8 +52,8 @@ class WireReader {
   [[nodiscard]] std::span<const std::byte> blob(std::size_t limit);
   [[nodiscard]] std::string text(std::size_t limit);
   [[nodiscard]] std::span<const std::byte> raw(std::size_t size);
-  /// A count of elements that each take at least `element_size` more bytes: bounded by what is
-  /// left.
+  /// Reads a count of elements that each take at least `element_size` more bytes. It is bounded by
+  /// the bytes that are left.
   [[nodiscard]] std::uint32_t count(std::size_t element_size);
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size(); }
   /// Throws when bytes are left over.

@@ -17,11 +17,11 @@ class Work {
   explicit Work(std::shared_ptr<WorkState> state) noexcept : state_(std::move(state)) {}
 
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
-  /// Any thread. Returns when the result is in place; throws the operation's `Error`. Bounded: the
-  /// engine completes every operation, with an error when a rank is lost or a deadline passes. The
-  /// thread may run collectives meanwhile, this one and others.
+  /// Returns when the result is in place; throws the operation's `Error`. The wait is bounded,
+  /// since the engine completes every operation, with an error when a rank is lost or a deadline
+  /// passes. The thread may run collectives meanwhile, this one and others. Any thread.
   void wait() const;
-  /// As `wait()`, but only waits, and returns false when `deadline` comes first.
+  /// Waits without running collectives. Returns false when `deadline` comes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   [[nodiscard]] bool done() const noexcept;
   /// Null while running and after success.
@@ -31,14 +31,14 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
-/// Lets a thread that waits do the engine's work meanwhile: a hand-over to another thread costs
-/// more than a small collective. Lives as long as any work that knows it.
+/// Lets a thread that waits do the engine's work meanwhile, because handing it to another thread
+/// costs more than a small collective. Lives as long as any work that refers to it.
 class WorkDriver {
  public:
   virtual ~WorkDriver() = default;
   /// Returns once `work` is done.
   virtual void drive(const WorkState& work) = 0;
-  /// A result was seen: what is submitted from now on may depend on it.
+  /// The user has seen a result, so that later submissions may depend on it.
   virtual void observed() noexcept = 0;
 };
 
@@ -49,7 +49,7 @@ class WorkState {
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
 
-  /// The first call counts, later ones are ignored. Any thread.
+  /// Completes the work. Later calls are ignored. Any thread.
   void complete(std::exception_ptr error) noexcept;
   [[nodiscard]] bool done() const noexcept;
   void wait() const;

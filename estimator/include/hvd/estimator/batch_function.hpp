@@ -1,4 +1,4 @@
-// Losses and metrics: what a batch's outputs are worth, given its labels.
+// Losses and metrics: functions of the outputs and labels of a batch.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,15 @@
 
 namespace hvd {
 
-/// Any callable of output and label, or of all outputs and all labels:
-/// `f(torch::Tensor, torch::Tensor)` or `f(std::vector<torch::Tensor>,
-/// std::vector<torch::Tensor>)`, which returns a tensor of one element or a number: the mean over
-/// the batch's rows. The first kind is applied to each output and its label, and what it gives is
-/// added up.
+/// Holds a callable of an output and its label, `f(torch::Tensor, torch::Tensor)`, or of all
+/// outputs and all labels, `f(std::vector<torch::Tensor>, std::vector<torch::Tensor>)`. It returns
+/// the mean over the batch's rows as a number or a tensor of one element. The first kind is applied
+/// to each output and its label, and the results are added up.
 class BatchFunction {
  public:
   using Tensors = std::vector<torch::Tensor>;
 
-  /// Nothing.
+  /// Holds no function.
   BatchFunction() = default;
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, BatchFunction>)
@@ -55,13 +54,14 @@ class BatchFunction {
   std::function<torch::Tensor(const Tensors&, const Tensors&)> whole_;
 };
 
-/// A number beside the loss, in the history under its name; of the validation rows too.
+/// A number that the history shows beside the loss, for training and validation rows.
 struct EstimatorMetric {
   std::string name;
   BatchFunction function;
 };
 
-/// Rows whose largest output is the label's; with one output per row, whose output above a half is.
+/// The share of rows whose largest output is the label. With one output per row, an output above
+/// 0.5 predicts the label 1.
 [[nodiscard]] EstimatorMetric accuracy();
 
 }  // namespace hvd

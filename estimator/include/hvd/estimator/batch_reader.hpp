@@ -1,4 +1,4 @@
-// One rank's share of an epoch, batch by batch, without ever holding more than a window of it.
+// Reads one rank's share of an epoch in batches and holds one window of rows at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,47 +15,49 @@
 namespace hvd {
 
 struct BatchReaderOptions {
-  std::int64_t batch_size = 32;  ///< rows of this rank, at most
+  std::int64_t batch_size = 32;  ///< the most rows of this rank in a batch
   int rank = 0;
   int size = 1;
-  std::uint64_t seed = 0;  ///< the same on every rank, like `epoch` and all else but `rank`
+  std::uint64_t seed = 0;  ///< all options but `rank` must be the same on every rank
   std::size_t epoch = 0;
   bool shuffle = true;
-  /// Rows that are held, and shuffled among each other, at a time; at least a batch.
+  /// The number of rows that are held and shuffled at a time; at least one batch.
   std::int64_t window_rows = 16384;
 };
 
 struct Batch {
   std::vector<torch::Tensor> features;  ///< the model's inputs, [rows, …] each
   std::vector<torch::Tensor> labels;    ///< one per label column, [rows, …]
-  std::int64_t rows = 0;                ///< 0: this rank has none left, the others do
+  std::int64_t rows = 0;                ///< 0 when this rank has no rows left but another rank has
   std::int64_t rows_of_all_ranks = 0;   ///< in this step; never 0
 };
 
-/// Which rows come, and in which order, follows from the options, the selection and the row groups'
-/// sizes alone: row groups are shuffled, the chosen rows of one after another are dealt out to the
-/// ranks in equal parts (the first ones get one row more), and each rank shuffles inside its
-/// window. So every chosen row is with one rank, once. Not collective; one thread at a time.
+/// The rows and their order depend only on the options, the selection and the sizes of the row
+/// groups. The row groups are shuffled. Their chosen rows, one group after another, are divided
+/// into one contiguous share for each rank; the first ranks get one row more when the number does
+/// not divide. Each rank shuffles the rows inside its window. So every chosen row comes on one
+/// rank, once. Not collective. One thread at a time may use it.
 class BatchReader {
  public:
-  /// Throws Errc::invalid_argument as `validate`, as `ParquetSource::require`, and for options out
-  /// of range. Reads nothing but, on a rank that has no rows, one row for the shapes of its
-  /// batches.
+  /// Throws what `validate` and `ParquetSource::require` throw, and Errc::invalid_argument for
+  /// options out of range. Reads no rows, but on a rank that has none it reads one row for the
+  /// shapes of its batches.
   BatchReader(ParquetSource source, Columns columns, Selection selection,
               const BatchReaderOptions& options);
   ~BatchReader();
   BatchReader(BatchReader&&) noexcept;
   BatchReader& operator=(BatchReader&&) noexcept;
 
-  /// Nothing after `steps()` batches, which have nearly equally many of the rank's rows.
-  /// Throws Errc::invalid_argument naming file, column and row (a null, a list of another length);
-  /// Errc::resource (a file that vanished, a server that does not answer); Errc::protocol (a
-  /// damaged file, or one that was replaced since `open`). After that the reader is of no more use.
+  /// Returns the next batch, and nothing after `steps()` batches. The batches of a rank have nearly
+  /// equally many rows. Throws Errc::invalid_argument naming file, column and row (a null, a list
+  /// of another length); Errc::resource (a file that vanished, a server that does not answer);
+  /// Errc::protocol (a damaged file, or one that was replaced since `open`). After an error the
+  /// reader cannot be used any more.
   [[nodiscard]] std::optional<Batch> next();
 
-  /// Batches until the end of the epoch, the same on every rank.
+  /// The number of batches of the epoch, the same on every rank.
   [[nodiscard]] std::int64_t steps() const noexcept;
-  /// Of this rank, and of all together, in the epoch.
+  /// The rows of this rank, and of all ranks, in the epoch.
   [[nodiscard]] std::int64_t rows() const noexcept;
   [[nodiscard]] std::int64_t rows_of_all_ranks() const noexcept;
 

@@ -1,4 +1,4 @@
-// Which columns of a table a model takes and is trained to give, and the shapes they come in.
+// The feature and label columns of a model and their shapes.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,27 @@ class Schema;
 
 namespace hvd {
 
-/// A column holds one value per row (any integer, float16/32/64, bool, decimal), or a list of them,
-/// or a list of lists; or Spark's dense vectors (`VectorUDT`). The lists of a column are equally
-/// long. None is null.
+/// A column holds one value per row (any integer, float16/32/64, bool or decimal), a list of them,
+/// a list of lists, or Spark's dense vectors (`VectorUDT`). All lists of a column have the same
+/// length. No value is null.
 ///
-/// Features become the model's inputs, float32 unless `feature_types` says otherwise. Labels that
-/// are integers or bool become int64, others float32 (doubles lose precision).
+/// Features become the inputs of the model, as float32 unless `feature_types` says otherwise.
+/// Labels that are integers or bool become int64; other labels become float32, so doubles lose
+/// precision.
 struct Columns {
   std::vector<std::string> features = {};
   std::vector<std::string> labels = {};
-  /// Of one row; a leading -1, the rows, may be there and is ignored (Horovod writes it).
-  ///   empty                   every feature column is an input as it is stored: [rows], [rows, n],
-  ///   … one per feature column  every column is an input: [rows, shape...] one, several columns
-  ///   the columns' values laid side by side are the only input
+  /// The shapes of the inputs for one row. A leading -1 for the rows is ignored (Horovod writes
+  /// it).
+  /// - Empty: every feature column is an input with the shape that it is stored in.
+  /// - One shape per feature column: every column is an input of shape [rows, shape...].
+  /// - One shape for several feature columns: the values of the columns, side by side, are the only
+  ///   input.
   std::vector<std::vector<std::int64_t>> input_shapes = {};
-  /// Empty: float32 all of them; or one for all inputs; or one per input.
+  /// The types of the inputs: empty (float32), one for all inputs, or one per input.
   std::vector<torch::Dtype> feature_types = {};
 
-  /// Of the model.
+  /// The number of inputs of the model.
   [[nodiscard]] std::size_t inputs() const noexcept;
 };
 
@@ -40,19 +43,19 @@ struct Columns {
 /// types, a shape with a size below 1.
 void validate(const Columns& columns);
 
-/// The model's inputs of all rows, by the names of the columns: others may be there too, in any
-/// order. What LibTorch may keep: copies. `first_row` is the number that errors give the first row.
-/// Throws Errc::invalid_argument naming the column: missing, of a type that is not taken, of values
-/// that do not fill the shape; and with its row: a null, a list of another length than the others'.
+/// Copies the feature columns into the inputs of the model. Columns are found by name; other
+/// columns are ignored. Errors count rows from `first_row`. Throws Errc::invalid_argument, naming
+/// the column, when it is missing, has a type that cannot be read or values that do not fill the
+/// shape; and, naming the row too, for a null and for a list of another length.
 [[nodiscard]] std::vector<torch::Tensor> to_tensors(const arrow::RecordBatch& batch,
                                                     const Columns& columns,
                                                     std::int64_t first_row = 0);
-/// The same of the labels: [rows] of a column with one value per row, else [rows, n].
+/// Copies the label columns: [rows] for a column with one value per row, otherwise [rows, n].
 [[nodiscard]] std::vector<torch::Tensor> to_labels(const arrow::RecordBatch& batch,
                                                    const Columns& columns,
                                                    std::int64_t first_row = 0);
 
-/// What can be said about the columns before a row was read. Throws as `to_tensors`.
+/// Checks the columns by the schema, before any row is read. Throws what `to_tensors` throws.
 void require_columns(const arrow::Schema& schema, const Columns& columns, bool with_labels);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Makes a program of an estimator, for hvd_spark and for the command line.
+// The main function of a program with an estimator, for hvd_spark and the command line.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,20 @@
 
 namespace hvd {
 
-/// What the program was called with.
+/// The arguments of the program.
 struct EstimatorArguments {
   std::string command{};                 ///< fit, transform or columns
-  std::vector<std::string> rest{};       ///< the arguments that are not ours, in order
+  std::vector<std::string> rest{};       ///< the other arguments, in order
   std::optional<std::string> request{};  ///< JSON of `HVD_ESTIMATOR`; fit only
 };
 
 using MakeEstimator = std::function<EstimatorOptions(const EstimatorArguments&)>;
 
-/// `main` of such a program: `program fit|transform|columns …`, docs/estimator.md has the table.
-/// `make` gives what is the program's own; what HVD_ESTIMATOR says comes over it. Returns the exit
-/// status: 0; 64 after saying on stderr what is wrong with the command line; 1 with one line for
-/// all other errors. Standard output of transform and columns is theirs: what the program itself
-/// prints there goes to stderr.
+/// Runs `program fit|transform|columns …`; docs/how-to/estimator.md lists the arguments. `make`
+/// returns the program's own parameters, and those in HVD_ESTIMATOR replace them. Returns the exit
+/// status: 0 on success; 64 when the command line is wrong, after a message on stderr; 1 for all
+/// other errors, after one line on stderr. transform and columns write their results to standard
+/// output; there, other output of the program goes to stderr.
 [[nodiscard]] int estimator_main(int argc, char** argv, const MakeEstimator& make);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// What an estimator is made of.
+// The parameters of an estimator.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@
 
 namespace hvd {
 
-/// Which rows of the training data are kept for validation: `0.1`, or `"is_validation"`.
+/// The share of the training rows that validate, as in `0.1`, or the column that marks them, as in
+/// `"is_validation"`.
 struct ValidationChoice : Validation {
   ValidationChoice() = default;
   ValidationChoice(double share) : Validation{.fraction = share} {}              // NOLINT: implicit
@@ -30,16 +31,17 @@ struct ValidationChoice : Validation {
   ValidationChoice(const char* name) : ValidationChoice(std::string(name)) {}    // NOLINT: implicit
 };
 
-/// Makes the optimizer, with the learning rate of one process.
+/// Makes the optimizer. The learning rate is that of one process.
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
-/// How `fit` runs processes of its own, outside of a job.
+/// How `fit` starts processes when it is called outside a job.
 struct RunnerOptions {
-  /// The most processes that this machine runs at once; 0: as many as cores this process may use.
+  /// The most processes that this machine runs at once; 0: one for each core that this process may
+  /// use.
   int slots = 0;
-  /// Where their lines go, each with its rank in front: nowhere else, a file that is made anew, or
-  /// a stream. Nothing: they write to this process's own streams themselves, without ranks.
+  /// Where the lines of the ranks go, each with its rank in front: a file, which is overwritten, or
+  /// a stream. By default the ranks write to this process's own streams, without a prefix.
   std::variant<std::monostate, std::string, std::ostream*> output{};
   std::variant<std::monostate, std::string, std::ostream*> error{};
   bool prefix_output_with_timestamp = false;
@@ -53,47 +55,47 @@ struct EstimatorOptions {
   BatchFunction loss{};
   std::vector<EstimatorMetric> metrics{};
 
-  /// As `Columns::input_shapes`.
+  /// See `Columns::input_shapes`.
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::vector<std::string> feature_cols = {"features"};
   std::vector<std::string> label_cols = {"label"};
-  /// Of the model's outputs in what it transforms. Empty: `prediction`, or `<label>__output` for
-  /// each of several labels.
+  /// The names of the output columns in transformed tables. When empty: `prediction`, or
+  /// `<label>__output` for each of several labels.
   std::vector<std::string> output_cols{};
-  /// As `Columns::feature_types`.
+  /// See `Columns::feature_types`.
   std::vector<torch::Dtype> feature_types{};
 
-  std::int64_t batch_size = 32;     ///< rows, of each rank
-  std::int64_t val_batch_size = 0;  ///< 0: as `batch_size`
+  std::int64_t batch_size = 32;     ///< rows per rank
+  std::int64_t val_batch_size = 0;  ///< 0: the same as `batch_size`
   int epochs = 1;
   ValidationChoice validation{};
-  /// For whoever gives `fit` a second source: what chose its rows, in any words. A run goes on with
-  /// the same only.
+  /// Describes, in any words, how the rows of a second source given to `fit` were chosen. A run can
+  /// only be resumed with the same text.
   std::string validation_rule{};
   bool shuffle = true;
-  std::int64_t window_rows = 16384;  ///< as `BatchReaderOptions::window_rows`
-  std::uint64_t seed = 0;  ///< of the order of rows, of what is kept for validation, of dropout
-  /// Batches of a step, whose gradients are reduced together: a step is that of a batch so many
-  /// times as large.
+  std::int64_t window_rows = 16384;  ///< see `BatchReaderOptions::window_rows`
+  std::uint64_t seed = 0;  ///< seeds the order of rows, the choice of validation rows, and dropout
+  /// The number of batches per step. Their gradients are reduced together, so that a step equals
+  /// one of a batch that many times as large.
   int backward_passes_per_step = 1;
-  /// Multiply the optimizer's learning rate by the number of ranks.
+  /// Multiplies the learning rate of the optimizer by the number of ranks.
   bool scale_learning_rate = true;
   Compression compression = Compression::none;
 
-  /// Which run of the store this is. Of a run that is there, what it has trained is not trained
-  /// again. Empty: a new one, with a name of its own.
+  /// The run of the store. A run that exists is resumed after its last epoch. When empty, a new run
+  /// gets a new name.
   std::string run_id{};
-  /// The run has to be there.
+  /// Requires that the run exists.
   bool resume = false;
 
   /// 0: nothing is printed; 1: a bar (on a terminal) and a line per epoch; 2: a line per epoch.
   int verbose = 1;
 
-  /// Ranks. Outside of a job they are started, if more than one (0 counts as one); inside of one
-  /// they are all of it, and another number is an error.
+  /// The number of ranks. Outside a job `fit` starts them, if there are more than one (0 means
+  /// one). Inside a job it must be 0 or the size of the job.
   int num_proc = 0;
   RunnerOptions runner{};
-  Context* context = nullptr;  ///< null: the default context. Outlives the fit.
+  Context* context = nullptr;  ///< null: the default context. It must outlive the fit.
 };
 
 }  // namespace hvd

@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-/// Means over rows, whatever rank they were with.
+/// Means over the rows of all ranks.
 struct RowMeans {
   std::int64_t rows = 0;
   double loss = 0;
@@ -20,11 +20,11 @@ struct RowMeans {
 
 struct EpochHistory {
   int epoch = 0;             ///< from 1
-  int ranks = 0;             ///< that trained it
-  double learning_rate = 0;  ///< effective: that of the first group, times the ranks
+  int ranks = 0;             ///< the number of ranks that trained it
+  double learning_rate = 0;  ///< effective: the rate of the first group times the number of ranks
   double seconds = 0;
   RowMeans train{};
-  RowMeans validation{};  ///< no rows: there was none
+  RowMeans validation{};  ///< has no rows when there was no validation
 
   friend bool operator==(const EpochHistory&, const EpochHistory&) = default;
 };
@@ -32,13 +32,13 @@ struct EpochHistory {
 struct History {
   std::vector<EpochHistory> epochs{};
 
-  /// A list of objects: "epoch", "ranks", "learning_rate", "seconds", "train", "validation" (null
-  /// without one), each of the latter with "rows", "loss" and the metrics by name. A number that
-  /// JSON does not know (NaN) is null.
+  /// Returns a list of objects with the keys "epoch", "ranks", "learning_rate", "seconds", "train"
+  /// and "validation" (null without one). "train" and "validation" have the keys "rows" and "loss",
+  /// and one for each metric. NaN, which JSON does not have, is null.
   [[nodiscard]] std::string to_json() const;
-  /// Throws Errc::protocol naming what is wrong.
+  /// Throws Errc::protocol, which names what is wrong.
   [[nodiscard]] static History from_json(std::string_view json);
-  /// A chart in SVG: the loss and each metric over the epochs, of training and of validation.
+  /// Returns an SVG chart of the loss and each metric over the epochs, for training and validation.
   [[nodiscard]] std::string to_svg(std::string_view title) const;
 
   friend bool operator==(const History&, const History&) = default;

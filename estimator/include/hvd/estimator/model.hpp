@@ -24,7 +24,7 @@ class Schema;
 
 namespace hvd {
 
-/// What is known of a model beside its numbers; it is saved with them.
+/// The description of a model, which is saved with its tensors.
 struct ModelDescription {
   std::string run_id{};
   std::vector<std::string> feature_cols{};
@@ -32,61 +32,64 @@ struct ModelDescription {
   std::vector<std::string> output_cols{};
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::vector<torch::Dtype> feature_types{};
-  /// What one row gives, for each output: empty or {1} is a number, all else a list of them.
+  /// The shape of each output for one row: empty or {1} is a number, any other shape a list.
   std::vector<std::vector<std::int64_t>> output_shapes{};
   History history{};
 };
 
-/// How the fit went that gave a model.
+/// How the fit went.
 struct FitSummary {
-  double learning_rate = 0;  ///< effective, of the first parameter group
+  double learning_rate = 0;  ///< the effective rate of the first parameter group
   int ranks = 0;
-  int resumed_epochs = 0;   ///< that had been trained before
-  std::string model_uri{};  ///< of `model.hvd`; empty when the run was not kept
+  int resumed_epochs = 0;   ///< epochs that an earlier run had trained
+  std::string model_uri{};  ///< the URI of `model.hvd`; empty when the run was not kept
 };
 
-/// Shares its module with copies of itself and with the estimator that trained it. `transform` puts
-/// the module into evaluation mode, and is for one thread at a time.
+/// Shares its module with its copies and with the estimator that trained it. `transform` puts the
+/// module into evaluation mode; one thread at a time may call it.
 class Model {
  public:
   Model(Trainable module, ModelDescription description, FitSummary summary = {});
 
-  /// The outputs of these inputs, [rows, …] each: without gradients, in evaluation mode.
+  /// Returns the outputs of these inputs, [rows, …] each, computed without gradients in evaluation
+  /// mode.
   [[nodiscard]] std::vector<torch::Tensor> transform(
       const std::vector<torch::Tensor>& inputs) const;
-  /// The same rows with the output columns behind: float for one number per row, else a list of
-  /// float. The batch needs the feature columns, and may have no rows; `first_row` is the number of
-  /// its first one in what messages speak of. Throws Errc::invalid_argument: an output column that
-  /// the batch has already, what `to_tensors` throws, other outputs than output columns.
+  /// Returns the same rows with the output columns appended: a column of float for one number per
+  /// row, otherwise a list of float. The batch must have the feature columns, and may have no rows.
+  /// Messages count rows from `first_row`. Throws what `to_tensors` throws, and
+  /// Errc::invalid_argument when the batch has an output column already or the model has another
+  /// number of outputs.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> transform(const arrow::RecordBatch& batch,
                                                               std::int64_t first_row = 0) const;
-  /// The output columns alone.
+  /// Returns the output columns alone.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> outputs(const arrow::RecordBatch& batch,
                                                             std::int64_t first_row = 0) const;
   [[nodiscard]] std::shared_ptr<arrow::Schema> output_schema() const;
-  /// Writes the source's rows with the output columns, one file `part-<n>.parquet` for each of its
-  /// files, into the folder `uri`, and opens that. A file of what it writes is in memory at a time.
-  /// Throws Errc::invalid_argument before anything is written when the source has an output column
-  /// already or lacks a feature column, or the folder has Parquet files in it; and what
-  /// `BatchReader::next` throws, by file, column and row.
+  /// Writes the source's rows with the output columns into the folder `uri`, one file
+  /// `part-<n>.parquet` for each of its files, and opens the result. It holds one of the written
+  /// files in memory at a time. Throws Errc::invalid_argument before anything is written when the
+  /// source has an output column already or lacks a feature column, or the folder has Parquet files
+  /// in it; and what `BatchReader::next` throws, by file, column and row.
   ParquetSource transform(const ParquetSource& source, const std::string& uri,
                           const StorageOptions& storage_options = {}) const;
 
-  /// Throws Errc::invalid_argument: another number than there are outputs, a name twice or empty.
+  /// Throws Errc::invalid_argument for another number of names than there are outputs, and for a
+  /// name that is empty or comes twice.
   void set_output_cols(std::vector<std::string> names);
 
-  /// Numbers, names and description, not the program: a file of a store, or its bytes.
+  /// Saves the values and names of the tensors and the description, but not the code of the module.
   void save(const std::string& uri, const StorageOptions& storage_options = {}) const;
   [[nodiscard]] Bytes to_bytes() const;
-  /// Into `module`, whose parameters and buffers must have the names, shapes and types of those
-  /// that were saved; nothing of it is changed otherwise. Throws Errc::invalid_argument (they
-  /// differ: the first one that does; or there is no such file), Errc::protocol (damaged),
-  /// Errc::resource.
+  /// Loads the values into `module`, whose parameters and buffers must have the names, shapes and
+  /// types of those that were saved. When it throws, the module is unchanged. Throws
+  /// Errc::invalid_argument, naming the first tensor that differs, or when there is no such file;
+  /// Errc::protocol when the file is damaged; and Errc::resource.
   [[nodiscard]] static Model load(const std::string& uri, Trainable module,
                                   const StorageOptions& storage_options = {});
   [[nodiscard]] static Model from_bytes(std::span<const std::byte> bytes, Trainable module,
                                         const std::string& what = "the model");
-  /// What a file says of itself, for programs that have no module yet.
+  /// Reads the description of a file without a module.
   [[nodiscard]] static ModelDescription describe(std::span<const std::byte> bytes,
                                                  const std::string& what = "the model");
 
@@ -95,7 +98,7 @@ class Model {
   [[nodiscard]] const History& history() const noexcept { return description_.history; }
   [[nodiscard]] const std::string& run_id() const noexcept { return description_.run_id; }
   [[nodiscard]] const FitSummary& summary() const noexcept { return summary_; }
-  /// For each output column, as Spark writes it: "float" or "array<float>".
+  /// The type of each output column as Spark writes it: "float" or "array<float>".
   [[nodiscard]] std::vector<std::string> output_types() const;
 
  private:

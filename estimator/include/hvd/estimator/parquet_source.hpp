@@ -14,10 +14,12 @@
 
 namespace hvd {
 
-class ParquetFiles;  // src/parquet_files.hpp
+namespace detail {
+class ParquetFiles;
+}  // namespace detail
 
-/// The files are listed and their footers read by `open`, by every rank for itself; rows are read
-/// by `BatchReader`. Cheap to copy; any thread.
+/// `open` lists the files and reads their footers, on every rank by itself; `BatchReader` reads the
+/// rows. Copies are cheap. Any thread may use it.
 class ParquetSource {
  public:
   struct Column {
@@ -25,49 +27,49 @@ class ParquetSource {
     std::string type;  ///< as Arrow writes it: "list<element: float>"
   };
 
-  /// One file, or a folder: all `*.parquet` in it and below, sorted by path, but for names that
-  /// begin with '_' or '.'. Partition columns that are only in folders' names (`day=1/`) are not
-  /// read. Throws as `EstimatorStore::open`; Errc::invalid_argument when the folder has none in it;
-  /// Errc::protocol naming a file that is not Parquet, or damaged; Errc::resource.
+  /// Opens one file, or all `*.parquet` files in a folder and below it, sorted by path, without
+  /// names that begin with '_' or '.'. Partition columns that exist only in the names of folders
+  /// (`day=1/`) are not read. Throws what `EstimatorStore::open` throws; Errc::invalid_argument
+  /// when the folder has no such file; Errc::protocol, naming the file, when it is damaged or not
+  /// Parquet; and Errc::resource.
   [[nodiscard]] static ParquetSource open(const std::string& uri,
                                           const StorageOptions& storage_options = {});
 
   [[nodiscard]] const std::string& uri() const noexcept;
   [[nodiscard]] std::int64_t rows() const noexcept;
-  /// URIs, sorted: the order in which rows are numbered.
+  /// The URIs, sorted. Rows are numbered in this order.
   [[nodiscard]] const std::vector<std::string>& files() const noexcept;
-  /// Rows of each row group, in that order.
+  /// The number of rows of each row group, in that order.
   [[nodiscard]] std::vector<std::int64_t> row_groups() const;
-  /// Of the first file.
+  /// The columns of the first file.
   [[nodiscard]] std::vector<Column> schema() const;
-  /// Every file has these columns with types that are taken and can fill their shapes; else throws
-  /// Errc::invalid_argument naming the file, the column and what it is.
+  /// Checks that every file has these columns, with types that can be read and that fill their
+  /// shapes. Throws Errc::invalid_argument, naming the file, the column and its type.
   void require(const Columns& columns) const;
 
-  [[nodiscard]] const ParquetFiles& parquet() const noexcept { return *parquet_; }
-
  private:
-  explicit ParquetSource(std::shared_ptr<const ParquetFiles> parquet)
+  friend class detail::ParquetFiles;
+  explicit ParquetSource(std::shared_ptr<const detail::ParquetFiles> parquet)
       : parquet_(std::move(parquet)) {}
 
-  std::shared_ptr<const ParquetFiles> parquet_;
+  std::shared_ptr<const detail::ParquetFiles> parquet_;
 };
 
-/// Which rows to validate with: at most one of the two.
+/// Selects the rows for validation. At most one of the two is set.
 struct Validation {
-  double fraction = 0;      ///< of all rows, in [0, 1): drawn by a hash of seed and row number
-  std::string column = {};  ///< bool, or a number: true, or above 0, are the rows to validate with
+  double fraction =
+      0;  ///< the share of all rows, in [0, 1), drawn by a hash of seed and row number
+  std::string column = {};  ///< a bool or number column; rows with true, or above 0, validate
 };
 
-/// Some rows of a source. Known on every rank alike; a bit per row of memory where a column chose
-/// them.
+/// Selected rows of a source, the same on every rank. A selection by column takes one bit per row.
 class Selection {
  public:
   [[nodiscard]] static Selection all(const ParquetSource& source);
 
   [[nodiscard]] std::int64_t rows() const noexcept;
   [[nodiscard]] std::int64_t rows_of_group(std::size_t group) const;
-  /// By the row's number in the source.
+  /// `row` is the row's number in the source.
   [[nodiscard]] bool contains(std::int64_t row) const;
 
  private:
@@ -79,23 +81,24 @@ class Selection {
   std::shared_ptr<const State> state_;
 };
 
-/// The rows for training and those for validation; every row is in one of them. Reads at most the
-/// validation column, all of it on every rank. Throws Errc::invalid_argument: a fraction outside
-/// [0, 1), both given, a column that is missing, neither bool nor a number, or null in a row; and
-/// what `BatchReader::next` throws.
+/// Returns the rows for training and those for validation; every row is in exactly one of them.
+/// Each rank reads the whole validation column, and nothing else. Throws Errc::invalid_argument for
+/// a fraction outside [0, 1), a fraction and a column together, and a column that is missing,
+/// neither bool nor a number, or null in a row; and what `BatchReader::next` throws.
 [[nodiscard]] std::pair<Selection, Selection> split(const ParquetSource& source,
                                                     const Validation& validation,
                                                     std::uint64_t seed = 0);
 
 struct WriteParquetOptions {
   std::int64_t rows_per_group = 1024;
-  bool fixed_size_lists = false;  ///< else lists, as Spark writes them
+  bool fixed_size_lists = false;  ///< otherwise lists of any length, as Spark writes them
   StorageOptions storage_options = {};
 };
 
-/// One file, as a whole or not at all (`EstimatorStore::write`). All tensors have the same first
-/// dimension, the rows; [rows] is a column of values, [rows, …] one of lists of all that is in a
-/// row. float16/32/64, the integers and bool. Throws Errc::invalid_argument, Errc::resource.
+/// Writes one file, completely or not at all (`EstimatorStore::write`). The first dimension of
+/// every tensor is the rows. A tensor of shape [rows] becomes a column of values, one of shape
+/// [rows, …] a column of flat lists. Types are float16/32/64, the integers and bool. Throws
+/// Errc::invalid_argument and Errc::resource.
 void write_parquet(const std::string& uri, const std::vector<std::string>& names,
                    const std::vector<torch::Tensor>& tensors,
                    const WriteParquetOptions& options = {});

@@ -1,4 +1,4 @@
-// Where an estimator's data, checkpoints and results lie: a folder of a file system, by URI.
+// The folder, named by a URI, that holds an estimator's data, checkpoints and results.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace hvd {
 
-/// What a file system needs beside a URI: credentials and where it is. Names by scheme:
+/// Options that a file system needs beside a URI, such as credentials and the address of a server.
+/// Each scheme has these names:
 ///   s3         `key`, `secret`, `token`, `anon`, `endpoint_url` (with scheme) or
 ///              `endpoint_override` (host:port), `region`, `scheme`
 ///   abfs(s)    `account_name`, `account_key`, `sas_token`, `tenant_id`, `client_id`,
@@ -29,13 +30,14 @@ struct EstimatorStoreOptions {
   StorageOptions storage_options = {};
 };
 
-/// A folder and its layout (docs/estimator.md). Paths are relative to that folder, with '/' between
-/// their parts; one with "..", or that begins with '/', throws Errc::invalid_argument. Nothing here
-/// is collective: any rank may call it, and the ranks agree among themselves who writes.
+/// A folder and its layout (docs/how-to/estimator.md). Paths are relative to the folder, and their
+/// parts are separated by '/'. A path that contains ".." or begins with '/' throws
+/// Errc::invalid_argument. No function is collective: any rank may call it, and the ranks have to
+/// agree on who writes.
 ///
-/// Cheap to copy; copies share the connection. Any thread. All that reaches the file system throws
-/// Errc::resource naming the URI when it refuses: a full disk, no permission, no such bucket, or a
-/// server that does not answer within the seconds that its client tries.
+/// Copies are cheap and share the connection. Any thread may use it. A function that accesses the
+/// file system throws Errc::resource, naming the URI, for a full disk, a missing permission, a
+/// missing bucket, or a server that does not answer in time.
 class EstimatorStore {
  public:
   /// `uri` is a path, or `file://`, `s3://`, `abfs://`, `abfss://`, `hdfs://`, `viewfs://` or
@@ -45,32 +47,36 @@ class EstimatorStore {
   [[nodiscard]] static EstimatorStore open(const std::string& uri,
                                            EstimatorStoreOptions options = {});
 
-  /// As given to `open`, but for a relative path, which is absolute here.
+  /// Returns the URI that `open` got; a relative path has become absolute.
   [[nodiscard]] const std::string& uri() const noexcept;
   [[nodiscard]] const EstimatorStoreOptions& options() const noexcept;
 
-  /// `intermediate_train_data.<id>` and `intermediate_val_data.<id>`. Throws as `checkpoint`.
+  /// Return `intermediate_train_data.ID` and `intermediate_val_data.ID`. They throw what
+  /// `checkpoint` throws.
   [[nodiscard]] std::string train_data(const std::string& id) const;
   [[nodiscard]] std::string val_data(const std::string& id) const;
-  /// `runs/<run_id>`, and in it `checkpoint` and `logs`. Throws Errc::invalid_argument when
-  /// `run_id` is empty, ".", "..", has a '/' or a control character in it, or more than 200 bytes.
+  /// Return `runs/RUN_ID`, and the folders `checkpoint` and `logs` in it. They throw
+  /// Errc::invalid_argument when `run_id` is empty, "." or "..", contains a '/' or a control
+  /// character, or has more than 200 bytes.
   [[nodiscard]] std::string run(const std::string& run_id) const;
   [[nodiscard]] std::string checkpoint(const std::string& run_id) const;
   [[nodiscard]] std::string logs(const std::string& run_id) const;
-  /// The URI of a path of this store, for a reader elsewhere.
+  /// Returns the URI of a path of this store, for a reader elsewhere.
   [[nodiscard]] std::string uri_of(const std::string& path) const;
 
-  /// Makes the folders above, then the file: under another name that is then changed (local, HDFS),
-  /// or uploaded as one object. When it throws, the old file is still there.
+  /// Makes the folders above the file and writes the file: under another name that is changed at
+  /// the end (local, HDFS), or as one object. When it throws, the old file still exists.
   void write(const std::string& path, std::span<const std::byte> bytes) const;
   void write(const std::string& path, const std::string& text) const;
-  /// The whole file; nothing when there is none.
+  /// Returns the whole file, or nothing when there is none.
   [[nodiscard]] std::optional<Bytes> read(const std::string& path) const;
-  /// A file or a folder. (An object store has a folder while something lies in it.)
+  /// Returns whether there is such a file or folder. (In an object store, a folder exists while it
+  /// contains something.)
   [[nodiscard]] bool exists(const std::string& path) const;
-  /// Names of the files and folders right in a folder, sorted; none when there is no such folder.
+  /// Returns the names of the files and folders in a folder, but not below, sorted; none when there
+  /// is no such folder.
   [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
-  /// A file, or a folder with all that is in it; nothing happens when there is none.
+  /// Removes a file, or a folder with all that is in it. Does nothing when there is none.
   void remove(const std::string& path) const;
 
  private:

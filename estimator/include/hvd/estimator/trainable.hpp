@@ -1,4 +1,4 @@
-// A network as the estimator sees it: tensors in, tensors out.
+// A network for the estimator: a function from tensors to tensors.
 #pragma once
 
 #include <functional>
@@ -14,30 +14,30 @@
 
 namespace hvd {
 
-/// Any module, with a tensor for each feature column: `forward(t1, t2, …)`, up to eight. It returns
-/// a tensor, a pair or a tuple of up to four, or a vector of them. The module is shared, not
-/// copied.
+/// Holds any module whose `forward(t1, t2, …)` takes one tensor for each feature column, up to
+/// eight. It returns a tensor, a pair or a tuple of up to four tensors, or a vector of tensors. The
+/// module is shared, not copied.
 class Trainable {
  public:
   using Tensors = std::vector<torch::Tensor>;
   using Forward = std::function<Tensors(const Tensors&)>;
 
-  /// Nothing.
+  /// Holds no module.
   Trainable() = default;
   Trainable(torch::nn::AnyModule module);       // NOLINT: implicit
   Trainable(const torch::nn::Sequential& net);  // NOLINT: implicit
-  /// A holder, as TORCH_MODULE makes it.
+  /// Takes a holder as TORCH_MODULE makes it.
   template <class Contained>
   Trainable(const torch::nn::ModuleHolder<Contained>& holder)  // NOLINT: implicit
       : Trainable(torch::nn::AnyModule(holder)) {}
-  /// A module that is called another way: a TorchScript one, say.
+  /// Takes a module with a `forward` of another kind, such as a TorchScript module.
   Trainable(std::shared_ptr<torch::nn::Module> module, Forward forward);
 
   [[nodiscard]] bool empty() const noexcept { return module_ == nullptr; }
-  /// Throws Errc::invalid_argument when there is none; so does `forward`.
+  /// Throws Errc::invalid_argument when there is no module; so does `forward`.
   [[nodiscard]] torch::nn::Module& module() const;
-  /// Throws Errc::invalid_argument for another number of inputs than `forward` takes, and for
-  /// something that it returns and that is no tensor; and what `forward` throws.
+  /// Throws Errc::invalid_argument when `forward` takes another number of inputs or returns
+  /// something else than tensors, and what `forward` throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs) const;
 
  private:

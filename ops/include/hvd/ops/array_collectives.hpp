@@ -1,5 +1,5 @@
-// Collectives on arrays of a C++ type, blocking. What `collectives.hpp` says of each holds here;
-// results whose length the operation finds out are vectors of their own.
+// Blocking collectives on arrays of a C++ type, which behave as `collectives.hpp` says. A result
+// whose length only the operation tells is returned as a vector.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace hvd {
 
-/// The types that have a `DType`, but bool: a vector of those is no array.
+/// The types that have a `DType`, except bool, whose vector is no array.
 template <class T>
 concept Element = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-/// As `collectives.hpp`, with memory for the result by elements.
+/// Returns memory for a result of `count` elements. The functions below use it for theirs.
 using AllocateResult = std::function<void*(std::int64_t count)>;
 void allgather(Context& context, const void* input, std::int64_t count, DType dtype,
                AllocateResult output, const CollectiveOptions& options = {});
@@ -36,7 +36,7 @@ AllocateResult resized(std::vector<T>& output) {
 }
 }  // namespace detail
 
-/// From `input` into `output`, which is as long; throws Errc::invalid_argument if it is not.
+/// Reduces `input` into `output`. Throws Errc::invalid_argument unless they have the same length.
 template <class In, Element T>
 requires std::is_same_v<std::remove_const_t<In>, T>
 void allreduce(Context& context, std::span<In> input, std::span<T> output,
@@ -47,14 +47,14 @@ void allreduce(Context& context, std::span<In> input, std::span<T> output,
   allreduce(context, input.data(), output.data(), std::ssize(input), kDTypeOf<T>, options);
 }
 
-/// In place.
+/// Gives every rank the data of `root`, in place.
 template <Element T>
 void broadcast(Context& context, std::span<T> data, int root,
                const CollectiveOptions& options = {}) {
   broadcast(context, data.data(), std::ssize(data), kDTypeOf<T>, root, options);
 }
 
-/// Every rank's elements in rank order.
+/// Returns every rank's elements in rank order.
 template <class In, Element T = std::remove_const_t<In>>
 [[nodiscard]] std::vector<T> allgather(Context& context, std::span<In> data,
                                        const CollectiveOptions& options = {}) {
@@ -63,7 +63,7 @@ template <class In, Element T = std::remove_const_t<In>>
   return all;
 }
 
-/// This rank's part of the reduced array.
+/// Returns this rank's part of the reduced array.
 template <class In, Element T = std::remove_const_t<In>>
 [[nodiscard]] std::vector<T> reducescatter(Context& context, std::span<In> data,
                                            const AllreduceOptions& options = {}) {
@@ -78,7 +78,7 @@ struct Received {
   std::vector<T> data;               ///< in rank order
   std::vector<std::int64_t> splits;  ///< elements by rank
 };
-/// `splits` sum to the length of `data`; throws Errc::invalid_argument if they do not.
+/// Throws Errc::invalid_argument unless `splits` sum to the length of `data`.
 template <class In, Element T = std::remove_const_t<In>>
 [[nodiscard]] Received<T> alltoall(Context& context, std::span<In> data,
                                    std::span<const std::int64_t> splits,

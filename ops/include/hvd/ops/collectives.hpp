@@ -16,45 +16,46 @@
 namespace hvd {
 
 struct AllreduceOptions {
-  std::string name{};  ///< empty: from the order of unnamed calls
+  std::string name{};  ///< when empty, it comes from the order of unnamed calls
   ReduceOp op = ReduceOp::average;
   double prescale = 1.0;
   double postscale = 1.0;
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
 };
 
-/// Of the operations that reduce nothing.
+/// Options of the operations that do not reduce.
 struct CollectiveOptions {
-  std::string name{};            ///< empty: from the order of unnamed calls of that kind
+  std::string name{};            ///< when empty, it comes from the order of such calls
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
 };
 
-/// `count` elements each; `output` may equal `input`.
+/// Reduces `count` elements of each rank. `output` may equal `input`.
 [[nodiscard]] Work allreduce_async(Context& context, const void* input, void* output,
                                    std::int64_t count, DType dtype,
                                    const AllreduceOptions& options = {});
 void allreduce(Context& context, const void* input, void* output, std::int64_t count, DType dtype,
                const AllreduceOptions& options = {});
 
-/// In place: every rank gets what `root`, a rank of the context, has.
+/// Gives every rank the data of `root`, a rank of the context, in place.
 [[nodiscard]] Work broadcast_async(Context& context, void* data, std::int64_t count, DType dtype,
                                    int root, const CollectiveOptions& options = {});
 void broadcast(Context& context, void* data, std::int64_t count, DType dtype, int root,
                const CollectiveOptions& options = {});
 
-/// Ranks may contribute different counts; `output` is resized to all of them in rank order.
+/// Gathers the elements of all ranks, which may contribute different counts. `output` is resized to
+/// all of them, in rank order.
 [[nodiscard]] Work allgather_async(Context& context, const void* input, std::int64_t count,
                                    DType dtype, Bytes& output,
                                    const CollectiveOptions& options = {});
 
-/// Reduces and hands each rank its part, which `output` is resized to: `count` elements are split
-/// evenly, the first `count % size` ranks get one more.
+/// Reduces `count` elements and gives each rank its part, to which `output` is resized. The parts
+/// are equal, but the first `count % size` ranks get one element more.
 [[nodiscard]] Work reducescatter_async(Context& context, const void* input, std::int64_t count,
                                        DType dtype, Bytes& output,
                                        const AllreduceOptions& options = {});
 
-/// Sends `splits[i]` elements to the i-th rank of the process set, in order from `input`; `output`
-/// and `received` are resized to what they sent here.
+/// Sends `splits[i]` elements to the i-th rank of the process set, in order from `input`. `output`
+/// and `received` are resized to the elements that this rank receives, and their number by rank.
 [[nodiscard]] Work alltoall_async(Context& context, const void* input,
                                   std::span<const std::int64_t> splits, DType dtype, Bytes& output,
                                   std::vector<std::int64_t>& received,
@@ -63,7 +64,8 @@ void broadcast(Context& context, void* data, std::int64_t count, DType dtype, in
 /// Returns when every rank of the set has called it.
 void barrier(Context& context, const CollectiveOptions& options = {});
 
-/// One allreduce of several arrays: none runs before every rank has them all.
+/// The arguments of one allreduce of a group. None of a group runs before every rank has submitted
+/// all.
 struct AllreduceItem {
   const void* input = nullptr;
   void* output = nullptr;
@@ -95,7 +97,7 @@ inline constexpr DType kDTypeOf = [] {
     return DType::boolean;
 }();
 
-/// In place, blocking.
+/// Reduces `data` in place. Blocking.
 template <class T>
 void allreduce(Context& context, std::span<T> data, const AllreduceOptions& options = {}) {
   allreduce(context, data.data(), data.data(), static_cast<std::int64_t>(data.size()), kDTypeOf<T>,

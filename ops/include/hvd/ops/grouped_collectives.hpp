@@ -1,7 +1,8 @@
 // Groups of operations on plain host memory: none runs before every rank has submitted them all,
 // and when one cannot run none does. `options.name` is the group's; items have names of their own,
-// or take them from the order of unnamed operations. The memory that items point to lives until
-// the works are done. grouped_allreduce_async is beside the other collectives.
+// or are called `<group>/0`, `<group>/1`, … All ranks give the same items, or all of them fail with
+// Errc::mismatch. The memory that items point to lives until the works are done.
+// grouped_allreduce_async is beside the other collectives.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,21 @@
 
 namespace hvd {
 
-/// As the arguments of `broadcast_async`.
+/// The arguments of a `broadcast_async`.
 struct BroadcastItem {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::f32;
   std::string name{};
 };
-/// All from `root`, a rank of the job. A work per item, in their order. Throws what
-/// `broadcast_async` throws, for an item that cannot work, and then none was submitted.
+/// Broadcasts all items from `root`, a rank of the job. Returns a work per item, in their order.
+/// Throws what `broadcast_async` throws for an item; then nothing was submitted.
 [[nodiscard]] std::vector<Work> grouped_broadcast_async(Context& context,
                                                         std::span<const BroadcastItem> items,
                                                         int root,
                                                         const CollectiveOptions& options = {});
 
-/// Of an allgather or a reducescatter, whose result `output` is resized to.
+/// The arguments of an allgather or a reducescatter. `output` is resized to the result.
 struct ResizedItem {
   const void* input = nullptr;
   std::int64_t count = 0;
@@ -35,16 +36,18 @@ struct ResizedItem {
   Bytes* output = nullptr;
   std::string name{};
 };
-/// A work per item, in their order; throws as `allgather_async`, and then none was submitted.
+/// Returns a work per item, in their order. Throws what `allgather_async` throws; then nothing was
+/// submitted.
 [[nodiscard]] std::vector<Work> grouped_allgather_async(Context& context,
                                                         std::span<const ResizedItem> items,
                                                         const CollectiveOptions& options = {});
-/// A work per item, in their order; throws as `reducescatter_async`, and then none was submitted.
+/// Returns a work per item, in their order. Throws what `reducescatter_async` throws; then nothing
+/// was submitted.
 [[nodiscard]] std::vector<Work> grouped_reducescatter_async(Context& context,
                                                             std::span<const ResizedItem> items,
                                                             const AllreduceOptions& options = {});
 
-/// As the arguments of `alltoall_async`.
+/// The arguments of an `alltoall_async`.
 struct AlltoallItem {
   const void* input = nullptr;
   std::span<const std::int64_t> splits;
@@ -53,7 +56,8 @@ struct AlltoallItem {
   std::vector<std::int64_t>* received = nullptr;
   std::string name{};
 };
-/// A work per item, in their order; throws as `alltoall_async`, and then none was submitted.
+/// Returns a work per item, in their order. Throws what `alltoall_async` throws; then nothing was
+/// submitted.
 [[nodiscard]] std::vector<Work> grouped_alltoall_async(Context& context,
                                                        std::span<const AlltoallItem> items,
                                                        const CollectiveOptions& options = {});

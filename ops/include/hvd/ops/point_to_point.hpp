@@ -10,17 +10,17 @@
 namespace hvd {
 
 /// Sends `count` elements to rank `to`, which receives as many of this type under the same name.
-/// Names count per sender and receiver; empty: from the order of unnamed messages from this rank to
-/// that. A message is an operation like the others: ranks may submit in any order, what does not
-/// match is Errc::mismatch on both sides, a missing side is reported as a stall. Done when the
-/// receiver has it: two ranks that both send first and wait for it wait for each other, so use
-/// `send_async`.
+/// Names are per sender and receiver; an empty one comes from the order of unnamed messages from
+/// this rank to that. A message is an operation like the others: ranks may submit in any order,
+/// arguments that do not match are Errc::mismatch on both sides, and a missing side is reported as
+/// a stall. The send is done when the receiver has the message. Two ranks that send to each other
+/// use `send_async`, since two blocking sends would wait for each other.
 [[nodiscard]] Work send_async(Context& context, const void* data, std::int64_t count, DType dtype,
                               int to, const std::string& name = {});
 void send(Context& context, const void* data, std::int64_t count, DType dtype, int to,
           const std::string& name = {});
 
-/// Receives what rank `from` sends under this name.
+/// Receives the message that rank `from` sends under this name.
 [[nodiscard]] Work recv_async(Context& context, void* data, std::int64_t count, DType dtype,
                               int from, const std::string& name = {});
 void recv(Context& context, void* data, std::int64_t count, DType dtype, int from,

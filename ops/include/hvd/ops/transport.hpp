@@ -1,4 +1,4 @@
-// Bulk bytes between the ranks of a group.
+// Point-to-point transport of bulk bytes between the ranks of a group.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ class Session;
 using ByteSink = std::function<void(std::size_t offset, std::span<const std::byte> bytes)>;
 
 struct Outgoing {
-  int peer = -1;                     ///< -1: nothing to send
+  int peer = -1;                     ///< -1 sends nothing
   std::span<const std::byte> bytes;  ///< may be empty; read until `exchange` returns
 };
 
 struct Incoming {
-  int peer = -1;                ///< -1: nothing to receive
+  int peer = -1;                ///< -1 receives nothing
   std::size_t size = 0;         ///< bytes
-  std::byte* into = nullptr;    ///< where they go; null when `sink` takes them
-  ByteSink sink;                ///< or who consumes them, in pieces …
-  std::size_t granularity = 1;  ///< … whose sizes and offsets are multiples of this
+  std::byte* into = nullptr;    ///< the destination, or null
+  ByteSink sink;                ///< without a destination, consumes the bytes in pieces
+  std::size_t granularity = 1;  ///< sizes and offsets of the pieces are multiples of it
 };
 
 /// Point-to-point, in order per pair, full duplex. Both sides agree on sizes beforehand. One thread
@@ -43,31 +43,24 @@ class Transport {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
-  /// Sends and receives at the same time; returns when both are through.
+  /// Sends and receives at the same time, and returns when both have ended.
   virtual void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) = 0;
-  /// Any thread: a running `exchange` and every later one throw Errc::aborted soon. The transport
-  /// must live until the call returns.
+  /// Makes a running `exchange` and every later one throw Errc::aborted soon. Any thread. The
+  /// transport must live until the call returns.
   virtual void abort() noexcept = 0;
 };
 
-/// `size` transports that talk to each other inside this process, one per rank.
+/// Makes `size` transports that are connected inside this process, one per rank.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size);
 
-/// TCP streams between pairs of ranks, opened when first used: one for small messages, `streams`,
-/// the same number on every rank, for those of a MiB and more. `session` outlives it.
+/// Uses TCP streams between pairs of ranks, which are opened when they are first used: one for
+/// small messages, and `streams`, the same number on every rank, for messages of a MiB and more.
+/// `session` outlives it.
 [[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(Session& session, int streams = 1);
 
-/// Byte rings in a sealed memfd per receiver, passed over a Unix socket. Every rank on one host.
-/// Collective. `session` outlives it.
-[[nodiscard]] std::unique_ptr<Transport> make_shm_transport(Session& session);
-/// Likewise among `ranks`, ascending, those of one host, this one among them: a transport of as
-/// many.
-[[nodiscard]] std::unique_ptr<Transport> make_shm_transport(Session& session,
-                                                            std::vector<int> ranks);
-
-/// MPI's messages on a duplicate of MPI_COMM_WORLD. Initialises MPI when the program has not; call
-/// from the user's thread. Collective. Throws Errc::unsupported, saying why, when MPI cannot be
-/// used from here or its ranks are not the session's. Null when this build has no MPI.
+/// Uses MPI's messages on a duplicate of MPI_COMM_WORLD. Initialises MPI when the program has not;
+/// call from the user's thread. Collective. Throws Errc::unsupported, saying why, when MPI cannot
+/// be used from here or its ranks are not the session's. Null when this build has no MPI.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(Session& session);
 
 }  // namespace hvd

@@ -12,18 +12,18 @@
 
 namespace hvd {
 
-/// Combines `count` elements: into[i] = into[i] (op) from[i].
+/// Combines `count` elements, into[i] = into[i] (op) from[i].
 using CombineBytes = std::function<void(void* into, const void* from, std::int64_t count)>;
 
-/// Every rank gets x0 (op) x1 (op) … in rank order, of arrays of `count` elements of `size` bytes,
-/// in place; the operation need not commute. Blocking; all ranks of the set call it with arrays of
-/// the same length and the same operation. The elements of each part are combined by one rank: a
+/// Replaces an array of `count` elements of `size` bytes by x0 (op) x1 (op) … of all ranks, in rank
+/// order; the operation need not commute. Blocking. All ranks of the set call it with arrays of the
+/// same length and the same operation. The elements of each part are combined by one rank: a
 /// direct reduce-scatter and an allgather (Rabenseifner 2004), 2(n-1)/n of the bytes. Throws what
 /// `combine` throws, on the rank where it does; the others then get Errc::mismatch.
 void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
                      const CombineBytes& combine, const CollectiveOptions& options = {});
 
-/// As above; `op(into, from)` combines two elements of any trivially copyable type.
+/// The same for arrays of any trivially copyable type: `op(into, from)` combines two elements.
 template <class T, class Op>
 void allreduce_with(Context& context, std::span<T> data, Op op,
                     const CollectiveOptions& options = {}) {
@@ -33,7 +33,7 @@ void allreduce_with(Context& context, std::span<T> data, Op op,
     const T* const b = static_cast<const T*>(from);
     if constexpr (alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
       for (std::int64_t i = 0; i < count; ++i) op(a[i], b[i]);
-    } else {  // received bytes are not as aligned as that
+    } else {  // received bytes may be less aligned
       for (std::int64_t i = 0; i < count; ++i) {
         T x;
         T y;

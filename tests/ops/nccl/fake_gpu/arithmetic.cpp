@@ -11,7 +11,7 @@
 namespace hvd::test::fake_gpu {
 namespace {
 
-// How an element is computed with: 16-bit floats in float, the rest in itself.
+// The type in which an element is computed: float for 16-bit floats, otherwise its own type.
 template <class T>
 struct Wide {
   using Type = T;
@@ -31,7 +31,7 @@ struct Wide<__nv_bfloat16> {
   static __nv_bfloat16 down(float value) { return __float2bfloat16(value); }
 };
 
-// Integers wrap as on the device, without undefined behaviour.
+// Lets integers wrap as on the device, without undefined behaviour.
 template <class V, class F>
 V wrapping(V a, V b, F f) {
   if constexpr (std::is_integral_v<V>) {

@@ -1,4 +1,4 @@
-// What an NCCL reduction computes, element by element in rank order.
+// Computes an NCCL reduction, element by element in rank order.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ struct Reduction {
 
 [[nodiscard]] std::size_t size_of(ncclDataType_t type);
 
-/// One element as a number.
+/// Returns one element as a number.
 [[nodiscard]] double to_double(const void* element, ncclDataType_t type);
 
-/// `inputs[r]` is rank r's, `count` elements each.
+/// `inputs[r]` has the `count` elements of rank r.
 [[nodiscard]] std::vector<std::byte> reduce(const std::vector<const void*>& inputs,
                                             std::size_t count, ncclDataType_t type,
                                             const Reduction& reduction);

@@ -49,7 +49,7 @@ void Clique::run(Meeting& meeting) {
     violate("ranks made different NCCL calls");
     return;
   }
-  // NCCL hangs then where it would have the switch or the network use the buffers directly.
+  // NCCL would hang here if the switch or the network used the buffers directly.
   if (std::any_of(meeting.calls.begin(), meeting.calls.end(),
                   [&](const auto& each) { return each.second.registered != first.registered; })) {
     violate("some ranks passed registered memory to a collective, and others did not");

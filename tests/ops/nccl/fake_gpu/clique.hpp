@@ -1,4 +1,4 @@
-// The ranks of one fake NCCL communicator and where they meet.
+// The ranks of one fake NCCL communicator, and their synchronisation.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace hvd::test::fake_gpu {
 
-/// One collective, or one end of a message, as one rank asked for it.
+/// One collective, or one end of a message, with the arguments of one rank.
 struct Call {
   enum class Kind : std::uint8_t {
     allreduce,
@@ -33,7 +33,7 @@ struct Call {
   ncclDataType_t type = ncclFloat32;
   Reduction reduction;
   int root = 0;             ///< of a message: the peer
-  bool registered = false;  ///< what it reads or writes, with its communicator
+  bool registered = false;  ///< the memory that it reads or writes is registered
 
   [[nodiscard]] bool is_message() const noexcept {
     return kind == Kind::send || kind == Kind::receive;
@@ -45,18 +45,18 @@ class Clique {
   explicit Clique(int size) : size_(size) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// False when a rank or a device comes twice, as NCCL before 2.30 refuses.
+  /// Returns false when a rank or a device joins twice, which NCCL before 2.30 refuses.
   bool join(int rank, int device);
   [[nodiscard]] bool complete() const;
 
-  /// Stream threads: waits for the same call of all other ranks, then all results are there. False
-  /// when this rank was aborted meanwhile, or the calls do not fit together.
+  /// Called by stream threads. Waits for the same call of all other ranks; then all results are
+  /// there. Returns false when this rank was aborted meanwhile, or the calls do not match.
   bool meet(int rank, const Call& call);
-  /// Stream threads: a message leaves at once, as in a group of NCCL, and is waited for. False as
-  /// of `meet`.
+  /// Called by stream threads. Sends a message at once, as in a group of NCCL, or waits for one.
+  /// Returns false as `meet` does.
   bool pass(int rank, const Call& call);
   void abort(int rank);
-  /// As NCCL's finalize: true once every rank has said so or gone away.
+  /// Works like NCCL's finalize: returns true once every rank has called it or was aborted.
   bool leave(int rank);
 
  private:

@@ -3,7 +3,7 @@
 namespace hvd::test::fake_gpu {
 namespace {
 
-// As a float, about -1e-37: nothing that a test expects by chance.
+// About -1e-37 as a float, which no test expects.
 constexpr std::byte kGarbage{0x83};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The allocations of all fake devices. Any thread.
+// The allocations of all fake devices. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,16 @@
 
 namespace hvd::test::fake_gpu {
 
-/// In place of a device: host memory from cudaHostAlloc, which every device reads and writes.
+/// Stands for host memory from cudaHostAlloc, which every device reads and writes.
 inline constexpr int kPinned = 1000;
 
 class DeviceMemory {
  public:
   [[nodiscard]] void* allocate(std::size_t size, int device);
-  /// The device it was on; -1 for a pointer that no `allocate` returned.
+  /// Returns the memory's device, or -1 for a pointer that `allocate` did not return.
   int release(void* data);
-  /// True when all of [data, data + size) lies in one allocation of `device`; -1: of any.
+  /// Returns true when all of [data, data + size) lies in one allocation of `device`; -1 means of
+  /// any device.
   [[nodiscard]] bool contains(const void* data, std::size_t size, int device) const;
   [[nodiscard]] std::vector<std::string> leaks() const;
   void clear();

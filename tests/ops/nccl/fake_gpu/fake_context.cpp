@@ -1,6 +1,6 @@
 // In place of the driver: which devices of the fake have a context.
 #include "fake_gpu/fake_gpu.hpp"
-#include "nccl/primary_context.hpp"
+#include "nccl/cuda.hpp"
 
 namespace hvd {
 

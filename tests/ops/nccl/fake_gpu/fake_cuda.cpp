@@ -1,4 +1,4 @@
-// The fake CUDA runtime: the symbols of libcudart that the NCCL backend calls.
+// The fake CUDA runtime: the functions of libcudart that the NCCL backend calls.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -54,7 +54,7 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// As from CUDA 12 on: at once with a context.
+// As from CUDA 12 on, this makes a context at once.
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= runtime().device_count()) return cudaErrorInvalidDevice;
   current_device() = device;
@@ -108,7 +108,7 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-// On the default stream, which non-blocking streams do not wait for: at once.
+// Runs at once, on the default stream, for which non-blocking streams do not wait.
 cudaError_t cudaMemset(void* data, int value, std::size_t size) {
   static_cast<void>(used_device());
   if (!on_device(data, size)) return misuse("cudaMemset outside device memory");
@@ -146,7 +146,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
     if (!device_memory().contains(on_device, size, stream->device())) {
       return misuse("cudaMemcpyAsync outside the memory of the stream's device");
     }
-    // When the stream comes to it, and not before.
+    // The copy takes place when the stream reaches it, not earlier.
     stream->push([=] { std::memmove(dst, src, size); });
     return cudaSuccess;
   }

@@ -15,31 +15,32 @@
 
 namespace hvd::test::fake_gpu {
 
-/// Forgets everything and starts with that many devices. Between tests, when no rank is running.
+/// Resets the fake to that many devices. Call it between tests, when no rank is running.
 void reset(int device_count);
 
-/// The devices on which a context was made, by all ranks: some hundred MB each on a real one.
+/// Returns the devices on which some rank has made a context, which takes some hundred MB each on a
+/// real one.
 [[nodiscard]] std::set<int> contexts();
 
-/// What was used as its documentation forbids, one line each.
+/// Returns one line for each use that the documentation of CUDA or NCCL forbids.
 [[nodiscard]] std::vector<std::string> violations();
-/// Memory, streams, events, communicators and reduce operations not given back and groups of calls
-/// not ended, one line each.
+/// Returns one line for each resource that was not released: memory, streams, events,
+/// communicators, reduce operations and groups of calls.
 [[nodiscard]] std::vector<std::string> leaks();
 
-/// The collectives of this rank never start, so that nobody's complete, until abort or reset.
+/// Collectives of this rank never start, so no rank's complete, until an abort or a reset.
 void hang(int rank);
-/// As `hang`, and the next poll of this rank's communicator reports `error`.
+/// Does the same, and the next poll of this rank's communicator reports `error`.
 void fail(int rank, ncclResult_t error);
 
-/// NCCL collectives that have run to their end, over all ranks.
+/// Returns the number of NCCL collectives that have completed, over all ranks.
 [[nodiscard]] int collectives_run();
 
-/// How often a function of the two libraries was called since `reset`, by all ranks; of those that
-/// the fake notes down (grep for `note`).
+/// Returns how often all ranks have called a function of the two libraries since `reset`. The fake
+/// counts only functions with a `note`.
 [[nodiscard]] int calls(std::string_view function);
 
-// Shared by the fake's own files.
+// Used by the fake's own files.
 void violate(std::string what);
 void note(std::string_view function);
 

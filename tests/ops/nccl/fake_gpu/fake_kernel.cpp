@@ -1,4 +1,4 @@
-// The fake launch of copy_kernel.cu: every thread of every block, on the stream's worker.
+// The fake launch of copy_kernel.cu. It runs every thread of every block on the stream's thread.
 #include <map>
 #include <memory>
 #include <string>
@@ -52,7 +52,7 @@ cudaError_t launch_copies(const CopyTable& table, cudaStream_t handle) {
     written.emplace(part.dst, part.dst + size);
   }
   stream->push([table] {
-    // Backwards: nothing may rest on the order of threads.
+    // Runs backwards, because no code may depend on the order of threads.
     for (std::uint32_t block = copy_blocks(table); block-- > 0;) {
       for (std::uint32_t thread = kCopyThreads; thread-- > 0;) copy_tile(table, block, thread);
     }

@@ -1,4 +1,4 @@
-// The fake NCCL: the symbols of libnccl that the NCCL backend calls, over `Clique`.
+// The fake NCCL: the functions of libnccl that the NCCL backend calls, on top of `Clique`.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -28,7 +28,7 @@ using hvd::test::fake_gpu::violate;
 
 namespace {
 
-// Longer than anything waits that does not hang.
+// Longer than any wait that is not a hang.
 constexpr std::chrono::seconds kPatience{8};
 
 struct Launch {
@@ -54,7 +54,7 @@ struct Comm {
   int polls = 0;       ///< since the last call
   bool finalizing = false;
   bool failed = false;         ///< a meeting went wrong
-  std::vector<Launch> queued;  ///< called, and in no stream before the next polls
+  std::vector<Launch> queued;  ///< launches that are not yet in a stream
   std::map<int, std::pair<ncclDataType_t, double>> operations;
   std::map<const void*, Memory> registered;  ///< by handle
   std::shared_ptr<Stream> stream;            ///< of the last launch
@@ -63,7 +63,7 @@ struct Comm {
   std::uint64_t splits = 0;  ///< called so far
 };
 
-/// One ncclCommSplit, as far as its ranks have called it.
+/// One ncclCommSplit with the ranks that have called it so far.
 struct Split {
   struct Member {
     std::shared_ptr<Comm> parent;
@@ -103,7 +103,7 @@ Group& group() {
   return state;
 }
 
-// The library's mutex is held in all of these but the two that enqueue.
+// All of these except the two that enqueue hold the library's mutex.
 
 std::shared_ptr<Comm> find(ncclComm_t handle, const char* call) {
   const auto found = library().comms.find(handle);
@@ -129,7 +129,7 @@ bool busy(const Comm& comm) {
   return !comm.ready || !comm.queued.empty() || comm.finalizing || comm.splitting;
 }
 
-/// The children of a split that everybody has called.
+/// Makes the children of a split that all ranks have called.
 void make_children(Split& split) {
   Library& lib = library();
   std::map<int, std::map<std::pair<int, int>, Split::Member*>> colors;
@@ -198,7 +198,7 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
     return invalid(std::string(name) + " outside the memory of the communicator's device");
   }
   Launch launch{call, line};
-  // What every rank passes, of a reduce or a broadcast one of the two only.
+  // A rank passes only one of the two buffers to a reduce or a broadcast.
   launch.call.registered = is_registered(*comm, is(Call::Kind::reduce) ? call.src : call.dst) ||
                            (!is(Call::Kind::broadcast) && is_registered(*comm, call.src));
   if (group().depth > 0) {
@@ -210,7 +210,7 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
   return ncclInProgress;
 }
 
-/// With an operation that is NCCL's or was created for this communicator and type.
+/// Uses an operation of NCCL, or one that was created for this communicator and type.
 ncclResult_t enqueue_reduction(ncclComm_t handle, const char* name, Call call, ncclRedOp_t op,
                                cudaStream_t stream) {
   call.reduction.op = op;
@@ -352,7 +352,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
       make_children(at->second);
       lib.splits.erase(at);
     }
-    // The next poll sees it, of all ranks.
+    // The next poll of each rank reports it.
   } else if (comm->finalizing) {
     if (comm->clique->leave(comm->rank)) *state = ncclSuccess;
   } else if (comm->queued.empty()) {
@@ -390,8 +390,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return ncclSuccess;
 }
 
-// Its own work ends at once, but it returns only when that has had its turn in the stream, behind
-// everything that came before it.
+// Its own work ends at once, but the call returns only when that work had its turn in the stream,
+// after everything before it.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   std::shared_ptr<Comm> comm;
   {

@@ -8,7 +8,7 @@
 namespace hvd::test::fake_gpu {
 
 void Runtime::reset(int device_count) {
-  // Streams are joined outside the lock, by whoever held them last.
+  // Streams are joined outside the lock, by the last thread that used them.
   std::map<const void*, std::shared_ptr<Stream>> ended;
   std::map<const void*, std::shared_ptr<Event>> forgotten;
   const std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ bool Runtime::record(const void* event, const void* stream) {
   const auto line = streams_.find(stream);
   if (mark == events_.end() || line == streams_.end()) return false;
   if (mark->second->device != line->second->device()) return false;
-  auto recorded = std::make_shared<Event>(*mark->second);  // the old one may be being asked
+  auto recorded = std::make_shared<Event>(*mark->second);  // a thread may still read the old one
   recorded->stream = line->second;
   recorded->ticket = line->second->tail();
   mark->second = std::move(recorded);

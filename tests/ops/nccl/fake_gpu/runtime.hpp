@@ -1,4 +1,4 @@
-// The state of the fake: everything the two fake libraries share.
+// The state that the two fake libraries share.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ struct Event {
   Ticket ticket = 0;
 };
 
-/// Handles are keys, never dereferenced: one that was destroyed is recognised. Any thread.
+/// Handles are keys and never dereferenced, so a destroyed handle is recognised. Thread-safe.
 class Runtime {
  public:
   void reset(int device_count);
@@ -57,12 +57,12 @@ class Runtime {
 
 [[nodiscard]] Runtime& runtime();
 
-/// The device of the calling thread.
+/// Returns the device of the calling thread.
 [[nodiscard]] int& current_device();
-/// The same for a call that makes a context there.
+/// Does the same for a call that makes a context on the device.
 [[nodiscard]] int used_device();
 
-/// Between tests: aborts communicators that are still there. In fake_nccl.cpp.
+/// Aborts remaining communicators between tests. Defined in fake_nccl.cpp.
 void reset_nccl();
 [[nodiscard]] std::vector<std::string> nccl_leaks();
 

@@ -1,4 +1,4 @@
-// A fake stream: a queue of tasks and the thread that runs them, in order and as late as it may.
+// A fake stream: a queue of tasks and the thread that runs them, in order and as late as allowed.
 #pragma once
 
 #include <chrono>
@@ -18,21 +18,21 @@ using Ticket = std::uint64_t;
 class Stream {
  public:
   explicit Stream(int device);
-  /// Runs what is queued, then ends.
+  /// Runs the queued tasks, then ends.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Queues a task, which runs on the stream's thread once somebody has asked for it.
+  /// Queues a task. It runs on the stream's thread once another thread queries or waits for it.
   Ticket push(std::function<void()> task);
-  /// Everything queued so far.
+  /// Returns the position after everything queued so far.
   [[nodiscard]] Ticket tail() const;
-  /// Whether all up to `ticket` has run; lets it run when it has not.
+  /// Returns whether all tasks up to `ticket` have run, and otherwise allows them to run.
   [[nodiscard]] bool query(Ticket ticket);
-  /// Waits for it.
+  /// Waits until all tasks up to `ticket` have run.
   void synchronize(Ticket ticket);
-  /// The same, no longer than that; whether it has run.
+  /// Does the same for at most `patience`. Returns whether they have run.
   [[nodiscard]] bool synchronize_for(Ticket ticket, std::chrono::milliseconds patience);
 
  private:
@@ -43,7 +43,7 @@ class Stream {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   Ticket pushed_ = 0;
-  Ticket allowed_ = 0;  ///< somebody waits for these
+  Ticket allowed_ = 0;  ///< tasks that may run, because a thread waits for them
   Ticket ran_ = 0;
   bool ending_ = false;
   std::thread worker_;

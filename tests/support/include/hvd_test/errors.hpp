@@ -1,4 +1,4 @@
-// What a call throws.
+// Checks which error a call throws.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -15,13 +15,13 @@ namespace hvd::test {
 
 struct ProcessOptions {
   std::vector<std::string> arguments;  ///< the program first, looked for along PATH
-  /// On top of this process's environment; without a value: removed.
+  /// Added to this process's environment; a variable without a value is removed.
   std::map<std::string, std::optional<std::string>> environment;
-  std::string directory;       ///< to run in; empty: this one
+  std::string directory;       ///< working directory; empty: that of this process
   std::string input;           ///< its standard input, at most 64 KiB
-  int output = -1;             ///< takes its stdout instead of the capture
+  int output = -1;             ///< receives its stdout instead of the capture
   bool close_output = false;   ///< starts it without descriptor 1
-  std::vector<int> inherited;  ///< descriptors it gets under the same number
+  std::vector<int> inherited;  ///< descriptors that it inherits with the same numbers
 };
 
 struct ProcessResult {
@@ -34,9 +34,9 @@ struct ProcessResult {
   [[nodiscard]] int signal() const noexcept;     ///< 0 when it exited
 };
 
-/// One child, in a process group of its own, with default signal handling. Never outlives this
-/// object, nor the thread that made it. Every wait throws std::runtime_error, with what was written
-/// so far, when its deadline passes.
+/// A child process in its own process group, with default signal handling. It never outlives this
+/// object, nor the thread that made it. Every wait throws std::runtime_error with the output so far
+/// when its deadline passes.
 class Process {
  public:
   explicit Process(ProcessOptions options);
@@ -49,7 +49,7 @@ class Process {
   /// Returns once `text` was written to its stdout (or stderr).
   void wait_for_out(const std::string& text, Deadline deadline);
   void wait_for_err(const std::string& text, Deadline deadline);
-  /// Returns once it is over, with what it wrote until then. Once.
+  /// Waits for the end of the process and returns its output. Call it once.
   [[nodiscard]] ProcessResult wait(Deadline deadline);
 
   [[nodiscard]] const std::string& out() const noexcept { return result_.out; }
@@ -66,16 +66,17 @@ class Process {
   ProcessResult result_;
 };
 
-/// Starts it and waits for it.
+/// Starts the program and waits for its end.
 [[nodiscard]] ProcessResult run_process(ProcessOptions options, Deadline deadline);
 
-/// Tells when every process that inherited its write end is gone.
+/// Detects the end of all processes that inherited its write end.
 class Lifeline {
  public:
   Lifeline();
-  /// To be put among `ProcessOptions::inherited`.
+  /// Add this to `ProcessOptions::inherited`.
   [[nodiscard]] int fd() const noexcept { return write_.get(); }
-  /// Gives up the write end here; false when somebody still has it at the deadline.
+  /// Closes the write end in this process. Returns false when another process still has it at the
+  /// deadline.
   [[nodiscard]] bool all_gone(Deadline deadline);
 
  private:

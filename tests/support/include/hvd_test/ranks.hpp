@@ -1,4 +1,4 @@
-// Ranks as threads of the test: one per rank, around one hash store.
+// Runs ranks as threads of the test, with one hash store.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace hvd::test {
 
-/// What rank `rank` of `size` threads would find in its environment.
+/// Returns the configuration of rank `rank` of `size` threads.
 inline Config thread_config(int rank, int size) {
   Config config;
   config.rank = rank;
@@ -23,12 +23,12 @@ inline Config thread_config(int rank, int size) {
   config.start_timeout = std::chrono::seconds(30);
   config.collective_timeout = std::chrono::seconds(30);
   config.shutdown_timeout = std::chrono::seconds(30);
-  // Sanitizers and a loaded machine make every thread late; tests of failure set their own.
+  // Sanitizers and a busy machine delay every thread. Tests of failures set their own timeout.
   config.peer_timeout = std::chrono::seconds(20);
   return config;
 }
 
-/// Runs `body(rank)` on `size` threads and returns what each threw, null where nothing.
+/// Runs `body(rank)` on `size` threads and returns the exception of each, or null.
 inline std::vector<std::exception_ptr> run_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -45,7 +45,7 @@ inline std::vector<std::exception_ptr> run_threads(int size, const std::function
   return errors;
 }
 
-/// As `run_threads`, and a rank that throws fails the test.
+/// Does the same and fails the test when a rank throws.
 inline void expect_threads(int size, const std::function<void(int)>& body) {
   const auto errors = run_threads(size, body);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {

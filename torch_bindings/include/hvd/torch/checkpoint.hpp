@@ -1,4 +1,4 @@
-// State on disk, written once and read by all ranks.
+// Checkpoints: state on disk, which rank 0 writes and all ranks read.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,38 @@ namespace hvd {
 using SaveState = std::function<void(torch::serialize::OutputArchive&)>;
 using LoadState = std::function<void(torch::serialize::InputArchive&)>;
 
-/// Rank 0 calls `save`, all others `help` if there is one, for what `save` needs of them. Rank 0
-/// writes the archive to `path`: into a temporary file beside it, which is
-/// flushed to the disk and then takes its name, so that at any moment, also of a crash, `path` is
-/// the old checkpoint or the new one. The file is an archive that `torch::load` reads too, with a
-/// digest behind it. Collective; when it returns the file is there for certain.
-/// Throws the same on every rank: Errc::resource (the file cannot be written), or
-/// Errc::invalid_argument with what `save` threw.
+/// Rank 0 calls `save` and writes the archive to `path`. The other ranks call `help`, if there is
+/// one, for the collectives that `save` takes part in. Rank 0 writes a temporary file beside
+/// `path`, flushes it to the disk and renames it. So `path` is the old checkpoint or the new one at
+/// every moment, also after a crash, and the new one when this returns. The file is an archive that
+/// `torch::load` reads too, followed by a digest. Collective. Every rank throws the same error:
+/// Errc::resource when the file cannot be written, or Errc::invalid_argument with what `save`
+/// threw.
 void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
                              const SaveState& save, const std::function<void()>& help = nullptr);
 
-/// Rank 0 reads `path` and the others get its bytes, so they need not see the file; then every rank
-/// calls `load` on the archive. Collective. Throws on every rank: Errc::resource (the file is
-/// missing or cannot be read), Errc::protocol (damaged: its digest is not that of its content; or
-/// an archive with code in it, which is never run), the code of what `load` threw here
-/// (Errc::invalid_argument for what is no `Error`), or Errc::mismatch with the text of what it
-/// threw on another rank, or when a rank's digest of the bytes differs. All name the file.
+/// Rank 0 reads `path` and sends its bytes to the other ranks, which need not see the file. Then
+/// every rank calls `load` on the archive. Collective. All errors name the file, and every rank
+/// throws one of these:
+/// - Errc::resource: the file is missing or cannot be read.
+/// - Errc::protocol: the digest is not that of the content, or the archive contains code, which is
+///   never run.
+/// - the code of the `Error` that `load` threw on this rank, or Errc::invalid_argument when it
+/// threw
+///   something else.
+/// - Errc::mismatch: `load` threw on another rank, whose text follows, or a rank received other
+///   bytes.
 void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
                              const LoadState& load);
 
-/// Reads part `index` of the archive. Throws Errc::invalid_argument, with the part and in words,
-/// for what LibTorch's reader throws, and what `load` throws.
+namespace detail {
+
+/// Reads part `index` of the archive. Throws what `load` throws, and Errc::invalid_argument with
+/// the number of the part for what LibTorch's reader throws.
 void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
                           const LoadState& load);
 
-/// The values of modules as they are, kept without a copy while others are loaded in their place.
+/// Keeps the values of modules, without a copy, while others are loaded in their place.
 class ModuleValues {
  public:
   void keep(const torch::nn::Module& module);
@@ -56,49 +63,54 @@ class ModuleValues {
 };
 
 /// Throws std::invalid_argument with the first tensor of the module that has another shape or dtype
-/// in the archive, which LibTorch's reader does not mind. What is missing there is left to it.
+/// in the archive, because LibTorch's reader accepts it. That reader reports missing tensors
+/// itself.
 void require_same_kind(const torch::nn::Module& module, torch::serialize::InputArchive& archive);
 
-/// Whose `save` all ranks call, and which fills rank 0's archive: a `ShardedOptimizer`.
+/// A part whose `save` all ranks call, and which fills rank 0's archive: a `ShardedOptimizer`.
 template <class Part>
 concept SavedByAllRanks = requires {
   requires Part::kSaveIsCollective;
 };
 
-/// Everything `torch::save` takes, one after another: a module, its optimizer, a sampler; and
-/// sharded optimizers of all ranks.
+}  // namespace detail
+
+/// Saves one or more things that `torch::save` takes: a module, its optimizer, a sampler. A
+/// `ShardedOptimizer` is saved by all ranks together. Errors are those of
+/// `save_checkpoint_archive`.
 template <class... Parts>
 void save_checkpoint(Context& context, const std::filesystem::path& path, const Parts&... parts) {
   const auto save = [&](torch::serialize::OutputArchive& archive) {
     const auto write = [&](int index, const auto& part) {
-      using torch::operator<<;  // of tensors: not found by their types
+      using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
       torch::serialize::OutputArchive one(archive.compilation_unit());
       one << part;
       archive.write(std::to_string(index), one);
     };
-    // First what the others wait for: they need not know if something else cannot be saved.
-    for (const bool of_all : {true, false}) {
+    // The collective parts come first, so that the other ranks have done their share when another
+    // part cannot be saved.
+    for (const bool collective : {true, false}) {
       int index = 0;
-      ((SavedByAllRanks<Parts> == of_all ? write(index++, parts) : void(index++)), ...);
+      ((detail::SavedByAllRanks<Parts> == collective ? write(index++, parts) : void(index++)), ...);
     }
   };
   const auto help = [&] {
     const auto take_part = [](const auto& part) {
       torch::serialize::OutputArchive empty;
-      if constexpr (SavedByAllRanks<std::decay_t<decltype(part)>>) part.save(empty);
+      if constexpr (detail::SavedByAllRanks<std::decay_t<decltype(part)>>) part.save(empty);
     };
     (take_part(parts), ...);
   };
   save_checkpoint_archive(context, path, save, help);
 }
 
-/// The same parts in the same order. Modules are compared between the ranks afterwards, by a digest
-/// of each tensor: Errc::mismatch on every rank names the first that differs. When anything fails,
-/// on this rank or another, modules have the values that they had before; of optimizers and
-/// samplers those before the one that failed are loaded.
+/// Loads the same parts in the same order. Afterwards the ranks compare the modules by a digest of
+/// each tensor; Errc::mismatch on every rank names the first that differs. When anything fails, on
+/// any rank, modules get back the values that they had before; optimizers and samplers before the
+/// part that failed stay loaded.
 template <class... Parts>
 void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
-  ModuleValues before;
+  detail::ModuleValues before;
   const auto keep = [&before](const auto& part) {
     if constexpr (requires { NamedTensors::of(*part); }) before.keep(*part);
   };
@@ -106,7 +118,9 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
   const auto read = [](auto& part) {
     return [&part](torch::serialize::InputArchive& archive) {
       using torch::operator>>;
-      if constexpr (requires { NamedTensors::of(*part); }) require_same_kind(*part, archive);
+      if constexpr (requires { NamedTensors::of(*part); }) {
+        detail::require_same_kind(*part, archive);
+      }
       archive >> part;
     };
   };
@@ -119,7 +133,7 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
   try {
     load_checkpoint_archive(context, path, [&](torch::serialize::InputArchive& archive) {
       int index = 0;
-      (load_checkpoint_part(archive, index++, read(parts)), ...);
+      (detail::load_checkpoint_part(archive, index++, read(parts)), ...);
     });
     (compare(parts), ...);
   } catch (...) {
@@ -128,7 +142,7 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
   }
 }
 
-/// Of the default context.
+/// These use the default context.
 template <class... Parts>
 void save_checkpoint(const std::filesystem::path& path, const Parts&... parts) {
   save_checkpoint(context(), path, parts...);

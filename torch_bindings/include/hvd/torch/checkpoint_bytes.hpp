@@ -1,4 +1,4 @@
-// Checkpoints as bytes, for those who keep them elsewhere than in a local file.
+// Checkpoints as bytes, for programs that keep them elsewhere than in a local file.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,22 @@
 
 namespace hvd {
 
-/// What `save_checkpoint_archive` writes: the archive, and a digest behind it.
+/// Returns what `save_checkpoint_archive` writes: the archive, followed by a digest.
 [[nodiscard]] Bytes to_checkpoint(torch::serialize::OutputArchive& archive);
-/// Throws Errc::protocol, naming `what`: damaged, or with code in it, which is never run.
+/// Returns the archive of such bytes. Throws Errc::protocol, naming `what`, when they are damaged
+/// or contain code, which is never run.
 [[nodiscard]] torch::serialize::InputArchive from_checkpoint(std::span<const std::byte> bytes,
                                                              const std::string& what);
 
 using WriteCheckpoint = std::function<void(std::span<const std::byte>)>;
 
-/// As `save_checkpoint_archive`; rank 0 hands the bytes to `write`, what that throws is thrown on
-/// every rank. Collective.
+/// Does what `save_checkpoint_archive` does, but rank 0 hands the bytes to `write`. Every rank
+/// throws what `write` throws on rank 0. Collective.
 void save_checkpoint_bytes(Context& context, const WriteCheckpoint& write, const SaveState& save,
                            const std::function<void()>& help = nullptr);
-/// As `load_checkpoint_archive`; rank 0 has the bytes from `read`. `what` names them in errors.
+/// Does what `load_checkpoint_archive` does, but rank 0 gets the bytes from `read`. Errors name
+/// them by `what`. Collective.
 void load_checkpoint_bytes(Context& context, const std::string& what,
                            const std::function<Bytes()>& read, const LoadState& load);
-
-/// What `function` returns on rank 0, on every rank; what it throws there is thrown on every rank,
-/// as an Error. Collective.
-[[nodiscard]] std::string on_rank_0(Context& context, const std::function<std::string()>& function);
 
 }  // namespace hvd

@@ -9,26 +9,28 @@
 
 namespace hvd {
 
-// Every function exists for a context of one's own and, without the first argument, for the default
-// one (`hvd::context()`).
+// Every function takes a context or, without the first argument, uses the default one
+// (`hvd::context()`).
 //
-// Tensors are dense, on the CPU or a CUDA device, of dtype u8 i8 i16 i32 i64 f16 bf16 f32 f64 bool;
-// of any shape, also a scalar or without elements; of any strides: what is not row-major is reduced
-// in a copy, and the in-place forms copy the result back. Results are row-major.
+// Tensors are dense, lie on the CPU or a CUDA device, and have dtype u8, i8, i16, i32, i64, f16,
+// bf16, f32, f64 or bool. They may have any shape, including scalars and tensors without elements,
+// and any strides. A tensor that is not row-major is reduced in a copy, and the in-place forms copy
+// the result back. New tensors are row-major.
 //
-// The blocking forms that return a new tensor are recorded by autograd when their input requires a
-// gradient (docs/torch.md): backward() then is collective too, and the context outlives it. The
-// in-place and `_async` forms are not recorded: they take a tensor by its value.
+// Autograd records the blocking forms that return a new tensor when their input requires a gradient
+// (docs/reference/torch.md). Then backward() is collective too, and the context must outlive it.
+// The in-place and `_async` forms are not recorded; they use the tensor's values only.
 //
-// An empty name is made from the order of unnamed calls of that kind. Named ones may be submitted
-// in any order. Collective among the ranks of the process set; any thread. The blocking forms run
-// the collective on the calling thread where they can, which is the fastest way for small tensors.
+// An unnamed operation gets its name from the order of unnamed calls of that kind. Named operations
+// may be submitted in any order. All are collective among the ranks of the process set, and any
+// thread may call them. The blocking forms run the collective on the calling thread where they can,
+// which is the fastest way for small tensors.
 //
-// Throws Errc::unsupported (sparse tensor, dtype or device), Errc::invalid_argument (an in-place
-// tensor whose elements share memory, splits that do not fit), and what `Context::submit` and
-// `Work::wait` throw.
+// They throw Errc::unsupported for a sparse tensor and for other dtypes and devices;
+// Errc::invalid_argument for an in-place tensor whose elements share memory and for splits that do
+// not fit; and what `Context::submit` and `Work::wait` throw.
 
-/// A new tensor with the average, by default, over the ranks. `tensor` is left as it is.
+/// Returns the reduction of the ranks' tensors, by default their average, as a new tensor.
 [[nodiscard]] torch::Tensor allreduce(Context& context, const torch::Tensor& tensor,
                                       const AllreduceOptions& options = {},
                                       Compression compression = Compression::none);
@@ -42,7 +44,7 @@ namespace hvd {
                                          const AllreduceOptions& options = {},
                                          Compression compression = Compression::none);
 
-/// In place. Returns `tensor`.
+/// Overwrites `tensor` with the reduction, and returns it.
 torch::Tensor allreduce_(Context& context, const torch::Tensor& tensor,
                          const AllreduceOptions& options = {},
                          Compression compression = Compression::none);
@@ -55,8 +57,8 @@ torch::Tensor allreduce_(const torch::Tensor& tensor, const AllreduceOptions& op
                                           const AllreduceOptions& options = {},
                                           Compression compression = Compression::none);
 
-/// The ranks' tensors one after another along the first dimension, in which they may differ (also
-/// 0 rows). Scalars count as one row.
+/// Concatenates the ranks' tensors along the first dimension, in rank order. The ranks may have
+/// different numbers of rows, also none. A scalar counts as one row.
 [[nodiscard]] torch::Tensor allgather(Context& context, const torch::Tensor& tensor,
                                       const CollectiveOptions& options = {});
 [[nodiscard]] torch::Tensor allgather(const torch::Tensor& tensor,
@@ -66,8 +68,8 @@ torch::Tensor allreduce_(const torch::Tensor& tensor, const AllreduceOptions& op
 [[nodiscard]] TensorWork allgather_async(const torch::Tensor& tensor,
                                          const CollectiveOptions& options = {});
 
-/// A new tensor with the values of `root`, a rank of the context; the other ranks' tensors give
-/// shape and dtype.
+/// Returns a new tensor with the values of `root`, a rank of the context. The other ranks' tensors
+/// have the same shape and dtype.
 [[nodiscard]] torch::Tensor broadcast(Context& context, const torch::Tensor& tensor, int root = 0,
                                       const CollectiveOptions& options = {});
 [[nodiscard]] torch::Tensor broadcast(const torch::Tensor& tensor, int root = 0,
@@ -77,7 +79,7 @@ torch::Tensor allreduce_(const torch::Tensor& tensor, const AllreduceOptions& op
 [[nodiscard]] TensorWork broadcast_async(const torch::Tensor& tensor, int root = 0,
                                          const CollectiveOptions& options = {});
 
-/// In place. Returns `tensor`.
+/// Overwrites `tensor` with the values of `root`, and returns it.
 torch::Tensor broadcast_(Context& context, const torch::Tensor& tensor, int root = 0,
                          const CollectiveOptions& options = {});
 torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
@@ -87,8 +89,8 @@ torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
 [[nodiscard]] TensorWork broadcast_async_(const torch::Tensor& tensor, int root = 0,
                                           const CollectiveOptions& options = {});
 
-/// This rank's rows of the reduced tensor: the first dimension is split evenly, the first
-/// `rows % ranks` ranks get one more.
+/// Returns this rank's rows of the reduced tensor. The rows are divided evenly; the first
+/// `rows % ranks` ranks get one row more.
 [[nodiscard]] torch::Tensor reducescatter(Context& context, const torch::Tensor& tensor,
                                           const AllreduceOptions& options = {},
                                           Compression compression = Compression::none);
@@ -103,7 +105,7 @@ torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
                                              Compression compression = Compression::none);
 
 /// Sends `splits[i]` rows to the i-th rank of the process set, in order. Without splits every rank
-/// gets equally many, and their number must divide the rows.
+/// gets equally many rows, and the number of ranks must divide that of the rows.
 [[nodiscard]] AlltoallResult alltoall(Context& context, const torch::Tensor& tensor,
                                       torch::IntArrayRef splits = {},
                                       const CollectiveOptions& options = {});

@@ -6,7 +6,6 @@
 
 #include <hvd/torch/gradient_reducer.hpp>
 #include <hvd/torch/optimizer_state.hpp>
-#include <hvd/torch/scalable_gradients.hpp>
 #include <hvd/torch/verify.hpp>
 
 namespace hvd {
@@ -15,22 +14,24 @@ namespace hvd {
 /// `torch::optim::SGD`: schedulers, `torch::save` and everything that takes an `Optimizer&` work,
 /// and `step()` through that reference is the distributed one.
 ///
-/// Construction and `step()` are collective. A parameter that autograd gave no gradient takes part
-/// with zeros, so ranks may differ in what they use. `step()` throws what went wrong since the last
-/// one: the error of a collective, or misuse (Errc::invalid_argument).
+/// The constructor and `step()` are collective, and so is a backward pass that gives any of the
+/// parameters a gradient: it waits until the gradients are reduced over all ranks. A parameter
+/// without a gradient takes part with zeros, so ranks may use different parameters. A rank whose
+/// pass used no parameter takes part in `step()`. `backward()` throws the error of a collective, or
+/// Errc::invalid_argument for misuse, and `step()` throws it again.
 template <class Base = void>
 class DistributedOptimizer final : public Base, public ScalableGradients {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 
-  /// One parameter group. A parameter with two names, as of shared layers, is taken once.
+  /// Makes one parameter group. A parameter with two names, as of shared layers, is used once.
   template <class BaseOptions>
   DistributedOptimizer(const NamedTensors& parameters, BaseOptions&& base_options,
                        const DistributedOptimizerOptions& options = {})
       : Base(parameters.distinct().tensors(), std::forward<BaseOptions>(base_options)),
         reducer_(*this, parameters, options) {}
 
-  /// Several parameter groups; `names` holds a name for each of their parameters.
+  /// Takes several parameter groups; `names` holds a name for each of their parameters.
   template <class BaseOptions>
   DistributedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                        const NamedTensors& names, BaseOptions&& base_options,
@@ -42,42 +43,42 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
                          std::move(closure));
   }
 
-  /// Throws Errc::invalid_argument at once between `backward()` and `step()`; through an
-  /// `Optimizer&`, which calls the base's, that is found at `step()`.
+  /// Throws Errc::invalid_argument while gradients are being reduced. A call through an
+  /// `Optimizer&` reaches the function of the base; then `step()` reports the misuse.
   void zero_grad(bool set_to_none = true) {
     reducer_.require_idle("zero_grad()");
     Base::zero_grad(set_to_none);
   }
 
-  /// Waits for the gradients now: between this and a `step()` under `skip_synchronize()` they may
-  /// be clipped or changed.
+  /// Returns when the gradients are reduced over all ranks; at once after a backward pass that
+  /// waited.
   void synchronize() { reducer_.synchronize(); }
   [[nodiscard]] ScopedPause skip_synchronize() noexcept { return reducer_.skip_synchronize(); }
-  /// Backward passes while it lives add to the gradients of this rank and send nothing; the first
-  /// one after it sends the sum.
+  /// While the result lives, backward passes add to the gradients of this rank and send nothing.
+  /// The first pass after it sends the sum.
   [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
-  /// What became of the gradients' memory. Not during a backward pass.
+  /// Returns how many gradients were copied. Must not be called during a backward pass.
   [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
     return reducer_.gradient_counters();
   }
 
   bool scale_gradients(double factor) override {
     synchronize();
-    return scale_own_gradients(*this, factor);
+    return detail::scale_own_gradients(*this, factor);
   }
   void step_scaled() override {
     const ScopedPause reduced = skip_synchronize();
     step();
   }
-  void skip_scaled() override {}
+  void skip_scaled() override { reducer_.skip_step(); }
 
  private:
-  GradientReducer reducer_;
+  detail::GradientReducer reducer_;
 };
 
-/// `hvd::DistributedOptimizer opt(sgd, model->named_parameters())` wraps an optimizer, which
-/// outlives it. From then on `step()` is called on the wrapper; schedulers and `torch::save` take
-/// the optimizer itself.
+/// `hvd::DistributedOptimizer opt(sgd, model->named_parameters())` wraps an optimizer, which must
+/// outlive it. From then on the program calls `step()` on the wrapper; schedulers and `torch::save`
+/// take the optimizer itself.
 template <>
 class DistributedOptimizer<void> final : public ScalableGradients {
  public:
@@ -98,34 +99,34 @@ class DistributedOptimizer<void> final : public ScalableGradients {
   void synchronize() { reducer_.synchronize(); }
   [[nodiscard]] ScopedPause skip_synchronize() noexcept { return reducer_.skip_synchronize(); }
   [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
-  /// What became of the gradients' memory. Not during a backward pass.
+  /// Returns how many gradients were copied. Must not be called during a backward pass.
   [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
     return reducer_.gradient_counters();
   }
 
   bool scale_gradients(double factor) override {
     synchronize();
-    return scale_own_gradients(optimizer_, factor);
+    return detail::scale_own_gradients(optimizer_, factor);
   }
   void step_scaled() override {
     const ScopedPause reduced = skip_synchronize();
     step();
   }
-  void skip_scaled() override {}
+  void skip_scaled() override { reducer_.skip_step(); }
 
   [[nodiscard]] torch::optim::Optimizer& optimizer() noexcept { return optimizer_; }
 
  private:
   torch::optim::Optimizer& optimizer_;
-  GradientReducer reducer_;
+  detail::GradientReducer reducer_;
 };
 
-/// `DistributedOptimizer(optimizer, …)` wraps it.
+/// Makes `DistributedOptimizer(optimizer, …)` the form that wraps an optimizer.
 DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
                      const DistributedOptimizerOptions& = {})
     ->DistributedOptimizer<void>;
 
-/// That of the wrapped optimizer.
+/// Broadcasts the state of the wrapped optimizer.
 inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0) {
   broadcast_optimizer_state(optimizer.optimizer(), root);
 }
@@ -134,7 +135,7 @@ inline void broadcast_optimizer_state(Context& context, DistributedOptimizer<voi
   broadcast_optimizer_state(context, optimizer.optimizer(), root);
 }
 
-/// Of the wrapped optimizer.
+/// Compares the wrapped optimizer.
 [[nodiscard]] inline Verification verify(DistributedOptimizer<void>& optimizer) {
   return verify(optimizer.optimizer());
 }

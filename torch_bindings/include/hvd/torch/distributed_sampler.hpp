@@ -1,4 +1,4 @@
-// Which examples this rank trains on.
+// Chooses the examples that this rank trains on.
 #pragma once
 
 #include <cstdint>
@@ -13,43 +13,45 @@ namespace hvd {
 struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  ///< the same on every rank; the order depends on it and on the epoch
-  /// Ranks get equally many examples: the last ones are left out, or the first ones come twice.
+  /// Ranks get equally many examples. When the number of examples does not divide, the last ones
+  /// are left out, or, by default, the first ones come twice.
   bool drop_last = false;
-  int rank = -1;  ///< -1: of the default context, like `size`
+  int rank = -1;  ///< -1: the rank of the default context; -1 for `size` means its size
   int size = -1;
 };
 
-/// Deals one order of the data set out to the ranks like cards: rank r gets the elements r,
-/// r + size, r + 2·size, … So the ranks' batches k together are the batch k of one process with
-/// `size` times the batch size, whatever the number of ranks.
+/// All ranks order the data set alike, and rank r gets the elements r, r + size, r + 2·size, … of
+/// that order. So the k-th batches of all ranks together are the k-th batch of one process with
+/// `size` times the batch size, for any number of ranks.
 ///
 /// Copies share their state, because `torch::data::make_data_loader` takes a copy: `set_epoch` on
-/// the original takes effect when the loader begins its next pass. One thread at a time; the
-/// loader's own workers do not call the sampler.
+/// the original takes effect when the loader begins its next pass. One thread at a time may use it;
+/// the loader's own workers do not call the sampler.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   explicit DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options = {});
 
-  /// From the next `reset` on: the order of this epoch.
+  /// From the next `reset` on, the sampler uses the order of this epoch.
   void set_epoch(std::size_t epoch);
   [[nodiscard]] std::size_t epoch() const;
-  /// Examples of this rank in an epoch, the same on every rank.
+  /// The number of examples of this rank in an epoch, which is the same on every rank.
   [[nodiscard]] std::size_t size() const;
-  /// Those already handed out by `next`.
+  /// The number of examples that `next` has returned.
   [[nodiscard]] std::size_t position() const;
   [[nodiscard]] std::size_t dataset_size() const;
-  /// Those of this rank, in order, of the epoch that was begun last.
+  /// The examples of this rank, in order, in the epoch that was begun last.
   [[nodiscard]] const std::vector<std::size_t>& indices() const;
 
-  /// Starts an epoch. The first reset after `load` goes on from the saved position instead.
+  /// Starts an epoch. The first reset after `load` continues from the saved position instead.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
-  /// The next indices into the data set, at most `batch_size`; nothing at the end of the epoch.
+  /// Returns the next indices into the data set, at most `batch_size`; nothing at the end of the
+  /// epoch.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Data set size, seed, epoch, position and number of ranks. Any number of ranks may `load` it:
-  /// they go on from the same place in the epoch.
+  /// Saves data set size, seed, epoch, position and number of ranks. Any number of ranks may load
+  /// it, and they continue from the same point of the epoch.
   void save(torch::serialize::OutputArchive& archive) const override;
-  /// Throws Errc::invalid_argument when the saved data set or seed is another.
+  /// Throws Errc::invalid_argument when the saved data set size or seed is another one.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

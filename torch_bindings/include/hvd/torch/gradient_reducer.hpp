@@ -1,5 +1,5 @@
-// What both forms of `DistributedOptimizer` are made of: hooks that reduce gradients while the
-// backward pass is still running.
+// The options of `DistributedOptimizer`, and the hooks that reduce its gradients while the backward
+// pass is still running.
 #pragma once
 
 #include <cstdint>
@@ -12,87 +12,119 @@
 
 #include <hvd/core/context.hpp>
 #include <hvd/torch/compression.hpp>
-#include <hvd/torch/gradient_compressor.hpp>
-#include <hvd/torch/gradient_memory.hpp>
 #include <hvd/torch/named_tensors.hpp>
-#include <hvd/torch/scoped_pause.hpp>
+#include <hvd/torch/optimizer_parts.hpp>
 
 namespace hvd {
 
-struct DistributedOptimizerOptions {
-  ReduceOp op = ReduceOp::average;  ///< average or sum
-  /// Backward passes whose gradients add up before they are reduced.
-  int backward_passes_per_step = 1;
-  /// The gradients of several passes are averaged instead; of fewer passes, over those.
-  bool average_accumulated = false;
-  /// With `average`: gradients are divided by this before the sum and multiplied after it, so that
-  /// half precision does not overflow.
-  double gradient_predivide_factor = 1.0;
-  /// What f32 and f64 gradients travel and are summed in.
-  Compression compression = Compression::none;
-  /// Instead: a kind of its own, with memory from step to step. Null: none.
-  std::shared_ptr<const GradientCompressor> compressor{};
-  /// Each rank steps with its own gradients, and the steps are combined by Adasum
-  /// (hvd/torch/adasum.hpp), with a layer for each parameter. `op` and what else is about reducing
-  /// gradients does not count then.
-  bool adasum = false;
-  /// Names of parameters whose gradients are reduced together, none before all are there.
-  std::vector<std::vector<std::string>> groups{};
-  /// Or this many groups of neighbours, about equally many parameters each. 0: none.
-  int num_groups = 0;
-  /// Sparse gradients, of embeddings, are made dense; else they are gathered from all ranks. A
-  /// parameter with sparse gradients has one on some rank in the first step: then all know.
-  bool sparse_as_dense = false;
-  /// Only its members construct the optimizer; gradients are averaged over them.
-  std::int32_t process_set = 0;
-  GradientMemory memory = GradientMemory::born_shared;
-  /// Construction gives every rank the parameters of rank 0, or of the set's first rank.
-  bool broadcast_parameters = true;
-  /// Collectives are named `<name_prefix>/<instance>/<parameter>`. The instance is a number that
-  /// one rank picks at construction, so several optimizers of a process never clash; ranks
-  /// construct them in the same order.
-  std::string name_prefix = "gradient";
-  Context* context = nullptr;  ///< null: the default context. Outlives the optimizer.
+/// Where gradients lie while they are reduced. It concerns gradients on the CPU in a job whose
+/// ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
+enum class GradientMemory {
+  /// Autograd allocates gradients in the arena, so that nothing is copied before or after the
+  /// reduction. For the rest of the process, LibTorch's CPU allocator is replaced by one that
+  /// passes
+  /// everything else on to it.
+  born_shared,
+  /// A gradient is copied into the arena once autograd has accumulated it. With `zero_grad(false)`
+  /// it
+  /// stays there, and is not copied again.
+  copied_shared,
+  /// Gradients are reduced where autograd puts them; the engine copies them in and out.
+  as_is,
 };
 
-/// A parameter's gradient is submitted when autograd has accumulated it, and is reduced in place
-/// by the engine until `synchronize()`. Hooks run on the thread that autograd uses; everything else
-/// belongs to the training thread. docs/torch.md says what counts as misuse.
+/// Counts of one optimizer since its construction.
+struct GradientCounters {
+  std::uint64_t in_place = 0;  ///< gradients that were reduced where autograd put them
+  std::uint64_t copied = 0;    ///< gradients that were copied before the reduction; never after it
+  std::uint64_t copied_bytes = 0;
+};
+
+struct DistributedOptimizerOptions {
+  ReduceOp op = ReduceOp::average;  ///< average or sum
+  /// The number of backward passes whose gradients add up before they are reduced.
+  int backward_passes_per_step = 1;
+  /// Averages the gradients of those passes; of fewer passes, over the passes that there were.
+  bool average_accumulated = false;
+  /// With `average`, gradients are divided by this before the sum and multiplied by it afterwards,
+  /// so that half precision does not overflow.
+  double gradient_predivide_factor = 1.0;
+  /// The type in which f32 and f64 gradients are sent and summed.
+  Compression compression = Compression::none;
+  /// Another kind of compression, which may keep state from step to step. Excludes `compression`.
+  std::shared_ptr<const GradientCompressor> compressor{};
+  /// Each rank steps with its own gradients, and Adasum (hvd/torch/adasum.hpp) combines the steps,
+  /// with a layer for each parameter. `op` and the other options of the reduction do not count
+  /// then.
+  bool adasum = false;
+  /// The names of parameters whose gradients are reduced together, once all of them are ready.
+  std::vector<std::vector<std::string>> groups{};
+  /// Or this many groups of consecutive parameters, about equally many in each. 0: no groups.
+  int num_groups = 0;
+  /// Makes sparse gradients, as of embeddings, dense. Otherwise they are gathered from all ranks.
+  /// In the first step at least one rank must have a sparse gradient for such a parameter; that
+  /// tells the ranks that have none.
+  bool sparse_as_dense = false;
+  /// `backward()` returns once the gradients of its pass are reduced, as with PyTorch's DDP; then
+  /// they may be read, clipped and added to. When off, they are being reduced until `synchronize()`
+  /// or `step()`, as with Horovod, and must not be touched before. The same on all ranks.
+  bool wait_in_backward = true;
+  /// Only the members of the process set construct the optimizer; gradients are averaged over them.
+  std::int32_t process_set = 0;
+  GradientMemory memory = GradientMemory::born_shared;
+  /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
+  bool broadcast_parameters = true;
+  /// Collectives are named `<name_prefix>/<instance>/<parameter>`. One rank chooses the instance, a
+  /// number, at construction, so that the optimizers of a process never clash. All ranks construct
+  /// them in the same order.
+  std::string name_prefix = "gradient";
+  Context* context = nullptr;  ///< null: the default context. It must outlive the optimizer.
+};
+
+namespace detail {
+
+/// The part that both forms of `DistributedOptimizer` share. A hook submits a parameter's gradient
+/// when autograd has accumulated it, and the engine reduces it in place while the backward pass
+/// goes on. At its end the pass waits for all that it submitted. Hooks run on the thread that
+/// autograd uses; everything else belongs to the training thread. docs/reference/torch.md lists
+/// what counts as misuse.
 class GradientReducer {
  public:
-  /// Collective. Throws Errc::invalid_argument (empty or repeated names, parameters of the
-  /// optimizer without a name, options out of range) before anything is sent; Errc::mismatch on
-  /// every rank when ranks differ in names, shapes, dtypes or options.
+  /// Collective. Before anything is sent it throws Errc::invalid_argument for empty or repeated
+  /// names, for parameters of the optimizer without a name, and for options out of range. Throws
+  /// Errc::mismatch on every rank when ranks differ in names, shapes, dtypes or options.
   GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                   const DistributedOptimizerOptions& options);
-  /// Removes the hooks; does not wait.
+  /// Removes the hooks and does not wait.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
   using BaseStep = std::function<torch::Tensor(LossClosure)>;
-  /// Synchronizes, then calls `base`; with a closure, each evaluation is synchronized and its loss
-  /// reduced like the gradients.
+  /// Synchronizes, then calls `base`. With a closure, each evaluation is synchronized and its loss
+  /// is reduced as the gradients are.
   torch::Tensor step(const BaseStep& base, LossClosure closure);
 
-  /// Collective. Reduces what has not been submitted (zeros where there is no gradient), waits for
-  /// everything, and throws the first error of this step.
+  /// Reduces what has not been submitted, with zeros for missing gradients, and waits for
+  /// everything. Collective unless a backward pass has done it already. Throws the first error of
+  /// this step.
   void synchronize();
-  /// Throws Errc::invalid_argument while gradients are in flight.
+  /// Ends the step without stepping.
+  void skip_step();
+  /// Throws Errc::invalid_argument, naming `caller`, while gradients are being reduced.
   void require_idle(const char* caller) const;
 
   ScopedPause skip_synchronize() noexcept;
   ScopedPause no_sync() noexcept;
 
-  /// What became of the gradients' memory. Not during a backward pass.
+  /// Must not be called during a backward pass.
   [[nodiscard]] const GradientCounters& gradient_counters() const noexcept;
-  /// The number in the names.
-  [[nodiscard]] std::int64_t instance() const noexcept;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
+}  // namespace detail
 }  // namespace hvd

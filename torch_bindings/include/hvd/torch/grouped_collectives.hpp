@@ -1,4 +1,4 @@
-// Collectives on several tensors that become ready together.
+// Collectives on several tensors that are negotiated together.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,16 @@
 
 namespace hvd {
 
-// None of a group's tensors runs before every rank has submitted them all, and when one cannot run
-// none does. A tensor that is refused here (dtype, layout) keeps the whole group from being sent.
-// The name in the options is the group's; its tensors are called `<name>/0`, `<name>/1`, … All
-// ranks give equally many tensors; none at all is fine and does nothing. Else as the single forms
-// (collectives.hpp), also for autograd.
+// No tensor of a group is reduced before every rank has submitted all of them, and when one cannot
+// be reduced none is. When a tensor is refused for its dtype or layout, nothing of the group is
+// sent. The name in the options is that of the group; its tensors are called `<name>/0`, `<name>/1`
+// and so on. All ranks pass the same number of tensors; otherwise all of them fail with
+// Errc::mismatch. An empty group does nothing. In all else, autograd included, these behave as the
+// single forms (collectives.hpp).
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// New tensors, as of `allreduce`.
+/// Applies `allreduce` to each tensor.
 [[nodiscard]] Tensors grouped_allreduce(Context& context, const Tensors& tensors,
                                         const AllreduceOptions& options = {},
                                         Compression compression = Compression::none);
@@ -28,7 +29,7 @@ using Tensors = std::vector<torch::Tensor>;
 [[nodiscard]] TensorGroupWork grouped_allreduce_async(const Tensors& tensors,
                                                       const AllreduceOptions& options = {},
                                                       Compression compression = Compression::none);
-/// In place. Returns `tensors`.
+/// Overwrites the tensors, and returns them.
 Tensors grouped_allreduce_(Context& context, const Tensors& tensors,
                            const AllreduceOptions& options = {},
                            Compression compression = Compression::none);
@@ -41,7 +42,7 @@ Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& optio
                                                        const AllreduceOptions& options = {},
                                                        Compression compression = Compression::none);
 
-/// New tensors, as of `allgather`.
+/// Applies `allgather` to each tensor.
 [[nodiscard]] Tensors grouped_allgather(Context& context, const Tensors& tensors,
                                         const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_allgather(const Tensors& tensors,
@@ -51,7 +52,7 @@ Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& optio
 [[nodiscard]] TensorGroupWork grouped_allgather_async(const Tensors& tensors,
                                                       const CollectiveOptions& options = {});
 
-/// New tensors, as of `broadcast`.
+/// Applies `broadcast` to each tensor.
 [[nodiscard]] Tensors grouped_broadcast(Context& context, const Tensors& tensors, int root = 0,
                                         const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_broadcast(const Tensors& tensors, int root = 0,
@@ -61,7 +62,7 @@ Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& optio
                                                       const CollectiveOptions& options = {});
 [[nodiscard]] TensorGroupWork grouped_broadcast_async(const Tensors& tensors, int root = 0,
                                                       const CollectiveOptions& options = {});
-/// In place. Returns `tensors`.
+/// Overwrites the tensors, and returns them.
 Tensors grouped_broadcast_(Context& context, const Tensors& tensors, int root = 0,
                            const CollectiveOptions& options = {});
 Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
@@ -72,7 +73,7 @@ Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
 [[nodiscard]] TensorGroupWork grouped_broadcast_async_(const Tensors& tensors, int root = 0,
                                                        const CollectiveOptions& options = {});
 
-/// New tensors, as of `reducescatter`.
+/// Applies `reducescatter` to each tensor.
 [[nodiscard]] Tensors grouped_reducescatter(Context& context, const Tensors& tensors,
                                             const AllreduceOptions& options = {},
                                             Compression compression = Compression::none);
@@ -86,9 +87,9 @@ Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
     const Tensors& tensors, const AllreduceOptions& options = {},
     Compression compression = Compression::none);
 
-/// `splits[i]` are those of the i-th tensor; without any, all are split evenly.
+/// The splits of each tensor. An empty list splits all tensors evenly.
 using SplitsOfEach = std::vector<std::vector<std::int64_t>>;
-/// New tensors and received splits, as of `alltoall`.
+/// Applies `alltoall` to each tensor.
 [[nodiscard]] std::vector<AlltoallResult> grouped_alltoall(Context& context, const Tensors& tensors,
                                                            const SplitsOfEach& splits = {},
                                                            const CollectiveOptions& options = {});

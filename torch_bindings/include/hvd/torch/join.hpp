@@ -1,4 +1,4 @@
-// Ranks that run out of data before the others.
+// join(): for ranks that run out of data before the others.
 #pragma once
 
 #include <hvd/hvd.hpp>
@@ -6,16 +6,17 @@
 namespace hvd {
 
 struct JoinOptions {
-  /// Averages divide by the ranks that took part, while some have joined; by default by all, as if
-  /// those had given zeros. What the first rank to join asks for counts.
+  /// While some ranks have joined, averages divide by the number of the ranks that contribute. By
+  /// default they divide by the number of all ranks, as if the joined ranks contributed zeros. The
+  /// option of the first rank that joins counts.
   bool average_over_contributors = false;
 };
 
-/// This rank has no more data: takes part in the others' allreduces, with what leaves the result as
-/// it is, until all have joined. Returns the last rank to join, which is the one whose model has
-/// seen the most: `broadcast_parameters(model, hvd::join({.average_over_contributors = true}))`.
-/// What needs data of every rank fails on the others meanwhile, with Errc::unsupported.
-/// Collective over all ranks.
+/// Says that this rank has no more data. Until all ranks have joined, it takes part in the
+/// allreduces of the others with the identity of their operation. Returns the rank that joined
+/// last, whose model has seen the most data: `broadcast_parameters(model,
+/// hvd::join({.average_over_contributors = true}))`. Meanwhile operations that need data of every
+/// rank fail on the others with Errc::unsupported. Collective over all ranks.
 inline int join(Context& context, const JoinOptions& options = {}) {
   return context.join(options.average_over_contributors);
 }

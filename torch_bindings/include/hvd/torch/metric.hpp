@@ -1,33 +1,45 @@
-// Losses and accuracies over all ranks.
+// Averages of losses and accuracies over all ranks.
 #pragma once
 
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 
-#include <hvd/core/context.hpp>
+#include <hvd/hvd.hpp>
 
 namespace hvd {
 
-/// The mean of `value` over the ranks, for a number that each has one of. Collective.
-[[nodiscard]] double average_metric(Context& context, double value, const std::string& name = {});
-[[nodiscard]] double average_metric(double value, const std::string& name = {});
+/// Returns the mean of `value` over the ranks. Collective.
+[[nodiscard]] inline double average_metric(Context& context, double value,
+                                           const std::string& name = {}) {
+  allreduce(context, std::span(&value, 1), {.name = name});
+  return value;
+}
+[[nodiscard]] inline double average_metric(double value, const std::string& name = {}) {
+  return average_metric(context(), value, name);
+}
 
-/// A mean over examples, of which ranks may have different numbers, also none: sum and weight are
-/// added up here, and over the ranks by `average`, in f64.
+/// A mean over examples. Ranks may have different numbers of examples, also none. `update` adds up
+/// sum and weight on this rank, and `average` adds them up over the ranks, in f64.
 class Metric {
  public:
-  /// `name` names the collective; the same on all ranks, another for each metric.
+  /// `name` names the collective. It is the same on all ranks and another one for each metric.
   explicit Metric(std::string name) : name_(std::move(name)) {}
 
-  /// `mean` of `weight` examples: the loss of a batch and its size, say.
+  /// Adds a mean over `weight` examples, such as the loss of a batch with the size of the batch.
   void update(double mean, double weight = 1) {
     sum_ += mean * weight;
     weight_ += weight;
   }
-  /// Of all ranks; NaN when no rank has an example. Collective.
-  [[nodiscard]] double average(Context& context) const;
-  [[nodiscard]] double average() const;
-  /// Of this rank alone.
+  /// Returns the mean over all ranks; NaN when no rank has an example. Collective.
+  [[nodiscard]] double average(Context& context) const {
+    std::array<double, 2> sums{sum_, weight_};
+    allreduce(context, std::span<double>(sums), {.name = name_, .op = ReduceOp::sum});
+    return sums[0] / sums[1];
+  }
+  [[nodiscard]] double average() const { return average(context()); }
+  /// Returns the mean over the examples of this rank.
   [[nodiscard]] double local_average() const { return sum_ / weight_; }
   void reset() { sum_ = weight_ = 0; }
 

@@ -12,8 +12,8 @@
 
 namespace hvd {
 
-/// What `module->named_parameters()` returns, or any list of pairs (of a TorchScript module, say).
-/// The tensors are shared, not copied.
+/// Holds what `module->named_parameters()` returns, or any list of pairs, such as that of a
+/// TorchScript module. The tensors are shared, not copied.
 class NamedTensors {
  public:
   using Item = std::pair<std::string, torch::Tensor>;
@@ -23,16 +23,16 @@ class NamedTensors {
   NamedTensors(std::vector<Item> tensors) noexcept;                             // NOLINT: implicit
   NamedTensors(std::initializer_list<Item> tensors) : items_(tensors) {}
 
-  /// Parameters, then buffers, of the module and all below it.
+  /// Returns the parameters, then the buffers, of the module and all its submodules.
   [[nodiscard]] static NamedTensors of(const torch::nn::Module& module);
 
-  /// Without undefined tensors, and with each tensor once, under its first name: a parameter that
-  /// two modules share has two.
+  /// Returns the list without undefined tensors, and with each tensor once, under its first name. A
+  /// parameter that two modules share has two names.
   [[nodiscard]] NamedTensors distinct() const;
   [[nodiscard]] std::vector<torch::Tensor> tensors() const;
 
   [[nodiscard]] const std::vector<Item>& items() const& noexcept { return items_; }
-  /// By value: safe to loop over.
+  /// Returns the list of a temporary by value, so that a range-based for loop may use it.
   [[nodiscard]] std::vector<Item> items() && noexcept { return std::move(items_); }
   [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
 

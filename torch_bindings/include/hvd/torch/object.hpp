@@ -1,4 +1,4 @@
-// Anything that can be made into bytes, on every rank.
+// Broadcasts and gathers objects: strings, bytes and whatever torch::save takes.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 namespace hvd {
 
 struct ObjectOptions {
-  std::string name{};            ///< empty: from the order of unnamed calls
+  std::string name{};            ///< empty: the order of unnamed calls gives the name
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
-  /// More than this (of all ranks together, for a gather) is Errc::invalid_argument on every rank:
-  /// memory is taken only for what was agreed to. The same on all ranks.
+  /// An object with more bytes is Errc::invalid_argument on every rank, before memory is allocated
+  /// for it. For a gather it is the limit of all objects together. The same on all ranks.
   std::int64_t max_bytes = std::int64_t{1} << 30;
 };
 
-// Every function also exists without the first argument, for the default context. Collective among
-// the ranks of the process set; blocking; throws as the collectives do. Ranks may hold objects of
-// any size.
+// Every function also exists without the first argument, for the default context. All block, are
+// collective among the ranks of the process set, and throw what the collectives throw. The ranks'
+// objects may have different sizes.
 //
-// Nothing that is received is executed. Bytes are bytes. A torch archive is refused with
-// Errc::protocol before LibTorch's reader sees it when there is code in it, as in a saved
-// TorchScript module: data only (numbers, strings, lists, tensors) is what `torch::save` writes.
+// Nothing that is received is executed. A torch archive that contains code, as that of a
+// TorchScript module does, is refused with Errc::protocol before LibTorch's reader sees it.
+// `torch::save` writes only data: numbers, strings, lists and tensors.
 
-/// What rank `root` passed; what the others pass is not looked at.
+/// Returns what rank `root` passed; the arguments of the other ranks are ignored.
 [[nodiscard]] std::string broadcast_object(Context& context, const std::string& object,
                                            int root = 0, const ObjectOptions& options = {});
 [[nodiscard]] std::string broadcast_object(const std::string& object, int root = 0,
@@ -43,7 +43,7 @@ struct ObjectOptions {
 [[nodiscard]] torch::serialize::InputArchive broadcast_object(
     torch::serialize::OutputArchive& object, int root = 0, const ObjectOptions& options = {});
 
-/// What every rank passed, in rank order.
+/// Returns what every rank passed, in rank order.
 [[nodiscard]] std::vector<std::string> allgather_object(Context& context, const std::string& object,
                                                         const ObjectOptions& options = {});
 [[nodiscard]] std::vector<std::string> allgather_object(const std::string& object,
@@ -57,20 +57,21 @@ struct ObjectOptions {
 [[nodiscard]] std::vector<torch::serialize::InputArchive> allgather_object(
     torch::serialize::OutputArchive& object, const ObjectOptions& options = {});
 
-/// In place: `value` becomes what rank `root` has. Anything that `torch::save` and `torch::load`
-/// take: a tensor, a module, an optimizer, a sampler. When `root` cannot save it, it throws that
-/// error and the others Errc::protocol.
+/// Overwrites `value` with that of rank `root`. It may be anything that `torch::save` and
+/// `torch::load` take: a tensor, a module, an optimizer, a sampler. When `root` cannot save it, it
+/// throws that error, and the other ranks throw Errc::protocol.
 template <class T>
 void broadcast_object_(Context& context, T& value, int root = 0,
                        const ObjectOptions& options = {}) {
-  using torch::operator<<;  // of tensors: not found by their types
+  using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
   using torch::operator>>;
   torch::serialize::OutputArchive saved;
   if (context.rank() == root) {
     try {
       saved << value;
     } catch (...) {
-      static_cast<void>(broadcast_object(context, Bytes(), root, options));  // frees the others
+      static_cast<void>(
+          broadcast_object(context, Bytes(), root, options));  // the other ranks wait for it
       throw;
     }
   }

@@ -1,4 +1,4 @@
-// The same optimizer state on every rank.
+// Gives every rank the same optimizer state.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -7,16 +7,16 @@
 
 namespace hvd {
 
-/// Gives every rank the options (of each parameter group, with their type, and the defaults for
-/// groups added later) and the state of rank `root`'s optimizer: Adagrad, Adam, AdamW, LBFGS,
-/// RMSprop, SGD and what derives from them. State that root does not have yet is dropped, state
-/// that a rank does not have yet is created; no step is made.
+/// Gives every rank the state and the options of rank `root`'s optimizer: the options of each
+/// parameter group and the defaults for groups that are added later. The optimizer is an Adagrad,
+/// Adam, AdamW, LBFGS, RMSprop or SGD, or derives from one. State that root does not have is
+/// dropped, and state that another rank does not have is created; nothing is stepped.
 ///
-/// What travels is a list of numbers and tensors, written and read field by field. LibTorch's
-/// own archives are not used: loading one can run TorchScript that came with it.
+/// The ranks exchange a list of numbers and tensors, field by field. They do not exchange
+/// LibTorch's archives, because loading one can run the TorchScript that it contains.
 ///
-/// Collective. Throws on every rank: Errc::mismatch when optimizer type, groups or parameter shapes
-/// differ, Errc::unsupported for another type of optimizer. A rank that throws is left as it was.
+/// Collective. Every rank throws Errc::mismatch when optimizer type, groups or parameter shapes
+/// differ, and Errc::unsupported for another type of optimizer. A rank that throws keeps its state.
 void broadcast_optimizer_state(Context& context, torch::optim::Optimizer& optimizer, int root = 0);
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root = 0);
 

@@ -1,4 +1,4 @@
-// The same parameters on every rank.
+// Gives every rank the same parameters.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace hvd {
 
-/// Overwrites the tensors with those of rank `root`, in place and without a trace in autograd. All
-/// are submitted before the first is waited for, so small ones travel together. Names, shapes and
-/// dtypes must be the same on every rank. Collective; throws as the collectives do.
+/// Overwrites the tensors with those of rank `root`, in place; autograd does not record it. All are
+/// submitted before the first is waited for, so small ones are fused. Names, shapes and dtypes must
+/// be the same on every rank. Collective; throws what the collectives throw.
 void broadcast_parameters(Context& context, const NamedTensors& tensors, int root = 0);
 void broadcast_parameters(const NamedTensors& tensors, int root = 0);
 
-/// Parameters and buffers of a module.
+/// Overwrites the parameters and buffers of a module.
 void broadcast_parameters(Context& context, const torch::nn::Module& module, int root = 0);
 void broadcast_parameters(const torch::nn::Module& module, int root = 0);
 

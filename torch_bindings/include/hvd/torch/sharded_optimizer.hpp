@@ -1,4 +1,4 @@
-// An optimizer whose state is divided among the ranks.
+// An optimizer whose state is divided among the ranks (ZeRO, stage 1).
 #pragma once
 
 #include <cstdint>
@@ -16,56 +16,58 @@
 #include <hvd/core/context.hpp>
 #include <hvd/torch/compression.hpp>
 #include <hvd/torch/named_tensors.hpp>
-#include <hvd/torch/scalable_gradients.hpp>
-#include <hvd/torch/scoped_pause.hpp>
+#include <hvd/torch/optimizer_parts.hpp>
 #include <hvd/torch/verify.hpp>
 
 namespace hvd {
 
 struct ShardedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
-  /// Backward passes whose gradients add up before they are reduced.
+  /// The number of backward passes whose gradients add up before they are reduced.
   int backward_passes_per_step = 1;
-  /// The gradients of several passes are averaged instead; of fewer passes, over those.
+  /// Averages the gradients of those passes; of fewer passes, over the passes that there were.
   bool average_accumulated = false;
-  /// What f32 and f64 gradients travel and are summed in. Parameters travel as they are.
+  /// The type in which f32 and f64 gradients are sent and summed. Parameters are sent as they are.
   Compression compression = Compression::none;
-  /// Parameters are reduced, stepped and gathered in buckets of about this many bytes, while the
-  /// backward pass goes on.
+  /// The size of a bucket of parameters, in bytes. A bucket is reduced while the backward pass goes
+  /// on, and it is stepped and gathered as one.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
-  /// Construction gives every rank the parameters of rank 0, or of the set's first rank.
+  /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
   std::int32_t process_set = 0;  ///< only its members construct the optimizer
   std::string name_prefix = "sharded";
-  Context* context = nullptr;  ///< null: the default context. Outlives the optimizer.
+  Context* context = nullptr;  ///< null: the default context. It must outlive the optimizer.
 };
 
-/// What `ShardedOptimizer` is made of: the parameters in flat buckets, of each of which this rank
-/// has a shard.
+namespace detail {
+
+/// The part of `ShardedOptimizer` that does not depend on its base: the parameters lie in flat
+/// buckets, and of each bucket this rank owns a shard.
 class ParameterShards {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
-  /// Collective. Errors as of `GradientReducer`. The parameters' memory moves into the buckets.
-  /// `names` holds a name for each parameter of the groups.
+  /// Moves the parameters' values into the buckets. `names` holds a name for each parameter of the
+  /// groups. Collective; throws what `GradientReducer` throws.
   ParameterShards(const Groups& groups, const NamedTensors& names,
                   const ShardedOptimizerOptions& options);
-  /// Removes the hooks; does not wait. The parameters stay where they are.
+  /// Removes the hooks and does not wait. The parameters stay in the memory of the buckets.
   ~ParameterShards();
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  /// As many as there were, with their options; one-dimensional tensors, one per bucket.
+  /// Returns one group for each given group, with its options. Its parameters are the shards of
+  /// this rank, one one-dimensional tensor for each bucket.
   [[nodiscard]] const Groups& groups() const noexcept;
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
   /// Calls `base` for one shard after another, each with its gradient.
   torch::Tensor step(const std::function<void()>& base, const LossClosure& closure);
-  /// Scales the gradients so that their norm over all parameters is at most `max_norm`; returns
-  /// what it was. Between `backward()` and `step()`. Collective.
+  /// Scales the gradients so that their norm over all parameters is at most `max_norm`, and returns
+  /// the norm that they had. To be called between `backward()` and `step()`. Collective.
   double clip_grad_norm(double max_norm);
-  /// Multiplies the gradients; returns whether every element, on all ranks, is finite. Between
-  /// `backward()` and `step()`. Collective.
+  /// Multiplies the gradients, and returns whether every element on all ranks is finite. To be
+  /// called between `backward()` and `step()`. Collective.
   bool scale_gradients(double factor);
   [[nodiscard]] ScopedPause no_sync() noexcept;
   void zero_grad();
@@ -78,73 +80,78 @@ class ParameterShards {
   std::unique_ptr<Impl> impl_;
 };
 
+}  // namespace detail
+
 /// Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models",
-/// stage 1: every rank has all parameters, but the optimizer's state for, and the work of stepping,
-/// one n-th of them. Gradients are reduce-scattered while the backward pass runs; `step()` updates
-/// this rank's shards and gathers everybody's, bucket by bucket.
+/// stage 1: every rank has all parameters, but it keeps the optimizer's state of, and steps, only
+/// one n-th of the elements. Gradients are reduce-scattered while the backward pass runs. `step()`
+/// updates this rank's shards and gathers those of all ranks, bucket by bucket.
 ///
-/// `Base` steps each element by itself: SGD, Adam, AdamW, Adagrad or RMSprop. It is one, for
-/// schedulers and everything that takes an `Optimizer&`; its parameters are the shards. Gradients
-/// leave the model during `backward()`: clip them by `clip_grad_norm`.
+/// `Base` must step each element by itself: SGD, Adam, AdamW, Adagrad or RMSprop. The optimizer is
+/// a `Base`, for schedulers and everything that takes an `Optimizer&`; its parameters are the
+/// shards. `backward()` moves the gradients out of the model, so they are clipped by
+/// `clip_grad_norm`.
 template <class Base>
-class ShardedOptimizer final : private ParameterShards, public Base, public ScalableGradients {
+class ShardedOptimizer final : private detail::ParameterShards,
+                               public Base,
+                               public ScalableGradients {
+  using Shards = detail::ParameterShards;
   static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>,
                 "LBFGS does not step each element by itself: its state cannot be divided");
 
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
-  /// For `save_checkpoint`: all ranks call `save`.
+  /// Tells `save_checkpoint` that all ranks call `save`.
   static constexpr bool kSaveIsCollective = true;
 
-  /// One parameter group. A parameter with two names, as of shared layers, is taken once.
+  /// Makes one parameter group. A parameter with two names, as of shared layers, is used once.
   template <class BaseOptions>
   ShardedOptimizer(const NamedTensors& parameters, BaseOptions&& base_options,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(Groups{parameters.distinct().tensors()}, parameters,
                          std::forward<BaseOptions>(base_options), options) {}
 
-  /// Several parameter groups; `names` holds a name for each of their parameters.
+  /// Takes several parameter groups; `names` holds a name for each of their parameters.
   template <class BaseOptions>
   ShardedOptimizer(const Groups& groups, const NamedTensors& names, BaseOptions&& base_options,
                    const ShardedOptimizerOptions& options = {})
-      : ParameterShards(groups, names, options),
-        Base(ParameterShards::groups(), std::forward<BaseOptions>(base_options)) {}
+      : Shards(groups, names, options),
+        Base(Shards::groups(), std::forward<BaseOptions>(base_options)) {}
 
-  /// Collective. A closure is called once, and its loss reduced like the gradients.
+  /// Collective. A closure is called once, and its loss is reduced as the gradients are.
   torch::Tensor step(LossClosure closure = nullptr) override {
-    return ParameterShards::step([this] { Base::step(); }, closure);
+    return Shards::step([this] { Base::step(); }, closure);
   }
-  /// Forgets gradients that were not stepped with. Needed only where `backward()` was called
-  /// without `step()`; then it is collective, once gradients have been sent.
-  void zero_grad(bool /*set_to_none*/ = true) { ParameterShards::zero_grad(); }
-  using ParameterShards::clip_grad_norm;
-  bool scale_gradients(double factor) override { return ParameterShards::scale_gradients(factor); }
+  /// Drops gradients that no `step()` has used. It is needed only after a `backward()` without a
+  /// `step()`, and is collective then, once gradients have been sent.
+  void zero_grad(bool /*set_to_none*/ = true) { Shards::zero_grad(); }
+  using Shards::clip_grad_norm;
+  bool scale_gradients(double factor) override { return Shards::scale_gradients(factor); }
   void step_scaled() override { step(); }
   void skip_scaled() override { zero_grad(); }
-  /// Backward passes while it lives add to the gradients of this rank and send nothing; the first
-  /// one after it, or `step()`, sends the sum.
-  using ParameterShards::no_sync;
+  /// While the result lives, backward passes add to the gradients of this rank and send nothing.
+  /// The first pass after it, or `step()`, sends the sum.
+  using Shards::no_sync;
 
-  /// Collective. The first rank's archive gets the whole state, by parameter; the others' stay
-  /// empty. What was saved by any number of ranks is loaded by any other number.
+  /// Collective. Writes the whole state, by parameter, into the first rank's archive; those of the
+  /// other ranks stay empty. Any number of ranks can load it.
   void save(torch::serialize::OutputArchive& archive) const override {
-    ParameterShards::save(*this, archive);
+    Shards::save(*this, archive);
   }
-  /// Every rank reads the same archive. Throws Errc::invalid_argument for one that is damaged, or
-  /// of other parameters, groups or another optimizer, before anything is changed.
-  void load(torch::serialize::InputArchive& archive) override {
-    ParameterShards::load(*this, archive);
-  }
+  /// Every rank reads the same archive. Before anything is changed it throws Errc::invalid_argument
+  /// for an archive that is damaged or belongs to other parameters, other groups or another
+  /// optimizer.
+  void load(torch::serialize::InputArchive& archive) override { Shards::load(*this, archive); }
 };
 
-/// Its state is divided: there is nothing that one rank could send.
+/// The state is divided, so no rank has all of it to send.
 template <class Base>
 void broadcast_optimizer_state(ShardedOptimizer<Base>& optimizer, int root = 0) = delete;
 template <class Base>
 void broadcast_optimizer_state(Context& context, ShardedOptimizer<Base>& optimizer,
                                int root = 0) = delete;
 
-/// Nor anything to compare: verify the model.
+/// The state is divided, so there is nothing to compare; verify the model instead.
 template <class Base>
 Verification verify(ShardedOptimizer<Base>& optimizer) = delete;
 template <class Base>

@@ -1,4 +1,4 @@
-// The completion handles of operations on tensors.
+// Completion handles of operations on tensors.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace hvd {
 
-/// Copies share one operation. Any thread. What `Work` promises holds here too: every wait is
-/// bounded and throws the operation's `Error`.
+/// The handle of one operation, which copies share. Any thread may use it. As with `Work`, every
+/// wait is bounded and throws the operation's `Error`.
 class TensorWork {
  public:
   TensorWork() noexcept = default;
@@ -23,16 +23,16 @@ class TensorWork {
       : work_(std::move(work)), result_(std::move(result)) {}
 
   [[nodiscard]] bool valid() const noexcept { return work_.valid(); }
-  /// The result: the tensor itself for the in-place forms, else a new one. It must not be touched
-  /// before.
+  /// Returns the result: the given tensor for the in-place forms, otherwise a new one. The program
+  /// must not read or write it before.
   torch::Tensor wait() const {
     work_.wait();
     return *result_;
   }
-  /// As `wait()`, but returns false when `deadline` comes first.
+  /// Waits as `wait()` does, but returns false when `deadline` comes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const { return work_.wait_until(deadline); }
   [[nodiscard]] bool done() const noexcept { return work_.done(); }
-  /// Null while running and after success.
+  /// Returns null while the operation runs, and after its success.
   [[nodiscard]] std::exception_ptr error() const noexcept { return work_.error(); }
 
  private:
@@ -45,7 +45,7 @@ struct AlltoallResult {
   std::vector<std::int64_t> received_splits;  ///< rows from each rank of the process set
 };
 
-/// As `TensorWork`.
+/// The handle of one alltoall; otherwise the same as `TensorWork`.
 class AlltoallWork {
  public:
   AlltoallWork() noexcept = default;
@@ -66,7 +66,7 @@ class AlltoallWork {
   std::shared_ptr<std::vector<std::int64_t>> received_;
 };
 
-/// The operations of one group, in the order of its tensors.
+/// The handles of the operations of one group, in the order of its tensors.
 template <class Each>
 class GroupWork {
  public:

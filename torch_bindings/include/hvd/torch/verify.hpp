@@ -1,4 +1,4 @@
-// Do all ranks hold the same?
+// Checks that all ranks hold the same tensors, and that their samplers fit together.
 #pragma once
 
 #include <string>
@@ -11,27 +11,30 @@
 
 namespace hvd {
 
+class DistributedSampler;
+class ElasticSampler;
+
 struct Verification {
   bool identical = false;
-  /// The first tensor that differs, and on which ranks; empty when identical. Names are this
-  /// rank's, all else is the same text on every rank.
+  /// The first tensor that differs, and on which ranks; empty when all are identical. The tensor
+  /// has the name that it has on this rank; otherwise the text is the same on every rank.
   std::string first_difference;
 
   explicit operator bool() const noexcept { return identical; }
 };
 
-/// Compares names, dtypes, shapes and every bit of the tensors by a 64-bit digest each, of which
-/// all ranks see all. Collective; any number of tensors may differ, also their count.
+/// Compares names, dtypes, shapes and every bit of the tensors by a 64-bit digest of each, which
+/// all ranks exchange. Ranks may have different numbers of tensors. Collective.
 [[nodiscard]] Verification verify(Context& context, const NamedTensors& tensors);
 [[nodiscard]] Verification verify(const NamedTensors& tensors);
 
-/// Parameters and buffers of a module.
+/// Compares the parameters and buffers of a module.
 [[nodiscard]] Verification verify(Context& context, const torch::nn::Module& module);
 [[nodiscard]] Verification verify(const torch::nn::Module& module);
 
-/// The options of each group and the state of each parameter, of Adagrad, Adam, AdamW, LBFGS,
-/// RMSprop, SGD and what derives from them; Errc::unsupported for others. Differences are named by
-/// group and place: "state of parameter 2 of group 0".
+/// Compares the options of each group and the state of each parameter of an Adagrad, Adam, AdamW,
+/// LBFGS, RMSprop or SGD, or of an optimizer that derives from one; throws Errc::unsupported for
+/// others. A difference is named like "state of parameter 2 of group 0".
 [[nodiscard]] Verification verify(Context& context, torch::optim::Optimizer& optimizer);
 [[nodiscard]] Verification verify(torch::optim::Optimizer& optimizer);
 
@@ -45,5 +48,15 @@ template <class Contained>
                                   const torch::nn::ModuleHolder<Contained>& module) {
   return verify(context, *module);
 }
+
+/// Checks, for the pass that was begun last, that the ranks' shards have the same size and together
+/// contain every example once. When the number of examples does not divide, fewer examples than
+/// there are ranks may be missing (a DistributedSampler with `drop_last`) or come twice (all
+/// others). `first_difference` says what is wrong, in the same words on every rank. Collective.
+/// Every rank receives all indices, so this is for the first epoch or for a test.
+[[nodiscard]] Verification verify(Context& context, const DistributedSampler& sampler);
+[[nodiscard]] Verification verify(const DistributedSampler& sampler);
+[[nodiscard]] Verification verify(Context& context, const ElasticSampler& sampler);
+[[nodiscard]] Verification verify(const ElasticSampler& sampler);
 
 }  // namespace hvd

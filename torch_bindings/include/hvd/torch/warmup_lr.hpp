@@ -1,4 +1,4 @@
-// A learning rate that grows at first.
+// A learning rate scheduler for the first steps, in which the rate grows.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace hvd {
 
-/// Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.2: from `start_factor` times the
-/// optimizer's rates, for n ranks usually 1/n of a rate that was multiplied by n, to those rates,
-/// in a straight line over `steps` calls of `step()`. After that it leaves them alone, so another
-/// scheduler may follow: step the one or the other.
+/// Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.2: the rates grow linearly, over
+/// `steps` calls of `step()`, from `start_factor` times the optimizer's rates to those rates. With
+/// n ranks and a rate that was multiplied by n, `start_factor` is usually 1/n. Afterwards the
+/// scheduler changes nothing, so that the program may step another one.
 class WarmupLR final : public torch::optim::LRScheduler {
  public:
   /// Sets the rates for the first step. Throws Errc::invalid_argument for a factor outside [0, 1].

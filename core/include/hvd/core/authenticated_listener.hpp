@@ -1,0 +1,45 @@
+// Authenticated streams between processes that are not ranks: the launchers of several nodes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+/// Listens, and accepts streams whose peer proves the secret of `identity` for its job and epoch.
+/// Other connections are dropped. An empty secret proves nothing: a Unix socket is then open to
+/// processes of the same user, which the kernel tells, and a TCP port to everybody.
+class AuthenticatedListener {
+ public:
+  /// Called on the loop thread with a connected, non-blocking stream.
+  using OnStream = std::function<void(UniqueFd)>;
+
+  /// `address` as in address.hpp. `loop` outlives it. Throws Errc::resource naming the address when
+  /// it is taken or not one of this machine's.
+  AuthenticatedListener(EventLoop& loop, const std::string& address, const Identity& identity,
+                        OnStream on_stream);
+  /// Stops listening. `on_stream` is not called afterwards.
+  ~AuthenticatedListener();
+  AuthenticatedListener(const AuthenticatedListener&) = delete;
+  AuthenticatedListener& operator=(const AuthenticatedListener&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Connects to such a listener and returns a non-blocking stream. Blocks, and tries again until
+/// `deadline` while nobody listens. Throws Errc::timeout; Errc::unauthenticated when the listener
+/// has another secret; Errc::protocol naming both sides when it is of another job, epoch or
+/// version.
+[[nodiscard]] UniqueFd connect_authenticated(const std::string& address, const Identity& identity,
+                                             std::string_view label, Deadline deadline);
+
+}  // namespace hvd

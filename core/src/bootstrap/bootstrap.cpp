@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <hvd/core/bootstrap.hpp>
+#include <hvd/core/error.hpp>
+
+namespace hvd {
+namespace {
+
+/// How long a rank waits for rank 0's answer beyond its own deadline, since rank 0 knows which
+/// ranks are missing.
+constexpr std::chrono::milliseconds kAnswerTime{1'000};
+/// How long a rank asks the store which ranks are missing.
+constexpr std::chrono::milliseconds kMissingRanksTime{500};
+constexpr std::size_t kMaxText = 4096;
+constexpr auto kLastErrc = static_cast<std::uint8_t>(Errc::internal);
+
+/// Rank 0's answer is a value, or an error that every rank throws.
+enum class AnswerKind : std::uint8_t { value = 0, error = 1 };
+
+Bytes encode_value(std::string_view value) {
+  WireWriter out;
+  out.u8(static_cast<std::uint8_t>(AnswerKind::value));
+  out.raw(std::as_bytes(std::span(value)));
+  return out.take();
+}
+
+Bytes encode_error(const Error& error) {
+  const Fault& fault = error.fault();
+  WireWriter out;
+  out.u8(static_cast<std::uint8_t>(AnswerKind::error));
+  out.u8(static_cast<std::uint8_t>(error.code()));
+  out.i32(fault.rank);
+  for (const std::string* text : {&fault.host, &fault.cause, &fault.phase}) {
+    out.text(std::string_view(*text).substr(0, kMaxText));
+  }
+  out.i64(fault.elapsed.count());
+  return out.take();
+}
+
+std::string to_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Throws the error that rank 0 published, and Errc::protocol for a malformed answer.
+std::string take_answer(std::span<const std::byte> bytes) {
+  WireReader in(bytes, "rank 0's answer");
+  const std::uint8_t kind = in.u8();
+  if (kind == static_cast<std::uint8_t>(AnswerKind::value)) return to_text(in.raw(in.remaining()));
+  if (kind != static_cast<std::uint8_t>(AnswerKind::error)) in.fail("unknown kind");
+  const std::uint8_t code = in.u8();
+  if (code > kLastErrc) in.fail("unknown error code");
+  Fault fault;
+  fault.rank = in.i32();
+  for (std::string* text : {&fault.host, &fault.cause, &fault.phase}) *text = in.text(kMaxText);
+  fault.elapsed = std::chrono::milliseconds(in.i64());
+  in.finish();
+  const bool plain = fault.phase.empty();  // an error without a fault has a message only
+  if (plain) throw Error(static_cast<Errc>(code), fault.cause);
+  throw Error(static_cast<Errc>(code), std::move(fault));
+}
+
+}  // namespace
+
+Bootstrap::Bootstrap(Store& store, int rank, int size, Deadline deadline, std::uint32_t generation)
+    : store_(&store),
+      rank_(rank),
+      size_(size),
+      start_(Clock::now()),
+      deadline_(deadline),
+      generation_(generation) {}
+
+std::string Bootstrap::share(std::string_view label, const Answer& answer) const {
+  return rank_ == 0 ? publish(label, answer) : take_answer(await(label));
+}
+
+std::string Bootstrap::decide(std::string_view label, std::string_view record,
+                              const Decide& decide) const {
+  store_->set(record_prefix(label) + std::to_string(rank_), std::as_bytes(std::span(record)),
+              deadline_);
+  return share(label, [&] { return decide(gather(label)); });
+}
+
+std::vector<std::string> Bootstrap::exchange(std::string_view label,
+                                             std::string_view record) const {
+  const std::string all = decide(label, record, [](const std::vector<std::string>& records) {
+    WireWriter out;
+    for (const std::string& one : records) out.text(one);
+    return to_text(out.take());
+  });
+  WireReader in(std::as_bytes(std::span(all)), "the records of all ranks");
+  std::vector<std::string> records(static_cast<std::size_t>(size_));
+  for (std::string& one : records) one = in.text(in.remaining());
+  in.finish();
+  return records;
+}
+
+std::string Bootstrap::publish(std::string_view label, const Answer& answer) const {
+  try {
+    std::string value = answer();
+    store_->set(key(label), encode_value(value), deadline_);
+    return value;
+  } catch (const Error& error) {
+    try {
+      store_->set(key(label), encode_error(error), Clock::now() + kAnswerTime);
+    } catch (const Error&) {
+      // Without the store the others run into their own deadlines; this error is the first one.
+    }
+    throw;
+  }
+}
+
+Bytes Bootstrap::await(std::string_view label) const {
+  try {
+    return store_->wait(key(label), deadline_ + kAnswerTime);
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+  }
+  std::vector<int> missing = missing_ranks(label);
+  if (missing.empty()) missing.push_back(0);  // it has not answered
+  fail(missing);
+}
+
+std::vector<std::string> Bootstrap::gather(std::string_view label) const {
+  try {
+    std::vector<std::string> records;
+    for (const Bytes& record : store_->wait_all(record_prefix(label), size_, deadline_)) {
+      records.push_back(to_text(record));
+    }
+    return records;
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+  }
+  fail(missing_ranks(label));
+}
+
+std::string Bootstrap::key(std::string_view label) const {
+  return fmt::format("{}/{}", generation_, label);
+}
+
+std::string Bootstrap::record_prefix(std::string_view label) const { return key(label) + '/'; }
+
+std::vector<int> Bootstrap::missing_ranks(std::string_view label) const {
+  std::vector<int> missing;
+  const std::string prefix = record_prefix(label);
+  const Deadline last = Clock::now() + kMissingRanksTime;
+  try {
+    // Where this rank has published no record, no rank does, and only rank 0's answer is awaited.
+    const bool gathered = store_->get(prefix + std::to_string(rank_), last).has_value();
+    for (int rank = 0; gathered && rank < size_; ++rank) {
+      if (!store_->get(prefix + std::to_string(rank), last)) missing.push_back(rank);
+    }
+  } catch (const Error&) {
+    // The store is too slow to ask for all of them.
+  }
+  return missing;
+}
+
+void Bootstrap::fail(const std::vector<int>& missing) const {
+  Fault fault;
+  fault.rank = missing.size() == 1 ? missing.front() : -1;
+  if (missing.empty()) {
+    fault.cause = "some ranks did not come, and the store does not say which";
+  } else if (missing.size() == 1) {
+    fault.cause = "it did not come";
+  } else {
+    fault.cause = fmt::format("ranks {} did not come", fmt::join(missing, ", "));
+  }
+  fault.phase = "init";
+  fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
+  throw Error(Errc::timeout, std::move(fault));
+}
+
+}  // namespace hvd

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <hvd/core/context.hpp>
+#include <hvd/core/control_channel.hpp>
+#include <hvd/core/log.hpp>
+
+#include "engine/coordinator.hpp"
+
+namespace hvd {
+namespace {
+
+constexpr std::size_t kMaxDimensions = 64;
+
+[[noreturn]] void refuse(const Request& request, std::string_view why) {
+  throw Error(Errc::invalid_argument,
+              fmt::format("{} '{}': {}", to_string(request.kind), request.name, why));
+}
+
+/// Returns the number of elements. Throws for negative dimensions and for more than 2⁶³−1 bytes.
+std::int64_t checked_count(const Request& request) {
+  if (request.shape.size() > kMaxDimensions) refuse(request, "too many dimensions");
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(request.dtype));
+  bool empty = false;
+  for (const std::int64_t dimension : request.shape) {
+    if (dimension < 0) refuse(request, "a dimension is negative: " + to_string(request.shape));
+    if (dimension == 0) empty = true;
+    if (!empty && __builtin_mul_overflow(bytes, dimension, &bytes)) {
+      refuse(request, "too many elements: " + to_string(request.shape));
+    }
+  }
+  return empty ? 0 : element_count(request.shape);
+}
+
+void check_reduction(const Request& request) {
+  if (request.dtype == DType::boolean && request.op == ReduceOp::average) {
+    refuse(request, "average is not defined on bool");
+  }
+  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
+    refuse(request, "a scale is not finite");
+  }
+}
+
+void check_splits(const Request& request, std::size_t ranks) {
+  if (request.splits.size() != ranks) {
+    refuse(request, fmt::format("{} splits for {} ranks", request.splits.size(), ranks));
+  }
+  std::int64_t rows = 0;
+  for (const std::int64_t split : request.splits) {
+    if (split < 0) refuse(request, fmt::format("a split is negative: {}", split));
+    if (__builtin_add_overflow(rows, split, &rows)) refuse(request, "the splits overflow");
+  }
+  if (rows != request.shape.front()) {
+    refuse(request, fmt::format("the splits make {} rows and the tensor has {}", rows,
+                                request.shape.front()));
+  }
+}
+
+/// `ranks` are the members of the request's process set.
+void validate(const Submission& submission, int rank, const std::vector<int>& ranks) {
+  const Request& request = submission.request;
+  if (request.name.size() > kMaxNameBytes) refuse(request, "the name is longer than 1,024 bytes");
+  if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
+    refuse(request, fmt::format("rank {} is not in process set {}", rank, request.process_set));
+  }
+  if (request.kind == OpKind::barrier) return;
+  const std::int64_t count = checked_count(request);
+  if (count > 0 && !submission.input) refuse(request, "the input is null");
+  if (reduces(request.kind)) check_reduction(request);
+  if (request.kind == OpKind::broadcast &&
+      !std::binary_search(ranks.begin(), ranks.end(), request.root)) {
+    refuse(request,
+           fmt::format("root {} is not one of the ranks {}", request.root, fmt::join(ranks, ", ")));
+  }
+  if (request.kind == OpKind::allreduce || request.kind == OpKind::broadcast) {
+    if (count > 0 && !submission.output) refuse(request, "the output is null");
+    return;
+  }
+  if (request.shape.empty()) refuse(request, "a scalar has no first dimension");
+  if (!submission.allocate) refuse(request, "no allocator for the result");
+  if (request.kind == OpKind::alltoall) check_splits(request, ranks.size());
+}
+
+}  // namespace
+
+struct Context::Impl {
+  std::shared_ptr<Arena> arena;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Coordinator> coordinator;
+
+  std::mutex unnamed_mutex;
+  std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
+  std::uint64_t joins = 0;                                                     // completed
+
+  std::string next_name(std::int32_t process_set, std::string_view kind) {
+    const std::lock_guard lock(unnamed_mutex);
+    return fmt::format("{}.unnamed.{}.{}", kind, joins, unnamed[{process_set, kind}]++);
+  }
+
+  /// The loop calls it at the end of a join, which comes at the same point in the order of
+  /// decisions on every rank. Ranks that had joined have made fewer unnamed calls, so all ranks
+  /// count from 0 again. The names contain the number of joins, so that they differ from those of
+  /// earlier submissions.
+  void joined() {
+    const std::lock_guard lock(unnamed_mutex);
+    ++joins;
+    unnamed.clear();
+  }
+
+  void complete(Submission& submission) {
+    Request& request = submission.request;
+    if (request.name.empty()) {
+      request.name = next_name(request.process_set, to_string(request.kind));
+    }
+    const auto ranks = coordinator->process_sets().ranks(request.process_set);
+    if (!ranks) refuse(request, fmt::format("there is no process set {}", request.process_set));
+    validate(submission, session->topology().rank, *ranks);
+  }
+
+  /// Runs an operation of the context itself, without data, and returns its report. Blocks.
+  std::int64_t run_control(Request request) {
+    Submission submission;
+    submission.request = std::move(request);
+    std::int64_t result = 0;
+    submission.report = [this, &result, is_join = submission.request.kind == OpKind::join](
+                            std::span<const std::int64_t> values) {
+      result = values.front();
+      if (is_join) joined();
+    };
+    coordinator->submit(std::move(submission), true).wait();
+    return result;
+  }
+};
+
+Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
+                 std::unique_ptr<ReadyFence> fence, std::shared_ptr<Arena> arena)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->arena = std::move(arena);
+  impl_->session = std::move(session);
+  const Topology& topology = impl_->session->topology();
+  std::unique_ptr<ControlChannel> channel;
+  if (topology.size > 1) {
+    channel = make_control_channel(impl_->session->loop(), impl_->session->network(), topology.rank,
+                                   topology.size, impl_->session->config().control_fanout,
+                                   impl_->session->start_deadline());
+  }
+  impl_->coordinator = std::make_unique<Coordinator>(*impl_->session, std::move(channel),
+                                                     std::move(backends), std::move(fence));
+}
+
+Context::~Context() {
+  try {
+    shutdown();
+  } catch (const std::exception& error) {
+    log(LogLevel::info, rank(), fmt::format("shutdown: {}", error.what()));
+  }
+}
+
+const Topology& Context::topology() const noexcept { return impl_->session->topology(); }
+const Config& Context::config() const noexcept { return impl_->session->config(); }
+const std::shared_ptr<Arena>& Context::arena() const noexcept { return impl_->arena; }
+
+Work Context::submit(Submission submission) {
+  impl_->complete(submission);
+  return impl_->coordinator->submit(std::move(submission), false);
+}
+
+void Context::run(Submission submission) {
+  impl_->complete(submission);
+  impl_->coordinator->submit(std::move(submission), true).wait();
+}
+
+std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std::string group) {
+  if (submissions.empty()) return {};
+  const std::int32_t set = submissions.front().request.process_set;
+  if (group.empty()) group = impl_->next_name(set, "group");
+  for (std::size_t i = 0; i < submissions.size(); ++i) {
+    Submission& submission = submissions[i];
+    if (submission.request.process_set != set) {
+      refuse(submission.request, "its group is in another process set");
+    }
+    if (submission.request.name.empty()) submission.request.name = fmt::format("{}/{}", group, i);
+    submission.request.group = group;
+    submission.request.group_size = static_cast<std::int32_t>(submissions.size());
+    impl_->complete(submission);
+  }
+  return impl_->coordinator->submit_all(std::move(submissions));
+}
+
+int Context::join(bool average_over_contributors) {
+  Request request;
+  request.name = kJoinName;
+  request.kind = OpKind::join;
+  request.over_contributors = average_over_contributors;
+  return static_cast<int>(impl_->run_control(std::move(request)));
+}
+
+ProcessSet Context::add_process_set(const std::vector<int>& ranks) {
+  Request request;
+  request.kind = OpKind::add_process_set;
+  request.name = impl_->next_name(0, to_string(request.kind));
+  request.shape.assign(ranks.begin(), ranks.end());
+  if (ranks.empty() || ranks.front() < 0 || ranks.back() >= size() ||
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
+    refuse(request,
+           fmt::format("[{}] are not ascending ranks below {}", fmt::join(ranks, ", "), size()));
+  }
+  return {static_cast<std::int32_t>(impl_->run_control(std::move(request))), ranks};
+}
+
+void Context::remove_process_set(const ProcessSet& set) {
+  Request request;
+  request.kind = OpKind::remove_process_set;
+  request.name = impl_->next_name(0, to_string(request.kind));
+  request.shape = {set.id};
+  if (set.id == 0) refuse(request, "the set of every rank stays");
+  if (!impl_->coordinator->process_sets().ranks(set.id)) {
+    refuse(request, fmt::format("there is no process set {}", set.id));
+  }
+  static_cast<void>(impl_->run_control(std::move(request)));
+}
+
+std::vector<int> Context::ranks_of(std::int32_t process_set) const {
+  const auto ranks = impl_->coordinator->process_sets().ranks(process_set);
+  if (!ranks) {
+    throw Error(Errc::invalid_argument, fmt::format("there is no process set {}", process_set));
+  }
+  return *ranks;
+}
+
+Stats Context::stats() const { return impl_->coordinator->observer().stats(); }
+void Context::mark_step() { impl_->coordinator->observer().step(Clock::now()); }
+void Context::start_timeline(const std::string& path) {
+  impl_->coordinator->observer().timeline.start(path);
+}
+void Context::stop_timeline() noexcept { impl_->coordinator->observer().timeline.stop(); }
+void Context::abort(const std::string& reason) noexcept { impl_->coordinator->abort(reason); }
+void Context::shutdown() { impl_->coordinator->shutdown(); }
+void Context::disconnect() noexcept { impl_->coordinator->disconnect(); }
+
+}  // namespace hvd

@@ -1,0 +1,402 @@
+#include "engine/collective_runner.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/process_set.hpp>
+
+namespace hvd {
+namespace {
+
+const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
+std::byte* bytes(void* pointer) { return static_cast<std::byte*>(pointer); }
+
+/// Elements of one row.
+std::int64_t row_elements(const Shape& shape) {
+  return element_count(Shape(shape.begin() + 1, shape.end()));
+}
+
+/// Of a reducescatter: the first ranks get one row more.
+std::int64_t scattered_rows(std::int64_t rows, std::int64_t ranks, std::int64_t rank) {
+  return rows / ranks + (rank < rows % ranks ? 1 : 0);
+}
+
+/// The first line of what an exception says: LibTorch's go on with the stack.
+std::string first_line(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    return std::string(text.substr(0, text.find('\n')));
+  } catch (...) {
+    return "something else than a std::exception was thrown";
+  }
+}
+
+const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
+
+bool waits_for_data(const Job& job) {
+  return std::any_of(job.tensors.begin(), job.tensors.end(),
+                     [](const auto& tensor) { return tensor->submission.ready != nullptr; });
+}
+
+}  // namespace
+
+CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank,
+                                   int size, Observer& observer)
+    : backends_(std::move(backends)), rank_(rank), observer_(observer) {
+  Group& everybody = groups_[0];
+  everybody.ranks.resize(static_cast<std::size_t>(size));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  everybody.place = rank;
+}
+
+std::size_t CollectiveRunner::index_for(const Request& request) const noexcept {
+  std::size_t index = 0;
+  while (index < backends_.size() &&
+         !backends_[index]->supports(request.kind, request.device, request.dtype, request.op)) {
+    ++index;
+  }
+  return index;
+}
+
+bool CollectiveRunner::supports(const Request& request) const noexcept {
+  switch (request.kind) {
+    case OpKind::join:
+    case OpKind::add_process_set:
+    case OpKind::remove_process_set:
+      return true;
+    default:
+      return index_for(request) < backends_.size();
+  }
+}
+
+Backend& CollectiveRunner::backend_for(const Request& request, const Group& group) const {
+  const std::size_t index = index_for(request);
+  if (index == backends_.size()) {
+    throw Error(Errc::internal, fmt::format("no backend runs '{}'", request.name));
+  }
+  return group.subsets.empty() ? *backends_[index] : *group.subsets[index];
+}
+
+void CollectiveRunner::abort() noexcept {
+  for (const auto& backend : backends_) backend->abort();
+}
+
+/// All ranks of the context are here.
+void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
+                               Deadline deadline) {
+  Group group{members, 0, {}};
+  const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank_);
+  const bool member = place != group.ranks.end() && *place == rank_;
+  for (const auto& backend : backends_) {
+    group.subsets.push_back(backend->split(group.ranks, member, deadline));
+  }
+  if (!member) return;
+  group.place = static_cast<int>(place - group.ranks.begin());
+  groups_.emplace(id, std::move(group));
+}
+
+/// Only its two ranks are here.
+void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline) {
+  Group group{pair, pair.front() == rank_ ? 0 : 1, {}};
+  for (const auto& backend : backends_) {
+    group.subsets.push_back(backend->subset(group.ranks, deadline));
+  }
+  groups_.emplace(id, std::move(group));
+}
+
+/// A pair gets its backends with its first message: both are here.
+const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadline deadline) {
+  const auto at = groups_.find(job.process_set);
+  if (at != groups_.end()) return at->second;
+  const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
+  if (const auto pair = pair_members(job.process_set, everybody)) {
+    add_pair(job.process_set, *pair, deadline);
+  }
+  return groups_.at(job.process_set);
+}
+
+CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point now,
+                                            Deadline deadline) {
+  if (job.kind == OpKind::add_process_set) {
+    add_set(job.process_set, job.members, deadline);
+    return {nullptr, Clock::now(), {}};
+  }
+  if (job.kind == OpKind::remove_process_set) {
+    groups_.erase(job.process_set);
+    return {nullptr, now, {}};
+  }
+  const Group& group = group_of(job, deadline);
+  Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
+  observer_.dequeued(job, now);
+  Clock::time_point began = now;
+  allocate_results(job, group);  // what waits for the data may wait for their memory too
+  if (told_ == nullptr && waits_for_data(job)) {
+    wait_for_data(backend, job, now, deadline);
+    began = Clock::now();
+  }
+  count_up(observer_.counters.collectives_started);
+  if (!runs_alone(job)) backend.allow_async();
+  call(backend, job, group, deadline);
+  if (auto async = backend.take_async()) {
+    count(job);
+    return {std::move(async), began, backend.name()};
+  }
+  const auto ended = Clock::now();
+  over(job, backend.name(), began, ended);
+  count(job);
+  return {nullptr, ended, {}};
+}
+
+/// True for a job that begins when all before it are complete and that is complete when its call
+/// returns: process sets are made and removed so, and a barrier promises it.
+bool CollectiveRunner::runs_alone(const Job& job) noexcept {
+  return job.kind == OpKind::add_process_set || job.kind == OpKind::remove_process_set ||
+         job.kind == OpKind::barrier;
+}
+
+/// Two backends of one device have no common order there, and one that allocates device memory may
+/// wait without a deadline for what the other has queued.
+bool CollectiveRunner::must_complete_before(const Job& job, std::string_view last) const noexcept {
+  if (runs_alone(job)) return true;
+  const Request& request = first_of(job);
+  if (request.device.kind == Device::Kind::cpu) return false;
+  const std::size_t index = index_for(request);
+  return index < backends_.size() && backends_[index]->name() != last;
+}
+
+/// The device runs one collective after the other, so this one began when the one before it was
+/// complete.
+void CollectiveRunner::completed(const Job& job, const Ran& ran) {
+  const auto began = std::max(ran.time, completed_);
+  completed_ = Clock::now();
+  over(job, ran.backend, began, completed_);
+}
+
+void CollectiveRunner::over(const Job& job, std::string_view backend, Clock::time_point began,
+                            Clock::time_point ended) {
+  observer_.meter.communication(began, ended);
+  observer_.phase(job, to_string(job.kind), began, ended, backend);
+}
+
+void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Clock::time_point began,
+                                     Deadline deadline) {
+  for (const auto& tensor : job.tensors) {
+    if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
+  }
+  const auto ended = Clock::now();
+  observer_.meter.waited_for_data(ended - began);
+  observer_.phase(job, timeline_phase::kWaitForData, began, ended);
+}
+
+void CollectiveRunner::call(Backend& backend, const Job& job, const Group& group,
+                            Deadline deadline) {
+  switch (job.kind) {
+    case OpKind::allreduce:
+      return allreduce(backend, job, deadline);
+    case OpKind::allgather:
+      return allgather(backend, job, deadline);
+    case OpKind::broadcast:
+      return broadcast(backend, job, group, deadline);
+    case OpKind::reducescatter:
+      return reducescatter(backend, job, group, deadline);
+    case OpKind::alltoall:
+      return alltoall(backend, job, deadline);
+    default:
+      return backend.barrier(deadline);
+  }
+}
+
+void CollectiveRunner::count(const Job& job) {
+  Counters& counters = observer_.counters;
+  std::uint64_t bytes = 0;
+  for (const auto& tensor : job.tensors) {
+    const Request& request = tensor->submission.request;
+    bytes += static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+  }
+  count_up(counters.collectives);
+  count_up(counters.bytes, bytes);
+  if (job.tensors.size() == 1) return;
+  count_up(counters.fused_tensors, job.tensors.size());
+  count_up(counters.fused_bytes, bytes);
+}
+
+namespace {
+
+/// Copies of a fused call, for the meter and the timeline.
+class Copies final : public CallObserver {
+ public:
+  Copies(Observer& observer, const Job& job) : observer_(observer), job_(job) {}
+  void copied_in(Clock::time_point begin, Clock::time_point end) override {
+    tell(timeline_phase::kMemcpyIn, begin, end);
+  }
+  void copied_out(Clock::time_point begin, Clock::time_point end) override {
+    tell(timeline_phase::kMemcpyOut, begin, end);
+  }
+
+ private:
+  void tell(std::string_view phase, Clock::time_point begin, Clock::time_point end) {
+    observer_.meter.packed(end - begin);
+    observer_.phase(job_, phase, begin, end);
+  }
+
+  Observer& observer_;
+  const Job& job_;
+};
+
+}  // namespace
+
+/// What was announced is listed already.
+std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
+  if (told_ != nullptr) return slices_;
+  slices_.clear();
+  for (const auto& tensor : job.tensors) {
+    const Submission& submission = tensor->submission;
+    slices_.push_back({bytes(submission.input), bytes(submission.output),
+                       element_count(submission.request.shape)});
+  }
+  return slices_;
+}
+
+AllreduceCall CollectiveRunner::allreduce_call(const Job& job, CallObserver* observer) {
+  const Request& first = first_of(job);
+  return {slices(job),    first.device,    first.dtype,      first.op,
+          first.prescale, first.postscale, job.contributors, observer};
+}
+
+Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
+  if (job.kind != OpKind::allreduce || waits_for_data(job)) return nullptr;
+  const auto at = groups_.find(job.process_set);
+  const std::size_t index = index_for(first_of(job));
+  if (at == groups_.end() || index == backends_.size()) return nullptr;
+  const Group& group = at->second;
+  return group.subsets.empty() ? backends_[index].get() : group.subsets[index].get();
+}
+
+void CollectiveRunner::announce(const Job& job) {
+  Backend* const backend = backend_to_tell(job);
+  if (backend == nullptr) return;
+  backend->announce(allreduce_call(job, nullptr), job.ticket);
+  told_ = backend;
+}
+
+void CollectiveRunner::retract() noexcept {
+  if (Backend* const backend = std::exchange(told_, nullptr)) backend->retract();
+}
+
+void CollectiveRunner::abandon() noexcept {
+  if (Backend* const backend = std::exchange(told_, nullptr)) backend->abandon();
+}
+
+/// Rows of the result of a tensor on this rank.
+std::int64_t CollectiveRunner::result_rows(const Job& job, std::size_t tensor, const Group& group) {
+  if (job.kind != OpKind::reducescatter) {
+    const std::vector<std::int64_t>& rows = job.rows[tensor];
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  }
+  return scattered_rows(job.tensors[tensor]->submission.request.shape.front(),
+                        std::ssize(group.ranks), group.place);
+}
+
+void CollectiveRunner::allocate_results(const Job& job, const Group& group) const {
+  if (!needs_rows(job.kind) && job.kind != OpKind::reducescatter) return;
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    PendingTensor& tensor = *job.tensors[i];
+    Shape shape = tensor.submission.request.shape;
+    shape.front() = result_rows(job, i, group);
+    tensor.submission.output = allocate(tensor, shape);
+  }
+}
+
+/// Memory for a result. Where the user gives none this rank still takes part, so that the others do
+/// not wait: with memory of the host. A device can write to none of that, and has none left.
+void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) const {
+  try {
+    return tensor.submission.allocate(shape);
+  } catch (...) {
+    tensor.error = std::current_exception();
+  }
+  const Request& request = tensor.submission.request;
+  const std::int64_t count = element_count(shape);
+  if (request.device.kind != Device::Kind::cpu && count > 0) {
+    Fault fault;
+    fault.rank = rank_;
+    fault.cause = fmt::format("no memory for the result of {} '{}': {}", to_string(request.kind),
+                              request.name, first_line(tensor.error));
+    throw Error(Errc::resource, std::move(fault));
+  }
+  tensor.substitute.resize(static_cast<std::size_t>(count) * size_of(request.dtype));
+  return tensor.substitute.data();
+}
+
+void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
+  Copies copies(observer_, job);
+  const AllreduceCall call = allreduce_call(job, &copies);
+  told_ = nullptr;
+  backend.allreduce(call, deadline);
+}
+
+void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& group,
+                                 Deadline deadline) {
+  const Request& first = first_of(job);
+  const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
+  backend.broadcast(
+      {slices(job), first.device, first.dtype, static_cast<int>(root - group.ranks.begin())},
+      deadline);
+}
+
+void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline deadline) {
+  const Request& first = first_of(job);
+  std::vector<GatherSlice> tensors;
+  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    const Submission& submission = job.tensors[i]->submission;
+    const std::int64_t row = row_elements(submission.request.shape);
+    for (const std::int64_t rows : job.rows[i]) counts[i].push_back(rows * row);
+    tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
+  }
+  backend.allgather({tensors, first.device, first.dtype}, deadline);
+}
+
+void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Group& group,
+                                     Deadline deadline) {
+  const Request& first = first_of(job);
+  const std::int64_t ranks = std::ssize(group.ranks);
+  std::vector<ScatterSlice> tensors;
+  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
+  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+    const Submission& submission = job.tensors[i]->submission;
+    const Shape& shape = submission.request.shape;
+    const std::int64_t row = row_elements(shape);
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      counts[i].push_back(scattered_rows(shape.front(), ranks, rank) * row);
+    }
+    tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
+  }
+  backend.reducescatter(
+      {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
+}
+
+void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadline) {
+  PendingTensor& tensor = *job.tensors.front();
+  const Request& request = tensor.submission.request;
+  const std::vector<std::int64_t>& received = job.rows.front();
+  const std::int64_t row = row_elements(request.shape);
+  std::vector<std::int64_t> send_counts;
+  std::vector<std::int64_t> receive_counts;
+  for (const std::int64_t rows : request.splits) send_counts.push_back(rows * row);
+  for (const std::int64_t rows : received) receive_counts.push_back(rows * row);
+  backend.alltoall({bytes(tensor.submission.input), bytes(tensor.submission.output), send_counts,
+                    receive_counts, request.device, request.dtype},
+                   deadline);
+  if (!tensor.error && tensor.submission.report) tensor.submission.report(received);
+}
+
+}  // namespace hvd

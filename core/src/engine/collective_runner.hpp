@@ -1,0 +1,89 @@
+// Turns a job into calls of the backend that runs it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <hvd/core/backend.hpp>
+
+#include "engine/job.hpp"
+#include "engine/observer.hpp"
+
+namespace hvd {
+
+/// One thread at a time, but for `supports` and `abort`.
+class CollectiveRunner {
+ public:
+  CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank, int size,
+                   Observer& observer);
+
+  /// Any thread.
+  [[nodiscard]] bool supports(const Request& request) const noexcept;
+  /// Before a job that may not come (Backend::announce). Then `run`, `retract` or `abandon` it.
+  void announce(const Job& job);
+  void retract() noexcept;
+  void abandon() noexcept;
+  /// A job that was run.
+  struct Ran {
+    std::unique_ptr<AsyncCollective> async;  ///< null: the job is complete
+    Clock::time_point time;    ///< when the job was complete; with `async`, when its call began
+    std::string_view backend;  ///< the name of the backend; set with `async`
+  };
+  /// The clock shows `now`. An error that concerns one tensor alone is kept in that tensor. Throws
+  /// what a backend throws.
+  [[nodiscard]] Ran run(const Job& job, Clock::time_point now, Deadline deadline);
+  /// All asynchronous collectives, the last of which runs on the backend `last`, must be complete
+  /// before this job begins.
+  [[nodiscard]] bool must_complete_before(const Job& job, std::string_view last) const noexcept;
+  /// The asynchronous collective of this job is complete. To be called in the order in which they
+  /// were started, by one thread at a time, also while another one runs a job.
+  void completed(const Job& job, const Ran& ran);
+  /// Any thread.
+  void abort() noexcept;
+
+ private:
+  struct Group {
+    std::vector<int> ranks;                         // in the context, ascending
+    int place = 0;                                  // this rank among them
+    std::vector<std::unique_ptr<Backend>> subsets;  // parallel to the whole's; empty: the whole
+  };
+
+  [[nodiscard]] static bool runs_alone(const Job& job) noexcept;
+  [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
+  [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
+  void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
+  void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
+  /// The backend of a job that can be announced, else null.
+  [[nodiscard]] Backend* backend_to_tell(const Job& job) const noexcept;
+  [[nodiscard]] AllreduceCall allreduce_call(const Job& job, CallObserver* observer);
+  [[nodiscard]] std::span<const TensorSlice> slices(const Job& job);
+  [[nodiscard]] const Group& group_of(const Job& job, Deadline deadline);
+  void wait_for_data(Backend& backend, const Job& job, Clock::time_point began, Deadline deadline);
+  void call(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void over(const Job& job, std::string_view backend, Clock::time_point began,
+            Clock::time_point ended);
+  void count(const Job& job);
+  [[nodiscard]] static std::int64_t result_rows(const Job& job, std::size_t tensor,
+                                                const Group& group);
+  /// Into the submissions: what the ranks find out the shape of together.
+  void allocate_results(const Job& job, const Group& group) const;
+  [[nodiscard]] void* allocate(PendingTensor& tensor, const Shape& shape) const;
+  void allreduce(Backend& backend, const Job& job, Deadline deadline);
+  void allgather(Backend& backend, const Job& job, Deadline deadline);
+  void broadcast(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void reducescatter(Backend& backend, const Job& job, const Group& group, Deadline deadline);
+  void alltoall(Backend& backend, const Job& job, Deadline deadline);
+
+  const std::vector<std::unique_ptr<Backend>> backends_;
+  const int rank_;
+  Observer& observer_;
+  std::map<std::int32_t, Group> groups_;
+  std::vector<TensorSlice> slices_;  // of an allreduce or broadcast; keeps its memory
+  Backend* told_ = nullptr;          // of the allreduce that is announced, with these slices
+  Clock::time_point completed_;      // the last asynchronous collective; see `completed`
+};
+
+}  // namespace hvd

@@ -1,0 +1,508 @@
+#include "engine/coordinator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <hvd/core/log.hpp>
+
+#include "base/error_file.hpp"
+
+namespace hvd {
+namespace {
+
+// Rank 0 collects evidence for this long before it believes a victim; the others give rank 0 time
+// to do so and to tell them.
+constexpr std::chrono::milliseconds kSettleLeader{200};
+constexpr std::chrono::milliseconds kSettleFollower{1'000};
+
+// How long a frozen collective waits for its other ranks, or for a rank that submits nothing more,
+// before the schedule is thawed: negotiation knows who is missing, and says so.
+constexpr std::chrono::seconds kFrozenPatience{1};
+
+Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
+  const Config& config = session.config();
+  Protocol::Settings settings;
+  settings.rank = session.topology().rank;
+  settings.size = session.topology().size;
+  settings.group = control_group(settings.size, config.control_fanout);
+  settings.fusion_threshold = config.fusion_threshold;
+  settings.freeze_after = can_freeze ? config.freeze_after : 0;
+  const Clock::duration settle = settings.rank == 0 ? kSettleLeader : kSettleFollower;
+  settings.detector = {config.heartbeat_interval, config.peer_timeout,
+                       std::max(config.host_timeout, config.peer_timeout), settle};
+  settings.stall_warn = config.stall_warn;
+  settings.stall_abort = config.stall_abort;
+  return settings;
+}
+
+TimelineOptions timeline_options(const Session& session) {
+  TimelineOptions options;
+  options.rank = session.topology().rank;
+  options.host = session.topology().hostnames[static_cast<std::size_t>(options.rank)];
+  return options;
+}
+
+std::unique_ptr<StepTuner> make_tuner(const Session& session) {
+  const Config& config = session.config();
+  if (!config.autotune || session.topology().rank != 0) return nullptr;
+  return std::make_unique<StepTuner>(StepTuner::Settings{
+      usual_sizes(config.fusion_threshold), config.autotune_cycles, config.autotune_log});
+}
+
+// What the backends of devices take for their own, whatever number that has on this rank.
+constexpr std::int32_t kOwnDevice = -1;
+
+/// Drops everything that the submission refers to.
+void release(Submission& submission) {
+  submission.allocate = nullptr;
+  submission.report = nullptr;
+  submission.finish = nullptr;
+  submission.ready.reset();
+  submission.keep_alive.reset();
+}
+
+Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
+
+}  // namespace
+
+Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
+                         std::vector<std::unique_ptr<Backend>> backends,
+                         std::unique_ptr<ReadyFence> fence)
+    : session_(session),
+      rank_(session.topology().rank),
+      size_(session.topology().size),
+      began_(Clock::now()),
+      channel_(std::move(channel)),
+      observer_(timeline_options(session)),
+      table_(rank_, size_),
+      sets_(size_),
+      tuner_(make_tuner(session)),
+      protocol_(protocol_settings(session, fence || size_ == 1), *this, began_),
+      timer_(session.loop(), session.config().heartbeat_interval, [this] { on_tick(); }),
+      executor_(std::make_shared<Executor>(
+          std::make_unique<CollectiveRunner>(std::move(backends), rank_, size_, observer_),
+          std::move(fence), session.config().collective_timeout, table_,
+          static_cast<Executor::Listener&>(*this))) {
+  const Config& config = session_.config();
+  if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
+  if (config.metrics_port != 0) serve_metrics();
+  if (config.status_fd >= 0) {
+    reports_ =
+        observe::ReportServer::on(session_.loop(), config.status_fd, [this] { return report(); });
+    if (reports_) reports_->joined();
+  }
+  session_.loop().run_sync([this] {
+    if (channel_) channel_->start(*this);
+    timer_.start();
+  });
+}
+
+/// One port per rank of a host.
+void Coordinator::serve_metrics() {
+  const Topology& topology = session_.topology();
+  const int port = session_.config().metrics_port + topology.local_rank;
+  if (port > 65'535) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("HVD_METRICS_PORT: {} plus the local rank {} is no port",
+                            session_.config().metrics_port, topology.local_rank));
+  }
+  observe::MetricsOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.labels = {rank_, session_.config().job_id,
+                    topology.hostnames[static_cast<std::size_t>(rank_)]};
+  metrics_ = std::make_unique<observe::MetricsServer>(session_.loop(), options,
+                                                      [this] { return observer_.stats(); });
+}
+
+/// Loop thread.
+RankReport Coordinator::report() const {
+  const Stats stats = observer_.stats();
+  RankReport report;
+  report.rank = rank_;
+  report.size = size_;
+  report.steps = stats.step.count;
+  report.step = stats.step.mean.duration;
+  report.exposed = stats.step.mean.exposed;
+  report.operations = stats.completed;
+  report.bytes = stats.bytes;
+  const auto waiting = table_.waiting(RankReport::kMaxPending);
+  report.pending = static_cast<std::uint32_t>(waiting.count);
+  for (const TensorTable::Oldest& one : waiting.oldest) {
+    RankReport::Pending pending{one.name, one.kind, one.scheduled, {}, one.process_set, {}};
+    pending.age = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(Clock::duration{0}, Clock::now() - one.since));
+    if (one.process_set != 0) {
+      if (const auto ranks = sets_.ranks(one.process_set)) pending.members = *ranks;
+    }
+    report.oldest.push_back(std::move(pending));
+  }
+  return report;
+}
+
+Coordinator::~Coordinator() { disconnect(); }
+
+void Coordinator::disconnect() noexcept {
+  const std::lock_guard once(shutdown_mutex_);
+  shut_down_ = true;
+  // First: the launcher shall not take what this does to the job for its end.
+  session_.loop().run_sync([this] { reports_.reset(); });
+  session_.network().abort();
+  table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
+  executor_->stop();
+  executor_->join();
+  metrics_.reset();
+  observer_.timeline.stop();
+  // Behind everything that the executor has posted.
+  session_.loop().run_sync([this] {
+    timer_.stop();
+    if (channel_) channel_->close();
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Threads that submit.
+
+std::shared_ptr<PendingTensor> Coordinator::accept(Submission&& submission) {
+  const Request& request = submission.request;
+  if (!executor_->supports(request)) {
+    table_.check_open();
+    throw Error(
+        Errc::unsupported,
+        fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
+                    to_string(request.dtype), to_string(request.op), to_string(request.device)));
+  }
+  auto tensor = std::make_shared<PendingTensor>(std::move(submission), executor_);
+  tensor->since = Clock::now();
+  return tensor;
+}
+
+Work Coordinator::submit(Submission&& submission, bool waits) {
+  std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
+  const TensorTable::Next next = table_.add({&tensor, 1}, executor_->observations());
+  observer_.counters.submitted.fetch_add(1, std::memory_order_relaxed);
+  follow_up(next, waits);
+  return work_of(std::move(tensor));
+}
+
+std::vector<Work> Coordinator::submit_all(std::vector<Submission> submissions) {
+  std::vector<std::shared_ptr<PendingTensor>> tensors;
+  std::vector<Work> works;
+  for (Submission& submission : submissions) {
+    works.push_back(work_of(tensors.emplace_back(accept(std::move(submission)))));
+  }
+  const TensorTable::Next next = table_.add(tensors, executor_->observations());
+  observer_.counters.submitted += tensors.size();
+  follow_up(next, false);
+  return works;
+}
+
+void Coordinator::follow_up(const TensorTable::Next& next, bool waits) {
+  if (next.announce) session_.loop().post([this] { announce(); });
+  if (next.thaw) want_thaw();
+  if (next.run && !waits) executor_->turn_came();
+}
+
+void Coordinator::want_thaw() {
+  session_.loop().post([this] { protocol_.thaw_wanted(Clock::now()); });
+}
+
+void Coordinator::abort(const std::string& reason) noexcept {
+  session_.loop().post([this, reason] { protocol_.abort(reason, Clock::now()); });
+}
+
+void Coordinator::shutdown() {
+  const std::lock_guard once(shutdown_mutex_);
+  if (std::exchange(shut_down_, true)) return;
+  table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
+  session_.loop().post([this] {
+    announce();  // what was submitted before the shutdown is announced before it
+    protocol_.shutdown(Clock::now());
+  });
+  std::unique_lock lock(end_mutex_);
+  const Deadline deadline = Clock::now() + session_.config().shutdown_timeout;
+  if (!ended_.wait_until(lock, deadline, [this] { return end_ != End::none; })) {
+    throw Error(Errc::timeout, Fault{-1, "", "not every rank has shut down", "shutdown", "",
+                                     session_.config().shutdown_timeout});
+  }
+  lock.unlock();
+  executor_->join();
+  lock.lock();
+  if (end_ == End::failed) std::rethrow_exception(error_);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Loop thread.
+
+void Coordinator::on_message(int from, std::span<const std::byte> bytes) {
+  if (is_negotiation(bytes)) {
+    ++observer_.counters.control_messages_received;
+    session_.loop().expect_more();
+  }
+  protocol_.received(from, bytes, Clock::now());
+}
+
+void Coordinator::on_lost(int peer, const std::string& cause) {
+  protocol_.lost(peer, cause, Clock::now());
+}
+
+void Coordinator::on_tick() {
+  const Clock::time_point now = Clock::now();
+  protocol_.tick(now);
+  for (const int peer : protocol_.neighbours()) {
+    if (channel_) protocol_.host_answered(peer, channel_->host_answered(peer));
+  }
+  // A turn may wait for others; and what this rank holds back may have nobody waiting for it, whom
+  // `nothing_runs` would serve. A long backward pass is neither: it goes on submitting.
+  const auto held_back = table_.held_back();
+  const std::uint64_t submitted = observer_.counters.submitted.load();
+  if (!held_back || held_back != held_back_before_ || submitted != submitted_before_) {
+    held_back_before_ = held_back;
+    submitted_before_ = submitted;
+    held_back_since_ = now;
+  }
+  const auto waits_since = table_.waits_since();
+  if (now - held_back_since_ > kFrozenPatience ||
+      (waits_since && now - *waits_since > kFrozenPatience)) {
+    held_back_since_ = now;
+    protocol_.thaw_wanted(now);
+  }
+}
+
+/// A trial is over. The ranks agree on other sizes by freezing again: the plan holds the buckets.
+void Coordinator::tune() {
+  const bool finished = tuner_->finished();
+  const std::optional<BucketSizes> sizes = tuner_->next();
+  if (sizes) {
+    protocol_.set_bucket_sizes(*sizes);
+    protocol_.thaw_wanted(Clock::now());
+  }
+  if (tuner_->finished() && !finished) log(LogLevel::plan, rank_, tuner_->summary());
+}
+
+void Coordinator::announce() {
+  if (channel_) session_.loop().expect_more();
+  protocol_.submitted(table_.take_unannounced(), Clock::now());
+}
+
+void Coordinator::send(const std::vector<int>& to, const Message& message) {
+  if (!channel_) return;
+  const Bytes bytes = encode(message);
+  if (is_negotiation(bytes)) observer_.counters.control_messages_sent += to.size();
+  channel_->send(to, bytes);
+}
+
+std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
+  auto tensor = table_.find(key);
+  if (!tensor) return nullptr;
+  table_.mark_scheduled(*tensor);
+  observer_.scheduled(*tensor, true, Clock::now());
+  return tensor;
+}
+
+void Coordinator::run(const FusedBatch& batch) {
+  Job job;
+  job.process_set = batch.process_set;
+  job.rows = batch.rows;
+  job.contributors = batch.contributors;
+  for (std::size_t i = 0; i < batch.names.size(); ++i) {
+    auto tensor = scheduled({batch.process_set, batch.names[i]});
+    if (!tensor && !batch.requests.empty()) {  // this rank has joined
+      tensor = std::make_shared<PendingTensor>();
+      tensor->stand_in = true;
+      Request& request = tensor->submission.request;
+      request = batch.requests[i];
+      // Not that of the rank that asked.
+      if (request.device.kind != Device::Kind::cpu) request.device.index = kOwnDevice;
+      tensor->since = tensor->scheduled_at = Clock::now();
+    }
+    if (!tensor) {
+      // Only after `fail_pending`, or when rank 0 has lost its mind.
+      protocol_.collective_failed(
+          Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", batch.names[i]),
+          Clock::now());
+      return;
+    }
+    job.tensors.push_back(std::move(tensor));
+  }
+  job.kind = job.tensors.front()->submission.request.kind;
+  executor_->run(std::move(job));
+}
+
+void Coordinator::carry_out(const Rejection& rejection) {
+  if (const auto tensor = table_.find({rejection.process_set, rejection.name})) {
+    table_.remove(*tensor);
+    tensor_done(*tensor, std::make_exception_ptr(Error(rejection.code, rejection.message)));
+    executor_->wake_waiting();
+  }
+}
+
+void Coordinator::carry_out(const SetAdded& added) {
+  sets_.add(added.id, added.ranks);
+  Job job;
+  job.kind = OpKind::add_process_set;
+  job.process_set = added.id;
+  job.members = added.ranks;
+  if (auto tensor = scheduled({0, added.name})) {
+    const std::array<std::int64_t, 1> id{added.id};
+    tensor->submission.report(id);
+    job.tensors.push_back(std::move(tensor));
+  }
+  executor_->run(std::move(job));
+}
+
+void Coordinator::carry_out(const SetRemoved& removed) {
+  sets_.remove(removed.id);
+  Job job;
+  job.kind = OpKind::remove_process_set;
+  job.process_set = removed.id;
+  if (auto tensor = scheduled({0, removed.name})) job.tensors.push_back(std::move(tensor));
+  executor_->run(std::move(job));
+}
+
+void Coordinator::carry_out(const AllJoined& joined) {
+  if (const auto tensor = table_.find({0, std::string(kJoinName)})) {
+    const std::array<std::int64_t, 1> last{joined.last};
+    tensor->submission.report(last);
+    table_.remove(*tensor);
+    tensor_done(*tensor, nullptr);
+    executor_->wake_waiting();
+  }
+}
+
+void Coordinator::carry_out(const Freeze& freeze) {
+  ++observer_.counters.freezes;
+  observer_.timeline.mark("freeze", Clock::now());
+  if (tuner_) tuner_->frozen(freeze.plan, freeze.epoch);
+  follow_up(table_.freeze(freeze.plan, freeze.epoch), false);
+}
+
+std::uint64_t Coordinator::stop_replay() {
+  ++observer_.counters.thaws;
+  observer_.timeline.mark("thaw", Clock::now());
+  return table_.stop();
+}
+
+void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
+  // The table comes first: it takes the tensors back from the turn that `settle` then ends.
+  table_.resume(begun);
+  // This happens on every rank, also where no turn waits: otherwise a later announcement could be
+  // taken for one of this turn.
+  executor_->settle(begun);
+  announce();
+}
+
+void Coordinator::stalled(const Stall& stall) {
+  ++observer_.counters.stall_warnings;
+  log(LogLevel::warn, rank_,
+      fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}",
+                  to_string(stall.kind), stall.name,
+                  std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
+                  fmt::join(stall.missing, ", "), fmt::join(stall.submitted, ", ")));
+}
+
+void Coordinator::failed(const Verdict& verdict) {
+  const Abort message{verdict.code, describe(verdict)};
+  send(protocol_.followers(), message);
+  // Before a victim of this is blamed, rank 0 sees who it was.
+  if (rank_ != 0 && channel_) channel_->close();
+  aborted(message);
+}
+
+Fault Coordinator::describe(const Verdict& verdict) const {
+  Fault fault;
+  fault.rank = verdict.rank;
+  if (verdict.rank >= 0 && verdict.rank < size_) {
+    fault.host = session_.topology().hostnames[static_cast<std::size_t>(verdict.rank)];
+  }
+  fault.cause = verdict.cause;
+  Clock::time_point since = began_;
+  if (const auto oldest = table_.oldest()) {
+    fault.phase = oldest->scheduled ? to_string(oldest->kind) : "negotiation";
+    fault.tensor = oldest->name;
+    since = oldest->since;
+  }
+  fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+  return fault;
+}
+
+void Coordinator::aborted(const Abort& message) {
+  const Error error(message.code, message.fault);
+  log(LogLevel::info, rank_, error.what());
+  write_error_file(session_.config().error_file, error.what());
+  {
+    const std::lock_guard lock(end_mutex_);
+    error_ = std::make_exception_ptr(error);
+  }
+  table_.close(error_);
+  session_.network().abort();
+  executor_->stop();  // `stopped` then fails what is pending
+  end(End::failed);
+}
+
+void Coordinator::shutdown_acknowledged() {
+  executor_->drain();
+  end(End::shut_down);
+}
+
+void Coordinator::end(End how) {
+  if (reports_) reports_->ended();
+  const std::lock_guard lock(end_mutex_);
+  end_ = how;
+  ended_.notify_all();
+}
+
+// ---------------------------------------------------------------------------------------------
+// The executor thread, and threads that wait for a result.
+
+void Coordinator::turn_taken(const Job& job, const SchedulePosition& position,
+                             Clock::time_point now) {
+  if (tuner_ && tuner_->turn(position.epoch, position.cycle, now)) {
+    session_.loop().post([this] { tune(); });
+  }
+  count_up(observer_.counters.schedule_hits, job.tensors.size());
+  for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false, now);
+}
+
+/// Releases what the submission refers to: the `Work` that the user keeps holds no memory of the
+/// user's from here on.
+void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
+  if (tensor.stand_in) return;
+  release(tensor.submission);
+  auto& counter = error ? observer_.counters.failed : observer_.counters.completed;
+  counter.fetch_add(1, std::memory_order_relaxed);
+  tensor.work.complete(std::move(error));
+}
+
+void Coordinator::job_done() {
+  if (rank_ == 0) session_.loop().post([this] { protocol_.batch_done(Clock::now()); });
+}
+
+void Coordinator::backend_failed(const Error& error) {
+  session_.loop().post([this, code = error.code(), fault = error.fault()] {
+    protocol_.collective_failed(code, fault.rank, fault.cause, Clock::now());
+  });
+}
+
+void Coordinator::waited(Clock::time_point begin, Clock::time_point end) {
+  observer_.meter.blocked(begin, end);
+}
+
+void Coordinator::nothing_runs() {
+  if (table_.held_back()) want_thaw();
+}
+
+void Coordinator::stopped() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(end_mutex_);
+    error = error_;
+  }
+  if (!error) error = std::make_exception_ptr(this_rank_has_shut_down());
+  for (const auto& tensor : table_.take_all()) tensor_done(*tensor, error);
+}
+
+}  // namespace hvd

@@ -1,0 +1,130 @@
+// Agrees with the other ranks on what runs next, and hands it to the executor.
+//
+// `Protocol` decides; this carries its messages between the channel, the loop, the executor and the
+// threads that submit. The loop thread owns the protocol; the tensor table, the process sets and
+// the end state are guarded.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/control_channel.hpp>
+#include <hvd/core/ready_fence.hpp>
+#include <hvd/core/session.hpp>
+#include <hvd/core/stats.hpp>
+#include <hvd/core/work.hpp>
+
+#include "engine/executor.hpp"
+#include "engine/heartbeat_timer.hpp"
+#include "engine/observer.hpp"
+#include "engine/process_sets.hpp"
+#include "engine/step_tuner.hpp"
+#include "engine/tensor_table.hpp"
+#include "observe/metrics_server.hpp"
+#include "observe/report_server.hpp"
+#include "policy/protocol.hpp"
+
+namespace hvd {
+
+class Coordinator : private ControlChannel::Listener,
+                    private Protocol::Actions,
+                    private Executor::Listener {
+ public:
+  /// `session` outlives it; `channel` is null when the job is one rank; without `fence` several
+  /// ranks never freeze their schedule.
+  Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
+              std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
+  ~Coordinator() override;
+
+  /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits`: the caller
+  /// waits for this work next, and will run it if it can.
+  [[nodiscard]] Work submit(Submission&& submission, bool waits);
+  /// As `submit`, all or nothing.
+  [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
+  /// Any thread but the loop's. As `Context::shutdown`.
+  void shutdown();
+  /// Any thread but the loop's. Ends both threads' work for this coordinator; without a `shutdown`
+  /// before it, the others see this rank as lost.
+  void disconnect() noexcept;
+  /// Any thread.
+  void abort(const std::string& reason) noexcept;
+  /// Any thread.
+  [[nodiscard]] Observer& observer() noexcept { return observer_; }
+  [[nodiscard]] const ProcessSets& process_sets() const noexcept { return sets_; }
+
+ private:
+  enum class End { none, shut_down, failed };
+
+  // ControlChannel::Listener
+  void on_message(int from, std::span<const std::byte> bytes) override;
+  void on_lost(int peer, const std::string& cause) override;
+
+  // Protocol::Actions
+  void send(const std::vector<int>& to, const Message& message) override;
+  void run(const FusedBatch& batch) override;
+  void carry_out(const Rejection& rejection) override;
+  void carry_out(const SetAdded& added) override;
+  void carry_out(const SetRemoved& removed) override;
+  void carry_out(const AllJoined& joined) override;
+  void carry_out(const Freeze& freeze) override;
+  std::uint64_t stop_replay() override;
+  void resume(const std::vector<std::uint64_t>& begun) override;
+  void stalled(const Stall& stall) override;
+  void failed(const Verdict& verdict) override;
+  void aborted(const Abort& message) override;
+  void shutdown_acknowledged() override;
+
+  // Executor::Listener
+  void turn_taken(const Job& job, const SchedulePosition& position, Clock::time_point now) override;
+  void tensor_done(PendingTensor& tensor, std::exception_ptr error) override;
+  void job_done() override;
+  void backend_failed(const Error& error) override;
+  void waited(Clock::time_point begin, Clock::time_point end) override;
+  void nothing_runs() override;
+  void stopped() override;
+
+  [[nodiscard]] std::shared_ptr<PendingTensor> accept(Submission&& submission);
+  void serve_metrics();
+  [[nodiscard]] RankReport report() const;
+  void announce();
+  void follow_up(const TensorTable::Next& next, bool waits);
+  void want_thaw();
+  void tune();
+  void on_tick();
+  void end(End how);
+  [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
+  [[nodiscard]] Fault describe(const Verdict& verdict) const;
+
+  Session& session_;
+  const int rank_;
+  const int size_;
+  const Clock::time_point began_;
+  std::unique_ptr<ControlChannel> channel_;
+  Observer observer_;
+  TensorTable table_;
+  ProcessSets sets_;
+  std::unique_ptr<StepTuner> tuner_;  // rank 0 with HVD_AUTOTUNE; else null
+  Protocol protocol_;                 // loop thread, like the next
+  std::optional<std::uint64_t> held_back_before_;
+  std::uint64_t submitted_before_ = 0;
+  Clock::time_point held_back_since_;
+
+  mutable std::mutex end_mutex_;
+  std::condition_variable ended_;
+  End end_ = End::none;
+  std::exception_ptr error_;  // set with End::failed
+
+  std::mutex shutdown_mutex_;
+  bool shut_down_ = false;
+
+  HeartbeatTimer timer_;
+  std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
+  std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; loop thread; else null
+  std::shared_ptr<Executor> executor_;               // works of the user keep it, after its end
+};
+
+}  // namespace hvd

@@ -1,0 +1,391 @@
+#include "engine/executor.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+
+namespace hvd {
+namespace {
+
+// A waiting thread yields the core for this long before it sleeps: to sleep and to be woken costs
+// some tens of microseconds.
+constexpr std::chrono::microseconds kYield{100};
+
+// A thread that sleeps wakes at growing intervals, to see whether the frozen schedule keeps its
+// work from running.
+constexpr std::chrono::milliseconds kFirstWakeUp{1};
+constexpr std::chrono::milliseconds kLastWakeUp{100};
+
+// The executor thread sleeps this long between two polls of an asynchronous collective that no
+// thread waits for.
+constexpr std::chrono::microseconds kPollInterval{50};
+
+// So many asynchronous collectives give a device its next work before it has finished the last.
+constexpr std::size_t kMaxAsync = 4;
+
+/// Packs everything on which a backend's support of a request depends into one number, never 0.
+std::uint64_t kind_of(const Request& request) {
+  const auto byte = [](auto value) { return static_cast<std::uint64_t>(value) & 0xFF; };
+  return std::uint64_t{static_cast<std::uint32_t>(request.device.index)} << 32 |
+         (byte(request.device.kind) + 1) << 24 | byte(request.kind) << 16 |
+         byte(request.dtype) << 8 | byte(request.op);
+}
+
+/// Ends the announcement of a turn also when the backend throws.
+class Announcing {
+ public:
+  explicit Announcing(TensorTable& table) : table_(table) {}
+  ~Announcing() { table_.end_announcing(); }
+  Announcing(const Announcing&) = delete;
+  Announcing& operator=(const Announcing&) = delete;
+
+ private:
+  TensorTable& table_;
+};
+
+}  // namespace
+
+Executor::Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<ReadyFence> fence,
+                   Clock::duration timeout, TensorTable& table, Listener& listener)
+    : runner_(std::move(runner)),
+      ready_fence_(std::move(fence)),
+      timeout_(timeout),
+      table_(table),
+      listener_(listener),
+      thread_([this] { thread_main(); }) {
+  pthread_setname_np(thread_.native_handle(), "hvd-executor");
+}
+
+Executor::~Executor() {
+  stop();
+  join();
+}
+
+bool Executor::supports(const Request& request) {
+  // A request is nearly always of the same kind as the one before it, and then this takes no lock.
+  // The lock keeps `join` from destroying the runner meanwhile.
+  const std::uint64_t kind = kind_of(request);
+  if (supported_.load(std::memory_order_relaxed) == kind) return true;
+  const std::lock_guard lock(mutex_);
+  if (over_ || !runner_->supports(request)) return false;
+  supported_.store(kind, std::memory_order_relaxed);
+  return true;
+}
+
+void Executor::run(Job job) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(job));
+  wake_one();
+}
+
+void Executor::turn_came() {
+  const std::lock_guard lock(mutex_);
+  wake_one();
+}
+
+/// Wakes the thread that shall run the next job: one that waits for a result, if there is one.
+void Executor::wake_one() {
+  const bool a_driver_can = drivers_ > 0 && async_.empty();
+  (a_driver_can ? waiting_ : idle_).notify_one();
+}
+
+void Executor::wake_waiting() {
+  const std::lock_guard lock(mutex_);
+  if (drivers_ > 0) waiting_.notify_all();
+}
+
+void Executor::settle(std::span<const std::uint64_t> reached) {
+  const std::lock_guard lock(mutex_);
+  if (ready_fence_) ready_fence_->settle(reached);
+}
+
+void Executor::drain() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::running) state_ = State::draining;
+  idle_.notify_one();
+}
+
+void Executor::stop() noexcept {
+  const std::lock_guard lock(mutex_);
+  state_ = State::stopped;
+  idle_.notify_one();
+  if (over_) return;
+  runner_->abort();
+  if (ready_fence_) ready_fence_->abort();
+}
+
+void Executor::join() {
+  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  runner_.reset();
+  ready_fence_.reset();
+}
+
+bool Executor::can_run() const {
+  return state_ != State::stopped && !over_ && !failed_ && !running_ && async_.size() < kMaxAsync &&
+         (!queue_.empty() || table_.turn_ready());
+}
+
+bool Executor::can_poll() const { return !async_.empty() && !polling_; }
+
+/// A thread in `drive` runs a job only when no asynchronous one is pending: its own work may be
+/// among those, and the next job may have to wait for other ranks.
+bool Executor::driver_can_run() const { return async_.empty() && can_run(); }
+
+/// The executor thread leaves polling to threads in `drive`.
+bool Executor::executor_can_poll() const { return drivers_ == 0 && can_poll(); }
+
+bool Executor::busy() const { return running_ || polling_ || !async_.empty(); }
+
+/// Puts the next job into `job_`; false when there is none.
+bool Executor::take_next(Clock::time_point now) {
+  if (queue_.empty()) {
+    const std::optional<SchedulePosition> position = table_.take_turn(job_, now);
+    if (position) listener_.turn_taken(job_, *position, now);
+    return position.has_value();
+  }
+  job_ = std::move(queue_.front());
+  queue_.pop_front();
+  return true;
+}
+
+/// Runs one job. The clock shows `now`, and then what is returned: it is read once per job.
+Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
+  if (!take_next(now)) return now;
+  running_ = true;
+  if (!async_.empty() && runner_->must_complete_before(job_, async_.back().ran.backend)) {
+    complete_all(lock);
+  }
+  const bool runs = !failed_;
+  lock.unlock();
+  std::optional<CollectiveRunner::Ran> ran;
+  if (runs) ran = execute(job_);
+  const bool is_async = ran && ran->async;
+  AsyncJob async;
+  if (is_async) {
+    async = {std::exchange(job_, {}), std::move(*ran)};
+    now = Clock::now();
+  } else {
+    job_.tensors.clear();  // what they keep alive is released without the lock
+    if (ran && job_.ticket == 0) listener_.job_done();
+    if (ran) now = ran->time;
+  }
+  lock.lock();
+  running_ = false;
+  if (!ran) failed_ = true;
+  if (is_async) async_.push_back(std::move(async));
+  if (drivers_ > 0) waiting_.notify_all();
+  if (state_ != State::running || drivers_ == 0 || !async_.empty()) idle_.notify_one();
+  return now;
+}
+
+/// Announces a turn of the frozen schedule and waits until all its members have come to it. False
+/// when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
+bool Executor::arrive(const Job& job) {
+  if (ready_fence_) {
+    if (!table_.begin_announcing()) return false;
+    {
+      const Announcing announcing(table_);
+      runner_->announce(job);
+    }
+    if (!ready_fence_->arrive_and_wait(job.ticket, job.digest, job.members)) {
+      runner_->retract();
+      return false;
+    }
+  }
+  table_.commit_turn();
+  return true;
+}
+
+/// Runs a job. Nothing is returned when a backend failed.
+std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
+  const bool is_turn = job.ticket != 0;
+  try {
+    if (is_turn && !arrive(job)) {
+      table_.end_turn();
+      return CollectiveRunner::Ran{nullptr, Clock::now(), {}};
+    }
+    const Clock::time_point began = Clock::now();
+    CollectiveRunner::Ran ran = runner_->run(job, began, began + timeout_);
+    if (ran.async) {
+      if (is_turn) table_.end_turn();  // the next turn may begin; the names stay taken
+      return ran;
+    }
+    // The names are free before the works are done, so that whoever sees a work done can submit
+    // under its name again.
+    if (is_turn) {
+      table_.end_turn(job.tensors);
+    } else {
+      table_.remove(job.tensors);
+    }
+    // The backend's time stands when completing the works takes no time worth a look at the clock.
+    const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
+    finish(job);
+    if (!at_once) ran.time = Clock::now();
+    return ran;
+  } catch (...) {
+    // This may block, and so it happens on this thread. It comes before any work fails: from then
+    // on the owners may use their tensors again, and a rank that is late must not write to them.
+    runner_->abandon();
+    report_failure();
+  }
+  return std::nullopt;
+}
+
+/// Tells the listener of the exception that is being handled.
+void Executor::report_failure() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    listener_.backend_failed(error);
+  } catch (const std::bad_alloc&) {
+    listener_.backend_failed(Error(Errc::resource, "out of memory"));
+  } catch (const std::exception& error) {
+    listener_.backend_failed(Error(Errc::internal, error.what()));
+  }
+}
+
+/// Polls the oldest asynchronous collective once; true when it is complete or has failed.
+bool Executor::poll_first(Lock& lock) {
+  polling_ = true;
+  AsyncJob& first = async_.front();  // it stays where it is: others are only added behind it
+  lock.unlock();
+  bool complete = true;
+  bool failed = false;
+  try {
+    complete = try_complete(first);
+  } catch (...) {
+    failed = true;
+    report_failure();
+  }
+  if (complete) first.job.tensors.clear();
+  if (!complete) ::sched_yield();
+  lock.lock();
+  polling_ = false;
+  failed_ = failed_ || failed;
+  if (complete) {
+    async_.pop_front();
+    waiting_.notify_all();
+  }
+  // There may be room for the next one, which threads in `drive` leave to the executor thread.
+  if (state_ != State::running || drivers_ == 0 || can_run()) idle_.notify_one();
+  return complete;
+}
+
+bool Executor::try_complete(const AsyncJob& async) const {
+  if (!async.ran.async->try_complete()) return false;
+  runner_->completed(async.job, async.ran);
+  table_.remove(async.job.tensors);
+  finish(async.job);
+  if (async.job.ticket == 0) listener_.job_done();
+  return true;
+}
+
+void Executor::complete_all(Lock& lock) {
+  while (!async_.empty()) {
+    if (can_poll()) {
+      poll_first(lock);
+      continue;
+    }
+    lock.unlock();  // another thread polls
+    ::sched_yield();
+    lock.lock();
+  }
+}
+
+void Executor::finish(const Job& job) const {
+  for (const auto& tensor : job.tensors) finish(*tensor);
+}
+
+void Executor::finish(PendingTensor& tensor) const {
+  try {
+    if (!tensor.error && tensor.submission.finish) tensor.submission.finish();
+  } catch (...) {
+    tensor.error = std::current_exception();
+  }
+  listener_.tensor_done(tensor, tensor.error);
+}
+
+/// Polls once, and sleeps a little when nothing has completed for a while: polling costs time in
+/// the device's driver.
+void Executor::poll_and_rest(Lock& lock, Clock::time_point& yield_until) {
+  const bool complete = poll_first(lock);
+  const auto now = Clock::now();
+  if (complete) {
+    yield_until = now + kYield;
+  } else if (now >= yield_until) {
+    idle_.wait_for(lock, kPollInterval, [this] { return state_ == State::stopped || can_run(); });
+  }
+}
+
+void Executor::thread_main() {
+  Lock lock(mutex_);
+  Clock::time_point yield_until;  // until then asynchronous collectives are polled without a pause
+  for (;;) {
+    idle_.wait(lock,
+               [this] { return state_ != State::running || can_run() || executor_can_poll(); });
+    if (state_ == State::stopped) break;
+    if (can_run()) {
+      yield_until = run_next(lock, Clock::now()) + kYield;
+    } else if (executor_can_poll()) {
+      poll_and_rest(lock, yield_until);
+    } else if (busy()) {
+      idle_.wait(lock, [this] {
+        return state_ == State::stopped || can_run() || executor_can_poll() || !busy();
+      });
+    } else if (state_ != State::running) {
+      break;  // drained, or a backend failed and no thread is inside one any more
+    }         // else a thaw has taken the turn away again
+  }
+  idle_.wait(lock, [this] { return !running_ && !polling_; });
+  while (!async_.empty()) poll_first(lock);  // their backends are aborted
+  queue_.clear();
+  over_ = true;
+  lock.unlock();
+  listener_.stopped();
+  wake_waiting();
+}
+
+void Executor::drive(const WorkState& work) {
+  Lock lock(mutex_);
+  ++drivers_;
+  auto sleep = Clock::duration(kFirstWakeUp);
+  const auto began = Clock::now();
+  auto now = began;  // read again whenever this thread has waited
+  auto yield_until = began + kYield;
+  while (!work.done() && !over_) {
+    if (driver_can_run()) {
+      now = run_next(lock, now);
+      yield_until = now + kYield;
+      continue;
+    }
+    if (can_poll()) {
+      poll_first(lock);
+      now = Clock::now();
+      continue;
+    }
+    if (now < yield_until) {
+      lock.unlock();
+      ::sched_yield();
+      lock.lock();
+      now = Clock::now();
+      continue;
+    }
+    const auto woken = [&] { return work.done() || over_ || driver_can_run() || can_poll(); };
+    const bool came = waiting_.wait_for(lock, sleep, woken);
+    now = Clock::now();
+    if (came) continue;
+    sleep = std::min<Clock::duration>(2 * sleep, kLastWakeUp);
+    if (running_ || over_ || state_ != State::running) continue;
+    listener_.nothing_runs();
+  }
+  --drivers_;
+  if (!over_) listener_.waited(began, now);
+  // The executor thread takes over the jobs that this thread no longer runs or polls.
+  if (can_run() || can_poll()) idle_.notify_one();
+}
+
+}  // namespace hvd

@@ -1,0 +1,139 @@
+// Runs jobs one at a time, on the executor thread or on a thread that waits for a result.
+//
+// A small collective costs less than waking another thread, so a thread that waits for a result
+// runs jobs itself (`drive`). Whichever thread runs a job holds `running_` until the backend's call
+// returns. A backend may return while its device still works (AsyncCollective); such a job is kept
+// in `async_`, and a thread that has nothing to run polls the oldest one until it is complete.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include <hvd/core/ready_fence.hpp>
+#include <hvd/core/work.hpp>
+
+#include "engine/collective_runner.hpp"
+#include "engine/job.hpp"
+#include "engine/tensor_table.hpp"
+
+namespace hvd {
+
+class Executor final : public WorkDriver {
+ public:
+  /// Is told what happens, on the thread on which it happens. `turn_taken`, `waited` and
+  /// `nothing_runs` come with the executor's lock held and must not call the executor.
+  class Listener {
+   public:
+    /// A turn of the frozen schedule was taken from the table. The clock shows `now`.
+    virtual void turn_taken(const Job& job, const SchedulePosition& position,
+                            Clock::time_point now) = 0;
+    /// The tensor's name is free and its result is in place, or `error` concerns it alone. The
+    /// listener completes its work.
+    virtual void tensor_done(PendingTensor& tensor, std::exception_ptr error) = 0;
+    /// A job that was given to `run` is complete.
+    virtual void job_done() = 0;
+    /// A backend failed. Nothing more runs, the job's tensors are not done, and the listener calls
+    /// `stop`.
+    virtual void backend_failed(const Error& error) = 0;
+    /// A thread waited for a work from `begin` to `end`.
+    virtual void waited(Clock::time_point begin, Clock::time_point end) = 0;
+    /// A thread has waited for a while, and no job runs.
+    virtual void nothing_runs() = 0;
+    /// The executor thread ends; no other call follows.
+    virtual void stopped() = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  /// Turns of the frozen schedule come from `table`. `fence` may be null in a job of one rank.
+  /// `table` and `listener` are used until `join` returns.
+  Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<ReadyFence> fence,
+           Clock::duration timeout, TensorTable& table, Listener& listener);
+  /// `stop()` and `join()` were called before.
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Any thread.
+  [[nodiscard]] bool supports(const Request& request);
+  /// Any thread. Queues a job that was negotiated.
+  void run(Job job);
+  /// Any thread. The table has a turn; wakes a thread that takes it.
+  void turn_came();
+  /// Any thread. A work was completed elsewhere; wakes the threads that may wait for it.
+  void wake_waiting();
+  /// Any thread. Ends the turns that not every member has reached; see ReadyFence.
+  void settle(std::span<const std::uint64_t> reached);
+  /// Any thread. The executor ends once its queue is empty. Does not wait.
+  void drain();
+  /// Any thread. Aborts what runs, drops the queue and ends. Does not wait.
+  void stop() noexcept;
+  /// Waits for the end, after `drain` or `stop`, and then destroys the backends. Neither the loop
+  /// thread nor a thread that runs a job may call it.
+  void join();
+
+  // WorkDriver
+  void drive(const WorkState& work) override;
+  void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t observations() const noexcept {
+    return observed_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  enum class State { running, draining, stopped };
+  using Lock = std::unique_lock<std::mutex>;
+  struct AsyncJob {
+    Job job;
+    CollectiveRunner::Ran ran;
+  };
+
+  void thread_main();
+  [[nodiscard]] bool can_run() const;
+  [[nodiscard]] bool can_poll() const;
+  [[nodiscard]] bool driver_can_run() const;
+  [[nodiscard]] bool executor_can_poll() const;
+  [[nodiscard]] bool busy() const;
+  void wake_one();
+  [[nodiscard]] bool take_next(Clock::time_point now);
+  [[nodiscard]] Clock::time_point run_next(Lock& lock, Clock::time_point now);
+  bool poll_first(Lock& lock);
+  void poll_and_rest(Lock& lock, Clock::time_point& yield_until);
+  void complete_all(Lock& lock);
+  [[nodiscard]] bool arrive(const Job& job);
+  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Job& job);
+  [[nodiscard]] bool try_complete(const AsyncJob& async) const;
+  void finish(const Job& job) const;
+  void finish(PendingTensor& tensor) const;
+  void report_failure() const;
+
+  std::unique_ptr<CollectiveRunner> runner_;
+  std::unique_ptr<ReadyFence> ready_fence_;
+  const Clock::duration timeout_;
+  TensorTable& table_;
+  Listener& listener_;
+  std::atomic<std::uint64_t> observed_{0};
+  std::atomic<std::uint64_t> supported_{0};  // a kind of request that a backend runs; 0: none yet
+
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;     // the executor thread waits
+  std::condition_variable waiting_;  // threads in `drive` wait
+  std::deque<Job> queue_;
+  State state_ = State::running;
+  bool running_ = false;        // a thread runs `job_`
+  Job job_;                     // keeps its memory from job to job
+  std::deque<AsyncJob> async_;  // in the order in which they complete
+  bool polling_ = false;        // a thread polls the first of them
+  bool failed_ = false;         // a backend failed
+  bool over_ = false;           // the executor thread has ended
+  int drivers_ = 0;             // threads in `drive`
+  std::thread thread_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,29 @@
+// Calls a function on the loop thread at a fixed interval.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+class HeartbeatTimer {
+ public:
+  HeartbeatTimer(EventLoop& loop, Clock::duration interval, std::function<void()> on_tick);
+  ~HeartbeatTimer();
+  HeartbeatTimer(const HeartbeatTimer&) = delete;
+  HeartbeatTimer& operator=(const HeartbeatTimer&) = delete;
+
+  /// Starts the ticks. To be called on the loop thread.
+  void start();
+  /// No tick comes after it. To be called on the loop thread.
+  void stop() noexcept;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

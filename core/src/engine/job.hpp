@@ -1,0 +1,28 @@
+// One thing for the executor to run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <hvd/core/types.hpp>
+
+#include "engine/pending_tensor.hpp"
+
+namespace hvd {
+
+struct Job {
+  OpKind kind = OpKind::allreduce;
+  std::int32_t process_set = 0;
+  std::vector<std::shared_ptr<PendingTensor>> tensors;  ///< alike but for shape
+  std::vector<std::vector<std::int64_t>> rows;          ///< see FusedBatch
+  int contributors = 0;                                 ///< see FusedBatch
+
+  // Of a frozen schedule: who has to come first. 0: it was negotiated.
+  std::uint64_t ticket = 0;
+  std::uint64_t digest = 0;
+
+  std::vector<int> members;  ///< of the turn, or of the set that is made
+};
+
+}  // namespace hvd

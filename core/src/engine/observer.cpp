@@ -1,0 +1,53 @@
+#include "engine/observer.hpp"
+
+#include <algorithm>
+
+namespace hvd {
+namespace {
+
+TimelineArgs args_for(const Request& request) {
+  TimelineArgs args;
+  args.dtype = request.dtype;
+  args.shape = request.shape;
+  args.bytes = static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+  return args;
+}
+
+}  // namespace
+
+Stats Observer::counted() const {
+  Stats stats = counters.read();
+  stats.timeline_dropped = timeline.dropped();
+  return stats;
+}
+
+void Observer::scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now) {
+  tensor.scheduled_at = std::max(now, tensor.since);  // `now` may be a little old
+  if (negotiated) meter.negotiated(tensor.scheduled_at - tensor.since);
+  if (!timeline.on()) return;
+  const Request& request = tensor.submission.request;
+  timeline.complete(request.name, timeline_phase::kNegotiate, tensor.since, tensor.scheduled_at,
+                    args_for(request));
+}
+
+void Observer::phase(const Job& job, std::string_view name, Clock::time_point begin,
+                     Clock::time_point end, std::string_view algorithm) {
+  if (!timeline.on()) return;
+  for (const auto& tensor : job.tensors) {
+    const Request& request = tensor->submission.request;
+    TimelineArgs args = args_for(request);
+    args.fused = job.tensors.size();
+    args.algorithm = algorithm;
+    timeline.complete(request.name, name, begin, end, args);
+  }
+}
+
+void Observer::dequeued(const Job& job, Clock::time_point now) {
+  if (!timeline.on()) return;
+  for (const auto& tensor : job.tensors) {
+    timeline.complete(tensor->submission.request.name, timeline_phase::kQueue, tensor->scheduled_at,
+                      now);
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,39 @@
+// What a context tells about itself: counters, where the time of a step went, the timeline.
+#pragma once
+
+#include <hvd/core/stats.hpp>
+#include <hvd/core/timeline.hpp>
+
+#include "engine/counters.hpp"
+#include "engine/job.hpp"
+#include "observe/step_meter.hpp"
+
+namespace hvd {
+
+/// Any thread.
+class Observer {
+ public:
+  explicit Observer(TimelineOptions options) : timeline(std::move(options)) {}
+
+  [[nodiscard]] Stats stats() const { return meter.fill(counted()); }
+  void step(Clock::time_point now) {
+    timeline.mark("step", now);
+    meter.step(now, counted());
+  }
+  /// An operation has left the negotiation, or its place in the frozen schedule has come.
+  void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);
+  /// One phase of every tensor of a job is over.
+  void phase(const Job& job, std::string_view name, Clock::time_point begin, Clock::time_point end,
+             std::string_view algorithm = {});
+  /// The job leaves the queue.
+  void dequeued(const Job& job, Clock::time_point now);
+
+  Counters counters;
+  observe::StepMeter meter;
+  Timeline timeline;
+
+ private:
+  [[nodiscard]] Stats counted() const;
+};
+
+}  // namespace hvd

@@ -1,0 +1,51 @@
+// An operation of this rank between `submit` and the end of its work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <hvd/core/request.hpp>
+#include <hvd/core/work.hpp>
+
+#include "policy/operation_key.hpp"
+
+namespace hvd {
+
+struct PendingTensor {
+  explicit PendingTensor(Submission asked = {}, std::shared_ptr<WorkDriver> driver = nullptr)
+      : submission(std::move(asked)), work(std::move(driver)) {}
+
+  Submission submission;
+  WorkState work;                  ///< its users keep the whole tensor: see `work_of`
+  Clock::time_point since;         ///< submitted
+  Clock::time_point scheduled_at;  ///< by the coordinator; before the executor gets it
+  // Written by the thread that runs the job.
+  std::exception_ptr error;           ///< concerns this tensor on this rank alone
+  std::vector<std::byte> substitute;  ///< memory for the result when the user's allocation failed
+
+  bool stand_in = false;  ///< for an operation of others, on a rank that has joined
+
+  /// By process set and group: how many members are pending.
+  using Groups = std::map<OperationKey, std::size_t>;
+
+  // Guarded by the table.
+  Groups::value_type* group = nullptr;  ///< null: of none
+  OperationKeyView key;                 ///< of the request
+  std::uint64_t order = 0;              ///< among this rank's submissions
+  std::uint32_t segment = 0;            ///< see Announcement
+  bool scheduled = false;               ///< part of a batch that runs, or that is about to
+  bool planned = false;                 ///< has a place in the frozen schedule
+};
+
+/// What the user holds of it.
+[[nodiscard]] inline Work work_of(std::shared_ptr<PendingTensor> tensor) {
+  WorkState* const state = &tensor->work;
+  return Work(std::shared_ptr<WorkState>(std::move(tensor), state));
+}
+
+}  // namespace hvd

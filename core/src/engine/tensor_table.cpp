@@ -1,0 +1,314 @@
+#include "engine/tensor_table.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd {
+namespace {
+
+std::vector<int> ranks_of(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(size)) {}
+
+/// After every change of what `turn_ready` depends on.
+void TensorTable::look_ahead() noexcept {
+  ready_.store(replay_ && !stopped_ && turn_.ticket == 0 && replay_->ready(),
+               std::memory_order_release);
+}
+
+TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_t observed) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) std::rethrow_exception(closed_);
+  PendingTensor::Groups::value_type* group = nullptr;
+  if (const Request& first = tensors.front()->submission.request; !first.group.empty()) {
+    const auto [at, is_new] = groups_.try_emplace({first.process_set, first.group}, tensors.size());
+    if (!is_new) {
+      throw Error(Errc::duplicate_name,
+                  fmt::format("group '{}': this name is still pending on this rank", first.group));
+    }
+    group = &*at;
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Request& request = tensors[i]->submission.request;
+    tensors[i]->group = group;
+    if (insert(tensors[i])) continue;
+    for (std::size_t j = 0; j < i; ++j) pending_.erase(tensors[j]->key);
+    if (group) groups_.erase(group->first);
+    throw Error(Errc::duplicate_name,
+                fmt::format("{} '{}': this name is still pending on this rank",
+                            to_string(request.kind), request.name));
+  }
+  if (observed != observed_) ++segment_;
+  observed_ = observed;
+  Next next;
+  // A group takes its places as a whole or not at all.
+  const bool fits = tensors.size() == 1 || !replay_ ||
+                    std::all_of(tensors.begin(), tensors.end(), [this](const Tensor& tensor) {
+                      return replay_->holds(tensor->submission.request);
+                    });
+  for (const Tensor& tensor : tensors) add(next, tensor, fits);
+  look_ahead();
+  return next;
+}
+
+/// False when its name is pending already.
+bool TensorTable::insert(const Tensor& tensor) {
+  tensor->key = view_of(tensor->submission.request);
+  if (spare_.empty()) return pending_.try_emplace(tensor->key, tensor).second;
+  spare_.key() = tensor->key;
+  spare_.mapped() = tensor;
+  auto made = pending_.insert(std::move(spare_));
+  if (made.inserted) return true;
+  spare_ = std::move(made.node);
+  spare_.mapped().reset();
+  return false;
+}
+
+void TensorTable::add(Next& next, const Tensor& tensor, bool fits) {
+  tensor->segment = segment_;
+  tensor->order = order_++;
+  if (!replay_) {
+    unannounced_.push_back(tensor);
+    next.announce = next.announce || unannounced_.size() == 1;
+    return;
+  }
+  if (stopped_) return;  // `resume` announces it
+  tensor->planned = fits && replay_->submitted(tensor->submission.request, tensor->key);
+  if (!tensor->planned) next.thaw = true;
+  next.run = replay_->ready();
+}
+
+std::vector<Announcement> TensorTable::take_unannounced() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Announcement> announcements;
+  for (const Tensor& tensor : std::exchange(unannounced_, {})) {
+    announcements.push_back({tensor->submission.request, tensor->segment});
+  }
+  return announcements;
+}
+
+std::shared_ptr<PendingTensor> TensorTable::find(const OperationKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = pending_.find(key);
+  return at == pending_.end() || at->second->scheduled ? nullptr : at->second;
+}
+
+void TensorTable::remove(const PendingTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  forget(tensor);
+}
+
+void TensorTable::remove(std::span<const Tensor> tensors) {
+  const std::lock_guard lock(mutex_);
+  for (const Tensor& tensor : tensors) forget(*tensor);
+}
+
+void TensorTable::forget(const PendingTensor& tensor) {
+  if (tensor.stand_in) return;
+  const auto at = pending_.find(tensor.key);
+  if (at == pending_.end()) return;
+  if (tensor.group && --tensor.group->second == 0) groups_.erase(groups_.find(tensor.group->first));
+  spare_ = pending_.extract(at);
+  spare_.mapped().reset();
+}
+
+TensorTable::Next TensorTable::freeze(FrozenSchedule plan, std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  unannounced_.clear();
+  replay_.emplace(std::move(plan), epoch, rank_);
+  stopped_ = false;
+  std::vector<PendingTensor*> waiting;
+  for (const auto& [key, tensor] : pending_) {
+    if (!tensor->scheduled) waiting.push_back(tensor.get());
+  }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const auto* a, const auto* b) { return a->order < b->order; });
+  std::set<OperationKey> misfits;  // groups
+  for (const PendingTensor* tensor : waiting) {
+    const Request& request = tensor->submission.request;
+    if (!request.group.empty() && !replay_->holds(request)) {
+      misfits.insert({request.process_set, request.group});
+    }
+  }
+  Next next;
+  for (PendingTensor* tensor : waiting) {
+    const Request& request = tensor->submission.request;
+    const bool fits = misfits.count({request.process_set, request.group}) == 0;
+    tensor->planned = fits && replay_->submitted(request, tensor->key);
+    if (!tensor->planned) next.thaw = true;
+  }
+  next.run = replay_->ready();
+  look_ahead();
+  return next;
+}
+
+std::optional<std::uint64_t> TensorTable::held_back() const {
+  const std::lock_guard lock(mutex_);
+  if (!replay_ || stopped_ || turn_.ticket != 0 || !replay_->held_back()) return std::nullopt;
+  return replay_->turns();
+}
+
+std::optional<Clock::time_point> TensorTable::waits_since() const {
+  const std::lock_guard lock(mutex_);
+  if (turn_.ticket == 0 || phase_.load(std::memory_order_relaxed) == TurnPhase::committed)
+    return std::nullopt;
+  return turn_.since;
+}
+
+std::optional<SchedulePosition> TensorTable::take_turn(Job& job, Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  if (!turn_ready()) return std::nullopt;
+  const Replay::Turn next = replay_->begin();
+  const PlannedBatch& batch = *next.batch;
+  job.kind = batch.requests.front().kind;
+  job.process_set = batch.process_set;
+  job.rows = batch.rows;
+  job.contributors = 0;
+  job.ticket = next.ticket;
+  job.digest = next.digest;
+  job.members = batch.members.empty() ? everybody_ : batch.members;
+  job.tensors.clear();
+  turn_.tensors.clear();
+  for (const OperationKeyView& key : next.keys) {
+    const Tensor& tensor = pending_.find(key)->second;
+    tensor->scheduled = true;
+    job.tensors.push_back(tensor);
+    turn_.tensors.push_back(tensor.get());
+  }
+  turn_.ticket = next.ticket;
+  turn_.since = now;
+  turn_.members = job.members;
+  phase_.store(TurnPhase::begun, std::memory_order_relaxed);
+  look_ahead();
+  return position_of(next.ticket, replay_->plan().batches.size());
+}
+
+bool TensorTable::begin_announcing() noexcept {
+  TurnPhase begun = TurnPhase::begun;
+  return phase_.compare_exchange_strong(begun, TurnPhase::announcing);
+}
+
+void TensorTable::end_announcing() noexcept {
+  phase_.store(TurnPhase::announced);
+  phase_.notify_one();
+}
+
+/// The thread that took the turn either sees that it is withdrawn before it announces it, or has
+/// announced it when this returns.
+void TensorTable::withdraw_turn() noexcept {
+  TurnPhase begun = TurnPhase::begun;
+  if (phase_.compare_exchange_strong(begun, TurnPhase::withdrawn)) return;
+  phase_.wait(TurnPhase::announcing);
+}
+
+void TensorTable::end_turn(std::span<const Tensor> done) {
+  const std::lock_guard lock(mutex_);
+  turn_.ticket = 0;
+  for (const Tensor& tensor : done) forget(*tensor);
+  look_ahead();
+}
+
+Ticket TensorTable::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  look_ahead();
+  return replay_ ? replay_->begun() : 0;
+}
+
+void TensorTable::resume(const std::vector<Ticket>& begun) {
+  const std::lock_guard lock(mutex_);
+  // A turn of an earlier schedule may still run. All its members have begun it, and `begun` says
+  // nothing of it.
+  const bool of_this =
+      turn_.ticket != 0 && replay_ && position_of(turn_.ticket, 1).epoch == replay_->epoch();
+  if (of_this && !std::all_of(turn_.members.begin(), turn_.members.end(), [&](int member) {
+        return begun.at(static_cast<std::size_t>(member)) >= turn_.ticket;
+      })) {
+    withdraw_turn();
+    for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;
+    turn_.tensors.clear();
+    turn_.members.clear();
+  }
+  replay_.reset();
+  look_ahead();
+  stopped_ = false;
+  announce_again();
+}
+
+void TensorTable::announce_again() {
+  unannounced_.clear();
+  for (const auto& [key, tensor] : pending_) {
+    tensor->planned = false;
+    if (!tensor->scheduled) unannounced_.push_back(tensor);
+  }
+  std::sort(unannounced_.begin(), unannounced_.end(),
+            [](const Tensor& a, const Tensor& b) { return a->order < b->order; });
+}
+
+void TensorTable::close(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) closed_ = std::move(error);
+}
+
+void TensorTable::check_open() const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) std::rethrow_exception(closed_);
+}
+
+std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Tensor> all;
+  for (auto& [key, tensor] : std::exchange(pending_, {})) all.push_back(std::move(tensor));
+  groups_.clear();
+  unannounced_.clear();
+  replay_.reset();
+  turn_.ticket = 0;
+  look_ahead();
+  return all;
+}
+
+std::optional<TensorTable::Oldest> TensorTable::oldest() const {
+  const std::lock_guard lock(mutex_);
+  const PendingTensor* found = nullptr;
+  for (const auto& [key, tensor] : pending_) {
+    if (!found || tensor->since < found->since) found = tensor.get();
+  }
+  if (!found) return std::nullopt;
+  const Request& request = found->submission.request;
+  return Oldest{request.name, request.kind, found->scheduled, found->since, request.process_set};
+}
+
+TensorTable::Waiting TensorTable::waiting(std::size_t most) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const PendingTensor*> all;
+  for (const auto& [key, tensor] : pending_) all.push_back(tensor.get());
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(most, all.size()));
+  std::partial_sort(all.begin(), all.begin() + shown, all.end(),
+                    [](const auto* a, const auto* b) { return a->order < b->order; });
+  Waiting waiting{.count = all.size(), .oldest = {}};
+  for (const PendingTensor* tensor : std::span(all).first(static_cast<std::size_t>(shown))) {
+    const Request& request = tensor->submission.request;
+    waiting.oldest.push_back(
+        {request.name, request.kind, tensor->scheduled, tensor->since, request.process_set});
+  }
+  return waiting;
+}
+
+void TensorTable::mark_scheduled(PendingTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  tensor.scheduled = true;
+}
+
+}  // namespace hvd

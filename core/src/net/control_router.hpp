@@ -1,0 +1,77 @@
+// How messages travel between rank 0 and the other ranks through the control tree. Pure: the caller
+// owns the streams.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+
+#include <hvd/core/wire.hpp>
+
+#include "net/control_frame.hpp"
+#include "net/tree_routes.hpp"
+
+namespace hvd::net {
+
+/// Routes the messages of one rank, and of a relay also those that pass through it.
+///
+/// A message on a stream carries a set of ranks: those that it is for on its way from rank 0, those
+/// that sent it on its way to rank 0. The set is empty when a relay and a member of its group write
+/// to each other.
+class ControlRouter {
+ public:
+  /// Called from inside the router's methods.
+  class Actions {
+   public:
+    virtual ~Actions() = default;
+    /// Writes this to the stream with `neighbour`.
+    virtual void write(int neighbour, const RankSet& ranks, std::span<const std::byte> message) = 0;
+    /// The message is for this rank.
+    virtual void deliver(int from, std::span<const std::byte> message) = 0;
+  };
+
+  ControlRouter(const TreeRoutes& routes, int rank, Actions& actions)
+      : routes_(routes), rank_(rank), actions_(actions) {}
+
+  /// Throws Errc::invalid_argument unless a route leads to every rank of `to`.
+  void send(std::span<const int> to, std::span<const std::byte> message);
+  /// Handles what `neighbour` has written. All of `ranks` are below the stream with it. Throws
+  /// Errc::protocol when the set is empty though rank 0 is at one end.
+  void receive(int neighbour, const RankSet& ranks, std::span<const std::byte> message);
+
+ private:
+  [[nodiscard]] bool reaches(int rank) const;
+
+  const TreeRoutes routes_;
+  const int rank_;
+  Actions& actions_;
+};
+
+/// The messages that wait in a relay for its stream to rank 0, oldest first, each with the ranks
+/// that sent it. Equal messages of several ranks are combined.
+class CombiningQueue {
+ public:
+  struct Entry {
+    RankSet senders;
+    Bytes message;
+  };
+
+  /// Adds the sender to an equal entry if the message then overtakes no other message of its
+  /// sender. Otherwise the message becomes the last entry.
+  void push(int sender, std::span<const std::byte> message);
+  [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
+  /// Removes the oldest entry.
+  [[nodiscard]] Entry pop();
+  /// The size of all messages that wait.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::deque<Entry> entries_;
+  std::uint64_t popped_ = 0;             // entries are counted; this is the number of the oldest
+  std::map<int, std::uint64_t> behind_;  // by sender: one more than the number of its newest entry
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace hvd::net

@@ -1,0 +1,35 @@
+// The hosts and addresses of the ranks of a job. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <hvd/core/peer_network.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/wire.hpp>
+
+namespace hvd::net {
+
+/// The record that one rank publishes about itself.
+struct PeerRecord {
+  HostIdentity host;
+  std::string unix_address;
+  std::string tcp_address;  ///< empty when the rank does not listen on TCP
+};
+
+/// The answer that rank 0 publishes about all ranks.
+struct PeerTable {
+  std::vector<PeerRecord> ranks;
+  Secret secret;  ///< new, for ranks of one host that have none; otherwise empty
+
+  [[nodiscard]] bool on_one_host() const noexcept;
+};
+
+[[nodiscard]] Bytes encode(const PeerRecord& record);
+/// Names each distinct host once.
+[[nodiscard]] Bytes encode(const PeerTable& table);
+/// Throw Errc::protocol.
+[[nodiscard]] PeerRecord decode_peer_record(std::span<const std::byte> bytes);
+[[nodiscard]] PeerTable decode_peer_table(std::span<const std::byte> bytes);
+
+}  // namespace hvd::net

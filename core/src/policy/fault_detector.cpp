@@ -1,0 +1,87 @@
+#include "policy/fault_detector.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace hvd {
+
+FaultDetector::FaultDetector(const Settings& settings, Clock::time_point now)
+    : settings_(settings), last_tick_(now) {}
+
+void FaultDetector::watch(int peer, Clock::time_point now) { peers_[peer] = {now, now, now}; }
+
+void FaultDetector::heard(int peer, Clock::time_point now) {
+  if (const auto found = peers_.find(peer); found != peers_.end()) found->second = {now, now, now};
+}
+
+void FaultDetector::host_answered(int peer, Clock::time_point at) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || at <= found->second.answered) return;
+  Peer& of = found->second;
+  // TCP waits twice as long before each retransmission. After an outage the first acknowledgement
+  // may therefore come before the peer's own bytes, by as much as the outage lasted.
+  if (const auto outage = at - of.answered; outage > longest_gap()) of.overdue = at + outage;
+  of.answered = at;
+}
+
+void FaultDetector::lost(int peer, const std::string& cause, Clock::time_point now) {
+  weigh(Strength::strong, {Errc::peer_lost, peer, cause}, now);
+}
+
+void FaultDetector::aborted(int by, const std::string& reason, Clock::time_point now) {
+  weigh(Strength::strong, {Errc::aborted, by, reason}, now);
+}
+
+void FaultDetector::suspected(int peer, Errc code, const std::string& cause,
+                              Clock::time_point now) {
+  weigh(Strength::weak, {code, peer, cause}, now);
+}
+
+void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point now) {
+  // The first piece of the strongest evidence stands, since later ones are likely its consequence.
+  if (best_ && best_->strength >= strength) return;
+  best_ = Evidence{strength, std::move(verdict), now};
+}
+
+std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
+  const Clock::duration late = lateness(now);
+  last_tick_ = now;
+  if (late >= long_pause()) pause_ = Pause{now, late};
+  for (auto& [number, peer] : peers_) {
+    if (late > Clock::duration::zero()) {
+      for (Clock::time_point* const at : {&peer.heard, &peer.answered, &peer.overdue}) {
+        *at = std::min(*at + late, now);
+      }
+    }
+    watch_silence(number, peer, now);
+  }
+  if (!best_) return std::nullopt;
+  if (best_->strength == Strength::weak && now - best_->since < settings_.settle) {
+    return std::nullopt;
+  }
+  return best_->verdict;
+}
+
+void FaultDetector::watch_silence(int number, const Peer& peer, Clock::time_point now) {
+  const auto silence = now - peer.heard;
+  const bool host_answers = now - peer.answered <= longest_gap();
+  const bool frozen = host_answers && now - peer.overdue >= settings_.peer_timeout;
+  if (!frozen && silence < settings_.host_timeout) return;
+  const auto* const which = frozen ? "though its host answers (HVD_PEER_TIMEOUT_MS)"
+                                   : "longer than HVD_HOST_TIMEOUT_S allows";
+  weigh(Strength::strong,
+        {Errc::peer_lost, number,
+         fmt::format("silent for {:.1f} s, {}", std::chrono::duration<double>(silence).count(),
+                     which)},
+        now);
+}
+
+std::optional<Clock::duration> FaultDetector::stood_still(Clock::time_point now) const {
+  if (lateness(now) >= long_pause()) return lateness(now);
+  if (pause_ && now - pause_->end < settings_.peer_timeout) return pause_->length;
+  return std::nullopt;
+}
+
+}  // namespace hvd

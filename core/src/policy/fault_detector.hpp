@@ -1,0 +1,107 @@
+// Decides who failed, from what this rank saw and heard. Pure: time and evidence are arguments.
+//
+// A rank watches the peers that it has a control stream with. Rank 0's verdict is everyone's; the
+// other ranks judge for themselves only when their stream to rank 0 is gone or silent.
+//
+// A peer that says nothing has stopped, or the network to its host is cut. The kernel of its host
+// tells the two apart: it acknowledges bytes as long as it and the network work, also for a process
+// that is stopped. A silent peer whose host answers is therefore frozen, and that is certain soon;
+// where the host is silent too, the network may recover, which deserves more patience.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+struct Verdict {
+  Errc code = Errc::peer_lost;
+  int rank = -1;  ///< the culprit; -1 means nobody in particular
+  std::string cause;
+};
+
+class FaultDetector {
+ public:
+  struct Settings {
+    Clock::duration tick_interval;  ///< how often `tick` is meant to be called
+    Clock::duration peer_timeout;   ///< a peer counts as frozen when its host answered for so long
+    Clock::duration host_timeout;  ///< a peer is lost after so much silence, whatever its host does
+    Clock::duration settle;        ///< how long weak evidence waits for better
+  };
+
+  FaultDetector(const Settings& settings, Clock::time_point now);
+
+  /// Starts the clock of a peer.
+  void watch(int peer, Clock::time_point now);
+  /// The peer itself said something.
+  void heard(int peer, Clock::time_point now);
+  /// The kernel of the peer's host last acknowledged bytes at `at`, whatever the peer itself does.
+  /// To be called at every tick interval, after `tick`; earlier times than before have no effect.
+  void host_answered(int peer, Clock::time_point at);
+
+  /// The peer's control stream ended, because it has crashed, or a rank that watches it says that
+  /// it is gone. This is strong evidence.
+  void lost(int peer, const std::string& cause, Clock::time_point now);
+  /// Some rank called `abort`. This is strong evidence.
+  void aborted(int by, const std::string& reason, Clock::time_point now);
+  /// A collective failed with `code`, and its backend blames `peer` (-1 means nobody). This is weak
+  /// evidence, since the peer may be a victim of somebody else's failure.
+  void suspected(int peer, Errc code, const std::string& cause, Clock::time_point now);
+
+  /// Returns the verdict, once there is one. Time in which `tick` itself came late is not held
+  /// against the peers.
+  [[nodiscard]] std::optional<Verdict> tick(Clock::time_point now);
+  /// Tells whether there is evidence against somebody, so that a verdict will follow.
+  [[nodiscard]] bool suspects() const noexcept { return best_.has_value(); }
+  /// Returns how long `tick` was late in the last few seconds, if that was so long that other ranks
+  /// may have given this rank up.
+  [[nodiscard]] std::optional<Clock::duration> stood_still(Clock::time_point now) const;
+
+ private:
+  enum class Strength { weak, strong };
+  struct Peer {
+    Clock::time_point heard;
+    Clock::time_point answered;  // when its host last gave a sign of life
+    Clock::time_point overdue;   // since when the peer could have been heard
+  };
+  void watch_silence(int number, const Peer& peer, Clock::time_point now);
+  void weigh(Strength strength, Verdict verdict, Clock::time_point now);
+  [[nodiscard]] Clock::duration lateness(Clock::time_point now) const {
+    return now - last_tick_ - settings_.tick_interval;
+  }
+  /// A host that acknowledges nothing for longer was out of reach. Less than half of the timeout,
+  /// so that the peer is heard in time after a shorter outage (see `host_answered`), but longer
+  /// than what lies between two acknowledgements: a tick, TCP's delay of up to 200 ms, and a tick
+  /// until somebody looks.
+  [[nodiscard]] Clock::duration longest_gap() const {
+    constexpr std::chrono::milliseconds kDelayedAcknowledgement{200};
+    return std::max<Clock::duration>(settings_.peer_timeout / 3,
+                                     2 * settings_.tick_interval + kDelayedAcknowledgement);
+  }
+  /// A shorter pause makes no other rank give this one up. It is less than the timeout, because the
+  /// others count from the last message that they got, which was sent before the pause began.
+  [[nodiscard]] Clock::duration long_pause() const { return settings_.peer_timeout * 3 / 4; }
+
+  Settings settings_;
+  Clock::time_point last_tick_;
+  std::map<int, Peer> peers_;
+  struct Pause {
+    Clock::time_point end;
+    Clock::duration length;
+  };
+  std::optional<Pause> pause_;  // the last pause that was long
+  struct Evidence {
+    Strength strength;
+    Verdict verdict;
+    Clock::time_point since;
+  };
+  std::optional<Evidence> best_;
+};
+
+}  // namespace hvd

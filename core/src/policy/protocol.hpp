@@ -1,0 +1,151 @@
+// The coordination protocol of one rank: which messages it sends, and how it acts on those that it
+// receives. Pure: time comes in as an argument, everything goes out through `Actions`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <hvd/core/types.hpp>
+
+#include "net/tree_routes.hpp"
+#include "policy/fault_detector.hpp"
+#include "policy/messages.hpp"
+#include "policy/negotiator.hpp"
+#include "policy/schedule_learner.hpp"
+
+namespace hvd {
+
+class Protocol {
+ public:
+  struct Settings {
+    int rank = 0;
+    int size = 1;
+    int group = 0;  ///< ranks of a group of the control tree, see `TreeRoutes`; 0: one group
+    std::size_t fusion_threshold = 0;
+    int freeze_after = 0;  ///< identical periods; 0: the ranks always negotiate
+    FaultDetector::Settings detector;
+    Clock::duration stall_warn{};   ///< 0: off
+    Clock::duration stall_abort{};  ///< 0: off
+  };
+
+  /// Called from inside the protocol's methods, in order.
+  class Actions {
+   public:
+    virtual ~Actions() = default;
+    /// Sends the message to each of these ranks.
+    virtual void send(const std::vector<int>& to, const Message& message) = 0;
+    /// Runs the batch next in the order of collectives. This rank is a member of its set.
+    virtual void run(const FusedBatch& batch) = 0;
+    virtual void carry_out(const Rejection& rejection) = 0;
+    virtual void carry_out(const SetAdded& added) = 0;
+    virtual void carry_out(const SetRemoved& removed) = 0;
+    virtual void carry_out(const AllJoined& joined) = 0;
+    /// Replays the plan after the batches so far.
+    virtual void carry_out(const Freeze& freeze) = 0;
+    /// Begins nothing more of the plan. Returns the last ticket begun; 0 means none.
+    virtual std::uint64_t stop_replay() = 0;
+    /// Takes back the collectives that not all members have begun, and announces their operations
+    /// again through `submitted`.
+    virtual void resume(const std::vector<std::uint64_t>& begun) = 0;
+    virtual void stalled(const Stall& stall) = 0;
+    /// This rank has come to a verdict. Its `followers` have to get it as an Abort.
+    virtual void failed(const Verdict& verdict) = 0;
+    /// Another rank has come to a verdict.
+    virtual void aborted(const Abort& message) = 0;
+    /// Every rank has requested the shutdown.
+    virtual void shutdown_acknowledged() = 0;
+  };
+
+  Protocol(const Settings& settings, Actions& actions, Clock::time_point now);
+
+  // Events on this rank.
+  void submitted(std::vector<Announcement> operations, Clock::time_point now);
+  void batch_done(Clock::time_point now);
+  /// The frozen schedule does not hold what was submitted, or holds it back.
+  void thaw_wanted(Clock::time_point now);
+  void collective_failed(Errc code, int culprit, const std::string& cause, Clock::time_point now);
+  void abort(const std::string& reason, Clock::time_point now);
+  void shutdown(Clock::time_point now);
+  /// To be called at every heartbeat interval.
+  void tick(Clock::time_point now);
+
+  // Events from other ranks.
+  void received(int from, std::span<const std::byte> bytes, Clock::time_point now);
+  void lost(int peer, const std::string& cause, Clock::time_point now);
+  /// Passes on what `FaultDetector::host_answered` needs about a neighbour. To be called after
+  /// every tick.
+  void host_answered(int neighbour, Clock::time_point at);
+
+  /// The ranks that this one has a control stream with and watches.
+  [[nodiscard]] const std::vector<int>& neighbours() const noexcept { return neighbours_; }
+  /// The ranks that accept this rank's verdict: all ranks accept rank 0's, members that of their
+  /// relay.
+  [[nodiscard]] std::vector<int> followers() const;
+
+  /// Rank 0 only. Takes effect with the next batch, and with the next schedule that is learned.
+  void set_bucket_sizes(const BucketSizes& sizes);
+
+ private:
+  enum class Mode { negotiating, frozen, thawing };
+
+  void handle(int from, Submitted& message, Clock::time_point now);
+  void handle(int from, const ShutdownRequested& message, Clock::time_point now);
+  void handle(int from, const Suspicion& message, Clock::time_point now);
+  void handle(int from, Schedule& message, Clock::time_point now);
+  void handle(int from, const ShutdownAcknowledged& message, Clock::time_point now);
+  void handle(int from, const Abort& message, Clock::time_point now);
+  void handle(int from, const Heartbeat& message, Clock::time_point now);
+  void handle(int from, const ThawRequest& message, Clock::time_point now);
+  void handle(int from, const Stopped& message, Clock::time_point now);
+  void handle(int from, const Thaw& message, Clock::time_point now);
+  void handle(int from, const Resume& message, Clock::time_point now);
+  void handle(int from, const PeerLost& message, Clock::time_point now);
+
+  // Rank 0.
+  void pump(Clock::time_point now);
+  void hand_out(const std::vector<Agreement>& agreements);
+  [[nodiscard]] std::optional<Freeze> try_to_freeze();
+  [[nodiscard]] FusedBatch batch_for(int rank, const FusedTensors& tensors) const;
+  void begin_thaw(Clock::time_point now);
+  void stopped(int rank, std::uint64_t ticket, Clock::time_point now);
+  void finish_thaw(Clock::time_point now);
+  void recall_groups();
+  void watch_stalls(Clock::time_point now);
+
+  void carry_out(const Decision& decision);
+  void stop(std::uint32_t epoch, Clock::time_point now);
+  void resume(const Resume& message, Clock::time_point now);
+  void suspect(Errc code, int rank, const std::string& cause, Clock::time_point now);
+  void accuse(int peer, const std::string& cause, Clock::time_point now);
+  void judge(Clock::time_point now);
+  void judge_members(Clock::time_point now);
+  [[nodiscard]] bool leads() const noexcept { return settings_.rank == 0; }
+  [[nodiscard]] bool relays(int peer) const;
+
+  const Settings settings_;
+  const TreeRoutes routes_;
+  const int parent_;                   // -1 on rank 0
+  const std::vector<int> children_;    // on rank 0 those it talks to itself; on a relay its members
+  const std::vector<int> neighbours_;  // parent and children
+  Actions& actions_;
+  FaultDetector detector_;      // on a relay, it watches rank 0
+  FaultDetector members_;       // on a relay, it watches the members for rank 0
+  bool reported_loss_ = false;  // on a relay: rank 0 knows of a lost member
+  bool over_ = false;           // failed, or all ranks have shut down
+  std::uint32_t epoch_ = 0;     // times frozen or resumed
+  Mode mode_ = Mode::negotiating;
+  bool leaving_ = false;  // this rank has requested the shutdown
+
+  // Rank 0.
+  Negotiator negotiator_;
+  ScheduleLearner learner_;
+  std::size_t in_flight_ = 0;  // batches decided and not done on this rank
+  FrozenSchedule plan_;
+  std::vector<bool> reported_;        // thawing: by rank
+  std::vector<std::uint64_t> begun_;  // thawing: by rank
+  Clock::time_point stalls_reported_;
+};
+
+}  // namespace hvd

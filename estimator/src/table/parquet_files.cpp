@@ -1,0 +1,126 @@
+#include "table/parquet_files.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "store/arrow_status.hpp"
+
+namespace hvd::detail {
+
+namespace {
+
+/// Returns whether Spark would skip the file, as it skips `_SUCCESS`, `_temporary/…` and
+/// `.part-….crc`.
+bool is_hidden(std::string_view below) {
+  while (true) {
+    if (!below.empty() && (below.front() == '_' || below.front() == '.')) return true;
+    const std::size_t slash = below.find('/');
+    if (slash == std::string_view::npos) return false;
+    below.remove_prefix(slash + 1);
+  }
+}
+
+/// Returns the files relative to the location, sorted. A location that is a file gives one empty
+/// name.
+std::vector<std::string> parquet_files_in(const Location& location) {
+  const auto info = take(location.file_system->GetFileInfo(location.path), location.uri);
+  if (info.type() == arrow::fs::FileType::NotFound) {
+    throw Error(Errc::resource, fmt::format("{}: no such file or folder", location.uri));
+  }
+  if (info.IsFile()) return {""};
+  arrow::fs::FileSelector selector;
+  selector.base_dir = location.path;
+  selector.recursive = true;
+  std::vector<std::string> names;
+  for (const auto& found : take(location.file_system->GetFileInfo(selector), location.uri)) {
+    const std::string below =
+        found.path().substr(std::min(found.path().size(), location.path_of("x").size() - 1));
+    if (found.IsFile() && below.ends_with(".parquet") && !is_hidden(below)) names.push_back(below);
+  }
+  if (names.empty()) {
+    throw Error(Errc::invalid_argument, fmt::format("{}: no *.parquet in it", location.uri));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+ParquetFiles::ParquetFiles(const std::string& uri, const StorageOptions& options)
+    : location_(locate(uri, options)) {
+  for (const std::string& name : parquet_files_in(location_)) {
+    uris_.push_back(location_.uri_of(name));
+    File file{.path = location_.path_of(name), .schema = nullptr, .row_groups = {}};
+    const ParquetReader reader(*location_.file_system, file.path, uris_.back());
+    file.schema = reader.schema();
+    if (!files_.empty() && files_.front().schema->Equals(*file.schema)) {
+      file.schema = files_.front().schema;  // equal schemas share one object
+    }
+    file.row_groups = reader.row_groups();
+    std::int64_t in_file = 0;
+    for (std::size_t index = 0; index < file.row_groups.size(); ++index) {
+      const std::int64_t rows = file.row_groups[index];
+      groups_.push_back({files_.size(), static_cast<int>(index), in_file, rows_, rows});
+      in_file += rows;
+      rows_ += rows;
+    }
+    files_.push_back(std::move(file));
+  }
+}
+
+std::unique_ptr<ParquetReader> ParquetFiles::open(std::size_t file, arrow::MemoryPool* pool) const {
+  auto reader =
+      std::make_unique<ParquetReader>(*location_.file_system, files_[file].path, uris_[file], pool);
+  if (reader->row_groups() != files_[file].row_groups ||
+      !reader->schema()->Equals(*files_[file].schema)) {
+    throw Error(Errc::protocol,
+                fmt::format("{} was replaced by another file while it was read", uris_[file]));
+  }
+  return reader;
+}
+
+const ParquetFiles& ParquetFiles::of(const ParquetSource& source) { return *source.parquet_; }
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+using namespace detail;
+
+ParquetSource ParquetSource::open(const std::string& uri, const StorageOptions& storage_options) {
+  return ParquetSource(std::make_shared<const ParquetFiles>(uri, storage_options));
+}
+
+const std::string& ParquetSource::uri() const noexcept { return parquet_->uri(); }
+std::int64_t ParquetSource::rows() const noexcept { return parquet_->rows(); }
+const std::vector<std::string>& ParquetSource::files() const noexcept { return parquet_->uris(); }
+
+std::vector<std::int64_t> ParquetSource::row_groups() const {
+  std::vector<std::int64_t> rows;
+  for (const auto& group : parquet_->groups()) rows.push_back(group.rows);
+  return rows;
+}
+
+std::vector<ParquetSource::Column> ParquetSource::schema() const {
+  std::vector<Column> columns;
+  for (const auto& field : parquet_->files().front().schema->fields()) {
+    columns.push_back({field->name(), field->type()->ToString()});
+  }
+  return columns;
+}
+
+void ParquetSource::require(const Columns& columns) const {
+  validate(columns);
+  const auto& files = parquet_->files();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (i > 0 && files[i].schema == files.front().schema) continue;
+    naming(parquet_->uris()[i],
+           [&] { require_columns(*files[i].schema, columns, /*with_labels=*/true); });
+  }
+}
+
+}  // namespace hvd

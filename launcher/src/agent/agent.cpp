@@ -1,0 +1,255 @@
+#include "agent/agent.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/network_interfaces.hpp>
+#include <hvd/core/version.hpp>
+
+#include "agent/own_part.hpp"
+#include "agent/process_usage.hpp"
+#include "base/descriptors.hpp"
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+#include "base/text.hpp"
+#include "plan/cpus.hpp"
+#include "plan/this_host.hpp"
+#include "supervise/start_process.hpp"
+
+namespace hvd::launcher {
+
+using boost::system::error_code;
+
+Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options)
+    : stream_(io_, std::move(input), std::move(output)),
+      end_signal_(io_),
+      heartbeat_(io_),
+      ranks_(io_, Descendants::belong_to_the_group,
+             {.on_exit =
+                  [this](std::size_t index, int status, std::chrono::milliseconds elapsed) {
+                    on_exit(index, status, elapsed);
+                  },
+              .on_output =
+                  [this](std::size_t index, Stream stream, Bytes bytes) {
+                    stream_.send(Output{
+                        .rank = ranks_.rank(index), .stream = stream, .bytes = std::move(bytes)});
+                  },
+              .on_gone = [this] { stream_.send(Gone{}); },
+              .on_done = [this] { stream_.send(Done{}); }}),
+      gpus_(io_),
+      stdin_of_first_(std::move(stdin_of_first)),
+      options_(std::move(options)) {
+  ::signal(SIGPIPE, SIG_IGN);
+  if (options_.user < 0) {
+    end_signal_.add(SIGTERM);
+    return;
+  }
+  for (const int signal : kForwardedSignals) end_signal_.add(signal);
+}
+
+int Agent::run() {
+  watch_end_signals();
+  stream_.greet();
+  stream_.start([this](const Frame& frame) { on_frame(frame); },
+                // hvdrun is gone, or done with this host.
+                [this](const std::string&) { leave(); });
+  try {
+    io_.run();
+  } catch (...) {
+    ranks_.kill();
+    throw;
+  }
+  return code_;
+}
+
+void Agent::leave() {
+  stream_.close();  // ranks that end from here on did not end by themselves
+  ranks_.kill();
+  io_.stop();
+}
+
+void Agent::watch_end_signals() {
+  end_signal_.async_wait([this](error_code error, int signal) {
+    if (error) return;
+    if (options_.user >= 0 && ::getppid() == options_.user) {
+      stream_.send(Forward{.signal = signal});
+      watch_end_signals();
+      return;
+    }
+    code_ = kExitSignalBase + signal;
+    leave();
+  });
+}
+
+void Agent::on_frame(const Frame& frame) {
+  heartbeat_.heard();
+  try {
+    if (const auto* job = std::get_if<Prepare>(&frame)) {
+      Prepare own = *job;
+      if (options_.own) apply_own_part(*options_.own, own);
+      prepare(own);
+    } else if (const auto* start = std::get_if<Launch>(&frame)) {
+      Launch own = *start;
+      if (options_.own) keep_identity(own.variables);
+      launch(own);
+    } else if (const auto* over = std::get_if<Finished>(&frame)) {
+      if (options_.on_finished) options_.on_finished(*over);
+    } else if (std::holds_alternative<StatusRequest>(frame)) {
+      send_status();
+    } else if (std::holds_alternative<Suspend>(frame)) {
+      heartbeat_.expect_silence();
+    } else if (const auto* forward = std::get_if<Forward>(&frame)) {
+      ranks_.signal(forward->signal);
+    } else if (const auto* last = std::get_if<End>(&frame)) {
+      if (!std::exchange(launched_, true)) ranks_.watch();  // nothing starts from here on
+      ranks_.end(*last);
+    } else if (const auto* more = std::get_if<Credit>(&frame)) {
+      ranks_.add_credit(more->bytes);
+    }
+  } catch (const LaunchError& error) {
+    refuse(error.code(), error.what());
+  } catch (const Error& error) {
+    refuse(exit_code(error), error.what());
+  }
+}
+
+void Agent::prepare(const Prepare& frame) {
+  if (job_) return;
+  if (frame.version != version()) {
+    throw LaunchError(kExitProtocol, fmt::format("hvdrun is {} there and {} on {}", frame.version,
+                                                 version(), own_host_name()));
+  }
+  job_ = frame;
+  if (frame.host_timeout.count() > 0) {
+    heartbeat_.start(
+        Heartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
+        [this] { leave(); });  // hvdrun, its machine or the network is gone
+  }
+  if (::chdir(frame.directory.c_str()) != 0) {
+    throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
+                                                 in_quotes(frame.directory), error_text(errno)));
+  }
+  variables_ = merge(inherited_variables(own_environment()), frame.environment);
+  if (!frame.interfaces.empty()) {
+    variables_ =
+        merge(interface_variables(reachable_address(frame.interfaces).interface), variables_);
+  }
+  const Variables of_first =
+      frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
+  path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
+  if (!contains(of_first, "OMP_NUM_THREADS")) {
+    threads_ = omp_threads(static_cast<int>(frame.ranks.size()));
+  }
+  secret_ = frame.secret.to_inheritable_fd();
+  Prepared prepared{.hostname = own_host_name(), .threads = threads_};
+  if (frame.meeting != Meeting::elsewhere) {
+    const BlockSignals blocked;  // SIGCHLD is for this thread
+    rendezvous_.emplace(Rendezvous::Options{.job_id = frame.job_id,
+                                            .epoch = frame.epoch,
+                                            .several_machines = frame.meeting == Meeting::network,
+                                            .interfaces = frame.interfaces,
+                                            .secret = frame.secret});
+    prepared.store = rendezvous_->store();
+    prepared.master_host = rendezvous_->host();
+    prepared.master_port = rendezvous_->port();
+  }
+  stream_.send(prepared);
+}
+
+void Agent::launch(const Launch& frame) {
+  if (!job_ || launched_) return;
+  launched_ = true;
+  variables_ = merge(variables_, frame.variables);
+  start_next_rank();
+}
+
+/// One at a time: between two of them signs of life go out, and orders come in.
+void Agent::start_next_rank() {
+  if (ranks_.ending()) return all_started();
+  try {
+    if (ranks_.size() < job_->ranks.size()) start_rank(ranks_.size());
+  } catch (const LaunchError& error) {
+    give_up(error.code(), error.what());
+    return;
+  }
+  if (ranks_.size() == job_->ranks.size()) return all_started();
+  boost::asio::post(io_, [this] { start_next_rank(); });
+}
+
+/// Not all ranks can be started: none shall run. `Refused` takes the place of `Done`.
+void Agent::give_up(int code, const std::string& why) {
+  ranks_.abandon();
+  inquiries_.clear();
+  refuse(code, why);
+}
+
+void Agent::all_started() {
+  secret_.reset();
+  stdin_of_first_.reset();
+  ranks_.watch();
+}
+
+void Agent::start_rank(std::size_t index) {
+  const Prepare::Rank& spec = job_->ranks[index];
+  Variables added = {fmt::format("HVD_SECRET_FD={}", secret_.get())};
+  if (threads_ > 0) added.push_back(fmt::format("OMP_NUM_THREADS={}", threads_));
+  const UniqueFd null = open_null();
+  InquiryPair inquiry = make_inquiry_pair();
+  added.push_back(fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get()));
+  const pid_t pid = ranks_.start(
+      spec.rank, {.path = path_,
+                  .arguments = job_->program,
+                  .variables = merge(merge(variables_, spec.variables), added),
+                  .input = index == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get(),
+                  .die_with_parent = true});
+  inquiries_.push_back(std::make_unique<RankInquiry>(io_, std::move(inquiry.ours)));
+  stream_.send(Started{.rank = spec.rank, .pid = pid});
+}
+
+/// Sends what the system knows of the ranks as soon as it is measured, and passes on what each rank
+/// answers when it does.
+void Agent::send_status() {
+  for (std::size_t index = 0; index < inquiries_.size(); ++index) {
+    if (!ranks_.running(index)) continue;
+    inquiries_[index]->ask([this, rank = ranks_.rank(index)](Bytes bytes) {
+      stream_.send(RankAnswer{.rank = rank, .bytes = std::move(bytes)});
+    });
+  }
+  // Ranks that are yet to start shall not inherit what NVML opens.
+  if (!ranks_.watching() || ranks_.ending()) return send_usage({});
+  gpus_.look([this](std::span<const GpuState> gpus) { send_usage(gpus); });
+}
+
+void Agent::send_usage(std::span<const GpuState> gpus) {
+  for (std::size_t index = 0; index < ranks_.size(); ++index) {
+    if (!ranks_.running(index)) continue;
+    const ProcessUsage usage = usage_of(ranks_.pid(index), gpus);
+    stream_.send(RankUsage{.rank = ranks_.rank(index),
+                           .cpu = usage.cpu,
+                           .memory = usage.memory,
+                           .gpu_memory = usage.gpu.memory,
+                           .gpu_load = usage.gpu.load});
+  }
+}
+
+void Agent::refuse(int code, const std::string& message) {
+  stream_.send(Refused{.code = code, .message = message});
+}
+
+void Agent::on_exit(std::size_t index, int status, std::chrono::milliseconds elapsed) {
+  const bool success = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  stream_.send(
+      Exited{.rank = ranks_.rank(index),
+             .status = status,
+             .elapsed = elapsed,
+             .without_shutdown = success && inquiries_.at(index)->ended_without_shutdown()});
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,85 @@
+// The agent: one per host, a child of hvdrun here and of ssh elsewhere. It starts the ranks of its
+// host, watches them, passes on what they write and, when the stream to hvdrun ends for whatever
+// reason, kills all of them at once.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <sys/types.h>
+
+#include <hvd/core/fd.hpp>
+
+#include "agent/gpu_watch.hpp"
+#include "agent/rank_inquiry.hpp"
+#include "plan/rank_environment.hpp"
+#include "supervise/rank_group.hpp"
+#include "supervise/rendezvous.hpp"
+#include "transport/frame_stream.hpp"
+#include "transport/heartbeat.hpp"
+
+namespace hvd::launcher {
+
+/// How an agent differs from one that hvdrun has started.
+struct AgentOptions {
+  std::optional<Prepare> own{};  ///< what it knows better (own_part.hpp)
+  std::function<void(const Finished&)>
+      on_finished{};  ///< hears how a job ended that another node leads
+  /// The process that a user sends signals to: while it lives, a signal that comes is for the whole
+  /// job and goes to the leading node. -1: there is none, and SIGTERM ends the agent.
+  pid_t user = -1;
+};
+
+class Agent {
+ public:
+  /// Reads frames from `input` and sends frames to `output`. The first rank reads its standard
+  /// input from `stdin_of_first` if that is given; all other ranks read from /dev/null.
+  Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options = {});
+
+  /// Runs until the stream has ended or SIGTERM has come, and no descendant is left. Returns the
+  /// exit code of the process.
+  [[nodiscard]] int run();
+
+ private:
+  void on_frame(const Frame& frame);
+  void prepare(const Prepare& frame);
+  void launch(const Launch& frame);
+  void start_next_rank();
+  void give_up(int code, const std::string& why);
+  void all_started();
+  void start_rank(std::size_t index);
+  void send_status();
+  void send_usage(std::span<const GpuState> gpus);
+  void refuse(int code, const std::string& message);
+  void leave();
+
+  void on_exit(std::size_t index, int status, std::chrono::milliseconds elapsed);
+  void watch_end_signals();
+
+  boost::asio::io_context io_{1};
+  FrameStream stream_;
+  boost::asio::signal_set end_signal_;
+  Heartbeat heartbeat_;
+  RankGroup ranks_;
+  GpuWatch gpus_;
+  UniqueFd stdin_of_first_;
+  UniqueFd secret_;
+
+  AgentOptions options_;
+  std::optional<Prepare> job_;
+  std::optional<Rendezvous> rendezvous_;
+  Variables variables_;  ///< common to all ranks
+  std::string path_;     ///< of the program
+  int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
+  std::vector<std::unique_ptr<RankInquiry>> inquiries_;  ///< by local rank
+  bool launched_ = false;
+  int code_ = 0;  ///< to exit with
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,57 @@
+// Asks NVML on a thread of its own, since a driver may take its time or hang.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <hvd/core/types.hpp>
+
+#include "agent/nvml.hpp"
+
+namespace hvd::launcher {
+
+/// Used, and destroyed, on the thread that runs `io`.
+class GpuWatch {
+ public:
+  /// How long `look` waits for the driver. hvdrun waits longer than this for an answer.
+  static constexpr std::chrono::milliseconds kPatience{250};
+  /// The age from which an earlier result is no longer used.
+  static constexpr std::chrono::milliseconds kFresh{5'000};
+
+  explicit GpuWatch(boost::asio::io_context& io);
+  /// Does not wait for a driver that hangs: a call that does not return is abandoned and ends with
+  /// the process.
+  ~GpuWatch();
+  GpuWatch(const GpuWatch&) = delete;
+  GpuWatch& operator=(const GpuWatch&) = delete;
+
+  using OnSeen = std::function<void(std::span<const GpuState>)>;
+  /// Calls `on_seen` exactly once: immediately and with nothing where NVML is missing, otherwise
+  /// with the present state of the GPUs, or after `kPatience` with the last known one.
+  void look(OnSeen on_seen);
+
+ private:
+  struct Desk;
+
+  void begin();
+  void seen(std::vector<GpuState> gpus);
+  void answer();
+
+  boost::asio::io_context& io_;
+  boost::asio::steady_timer patience_;
+  bool begun_ = false;
+  std::shared_ptr<Desk> desk_;  ///< shared with the thread; null where NVML is missing
+  std::thread thread_;
+  std::vector<OnSeen> waiting_;
+  std::vector<GpuState> last_;
+  Clock::time_point last_at_{};
+};
+
+}  // namespace hvd::launcher

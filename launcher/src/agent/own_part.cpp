@@ -1,0 +1,62 @@
+#include "agent/own_part.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <hvd/core/error.hpp>
+
+#include "plan/rank_environment.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+/// Who a rank is, and where it meets the others.
+constexpr std::array<std::string_view, 16> kFromOutside = {
+    "HVD_RANK",       "HVD_SIZE",   "HVD_LOCAL_RANK",    "HVD_LOCAL_SIZE",   "HVD_CROSS_RANK",
+    "HVD_CROSS_SIZE", "HVD_JOB_ID", "HVD_RESTART_COUNT", "HVD_STORE",        "RANK",
+    "WORLD_SIZE",     "LOCAL_RANK", "GROUP_RANK",        "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT"};
+
+}  // namespace
+
+void keep_identity(std::vector<std::string>& variables) {
+  std::erase_if(variables, [](const std::string& entry) {
+    const auto name = std::string_view(entry).substr(0, entry.find('='));
+    return std::find(kFromOutside.begin(), kFromOutside.end(), name) == kFromOutside.end();
+  });
+}
+
+void apply_own_part(const Prepare& own, Prepare& frame) {
+  frame.directory = own.directory;
+  frame.program = own.program;
+  frame.environment = own.environment;
+  frame.interfaces = own.interfaces;
+  if (!own.secret.empty()) frame.secret = own.secret;
+  for (Prepare::Rank& rank : frame.ranks) keep_identity(rank.variables);
+  if (!own.ranks.empty() && !frame.ranks.empty()) {
+    auto& variables = frame.ranks.front().variables;
+    variables = merge(own.ranks.front().variables, variables);
+  }
+}
+
+Prepare read_own_part(int fd) {
+  std::string text;
+  {
+    std::ifstream file(fmt::format("/proc/self/fd/{}", fd), std::ios::binary);
+    std::ostringstream all;
+    all << file.rdbuf();
+    text = std::move(all).str();
+  }
+  ::close(fd);
+  const Frame frame = decode(std::as_bytes(std::span(text)));
+  if (const auto* own = std::get_if<Prepare>(&frame)) return *own;
+  throw Error(Errc::protocol, "what this agent was started with is no Prepare");
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,27 @@
+// Measures the processor time and memory of a process and all its descendants.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "agent/nvml.hpp"
+
+namespace hvd::launcher {
+
+struct ProcessUsage {
+  std::chrono::milliseconds cpu{0};  ///< user and system time so far, of what still runs
+  std::uint64_t memory = 0;          ///< resident bytes; what processes share counts for each
+  GpuUse gpu{};
+};
+
+/// Returns zero for processes that have ended already. `gpus` is the state of this machine's GPUs.
+[[nodiscard]] ProcessUsage usage_of(pid_t pid, std::span<const GpuState> gpus = {});
+
+/// Parses the texts of /proc/PID/stat and /proc/PID/statm. Returns zero when they are malformed.
+[[nodiscard]] ProcessUsage parse_usage(std::string_view stat, std::string_view statm);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,77 @@
+#include "agent/rank_inquiry.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <hvd/core/rank_report.hpp>
+
+#include "base/text.hpp"
+
+namespace hvd::launcher {
+
+InquiryPair make_inquiry_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    refuse_system("cannot make a socket");
+  }
+  InquiryPair pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  ::fcntl(pair.of_rank.get(), F_SETFD, 0);
+  return pair;
+}
+
+RankInquiry::RankInquiry(boost::asio::io_context& io, UniqueFd socket) : socket_(io, socket.get()) {
+  static_cast<void>(socket.release());
+}
+
+void RankInquiry::ask(std::function<void(Bytes)> on_answer) {
+  if (std::exchange(open_, true)) return;
+  on_answer_ = std::move(on_answer);
+  const char question = '?';
+  if (::send(socket_.native_handle(), &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) return;
+  wait();
+}
+
+void RankInquiry::wait() {
+  socket_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                     [this](boost::system::error_code error) {
+                       if (!error) receive();
+                     });
+}
+
+void RankInquiry::receive() {
+  Bytes bytes(RankReport::kMaxBytes + 1);  // longer ones are cut, and are no reports then
+  const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
+  if (size <= 0) return;  // the rank's end is closed: no question is asked again
+  bytes.resize(static_cast<std::size_t>(size));
+  if (take_note(bytes)) return wait();
+  open_ = false;
+  on_answer_(std::move(bytes));
+}
+
+bool RankInquiry::take_note(const Bytes& bytes) {
+  if (bytes.size() != sizeof(RankNote)) return false;
+  const auto note = static_cast<RankNote>(bytes.front());
+  if (note == RankNote::joined) ++contexts_;
+  if (note == RankNote::ended) --contexts_;
+  return true;
+}
+
+bool RankInquiry::ended_without_shutdown() {
+  // A longer queue may have been full, and notes are missing: then nothing is known.
+  constexpr int kMost = 200;
+  for (int i = 0; i < kMost; ++i) {
+    Bytes bytes(sizeof(RankNote) + 1);
+    const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (size <= 0) return contexts_ > 0;
+    bytes.resize(static_cast<std::size_t>(size));
+    (void)take_note(bytes);
+  }
+  return false;
+}
+
+}  // namespace hvd::launcher

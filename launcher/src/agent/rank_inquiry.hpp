@@ -1,0 +1,47 @@
+// The agent's end of the socket on which a rank of the library reports its progress.
+#pragma once
+
+#include <functional>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <hvd/core/fd.hpp>
+#include <hvd/core/wire.hpp>
+
+namespace hvd::launcher {
+
+/// A pair of packet sockets. `ours` closes on exec; `of_rank` is inherited by one rank.
+struct InquiryPair {
+  UniqueFd ours;
+  UniqueFd of_rank;
+};
+/// Throws LaunchError (71).
+[[nodiscard]] InquiryPair make_inquiry_pair();
+
+/// Reads one answer per question, and nothing while no question is open, so that a rank cannot
+/// flood the agent.
+class RankInquiry {
+ public:
+  RankInquiry(boost::asio::io_context& io, UniqueFd socket);
+
+  /// Asks the rank. `on_answer` gets its answer, which may be any bytes, once; it is not called
+  /// when the rank does not answer. Does nothing while a question is open.
+  void ask(std::function<void(Bytes)> on_answer);
+
+  /// Called when the rank has exited. Returns whether it had joined a job of the library and did
+  /// not leave it, neither by a shutdown nor with an error.
+  [[nodiscard]] bool ended_without_shutdown();
+
+ private:
+  void wait();
+  void receive();
+  [[nodiscard]] bool take_note(const Bytes& bytes);
+
+  boost::asio::posix::stream_descriptor socket_;
+  std::function<void(Bytes)> on_answer_;
+  bool open_ = false;  ///< a question was asked and not answered
+  int contexts_ = 0;   ///< the contexts that have joined and not ended
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,39 @@
+// What hvdrun exits with when no rank's own code applies. docs/reference/hvdrun.md has the table.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd::launcher {
+
+inline constexpr int kExitUsage = 64;
+inline constexpr int kExitHostUnreachable = 69;
+inline constexpr int kExitInternal = 70;
+inline constexpr int kExitResource = 71;
+inline constexpr int kExitProtocol = 76;
+inline constexpr int kExitUnauthenticated = 77;
+inline constexpr int kExitDeadline = 124;
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+inline constexpr int kExitSignalBase = 128;
+
+/// What hvdrun exits with when the library throws `error`.
+[[nodiscard]] inline int exit_code(const Error& error) noexcept {
+  return error.code() == Errc::resource           ? kExitResource
+         : error.code() == Errc::invalid_argument ? kExitUsage
+                                                  : kExitInternal;
+}
+
+/// Why the job could not be started: one line for the user and the code to exit with.
+class LaunchError : public std::runtime_error {
+ public:
+  LaunchError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+}  // namespace hvd::launcher

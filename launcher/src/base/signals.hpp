@@ -1,0 +1,42 @@
+// Which signals a job forwards to its ranks, and how threads are kept from receiving any.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+namespace hvd::launcher {
+
+/// What a user may send to hvdrun for all ranks. The first four ask the job to end.
+inline constexpr std::array kForwardedSignals = {SIGINT,  SIGTERM, SIGHUP,
+                                                 SIGQUIT, SIGUSR1, SIGUSR2};
+
+inline bool is_forwarded(int signal) {
+  return std::find(kForwardedSignals.begin(), kForwardedSignals.end(), signal) !=
+         kForwardedSignals.end();
+}
+
+/// A signal that was ignored when hvdrun started (nohup, a shell's background job) stays ignored.
+inline bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// While it exists, this thread receives no signals; nor do threads and children that it starts
+/// meanwhile, until they change their own mask.
+class BlockSignals {
+ public:
+  BlockSignals() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,31 @@
+// Turns the file of --config-file into arguments that CLI11 reads in front of the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/config_file.hpp"
+
+namespace hvd::launcher {
+
+struct ConfigWords {
+  std::string path;                  ///< of the file; empty: there is none
+  std::vector<ConfigEntry> entries;  ///< those that the command line does not overrule
+  std::vector<std::string> words;    ///< the same, to go in front of the command line's
+
+  /// " (file, line n)" where a complaint of CLI11 is about one of these; else empty.
+  [[nodiscard]] std::string origin_of(const std::string& complaint) const;
+};
+
+/// `own` are the command line's options, as `one_word` spells them; --config-file among them or
+/// not. Options that may be given several times add up, the file's first. Throws LaunchError
+/// (usage).
+[[nodiscard]] ConfigWords read_config_words(const CLI::App& app,
+                                            const std::vector<std::string>& own);
+
+/// The word that CLI11 reads as this option with this value.
+[[nodiscard]] std::string one_word(const std::string& option, const std::string& value);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,55 @@
+#include "cli/dry_run.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "cli/options.hpp"
+#include "plan/launcher_choice.hpp"
+#include "plan/rank_environment.hpp"
+#include "plan/this_host.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+std::string in_words(const std::vector<std::string>& command) {
+  std::string line;
+  for (const std::string& word : command) line += fmt::format(" {}", shell_word(word));
+  return line;
+}
+
+JobIdentity identity_of(const Options& options, const Plan& plan) {
+  const bool several = std::any_of(plan.hosts.begin(), plan.hosts.end(), [&](const auto& host) {
+    return is_remote(host, options.launcher);
+  });
+  if (!several) return {"<job id>", 0, "unix:@<name>", "127.0.0.1", 0};
+  const std::string address = fmt::format("<address of {}>", plan.hosts.front().name);
+  return {"<job id>", 0, fmt::format("tcp:{}:<port>", address), address, 0};
+}
+
+}  // namespace
+
+std::string dry_run(const Options& options, const Plan& plan) {
+  const JobIdentity job = identity_of(options, plan);
+  const Variables of_options = option_variables(options);
+  const Variables exported = exported_variables(options.exports, own_environment());
+  std::string text;
+  for (const Placement& at : plan.ranks) {
+    text += fmt::format("rank {} on {}:", at.rank, plan.hosts[at.host].name);
+    const Variables variables =
+        merge(merge(rank_variables(at, plan), job_variables(job)), of_options);
+    for (const std::string& variable : merge(variables, exported)) {
+      const auto name = variable.substr(0, variable.find('='));
+      // What -x gives may be a secret, and this text ends up in logs and tickets.
+      text += fmt::format(" {}={}", name,
+                          shell_word(contains(exported, name) ? "<hidden>"
+                                     : name == "MASTER_PORT"  ? "<port>"
+                                                              : variable.substr(name.size() + 1)));
+    }
+    text += in_words(options.program) + "\n";
+  }
+  return text;
+}
+
+}  // namespace hvd::launcher

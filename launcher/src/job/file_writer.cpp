@@ -1,0 +1,144 @@
+#include "job/file_writer.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+/// How long writing may hold up the end of hvdrun, after its own deadlines.
+constexpr std::chrono::milliseconds kPatience{250};
+
+std::error_code write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t size = ::write(fd, bytes.data(), bytes.size());
+    if (size >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(size));
+    } else if (errno != EINTR) {
+      return {errno, std::generic_category()};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+/// The state that both threads share.
+struct FileWriter::Shared {
+  struct Chunk {
+    std::size_t file;
+    std::string bytes;
+  };
+  struct File {
+    UniqueFd fd;
+    OnError on_error;     ///< loop thread
+    bool failed = false;  ///< writing thread
+  };
+
+  std::vector<File> files;            ///< complete before the thread starts
+  std::function<void()> on_progress;  ///< loop thread
+  /// Loop thread: bytes until it is told that they are written. Who sees 0 has seen every error.
+  std::size_t queued = 0;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Chunk> queue;
+  bool stopped = false;  ///< the writer is gone; written by the loop thread
+  bool over = false;     ///< the thread has nothing more to do
+
+  void work(boost::asio::io_context& io, const std::shared_ptr<Shared>& self) {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return !queue.empty() || stopped; });
+      if (queue.empty()) break;
+      const Chunk chunk = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();
+      File& file = files[chunk.file];
+      std::error_code error;
+      if (!file.failed) error = write_all(file.fd.get(), chunk.bytes);
+      file.failed = file.failed || error;
+      lock.lock();
+      if (stopped) continue;
+      boost::asio::post(io, [self, error, number = chunk.file, size = chunk.bytes.size()] {
+        if (self->stopped) return;
+        self->queued -= size;
+        if (error) self->files[number].on_error(error);
+        if (self->on_progress) self->on_progress();
+      });
+    }
+    lock.unlock();
+    for (File& file : files) file.fd.reset();  // which may take time as well
+    lock.lock();
+    over = true;
+    changed.notify_all();
+  }
+};
+
+FileWriter::FileWriter(boost::asio::io_context& io)
+    : io_(io), shared_(std::make_shared<Shared>()) {}
+
+FileWriter::~FileWriter() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopped = true;
+  shared_->changed.notify_all();
+  if (!thread_.joinable()) return;
+  const bool over = shared_->changed.wait_for(lock, kPatience, [this] { return shared_->over; });
+  shared_->queue.clear();
+  lock.unlock();
+  if (over) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+std::size_t FileWriter::add(UniqueFd file, OnError on_error) {
+  shared_->files.push_back({std::move(file), std::move(on_error)});
+  return shared_->files.size() - 1;
+}
+
+void FileWriter::start(std::function<void()> on_progress) {
+  shared_->on_progress = std::move(on_progress);
+}
+
+void FileWriter::write(std::size_t file, std::string_view bytes) {
+  if (bytes.empty()) return;
+  if (!thread_.joinable()) start_thread();
+  shared_->queued += bytes.size();
+  const std::lock_guard lock(shared_->mutex);
+  if (!shared_->queue.empty() && shared_->queue.back().file == file) {
+    shared_->queue.back().bytes += bytes;
+  } else {
+    shared_->queue.push_back({file, std::string(bytes)});
+  }
+  shared_->changed.notify_all();
+}
+
+std::size_t FileWriter::queued() const noexcept { return shared_->queued; }
+
+/// Late, since hvdrun starts other processes first, and many jobs write no files.
+void FileWriter::start_thread() {
+  const BlockSignals blocked;  // signals are for the thread that runs the loop
+  try {
+    thread_ = std::thread([&io = io_, shared = shared_] { shared->work(io, shared); });
+  } catch (const std::system_error& error) {
+    throw LaunchError(kExitResource,
+                      fmt::format("cannot start a thread that writes files: {}", error.what()));
+  }
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,440 @@
+#include "job/job.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+#include "base/text.hpp"
+#include "plan/cpus.hpp"
+#include "plan/launcher_choice.hpp"
+#include "supervise/descendants.hpp"
+#include "supervise/rendezvous.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+/// How long a reader that does not read may keep hvdrun after a failure.
+constexpr milliseconds kDrain{400};
+/// How long an agent may take beyond the grace it was given.
+constexpr milliseconds kAgentPatience{1'500};
+
+double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
+
+/// What rank 0 reads from: a file or pipe is handed on. A terminal is not: ranks are background
+/// process groups, which the kernel stops when they read from one.
+int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
+
+}  // namespace
+
+Job::Job(Options options, Plan plan)
+    : Job(std::move(options), std::move(plan), std::optional<ConnectedAgents>()) {}
+
+Job::Job(Options options, Plan plan, ConnectedAgents agents)
+    : Job(std::move(options), std::move(plan), std::optional(std::move(agents))) {}
+
+Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
+    : options_(std::move(options)),
+      plan_(std::move(plan)),
+      signals_(io_),
+      start_timer_(io_),
+      last_timer_(io_),
+      output_(io_, {.ranks = static_cast<int>(plan_.ranks.size()),
+                    .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
+                    .directory = options_.output_directory,
+                    .append = options_.restart_count > 0,
+                    .tail_lines =
+                        agents && agents->quoted_lines ? *agents->quoted_lines : Tail::kLines}),
+      supervisor_(
+          io_, static_cast<int>(plan_.ranks.size()),
+          {.grace = options_.grace,
+           .settle = plan_.hosts.size() > 1 ? JobPolicy::kSettleOverNetwork : JobPolicy::kSettle,
+           .lost_peer_of = [this](int rank) { return lost_peer(output_.tail(rank)); }},
+          [this](const End& order) { end(order); }),
+      ranks_(plan_.ranks.size()),
+      agents_(std::move(agents)),
+      spec_{.job_id = random_job_id(),
+            .secret = agents_ ? agents_->secret : Secret::random(),
+            .own = own_environment(),
+            .agents_are_their_own = agents_.has_value(),
+            .agents_have_the_secret = agents_ && agents_->secret_known} {
+  ::signal(SIGPIPE, SIG_IGN);
+  become_subreaper();  // for what an agent leaves behind that was killed itself
+  for (const int signal : kForwardedSignals) {
+    if (!is_ignored(signal)) signals_.add(signal);
+  }
+  if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
+  watch_signals();
+  // Agents that came by themselves have environments of their own.
+  if (!agents_) spec_.forwarding = forwarded_variables(spec_.own, options_.exports);
+  for (const HostSpec& host : plan_.hosts) {
+    const std::size_t index = hosts_.size();
+    const bool remote = agents_ ? static_cast<bool>(agents_->streams.at(index))
+                                : is_remote(host, options_.launcher);
+    const bool forwards_signals = remote && agents_ && agents_->via == kViaNode;
+    hosts_.push_back(
+        {.link = nullptr, .session = {plan_, index, forwards_signals}, .remote = remote});
+    spec_.remote.push_back(remote);
+    spec_.several_machines |= remote && (!agents_ || agents_->several_machines);
+  }
+  for (std::size_t host = 0; host < hosts_.size(); ++host) start_agent(host);
+}
+
+void Job::start_agent(std::size_t host) {
+  auto& link = hosts_[host].link;
+  if (agents_ && hosts_[host].remote) {
+    link = std::make_unique<AgentLink>(io_, std::move(agents_->streams[host]), agents_->via);
+  } else {
+    link = std::make_unique<AgentLink>(
+        io_, spec_.command(options_, plan_, host, standard_input_to_pass()));
+  }
+}
+
+/// Returns the name of a host for messages. A task of a scheduler is named by its ranks.
+std::string Job::name_of(std::size_t host) const {
+  const std::string& name = plan_.hosts[host].name;
+  if (!agents_ || agents_->via != kViaTask) return name;
+  std::vector<int> ranks;
+  for (const Placement& at : plan_.ranks) {
+    if (at.host == host) ranks.push_back(at.rank);
+  }
+  return fmt::format("{} {} on {}", ranks.size() == 1 ? "rank" : "ranks", rank_ranges(ranks), name);
+}
+
+RankLocation Job::location_of(int rank) const {
+  const Placement& at = plan_.ranks.at(static_cast<std::size_t>(rank));
+  return {.host = plan_.hosts[at.host].name,
+          .local_rank = at.local_rank,
+          .pid = ranks_.at(static_cast<std::size_t>(rank)).pid};
+}
+
+Job::~Job() {
+  for (Host& host : hosts_) {
+    if (host.link) host.link->close();  // ends the agents, all at once
+  }
+  hosts_.clear();
+  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+}
+
+int Job::run() {
+  output_.start(
+      [this] { send_credit(), check_over(); },
+      [this](const std::string& target, std::error_code error) { on_output_error(target, error); });
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    hosts_[host].link->start(
+        options_.host_timeout,
+        {.on_ready = [this, host] { send_prepare(host); },
+         .on_frame = [this, host](const Frame& frame) { on_frame(host, frame); },
+         .on_stderr = [this, host](const std::string& text) { on_stderr(host, text); },
+         .on_lost = [this, host](const AgentLoss& loss) { on_lost(host, loss); }});
+  }
+  const auto& withheld = spec_.forwarding.withheld;
+  if (spec_.several_machines && !withheld.empty()) {
+    print_verbosely(fmt::format("not passed on without -x: {}", fmt::join(withheld, ", ")));
+  }
+  open_status_service();
+  arm_timers();
+  io_.run();
+  const int code = outcome_.code;
+  return code == 0 && late_signal_ ? kExitSignalBase + *late_signal_ : code;
+}
+
+// ---- the agents
+
+void Job::send_prepare(std::size_t host) {
+  Prepare frame = spec_.prepare(options_, plan_, host);
+  // A rank writes into a pipe and could not know that a person reads.
+  if (::isatty(STDOUT_FILENO) == 1) frame.environment.emplace_back("HVD_TERMINAL=1");
+  hosts_[host].link->send(frame);
+}
+
+void Job::on_frame(std::size_t host, const Frame& frame) {
+  AgentSession& session = hosts_[host].session;
+  if (session.broken()) return;
+  if (const auto wrong = session.on_frame(frame)) {
+    // The agent is told to end like all others before the host counts as lost.
+    supervisor_.on_loss(kExitProtocol, fmt::format("{} does not keep hvdrun's protocol: {}",
+                                                   name_of(host), *wrong));
+    write_off(host);
+    return;
+  }
+  if (const auto* prepared = std::get_if<Prepared>(&frame)) {
+    on_prepared(host, *prepared);
+  } else if (const auto* refused = std::get_if<Refused>(&frame)) {
+    hosts_[host].over = true;
+    supervisor_.on_trouble(refused->code, fmt::format("{}: {}", name_of(host), refused->message));
+  } else if (const auto* started = std::get_if<Started>(&frame)) {
+    ranks_.at(static_cast<std::size_t>(started->rank)) = {.pid = started->pid,
+                                                          .started = Clock::now()};
+    if (status_) status_->started(*started);
+    const auto runs = [](const Host& other) { return other.session.all_started(); };
+    if (std::all_of(hosts_.begin(), hosts_.end(), runs)) start_timer_.cancel();
+    print_verbosely(fmt::format("rank {} on {} has pid {}", started->rank, plan_.hosts[host].name,
+                                started->pid));
+  } else if (const auto* output = std::get_if<Output>(&frame)) {
+    on_output(*output);
+  } else if (const auto* exited = std::get_if<Exited>(&frame)) {
+    on_exited(*exited);
+  } else if (const auto* usage = std::get_if<RankUsage>(&frame)) {
+    if (status_) status_->heard(*usage);
+  } else if (const auto* says = std::get_if<RankAnswer>(&frame)) {
+    if (status_) status_->heard(*says);
+  } else if (std::holds_alternative<Done>(frame)) {
+    hosts_[host].over = true;
+  } else if (const auto* asked = std::get_if<Forward>(&frame)) {
+    on_signal(asked->signal);
+  }
+  check_over();
+}
+
+void Job::on_prepared(std::size_t host, const Prepared& frame) {
+  if (!frame.store.empty()) meeting_ = frame;
+  if (frame.threads > 0) hosts_[host].threads = frame.threads;
+  const auto is_prepared = [](const Host& other) { return other.session.prepared(); };
+  if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !supervisor_.failed()) {
+    report_threads();
+    send_to_all(Launch{
+        .variables = job_variables(
+            {.id = spec_.job_id,
+             .restart_count = static_cast<std::uint32_t>(options_.restart_count),
+             .store = meeting_.store,
+             .master_host = agents_ && !agents_->master_address.empty() ? agents_->master_address
+                                                                        : meeting_.master_host,
+             .master_port = meeting_.master_port})});
+  }
+}
+
+/// Prints the notice once, however often the job is started anew.
+void Job::report_threads() {
+  if (options_.restart_count > 0 || (agents_ && agents_->quoted_lines)) return;
+  std::vector<int> chosen;
+  for (const Host& host : hosts_) chosen.push_back(host.threads);
+  if (const std::string notice = omp_notice(chosen); !notice.empty()) say(notice);
+}
+
+void Job::on_output(const Output& frame) {
+  if (status_) {
+    status_->clear_live_lines(
+        {reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size()});
+  }
+  try {
+    output_.add(frame);
+  } catch (const LaunchError& error) {
+    supervisor_.on_trouble(error.code(), error.what());
+  }
+  send_credit();
+}
+
+/// Agents may send as much as the readers of hvdrun's output have taken.
+void Job::send_credit() {
+  if (!output_.has_room()) return;
+  for (Host& host : hosts_) {
+    const auto debt = host.session.take_debt();
+    if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
+  }
+}
+
+void Job::on_exited(const Exited& frame) {
+  const Rank& rank = ranks_.at(static_cast<std::size_t>(frame.rank));
+  if (status_) status_->ended(frame.rank);
+  // News may wait behind output, on one host's way longer than on another's: of two errors the one
+  // that happened first is to blame. Both ways to tell when are late, if at all.
+  supervisor_.on_exit({.rank = frame.rank,
+                       .status = frame.status,
+                       .elapsed = frame.elapsed,
+                       .without_shutdown = frame.without_shutdown},
+                      rank.started + frame.elapsed);
+}
+
+/// Shows ssh's warnings and the last words of a dying agent. Before the agent is prepared they are
+/// part of the error that on_lost reports, if there is one.
+void Job::on_stderr(std::size_t host, const std::string& text) {
+  if (!options_.verbose && !hosts_[host].session.prepared()) return;
+  const std::string line = last_stderr(text);
+  if (!line.empty()) say(fmt::format("{}: {}", name_of(host), line));
+}
+
+void Job::on_lost(std::size_t host, const AgentLoss& loss) {
+  if (hosts_[host].over) return;
+  hosts_[host].over = true;  // nothing can be sent there any more
+  if (!supervisor_.ending()) lost_ranks_ = hosts_[host].session.running_ranks();
+  const Trouble trouble = explain(loss, name_of(host));
+  supervisor_.on_loss(trouble.code, trouble.what);
+  if (loss.via.empty()) kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+  write_off(host);
+}
+
+/// Nothing more is expected of the host: its ranks count as killed.
+void Job::write_off(std::size_t host) {
+  hosts_[host].over = true;
+  for (const int rank : hosts_[host].session.running_ranks()) {
+    supervisor_.on_exit({.rank = rank, .status = SIGKILL});
+  }
+  check_over();
+}
+
+void Job::send_to_all(const Frame& frame) {
+  for (Host& host : hosts_) {
+    if (host.over) continue;
+    host.session.on_sent(frame);
+    host.link->send(frame);
+  }
+}
+
+void Job::end(const End& order) {
+  start_timer_.cancel();
+  if (status_) status_->stop();
+  if (const auto culprit = supervisor_.outcome().culprit) {
+    print_verbosely(fmt::format("ending the other ranks, because rank {} failed", culprit->rank));
+  }
+  send_to_all(order);
+  last_timer_.expires_after(order.grace + kAgentPatience);
+  last_timer_.async_wait([this](error_code error) {
+    if (!error) finish();
+  });
+  // Not now, since the caller may have more to tell.
+  boost::asio::post(io_, [this] { check_over(); });
+}
+
+// ---- what may come from outside
+
+void Job::watch_signals() {
+  signals_.async_wait([this](error_code error, int signal) {
+    if (error) return;
+    on_signal(signal);
+    watch_signals();
+  });
+}
+
+void Job::on_signal(int signal) {
+  if (signal == SIGTSTP) {
+    suspend();
+    return;
+  }
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    send_to_all(Forward{.signal = signal});
+    return;
+  }
+  if (processes_gone()) {  // only a reader that does not read can have kept us
+    late_signal_ = signal;
+    finish();
+    return;
+  }
+  supervisor_.on_signal(signal);
+}
+
+/// Ctrl-Z stops hvdrun alone, as ever; agents that listen for its beats are told first.
+void Job::suspend() {
+  for (Host& host : hosts_) {
+    if (host.remote && !host.over) host.link->send(Suspend{});
+  }
+  ::raise(SIGSTOP);
+}
+
+void Job::on_output_error(const std::string& target, std::error_code error) {
+  const bool closed = error == std::errc::broken_pipe;
+  supervisor_.on_trouble(closed ? kExitSignalBase + SIGPIPE : kExitResource,
+                         closed ? fmt::format("{} was closed by its reader", target)
+                                : fmt::format("cannot write to {}: {}", target, error.message()));
+}
+
+void Job::arm_timers() {
+  const auto start = options_.start_timeout.value_or(Options::kDefaultStartTimeout);
+  start_timer_.expires_after(start);
+  start_timer_.async_wait([this, start](error_code error) {
+    if (error) return;
+    std::string late;
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      if (hosts_[host].session.prepared()) continue;
+      late += fmt::format("{}{}", late.empty() ? "" : ", ", name_of(host));
+    }
+    supervisor_.on_trouble(kExitHostUnreachable,
+                           fmt::format("the ranks{}{} have not started within {:.1f} s",
+                                       late.empty() ? "" : " on ", late, in_seconds(start)));
+  });
+  if (!options_.timeout) return;
+  supervisor_.limit(*options_.timeout, fmt::format("the job was not over after {:.1f} s",
+                                                   in_seconds(*options_.timeout)));
+}
+
+// ---- the end
+
+bool Job::processes_gone() const {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [](const Host& host) { return host.session.gone() || host.over; });
+}
+
+void Job::check_over() {
+  const auto over = [](const Host& host) { return host.over; };
+  const bool all_over = std::all_of(hosts_.begin(), hosts_.end(), over);
+  if (supervisor_.ending() && processes_gone() && !std::exchange(draining_, true)) {
+    // A reader that does not read must not keep a failed job.
+    last_timer_.expires_after(kDrain);
+    last_timer_.async_wait([this](error_code error) {
+      if (!error) finish();
+    });
+  }
+  if (!all_over) return;
+  if (!std::exchange(reported_, true)) report_end();
+  if (output_.flushed()) io_.stop();
+}
+
+void Job::report_end() {
+  if (status_) status_->stop();
+  outcome_ = supervisor_.outcome();
+  output_.finish();
+  if (agents_ && agents_->quoted_lines) return;
+  const std::string text = report(
+      outcome_, [this](int rank) { return location_of(rank); },
+      [this](int rank) { return output_.tail(rank); });
+  output_.say(text);
+  if (agents_) send_finished(text);
+  if (outcome_.culprit && plan_.hosts.size() > 1 && spec_.interfaces(options_).empty()) {
+    output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
+  }
+}
+
+/// Every node says and exits with the same, and comes back when there is another try.
+void Job::send_finished(const std::string& report) {
+  const bool again = lost_a_rank() && options_.restart_count < options_.max_restarts;
+  if (again && agents_->on_restart) agents_->on_restart();
+  for (Host& host : hosts_) {
+    if (host.remote) {
+      host.link->send(Finished{.code = outcome_.code, .again = again, .report = report});
+    }
+  }
+}
+
+/// Now, whoever is late.
+void Job::finish() {
+  for (Host& host : hosts_) host.over = true;
+  check_over();
+  io_.stop();
+}
+
+void Job::open_status_service() {
+  status_.emplace(
+      io_, options_, plan_, spec_.job_id,
+      StatusService::Hooks{.ask = [this] { send_to_all(StatusRequest{}); },
+                           .show = [this](std::string_view text) { output_.say(text); }});
+}
+
+void Job::say(const std::string& line) {
+  if (status_) status_->clear_live_lines({});
+  output_.say(fmt::format("hvdrun: {}\n", line));
+}
+
+void Job::print_verbosely(const std::string& line) {
+  if (options_.verbose) say(line);
+}
+
+}  // namespace hvd::launcher

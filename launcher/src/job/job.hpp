@@ -1,0 +1,127 @@
+// One job from start to end, as the front end sees it: agents, timers, signals, output, report.
+// Decisions are the policy's; this class carries them out.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "cli/options.hpp"
+#include "job/job_spec.hpp"
+#include "job/output_hub.hpp"
+#include "job/report.hpp"
+#include "plan/plan.hpp"
+#include "plan/rank_environment.hpp"
+#include "plan/this_host.hpp"
+#include "status/status_service.hpp"
+#include "supervise/supervisor.hpp"
+#include "transport/agent_link.hpp"
+#include "transport/agent_session.hpp"
+
+namespace hvd::launcher {
+
+/// The agents of a job that came by themselves: nodes that started their own hvdrun
+/// (docs/how-to/node_mode.md), or tasks of another scheduler.
+struct ConnectedAgents {
+  std::vector<UniqueFd> streams{};     ///< by host of the plan; empty where hvdrun starts the agent
+  std::string via = kViaNode;          ///< as in AgentLoss
+  std::string master_address{};        ///< empty: that of the agent that serves the store
+  bool several_machines = true;        ///< else all agents are on this one
+  Secret secret{};                     ///< the job's
+  bool secret_known = false;           ///< every agent has it already
+  std::function<void()> on_restart{};  ///< called before the nodes connect anew
+  /// Somebody else tells the user how the job ended, and quotes so many lines of a rank.
+  std::optional<std::size_t> quoted_lines{};
+};
+
+class Job {
+ public:
+  /// Starts the agents. Throws LaunchError.
+  Job(Options options, Plan plan);
+  /// Hosts of the plan may have agents already.
+  Job(Options options, Plan plan, ConnectedAgents agents);
+  ~Job();
+
+  /// Runs the ranks and returns what hvdrun exits with. Once.
+  [[nodiscard]] int run();
+  /// After `run`: whether a rank failed by itself, so that another try may go better.
+  [[nodiscard]] bool lost_a_rank() const noexcept { return outcome_.culprit.has_value(); }
+  [[nodiscard]] const Outcome& outcome() const noexcept { return outcome_; }
+  /// The ranks that ran on the host whose loss ended the job, if one did.
+  [[nodiscard]] const std::vector<int>& lost_ranks() const noexcept { return lost_ranks_; }
+  [[nodiscard]] RankLocation location_of(int rank) const;
+  [[nodiscard]] std::deque<Tail::Line> tail(int rank) const { return output_.tail(rank); }
+
+ private:
+  struct Host {
+    std::unique_ptr<AgentLink> link;
+    AgentSession session;  ///< what its agent has said
+    bool remote = false;
+    bool over = false;  ///< nothing more is expected from it
+    int threads = 0;    ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
+  };
+  struct Rank {
+    int pid = 0;
+    Clock::time_point started{};  ///< when hvdrun heard of it from the agent
+  };
+
+  Job(Options options, Plan plan, std::optional<ConnectedAgents> agents);
+  void start_agent(std::size_t host);
+  [[nodiscard]] std::string name_of(std::size_t host) const;
+  void send_prepare(std::size_t host);
+  void on_frame(std::size_t host, const Frame& frame);
+  void on_prepared(std::size_t host, const Prepared& frame);
+  void report_threads();
+  void on_output(const Output& frame);
+  void on_exited(const Exited& frame);
+  void on_stderr(std::size_t host, const std::string& text);
+  void on_lost(std::size_t host, const AgentLoss& loss);
+  void write_off(std::size_t host);
+  void send_credit();
+
+  void watch_signals();
+  void on_signal(int signal);
+  void suspend();
+  void on_output_error(const std::string& target, std::error_code error);
+  void arm_timers();
+
+  void end(const End& order);
+  void send_to_all(const Frame& frame);
+  void check_over();
+  void report_end();
+  void send_finished(const std::string& report);
+  void finish();
+  void say(const std::string& line);
+  void print_verbosely(const std::string& line);
+  void open_status_service();
+  [[nodiscard]] bool processes_gone() const;
+
+  Options options_;
+  Plan plan_;
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer start_timer_;
+  boost::asio::steady_timer last_timer_;  ///< when hvdrun stops waiting for agents and readers
+  OutputHub output_;
+  Supervisor supervisor_;
+  std::vector<Host> hosts_;  ///< as in the plan
+  std::vector<Rank> ranks_;
+  std::optional<StatusService> status_;
+  std::optional<ConnectedAgents> agents_;
+  JobSpec spec_;
+  Prepared meeting_;  ///< of the agent that serves the store
+  Outcome outcome_;   ///< as reported
+  std::vector<int> lost_ranks_;
+  bool draining_ = false;
+  bool reported_ = false;
+  std::optional<int> late_signal_;  ///< came when all ranks were over
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,71 @@
+#include "job/job_spec.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/version.hpp>
+
+#include "cli/options.hpp"
+#include "plan/this_host.hpp"
+
+namespace hvd::launcher {
+
+AgentCommand JobSpec::command(const Options& options, const Plan& plan, std::size_t host,
+                              int standard_input) const {
+  if (!remote[host]) {
+    return local_agent(several_machines ? without(own, forwarding.withheld) : own,
+                       host == 0 ? standard_input : -1);
+  }
+  Variables variables = without(own, forwarding.withheld);
+  const HostSpec& to = plan.hosts[host];
+  if (options.launcher == Launcher::slurm) return slurm_agent(to.name, std::move(variables));
+  const SshOptions ssh{
+      .port = options.ssh_port,
+      .identity_file = options.ssh_identity_file,
+      .connect_timeout = options.start_timeout.value_or(Options::kDefaultStartTimeout)};
+  return remote_agent(to, ssh, std::move(variables));
+}
+
+Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t host) const {
+  const Variables exported = exported_variables(options.exports, own);
+  Prepare frame{.version = std::string(version()),
+                .job_id = job_id,
+                .epoch = static_cast<std::uint32_t>(options.restart_count),
+                .meeting = host != 0          ? Meeting::elsewhere
+                           : several_machines ? Meeting::network
+                                              : Meeting::machine,
+                .host_timeout = remote[host] ? options.host_timeout : std::chrono::milliseconds{0},
+                .interfaces = interfaces(options),
+                .directory = working_directory(own),
+                .program = options.program,
+                .environment = {},
+                .ranks = {},
+                .secret = secret};
+  if (agents_are_their_own && remote[host]) {
+    frame.directory.clear();
+    frame.program.assign(1, std::string());
+    if (agents_have_the_secret) frame.secret = {};
+  }
+  // An agent beside us has our environment already.
+  if (remote[host]) {
+    frame.environment = merge(forwarding.variables, {fmt::format("PWD={}", frame.directory)});
+  }
+  frame.environment = merge(frame.environment, option_variables(options));
+  for (const Placement& at : plan.ranks) {
+    if (at.host != host) continue;
+    frame.ranks.push_back(
+        {.rank = at.rank, .variables = merge(rank_variables(at, plan), exported)});
+  }
+  return frame;
+}
+
+std::string JobSpec::interfaces(const Options& options) const {
+  constexpr const char* kName = "HVD_NETWORK_INTERFACES";
+  const Variables exported = exported_variables(options.exports, own);
+  if (contains(exported, kName)) return std::string(value_of(exported, kName));
+  if (!options.interfaces.empty()) return options.interfaces;
+  return std::string(value_of(own, kName));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,38 @@
+// The specification of a job: how its agents are started, and the first frame that each gets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <hvd/core/secret.hpp>
+
+#include "cli/options.hpp"
+#include "plan/plan.hpp"
+#include "plan/rank_environment.hpp"
+#include "transport/agent_command.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// `options` and `plan` are the job's; hosts are numbered as in the plan.
+struct JobSpec {
+  std::string job_id;
+  Secret secret;
+  Variables own;                      ///< the environment to pass on
+  Forwarding forwarding{};            ///< of that, to other machines
+  std::vector<bool> remote{};         ///< by host: something else than hvdrun starts the agent
+  bool several_machines = false;      ///< the ranks are on
+  bool agents_are_their_own = false;  ///< remote agents have a command line and an environment
+  bool agents_have_the_secret = false;
+
+  /// Returns the command that starts the agent of `host`. The first rank reads from the descriptor
+  /// `standard_input`; -1 means /dev/null.
+  [[nodiscard]] AgentCommand command(const Options& options, const Plan& plan, std::size_t host,
+                                     int standard_input) const;
+  [[nodiscard]] Prepare prepare(const Options& options, const Plan& plan, std::size_t host) const;
+  /// Returns the network that the ranks use, in the form in which they read it from their
+  /// environment.
+  [[nodiscard]] std::string interfaces(const Options& options) const;
+};
+
+}  // namespace hvd::launcher

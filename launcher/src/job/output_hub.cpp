@@ -1,0 +1,104 @@
+#include "job/output_hub.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+std::string_view as_text(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+OutputFiles::OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
+                         const FileWriter::OnError& on_error)
+    : writer_(writer) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto place = fmt::format("{}/rank.{}", directory, rank);
+    std::error_code error;
+    std::filesystem::create_directories(place, error);
+    if (error) {
+      errno = error.value();
+      refuse_system(fmt::format("cannot write {}", in_quotes(place)));
+    }
+    for (const char* name : {"stdout", "stderr"}) {
+      const auto path = fmt::format("{}/{}", place, name);
+      UniqueFd file(::open(path.c_str(),
+                           O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
+      if (!file) refuse_system(fmt::format("cannot write {}", in_quotes(path)));
+      const std::size_t number = writer_.add(std::move(file), on_error);
+      if (rank == 0 && name == std::string_view("stdout")) first_ = number;
+    }
+  }
+}
+
+void OutputFiles::write(int rank, Stream stream, std::string_view bytes) {
+  writer_.write(first_ + 2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(stream),
+                bytes);
+}
+
+OutputHub::Channel::Channel(boost::asio::io_context& io, Stream stream, const Options& options,
+                            FileWriter& writer)
+    : lines(stream, options.ranks, options.lines),
+      sink(io, stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO, writer) {}
+
+OutputHub::OutputHub(boost::asio::io_context& io, Options options)
+    : writer_(io),
+      out_(io, Stream::out, options, writer_),
+      err_(io, Stream::err, options, writer_),
+      tails_(static_cast<std::size_t>(options.ranks), Tail(options.tail_lines)) {
+  if (options.directory.empty()) return;
+  files_.emplace(options.directory, options.ranks, options.append, writer_,
+                 [this, name = in_quotes(options.directory)](std::error_code error) {
+                   if (on_error_) on_error_(name, error);
+                 });
+}
+
+void OutputHub::start(OnRoom on_room, OnError on_error) {
+  on_error_ = std::move(on_error);
+  out_.sink.start(on_room, [this](std::error_code error) { on_error_("stdout", error); });
+  err_.sink.start(on_room, [this](std::error_code error) { on_error_("stderr", error); });
+  writer_.start(std::move(on_room));
+}
+
+void OutputHub::add(const Output& output) {
+  const auto text = as_text(output.bytes);
+  tails_.at(static_cast<std::size_t>(output.rank)).feed(output.stream, text);
+  if (files_) files_->write(output.rank, output.stream, text);
+  Channel& to = channel(output.stream);
+  to.sink.write(to.lines.feed(output.rank, text, LineMux::WallClock::now()));
+}
+
+void OutputHub::finish() {
+  for (const Stream stream : {Stream::out, Stream::err}) {
+    Channel& to = channel(stream);
+    to.sink.write(to.lines.finish(LineMux::WallClock::now()));
+  }
+}
+
+void OutputHub::say(std::string_view lines) { err_.sink.write(lines); }
+
+std::deque<Tail::Line> OutputHub::tail(int rank) const {
+  return tails_.at(static_cast<std::size_t>(rank)).lines();
+}
+
+bool OutputHub::has_room() const noexcept {
+  return out_.sink.queued() < kRoom && err_.sink.queued() < kRoom && writer_.queued() < kRoom;
+}
+
+bool OutputHub::flushed() const noexcept {
+  return out_.sink.queued() == 0 && err_.sink.queued() == 0 && writer_.queued() == 0;
+}
+
+}  // namespace hvd::launcher

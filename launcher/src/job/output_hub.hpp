@@ -1,0 +1,87 @@
+// Distributes the output of all ranks: to hvdrun's stdout and stderr, to files, and to the last
+// lines that the report quotes. Bounds the memory that a slow reader costs.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "job/file_writer.hpp"
+#include "job/sink.hpp"
+#include "supervise/rank_output.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// --output-filename: what every rank wrote, byte for byte, in a file per rank and stream.
+class OutputFiles {
+ public:
+  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr, empty unless they are there and to be
+  /// appended to. `writer` outlives this object; `on_error` is called as it says there, once for
+  /// each file. Throws LaunchError (71).
+  OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
+              const FileWriter::OnError& on_error);
+
+  /// Queues the bytes. Throws as `FileWriter::write` does.
+  void write(int rank, Stream stream, std::string_view bytes);
+
+ private:
+  FileWriter& writer_;
+  std::size_t first_ = 0;  ///< stdout of rank 0 there; its stderr and those of rank 1, … follow
+};
+
+class OutputHub {
+ public:
+  struct Options {
+    int ranks = 1;
+    LineMux::Options lines;
+    std::string directory;  ///< empty: no files
+    bool append = false;    ///< to the files of an earlier try
+    std::size_t tail_lines = Tail::kLines;
+  };
+  /// Called when there is room for more: credit that was held back may go out.
+  using OnRoom = std::function<void()>;
+  /// Called when writing to `target` ("stdout", "stderr", or the directory in quotes) failed; what
+  /// goes there is dropped from now on.
+  using OnError = std::function<void(const std::string& target, std::error_code)>;
+
+  /// Throws LaunchError when a file cannot be created.
+  OutputHub(boost::asio::io_context& io, Options options);
+  void start(OnRoom on_room, OnError on_error);
+
+  /// Queues the bytes for all that want them. Throws LaunchError (71), see `FileWriter::write`.
+  void add(const Output& output);
+  /// Writes the unfinished lines of all ranks.
+  void finish();
+  /// Writes whole lines of hvdrun's own to stderr.
+  void say(std::string_view lines);
+
+  [[nodiscard]] std::deque<Tail::Line> tail(int rank) const;
+  /// Tells whether readers and file systems are keeping up.
+  [[nodiscard]] bool has_room() const noexcept;
+  [[nodiscard]] bool flushed() const noexcept;
+
+ private:
+  static constexpr std::size_t kRoom = std::size_t{256} << 10;  // bytes queued before we hold back
+
+  struct Channel {
+    Channel(boost::asio::io_context& io, Stream stream, const Options& options, FileWriter& writer);
+    LineMux lines;
+    Sink sink;
+  };
+  [[nodiscard]] Channel& channel(Stream stream) { return stream == Stream::out ? out_ : err_; }
+
+  OnError on_error_;
+  FileWriter writer_;
+  Channel out_;
+  Channel err_;
+  std::optional<OutputFiles> files_;
+  std::vector<Tail> tails_;  ///< by rank
+};
+
+}  // namespace hvd::launcher

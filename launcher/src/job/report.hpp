@@ -1,0 +1,41 @@
+// What hvdrun says at the end of a job that did not succeed.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "supervise/job_policy.hpp"
+#include "supervise/rank_output.hpp"
+
+namespace hvd::launcher {
+
+/// The host and process of a rank.
+struct RankLocation {
+  std::string host;
+  int local_rank = 0;
+  int pid = 0;  ///< 0: unknown
+};
+
+/// "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s"
+[[nodiscard]] std::string describe(const RankEnd& end, const RankLocation& place);
+
+/// Whole lines, each with "hvdrun: " in front but for the culprit's own; empty after success.
+[[nodiscard]] std::string report(const Outcome& outcome,
+                                 const std::function<RankLocation(int rank)>& place,
+                                 const std::function<std::deque<Tail::Line>(int rank)>& tail);
+
+/// Whose last lines tell most, of an outcome with a culprit. A rank that left early may know of
+/// nothing; what that meant to the others stands in their output.
+[[nodiscard]] int quoted_rank(const Outcome& outcome);
+
+/// The rank whose loss `tail`, a rank's last lines, complains of in the library's words ("peer
+/// lost: rank 1 on b"), which most programs print at their end.
+[[nodiscard]] std::optional<int> lost_peer(const std::deque<Tail::Line>& tail);
+
+/// For a job over several hosts: a line that suggests --network-interfaces when `tail`, the
+/// culprit's last lines, looks as if ranks could not connect; else empty.
+[[nodiscard]] std::string network_hint(const std::deque<Tail::Line>& tail);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,151 @@
+// How node 0 lets the other nodes join the job.
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <hvd/core/error.hpp>
+
+#include "base/exit_codes.hpp"
+#include "node/node_admission.hpp"
+#include "node/node_meeting.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kJoinPatience{1'000};
+constexpr milliseconds kFarewell{500};
+constexpr std::size_t kMostTurnedAway = 64;
+
+/// Sends the last frame that a node gets. It fits into the buffer of any socket.
+void send_finished(int stream, int code, const std::string& why) {
+  const Bytes bytes =
+      encode(Finished{.code = code, .again = false, .report = fmt::format("hvdrun: {}\n", why)});
+  (void)::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(stream, SHUT_WR);
+}
+
+/// Reads until the other side has closed. A socket that is closed while it holds unread bytes may
+/// discard what was sent over it.
+void drain(int stream, Deadline deadline) {
+  std::array<std::byte, 4'096> rest{};
+  for (;;) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    pollfd ready{.fd = stream, .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return;
+    if (::recv(stream, rest.data(), rest.size(), MSG_DONTWAIT) <= 0) return;
+  }
+}
+
+bool has_ended(int stream) {
+  pollfd ended{.fd = stream, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&ended, 1, 0) > 0;
+}
+
+/// Makes the name that a node gives for itself fit for messages.
+std::string printable(std::string text) {
+  const auto differs = [](char c) { return c <= ' ' || c >= '\x7f'; };
+  std::replace_if(text.begin(), text.end(), differs, '?');
+  return text.empty() ? "?" : text;
+}
+
+}  // namespace
+
+NodeAcceptor::NodeAcceptor(const NodeConfig& config, const NodeTrust& trust) : config_(config) {
+  try {
+    point_.emplace(loop_, meeting_address(config),
+                   Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret},
+                   [this](UniqueFd stream) { on_stream(std::move(stream)); });
+  } catch (const Error& error) {
+    throw LaunchError(kExitResource, fmt::format("node 0 cannot listen at {}: {}",
+                                                 config.endpoint(), error.what()));
+  }
+}
+
+/// Runs on the loop thread.
+void NodeAcceptor::on_stream(UniqueFd stream) {
+  const std::lock_guard lock(mutex_);
+  if (!full_) {
+    arrived_.push_back(std::move(stream));
+    changed_.notify_one();
+    return;
+  }
+  send_finished(stream.get(), kExitUsage,
+                fmt::format("job '{}' at {} has all its {} nodes already", config_.job,
+                            config_.endpoint(), config_.nodes));
+  turned_away_.push_back(std::move(stream));
+  if (turned_away_.size() > kMostTurnedAway) turned_away_.pop_front();
+}
+
+std::optional<UniqueFd> NodeAcceptor::next(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_until(lock, deadline, [this] { return !arrived_.empty(); })) {
+    return std::nullopt;
+  }
+  UniqueFd stream = std::move(arrived_.front());
+  arrived_.pop_front();
+  return stream;
+}
+
+void NodeAcceptor::reopen() {
+  const std::lock_guard lock(mutex_);
+  full_ = false;
+}
+
+std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(milliseconds patience) {
+  const Deadline deadline = Clock::now() + patience;
+  joined_.clear();
+  while (std::ssize(joined_) < config_.nodes - 1) {
+    std::optional<UniqueFd> stream = next(deadline);
+    if (!stream) {
+      fail(kExitHostUnreachable,
+           fmt::format("{} of {} nodes came within {:.1f} s; missing: {}", joined_.size() + 1,
+                       config_.nodes, std::chrono::duration<double>(patience).count(),
+                       missing_nodes(config_, joins())));
+    }
+    std::optional<Join> join = read_join(stream->get(), Clock::now() + kJoinPatience);
+    if (!join) continue;
+    join->hostname = printable(join->hostname);
+    admit({std::move(*stream), std::move(*join)});
+  }
+  const std::vector<int> ranks = assign_node_ranks(joins());
+  std::vector<JoinedNode> by_rank(joined_.size());
+  for (std::size_t i = 0; i < joined_.size(); ++i) {
+    by_rank.at(static_cast<std::size_t>(ranks[i] - 1)) = std::move(joined_[i]);
+  }
+  joined_.clear();
+  const std::lock_guard lock(mutex_);
+  full_ = true;
+  return by_rank;
+}
+
+void NodeAcceptor::admit(JoinedNode node) {
+  // A node that went away before all had come may come again.
+  std::erase_if(joined_, [](const JoinedNode& other) { return has_ended(other.stream.get()); });
+  const std::vector<Join> others = joins();
+  joined_.push_back(std::move(node));  // before the check, so that fail() tells this node as well
+  try {
+    check_join(joined_.back().join, config_, others);
+  } catch (const LaunchError& error) {
+    fail(error.code(), error.what());
+  }
+}
+
+std::vector<Join> NodeAcceptor::joins() const {
+  std::vector<Join> joins;
+  for (const JoinedNode& node : joined_) joins.push_back(node.join);
+  return joins;
+}
+
+void NodeAcceptor::fail(int code, const std::string& why) {
+  for (const JoinedNode& node : joined_) send_finished(node.stream.get(), code, why);
+  const Deadline deadline = Clock::now() + kFarewell;
+  for (const JoinedNode& node : joined_) drain(node.stream.get(), deadline);
+  throw LaunchError(code, why);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,116 @@
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/version.hpp>
+
+#include "agent/agent.hpp"
+#include "base/descriptors.hpp"
+#include "base/exit_codes.hpp"
+#include "base/text.hpp"
+#include "cli/options.hpp"
+#include "node/node_mode.hpp"
+#include "plan/rank_environment.hpp"
+#include "plan/this_host.hpp"
+#include "supervise/guard.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+/// What this node's own options and variables mean to its ranks. `block` is the network that leads
+/// to node 0.
+Prepare own_part(const Options& options, const NodeTrust& trust, const std::string& block) {
+  const Variables own = own_environment();
+  const Variables exported = exported_variables(options.exports, own);
+  Prepare part;
+  part.directory = working_directory(own);
+  part.program = options.program;
+  part.secret = trust.secret;
+  part.interfaces = options.interfaces;
+  constexpr std::string_view kName = "HVD_NETWORK_INTERFACES";
+  if (contains(exported, kName)) part.interfaces = value_of(exported, kName);
+  if (part.interfaces.empty()) part.interfaces = value_of(own, kName);
+  if (part.interfaces.empty()) part.interfaces = block;
+  Variables found = {fmt::format("PWD={}", part.directory)};
+  if (!part.interfaces.empty()) found.push_back(fmt::format("{}={}", kName, part.interfaces));
+  part.environment = merge(merge(option_variables(options), found), exported);
+  return part;
+}
+
+UniqueFd connect(const NodeConfig& config, const NodeTrust& trust,
+                 std::chrono::milliseconds patience) {
+  const Identity self{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret};
+  try {
+    return connect_authenticated(meeting_address(config), self, "node", Clock::now() + patience);
+  } catch (const Error& error) {
+    const std::string there = config.endpoint();
+    switch (error.code()) {
+      case Errc::unauthenticated:
+        throw LaunchError(kExitUnauthenticated,
+                          fmt::format("node 0 at {} holds another secret; HVD_SECRET_FILE has to "
+                                      "be the same on every node",
+                                      there));
+      case Errc::protocol:
+        throw LaunchError(kExitProtocol, fmt::format("cannot join job '{}' at {}: {}", config.job,
+                                                     there, error.what()));
+      case Errc::timeout:
+        throw LaunchError(
+            kExitHostUnreachable,
+            fmt::format("node 0 was not reached within {:.1f} s: {}",
+                        std::chrono::duration<double>(patience).count(), error.fault().cause));
+      default:
+        throw LaunchError(kExitResource, fmt::format("cannot join {}: {}", there, error.what()));
+    }
+  }
+}
+
+void send_join(int stream, const NodeConfig& config) {
+  const Bytes bytes = encode(Join{.version = std::string(version()),
+                                  .node_rank = config.node_rank,
+                                  .nodes = config.nodes,
+                                  .processes = config.processes,
+                                  .hostname = own_host_name()});
+  // The first bytes of a stream fit into its buffer; a stream that has ended is noticed below.
+  (void)::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/// One try of the job; what node 0 said at its end.
+Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust,
+                     pid_t guard) {
+  const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
+  UniqueFd stream = connect(config, trust, patience);
+  send_join(stream.get(), config);
+  std::optional<Finished> over;
+  const std::string block = config.one_machine() ? "" : own_block(stream.get());
+  UniqueFd output = duplicate(stream.get());
+  const int code = Agent(std::move(stream), std::move(output), UniqueFd(),
+                         {.own = own_part(options, trust, block),
+                          .on_finished = [&over](const Finished& frame) { over = frame; },
+                          .user = guard})
+                       .run();
+  if (over) return *over;
+  if (code != 0) return {.code = code, .again = false, .report = ""};
+  throw LaunchError(kExitHostUnreachable, fmt::format("lost node 0 at {}", config.endpoint()));
+}
+
+}  // namespace
+
+int follow(const Options& options, const NodeConfig& config, const NodeTrust& trust) {
+  const auto work = [&](pid_t guard) {
+    ::prctl(PR_SET_NAME, "hvdrun-agent");
+    for (int restart = 1;; ++restart) {
+      const Finished over = follow_once(options, config, trust, guard);
+      fmt::print(stderr, "{}", over.report);
+      if (!over.again) return over.code;
+      fmt::print(stderr, "hvdrun: restart {}\n", restart);
+    }
+  };
+  return run_guarded(work, GuardSignals::pass_on);
+}
+
+}  // namespace hvd::launcher

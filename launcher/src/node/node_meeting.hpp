@@ -1,0 +1,79 @@
+// How the hvdruns of several nodes find and trust each other.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/authenticated_listener.hpp>
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/types.hpp>
+
+#include "node/node_options.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// What the nodes know of each other in advance. The secret is empty on one machine, where the
+/// kernel tells the user at the other end.
+struct NodeTrust {
+  Secret secret;
+  bool insecure = false;  ///< anybody may join
+};
+
+/// Reads the file that HVD_SECRET_FILE in the environment `own` names. Throws LaunchError (77) when
+/// the file is needed and missing, or when it is not a file of 32 bytes that only this user reads.
+[[nodiscard]] NodeTrust trust_of(const NodeConfig& config, const std::vector<std::string>& own);
+
+/// Returns the address at which the nodes meet, as address.hpp of core writes it: TCP, or a Unix
+/// socket where all nodes are on one machine.
+[[nodiscard]] std::string meeting_address(const NodeConfig& config);
+
+/// Returns the numeric address of this end of a TCP stream as an address block, such as
+/// "10.0.0.1/32", or an empty text for a Unix socket.
+[[nodiscard]] std::string own_block(int stream);
+
+/// Reads the first frame of a stream. Returns nothing when no frame comes in time, or one that is
+/// no Join. Blocks.
+[[nodiscard]] std::optional<Join> read_join(int stream, Deadline deadline);
+
+/// Node 0's listening end. It lives for the whole job, restarts included.
+class NodeAcceptor {
+ public:
+  /// Listens. Throws LaunchError (71) when the address is taken or not this machine's.
+  NodeAcceptor(const NodeConfig& config, const NodeTrust& trust);
+
+  struct JoinedNode {
+    UniqueFd stream;
+    Join join;
+  };
+  /// Waits for the other nodes and returns them by node rank, from 1 on. When a node does not fit
+  /// (see check_join) or one is missing after `patience`, every node that came is told why, and
+  /// LaunchError is thrown. Once all have come, further nodes are turned away until `reopen`.
+  [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience);
+  void reopen();
+
+ private:
+  void on_stream(UniqueFd stream);
+  [[nodiscard]] std::optional<UniqueFd> next(Deadline deadline);
+  void admit(JoinedNode node);
+  [[nodiscard]] std::vector<Join> joins() const;
+  [[noreturn]] void fail(int code, const std::string& why);
+
+  const NodeConfig config_;
+  std::vector<JoinedNode> joined_;  ///< in order of arrival
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<UniqueFd> arrived_;
+  std::deque<UniqueFd> turned_away_;  ///< kept open until the other side has read the reason
+  bool full_ = false;
+  EventLoop loop_;
+  std::optional<AuthenticatedListener> point_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,119 @@
+#include "node/node_mode.hpp"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+#include "base/text.hpp"
+#include "job/job.hpp"
+#include "node/node_meeting.hpp"
+#include "plan/plan.hpp"
+#include "plan/platform_modelarts.hpp"
+#include "plan/this_host.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+std::string name_of(const std::string& hostname, std::size_t node) {
+  return fmt::format("{}, node {}", hostname, node);
+}
+
+bool has_interfaces(const Options& options, const Variables& own) {
+  constexpr const char* kName = "HVD_NETWORK_INTERFACES";
+  return !options.interfaces.empty() || contains(own, kName) ||
+         contains(exported_variables(options.exports, own), kName);
+}
+
+/// The job of one try. Without an acceptor this node is the only one.
+std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const NodeTrust& trust,
+                              NodeAcceptor* acceptor) {
+  ConnectedAgents nodes;
+  nodes.master_address = config.address;
+  nodes.several_machines = !config.one_machine();
+  nodes.secret_known = !trust.secret.empty();
+  nodes.secret = nodes.secret_known ? trust.secret : Secret::random();
+  nodes.streams.emplace_back();
+  std::vector<HostSpec> hosts = {
+      {.name = acceptor == nullptr ? "localhost" : name_of(own_host_name(), 0),
+       .slots = config.processes}};
+  int ranks = config.processes;
+  if (acceptor != nullptr) {
+    nodes.on_restart = [acceptor] { acceptor->reopen(); };
+    const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
+    for (NodeAcceptor::JoinedNode& node : acceptor->gather(patience)) {
+      hosts.push_back(
+          {.name = name_of(node.join.hostname, hosts.size()), .slots = node.join.processes});
+      ranks += node.join.processes;
+      if (nodes.several_machines && !has_interfaces(options, own_environment())) {
+        options.interfaces = own_block(node.stream.get());
+      }
+      nodes.streams.push_back(std::move(node.stream));
+    }
+  }
+  return std::make_unique<Job>(std::move(options), plan_ranks(hosts, ranks), std::move(nodes));
+}
+
+int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
+         NodeAcceptor* acceptor) {
+  for (;; ++options.restart_count) {
+    const auto job = make_job(options, config, trust, acceptor);
+    const int code = job->run();
+    if (!job->lost_a_rank() || options.restart_count >= options.max_restarts) return code;
+    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
+               options.max_restarts);
+  }
+}
+
+/// Returns null where another node listens already and this one may follow it.
+std::unique_ptr<NodeAcceptor> open_acceptor(const NodeConfig& config, const NodeTrust& trust) {
+  const BlockSignals blocked;  // the acceptor's thread must not receive them
+  try {
+    return std::make_unique<NodeAcceptor>(config, trust);
+  } catch (const LaunchError&) {
+    if (config.hosting == Hosting::if_free) return nullptr;
+    throw;
+  }
+}
+
+std::string describe(const NodeConfig& config, const Options& options) {
+  std::string words;
+  for (const std::string& word : options.program) words += fmt::format(" {}", shell_word(word));
+  return fmt::format("node {} of {}, {} ranks, job {} at {}:{}\n",
+                     config.node_rank < 0 ? "?" : fmt::to_string(config.node_rank), config.nodes,
+                     config.processes, config.job, config.endpoint(), words);
+}
+
+}  // namespace
+
+int run_node(Options options) {
+  const Variables own = own_environment();
+  NodeConfig config = config_of(options.node, own, options.program);
+  if (!options.node.platform.empty()) {
+    options.program.front() = modelarts_program(options.program.front(), own);
+  }
+  if (!options.start_timeout && config.join_timeout) options.start_timeout = config.join_timeout;
+  if (options.dry_run) {
+    fmt::print("{}", describe(config, options));
+    return 0;
+  }
+  if (config.nodes == 1) return lead(std::move(options), config, {}, nullptr);
+  const NodeTrust trust = trust_of(config, own);
+  if (trust.insecure) {
+    fmt::print(stderr,
+               "hvdrun: HVD_INSECURE=1: everybody who reaches {} can join this job and read its "
+               "secret\n",
+               config.endpoint());
+  }
+  if (config.hosting != Hosting::no) {
+    if (const auto acceptor = open_acceptor(config, trust)) {
+      config.node_rank = 0;
+      return lead(std::move(options), config, trust, acceptor.get());
+    }
+  }
+  return follow(options, config, trust);
+}
+
+}  // namespace hvd::launcher

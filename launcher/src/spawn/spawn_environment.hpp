@@ -1,0 +1,47 @@
+// Composes the environments of the processes of one call of hvd::spawn, and serves the store in
+// which they meet.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/store.hpp>
+#include <hvd/spawn.hpp>
+
+#include "plan/plan.hpp"
+#include "plan/rank_environment.hpp"
+#include "supervise/rendezvous.hpp"
+
+namespace hvd::launcher {
+
+/// Lives as long as the processes. Made on a thread whose signals are blocked.
+class SpawnEnvironment {
+ public:
+  /// `call` tells several calls of one program apart. Throws LaunchError, and Error:
+  /// invalid_argument, resource, unauthenticated.
+  SpawnEnvironment(int nprocs, const SpawnOptions& options, std::size_t call);
+
+  /// The global rank of the first process here.
+  [[nodiscard]] int first_rank() const noexcept { return first_rank_; }
+  /// The whole environment of one of them, but for the variable of hvd::spawn itself. Descriptors
+  /// that it names are inherited.
+  [[nodiscard]] Variables variables(int local_rank) const;
+
+ private:
+  void meet_here(const std::string& job);
+  void meet_at_node_0(const SpawnOptions& options, const std::string& job);
+
+  Plan plan_;
+  int first_rank_ = 0;
+  Variables common_;
+  UniqueFd secret_;
+  std::optional<Rendezvous> rendezvous_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<StoreServer> store_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,69 @@
+// Progress that a person can read: asks the agents, keeps what they tell, shows it with --status,
+// and answers `hvdrun status`.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "cli/options.hpp"
+#include "plan/plan.hpp"
+#include "status/status_socket.hpp"
+#include "status/status_table.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// Used on the thread that runs `io`.
+class StatusService {
+ public:
+  struct Hooks {
+    std::function<void()> ask;                   ///< sends `StatusRequest` to every agent
+    std::function<void(std::string_view)> show;  ///< writes to hvdrun's stderr
+  };
+
+  /// `plan` outlives it.
+  StatusService(boost::asio::io_context& io, const Options& options, const Plan& plan,
+                const std::string& job_id, Hooks hooks);
+
+  void started(const Started& frame) { board_.started(frame.rank, frame.pid); }
+  void ended(int rank) { board_.ended(rank); }
+  void heard(const RankUsage& frame);
+  void heard(const RankAnswer& frame);
+
+  /// Removes the live lines from the terminal. Called before anything else is written there. They
+  /// come back with the next round unless `written` ends within a line.
+  void clear_live_lines(std::string_view written);
+  /// From now on nothing is shown and no rank is asked.
+  void stop();
+
+ private:
+  void ask();
+  void arm();
+  void show();
+  void check_heard();
+  void answer_all();
+  [[nodiscard]] std::vector<std::string> live_lines() const;
+
+  const bool on_;
+  const bool live_;         ///< on a terminal: lines that stay in place
+  const bool whole_lines_;  ///< all that ranks write comes in whole lines
+  const std::chrono::milliseconds interval_;
+  Hooks hooks_;
+  StatusTable board_;
+  boost::asio::steady_timer round_;   ///< when to ask next
+  boost::asio::steady_timer answer_;  ///< until when answers are waited for
+  Clock::time_point asked_{};
+  std::vector<std::function<void(std::string)>> waiting_;  ///< shells
+  std::size_t drawn_ = 0;                                  ///< live lines on the screen
+  bool within_line_ = false;  ///< the ranks' output ended so: there is no place for live lines
+  bool show_due_ = false;
+  bool stopped_ = false;
+  std::optional<StatusServer> server_;
+};
+
+}  // namespace hvd::launcher

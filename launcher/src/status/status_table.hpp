@@ -1,0 +1,69 @@
+// Keeps the progress of all ranks of a job and formats it as text, with who waits for whom. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/rank_report.hpp>
+#include <hvd/core/types.hpp>
+
+#include "plan/plan.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+class StatusTable {
+ public:
+  using Time = Clock::time_point;
+
+  /// `plan` outlives it.
+  StatusTable(const Plan& plan, std::string job_id, Time now);
+
+  void started(int rank, int pid);
+  void ended(int rank);
+  void used(const RankUsage& usage, Time now);
+  /// Takes the answer of a rank; one that is not a RankReport is marked as garbled.
+  void said(const RankAnswer& frame, Time now);
+
+  /// Whether every rank that runs has answered since `time`.
+  [[nodiscard]] bool all_heard_since(Time time) const;
+
+  /// A line per rank below a heading, at most `most` ranks: those that need attention first.
+  [[nodiscard]] std::vector<std::string> lines(Time now, std::size_t most) const;
+  /// "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s", a line each.
+  [[nodiscard]] std::vector<std::string> waits(Time now) const;
+  /// All of it in one line, for logs.
+  [[nodiscard]] std::string summary(Time now) const;
+  /// Returns what `hvdrun status` prints.
+  [[nodiscard]] std::string table(Time now) const;
+
+ private:
+  struct Rank {
+    int pid = 0;
+    bool running = false;
+    bool over = false;
+    bool garbled = false;  ///< its last answer was no report
+    std::optional<RankReport> report;
+    Time heard{};
+    Time stepped{};  ///< when a report last told of a new step
+    std::optional<RankUsage> usage;
+    Time used{};
+    double cores = 0;  ///< between the last two measurements
+  };
+
+  [[nodiscard]] std::string heading() const;
+  [[nodiscard]] std::string line(int rank, Time now) const;
+  [[nodiscard]] bool odd(const Rank& rank, Time now) const;
+  [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
+
+  const Plan& plan_;
+  std::string job_id_;
+  Time began_;
+  std::vector<Rank> ranks_;
+  std::size_t host_width_;  ///< of its column
+  bool gpus_ = false;       ///< some rank uses one: there are columns for that
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,163 @@
+#include "supervise/descendants.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/descriptors.hpp"
+#include "base/text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<pid_t> to_pid(const std::string& text) {
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return pid;
+}
+
+/// The fourth field of /proc/PID/stat; the second, in parentheses, may contain anything.
+pid_t parent_of(const fs::path& process) {
+  const std::string stat = read_process_file(process / "stat");
+  const auto close = stat.rfind(')');
+  if (close == std::string::npos) return 0;
+  std::istringstream fields(stat.substr(close + 1));
+  std::string state;
+  pid_t parent = 0;
+  fields >> state >> parent;
+  return parent;
+}
+
+/// Finds the children of a process where the kernel does not list them.
+std::vector<pid_t> children_by_search(pid_t parent) {
+  std::vector<pid_t> children;
+  std::error_code ended;
+  for (fs::directory_iterator it("/proc", ended), end; !ended && it != end; it.increment(ended)) {
+    const auto pid = to_pid(it->path().filename().string());
+    if (pid && parent_of(it->path()) == parent) children.push_back(*pid);
+  }
+  return children;
+}
+
+/// Waits for SIGCHLD, which must be blocked, or for `deadline`.
+void wait_for_child(const sigset_t& child_signal, Deadline deadline) {
+  using namespace std::chrono;
+  const auto left = std::max(duration_cast<nanoseconds>(deadline - Clock::now()), nanoseconds{0});
+  const auto whole = duration_cast<seconds>(left);
+  const timespec timeout{.tv_sec = static_cast<time_t>(whole.count()),
+                         .tv_nsec = static_cast<long>((left - whole).count())};
+  ::sigtimedwait(&child_signal, nullptr, &timeout);
+}
+
+}  // namespace
+
+void become_subreaper() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) refuse_system("cannot adopt orphans");
+}
+
+std::string read_process_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();  // iterators would throw when the process ends
+  return std::move(text).str();
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  const fs::path tasks = fmt::format("/proc/{}/task", parent);
+  std::vector<pid_t> children;
+  std::error_code ended;
+  for (fs::directory_iterator it(tasks, ended), end; !ended && it != end; it.increment(ended)) {
+    std::ifstream list(it->path() / "children");
+    if (!list) {
+      if (fs::exists("/proc/self/task/" + std::to_string(::getpid()) + "/children")) continue;
+      return children_by_search(parent);
+    }
+    for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  }
+  return children;
+}
+
+std::vector<pid_t> descendants_of(pid_t ancestor) {
+  std::vector<pid_t> all = children_of(ancestor);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const pid_t child : children_of(all[i])) all.push_back(child);
+  }
+  return all;
+}
+
+std::string variable_of(pid_t pid, std::string_view variable) {
+  const std::string environment = read_process_file(fmt::format("/proc/{}/environ", pid));
+  const std::string_view all = environment;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const auto end = std::min(all.find('\0', begin), all.size());
+    const auto entry = all.substr(begin, end - begin);
+    if (entry.size() > variable.size() && entry.starts_with(variable) &&
+        entry[variable.size()] == '=') {
+      return std::string(entry.substr(variable.size() + 1));
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline deadline) {
+  sigset_t child_signal;
+  sigset_t before;
+  ::sigemptyset(&child_signal);
+  ::sigaddset(&child_signal, SIGCHLD);
+  ::pthread_sigmask(SIG_BLOCK, &child_signal, &before);
+  bool gone = false;
+  // Each round kills what is there; what was forked meanwhile is a descendant still and is killed
+  // in the next round, which the death of its parent starts.
+  for (;;) {
+    for (const pid_t pid : descendants_of(::getpid())) ::kill(pid, SIGKILL);
+    int status = 0;
+    pid_t pid = 0;
+    while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) on_reaped(pid, status);
+    gone = pid < 0 && errno == ECHILD;
+    if (gone || Clock::now() >= deadline) break;
+    wait_for_child(child_signal, deadline);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return gone;
+}
+
+void kill_strays(std::string_view job_id, Deadline deadline) {
+  using namespace std::chrono;
+  while (Clock::now() < deadline) {
+    std::vector<std::pair<pid_t, UniqueFd>> killed;
+    for (const pid_t pid : children_of(::getpid())) {
+      if (variable_of(pid, "HVD_JOB_ID") != job_id) continue;
+      killed.emplace_back(pid, open_pidfd(pid));
+      ::kill(pid, SIGKILL);
+    }
+    if (killed.empty()) return;
+    for (const auto& [pid, over] : killed) {
+      const auto left = duration_cast<milliseconds>(deadline - Clock::now()).count();
+      pollfd wait{.fd = over.get(), .events = POLLIN, .revents = 0};
+      ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+      ::waitpid(pid, nullptr, WNOHANG);
+    }
+  }
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,107 @@
+// Decides when a job has failed, which rank is to blame, when to end the job and with which code.
+// It is a state machine without clock, process or socket: events and the time go in, orders come
+// out.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/core/types.hpp>
+
+namespace hvd::launcher {
+
+/// An order to end all ranks of a job: they get the signal now, and SIGKILL after `grace`.
+struct End {
+  std::int32_t signal = 0;
+  std::chrono::milliseconds grace{0};
+};
+
+/// How a rank ended.
+struct RankEnd {
+  int rank = 0;
+  int status = 0;  ///< as from waitpid
+  std::chrono::milliseconds elapsed{0};
+  /// It exited 0 and had not left the job: no failure, unless others fail after it.
+  bool without_shutdown = false;
+};
+
+/// How a job ended, for the report.
+struct Outcome {
+  int code = 0;
+  std::optional<RankEnd> culprit;  ///< the rank that failed first
+  std::vector<RankEnd> others;     ///< that failed by themselves while the causes settled
+  std::vector<int> ended;          ///< ranks ended by hvdrun, sorted
+  std::string trouble;             ///< when no rank is to blame: what happened
+};
+
+/// Returns the exit code that a shell would give: the program's own, or 128 + signal.
+[[nodiscard]] int exit_code(int status) noexcept;
+
+class JobPolicy {
+ public:
+  /// The settle time: how long failures are collected before one rank is blamed. The death of a
+  /// rank makes others fail within microseconds, and hvdrun may hear of them in any order.
+  static constexpr std::chrono::milliseconds kSettle{200};
+  /// The settle time where ranks are on several machines, whose reports take different times to
+  /// arrive.
+  static constexpr std::chrono::milliseconds kSettleOverNetwork{500};
+  /// Between SIGTERM and SIGKILL after a failure.
+  static constexpr std::chrono::milliseconds kFailureGrace{1'000};
+
+  struct Options {
+    std::chrono::milliseconds grace{0};  ///< between a user's signal and SIGKILL
+    std::chrono::milliseconds settle = kSettle;
+    /// The rank whose loss `rank` complained of before it failed, if any. A victim can be over
+    /// before the system has cleared away what it is a victim of.
+    std::function<std::optional<int>(int rank)> lost_peer_of{};
+  };
+  JobPolicy(int num_ranks, Options options);
+
+  // Events. The order that comes back, if any, goes to all agents.
+  /// `at`: when it happened, as far as that is known; agents may report late.
+  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
+                                           Clock::time_point at);
+  [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now) {
+    return on_exit(end, now, now);
+  }
+  /// SIGINT and its like: the ranks get the same; a second one ends them at once.
+  [[nodiscard]] std::optional<End> on_signal(int signal);
+  /// An agent or a whole host is lost: what its ranks would die of, and others of that. It is
+  /// blamed before ranks that merely exited with an error a moment earlier.
+  [[nodiscard]] std::optional<End> on_loss(int code, const std::string& what);
+  /// Anything else but a rank: hvdrun exits with `code` and says `what`, unless a rank failed
+  /// before.
+  [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
+  [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
+
+  /// When `on_time` has something to do.
+  [[nodiscard]] std::optional<Clock::time_point> wake_up() const;
+  [[nodiscard]] bool ending() const noexcept { return phase_ == Phase::ending; }
+  [[nodiscard]] bool failed() const noexcept { return phase_ != Phase::running; }
+  [[nodiscard]] Outcome outcome() const;
+
+ private:
+  enum class Phase { running, settling, ending };
+
+  struct Failure {
+    RankEnd end;
+    Clock::time_point at;
+  };
+  [[nodiscard]] static bool is_strong_cause(const Failure& cause);
+
+  [[nodiscard]] std::optional<End> end(int signal, std::chrono::milliseconds grace);
+  void blame();
+
+  Phase phase_ = Phase::running;
+  int running_;
+  Options options_;
+  Clock::time_point settled_at_{};
+  std::vector<Failure> causes_;  ///< in order of time, then of notice
+  Outcome outcome_;
+};
+
+}  // namespace hvd::launcher

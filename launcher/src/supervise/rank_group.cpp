@@ -1,0 +1,267 @@
+#include "supervise/rank_group.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/descriptors.hpp"
+#include "supervise/descendants.hpp"
+
+namespace hvd::launcher {
+
+using boost::asio::posix::descriptor_base;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+RankGroup::OutputPipe::OutputPipe(boost::asio::io_context& io, UniqueFd end)
+    : descriptor(io, end.get()) {
+  (void)end.release();
+  descriptor.non_blocking(true);
+}
+
+RankGroup::RankGroup(boost::asio::io_context& io, Descendants descendants, Handlers handlers)
+    : io_(io),
+      owns_descendants_(descendants == Descendants::belong_to_the_group),
+      handlers_(std::move(handlers)),
+      grace_timer_(io) {
+  if (!owns_descendants_) return;
+  become_subreaper();
+  child_signal_.emplace(io_, SIGCHLD);
+  watch_children();
+}
+
+// ---- starting
+
+pid_t RankGroup::start(int number, StartRequest request) {
+  std::array<Pipe, 2> pipes;
+  const std::array<int*, 2> ends = {&request.output, &request.error};
+  for (std::size_t stream = 0; stream < ends.size(); ++stream) {
+    if (*ends[stream] >= 0) continue;
+    pipes[stream] = make_pipe();
+    *ends[stream] = pipes[stream].write.get();
+  }
+  const pid_t pid = start_process(request);
+  UniqueFd ended = open_pidfd(pid);
+  auto rank = std::make_unique<Rank>(Rank{.rank = number, .pid = pid, .ended = {io_, ended.get()}});
+  (void)ended.release();
+  for (std::size_t stream = 0; stream < ends.size(); ++stream) {
+    if (pipes[stream].read) rank->pipes[stream].emplace(io_, std::move(pipes[stream].read));
+  }
+  ranks_.push_back(std::move(rank));
+  return pid;
+}
+
+void RankGroup::watch() {
+  watching_ = true;
+  for (std::size_t index = 0; index < ranks_.size(); ++index) wait_for_end(index);
+  for_each_pipe(
+      [this](std::size_t index, Stream stream, OutputPipe& pipe) { pump(index, stream, pipe); });
+  check_done();
+}
+
+// ---- watching
+
+bool RankGroup::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->running; });
+}
+
+void RankGroup::wait_for_end(std::size_t index) {
+  ranks_[index]->ended.async_wait(descriptor_base::wait_read, [this, index](error_code error) {
+    if (!error) on_rank_ended(index);
+  });
+}
+
+void RankGroup::on_rank_ended(std::size_t index) {
+  const Rank& rank = *ranks_[index];
+  if (!rank.running) return;
+  // Not yet waited for, it still holds its process group's number: nobody else can be hit.
+  if (owns_descendants_ && !ending_) ::kill(-rank.pid, SIGKILL);
+  int status = 0;
+  if (::waitpid(rank.pid, &status, WNOHANG) == 0) return wait_for_end(index);
+  record_exit(index, status);
+  if (owns_descendants_) sweep();
+  check_done();
+}
+
+void RankGroup::record_exit(std::size_t index, int status) {
+  Rank& rank = *ranks_[index];
+  rank.running = false;
+  handlers_.on_exit(index, status,
+                    std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started));
+}
+
+void RankGroup::watch_children() {
+  child_signal_->async_wait([this](error_code error, int) {
+    if (error) return;
+    sweep();
+    check_done();
+    watch_children();
+  });
+}
+
+/// Looks after adopted orphans: waits for the dead ones, and ends those whose rank is over. A
+/// wrapper script's children lose their parent this way, in whatever session they are.
+void RankGroup::sweep() {
+  for (const pid_t pid : children_of(::getpid())) {
+    const auto is_rank = [pid](const auto& rank) { return rank->running && rank->pid == pid; };
+    if (std::any_of(ranks_.begin(), ranks_.end(), is_rank)) continue;
+    if (::waitpid(pid, nullptr, WNOHANG) != 0 || ending_) continue;
+    const std::string number = variable_of(pid, "HVD_RANK");
+    const auto over = [&number](const auto& rank) {
+      return !rank->running && std::to_string(rank->rank) == number;
+    };
+    if (std::any_of(ranks_.begin(), ranks_.end(), over)) ::kill(pid, SIGKILL);
+  }
+}
+
+// ---- ending
+
+void RankGroup::end(const End& order) {
+  ending_ = true;
+  if (order.signal == SIGKILL || order.grace == milliseconds{0}) {
+    kill();
+    check_done();
+    return;
+  }
+  signal(order.signal);
+  signal(SIGCONT);  // a stopped process acts on the signal when it goes on
+  grace_timer_.expires_after(order.grace);
+  grace_timer_.async_wait([this](error_code error) {
+    if (error) return;
+    kill();
+    check_done();
+  });
+  check_done();  // there may be nothing to wait for
+}
+
+/// Every process gets it once: the process groups of running ranks as a whole, everything else by
+/// itself. The group of a rank that was waited for is not named, since its number may belong to
+/// somebody else by now.
+void RankGroup::signal(int signal) {
+  std::vector<pid_t> running;
+  for (const auto& rank : ranks_) {
+    if (rank->running) running.push_back(rank->pid);
+  }
+  if (!owns_descendants_) {
+    for (const pid_t pid : running) ::kill(pid, signal);
+    return;
+  }
+  const auto descendants = descendants_of(::getpid());
+  for (const pid_t group : running) ::kill(-group, signal);
+  for (const pid_t pid : descendants) {
+    if (std::find(running.begin(), running.end(), ::getpgid(pid)) == running.end()) {
+      ::kill(pid, signal);
+    }
+  }
+}
+
+void RankGroup::kill() {
+  killed_ = true;
+  grace_timer_.cancel();
+  if (!owns_descendants_) return signal(SIGKILL);
+  (void)kill_descendants(
+      [this](pid_t pid, int status) {
+        for (std::size_t index = 0; index < ranks_.size(); ++index) {
+          if (ranks_[index]->running && ranks_[index]->pid == pid) record_exit(index, status);
+        }
+      },
+      Clock::now() + kKillDeadline);
+}
+
+void RankGroup::abandon() {
+  done_ = true;
+  const auto ranks = std::exchange(ranks_, {});
+  for (const auto& rank : ranks) {
+    if (rank->running) ::kill(owns_descendants_ ? -rank->pid : rank->pid, SIGKILL);
+  }
+  if (owns_descendants_) return kill();
+  for (const auto& rank : ranks) {
+    while (rank->running && ::waitpid(rank->pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+/// All ranks are over: ends what they left behind and hands over the rest of their output.
+void RankGroup::check_done() {
+  if (done_ || !watching_ || any_running()) return;
+  if (!gone_) {
+    if (owns_descendants_) {
+      if (!ending_) kill();
+      pid_t orphan = 0;
+      while ((orphan = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+      }
+      if (orphan == 0 && ending_ && !killed_) return;  // descendants still have their grace
+    }
+    gone_ = true;
+    grace_timer_.cancel();
+    handlers_.on_gone();
+    for_each_pipe([this](std::size_t index, Stream stream, OutputPipe& pipe) {
+      if (pipe.waiting) on_readable(index, stream, pipe);
+    });
+  }
+  bool drained = true;
+  for_each_pipe(
+      [&](std::size_t, Stream, const OutputPipe& pipe) { drained = drained && !pipe.open; });
+  if (!drained || done_) return;
+  done_ = true;
+  handlers_.on_done();
+}
+
+// ---- output
+
+void RankGroup::for_each_pipe(const std::function<void(std::size_t, Stream, OutputPipe&)>& action) {
+  for (std::size_t index = 0; index < ranks_.size(); ++index) {
+    for (const Stream stream : {Stream::out, Stream::err}) {
+      auto& pipe = ranks_[index]->pipes[static_cast<std::size_t>(stream)];
+      if (pipe) action(index, stream, *pipe);
+    }
+  }
+}
+
+void RankGroup::add_credit(std::size_t bytes) {
+  credit_ = std::min<std::size_t>(credit_ + bytes, kOutputWindow);
+  for_each_pipe(
+      [this](std::size_t index, Stream stream, OutputPipe& pipe) { pump(index, stream, pipe); });
+}
+
+void RankGroup::pump(std::size_t index, Stream stream, OutputPipe& pipe) {
+  if (!watching_ || !pipe.open || pipe.waiting || credit_ == 0) return;
+  pipe.waiting = true;
+  auto handler = [this, index, stream, &pipe](error_code error) {
+    if (error || !pipe.waiting) return;
+    on_readable(index, stream, pipe);
+    check_done();
+  };
+  if (gone_) {
+    boost::asio::post(io_, [handler] { handler({}); });
+  } else {
+    pipe.descriptor.async_wait(descriptor_base::wait_read, handler);
+  }
+}
+
+void RankGroup::on_readable(std::size_t index, Stream stream, OutputPipe& pipe) {
+  pipe.waiting = false;
+  if (!pipe.open || credit_ == 0) return;
+  Bytes bytes(std::min(credit_, kMaxOutput));
+  const ssize_t size = ::read(pipe.descriptor.native_handle(), bytes.data(), bytes.size());
+  if (size > 0) {
+    bytes.resize(static_cast<std::size_t>(size));
+    credit_ -= bytes.size();
+    handlers_.on_output(index, stream, std::move(bytes));
+  } else if (size == 0 || (errno != EAGAIN && errno != EINTR) || gone_) {
+    // With every writer gone, a pipe without bytes is at its end, whoever else may hold it open.
+    pipe.open = false;
+    error_code ignored;
+    pipe.descriptor.close(ignored);
+    return;
+  }
+  pump(index, stream, pipe);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,129 @@
+// The ranks that one process has started on its machine: watches them, reads what they write, and
+// ends them. An agent of hvdrun and hvd::spawn have one each.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/types.h>
+
+#include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
+#include <hvd/core/wire.hpp>
+
+#include "supervise/job_policy.hpp"
+#include "supervise/rank_output.hpp"
+#include "supervise/start_process.hpp"
+
+namespace hvd::launcher {
+
+/// What a group does about processes that its ranks start.
+enum class Descendants {
+  /// This process has no other children and is a subreaper: whatever descends from a rank is ended
+  /// with the rank, and gets the signals that the rank gets.
+  belong_to_the_group,
+  /// This process may have children of its own: only the ranks themselves are looked after.
+  are_left_alone,
+};
+
+/// Used on the thread that runs `io`, which is also the one that starts the ranks.
+class RankGroup {
+ public:
+  struct Handlers {
+    /// Rank `index`, in the order of `start`, has ended. `status` is as from waitpid, or 0 where
+    /// somebody else in this process has waited for it.
+    std::function<void(std::size_t index, int status, std::chrono::milliseconds elapsed)> on_exit;
+    /// At most `kMaxOutput` bytes that a rank wrote. Each byte takes credit, which `add_credit`
+    /// gives back.
+    std::function<void(std::size_t index, Stream stream, Bytes bytes)> on_output;
+    /// No process of the group is left; what they have written may still follow.
+    std::function<void()> on_gone;
+    /// The last call: all that the ranks have written was handed over.
+    std::function<void()> on_done;
+  };
+
+  RankGroup(boost::asio::io_context& io, Descendants descendants, Handlers handlers);
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  /// Starts a process as `rank` of the job, which its environment says as HVD_RANK, and returns its
+  /// pid. An `output` or `error` of -1 in the request becomes
+  /// a pipe that the group reads. Throws LaunchError, as `start_process` does.
+  pid_t start(int rank, StartRequest request);
+  /// All ranks have been started: events are told from now on.
+  void watch();
+
+  /// Sends a signal to every process of the group.
+  void signal(int signal);
+  /// Sends `order.signal` now, and SIGKILL to what is left after `order.grace`.
+  void end(const End& order);
+  /// Ends every process at once. A group that descendants belong to waits until all are gone, for
+  /// at most `kKillDeadline`.
+  void kill();
+  /// Kills and forgets all ranks, and waits until they are gone: no handler hears of them.
+  void abandon();
+
+  /// So many bytes more may be handed over. Without credit a rank's pipe fills up and the rank
+  /// waits, which bounds the memory that a flood of output takes.
+  void add_credit(std::size_t bytes);
+
+  [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
+  [[nodiscard]] int rank(std::size_t index) const { return ranks_.at(index)->rank; }
+  [[nodiscard]] pid_t pid(std::size_t index) const { return ranks_.at(index)->pid; }
+  [[nodiscard]] bool running(std::size_t index) const { return ranks_.at(index)->running; }
+  [[nodiscard]] bool any_running() const;
+  [[nodiscard]] bool watching() const noexcept { return watching_; }
+  /// `end` was called: what outlives its rank has until the grace is over.
+  [[nodiscard]] bool ending() const noexcept { return ending_; }
+
+ private:
+  /// The read end of a rank's stdout or stderr.
+  struct OutputPipe {
+    OutputPipe(boost::asio::io_context& io, UniqueFd end);
+    boost::asio::posix::stream_descriptor descriptor;
+    bool open = true;
+    bool waiting = false;  ///< for bytes; otherwise for credit
+  };
+  struct Rank {
+    int rank = 0;
+    pid_t pid = -1;                                    ///< also its process group, where it has one
+    boost::asio::posix::stream_descriptor ended;       ///< readable when the process is over
+    std::array<std::optional<OutputPipe>, 2> pipes{};  ///< by stream
+    Clock::time_point started = Clock::now();
+    bool running = true;
+  };
+
+  void wait_for_end(std::size_t index);
+  void on_rank_ended(std::size_t index);
+  void record_exit(std::size_t index, int status);
+  void watch_children();
+  void sweep();
+  void check_done();
+  void for_each_pipe(const std::function<void(std::size_t, Stream, OutputPipe&)>& action);
+  void pump(std::size_t index, Stream stream, OutputPipe& pipe);
+  void on_readable(std::size_t index, Stream stream, OutputPipe& pipe);
+
+  boost::asio::io_context& io_;
+  const bool owns_descendants_;
+  const Handlers handlers_;
+  std::optional<boost::asio::signal_set> child_signal_;
+  boost::asio::steady_timer grace_timer_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::size_t credit_ = kOutputWindow;
+  bool watching_ = false;
+  bool ending_ = false;
+  bool killed_ = false;  ///< the grace is over
+  bool gone_ = false;    ///< no process is left: pipes hold all there will be
+  bool done_ = false;
+};
+
+}  // namespace hvd::launcher

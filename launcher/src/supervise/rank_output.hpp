@@ -1,0 +1,87 @@
+// Prepares the output of ranks for the user: LineMux puts the lines of many ranks on one stream,
+// each in one piece and with its rank in front, and Tail keeps the last lines of a rank for the
+// report.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::launcher {
+
+enum class Stream : std::uint8_t { out, err };
+
+/// Bytes of output that are handed over at once.
+inline constexpr std::size_t kMaxOutput = std::size_t{64} << 10;
+/// Bytes that all ranks of a machine may have on their way before anybody has taken them.
+inline constexpr std::uint32_t kOutputWindow = 1U << 20;
+
+/// Pure: takes bytes and returns the bytes to write. A line ends with '\n', '\r' or "\r\n", which
+/// are kept, so that progress bars stay progress bars; bytes are never changed, so that UTF-8 stays
+/// whole.
+class LineMux {
+ public:
+  using WallClock = std::chrono::system_clock;
+  struct Options {
+    bool prefix = true;
+    bool timestamps = false;  ///< in front of the prefix
+  };
+  /// What is held back per rank until its line ends; a longer line goes out in pieces.
+  static constexpr std::size_t kMaxHeld = std::size_t{64} << 10;
+
+  LineMux(Stream stream, int ranks, Options options);
+
+  [[nodiscard]] std::string feed(int rank, std::string_view bytes, WallClock::time_point now);
+  /// Returns the unfinished last line of every rank.
+  [[nodiscard]] std::string finish(WallClock::time_point now);
+
+ private:
+  struct Line {
+    std::string held;
+    bool ended_with_return = false;  ///< a '\n' that follows belongs to the line before
+  };
+  void emit(int rank, std::string_view piece, WallClock::time_point now, std::string& out);
+  [[nodiscard]] std::string prefix(int rank, WallClock::time_point now) const;
+
+  std::string_view stream_name_;
+  Options options_;
+  std::vector<Line> lines_;  ///< by rank
+  int open_rank_ = -1;       ///< whose unfinished line was written last
+};
+
+/// The last lines that one rank wrote.
+class Tail {
+ public:
+  static constexpr std::size_t kLines = 20;       ///< unless the constructor is told otherwise
+  static constexpr std::size_t kMaxLine = 2'000;  ///< bytes; what is beyond is left out
+
+  struct Line {
+    Stream stream = Stream::out;
+    std::string text;  ///< without its end; after a '\r', what overwrote it
+  };
+
+  explicit Tail(std::size_t lines = kLines) : most_(lines) {}
+
+  void feed(Stream stream, std::string_view bytes);
+  /// Oldest first, both streams in order of arrival, unfinished lines last.
+  [[nodiscard]] std::deque<Line> lines() const;
+
+ private:
+  struct Unfinished {
+    std::string text;
+    bool returned = false;  ///< a '\r' came: the next character starts the line anew
+  };
+  void append(Unfinished& line, std::string_view text);
+  void push(std::deque<Line>& lines, Line line) const;
+
+  std::size_t most_;
+  std::deque<Line> lines_;
+  std::array<Unfinished, 2> unfinished_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,55 @@
+// Serves the store in which the ranks of a job find each other, and reserves a port for programs
+// that read torch's variables.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <hvd/core/event_loop.hpp>
+#include <hvd/core/fd.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/store.hpp>
+
+namespace hvd::launcher {
+
+/// Another one for every job: "hvd-" and 16 hexadecimal digits.
+[[nodiscard]] std::string random_job_id();
+
+/// A TCP port that nobody else is given while this object lives, though one process may listen on
+/// it: bound, not listening, with SO_REUSEADDR. `address` is numeric. Throws LaunchError (71).
+class ReservedPort {
+ public:
+  explicit ReservedPort(const std::string& address);
+  [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
+
+ private:
+  UniqueFd socket_;
+  std::uint16_t number_ = 0;
+};
+
+class Rendezvous {
+ public:
+  struct Options {
+    std::string job_id;
+    std::uint32_t epoch = 0;        ///< restarts so far
+    bool several_machines = false;  ///< else the store is a Unix socket of this machine
+    std::string interfaces{};       ///< where other machines reach it, as in `Config::interfaces`
+    Secret secret;
+  };
+
+  /// Starts a thread, to which the mask of signals of the calling one passes on. Throws
+  /// LaunchError, and Error when no interface is what `interfaces` asks for.
+  explicit Rendezvous(const Options& options);
+
+  [[nodiscard]] const std::string& store() const noexcept { return store_.address(); }
+  [[nodiscard]] const std::string& host() const noexcept { return host_; }
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_.number(); }
+
+ private:
+  std::string host_;  ///< numeric
+  ReservedPort port_;
+  EventLoop loop_;
+  StoreServer store_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,36 @@
+// Finds a program the way a shell does, and starts it as a child.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace hvd::launcher {
+
+/// A name with a slash is taken as it is, others are looked for along `search_path` ("" means the
+/// working directory, as in a shell). Throws LaunchError: 127 not found, 126 not executable.
+[[nodiscard]] std::string find_program(const std::string& name, std::string_view search_path);
+
+struct StartRequest {
+  std::string path;                    ///< of the file to execute
+  std::vector<std::string> arguments;  ///< with the program's name first
+  std::vector<std::string> variables;  ///< its whole environment
+  int input = -1;                      ///< become its descriptors 0, 1 and 2
+  int output = -1;
+  int error = -1;
+  bool new_session = false;  ///< else, with `own_group`, a process group of its own in this session
+  bool own_group = true;
+  std::vector<int> inherited{};  ///< descriptors it gets under the same number
+  bool die_with_parent = false;
+};
+
+/// Signals ignored here stay ignored there, but for SIGPIPE; handlers and masks do not pass on.
+/// Returns once the program has been executed. Throws LaunchError: 71 when the system refuses a
+/// process, 126 or 127 when it refuses the file. Only from the thread that outlives the child,
+/// since `die_with_parent` means that thread.
+[[nodiscard]] pid_t start_process(const StartRequest& request);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,47 @@
+// Carries a job through what its policy decides: keeps the policy's time on an event loop and
+// passes its orders on. hvdrun and hvd::spawn have one for each job.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "supervise/job_policy.hpp"
+
+namespace hvd::launcher {
+
+/// Used on the thread that runs `io`.
+class Supervisor {
+ public:
+  /// `on_end` carries an order out: all ranks of the job are to end so.
+  Supervisor(boost::asio::io_context& io, int num_ranks, JobPolicy::Options options,
+             std::function<void(const End&)> on_end);
+
+  /// Ends the job after `time`, with exit code 124, and says `what`.
+  void limit(std::chrono::milliseconds time, const std::string& what);
+
+  // The events of JobPolicy.
+  void on_exit(const RankEnd& end, Clock::time_point at = Clock::now());
+  void on_signal(int signal) { obey(policy_.on_signal(signal)); }
+  void on_loss(int code, const std::string& what) { obey(policy_.on_loss(code, what)); }
+  void on_trouble(int code, const std::string& what) { obey(policy_.on_trouble(code, what)); }
+
+  [[nodiscard]] bool failed() const noexcept { return policy_.failed(); }
+  [[nodiscard]] bool ending() const noexcept { return policy_.ending(); }
+  [[nodiscard]] Outcome outcome() const { return policy_.outcome(); }
+  /// The job is over: no timer of it keeps the event loop busy.
+  void stop();
+
+ private:
+  void obey(const std::optional<End>& order);
+
+  JobPolicy policy_;
+  std::function<void(const End&)> on_end_;
+  boost::asio::steady_timer settle_timer_;
+  boost::asio::steady_timer limit_timer_;
+};
+
+}  // namespace hvd::launcher

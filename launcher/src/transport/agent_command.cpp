@@ -1,0 +1,92 @@
+#include "transport/agent_command.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/exit_codes.hpp"
+#include "base/text.hpp"
+#include "plan/slurm.hpp"
+#include "supervise/start_process.hpp"
+#include "transport/agent_link.hpp"
+
+namespace hvd::launcher {
+
+namespace {
+
+/// sshd hands the command to the login shell, whichever it is: in single quotes all of them take
+/// these literally.
+void check_path(const std::string& program) {
+  const auto differs = [](char c) {
+    return static_cast<unsigned char>(c) < ' ' || c == '\'' || c == '\\' || c == '!' || c == '\x7f';
+  };
+  if (std::any_of(program.begin(), program.end(), differs)) {
+    throw LaunchError(kExitUsage, fmt::format("hvdrun cannot start itself on other hosts from {}: "
+                                              "a path without quotes and the like is needed",
+                                              in_quotes(program)));
+  }
+}
+
+std::string own_path() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+AgentCommand through(const std::string& via, const std::string& host,
+                     std::vector<std::string> words, Variables own) {
+  AgentCommand command;
+  try {
+    command.path = find_program(via, value_of(own, "PATH"));
+  } catch (const LaunchError& error) {
+    throw LaunchError(kExitHostUnreachable, fmt::format("cannot reach {}: {}", host, error.what()));
+  }
+  command.arguments = std::move(words);
+  command.variables = std::move(own);
+  command.via = via;
+  return command;
+}
+
+}  // namespace
+
+std::vector<std::string> ssh_command(const HostSpec& host, const std::string& program,
+                                     const SshOptions& options) {
+  check_path(program);
+  using std::chrono::seconds;
+  const auto timeout = std::max(std::chrono::ceil<seconds>(options.connect_timeout), seconds{1});
+  std::vector<std::string> words = {
+      "ssh", "-T", "-x", "-a", "-o", "BatchMode=yes",  // nobody is there to type a password
+      "-o", fmt::format("ConnectTimeout={}", timeout.count()), "-o", "ClearAllForwardings=yes",
+      // A connection of our own, which ends with us.
+      "-o", "ControlMaster=no", "-o", "ControlPath=none",
+      // Beats take the place of ssh's own, which end a connection after 15 s at the earliest.
+      "-o", "LogLevel=ERROR"};
+  if (options.port > 0) words.insert(words.end(), {"-p", std::to_string(options.port)});
+  if (!options.identity_file.empty()) {
+    words.insert(words.end(), {"-i", options.identity_file});
+  }
+  if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
+  words.insert(words.end(),
+               {"--", host.name, fmt::format("exec '{}' {}", program, kRemoteAgentArgument)});
+  return words;
+}
+
+AgentCommand local_agent(Variables variables, int standard_input) {
+  AgentCommand command;
+  command.path = "/proc/self/exe";
+  command.arguments = {"hvdrun", std::string(kAgentArgument)};
+  command.variables = std::move(variables);
+  command.standard_input = standard_input;
+  return command;
+}
+
+AgentCommand remote_agent(const HostSpec& host, const SshOptions& options, Variables own) {
+  return through("ssh", host.name, ssh_command(host, own_path(), options), std::move(own));
+}
+
+AgentCommand slurm_agent(const std::string& node, Variables own) {
+  return through("srun", node, srun_command(node, own_path()), std::move(own));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,44 @@
+// How an agent is started: this program again, here or over ssh.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "plan/hosts.hpp"
+#include "plan/rank_environment.hpp"
+
+namespace hvd::launcher {
+
+struct SshOptions {
+  int port = 0;               ///< 0: as ssh's own configuration says
+  std::string identity_file;  ///< empty: likewise
+  std::chrono::milliseconds connect_timeout{30'000};
+};
+
+/// The words of a command that runs `program`, an absolute path, as an agent on `host`. Nothing of
+/// what a user typed becomes text for a shell, on either side, but the path of hvdrun itself.
+/// Throws LaunchError (usage) when that path has characters that shells disagree on.
+[[nodiscard]] std::vector<std::string> ssh_command(const HostSpec& host, const std::string& program,
+                                                   const SshOptions& options);
+
+struct AgentCommand {
+  std::string path;                    ///< of the file to execute
+  std::vector<std::string> arguments;  ///< with the program's name first
+  Variables variables;
+  std::string via;          ///< "ssh" or "srun" when a network lies between; empty: here
+  int standard_input = -1;  ///< for the first rank of the host, -1 for none; here only
+};
+
+/// `variables` is its environment and, but for what `Prepare` adds, that of its ranks.
+[[nodiscard]] AgentCommand local_agent(Variables variables, int standard_input);
+
+/// ssh is looked for along `own`'s PATH and runs with `own` as its environment. Throws LaunchError:
+/// 69 when there is no ssh, 64.
+[[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const SshOptions& options,
+                                        Variables own);
+
+/// Returns the command that starts an agent on a node of this Slurm allocation through srun.
+[[nodiscard]] AgentCommand slurm_agent(const std::string& node, Variables own);
+
+}  // namespace hvd::launcher

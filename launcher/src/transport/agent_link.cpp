@@ -1,0 +1,241 @@
+#include "transport/agent_link.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hvd/core/version.hpp>
+
+#include "agent/agent.hpp"
+#include "agent/own_part.hpp"
+#include "base/descriptors.hpp"
+#include "base/exit_codes.hpp"
+#include "supervise/guard.hpp"
+#include "supervise/start_process.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+/// A local agent kills what is left within 2 s; a remote one does so even without us.
+constexpr milliseconds kPatience{3'000};
+constexpr milliseconds kRemotePatience{1'500};
+/// Between the end of ssh's stream and its own.
+constexpr milliseconds kSshPatience{500};
+constexpr std::size_t kMaxStderr = 4'096;
+
+}  // namespace
+
+AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
+    : heartbeat_(io), end_timer_(io) {
+  loss_.via = command.via;
+  const bool remote = !command.via.empty();
+  Pipe sockets = make_socket_pair();
+  Pipe errors;
+  if (remote) errors = make_pipe();
+  UniqueFd first_input;
+  auto arguments = command.arguments;
+  if (command.standard_input >= 0) {
+    first_input = UniqueFd(::dup(command.standard_input));  // survives exec
+    if (first_input) arguments.push_back(std::to_string(first_input.get()));
+  }
+  pid_ = start_process({.path = command.path,
+                        .arguments = arguments,
+                        .variables = command.variables,
+                        .input = sockets.write.get(),
+                        .output = sockets.write.get(),
+                        .error = remote ? errors.write.get() : STDERR_FILENO,
+                        .new_session = true,
+                        // ssh would not notice over a dead network; the agent of this host sees the
+                        // stream end and ends its ranks first.
+                        .die_with_parent = remote});
+  UniqueFd pidfd = open_pidfd(pid_);
+  process_.emplace(io, pidfd.get());
+  (void)pidfd.release();
+  UniqueFd output = duplicate(sockets.read.get());
+  stream_.emplace(io, std::move(sockets.read), std::move(output));
+  if (remote) {
+    stderr_.emplace(io, errors.read.get());
+    (void)errors.read.release();
+    stderr_->non_blocking(true);
+  }
+}
+
+AgentLink::AgentLink(boost::asio::io_context& io, UniqueFd stream, std::string via)
+    : heartbeat_(io), end_timer_(io) {
+  loss_.via = std::move(via);
+  UniqueFd output = duplicate(stream.get());
+  stream_.emplace(io, std::move(stream), std::move(output));
+}
+
+AgentLink::~AgentLink() {
+  close();
+  if (pid_ < 0) return;
+  const auto left = std::chrono::ceil<milliseconds>(*closed_ - Clock::now());
+  pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
+  if (::poll(&ended, 1, static_cast<int>(std::max(left, milliseconds{0}).count())) <= 0) {
+    ::kill(pid_, SIGKILL);
+  }
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void AgentLink::close() {
+  if (closed_) return;
+  closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);
+  handlers_ = {};
+  heartbeat_.stop();
+  end_timer_.cancel();
+  stream_->close();
+}
+
+void AgentLink::start(milliseconds host_timeout, Handlers handlers) {
+  silence_limit_ = Heartbeat::limit(host_timeout);
+  handlers_ = std::move(handlers);
+  stream_->await_greeting([this](const std::string& version) { on_greeting(version); },
+                          [this](const std::string& chatter) {
+                            said_ = chatter + said_;
+                            on_stream_end(chatter);
+                          });
+  if (stderr_) read_stderr();
+  watch();
+}
+
+void AgentLink::on_greeting(const std::string& theirs) {
+  if (theirs != version()) {
+    loss_.other_version = theirs;
+    if (pid_ < 0) return lose();
+    ::kill(pid_, SIGKILL);
+    return;
+  }
+  loss_.greeted = true;
+  said_.clear();
+  stream_->start(
+      [this](const Frame& frame) {
+        heartbeat_.heard();
+        if (!std::holds_alternative<Beat>(frame) && handlers_.on_frame) handlers_.on_frame(frame);
+      },
+      [this](const std::string& why) { on_stream_end(why); });
+  if (handlers_.on_ready) handlers_.on_ready();
+  if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
+  heartbeat_.expect_silence();  // until it is prepared
+  heartbeat_.start(
+      silence_limit_, [this] { stream_->send(Beat{}); },
+      [this] {
+        loss_.silent = silence_limit_;
+        lose();
+      });
+}
+
+/// An agent that closes its stream is of no use any more: its end as a process tells why. ssh goes
+/// by itself, with the exit code of the other side, when the connection is in order.
+void AgentLink::on_stream_end(const std::string& why) {
+  if (!process_) {
+    said_ = why;
+    return lose();
+  }
+  if (pid_ < 0) return;
+  if (loss_.via.empty()) {
+    ::kill(pid_, SIGKILL);
+    return;
+  }
+  end_timer_.expires_after(kSshPatience);
+  end_timer_.async_wait([this](error_code error) {
+    if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+  });
+}
+
+void AgentLink::read_stderr() {
+  stderr_->async_read_some(boost::asio::buffer(buffer_),
+                           [this](error_code error, std::size_t size) {
+                             if (error) return;
+                             take_stderr({buffer_.data(), size});
+                             read_stderr();
+                           });
+}
+
+void AgentLink::take_stderr(std::string_view text) {
+  said_ += text;
+  if (said_.size() > kMaxStderr) said_.erase(0, said_.size() - kMaxStderr);
+  if (handlers_.on_stderr) handlers_.on_stderr(std::string(text));
+}
+
+/// Reads what was written to stderr before the process ended and has not been read yet.
+void AgentLink::drain_stderr() {
+  if (!stderr_) return;
+  error_code ignored;
+  stderr_->cancel(ignored);
+  ssize_t size = 0;
+  while ((size = ::read(stderr_->native_handle(), buffer_.data(), buffer_.size())) > 0) {
+    take_stderr({buffer_.data(), static_cast<std::size_t>(size)});
+  }
+}
+
+void AgentLink::watch() {
+  if (!process_) return;
+  process_->async_wait(boost::asio::posix::descriptor_base::wait_read, [this](error_code error) {
+    if (error || closed_) return;
+    if (::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
+    pid_ = -1;
+    lose();
+  });
+}
+
+void AgentLink::lose() {
+  drain_stderr();
+  loss_.last_stderr = last_stderr(said_);
+  if (pid_ >= 0) ::kill(pid_, SIGKILL);
+  stream_->close();
+  heartbeat_.stop();
+  end_timer_.cancel();
+  if (handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
+}
+
+namespace {
+
+void take_standard_streams(UniqueFd& input, UniqueFd& output) {
+  input = duplicate(STDIN_FILENO);
+  output = duplicate(STDOUT_FILENO);
+  ::prctl(PR_SET_NAME, "hvdrun-agent");
+  // Nothing that is printed by accident may get between the frames.
+  const UniqueFd null = open_null();
+  ::dup2(null.get(), STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
+}  // namespace
+
+int run_agent(int stdin_of_first) {
+  UniqueFd first_input;
+  if (stdin_of_first >= 0) {
+    first_input = duplicate(stdin_of_first);
+    ::close(stdin_of_first);
+  }
+  UniqueFd input;
+  UniqueFd output;
+  take_standard_streams(input, output);
+  return Agent(std::move(input), std::move(output), std::move(first_input)).run();
+}
+
+int run_remote_agent(int own_part) {
+  const auto work = [own_part](pid_t) {
+    AgentOptions options;
+    if (own_part >= 0) options.own = read_own_part(own_part);
+    UniqueFd input;
+    UniqueFd output;
+    take_standard_streams(input, output);
+    return Agent(std::move(input), std::move(output), UniqueFd(), std::move(options)).run();
+  };
+  return run_guarded(work, GuardSignals::end_the_guard);
+}
+
+}  // namespace hvd::launcher

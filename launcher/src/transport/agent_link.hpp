@@ -1,0 +1,86 @@
+// hvdrun's side of one agent: the process, or the ssh client that leads to it, and the stream.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/types.h>
+
+#include <hvd/core/types.hpp>
+
+#include "transport/agent_command.hpp"
+#include "transport/agent_loss.hpp"
+#include "transport/frame_stream.hpp"
+#include "transport/heartbeat.hpp"
+
+namespace hvd::launcher {
+
+class AgentLink {
+ public:
+  struct Handlers {
+    std::function<void()> on_ready;  ///< it is an agent of this version: frames may be sent
+    std::function<void(Frame)> on_frame;
+    std::function<void(std::string)> on_stderr;  ///< what ssh or a remote agent wrote to stderr
+    /// Called once, when the agent is gone without having been told to end.
+    std::function<void(AgentLoss)> on_lost;
+  };
+
+  /// Starts the agent. Throws LaunchError (71).
+  AgentLink(boost::asio::io_context& io, const AgentCommand& command);
+  /// For an agent that somebody else has started, `via` as in AgentLoss; `stream` leads to it.
+  AgentLink(boost::asio::io_context& io, UniqueFd stream, std::string via);
+  /// Does what `close` does, and waits for the agent, at most until 3 s after `close`.
+  ~AgentLink();
+  AgentLink(const AgentLink&) = delete;
+  AgentLink& operator=(const AgentLink&) = delete;
+
+  /// `host_timeout`: how long an agent that a network separates from this process may be silent; 0:
+  /// for ever, since its stream ends when it is lost.
+  void start(std::chrono::milliseconds host_timeout, Handlers handlers);
+  void send(const Frame& frame) { stream_->send(frame); }
+  /// Closes the stream, which ends the agent and all that descends from it. No handler is called
+  /// afterwards.
+  void close();
+
+ private:
+  void on_greeting(const std::string& version);
+  void on_stream_end(const std::string& why);
+  void read_stderr();
+  void take_stderr(std::string_view text);
+  void drain_stderr();
+  void watch();
+  void lose();
+
+  pid_t pid_ = -1;
+  AgentLoss loss_;
+  Handlers handlers_;
+  std::optional<boost::asio::posix::stream_descriptor> process_;
+  std::optional<boost::asio::posix::stream_descriptor> stderr_;
+  std::array<char, 4096> buffer_{};
+  std::string said_;  ///< the end of what came on `stderr_`
+  std::optional<FrameStream> stream_;
+  Heartbeat heartbeat_;
+  std::chrono::milliseconds silence_limit_{0};
+  boost::asio::steady_timer end_timer_;
+  std::optional<Deadline> closed_;  ///< until when to wait
+};
+
+/// Runs hvdrun as an agent. `stdin_of_first` is the descriptor that the host's first rank reads
+/// from, -1 for none.
+int run_agent(int stdin_of_first);
+/// Does the same on another host, under a guard that ends what a dying agent leaves. `own_part`:
+/// the descriptor of what this agent knows better than hvdrun (own_part.hpp), -1 for nothing.
+int run_remote_agent(int own_part);
+
+/// The hidden first arguments that make hvdrun an agent.
+inline constexpr std::string_view kAgentArgument = "--agent";
+inline constexpr std::string_view kRemoteAgentArgument = "--remote-agent";
+
+}  // namespace hvd::launcher

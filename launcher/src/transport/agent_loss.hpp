@@ -1,0 +1,35 @@
+// Explains to the user why an agent is gone, or never came.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace hvd::launcher {
+
+/// The facts about the end of an agent that was not told to end.
+struct AgentLoss {
+  std::string via{};     ///< "ssh", "srun", `kViaNode` or `kViaTask`; empty: an agent beside hvdrun
+  bool greeted = false;  ///< it was an agent of this version
+  std::string other_version{};          ///< it greeted as an agent of this other one
+  std::chrono::milliseconds silent{0};  ///< it was not heard from for so long, which is too long
+  int status = 0;                       ///< as from waitpid, of the agent here or of ssh or srun
+  std::string last_stderr{};            ///< what it, ssh or a shell on the way wrote at last
+};
+
+struct Trouble {
+  int code = 0;  ///< for hvdrun to exit with
+  std::string what;
+};
+
+/// The `via` of an agent that hvdrun did not start: it is the hvdrun of another node, or a task of
+/// another scheduler has started it.
+inline constexpr const char* kViaNode = "node";
+inline constexpr const char* kViaTask = "task";
+
+/// Pure. `host` is the host's name as the user wrote it.
+[[nodiscard]] Trouble explain(const AgentLoss& loss, const std::string& host);
+
+/// Returns the last lines of `text` as one line, without what a terminal interprets.
+[[nodiscard]] std::string last_stderr(const std::string& text);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,147 @@
+#include "transport/agent_session.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "base/signals.hpp"
+#include "base/text.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+/// Why a frame was not accepted. Never leaves this file.
+struct Violation {
+  std::string what;
+};
+
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw Violation{fmt::format(format, std::forward<Args>(args)...)};
+}
+
+/// By kind, in the order of `Frame`.
+constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
+    "Prepare", "Launch",   "Forward",       "End",       "Credit",    "Prepared", "Refused",
+    "Started", "Output",   "Exited",        "Gone",      "Done",      "Beat",     "Suspend",
+    "Join",    "Finished", "StatusRequest", "RankUsage", "RankAnswer"};
+
+}  // namespace
+
+AgentSession::AgentSession(const Plan& plan, std::size_t host, bool forwards_signals)
+    : serves_store_(host == 0), forwards_signals_(forwards_signals) {
+  for (const Placement& at : plan.ranks) {
+    if (at.host == host) ranks_.push_back({.rank = at.rank});
+  }
+}
+
+std::optional<std::string> AgentSession::on_frame(const Frame& frame) {
+  try {
+    std::visit([this](const auto& fields) { check(fields); }, frame);
+    return std::nullopt;
+  } catch (const Violation& violation) {
+    broken_ = true;
+    return fmt::format("{}: {}", kNames.at(frame.index()), violation.what);
+  }
+}
+
+void AgentSession::on_sent(const Frame& frame) {
+  launched_ = launched_ || std::holds_alternative<Launch>(frame);
+  ending_ = ending_ || std::holds_alternative<End>(frame);
+}
+
+bool AgentSession::all_started() const noexcept {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.state != State::waiting; });
+}
+
+std::vector<int> AgentSession::running_ranks() const {
+  std::vector<int> running;
+  for (const Rank& rank : ranks_) {
+    if (rank.state == State::running) running.push_back(rank.rank);
+  }
+  return running;
+}
+
+std::uint32_t AgentSession::take_debt() noexcept { return std::exchange(debt_, 0U); }
+
+AgentSession::Rank& AgentSession::find(int rank) {
+  const auto it = std::find_if(ranks_.begin(), ranks_.end(),
+                               [rank](const Rank& own) { return own.rank == rank; });
+  if (it != ranks_.end()) return *it;
+  std::vector<int> own;
+  for (const Rank& one : ranks_) own.push_back(one.rank);
+  refuse("rank {} does not run there; the ranks of this host are {}", rank, rank_ranges(own));
+}
+
+AgentSession::Rank& AgentSession::started(int rank) {
+  Rank& own = find(rank);
+  if (own.state == State::waiting) refuse("rank {} was not started", rank);
+  return own;
+}
+
+void AgentSession::check(const Prepared& frame) {
+  if (prepared_ || over_) refuse("it was sent before");
+  if (!serves_store_ && !frame.store.empty()) refuse("this host does not serve the store");
+  prepared_ = true;
+}
+
+void AgentSession::check(const Refused&) { over_ = true; }
+
+void AgentSession::check(const Started& frame) {
+  Rank& rank = find(frame.rank);
+  if (!launched_ || over_) refuse("rank {} was not to be started", frame.rank);
+  if (rank.state != State::waiting) refuse("rank {} was started before", frame.rank);
+  if (frame.pid <= 0) refuse("rank {} cannot have pid {}", frame.rank, frame.pid);
+  rank.state = State::running;
+}
+
+void AgentSession::check(const Output& frame) {
+  (void)started(frame.rank);
+  if (over_) refuse("rank {} wrote something after Done", frame.rank);
+  if (frame.bytes.size() > kOutputWindow - debt_) refuse("more bytes than were credited");
+  debt_ += static_cast<std::uint32_t>(frame.bytes.size());
+}
+
+void AgentSession::check(const Exited& frame) {
+  Rank& rank = started(frame.rank);
+  if (rank.state == State::over || over_) refuse("rank {} was over before", frame.rank);
+  if (!WIFEXITED(frame.status) && !WIFSIGNALED(frame.status)) {
+    refuse("rank {} cannot have ended with status {:#x}", frame.rank, frame.status);
+  }
+  rank.state = State::over;
+}
+
+void AgentSession::check(const RankUsage& frame) { (void)started(frame.rank); }
+
+void AgentSession::check(const RankAnswer& frame) { (void)started(frame.rank); }
+
+void AgentSession::check(const Gone&) {
+  for (const Rank& rank : ranks_) {
+    const bool never_ran = rank.state == State::waiting && ending_;
+    if (rank.state != State::over && !never_ran) refuse("rank {} is not over", rank.rank);
+  }
+  gone_ = true;
+}
+
+void AgentSession::check(const Done&) {
+  if (!gone_) refuse("there was no Gone before");
+  over_ = true;
+}
+
+void AgentSession::check(const Forward& frame) {
+  if (!forwards_signals_) refuse("this agent has no user who sends signals");
+  if (!is_forwarded(frame.signal)) {
+    refuse("{} is not forwarded between nodes", signal_name(frame.signal));
+  }
+}
+
+template <typename T>
+void AgentSession::check(const T&) {
+  refuse("only hvdrun sends this");
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,77 @@
+// Checks the frames of one agent against what it has sent before. An agent may be the hvdrun of
+// another node: whatever it sends is checked here before hvdrun acts on it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// Pure: frames go in, and what is wrong with them comes out.
+class AgentSession {
+ public:
+  /// The agent of `host`. Only the first host's agent serves the store. `forwards_signals`: the
+  /// agent is the hvdrun of another node, whose user may send it signals for the whole job.
+  AgentSession(const Plan& plan, std::size_t host, bool forwards_signals);
+
+  /// Takes note of a frame that came from the agent. Returns what is wrong with it, if anything:
+  /// a frame that only hvdrun sends, a rank that does not run on this host, more output than was
+  /// credited, a signal that is not the user's to send, or the wrong order. The session is then
+  /// broken: nothing from this agent counts any more.
+  [[nodiscard]] std::optional<std::string> on_frame(const Frame& frame);
+  /// Takes note of a frame that went to the agent: Launch and End change what may come back.
+  void on_sent(const Frame& frame);
+
+  [[nodiscard]] bool broken() const noexcept { return broken_; }
+  [[nodiscard]] bool prepared() const noexcept { return prepared_; }
+  [[nodiscard]] bool all_started() const noexcept;
+  /// No process of the job is left on the host.
+  [[nodiscard]] bool gone() const noexcept { return gone_; }
+  [[nodiscard]] std::vector<int> running_ranks() const;
+  /// The bytes of output that came since the last call: what hvdrun has to credit.
+  [[nodiscard]] std::uint32_t take_debt() noexcept;
+
+ private:
+  enum class State : std::uint8_t { waiting, running, over };
+  struct Rank {
+    int rank = 0;
+    State state = State::waiting;
+  };
+
+  // One for each kind of frame that an agent may send; each throws what is wrong.
+  void check(const Prepared& frame);
+  void check(const Refused& frame);
+  void check(const Started& frame);
+  void check(const Output& frame);
+  void check(const Exited& frame);
+  void check(const RankUsage& frame);
+  void check(const RankAnswer& frame);
+  void check(const Gone& frame);
+  void check(const Done& frame);
+  void check(const Beat&) {}
+  void check(const Forward& frame);
+  template <typename T>
+  void check(const T& frame);  ///< what only hvdrun sends
+
+  /// The entry of a rank that has been started.
+  [[nodiscard]] Rank& started(int rank);
+  [[nodiscard]] Rank& find(int rank);
+
+  std::vector<Rank> ranks_;  ///< by local rank
+  bool serves_store_;
+  bool forwards_signals_;
+  bool launched_ = false;  ///< Launch was sent
+  bool ending_ = false;    ///< End was sent
+  bool prepared_ = false;
+  bool gone_ = false;
+  bool over_ = false;  ///< Refused or Done has come
+  bool broken_ = false;
+  std::uint32_t debt_ = 0;
+};
+
+}  // namespace hvd::launcher

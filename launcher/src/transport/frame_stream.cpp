@@ -1,0 +1,140 @@
+#include "transport/frame_stream.hpp"
+
+#include <string_view>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/version.hpp>
+
+namespace hvd::launcher {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr std::string_view kGreeting = "hvdrun-agent ";
+constexpr std::size_t kMaxChatter = std::size_t{64} << 10;
+
+}  // namespace
+
+FrameStream::FrameStream(asio::io_context& io, UniqueFd input, UniqueFd output)
+    : input_(io, input.get()), output_(io, output.get()) {
+  (void)input.release();
+  (void)output.release();
+}
+
+void FrameStream::await_greeting(std::function<void(std::string)> on_greeting,
+                                 std::function<void(std::string)> on_end) {
+  on_greeting_ = std::move(on_greeting);
+  on_end_ = std::move(on_end);
+  read_greeting();
+}
+
+/// Byte by byte, since frames may follow at once.
+void FrameStream::read_greeting() {
+  asio::async_read(input_, asio::buffer(&next_, 1), [this](error_code error, std::size_t) {
+    if (ended_) return;
+    heard_ += next_;
+    const auto begin = heard_.find(kGreeting);
+    if (error || (begin == std::string::npos && heard_.size() > kMaxChatter)) {
+      if (error) heard_.pop_back();
+      end(heard_);
+    } else if (begin != std::string::npos && next_ == '\n') {
+      const auto version = heard_.substr(begin + kGreeting.size());
+      heard_.clear();
+      std::exchange(on_greeting_, nullptr)(version.substr(0, version.size() - 1));
+    } else {
+      read_greeting();
+    }
+  });
+}
+
+void FrameStream::start(std::function<void(Frame)> on_frame,
+                        std::function<void(std::string)> on_end) {
+  on_frame_ = std::move(on_frame);
+  on_end_ = std::move(on_end);
+  read_length();
+}
+
+void FrameStream::read_length() {
+  asio::async_read(input_, asio::buffer(length_), [this](error_code error, std::size_t read) {
+    if (ended_) return;
+    if (error) {
+      end(error == asio::error::eof && read == 0 ? "" : error.message());
+      return;
+    }
+    const std::uint32_t size = WireReader(length_, "launcher frame").u32();
+    if (size == 0 || size > kMaxFrame) {
+      end(fmt::format("a frame of {} bytes", size));
+      return;
+    }
+    body_.resize(size);
+    read_body();
+  });
+}
+
+void FrameStream::read_body() {
+  asio::async_read(input_, asio::buffer(body_), [this](error_code error, std::size_t) {
+    if (ended_) return;
+    if (error) {
+      end(error.message());
+      return;
+    }
+    Frame frame;
+    try {
+      frame = decode(body_);
+    } catch (const Error& broken) {
+      end(broken.what());
+      return;
+    }
+    on_frame_(std::move(frame));
+    if (!ended_) read_length();
+  });
+}
+
+void FrameStream::greet() {
+  const std::string text = fmt::format("{}{}\n", kGreeting, version());
+  const auto bytes = std::as_bytes(std::span(text));
+  queue({bytes.begin(), bytes.end()});
+}
+
+void FrameStream::send(const Frame& frame) { queue(encode(frame)); }
+
+void FrameStream::queue(Bytes bytes) {
+  if (ended_) return;
+  queue_.push_back(std::move(bytes));
+  if (queue_.size() == 1) write_next();
+}
+
+void FrameStream::write_next() {
+  asio::async_write(output_, asio::buffer(queue_.front()), [this](error_code error, std::size_t) {
+    if (ended_) return;
+    if (error) {
+      end(error.message());
+      return;
+    }
+    queue_.pop_front();
+    if (!queue_.empty()) write_next();
+  });
+}
+
+void FrameStream::end(const std::string& why) {
+  const auto on_end = std::move(on_end_);
+  close();
+  if (on_end) on_end(why);
+}
+
+void FrameStream::close() {
+  ended_ = true;
+  error_code ignored;
+  input_.close(ignored);
+  output_.close(ignored);
+}
+
+}  // namespace hvd::launcher

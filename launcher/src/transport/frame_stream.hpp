@@ -1,0 +1,60 @@
+// Carries frames over a pair of descriptors: a socket on this host, ssh's standard input and output
+// to other hosts.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <hvd/core/fd.hpp>
+
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+
+/// Used on the thread that runs `io`. Destroy it only when `io` runs no more handlers.
+class FrameStream {
+ public:
+  /// `input` and `output` are two descriptors, also when they lead to one socket.
+  FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
+
+  /// Calls `on_greeting` with the version of an agent that greets; what comes before, a login
+  /// shell's chatter, is skipped. At the end of the stream, or after too much of something else,
+  /// `on_end` is called instead, with what came. Before `start`, or not at all.
+  void await_greeting(std::function<void(std::string)> on_greeting,
+                      std::function<void(std::string)> on_end);
+  /// `on_end` is called once, with what went wrong or "" for an orderly end; nothing follows it.
+  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
+  /// Sends the line with this program's version, with which an agent begins.
+  void greet();
+  /// Queues a frame, or drops it once the stream has ended. Callers bound what they queue.
+  void send(const Frame& frame);
+  /// Ends the stream, which the other side sees. No callback follows.
+  void close();
+
+ private:
+  void read_greeting();
+  void queue(Bytes bytes);
+  void read_length();
+  void read_body();
+  void write_next();
+  void end(const std::string& why);
+
+  boost::asio::posix::stream_descriptor input_;
+  boost::asio::posix::stream_descriptor output_;
+  std::function<void(std::string)> on_greeting_;
+  std::string heard_;  ///< before the greeting
+  char next_ = 0;
+  std::function<void(Frame)> on_frame_;
+  std::function<void(std::string)> on_end_;
+  std::array<std::byte, 4> length_{};
+  Bytes body_;
+  std::deque<Bytes> queue_;
+  bool ended_ = false;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "trace_file.hpp"
+
+namespace hvd::trace {
+namespace {
+
+using nlohmann::json;
+
+/// Removes the file unless it was kept.
+class Part {
+ public:
+  explicit Part(const std::string& out) : out_(out), path_(fmt::format("{}.part", out)) {
+    std::error_code error;
+    if (std::filesystem::exists(out, error) && !std::filesystem::is_regular_file(out, error)) {
+      throw TraceError(kExitWrite, fmt::format("{} exists and is not a file", out));
+    }
+    file_.open(path_, std::ios::binary | std::ios::trunc);
+    check();
+  }
+  ~Part() {
+    std::error_code ignored;
+    if (!kept_) std::filesystem::remove(path_, ignored);
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  void write(const std::string& text) {
+    file_ << text;
+    check();
+  }
+  void keep() {
+    file_.close();
+    check();
+    std::error_code error;
+    std::filesystem::rename(path_, out_, error);
+    if (error) throw TraceError(kExitWrite, fmt::format("{}: {}", out_, error.message()));
+    kept_ = true;
+  }
+
+ private:
+  void check() const {
+    if (!file_) throw TraceError(kExitWrite, fmt::format("cannot write {}", path_));
+  }
+
+  std::string out_;
+  std::string path_;
+  std::ofstream file_;
+  bool kept_ = false;
+};
+
+/// When the earliest event of all was, since 1970; 0 when there is none.
+std::int64_t earliest(const std::vector<std::string>& files) {
+  constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
+  std::int64_t first = kNone;
+  std::map<int, std::string> file_of_rank;
+  for (const std::string& path : files) {
+    for_each_event(path, [&](const json& event, const Origin& origin) {
+      if (is_origin(event)) {
+        const auto [known, is_new] = file_of_rank.emplace(origin.rank, path);
+        if (!is_new) {
+          throw TraceError(kExitData, fmt::format("{} and {} are both of rank {}", known->second,
+                                                  path, origin.rank));
+        }
+      }
+      if (!event.contains("ts")) return;
+      first = std::min(first, nanoseconds_in(event, "ts") + origin.to_unix_ns);
+    });
+  }
+  return first == kNone ? 0 : first;
+}
+
+}  // namespace
+
+void merge(const std::string& out, const std::vector<std::string>& files) {
+  const std::int64_t base = earliest(files);
+  Part part(out);
+  const char* separator = "[\n";
+  for (const std::string& path : files) {
+    for_each_event(path, [&](json& event, const Origin& origin) {
+      if (is_origin(event)) {
+        event["args"]["steady_to_unix_ns"] = base;
+        event["args"]["clock_offset_ns"] = 0;
+      }
+      if (event.contains("ts")) {
+        const std::int64_t since = nanoseconds_in(event, "ts") + origin.to_unix_ns - base;
+        event["ts"] = static_cast<double>(since) / 1000.0;
+      }
+      part.write(separator + event.dump());
+      separator = ",\n";
+    });
+  }
+  part.write("\n]\n");
+  part.keep();
+}
+
+}  // namespace hvd::trace

@@ -1,0 +1,84 @@
+#include "trace_file.hpp"
+
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+
+namespace hvd::trace {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+  throw TraceError(kExitData, fmt::format("{}: {}", path, why));
+}
+
+Origin origin_of(const json& event) {
+  const json& args = event.at("args");
+  if (args.at("format").get<int>() != 1) {
+    throw std::runtime_error("written by another version of hvd");
+  }
+  return {args.at("rank").get<int>(), args.at("host").get<std::string>(),
+          args.at("steady_to_unix_ns").get<std::int64_t>() +
+              args.at("clock_offset_ns").get<std::int64_t>()};
+}
+
+// A rank that was killed while it wrote leaves an array without its end: the last element is cut,
+// or what replaces the closing bracket is.
+bool ends_early(std::ifstream& file, std::size_t error_at) {
+  constexpr std::size_t kBracket = 3;  // "\n]\n"
+  file.clear();
+  file.seekg(0, std::ios::end);
+  return error_at + kBracket > static_cast<std::size_t>(file.tellg());
+}
+
+}  // namespace
+
+bool is_origin(const json& event) {
+  return event.value("ph", "") == "M" && event.value("name", "") == "hvd_rank";
+}
+
+std::int64_t nanoseconds_in(const json& event, const char* key) {
+  const double value = event.at(key).get<double>() * 1000.0;
+  constexpr double kMost = 9e18;
+  if (!(std::abs(value) < kMost)) throw std::runtime_error("a time is out of range");
+  return std::llround(value);
+}
+
+void for_each_event(const std::string& path,
+                    const std::function<void(json& event, const Origin& origin)>& body) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, "cannot be read");
+  std::map<int, Origin> origins;
+  const auto take = [&](json& event) {
+    const int rank = event.at("pid").get<int>();
+    if (is_origin(event)) origins[rank] = origin_of(event);
+    const auto origin = origins.find(rank);
+    if (origin == origins.end()) throw std::runtime_error("not a timeline of hvd");
+    body(event, origin->second);
+  };
+  // Elements are taken as they end and dropped, so that a trace need not fit into memory.
+  const auto on_event = [&](int depth, json::parse_event_t kind, json& value) {
+    if (depth == 0 && kind == json::parse_event_t::object_start) {
+      throw std::runtime_error("not a timeline of hvd");
+    }
+    if (depth != 1 || kind != json::parse_event_t::object_end) return true;
+    take(value);
+    return false;
+  };
+  try {
+    const json rest = json::parse(file, on_event);
+    if (!rest.is_array() || origins.empty()) fail(path, "not a timeline of hvd");
+  } catch (const json::parse_error& error) {
+    if (origins.empty() || !ends_early(file, error.byte)) fail(path, error.what());
+  } catch (const json::exception& error) {
+    fail(path, error.what());
+  } catch (const TraceError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    fail(path, error.what());
+  }
+}
+
+}  // namespace hvd::trace

@@ -1,0 +1,23 @@
+// How contexts are made, for callers that bring ranks of their own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <hvd/core/context.hpp>
+
+namespace hvd {
+
+/// Makes the MPI backend of a session like `make_mpi_backend`. Collective.
+using MakeMpiBackend = std::function<std::unique_ptr<Backend>(Session&)>;
+
+/// Does what `make_context(config, store)` does, with `make_mpi` where `config.backend` is mpi.
+[[nodiscard]] std::unique_ptr<Context> compose_context(const Config& config,
+                                                       std::shared_ptr<Store> store,
+                                                       const MakeMpiBackend& make_mpi);
+
+/// Does what `init(config)` does, with a context that `make` makes from the settings.
+void init_default_context(const Config& config,
+                          const std::function<std::unique_ptr<Context>(const Config&)>& make);
+
+}  // namespace hvd

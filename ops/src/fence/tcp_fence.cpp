@@ -1,0 +1,227 @@
+// Ranks on any hosts: a dissemination barrier (Hensgen, Finkel & Manber, "Two algorithms for
+// barrier synchronization", 1988) whose tokens name the operation.
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/core/session.hpp>
+#include <hvd/ops/ready_fence.hpp>
+
+#include "fence/settlements.hpp"
+#include "fence/token_stream.hpp"
+#include "transport/failure.hpp"
+#include "transport/poll.hpp"
+
+namespace hvd {
+namespace {
+
+using Verdict = Token::Verdict;
+
+/// A stream that is being opened cannot be woken when an operation is cancelled: it is waited for
+/// in slices of this length.
+constexpr std::chrono::milliseconds kOpenSlice{10};
+/// Every reason to wake comes as an event; a wait has an end all the same.
+constexpr std::chrono::minutes kLookAgain{1};
+
+class TcpFence final : public ReadyFence {
+ public:
+  explicit TcpFence(Session& session)
+      : session_(session),
+        rank_(session.topology().rank),
+        streams_(static_cast<std::size_t>(session.topology().size)) {}
+
+  [[nodiscard]] bool arrive_and_wait(std::uint64_t sequence, std::uint64_t digest,
+                                     std::span<const int> members) override {
+    bool all = false;
+    failure_.guard([&] { all = run({sequence, digest, members}); });
+    return all;
+  }
+
+  void settle(std::span<const std::uint64_t> reached) override {
+    settlements_.settle(reached);
+    wake_.raise();
+  }
+
+  void abort() noexcept override {
+    failure_.abort();
+    wake_.raise();
+    session_.network().abort();  // a stream may be opening
+  }
+
+ private:
+  struct Call {
+    std::uint64_t sequence = 0;
+    std::uint64_t digest = 0;
+    std::span<const int> members;
+  };
+  /// Whom this rank sends to and hears from in one round.
+  struct Round {
+    int to = -1;
+    int from = -1;
+  };
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(streams_.size()); }
+  [[nodiscard]] TokenStream& stream(int peer) { return streams_[static_cast<std::size_t>(peer)]; }
+
+  [[nodiscard]] bool run(const Call& call);
+  void plan(const Call& call);
+  [[nodiscard]] bool open_all(const Call& call);
+  [[nodiscard]] bool open(int peer, const Call& call);
+  [[nodiscard]] bool exchange(const Call& call, std::size_t round, Verdict& verdict);
+  [[nodiscard]] bool heard(const Call& call, std::size_t round, Verdict& verdict);
+  static const std::optional<Token>& first_from(TokenStream& in, std::uint64_t sequence);
+  [[nodiscard]] bool over(const Call& call);
+  void sleep(const Call& call, const Round& round);
+
+  Session& session_;
+  int rank_;
+  std::vector<TokenStream> streams_;  ///< by rank
+  std::vector<Round> rounds_;
+  std::uint64_t last_ = 0;
+  Settlements settlements_;
+  WakeEvent wake_;
+  Failure failure_;
+};
+
+bool TcpFence::run(const Call& call) {
+  check_order(last_, call.sequence);
+  plan(call);
+  if (over(call) || !open_all(call)) return false;
+  last_ = call.sequence;
+
+  Verdict verdict;
+  for (std::size_t round = 0; round < rounds_.size(); ++round) {
+    stream(rounds_[round].to)
+        .post({call.sequence, call.digest, static_cast<std::uint8_t>(round), verdict});
+    if (verdict.kind != Verdict::Kind::fine) {
+      // The other members learn of it instead of waiting.
+      static_cast<void>(stream(rounds_[round].to).flush());
+    } else if (!exchange(call, round, verdict)) {
+      return false;
+    }
+  }
+  switch (verdict.kind) {
+    case Verdict::Kind::lost:
+      throw peer_lost(verdict.culprit, "closed its connection");
+    case Verdict::Kind::differs:
+      throw peer_violation(verdict.culprit, "came with another operation");
+    case Verdict::Kind::fine:
+      break;
+  }
+  return true;
+}
+
+void TcpFence::plan(const Call& call) {
+  const std::size_t self = position_in(call.members, rank_, size());
+  const std::size_t count = call.members.size();
+  rounds_.clear();
+  for (std::size_t distance = 1; distance < count; distance *= 2) {
+    rounds_.push_back(
+        {call.members[(self + distance) % count], call.members[(self + count - distance) % count]});
+  }
+}
+
+/// Before any token: a rank that waits for a stream waits for a higher rank to come, and that one
+/// for higher ones still; so nobody waits in a circle.
+bool TcpFence::open_all(const Call& call) {
+  for (const Round& round : rounds_) {
+    if (!open(round.to, call) || !open(round.from, call)) return false;
+  }
+  return true;
+}
+
+bool TcpFence::open(int peer, const Call& call) {
+  const std::string label = std::string(kTcpLabelPrefix) + "fence";
+  while (!stream(peer).is_open()) {
+    // A lower rank is dialled and answers from its loop, be it busy or not. A higher one dials when
+    // it comes, which may take any time.
+    const bool dials = peer < rank_;
+    const auto limit = dials ? session_.config().start_timeout : kOpenSlice;
+    try {
+      stream(peer) =
+          TokenStream(session_.network().open(peer, label, Clock::now() + limit), peer, size());
+    } catch (const Error& error) {
+      failure_.check();  // the network was aborted because we were
+      if (dials || error.code() != Errc::timeout) throw;
+      if (over(call)) return false;
+    }
+  }
+  return true;
+}
+
+/// Sends what was posted in this round and waits for what comes in it. Returns false when the
+/// operation is cancelled.
+bool TcpFence::exchange(const Call& call, std::size_t round, Verdict& verdict) {
+  // Sockets cost a system call a try, so there is nothing to spin on.
+  YieldBeforeSleep yields;
+  for (;;) {
+    const bool sent = stream(rounds_[round].to).flush();
+    if (heard(call, round, verdict) && (sent || verdict.kind != Verdict::Kind::fine)) return true;
+    failure_.check();
+    if (over(call)) return false;
+    if (!yields.pause()) sleep(call, rounds_[round]);
+  }
+}
+
+/// The next token, without those of earlier operations, which were cancelled.
+const std::optional<Token>& TcpFence::first_from(TokenStream& in, std::uint64_t sequence) {
+  for (;;) {
+    const std::optional<Token>& token = in.peek();
+    if (!token || token->sequence >= sequence) return token;
+    in.pop();
+  }
+}
+
+/// The token of this round has come, or never will; with what it, or its absence, says.
+bool TcpFence::heard(const Call& call, std::size_t round, Verdict& verdict) {
+  const int from = rounds_[round].from;
+  TokenStream& in = stream(from);
+  const std::optional<Token>& token = first_from(in, call.sequence);
+  if (!token) {
+    if (in.ended()) verdict = {Verdict::Kind::lost, from};
+    return in.ended();
+  }
+  // That rank has passed this operation without arriving: `settle` is about to say so here.
+  if (token->sequence > call.sequence) return false;
+  if (token->round != round) {
+    throw peer_violation(
+        from, fmt::format("came with other members: round {} instead of {}", token->round, round));
+  }
+  verdict = token->digest == call.digest ? token->verdict : Verdict{Verdict::Kind::differs, from};
+  return true;
+}
+
+bool TcpFence::over(const Call& call) {
+  return settlements_.of(call.sequence, call.members) == FenceOutcome::cancelled;
+}
+
+void TcpFence::sleep(const Call& call, const Round& round) {
+  const bool sent = stream(round.to).flush();
+  TokenStream& in = stream(round.from);
+  const std::optional<Token>& token = in.peek();
+  const bool heard = (token && token->sequence <= call.sequence) || in.ended();
+  const bool early = token && token->sequence > call.sequence;
+  wake_.clear();
+  if (failure_.aborted() || over(call) || (heard && sent)) return;
+  // An early token can be read all the time; only the end of that rank is news.
+  const short events = early ? POLLRDHUP : POLLIN;
+  std::array<pollfd, 3> fds{
+      wake_.interest(), pollfd{.fd = heard ? -1 : in.fd(), .events = events, .revents = 0},
+      pollfd{.fd = sent ? -1 : stream(round.to).fd(), .events = POLLOUT, .revents = 0}};
+  static_cast<void>(poll_until(fds, Clock::now() + kLookAgain));
+  if (early && fds[1].revents != 0) throw peer_lost(round.from, "closed its connection");
+}
+
+}  // namespace
+
+std::unique_ptr<ReadyFence> make_tcp_fence(Session& session) {
+  return std::make_unique<TcpFence>(session);
+}
+
+}  // namespace hvd

@@ -1,0 +1,34 @@
+// What ranks send each other at a ready fence over streams.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace hvd {
+
+struct Token {
+  /// What a rank knows when it sends a token.
+  struct Verdict {
+    enum class Kind : std::uint8_t { fine, lost, differs };
+    Kind kind = Kind::fine;
+    int culprit = -1;  ///< a rank; -1 when fine
+  };
+
+  std::uint64_t sequence = 0;
+  std::uint64_t digest = 0;  ///< the sender's own
+  std::uint8_t round = 0;
+  Verdict verdict;
+};
+
+inline constexpr std::size_t kTokenBytes = 24;
+using TokenBytes = std::array<std::byte, kTokenBytes>;
+
+[[nodiscard]] TokenBytes encode(const Token& token) noexcept;
+/// Empty when it is none, in a job of `size` ranks.
+[[nodiscard]] std::optional<Token> decode_token(std::span<const std::byte, kTokenBytes> bytes,
+                                                int size) noexcept;
+
+}  // namespace hvd

@@ -1,0 +1,116 @@
+#include "host/arena.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#include <unistd.h>
+
+namespace hvd {
+
+HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin)
+    : segment_(std::move(segment)),
+      begin_(begin),
+      capacity_((segment_->size() - begin) / kStretch * kStretch),
+      first_(segment_->data() + begin),
+      blocks_(capacity_),
+      committed_(capacity_ / kStretch, false),
+      given_back_(capacity_ / kStretch, false),
+      private_(capacity_ / kStretch, false),
+      keep_(capacity_ / 8) {}
+
+void* HostArena::allocate(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    const auto block = blocks_.take(bytes);
+    if (!block) return nullptr;
+    if (commit(*block)) return first_ + block->offset;
+    blocks_.give(block->offset);
+  } catch (const std::bad_alloc&) {
+    // of the list itself
+  }
+  return nullptr;
+}
+
+void HostArena::deallocate(void* memory) noexcept {
+  if (memory == nullptr || !contains(memory, 0)) return;
+  const std::lock_guard lock(mutex_);
+  try {
+    const auto freed =
+        blocks_.give(static_cast<std::size_t>(static_cast<std::byte*>(memory) - first_));
+    // What a step frees the next one takes again: only what is out of proportion is given back.
+    if (freed && committed_bytes_ - blocks_.used() > keep_) release(*freed);
+  } catch (const std::bad_alloc&) {
+    // The block is lost to the list, which is as good as taken.
+  }
+}
+
+bool HostArena::commit(const BlockList::Block& block) noexcept {
+  const std::size_t last = (block.offset + block.size - 1) / kStretch;
+  for (std::size_t stretch = block.offset / kStretch; stretch <= last; ++stretch) {
+    if (committed_[stretch]) continue;
+    if (!segment_->memory().commit(begin_ + stretch * kStretch, kStretch)) return false;
+    committed_[stretch] = true;
+    committed_bytes_ += kStretch;
+    // Given back too early: a step that uses so much would pay for new pages every time.
+    if (given_back_[stretch]) keep_ = std::max(keep_, committed_bytes_ + capacity_ / 8);
+  }
+  return true;
+}
+
+void HostArena::release(const BlockList::Block& block) noexcept {
+  const std::size_t end = (block.offset + block.size) / kStretch;
+  for (std::size_t stretch = (block.offset + kStretch - 1) / kStretch; stretch < end; ++stretch) {
+    if (!committed_[stretch] || private_[stretch]) continue;
+    segment_->memory().release(begin_ + stretch * kStretch, kStretch);
+    committed_[stretch] = false;
+    given_back_[stretch] = true;
+    committed_bytes_ -= kStretch;
+  }
+}
+
+std::string HostArena::make_private(std::vector<BlockList::Block> parts) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<BlockList::Block> ranges;  // of whole pages, ascending and apart
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  for (const BlockList::Block& part : parts) {
+    const std::size_t begin = part.offset / page * page;
+    const std::size_t end = (part.offset + part.size + page - 1) / page * page;
+    if (ranges.empty() || begin > ranges.back().offset + ranges.back().size) {
+      ranges.push_back({begin, end - begin});
+    } else {
+      BlockList::Block& last = ranges.back();
+      last.size = std::max(last.offset + last.size, end) - last.offset;
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const BlockList::Block& range : ranges) {
+      const std::size_t last = (range.offset - begin_ + range.size - 1) / kStretch;
+      for (std::size_t stretch = (range.offset - begin_) / kStretch; stretch <= last; ++stretch) {
+        private_[stretch] = true;
+      }
+    }
+  }
+  std::string refused;
+  for (const BlockList::Block& range : ranges) {
+    std::string why = segment_->memory().make_private(range.offset, range.size);
+    if (refused.empty()) refused = std::move(why);
+  }
+  return refused;
+}
+
+bool HostArena::contains(const void* memory, std::size_t bytes) const noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(first_);
+  const auto at = reinterpret_cast<std::uintptr_t>(memory);
+  return at >= first && at - first <= capacity_ && bytes <= capacity_ - (at - first);
+}
+
+std::size_t HostArena::used() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return blocks_.used();
+}
+
+}  // namespace hvd

@@ -1,0 +1,243 @@
+#include "host/backend.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/log.hpp>
+#include <hvd/core/session.hpp>
+#include <hvd/ops/backends.hpp>
+#include <hvd/ops/ready_fence.hpp>
+
+#include "fusion/staging.hpp"
+#include "host/allreduce.hpp"
+#include "host/collectives.hpp"
+#include "host/fence.hpp"
+#include "shm/descriptors.hpp"
+#include "transport/rank_view.hpp"
+
+namespace hvd {
+namespace {
+
+/// What an allreduce of which size does.
+std::string bands(int ranks) {
+  return fmt::format(
+      "host allreduce: up to {} KiB in one turn; in the arena directly, out of place past the "
+      "cache from {} KiB on; else through slots, up to {} KiB in one chunk that every rank "
+      "reduces, beyond in chunks of {} KiB, of which each reduces a part",
+      HostGroup::kSmall >> 10, (kHostStreamed / static_cast<std::size_t>(ranks)) >> 10,
+      StagedAllreduce::kWhole >> 10, HostSlots::kChunk >> 10);
+}
+
+}  // namespace
+
+HostBackend::HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
+                         std::vector<int> ranks)
+    : memory_(std::move(memory)), group_(std::move(group)), ranks_(std::move(ranks)) {}
+
+bool HostBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
+  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
+  const bool mean_of_booleans = reduces && dtype == DType::boolean && op == ReduceOp::average;
+  return device.kind == Device::Kind::cpu && !mean_of_booleans;
+}
+
+void HostBackend::abort() noexcept {
+  memory_->shared->failure.abort();
+  memory_->shared->wait.wake();
+}
+
+template <class Body>
+void HostBackend::guard(Body body) {
+  try {
+    memory_->shared->failure.guard(body);
+  } catch (...) {
+    memory_->exposure.end_by_copying();
+    throw;
+  }
+}
+
+void HostBackend::reduce_alone(const AllreduceCall& call) const {
+  const HostArithmetic arithmetic(Arithmetic::of(call, 1));
+  for (const TensorSlice& tensor : call.tensors) {
+    if (tensor.output == nullptr) continue;
+    arithmetic.load(tensor.output, tensor.input, tensor.count);
+    const std::byte* const from = tensor.output;
+    reduce_all(arithmetic.reduction(), {&tensor.output, 1}, {&from, 1}, tensor.count);
+  }
+}
+
+bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const noexcept {
+  return static_cast<std::size_t>(total) * size_of(call.dtype) <= HostGroup::kSmall;
+}
+
+void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {
+  guard([&] {
+    const std::int64_t total = total_count(call.tensors);
+    if (total == 0 || size() == 1) return;
+    if (is_small(call, total)) {
+      if (call.tensors.size() > 1) return;  // copies are for the call's observer
+      write_small(*group_, call, total);
+      group_->prepare(sequence, 0);
+    } else {
+      AllreduceCall part = call;
+      part.tensors = call.tensors.first(std::min(ArenaPlacement::kMost, call.tensors.size()));
+      if (total_count(part.tensors) == 0) return;
+      locate(part);
+      // Copies of a list are for the call's observer.
+      copied_ahead_ = 0;
+      if (memory_->placement.none_in_arena() && part.tensors.size() == 1) {
+        copied_ahead_ = stage(part, part.tensors, {}).copy_ahead();
+      }
+      if (!memory_->placement.none_in_arena()) memory_->exposure.begin();
+      memory_->placement.write(*group_);
+      group_->prepare(sequence, memory_->placement.detail(copied_ahead_));
+    }
+    prepared_ = true;
+  });
+}
+
+void HostBackend::retract() noexcept {
+  if (std::exchange(prepared_, false)) group_->drop_prepared();
+  memory_->exposure.end();
+  copied_ahead_ = 0;
+}
+
+void HostBackend::abandon() noexcept { memory_->exposure.end_by_copying(); }
+
+void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
+  guard([&] {
+    const std::int64_t total = total_count(call.tensors);
+    if (total == 0) return;
+    if (size() == 1) return reduce_alone(call);
+    bool prepared = std::exchange(prepared_, false);
+    if (is_small(call, total)) {
+      if (!prepared) write_small(*group_, call, total);
+      return small_allreduce(*group_, call, total, memory_->scratch, deadline);
+    }
+    AllreduceCall part = call;
+    for (std::size_t begin = 0; begin < call.tensors.size(); begin += ArenaPlacement::kMost) {
+      part.tensors =
+          call.tensors.subspan(begin, std::min(ArenaPlacement::kMost, call.tensors.size() - begin));
+      reduce_large(part, std::exchange(prepared, false), deadline);
+    }
+    group_->wake_others();
+  });
+}
+
+void HostBackend::locate(const AllreduceCall& call) {
+  const HostArithmetic arithmetic(Arithmetic::of(call, size()));
+  memory_->placement.locate(call.tensors, arithmetic.element(), *memory_->arena,
+                            arithmetic.as_given());
+}
+
+StagedAllreduce HostBackend::stage(const AllreduceCall& call, std::span<const TensorSlice> tensors,
+                                   Deadline deadline) {
+  return {*group_,          tensors,       HostArithmetic(Arithmetic::of(call, size())),
+          memory_->scratch, call.observer, deadline};
+}
+
+void HostBackend::reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline) {
+  const HostArithmetic arithmetic(Arithmetic::of(call, size()));
+  const std::int64_t total = total_count(call.tensors);
+  if (total == 0) return;
+  // Members that sleep at the fence need not wait until this rank has done its part.
+  group_->wake_others();
+  ArenaPlacement& placement = memory_->placement;
+  if (!prepared) locate(call);
+  const std::uint64_t name = name_of(1, call, total);
+  if (placement
+          .none_in_arena()) {  // then all is staged, which is known before the others have come
+    StagedAllreduce staged = stage(call, call.tensors, deadline);
+    const std::uint64_t copied = staged.begin(std::exchange(copied_ahead_, 0) != 0);
+    if (!prepared) placement.write(*group_);
+    group_->publish(name, placement.detail(copied));
+    placement.await_others(*group_, call.tensors, name, deadline);
+    return staged.run();
+  }
+  memory_->exposure.begin();
+  if (!prepared) placement.write(*group_);
+  group_->publish(name, placement.detail(0));
+  placement.await_others(*group_, call.tensors, name, deadline);
+  const bool direct = placement.direct().list.size() > 0;
+  if (direct) direct_allreduce(*group_, placement.direct(), arithmetic);
+  if (!placement.staged().empty()) {
+    StagedAllreduce staged = stage(call, placement.staged(), deadline);
+    staged.begin(false);
+    staged.run();
+  }
+  if (direct) group_->barrier(name_of(2, call, total), deadline);
+  memory_->exposure.end();
+}
+
+template <class Call>
+void HostBackend::exchange(Exchange<Call> operation, const Call& call, Deadline deadline) {
+  guard([&] {
+    operation(*group_, *memory_->arena, call, deadline);
+    group_->wake_others();
+  });
+}
+
+void HostBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
+  exchange(host_reducescatter, call, deadline);
+}
+
+void HostBackend::allgather(const AllgatherCall& call, Deadline deadline) {
+  exchange(host_allgather, call, deadline);
+}
+
+void HostBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
+  exchange(host_broadcast, call, deadline);
+}
+
+void HostBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
+  exchange(host_alltoall, call, deadline);
+}
+
+void HostBackend::barrier(Deadline deadline) {
+  guard([&] {
+    if (size() == 1) return;
+    group_->barrier(static_cast<std::uint64_t>(OpKind::barrier), deadline);
+    group_->wake_others();
+  });
+}
+
+std::unique_ptr<Backend> HostBackend::subset(std::span<const int> ranks, Deadline deadline) {
+  std::unique_ptr<Backend> made;
+  guard([&] {
+    static_cast<void>(rank_in_subset(ranks, group_rank(), size()));
+    std::vector<int> in_context;
+    for (const int rank : ranks) in_context.push_back(ranks_[static_cast<std::size_t>(rank)]);
+    auto group = memory_->shared->group(in_context);
+    group->attach(deadline);
+    made = std::make_unique<HostBackend>(memory_, std::move(group), std::move(in_context));
+  });
+  return made;
+}
+
+int HostBackend::group_rank() const noexcept {
+  return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), memory_->shared->rank) -
+                          ranks_.begin());
+}
+
+HostEngine make_host_engine(Session& session) {
+  std::vector<int> ranks = ranks_here(session.topology());
+  const int here = static_cast<int>(ranks.size());
+  auto shared = share_host_memory(session, arena_size_for(session.config().arena_size, here));
+  if (log_enabled(LogLevel::plan)) log(LogLevel::plan, session.topology().rank, bands(here));
+
+  HostEngine engine;
+  engine.fence = std::make_unique<HostFence>(shared);
+  auto memory = std::make_shared<HostMemory>(shared);
+  engine.arena = memory->arena;
+  auto group = shared->group(ranks);
+  engine.backend =
+      std::make_unique<HostBackend>(std::move(memory), std::move(group), std::move(ranks));
+  return engine;
+}
+
+std::unique_ptr<ReadyFence> make_host_fence(Session& session) {
+  return std::make_unique<HostFence>(share_host_memory(session, 0));
+}
+
+}  // namespace hvd

@@ -1,0 +1,80 @@
+// The backend of ranks that share the memory of a host: the real thing behind make_host_engine.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <hvd/core/backend.hpp>
+
+#include "fusion/buffer.hpp"
+#include "host/arena.hpp"
+#include "host/placement.hpp"
+#include "host/shared.hpp"
+#include "host/staged.hpp"
+
+namespace hvd {
+
+/// What a backend and its subsets, of which one works at a time, have together.
+struct HostMemory {
+  explicit HostMemory(std::shared_ptr<HostShared> with)
+      : shared(std::move(with)),
+        arena(std::make_shared<HostArena>(shared->own, HostSegment::arena_begin())) {}
+
+  std::shared_ptr<HostShared> shared;
+  std::shared_ptr<HostArena> arena;
+  FusionBuffer scratch;
+  ArenaPlacement placement;
+  Exposure exposure{*arena, placement, shared->rank};
+};
+
+class HostBackend final : public Backend {
+ public:
+  /// Of `group`, whose members are these `ranks` of the context.
+  HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
+              std::vector<int> ranks);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
+  [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
+                              ReduceOp op) const noexcept override;
+  void announce(const AllreduceCall& call, std::uint64_t sequence) override;
+  void retract() noexcept override;
+  void abandon() noexcept override;
+  void allreduce(const AllreduceCall& call, Deadline deadline) override;
+  void allgather(const AllgatherCall& call, Deadline deadline) override;
+  void broadcast(const BroadcastCall& call, Deadline deadline) override;
+  void reducescatter(const ReducescatterCall& call, Deadline deadline) override;
+  void alltoall(const AlltoallCall& call, Deadline deadline) override;
+  void barrier(Deadline deadline) override;
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
+                                                Deadline deadline) override;
+  void abort() noexcept override;
+
+ private:
+  template <class Call>
+  using Exchange = void (*)(HostGroup&, const HostArena&, const Call&, Deadline);
+
+  /// The error of a failed call is thrown once no other rank can write to this rank's tensors.
+  template <class Body>
+  void guard(Body body);
+  template <class Call>
+  void exchange(Exchange<Call> operation, const Call& call, Deadline deadline);
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int group_rank() const noexcept;
+  void reduce_alone(const AllreduceCall& call) const;
+  [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
+  void locate(const AllreduceCall& call);
+  /// `tensors` of it.
+  [[nodiscard]] StagedAllreduce stage(const AllreduceCall& call,
+                                      std::span<const TensorSlice> tensors, Deadline deadline);
+  /// `prepared`: what it begins with has been written, and has gone with the fence if there was
+  /// one.
+  void reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline);
+
+  std::shared_ptr<HostMemory> memory_;
+  std::shared_ptr<HostGroup> group_;
+  std::vector<int> ranks_;          ///< in the context
+  bool prepared_ = false;           ///< the first message of the announced call is written
+  std::uint64_t copied_ahead_ = 0;  ///< chunks that are in with it; 0: none
+};
+
+}  // namespace hvd

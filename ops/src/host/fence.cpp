@@ -1,0 +1,66 @@
+#include "host/fence.hpp"
+
+namespace hvd {
+
+bool HostFence::arrive_and_wait(std::uint64_t sequence, std::uint64_t digest,
+                                std::span<const int> members) {
+  bool all = false;
+  shared_->failure.guard([&] { all = run({sequence, digest, members}); });
+  return all;
+}
+
+void HostFence::settle(std::span<const std::uint64_t> reached) {
+  settlements_.settle(reached);
+  shared_->wait.wake();
+}
+
+void HostFence::abort() noexcept {
+  shared_->failure.abort();
+  shared_->wait.wake();
+}
+
+bool HostFence::run(const Call& call) {
+  static_cast<void>(
+      position_in(call.members, shared_->rank, static_cast<int>(shared_->peers.size())));
+  check_order(last_, call.sequence);
+  if (settlements_.of(call.sequence, call.members) == FenceOutcome::cancelled) return false;
+  last_ = call.sequence;
+  if (call.members.size() == 1) return true;
+
+  HostGroup& group = *shared_->group(call.members);
+  group.arrive(call.sequence, call.digest);
+  // All must come, so it does not matter in which order they are waited for.
+  for (int position = 0; position < group.size(); ++position) {
+    if (!await_arrival(group, position, call)) return false;
+  }
+  group.pass_fence();
+  return true;
+}
+
+/// Returns false when the fence is cancelled.
+bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) {
+  const auto arrived = [&](int of) { return group.has_arrived(of, call.sequence, call.digest); };
+  const auto settled = [&] { return settlements_.mention(call.sequence); };
+  try {
+    group.wait_for(
+        position, [&] { return arrived(position) || settled(); }, Deadline::max());
+    if (arrived(position)) return true;
+    if (settlements_.of(call.sequence, call.members) == FenceOutcome::cancelled) return false;
+    // Every member has come, or is still on its way.
+    group.wait_for(
+        position, [&] { return arrived(position); }, Deadline::max());
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Errc::peer_lost) throw;
+    // Who has arrived and is gone may have left because of who has not, and is the one to blame.
+    for (int other = 0; other < group.size(); ++other) {
+      const Neighbour& neighbour = group.member(other).neighbour;
+      if (!arrived(other) && ShmWait::is_gone(neighbour)) {
+        throw peer_lost(neighbour.rank, "closed its connection");
+      }
+    }
+    throw;
+  }
+}
+
+}  // namespace hvd

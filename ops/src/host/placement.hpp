@@ -1,0 +1,93 @@
+// Where the tensors of a call lie in the arenas, and which of them other ranks may still write to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <hvd/core/backend.hpp>
+
+#include "host/allreduce.hpp"
+#include "host/arena.hpp"
+#include "host/group.hpp"
+
+namespace hvd {
+
+/// Where this rank's tensors lie, and then everybody's.
+class ArenaPlacement {
+ public:
+  /// So many tensors fit into one message.
+  static constexpr std::size_t kMost = HostMessage::kLong / 16;
+
+  /// At most `kMost` tensors. `as_given`: contributions need no change
+  /// before they are read.
+  void locate(std::span<const TensorSlice> tensors, std::size_t element, const HostArena& arena,
+              bool as_given);
+  /// No tensor lies in this rank's arena: so everything is staged, on all ranks.
+  [[nodiscard]] bool none_in_arena() const noexcept { return here_ == 0; }
+  /// Writes it to the group's outgoing message.
+  void write(HostGroup& group) const;
+  /// The detail of that message: whether anything lies here, and how many chunks this rank has put
+  /// into its slots by then (0: no matter).
+  [[nodiscard]] std::uint64_t detail(std::uint64_t copied) const noexcept {
+    return 2 * copied + (here_ > 0 ? 1 : 0);
+  }
+  /// When it is published, reads the others' messages, and all draw the same conclusion of these
+  /// tensors: those that were looked at, which outlive their use. Throws Errc::protocol naming a
+  /// rank that points outside its arena.
+  void await_others(HostGroup& group, std::span<const TensorSlice> tensors, std::uint64_t name,
+                    Deadline deadline);
+
+  [[nodiscard]] const DirectTensors& direct() const noexcept { return direct_; }
+  /// Where the others may read and write: what lies in this rank's arena of what was looked at, as
+  /// offsets in its segment.
+  [[nodiscard]] std::vector<BlockList::Block> exposed_parts() const;
+  /// In the order of the call.
+  [[nodiscard]] std::span<const TensorSlice> staged() const noexcept { return staged_; }
+
+ private:
+  /// Offsets in the rank's segment.
+  struct Offsets {
+    std::uint64_t input = 0;
+    std::uint64_t output = 0;
+  };
+
+  void sort(const HostGroup& group, std::span<const TensorSlice> tensors);
+  [[nodiscard]] bool is_direct(const HostGroup& group, std::size_t tensor, std::size_t bytes);
+
+  std::size_t element_ = 0;
+  std::vector<Offsets> offsets_;
+  std::vector<std::size_t> bytes_;  ///< likewise, of each tensor
+  std::size_t here_ = 0;            ///< tensors in this rank's arena
+  DirectTensors direct_;
+  std::vector<TensorSlice> staged_;
+};
+
+/// Exposure as in MPI's one-sided communication: the time in which other ranks may access memory.
+/// A rank that has been told where this rank's tensors lie may read and write them until all ranks
+/// have finished the operation. A rank that was stopped may do so long after this one has given it
+/// up. So before an operation fails on this rank, `end_by_copying` replaces the pages of these
+/// tensors by private copies. The other ranks keep the shared pages: one that is not late for
+/// everybody reads what this rank has contributed, and nothing that it writes later. Not
+/// thread-safe.
+class Exposure {
+ public:
+  /// All outlive it. `rank` is for the log.
+  Exposure(HostArena& arena, const ArenaPlacement& placement, int rank) noexcept
+      : arena_(arena), placement_(placement), rank_(rank) {}
+
+  /// Call this before the other ranks are told where the tensors lie that `placement` lists.
+  void begin() noexcept { exposed_ = true; }
+  /// All ranks have finished the operation, or none of them begins it.
+  void end() noexcept { exposed_ = false; }
+  /// Makes private copies of the exposed tensors, for good. Takes as long as copying them does.
+  void end_by_copying() noexcept;
+
+ private:
+  HostArena& arena_;
+  const ArenaPlacement& placement_;
+  const int rank_;
+  bool exposed_ = false;
+};
+
+}  // namespace hvd

@@ -1,0 +1,165 @@
+// CUDA's handles and errors as types.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include <cuda_runtime_api.h>
+
+namespace hvd {
+
+/// Throws Errc::resource when the device is out of memory, else Errc::internal, with CUDA's text.
+/// `what` names the call.
+void check(cudaError_t result, std::string_view what);
+
+/// Tells whether this process has a context on `device`, which occupies memory there. True where
+/// the driver cannot be asked. Any thread.
+[[nodiscard]] bool has_primary_context(int device) noexcept;
+
+/// Makes a device the current one of this thread during its life.
+/// Afterwards the device before is current again, unless this process does not use it: a thread
+/// that has chosen none has device 0, and making that current would, from CUDA 12 on, allocate some
+/// hundred MB there for a context that nobody wants. Such a thread keeps `device`.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) : device_(device) {
+    check(cudaGetDevice(&previous_), "cudaGetDevice");
+    if (previous_ != device_) check(cudaSetDevice(device_), "cudaSetDevice");
+  }
+  ~DeviceGuard() {
+    if (previous_ == device_ || !has_primary_context(previous_)) return;
+    static_cast<void>(cudaSetDevice(previous_));
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int device_;
+  int previous_ = 0;
+};
+
+/// An owned CUDA stream of the current device.
+class CudaStream {
+ public:
+  /// The stream is non-blocking: it and the default stream do not wait for each other. It has the
+  /// highest priority, since a whole job waits for its work.
+  CudaStream() {
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+          "cudaStreamCreateWithPriority");
+  }
+  ~CudaStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// An owned CUDA event of the current device: a mark in a stream.
+class CudaEvent {
+ public:
+  CudaEvent() {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~CudaEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  /// True once everything before the last `record` has run. Throws the error of a kernel.
+  [[nodiscard]] bool done() const {
+    const cudaError_t result = cudaEventQuery(event_);
+    if (result == cudaErrorNotReady) return false;
+    check(result, "cudaEventQuery");
+    return true;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Returns the bytes that a buffer takes which has to hold `size`: whole MiB, and from 8 MiB on at
+/// most a quarter more. From one such number to the next it grows by a seventh or more, so that
+/// slowly growing sizes cause few allocations: each costs a wait for the device, a mapping and,
+/// with NCCL, a registration. It depends on `size` alone, so that ranks with the same need take the
+/// same.
+[[nodiscard]] constexpr std::size_t grown_size(std::size_t size) noexcept {
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  std::size_t step = kLeast;
+  while (size / 8 >= step) step *= 2;
+  return std::max(kLeast, (size + step - 1) / step * step);
+}
+
+/// Owned memory of the current device.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() noexcept = default;
+  ~DeviceBuffer() { release(); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Returns at least `size` bytes. Their content is lost when the buffer has to grow. No work on
+  /// the buffer may be pending.
+  [[nodiscard]] std::byte* reserve(std::size_t size) {
+    if (size > size_) {
+      release();
+      void* data = nullptr;
+      check(cudaMalloc(&data, size), "cudaMalloc");
+      data_ = static_cast<std::byte*>(data);
+      size_ = size;
+    }
+    return data_;
+  }
+
+ private:
+  void release() noexcept {
+    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Owned host memory that the GPU reads and writes itself.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() noexcept = default;
+  ~PinnedBuffer() { release(); }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  /// Returns at least `size` bytes. Their content is lost when the buffer has to grow. No work on
+  /// the buffer may be pending. Throws Errc::resource.
+  [[nodiscard]] std::byte* reserve(std::size_t size) {
+    if (size > size_) {
+      release();
+      const std::size_t room = grown_size(size);
+      void* data = nullptr;
+      check(cudaHostAlloc(&data, room, cudaHostAllocPortable), "cudaHostAlloc");
+      data_ = static_cast<std::byte*>(data);
+      size_ = room;
+    }
+    return data_;
+  }
+
+ private:
+  void release() noexcept {
+    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,105 @@
+#include "shm/wait.hpp"
+
+#include <chrono>
+#include <climits>
+#include <ctime>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "transport/poll.hpp"
+
+namespace hvd {
+namespace {
+
+constexpr int kSpins = 200;  // about 5 µs
+/// The longest sleep before looking whether the others are still there.
+constexpr std::chrono::milliseconds kNap{50};
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+/// futex(2): returns when woken, at once when `word` is not `expected`, or about at `until`;
+/// spuriously too.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline until) noexcept {
+  using std::chrono::nanoseconds;
+  const auto left = std::max(nanoseconds{0}, nanoseconds(until - Clock::now()));
+  const timespec timeout{.tv_sec = static_cast<std::time_t>(left.count() / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(left.count() % 1'000'000'000)};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+void ring_one(Doorbell& bell) noexcept {
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void check_time(const ShmWait::For& call) {
+  if (Clock::now() < call.deadline) return;
+  throw peer_timeout(call.missing->rank, "did not come in time");
+}
+
+}  // namespace
+
+int spins_for(int ranks, int cores) noexcept { return cores >= ranks ? kSpins : 0; }
+
+void ShmWait::ring(std::span<const Neighbour> neighbours) noexcept {
+  // What was stored before is seen by whoever goes to sleep from here on: see `sleep`.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const Neighbour& other : neighbours) {
+    if (other.bell->sleeping.load(std::memory_order_relaxed) != 0) ring_one(*other.bell);
+  }
+}
+
+void ShmWait::wake() noexcept { ring_one(own_); }
+
+bool ShmWait::is_gone(const Neighbour& other) {
+  pollfd stream{.fd = other.stream, .events = POLLRDHUP, .revents = 0};
+  return poll_until({&stream, 1}, Clock::now());
+}
+
+void ShmWait::wait_long(const Ready& ready, const For& call) {
+  ring(call.neighbours);
+  YieldBeforeSleep yields;
+  for (unsigned looks = 1; !ready(); ++looks) {
+    failure_.check();
+    if (looks % 64 == 0) check_time(call);
+    if (!yields.pause()) sleep(ready, call);
+  }
+}
+
+void ShmWait::sleep(const Ready& ready, const For& call) {
+  check_time(call);
+  const std::uint32_t rings = own_.rings.load(std::memory_order_seq_cst);
+  own_.sleeping.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Again, now that the others know that they must ring: what was stored before would not ring.
+  if (!ready() && !failure_.aborted()) {
+    futex_wait(own_.rings, rings, std::min(call.deadline, Clock::now() + kNap));
+  }
+  own_.sleeping.store(0, std::memory_order_seq_cst);
+  if (ready()) return;
+
+  const Neighbour* const lost = find_lost(call);
+  // What a rank did before it left is still good.
+  if (lost == nullptr || ready()) return;
+  throw peer_lost(lost->rank, "closed its connection");
+}
+
+/// Of several that are gone, the one that is waited for.
+const Neighbour* ShmWait::find_lost(const For& call) {
+  polled_.clear();
+  for (const Neighbour& other : call.neighbours) {
+    polled_.push_back({.fd = other.stream, .events = POLLRDHUP, .revents = 0});
+  }
+  if (!poll_until(polled_, Clock::now())) return nullptr;
+  const Neighbour* lost = nullptr;
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    if (polled_[i].revents == 0) continue;
+    const Neighbour& other = call.neighbours[i];
+    if (lost == nullptr || &other == call.missing) lost = &other;
+  }
+  return lost;
+}
+
+}  // namespace hvd

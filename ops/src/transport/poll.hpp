@@ -1,0 +1,48 @@
+// Waiting for descriptors.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+#include <poll.h>
+
+#include <hvd/core/fd.hpp>
+#include <hvd/core/types.hpp>
+
+namespace hvd {
+
+/// As poll(2), again after a signal. Returns false when the deadline came first; a deadline in the
+/// past only looks. Throws Errc::resource when the system refuses.
+[[nodiscard]] bool poll_until(std::span<pollfd> fds, Deadline deadline);
+
+/// An eventfd that wakes a thread which sleeps in `poll_until`. Any thread.
+class WakeEvent {
+ public:
+  /// Throws Errc::resource.
+  WakeEvent();
+
+  [[nodiscard]] pollfd interest() const noexcept {
+    return {.fd = fd_.get(), .events = POLLIN, .revents = 0};
+  }
+  /// Readable until `clear`.
+  void raise() const noexcept;
+  void clear() const noexcept;
+
+ private:
+  UniqueFd fd_;
+};
+
+/// Lets other threads have the core for about 100 µs before a wait sleeps in the kernel: a rank
+/// that is about to answer does so within that time, and to sleep and be woken takes some 25 µs.
+class YieldBeforeSleep {
+ public:
+  /// Gives the core away for a moment and returns true; false when it is time to sleep.
+  [[nodiscard]] bool pause() noexcept;
+  /// There was progress: the time begins anew.
+  void reset() noexcept { until_ = {}; }
+
+ private:
+  Clock::time_point until_{};
+};
+
+}  // namespace hvd

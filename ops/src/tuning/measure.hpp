@@ -1,0 +1,74 @@
+// How fast the algorithms are on these hosts, measured at start-up, and which table follows.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hvd/core/backend.hpp>
+#include <hvd/core/types.hpp>
+
+#include "tuning/algorithm_plan.hpp"
+
+namespace hvd {
+
+/// One of the algorithms that are compared.
+struct Candidate {
+  Algorithm algorithm = Algorithm::ring;
+  std::size_t segment = 0;  ///< as in AlgorithmTable
+};
+
+/// Returns a backend that uses one candidate, prepared for it.
+using CandidateBackend = std::function<Backend&()>;
+
+/// A call that is measured.
+struct CallSize {
+  OpKind kind = OpKind::allreduce;  ///< or broadcast, allgather, reducescatter
+  std::size_t bytes = 0;
+};
+
+/// How long such a call took.
+struct Timing {
+  OpKind kind = OpKind::allreduce;
+  std::size_t bytes = 0;
+  std::vector<double> times;  ///< µs, by candidate
+};
+
+struct Measurement {
+  int rank = 0;
+  int size = 1;
+  Deadline deadline;
+  /// Rank 0 leaves out the calls that would probably end later than this.
+  std::chrono::microseconds budget{50'000};
+};
+
+/// Returns rank 0's medians of a few calls of each size, on every rank: they are broadcast over the
+/// first candidate. The most used sizes come first. Collective; throws like the backends.
+[[nodiscard]] std::vector<Timing> measure(std::span<const CandidateBackend> candidates,
+                                          std::span<const CallSize> sizes,
+                                          const Measurement& options);
+
+/// Returns the time of an allreduce of f32 zeros in µs: the least of a few calls, or of one where
+/// that takes long. `decides` is true on one rank, the root of the group. Collective.
+[[nodiscard]] double time_allreduce(Backend& group, bool decides, std::size_t bytes,
+                                    Deadline deadline);
+
+/// A candidate replaces the default algorithm if it takes at most this part of its time:
+/// differences within the noise must not change the choice from run to run.
+inline constexpr double kClearlyFaster = 0.85;
+
+/// Returns the table that follows from timings in any order: a size takes the best candidate of the
+/// measured size that is nearest to it by ratio. Without timings of this kind the default holds.
+/// The default algorithm is among the candidates. Pure.
+[[nodiscard]] AlgorithmTable choose(OpKind kind, std::span<const Timing> timings,
+                                    std::span<const Candidate> candidates,
+                                    const AlgorithmTable& defaults);
+
+/// Describes a timing in a line, as in "allreduce 65536 B: collective 11.0 µs, ring 7.5 µs: ring".
+[[nodiscard]] std::string describe(const Timing& timing, std::span<const Candidate> candidates,
+                                   const AlgorithmTable& defaults);
+
+}  // namespace hvd

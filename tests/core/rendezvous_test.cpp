@@ -1,0 +1,238 @@
+// Tests ranks that were not started by hvdrun and meet at rank 0.
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+#include <unistd.h>
+
+#include <hvd/core/address.hpp>
+#include <hvd/core/secret.hpp>
+#include <hvd/core/store.hpp>
+#include <hvd/hvd.hpp>
+
+namespace hvd {
+namespace {
+
+using testing::HasSubstr;
+
+/// Returns the configuration that a launcher gives to one of `size` ranks, which do not know of a
+/// common host.
+Config far_rank(int rank, int size, const std::string& address) {
+  Config config = test::thread_config(rank, size);
+  config.rendezvous = Rendezvous::hosted;
+  config.store_address = address;
+  config.local_rank = 0;
+  config.local_size = 1;
+  config.interfaces = "lo";
+  config.job_id = fmt::format("meeting-{}", ::getpid());
+  config.rank_source = "TEST_*";
+  return config;
+}
+
+Config near_rank(int rank, int size) {
+  Config config = far_rank(rank, size, "unix:@");
+  config.local_rank = rank;
+  config.local_size = size;
+  return config;
+}
+
+int sum_of_ranks(Context& context) {
+  float data = static_cast<float>(context.rank());
+  allreduce(context, std::span(&data, 1), {"sum", ReduceOp::sum, 1, 1, 0});
+  return static_cast<int>(data);
+}
+
+void meet_and_part(const Config& config) {
+  const auto context = make_context(config);
+  EXPECT_EQ(sum_of_ranks(*context), config.size * (config.size - 1) / 2);
+  context->shutdown();
+}
+
+/// Passes a secret as launchers do.
+struct PassedSecret {
+  UniqueFd fd = Secret::random().to_inheritable_fd();
+};
+
+TEST(RendezvousTest, OneHostMeetsAgainAndAgain) {
+  constexpr std::uint32_t kTimes = 10;
+  test::expect_threads(3, [](int rank) {
+    for (std::uint32_t generation = 0; generation < kTimes; ++generation) {
+      Config config = near_rank(rank, 3);
+      config.generation = generation;
+      meet_and_part(config);
+    }
+  });
+}
+
+TEST(RendezvousTest, APortIsUsedAgainAndAgain) {
+  EventLoop loop;
+  const PassedSecret secret;
+  std::string address;
+  {
+    const StoreServer free(loop, "tcp:127.0.0.1:0", {"probe", 0, 0, Secret::random()});
+    address = free.address();
+  }
+  test::expect_threads(3, [&](int rank) {
+    for (std::uint32_t generation = 0; generation < 5; ++generation) {
+      Config config = far_rank(rank, 3, address);
+      config.generation = generation;
+      config.secret_fd = secret.fd.get();
+      meet_and_part(config);
+    }
+  });
+}
+
+TEST(RendezvousTest, JobsAndRestartsDoNotMix) {
+  test::expect_threads(6, [](int i) {
+    Config config = near_rank(i / 3, 2);
+    if (i % 3 == 1) config.job_id += "-other";
+    if (i % 3 == 2) config.epoch = 1;
+    meet_and_part(config);
+  });
+}
+
+/// Two neighbouring ports on which other programs listen; nothing when the second one is taken.
+class Strangers {
+ public:
+  [[nodiscard]] static std::unique_ptr<Strangers> find() {
+    constexpr int kAttempts = 20;
+    for (int i = 0; i < kAttempts; ++i) {
+      try {
+        return std::make_unique<Strangers>();
+      } catch (const Error&) {
+        // Somebody has the next port.
+      }
+    }
+    return nullptr;
+  }
+  Strangers()
+      : first_(loop_, "tcp:127.0.0.1:0", {"stranger", 0, 0, Secret::random()}),
+        port_(Address::parse(first_.address()).port),
+        second_(loop_, fmt::format("tcp:127.0.0.1:{}", port_ + 1),
+                {"stranger", 0, 0, Secret::random()}) {}
+
+  [[nodiscard]] const std::string& first() const { return first_.address(); }
+
+ private:
+  EventLoop loop_;
+  StoreServer first_;
+  int port_;
+  StoreServer second_;
+};
+
+TEST(RendezvousTest, StrangersOnThePortsArePassedBy) {
+  const auto strangers = Strangers::find();
+  ASSERT_NE(strangers, nullptr);
+  const PassedSecret secret;
+  test::expect_threads(3, [&](int rank) {
+    Config config = far_rank(rank, 3, strangers->first());
+    config.store_ports = 8;
+    config.secret_fd = secret.fd.get();
+    meet_and_part(config);
+  });
+}
+
+TEST(RendezvousTest, ATakenPortThatWasAskedForIsNamed) {
+  EventLoop loop;
+  const StoreServer stranger(loop, "tcp:127.0.0.1:0", {"stranger", 0, 0, Secret::random()});
+  const PassedSecret secret;
+  Config config = far_rank(0, 2, stranger.address());
+  config.secret_fd = secret.fd.get();
+  const Error error = test::error_of([&] { (void)make_context(config); });
+  EXPECT_EQ(error.code(), Errc::resource);
+  EXPECT_THAT(error.what(), HasSubstr(stranger.address()));
+}
+
+TEST(RendezvousTest, SeveralHostsNeedASecret) {
+  for (int rank : {0, 1}) {
+    const Error error =
+        test::error_of([&] { (void)make_context(far_rank(rank, 2, "tcp:127.0.0.1:29500")); });
+    EXPECT_EQ(error.code(), Errc::unauthenticated);
+    EXPECT_THAT(error.what(), HasSubstr("HVD_SECRET_FILE"));
+    EXPECT_THAT(error.what(), HasSubstr("TEST_*"));
+  }
+}
+
+TEST(MeetingTest, WhereTheHostsAreUnknownTheMastersNameDecides) {
+  // Rank 0's host is this one, so no secret is needed. Rank 1 of the other job is on another host.
+  test::expect_threads(2, [](int rank) {
+    Config config = far_rank(rank, 2, "tcp:localhost:29500");
+    config.local_rank = config.local_size = -1;
+    meet_and_part(config);
+  });
+  Config config = far_rank(1, 2, "tcp:192.0.2.1:29500");  // an unused address (RFC 5737)
+  config.local_rank = config.local_size = -1;
+  EXPECT_EQ(test::error_of([&] { (void)make_context(config); }).code(), Errc::unauthenticated);
+}
+
+TEST(RendezvousTest, ManyRanksWithoutAPlaceToMeetAreAnError) {
+  Config config = far_rank(1, 2, "");
+  config.rendezvous = Rendezvous::none;
+  const Error error = test::error_of([&] { (void)make_context(config); });
+  EXPECT_THAT(error.what(), HasSubstr("HVD_RENDEZVOUS"));
+}
+
+// torchrun's store, played by one of ours.
+
+std::shared_ptr<Store>& board() {
+  static std::shared_ptr<Store> store = make_hash_store();
+  return store;
+}
+
+/// Provides a client of torchrun's store for the time of a test.
+struct AgentForATest {
+  AgentForATest() {
+    provide_agent_store([](const std::string&, Deadline) { return board(); });
+  }
+  ~AgentForATest() { provide_agent_store(before); }
+  ConnectAgentStore before = agent_store();
+};
+
+TEST(AgentRendezvousTest, RanksMeetOverTheAgentsStore) {
+  const AgentForATest agent;
+  test::expect_threads(3, [](int rank) {
+    for (std::uint32_t generation = 0; generation < 3; ++generation) {
+      Config config = far_rank(rank, 3, "tcp:node-a:29500");
+      config.rendezvous = Rendezvous::agent;
+      config.generation = generation;
+      meet_and_part(config);
+    }
+  });
+}
+
+TEST(AgentRendezvousTest, ASecretOfOnesOwnStaysOutOfTheAgentsStore) {
+  const AgentForATest agent;
+  const PassedSecret secret;
+  test::expect_threads(2, [&](int rank) {
+    Config config = far_rank(rank, 2, "tcp:node-a:29500");
+    config.rendezvous = Rendezvous::agent;
+    config.secret_fd = secret.fd.get();
+    config.job_id += "-own";
+    meet_and_part(config);
+  });
+  const auto left = board()->get(fmt::format("0/hvd/meeting-{}-own/0/store", ::getpid()),
+                                 Clock::now() + std::chrono::seconds(1));
+  ASSERT_TRUE(left.has_value());
+  const Secret passed = Secret::from_fd(secret.fd.get());
+  EXPECT_EQ(std::search(left->begin(), left->end(), passed.bytes().begin(), passed.bytes().end()),
+            left->end());
+  const Bytes nothing(Secret::kSize);
+  EXPECT_TRUE(std::equal(nothing.rbegin(), nothing.rend(), left->rbegin()));
+}
+
+TEST(AgentRendezvousTest, WithoutAClientTheErrorSaysWhatToDo) {
+  Config config = far_rank(1, 2, "tcp:node-a:29500");
+  config.rendezvous = Rendezvous::agent;
+  ASSERT_EQ(agent_store(), nullptr);
+  const Error error = test::error_of([&] { (void)make_context(config); });
+  EXPECT_EQ(error.code(), Errc::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("include <hvd/torch.hpp>"));
+}
+
+}  // namespace
+}  // namespace hvd

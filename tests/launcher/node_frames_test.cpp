@@ -1,0 +1,201 @@
+// Tests node 0 with a node that breaks the protocol. The test itself is that node.
+#include <array>
+#include <csignal>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <hvd/core/authenticated_listener.hpp>
+#include <hvd/core/version.hpp>
+
+#include "base/exit_codes.hpp"
+#include "node/node_admission.hpp"
+#include "node/node_meeting.hpp"
+#include "nodes.hpp"
+#include "transport/frames.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using test::Process;
+using testing::AllOf;
+using testing::HasSubstr;
+
+NodeConfig config_at(const std::string& port, int nodes) {
+  NodeConfig config;
+  config.nodes = nodes;
+  config.port = static_cast<std::uint16_t>(std::stoi(port));
+  return config;
+}
+
+/// A connection to node 0 on which the test can send any frames.
+class FrameNode {
+ public:
+  explicit FrameNode(const NodeConfig& config) : config_(config) {
+    const Identity self{.job_id = config.job, .epoch = 0, .rank = -1, .secret = {}};
+    stream_ = connect_authenticated(meeting_address(config), self, "node", test::in(kPatience));
+  }
+
+  void join(int node_rank) {
+    send(Join{.version = std::string(version()),
+              .node_rank = node_rank,
+              .nodes = config_.nodes,
+              .processes = 1,
+              .hostname = "forged"});
+  }
+  /// Joins as node 1 with one rank and sends everything up to the start of its rank.
+  void join_and_prepare() {
+    join(1);
+    const std::string greeting = "hvdrun-agent " + std::string(version()) + "\n";
+    const auto bytes = std::as_bytes(std::span(greeting));
+    send({bytes.begin(), bytes.end()});
+    wait_for<Prepare>();
+    send(Prepared{.hostname = "forged"});
+    wait_for<Launch>();
+  }
+  void send(const Frame& frame) const { send(encode(frame)); }
+  void send(const Bytes& bytes) const {
+    if (::send(stream_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(bytes.size())) {
+      throw std::runtime_error("cannot send");
+    }
+  }
+
+  /// Returns the next frame of this kind and skips others.
+  template <typename T>
+  T wait_for() {
+    const Deadline deadline = test::in(kPatience);
+    for (;;) {
+      std::array<std::byte, sizeof(std::uint32_t)> length{};
+      receive(length, deadline);
+      Bytes body(WireReader(length, "launcher frame").u32());
+      receive(body, deadline);
+      Frame frame = decode(body);
+      if (auto* wanted = std::get_if<T>(&frame)) return std::move(*wanted);
+    }
+  }
+
+ private:
+  void receive(std::span<std::byte> to, Deadline deadline) const {
+    while (!to.empty()) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      pollfd ready{.fd = stream_.get(), .events = POLLIN, .revents = 0};
+      if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0) {
+        throw std::runtime_error("node 0 said nothing");
+      }
+      const ssize_t size = ::recv(stream_.get(), to.data(), to.size(), 0);
+      if (size <= 0) throw std::runtime_error("node 0 has closed the stream");
+      to = to.subspan(static_cast<std::size_t>(size));
+    }
+  }
+
+  const NodeConfig config_;
+  UniqueFd stream_;
+};
+
+TEST(NodeFramesTest, ANodeRankThatTheJobDoesNotHaveIsRefusedOnEveryNode) {
+  for (const int rank : {3, kMostNodes - 1}) {
+    const NodeConfig config = config_at(fresh_port(), 3);
+    NodeAcceptor acceptor(config, NodeTrust{});
+    FrameNode honest(config);
+    honest.join(1);
+    FrameNode forged(config);
+    forged.join(rank);
+    const auto words = AllOf(HasSubstr("forged claims node rank " + std::to_string(rank)),
+                             HasSubstr("node ranks 0 to 2"));
+    try {
+      (void)acceptor.gather(kPatience);
+      FAIL() << "node rank " << rank << " was accepted";
+    } catch (const LaunchError& error) {
+      EXPECT_EQ(error.code(), kExitUsage);
+      EXPECT_THAT(error.what(), words);
+    }
+    for (FrameNode* node : {&honest, &forged}) {
+      const Finished over = node->wait_for<Finished>();
+      EXPECT_EQ(over.code, kExitUsage);
+      EXPECT_THAT(over.report, words);
+    }
+  }
+}
+
+Join join_as(int node_rank, int processes = 1) {
+  return {.version = std::string(version()),
+          .node_rank = node_rank,
+          .nodes = 17,
+          .processes = processes,
+          .hostname = "b"};
+}
+
+TEST(NodeAdmissionTest, MoreRanksThanAJobMayHaveAreRefused) {
+  const NodeConfig config = config_at("1", 17);
+  std::vector<Join> others;
+  for (int rank = 1; rank < 16; ++rank) others.push_back(join_as(rank, kMostNodes));
+  EXPECT_NO_THROW(check_join(join_as(16, kMostNodes - 1), config, others));
+  EXPECT_THROW(check_join(join_as(16, kMostNodes), config, others), LaunchError);
+}
+
+TEST(NodeAdmissionTest, NodesThatLeftTheirRankOpenTakeTheFreeOnes) {
+  const std::vector<Join> joins = {join_as(-1), join_as(3), join_as(-1), join_as(1)};
+  EXPECT_EQ(assign_node_ranks(joins), (std::vector<int>{2, 3, 4, 1}));
+}
+
+struct Case {
+  const char* name;
+  Frame frame;
+  const char* words;
+};
+
+void PrintTo(const Case& one, std::ostream* to) { *to << one.name; }
+
+class NodeFramesBadFrameTest : public testing::TestWithParam<Case> {};
+
+TEST_P(NodeFramesBadFrameTest, EndsTheJobAndIsBlamedOnItsNode) {
+  const std::string port = fresh_port();
+  test::Lifeline lifeline;
+  auto options = hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=2",
+                         "--master-port=" + port, "sh", "-c", "exec sleep 1000"});
+  options.inherited = {lifeline.fd()};
+  Process leader(std::move(options));
+  FrameNode forged(config_at(port, 2));
+  forged.join_and_prepare();
+  forged.send(Started{.rank = 2, .pid = 1});
+  forged.send(GetParam().frame);
+  const auto result = wait(leader);
+  EXPECT_EQ(result.exit_code(), kExitProtocol);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: forged, node 1 "), HasSubstr(GetParam().words)));
+  const Finished over = forged.wait_for<Finished>();
+  EXPECT_EQ(over.code, kExitProtocol);
+  EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Frames, NodeFramesBadFrameTest,
+    testing::Values(Case{"StartedOfAnotherHost", Started{.rank = 0, .pid = 1}, "rank 0"},
+                    Case{"StartedOutOfRange", Started{.rank = 3, .pid = 1}, "rank 3"},
+                    Case{"StartedAgain", Started{.rank = 2, .pid = 1}, "rank 2"},
+                    Case{"ExitedOfAnotherHost", Exited{.rank = 1, .status = SIGSEGV}, "rank 1"},
+                    Case{"ExitedOutOfRange", Exited{.rank = 1'000'000, .status = 0},
+                         "rank 1000000"},
+                    Case{"OutputOfAnotherHost", Output{.rank = 0, .bytes = Bytes(3)}, "rank 0"},
+                    Case{"OutputOutOfRange", Output{.rank = 2'000'000'000, .bytes = Bytes(3)},
+                         "rank 2000000000"},
+                    Case{"UsageOfAnotherHost", RankUsage{.rank = 0}, "rank 0"},
+                    Case{"ReportOfAnotherHost", RankAnswer{.rank = 1, .bytes = Bytes(3)}, "rank 1"},
+                    Case{"GoneWhileARankRuns", Gone{}, "rank 2"},
+                    Case{"DoneBeforeGone", Done{}, "Gone"},
+                    Case{"PreparedAgain", Prepared{.hostname = "forged"}, "Prepared"},
+                    Case{"AnOrder", End{.signal = SIGKILL}, "End"},
+                    // A node may pass on signals that its user sent. SIGTSTP would stop node 0.
+                    Case{"ForwardSigtstp", Forward{.signal = SIGTSTP}, "SIGTSTP"},
+                    Case{"ForwardSigkill", Forward{.signal = SIGKILL}, "SIGKILL"}),
+    [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace hvd::launcher

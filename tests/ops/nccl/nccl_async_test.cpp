@@ -1,0 +1,297 @@
+// Calls of the NCCL backend that go on after they have returned, on the fake GPU; and whole
+// contexts that let them.
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/hvd.hpp>
+#include <hvd/ops/backends.hpp>
+#include <hvd/ops/ready_fence.hpp>
+
+#include "cuda_memory.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "nccl/cuda.hpp"
+#include "nccl/nccl_backend.hpp"
+#include "nccl_checks.hpp"
+#include "stream_event.hpp"
+
+namespace hvd::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 3;
+
+class NcclAsync : public ::testing::Test {
+ protected:
+  NcclAsync() { fake_gpu::reset(kRanks); }
+  ~NcclAsync() override { fake_gpu::reset(0); }
+
+  void TearDown() override {
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+  }
+
+  static void on_all_ranks(const std::function<void(BackendChecks)>& body) {
+    ncclUniqueId id{};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    expect_threads(kRanks, [&](int rank) {
+      NcclBackend backend(GpuRank{rank, kRanks, rank}, id, soon(), make_kernel_copier());
+      const DeviceGuard guard(rank);
+      CudaMemory memory;
+      body({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks});
+    });
+  }
+};
+
+/// Fused tensors on one rank's device, and what becomes of them.
+class Tensors {
+ public:
+  Tensors(BackendChecks checks, std::int64_t count) : checks_(checks), count_(count) {
+    for (int i = 0; i < 3; ++i) {
+      std::byte* const data =
+          checks.memory.put(encode(DType::f32, sample(DType::f32, checks.rank, count)));
+      slices_.push_back({data, data, count});
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<AsyncCollective> start(Backend& backend,
+                                                       Deadline deadline = soon()) const {
+    backend.allow_async();
+    backend.allreduce({slices_, checks_.device, DType::f32, ReduceOp::sum}, deadline);
+    return backend.take_async();
+  }
+  void expect_reduced() const {
+    const auto expected = reduced_sample(DType::f32, ReduceOp::sum, kRanks, count_, {});
+    for (const TensorSlice& tensor : slices_) {
+      const Bytes bytes = checks_.memory.get(tensor.output, static_cast<std::size_t>(4 * count_));
+      EXPECT_EQ(count_wrong(DType::f32, bytes, expected), 0) << "rank " << checks_.rank;
+    }
+  }
+
+ private:
+  BackendChecks checks_;
+  std::int64_t count_;
+  std::vector<TensorSlice> slices_;
+};
+
+void complete(AsyncCollective& call) {
+  const Deadline deadline = soon();
+  while (!call.try_complete()) {
+    if (Clock::now() > deadline) return ADD_FAILURE() << "does not complete";
+    std::this_thread::yield();
+  }
+}
+
+Errc failure_of(AsyncCollective& call) {
+  return error_of([&] { complete(call); }).code();
+}
+
+TEST_F(NcclAsync, CallsAreLaunchedOneBehindTheOther) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors first(checks, 100);
+    const Tensors second(checks, 70);
+    const auto one = first.start(checks.backend);
+    const auto two = second.start(checks.backend);
+    ASSERT_TRUE(one && two);
+    complete(*one);
+    first.expect_reduced();
+    complete(*two);
+    second.expect_reduced();
+    checks.backend.barrier(soon());
+    EXPECT_EQ(checks.backend.take_async(), nullptr) << "nobody has allowed it";
+  });
+  EXPECT_EQ(fake_gpu::collectives_run(), 3 * kRanks);
+}
+
+TEST_F(NcclAsync, TheFusionMemoryGrowsWhenWhatUsesItIsComplete) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors little(checks, 10);
+    const Tensors much(checks, 200'000);
+    const auto one = little.start(checks.backend);
+    const auto two = much.start(checks.backend);
+    complete(*one);
+    complete(*two);
+    little.expect_reduced();
+    much.expect_reduced();
+  });
+}
+
+TEST_F(NcclAsync, AnotherThreadMayPoll) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors first(checks, 300);
+    const auto call = first.start(checks.backend);
+    std::thread poller([&] { complete(*call); });
+    for (int i = 0; i < 5; ++i) {
+      const Tensors more(checks, 20 + i);
+      complete(*more.start(checks.backend));
+    }
+    poller.join();
+    first.expect_reduced();
+  });
+}
+
+TEST_F(NcclAsync, ADeadlineEndsOneThatHangsAndAllBehindIt) {
+  on_all_ranks([](BackendChecks checks) {
+    fake_gpu::hang(checks.rank);
+    const Tensors first(checks, 20);
+    const Tensors second(checks, 20);
+    // Long enough for a loaded machine to launch it.
+    const auto one = first.start(checks.backend, Clock::now() + milliseconds(1'000));
+    const auto two = second.start(checks.backend);
+    EXPECT_EQ(failure_of(*one), Errc::timeout);
+    EXPECT_EQ(failure_of(*two), Errc::timeout);
+    EXPECT_EQ(error_of([&] { checks.backend.barrier(soon()); }).code(), Errc::timeout);
+  });
+}
+
+TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
+  // Whichever is first in the stream: a communicator that is aborted waits for what is before it.
+  for (const bool whole_first : {true, false}) {
+    on_all_ranks([&](BackendChecks checks) {
+      const std::vector<int> everybody{0, 1, 2};
+      const auto subset = checks.backend.split(everybody, true, soon());
+      fake_gpu::hang(checks.rank);
+      const Tensors first(checks, 20);
+      const Tensors second(checks, 20);
+      const auto one = first.start(whole_first ? checks.backend : *subset);
+      const auto two = second.start(whole_first ? *subset : checks.backend);
+      checks.backend.abort();
+      EXPECT_EQ(failure_of(*two), Errc::aborted);
+      EXPECT_EQ(failure_of(*one), Errc::aborted);
+    });
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    fake_gpu::reset(kRanks);
+  }
+}
+
+TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
+  on_all_ranks([](BackendChecks checks) {
+    const CudaStream training;
+    std::promise<void> moves;
+    std::shared_future<void> still = moves.get_future().share();
+    ASSERT_EQ(
+        cudaLaunchHostFunc(
+            training.get(),
+            [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); }, &still),
+        cudaSuccess);
+    StreamEvent ready(training.get());
+    const Tensors gradients(checks, 20);
+    complete(*gradients.start(checks.backend));  // there is memory now: what follows is launched
+    checks.backend.after(ready, soon());
+    const Deadline deadline = Clock::now() + milliseconds(50);
+    const auto fails_with = [](const std::function<void()>& call) { return error_of(call).code(); };
+    EXPECT_EQ(fails_with([&] { complete(*gradients.start(checks.backend, deadline)); }),
+              Errc::timeout);
+    EXPECT_EQ(fails_with([&] { checks.backend.barrier(soon()); }), Errc::timeout);
+    moves.set_value();
+    while (cudaStreamQuery(training.get()) == cudaErrorNotReady) std::this_thread::yield();
+  });
+}
+
+TEST_F(NcclAsync, WhatNcclFindsOutIsReported) {
+  on_all_ranks([](BackendChecks checks) {
+    fake_gpu::fail(checks.rank, ncclRemoteError);
+    const Tensors first(checks, 10);
+    EXPECT_EQ(error_of([&] { complete(*first.start(checks.backend)); }).code(), Errc::peer_lost);
+  });
+}
+
+/// Runs `body` on one thread per rank, each with a context and on the device of its local rank, of
+/// so many.
+void on_contexts(int devices, const std::function<void(Context&, Device)>& body) {
+  fake_gpu::reset(devices);
+  const std::shared_ptr<Store> store = make_hash_store();
+  auto transports = make_in_process_transports(kRanks);
+  expect_threads(kRanks, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Config config = thread_config(rank, kRanks);
+    config.fusion_threshold = 1'000;
+    auto session = std::make_unique<Session>(config, store);
+    auto host = make_ring_backend(std::move(transports[r]));
+    auto backends = make_nccl_backends(*session, *host);
+    backends.push_back(std::move(host));
+    auto fence = make_host_fence(*session);
+    Context context(std::move(session), std::move(backends), std::move(fence));
+    const Device device{Device::Kind::cuda, rank % devices};
+    const DeviceGuard guard(device.index);
+    body(context, device);
+    context.shutdown();
+  });
+}
+
+/// A sum in place of 100 elements.
+Work submit_sum(Context& context, std::string name, Device device, std::byte* data) {
+  Submission submission;
+  submission.request.kind = OpKind::allreduce;
+  submission.request.name = std::move(name);
+  submission.request.shape = {100};
+  submission.request.device = device;
+  submission.request.op = ReduceOp::sum;
+  submission.input = submission.output = data;
+  return context.submit(std::move(submission));
+}
+
+TEST_F(NcclAsync, StepsOfWholeContexts) {
+  on_contexts(kRanks, [](Context& context, Device device) {
+    const int rank = context.rank();
+    CudaMemory memory;
+    const auto value = [&](int step, int tensor, int of) { return 100 * step + 10 * tensor + of; };
+    for (int step = 0; step < 20; ++step) {
+      std::vector<std::byte*> data;
+      std::vector<Work> works;
+      for (int tensor = 0; tensor < 8; ++tensor) {
+        const std::vector<double> mine(100, value(step, tensor, rank));
+        data.push_back(memory.put(encode(DType::f32, mine)));
+        works.push_back(submit_sum(context, "g" + std::to_string(tensor), device, data.back()));
+      }
+      for (int tensor = 0; tensor < 8; ++tensor) {
+        const auto t = static_cast<std::size_t>(tensor);
+        works[t].wait();
+        double sum = 0;
+        for (int of = 0; of < kRanks; ++of) sum += value(step, tensor, of);
+        EXPECT_EQ(memory.get(data[t], 400), encode(DType::f32, std::vector<double>(100, sum)));
+      }
+    }
+    EXPECT_GT(context.stats().freezes, 0U);
+  });
+}
+
+/// A rank that has joined takes part with its own device, which has another number.
+void expect_joined_ranks_to_take_part(int devices) {
+  on_contexts(devices, [](Context& context, Device device) {
+    CudaMemory memory;
+    // Rank 0 reduces alone at last, on the first device.
+    for (int round = kRanks; round > context.rank(); --round) {
+      std::vector<std::byte*> data;
+      std::vector<Work> works;
+      for (int tensor = 0; tensor < 3; ++tensor) {
+        data.push_back(memory.put(encode(DType::f32, std::vector<double>(100, 1.0))));
+        const std::string name = "r" + std::to_string(round) + "g" + std::to_string(tensor);
+        works.push_back(submit_sum(context, name, device, data.back()));
+      }
+      for (Work& work : works) work.wait();
+      for (const std::byte* const each : data) {
+        const std::vector<double> sum(100, round);
+        EXPECT_EQ(memory.get(each, 400), encode(DType::f32, sum)) << "round " << round;
+      }
+    }
+    EXPECT_EQ(context.join(), 0);
+  });
+}
+
+TEST_F(NcclAsync, RanksThatHaveJoinedTakePart) { expect_joined_ranks_to_take_part(kRanks); }
+
+TEST_F(NcclAsync, RanksThatHaveJoinedTakePartThroughTheHost) {
+  expect_joined_ranks_to_take_part(kRanks - 1);
+}
+
+}  // namespace
+}  // namespace hvd::test

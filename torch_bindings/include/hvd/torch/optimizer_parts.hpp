@@ -1,0 +1,42 @@
+// What `DistributedOptimizer` and `ShardedOptimizer` have in common.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+namespace hvd {
+
+/// Turns something off for as long as it lives. Must not outlive the optimizer that returned it.
+class [[nodiscard]] ScopedPause {
+ public:
+  explicit ScopedPause(int& depth) noexcept : depth_(depth) { ++depth_; }
+  ~ScopedPause() { --depth_; }
+  ScopedPause(const ScopedPause&) = delete;
+  ScopedPause& operator=(const ScopedPause&) = delete;
+
+ private:
+  int& depth_;
+};
+
+/// What `GradScaler` needs of an optimizer whose gradients are reduced. The distributed optimizers
+/// derive from it, so that the scaler recognises them behind an `Optimizer&` too. All three members
+/// are collective, and each is called at most once per step.
+class ScalableGradients {
+ public:
+  virtual ~ScalableGradients() = default;
+  /// Waits for the gradients and multiplies them. Returns whether every element is finite, which is
+  /// the same on all ranks.
+  virtual bool scale_gradients(double factor) = 0;
+  /// Steps with the scaled gradients.
+  virtual void step_scaled() = 0;
+  /// Ends the step without stepping.
+  virtual void skip_scaled() = 0;
+};
+
+namespace detail {
+
+/// Multiplies the gradients that the optimizer's parameters have on this rank. Returns whether
+/// every element is finite. Not collective.
+bool scale_own_gradients(torch::optim::Optimizer& optimizer, double factor);
+
+}  // namespace detail
+}  // namespace hvd

@@ -1,0 +1,22 @@
+// Turns torch archives into bytes and back.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include <torch/serialize.h>
+
+#include <hvd/core/wire.hpp>
+
+namespace hvd::detail {
+
+[[nodiscard]] Bytes bytes_of(torch::serialize::OutputArchive& archive);
+
+/// Throws Errc::protocol, naming `what`, when the archive contains code or cannot be read. When
+/// LibTorch loads an archive, it compiles the classes in it and runs their `__setstate__`; an
+/// archive without functions has nothing to run.
+[[nodiscard]] torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
+                                                        const std::string& what);
+
+}  // namespace hvd::detail

@@ -1,0 +1,41 @@
+// Collectives that autograd records, and what their backward functions compute: the gradient of the
+// sum of all ranks' losses.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <hvd/core/context.hpp>
+#include <hvd/torch/grouped_collectives.hpp>
+
+namespace hvd::detail {
+
+/// Computes the results from the inputs. It is called without gradient recording.
+using Forward = std::function<Tensors()>;
+/// Computes the gradients of the inputs from those of the results. A result without a gradient has
+/// zeros.
+using Backward = std::function<Tensors(const Tensors& gradients)>;
+
+/// Returns whether autograd records what is computed from these tensors now.
+[[nodiscard]] bool is_recorded(const Tensors& inputs);
+/// Returns the results of `forward`; backward() will call `backward`.
+[[nodiscard]] Tensors record(const Tensors& inputs, const Forward& forward, Backward backward);
+
+// The backward functions of one tensor or a group. The forward pass makes them. They keep shapes
+// but no tensors, and call the recorded forms of the collectives, so that gradients of gradients
+// work.
+
+[[nodiscard]] Backward allreduce_backward(Context& context, const AllreduceOptions& options,
+                                          Compression compression);
+[[nodiscard]] Backward broadcast_backward(Context& context, int root,
+                                          const CollectiveOptions& options);
+/// `inputs` tells how many rows of the results come from this rank.
+[[nodiscard]] Backward allgather_backward(Context& context, const Tensors& inputs,
+                                          const CollectiveOptions& options);
+[[nodiscard]] Backward reducescatter_backward(Context& context, const AllreduceOptions& options);
+/// The forward pass writes the received splits into `received`.
+[[nodiscard]] Backward alltoall_backward(Context& context, std::shared_ptr<SplitsOfEach> received,
+                                         const CollectiveOptions& options);
+
+}  // namespace hvd::detail

@@ -1,0 +1,71 @@
+#include "collectives/device_event.hpp"
+
+#include <thread>
+#include <utility>
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <hvd/core/error.hpp>
+
+namespace hvd::detail {
+
+StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {
+  record();
+}
+
+void StreamEvent::record() { event_.record(stream_); }
+
+// LibTorch's events have no wait with a deadline, so this queries the event and yields in between.
+void StreamEvent::wait(Deadline deadline) {
+  while (!event_.query()) {
+    if (Clock::now() >= deadline) {
+      throw Error(Errc::timeout, "the device had not produced the input in time");
+    }
+    std::this_thread::yield();
+  }
+}
+
+void* StreamEvent::handle() const noexcept { return event_.eventId(); }
+
+std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return nullptr;
+  const c10::Device device = tensor.device();
+  try {
+    return std::make_shared<StreamEvent>(
+        c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  } catch (const c10::Error& error) {
+    throw Error(Errc::unsupported, "LibTorch cannot record an event on " + tensor.device().str() +
+                                       ": " + error.what_without_backtrace());
+  }
+}
+
+void synchronize_stream(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl device(tensor.device().type());
+  device.synchronizeStream(device.getStream(tensor.device()));
+}
+
+ResultMemory::ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready)
+    : options_(tensor.options()), ready_(std::move(ready)) {
+  if (tensor.is_cpu()) return;
+  stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
+torch::Tensor ResultMemory::empty(torch::IntArrayRef shape) const {
+  c10::OptionalStreamGuard guard;
+  if (stream_) guard.reset_stream(*stream_);
+  torch::Tensor result = torch::empty(shape, options_);
+  if (ready_) ready_->record();
+  return result;
+}
+
+torch::Tensor ResultMemory::converted(const torch::Tensor& result, torch::ScalarType type) const {
+  c10::OptionalStreamGuard guard;
+  if (stream_) guard.reset_stream(*stream_);
+  torch::Tensor converted = result.to(type);
+  synchronize_stream(converted);
+  return converted;
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,58 @@
+// Tells when a tensor's data is ready on its device.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <torch/types.h>
+
+#include <hvd/core/request.hpp>
+
+namespace hvd::detail {
+
+/// An event of a stream. It uses LibTorch's own device interface, so no build needs CUDA headers.
+class StreamEvent final : public DeviceEvent {
+ public:
+  /// Records the event behind the work that the stream has so far.
+  explicit StreamEvent(c10::Stream stream);
+  /// Records the event anew, behind the work that the stream has now.
+  void record();
+  void wait(Deadline deadline) override;
+  [[nodiscard]] void* handle() const noexcept override;
+
+ private:
+  c10::Stream stream_;
+  c10::Event event_;
+};
+
+/// Records an event of the current stream of the tensor's device. Returns null for a tensor on the
+/// CPU, whose data is ready. Throws Errc::unsupported when LibTorch was built without that device.
+[[nodiscard]] std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor);
+
+/// Blocks until the calling thread's current stream on the tensor's device has done all its work.
+void synchronize_stream(const torch::Tensor& tensor);
+
+/// Allocates results whose shape the engine finds out. The engine's stream writes them and the
+/// program's stream reads them. It is constructed on the program's thread and used on the engine's.
+class ResultMemory {
+ public:
+  /// Results have the dtype and device of `tensor`. They belong to the stream that is current now:
+  /// the allocator may reuse their memory in the order of that stream's work. `ready` is an event
+  /// of that stream, or null on the CPU.
+  ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready);
+
+  /// Allocates a result, which may be written once `ready` has occurred. It records `ready` anew,
+  /// because the stream may still have to finish work with memory that it reuses for the result.
+  [[nodiscard]] torch::Tensor empty(torch::IntArrayRef shape) const;
+  /// Returns the result in another dtype, and waits until the conversion is done.
+  [[nodiscard]] torch::Tensor converted(const torch::Tensor& result, torch::ScalarType type) const;
+
+ private:
+  torch::TensorOptions options_;
+  std::optional<c10::Stream> stream_;  ///< empty on the CPU
+  std::shared_ptr<StreamEvent> ready_;
+};
+
+}  // namespace hvd::detail

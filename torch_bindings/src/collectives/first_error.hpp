@@ -1,0 +1,36 @@
+// Keeps the first of several errors.
+#pragma once
+
+#include <exception>
+#include <utility>
+
+namespace hvd::detail {
+
+/// For work that has to be finished although a part of it failed. Not thread-safe.
+class FirstError {
+ public:
+  /// Calls the function and keeps what it throws, unless there is an earlier error.
+  template <class Function>
+  void keep(const Function& function) noexcept {
+    try {
+      function();
+    } catch (...) {
+      if (!first_) first_ = std::current_exception();
+    }
+  }
+  [[nodiscard]] explicit operator bool() const noexcept { return first_ != nullptr; }
+  void clear() noexcept { first_ = nullptr; }
+  /// Throws the error, if there is one, and keeps it.
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+  /// Throws the error, if there is one, and forgets it.
+  void take() {
+    if (first_) std::rethrow_exception(std::exchange(first_, nullptr));
+  }
+
+ private:
+  std::exception_ptr first_;
+};
+
+}  // namespace hvd::detail

@@ -1,0 +1,56 @@
+// One collective on a tensor, ready to be submitted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <hvd/core/context.hpp>
+#include <hvd/torch/collectives.hpp>
+
+namespace hvd::detail {
+
+/// Whether the result is a new tensor or overwrites the given one.
+enum class Form { copy, in_place };
+
+struct Operation {
+  Submission submission;
+  std::shared_ptr<torch::Tensor> result;
+  torch::Tensor overwritten;  ///< the given tensor, when the operation is in place
+  std::shared_ptr<std::vector<std::int64_t>> received;  ///< the received splits of an alltoall
+};
+
+// Each of these throws what is wrong with the tensor, and names the operation. They send nothing.
+[[nodiscard]] Operation allreduce_operation(const torch::Tensor& tensor,
+                                            const AllreduceOptions& options,
+                                            Compression compression, Form form);
+[[nodiscard]] Operation broadcast_operation(const torch::Tensor& tensor, int root,
+                                            const CollectiveOptions& options, Form form);
+[[nodiscard]] Operation allgather_operation(const torch::Tensor& tensor,
+                                            const CollectiveOptions& options);
+[[nodiscard]] Operation reducescatter_operation(const torch::Tensor& tensor,
+                                                const AllreduceOptions& options,
+                                                Compression compression);
+/// Without splits the rows are divided evenly among the ranks, whose number the context knows.
+[[nodiscard]] Operation alltoall_operation(const Context& context, const torch::Tensor& tensor,
+                                           torch::IntArrayRef splits,
+                                           const CollectiveOptions& options);
+
+/// Submits the operation.
+[[nodiscard]] TensorWork start(Context& context, Operation operation);
+/// Runs the operation on the calling thread where that is possible, and waits for it.
+torch::Tensor run(Context& context, Operation operation);
+/// Submits all operations, or none when one of them is refused.
+[[nodiscard]] std::vector<TensorWork> start_group(Context& context,
+                                                  std::vector<Operation> operations,
+                                                  const std::string& name);
+
+/// The index of this rank among the ranks of a process set, in rank order, and their number.
+struct RankInSet {
+  std::int64_t index = 0;
+  std::int64_t size = 1;
+};
+[[nodiscard]] RankInSet rank_in_set(const Context& context, std::int32_t process_set);
+
+}  // namespace hvd::detail

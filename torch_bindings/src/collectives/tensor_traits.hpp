@@ -1,0 +1,32 @@
+// Describes a tensor in the types of `core`.
+#pragma once
+
+#include <torch/types.h>
+
+#include <hvd/core/types.hpp>
+#include <hvd/torch/compression.hpp>
+
+namespace hvd::detail {
+
+/// Throws Errc::unsupported, naming the dtype.
+[[nodiscard]] DType dtype_of(const torch::Tensor& tensor);
+[[nodiscard]] torch::ScalarType scalar_type_of(DType dtype) noexcept;
+/// Throws Errc::unsupported, naming the device.
+[[nodiscard]] Device engine_device_of(const torch::Tensor& tensor);
+[[nodiscard]] Shape shape_of(const torch::Tensor& tensor);
+/// Returns null for a tensor without elements.
+[[nodiscard]] void* data_of(const torch::Tensor& tensor);
+/// Returns the dtype in which values of `type` are sent and reduced.
+[[nodiscard]] torch::ScalarType sent_type(torch::ScalarType type, Compression compression) noexcept;
+
+/// Throws unless the tensor is defined, dense, and of a dtype and on a device that collectives
+/// support.
+void require_supported(const torch::Tensor& tensor);
+
+/// Returns a tensor with the same memory and without autograd. Changes through it do not count in
+/// `tensor._version()`, so another thread may write through it.
+[[nodiscard]] torch::Tensor plain_alias(const torch::Tensor& tensor);
+/// Tells autograd that `tensor` is being overwritten.
+void note_overwritten(const torch::Tensor& tensor);
+
+}  // namespace hvd::detail

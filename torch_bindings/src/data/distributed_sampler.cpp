@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <torch/serialize.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/distributed_sampler.hpp>
+
+#include "data/sample_order.hpp"
+
+namespace hvd {
+
+using namespace detail;
+
+struct DistributedSampler::State {
+  DistributedSamplerOptions options;
+  std::size_t dataset_size = 0;
+  std::size_t epoch = 0;
+  std::size_t position = 0;
+  bool resumed = false;
+  std::vector<std::size_t> order;  ///< this rank's indices in the running epoch
+
+  [[nodiscard]] std::size_t shard_size() const {
+    const auto size = static_cast<std::size_t>(options.size);
+    return options.drop_last ? dataset_size / size : (dataset_size + size - 1) / size;
+  }
+  void begin_pass();
+};
+
+void DistributedSampler::State::begin_pass() {
+  std::vector<std::size_t> all(dataset_size);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (options.shuffle) shuffle(all, options.seed, epoch);
+  order = shard_of(all, options.rank, options.size, shard_size());
+}
+
+DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options)
+    : state_(std::make_shared<State>()) {
+  resolve_rank(options.rank, options.size, "DistributedSampler");
+  state_->options = options;
+  state_->dataset_size = dataset_size;
+  state_->begin_pass();
+}
+
+void DistributedSampler::set_epoch(std::size_t epoch) { state_->epoch = epoch; }
+
+std::size_t DistributedSampler::epoch() const { return state_->epoch; }
+
+std::size_t DistributedSampler::size() const { return state_->shard_size(); }
+
+std::size_t DistributedSampler::position() const { return state_->position; }
+
+std::size_t DistributedSampler::dataset_size() const { return state_->dataset_size; }
+
+const std::vector<std::size_t>& DistributedSampler::indices() const { return state_->order; }
+
+void DistributedSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size) state_->dataset_size = *new_size;
+  if (!std::exchange(state_->resumed, false)) state_->position = 0;
+  state_->begin_pass();
+}
+
+std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
+  return take_next(state_->order, state_->position, batch_size);
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  write_sampler(archive, state_->dataset_size, state_->options.seed, state_->epoch);
+  archive.write("position", static_cast<std::int64_t>(state_->position));
+  archive.write("ranks", static_cast<std::int64_t>(state_->options.size));
+}
+
+void DistributedSampler::load(torch::serialize::InputArchive& archive) {
+  State& state = *state_;
+  const std::size_t epoch =
+      read_sampler(archive, state.dataset_size, state.options.seed, "DistributedSampler");
+  // The examples that all ranks together have returned. Another number of ranks continues from the
+  // same point of the epoch; when the number does not divide, a few examples come again.
+  c10::IValue ranks;
+  const std::int64_t saved_ranks =
+      archive.try_read("ranks", ranks) ? ranks.toInt() : state.options.size;
+  const std::int64_t returned = read_integer(archive, "position") * saved_ranks;
+  if (returned < 0) {
+    throw Error(Errc::invalid_argument, "DistributedSampler: the saved state is damaged");
+  }
+  state.epoch = epoch;
+  state.begin_pass();
+  state.position =
+      std::min(static_cast<std::size_t>(returned / state.options.size), state.order.size());
+  state.resumed = true;
+}
+
+}  // namespace hvd

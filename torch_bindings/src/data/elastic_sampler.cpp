@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <torch/serialize.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
+#include <hvd/torch/elastic_sampler.hpp>
+
+#include "data/sample_order.hpp"
+#include "state/agreement.hpp"
+
+namespace hvd {
+
+using namespace detail;
+
+struct ElasticSampler::State {
+  ElasticSamplerOptions options;
+  std::size_t dataset_size = 0;
+  std::size_t epoch = 0;
+  std::vector<bool> recorded;      ///< for each example
+  std::vector<std::size_t> left;   ///< the examples of all ranks in the running pass, ascending
+  std::vector<std::size_t> order;  ///< this rank's indices in the running pass
+  std::size_t returned = 0;        ///< how many of `order` `next` has returned
+  std::size_t trained = 0;         ///< how many of `order` are recorded
+
+  void begin_pass();
+  void record(std::size_t index) { recorded[index] = true; }
+};
+
+void ElasticSampler::State::begin_pass() {
+  left.clear();
+  for (std::size_t index = 0; index < dataset_size; ++index) {
+    if (!recorded[index]) left.push_back(index);
+  }
+  std::vector<std::size_t> all = left;
+  if (options.shuffle) shuffle(all, options.seed, epoch);
+  const auto size = static_cast<std::size_t>(options.size);
+  order = shard_of(all, options.rank, options.size, (all.size() + size - 1) / size);
+  returned = 0;
+  trained = 0;
+}
+
+ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
+    : state_(std::make_shared<State>()) {
+  state_->options = options;
+  resolve_rank(state_->options.rank, state_->options.size, "ElasticSampler");
+  state_->dataset_size = dataset_size;
+  state_->recorded.assign(dataset_size, false);
+  state_->begin_pass();
+}
+
+void ElasticSampler::set_epoch(std::size_t epoch) {
+  state_->epoch = epoch;
+  state_->recorded.assign(state_->dataset_size, false);
+}
+
+std::size_t ElasticSampler::epoch() const { return state_->epoch; }
+
+std::size_t ElasticSampler::size() const { return state_->order.size(); }
+
+std::size_t ElasticSampler::dataset_size() const { return state_->dataset_size; }
+
+const std::vector<std::size_t>& ElasticSampler::indices() const { return state_->order; }
+
+const std::vector<std::size_t>& ElasticSampler::remaining() const { return state_->left; }
+
+std::vector<std::size_t> ElasticSampler::recorded() const {
+  std::vector<std::size_t> indices;
+  for (std::size_t index = 0; index < state_->dataset_size; ++index) {
+    if (state_->recorded[index]) indices.push_back(index);
+  }
+  return indices;
+}
+
+void ElasticSampler::record_batch(std::size_t batch_size) {
+  State& state = *state_;
+  const std::size_t end = std::min(state.trained + batch_size, state.order.size());
+  for (; state.trained < end; ++state.trained) state.record(state.order[state.trained]);
+}
+
+void ElasticSampler::synchronize(Context& context) {
+  State& state = *state_;
+  const std::string difference = first_difference(
+      context,
+      {{"data set size", state.dataset_size}, {"seed", state.options.seed}, {"epoch", state.epoch}},
+      "elastic_sampler");
+  if (!difference.empty()) {
+    throw Error(Errc::mismatch, fmt::format("ElasticSampler: {}", difference));
+  }
+  torch::Tensor flags = torch::zeros({static_cast<std::int64_t>(state.dataset_size)}, torch::kBool);
+  auto* const flag = flags.data_ptr<bool>();
+  for (std::size_t index = 0; index < state.dataset_size; ++index) {
+    flag[index] = state.recorded[index];
+  }
+  allreduce_(context, flags, {.name = "elastic_sampler/record", .op = ReduceOp::max});
+  for (std::size_t index = 0; index < state.dataset_size; ++index) {
+    state.recorded[index] = flag[index];
+  }
+  state.options.rank = context.rank();
+  state.options.size = context.size();
+}
+
+void ElasticSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size && *new_size != state_->dataset_size) {
+    state_->dataset_size = *new_size;
+    state_->recorded.resize(*new_size, false);
+  }
+  state_->begin_pass();
+}
+
+std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_size) {
+  return take_next(state_->order, state_->returned, batch_size);
+}
+
+void ElasticSampler::save(torch::serialize::OutputArchive& archive) const {
+  std::vector<std::int64_t> indices;
+  for (const std::size_t index : recorded()) indices.push_back(static_cast<std::int64_t>(index));
+  write_sampler(archive, state_->dataset_size, state_->options.seed, state_->epoch);
+  archive.write("recorded", torch::tensor(indices, torch::kInt64), /*is_buffer=*/true);
+}
+
+void ElasticSampler::load(torch::serialize::InputArchive& archive) {
+  State& state = *state_;
+  const std::size_t epoch =
+      read_sampler(archive, state.dataset_size, state.options.seed, "ElasticSampler");
+  torch::Tensor indices;
+  archive.read("recorded", indices, /*is_buffer=*/true);
+  indices = indices.to(torch::kInt64).contiguous();
+  const auto* const first = indices.const_data_ptr<std::int64_t>();
+  const auto* const end = first + indices.numel();
+  if (std::any_of(first, end, [&state](std::int64_t index) {
+        return static_cast<std::size_t>(index) >= state.dataset_size;
+      })) {
+    throw Error(Errc::invalid_argument, "ElasticSampler: a saved index is not of the data set");
+  }
+  set_epoch(epoch);
+  for (const auto* index = first; index != end; ++index) {
+    state.record(static_cast<std::size_t>(*index));
+  }
+  state.begin_pass();
+}
+
+}  // namespace hvd

@@ -1,0 +1,67 @@
+#include "gradients/first_step.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include <hvd/torch/collectives.hpp>
+
+#include "collectives/operation.hpp"
+#include "state/digest.hpp"
+
+namespace hvd::detail {
+
+namespace {
+
+// Larger gradients are not compared. The small gradients of a model depend on its data as well.
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+// The message begins with two numbers: the digest and its complement. Their maxima over the ranks
+// are the greatest digest and the complement of the least one. One flag for each rank and one for
+// each parameter follow.
+constexpr std::size_t kDigests = 2;
+
+}  // namespace
+
+FirstStepExchange::FirstStepExchange(Context& context, std::int32_t process_set,
+                                     std::size_t parameters)
+    : context_(context), process_set_(process_set), sparse_(parameters) {}
+
+void FirstStepExchange::add(std::size_t parameter, const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  if (gradient.is_sparse()) {
+    sparse_[parameter] = 1;
+    return;
+  }
+  if (gradient.layout() != torch::kStrided || gradient.nbytes() > kMostBytes) return;
+  Digest digest;
+  digest.add(parameter);
+  digest.add_values(gradient);
+  digest_ += digest.value();  // a sum, because gradients come in any order
+  nonzero_ = nonzero_ || gradient.any().item<bool>();
+}
+
+void FirstStepExchange::start(const std::string& name) {
+  const RankInSet rank = rank_in_set(context_, process_set_);
+  constexpr auto kGreatest = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> message(kDigests + static_cast<std::size_t>(rank.size));
+  // A rank without gradients sends two numbers that are no complements of each other.
+  message[0] = nonzero_ ? static_cast<std::int64_t>(digest_) : kGreatest;
+  message[1] = nonzero_ ? ~message[0] : kGreatest;
+  message[kDigests + static_cast<std::size_t>(rank.index)] = 1;
+  message.insert(message.end(), sparse_.begin(), sparse_.end());
+  exchange_ = allreduce_async(context_, torch::tensor(message, torch::kInt64),
+                              {.name = name, .op = ReduceOp::max, .process_set = process_set_});
+}
+
+void FirstStepExchange::finish() {
+  if (!exchange_.valid()) return;  // `start` threw
+  const torch::Tensor maxima = exchange_.wait();
+  const auto* const numbers = maxima.const_data_ptr<std::int64_t>();
+  const auto* const ranks = numbers + kDigests;
+  const auto* const sparse = numbers + maxima.numel() - sparse_.size();
+  const auto senders = std::count(ranks, sparse, 1);
+  all_are_equal_ = senders > 1 && numbers[0] == ~numbers[1];
+  std::copy(sparse, numbers + maxima.numel(), sparse_.begin());
+}
+
+}  // namespace hvd::detail

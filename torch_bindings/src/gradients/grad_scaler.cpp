@@ -1,0 +1,108 @@
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/torch/grad_scaler.hpp>
+
+namespace hvd {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(Errc::invalid_argument, "GradScaler: " + message);
+}
+
+void check_scale(double scale) {
+  if (!(std::isfinite(scale) && scale > 0)) refuse(fmt::format("the scale is {}", scale));
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), scale_(options.init_scale) {
+  check_scale(scale_);
+  if (!(options.growth_factor > 1)) refuse(fmt::format("growth_factor {}", options.growth_factor));
+  if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) {
+    refuse(fmt::format("backoff_factor {}", options.backoff_factor));
+  }
+  if (options.growth_interval < 1) {
+    refuse(fmt::format("growth_interval {}", options.growth_interval));
+  }
+}
+
+bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double factor) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor bad;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      torch::Tensor gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+      values.mul_(factor);
+      const torch::Tensor here = torch::isfinite(values).all().logical_not().cpu();
+      bad = bad.defined() ? bad.logical_or(here) : here;
+    }
+  }
+  return !bad.defined() || !bad.item<bool>();
+}
+
+void GradScaler::begin_unscaling() {
+  if (unscaled_) refuse("the gradients are unscaled already; update() comes first");
+  unscaled_ = true;
+}
+
+void GradScaler::unscale_distributed(ScalableGradients& optimizer) {
+  begin_unscaling();
+  found_inf_ = !optimizer.scale_gradients(1 / scale_);
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
+    return unscale_distributed(*distributed);
+  }
+  begin_unscaling();
+  found_inf_ = !detail::scale_own_gradients(optimizer, 1 / scale_);
+}
+
+bool GradScaler::step_distributed(ScalableGradients& optimizer) {
+  if (!unscaled_) unscale_distributed(optimizer);
+  if (found_inf_) {
+    optimizer.skip_scaled();
+  } else {
+    optimizer.step_scaled();
+  }
+  return !found_inf_;
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
+    return step_distributed(*distributed);
+  }
+  if (!unscaled_) unscale_(optimizer);
+  if (!found_inf_) optimizer.step();
+  return !found_inf_;
+}
+
+void GradScaler::update() {
+  if (!unscaled_) refuse("update() without a step()");
+  if (found_inf_) {
+    scale_ *= options_.backoff_factor;
+    good_steps_ = 0;
+  } else if (++good_steps_ == options_.growth_interval) {
+    // The scale stays within the range of float.
+    const double grown = scale_ * options_.growth_factor;
+    if (std::isfinite(static_cast<float>(grown))) scale_ = grown;
+    good_steps_ = 0;
+  }
+  unscaled_ = false;
+  found_inf_ = false;
+}
+
+void GradScaler::load(double scale_factor, std::int64_t good_steps) {
+  check_scale(scale_factor);
+  if (good_steps < 0) refuse(fmt::format("{} good steps", good_steps));
+  scale_ = scale_factor;
+  good_steps_ = good_steps % options_.growth_interval;
+}
+
+}  // namespace hvd

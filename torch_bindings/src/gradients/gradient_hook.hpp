@@ -1,0 +1,52 @@
+// Calls back when autograd accumulates a parameter's gradient.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <torch/csrc/autograd/variable.h>
+#include <torch/types.h>
+
+namespace hvd::detail {
+
+/// The hooks of a parameter call these members, on the thread that autograd runs them on.
+class GradientListener {
+ public:
+  virtual ~GradientListener() = default;
+  /// A backward pass is about to add to the parameter's gradient. An exception leaves `backward()`,
+  /// and nothing is added.
+  virtual void before_gradient(std::size_t /*index*/) {}
+  /// Autograd has accumulated the gradient. `incoming` is what it added, and is valid until this
+  /// returns.
+  virtual void on_gradient(std::size_t index, const torch::Tensor& incoming) = 0;
+};
+
+/// The hooks on a parameter's gradient accumulator. The destructor removes them.
+class GradientHook {
+ public:
+  GradientHook() = default;
+  ~GradientHook() { remove(); }
+  GradientHook(const GradientHook&) = delete;
+  GradientHook& operator=(const GradientHook&) = delete;
+
+  /// Does nothing when the parameter's accumulator has the hooks already, or when the parameter
+  /// requires no gradient. LibTorch makes a new accumulator when a parameter's data moves to
+  /// another dtype or device.
+  void attach(const torch::Tensor& parameter, GradientListener& listener, std::size_t index);
+  /// Returns whether any optimizer of hvd has its hooks on the parameter.
+  [[nodiscard]] static bool is_on(const torch::Tensor& parameter);
+
+ private:
+  void remove() noexcept;
+
+  // The type is shared_ptr<Node> or an intrusive pointer, depending on LibTorch's version. The
+  // tensor holds its accumulator weakly, so without this owner the accumulator and its hooks would
+  // be destroyed before the next forward pass.
+  decltype(torch::autograd::impl::grad_accumulator(
+      std::declval<const torch::Tensor&>())) accumulator_;
+  const torch::autograd::FunctionPreHook* before_ = nullptr;  ///< owned by the accumulator
+  std::uintptr_t key_ = 0;
+};
+
+}  // namespace hvd::detail

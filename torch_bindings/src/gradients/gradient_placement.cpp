@@ -1,0 +1,111 @@
+#include "gradients/gradient_placement.hpp"
+
+#include <utility>
+
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
+
+#include "collectives/tensor_traits.hpp"
+#include "gradients/gradient_allocator.hpp"
+
+namespace hvd::detail {
+namespace {
+
+/// Returns the strides that autograd gives the parameter's gradient.
+c10::DimVector strides_for(const torch::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return c10::DimVector(parameter.strides());
+  return c10::contiguous_strides(parameter.sizes());
+}
+
+torch::Tensor empty_for(const torch::Tensor& parameter) {
+  return torch::empty_strided(parameter.sizes(), strides_for(parameter),
+                              parameter.options().requires_grad(false));
+}
+
+/// Returns whether nothing else will read or write the gradient's memory. While the hook runs,
+/// autograd holds the incoming gradient, and a view holds its base. Any other holder of one of them
+/// may pass it to another parameter.
+bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming) {
+  const std::size_t holders = gradient.storage().use_count();
+  const bool handed_over =
+      incoming.defined() && incoming.layout() == torch::kStrided && incoming.is_alias_of(gradient);
+  if (!handed_over) return holders <= 1;
+  if (!incoming.is_view()) return holders <= 2;
+  return holders <= 3 && incoming._base().use_count() <= 1;
+}
+
+}  // namespace
+
+GradientPlacement::GradientPlacement(GradientMemory memory, const Context& context,
+                                     const std::vector<torch::Tensor>& parameters) {
+  if (memory == GradientMemory::as_is || !context.arena()) return;
+  uses_allocator_ = memory == GradientMemory::born_shared;
+  if (!uses_allocator_) {
+    heap_ = std::make_shared<GradientHeap>(context.arena());
+    return;
+  }
+  heap_ = GradientAllocator::installed().acquire(context.arena());
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.is_cpu()) heap_->expect(expected_.emplace_back(parameter.nbytes()));
+  }
+  use_on_this_thread();
+}
+
+GradientPlacement::~GradientPlacement() {
+  if (!uses_allocator_) return;
+  for (const std::size_t bytes : expected_) heap_->forget(bytes);
+  GradientAllocator::installed().release(heap_);
+}
+
+void GradientPlacement::use_on_this_thread() const {
+  if (uses_allocator_) GradientAllocator::use_on_this_thread(heap_);
+}
+
+bool GradientPlacement::lies_in_arena(const torch::Tensor& gradient) const {
+  return !heap_ || !gradient.is_cpu() || gradient.numel() == 0 ||
+         heap_->contains(gradient.data_ptr(), gradient.nbytes());
+}
+
+torch::Tensor GradientPlacement::empty_in_arena(const torch::Tensor& parameter) const {
+  if (!heap_ || !parameter.is_cpu() || parameter.numel() == 0) return {};
+  return heap_->empty(parameter.sizes(), strides_for(parameter), parameter.scalar_type());
+}
+
+void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tensor& incoming) {
+  const torch::Tensor& gradient = parameter.grad();
+  const bool usable = torch::autograd::utils::obeys_layout_contract(gradient, parameter) &&
+                      !gradient.is_neg() && has_own_memory(gradient, incoming);
+  torch::Tensor placed;
+  if (!usable || !lies_in_arena(gradient)) placed = empty_in_arena(parameter);
+  if (usable && !placed.defined()) {
+    ++counters_.in_place;
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  if (!placed.defined()) placed = empty_for(parameter);
+  placed.copy_(gradient);
+  ++counters_.copied;
+  counters_.copied_bytes += gradient.nbytes();
+  parameter.mutable_grad() = std::move(placed);
+}
+
+torch::Tensor GradientPlacement::zeros_for(const torch::Tensor& parameter) const {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor zeros = empty_in_arena(parameter);
+  if (!zeros.defined()) zeros = empty_for(parameter);
+  return zeros.zero_();
+}
+
+torch::Tensor GradientPlacement::empty_row(std::int64_t count,
+                                           const torch::TensorOptions& options) const {
+  if (heap_ && options.device().is_cpu() && count > 0) {
+    torch::Tensor row = heap_->empty({count}, {1}, c10::typeMetaToScalarType(options.dtype()));
+    if (row.defined()) return row;
+  }
+  return torch::empty({count}, options);
+}
+
+torch::Tensor elements_of(const torch::Tensor& gradient) {
+  return plain_alias(gradient).as_strided({gradient.numel()}, {1});
+}
+
+}  // namespace hvd::detail

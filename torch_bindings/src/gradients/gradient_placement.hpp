@@ -1,0 +1,61 @@
+// Decides where the gradients of one optimizer lie while they are reduced.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <hvd/core/context.hpp>
+#include <hvd/torch/gradient_reducer.hpp>
+
+#include "gradients/gradient_allocator.hpp"
+
+namespace hvd::detail {
+
+/// The engine may write to a gradient only if no other tensor uses its memory, and if its elements
+/// are laid out as the parameter's, which is the same on every rank. The reduction is fast if the
+/// gradient lies in the arena. This class copies a gradient that does not fulfil these conditions,
+/// once.
+class GradientPlacement {
+ public:
+  /// From now on the calling thread allocates gradients of the parameters' sizes in the arena, if
+  /// `memory` asks for it.
+  GradientPlacement(GradientMemory memory, const Context& context,
+                    const std::vector<torch::Tensor>& parameters);
+  ~GradientPlacement();
+  GradientPlacement(const GradientPlacement&) = delete;
+  GradientPlacement& operator=(const GradientPlacement&) = delete;
+
+  /// Says that the calling thread runs backward passes.
+  void use_on_this_thread() const;
+
+  /// Makes `parameter.grad()`, which is defined and dense, fulfil the conditions, and counts what
+  /// that took. `incoming` is the gradient that autograd still holds, or undefined. One thread at a
+  /// time.
+  void place(const torch::Tensor& parameter, const torch::Tensor& incoming);
+  /// Returns a gradient of zeros that fulfils the conditions.
+  [[nodiscard]] torch::Tensor zeros_for(const torch::Tensor& parameter) const;
+  /// Returns an uninitialised row of `count` elements, in the arena if there is room.
+  [[nodiscard]] torch::Tensor empty_row(std::int64_t count,
+                                        const torch::TensorOptions& options) const;
+
+  [[nodiscard]] const GradientCounters& counters() const noexcept { return counters_; }
+
+ private:
+  /// Returns an undefined tensor when the parameter's gradient need not or cannot lie in the arena.
+  [[nodiscard]] torch::Tensor empty_in_arena(const torch::Tensor& parameter) const;
+  /// Returns whether the gradient lies in the arena, or need not.
+  [[nodiscard]] bool lies_in_arena(const torch::Tensor& gradient) const;
+
+  std::shared_ptr<GradientHeap> heap_;  ///< null when gradients need not lie in the arena
+  std::vector<std::size_t> expected_;
+  bool uses_allocator_ = false;  ///< autograd allocates gradients in the heap
+  GradientCounters counters_;
+};
+
+/// Returns the memory of a gradient that has been placed, as a row of elements. Changes of the row
+/// do not count in the gradient's `_version()`.
+[[nodiscard]] torch::Tensor elements_of(const torch::Tensor& gradient);
+
+}  // namespace hvd::detail

@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/adasum.hpp>
+#include <hvd/torch/collectives.hpp>
+
+#include "gradients/gradient_reducer_impl.hpp"
+
+namespace hvd::detail {
+
+GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
+                            const DistributedOptimizerOptions& given,
+                            const NamedTensors& parameters)
+    : optimizer(wrapped),
+      options(given),
+      context(given.context ? *given.context : hvd::context()),
+      known_parameters(parameter_count(wrapped)) {
+  const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
+  instance = agree_on_instance(context, "distributed_optimizer", options.process_set);
+  require_equal(context, own, "distributed_optimizer", options.process_set,
+                std::string(kDistributedOptimizer));
+
+  placement.emplace(options.memory, context, parameters.tensors());
+  const std::vector<int> group_of = groups_of(parameters, options);
+  for (const auto& [name, parameter] : parameters.items()) {
+    GradientSlot& slot = slots.emplace_back();
+    slot.name = name;
+    slot.collective = fmt::format("{}/{}/{}", options.name_prefix, instance, name);
+    slot.parameter = parameter;
+    slot.group = group_of[slots.size() - 1];
+    if (options.compressor) slot.compressor = options.compressor->make(parameter);
+    while (std::ssize(groups) <= slot.group) {
+      groups.emplace_back().name =
+          fmt::format("{}/{}/group {}", options.name_prefix, instance, groups.size());
+    }
+    slot.takes_part = parameter.requires_grad();
+    if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
+  }
+  count_groups();
+  if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
+    first_step.emplace(context, options.process_set, slots.size());
+  }
+}
+
+/// Counts the members of each group that take part. A parameter that begins to take part belongs to
+/// its group from the next step on.
+void GradientReducer::Impl::count_groups() {
+  for (Group& group : groups) group.size = 0;
+  for (const GradientSlot& slot : slots) {
+    if (slot.group >= 0 && slot.takes_part) ++groups[static_cast<std::size_t>(slot.group)].size;
+  }
+}
+
+/// A gradient that has been reduced must not be reduced again together with what this pass adds. It
+/// is set aside, and added when the reduction of this pass ends.
+void GradientReducer::Impl::before_gradient(std::size_t index) {
+  const std::lock_guard lock(mutex);
+  GradientSlot& slot = slots[index];
+  if (!slot.grad_is_reduced) return;
+  torch::Tensor& gradient = slot.parameter.mutable_grad();
+  const bool pass_is_sent = no_sync_depth == 0 && options.backward_passes_per_step == 1;
+  if (gradient.defined() && pass_is_sent) {
+    slot.set_aside = std::exchange(gradient, {});
+  } else if (gradient.defined() &&
+             (gradient.is_sparse() ? gradient._values() : gradient).any().item<bool>()) {
+    refuse_pass(fmt::format(
+        "a backward pass {} adds to the gradient of {}, which has been reduced; call step() or "
+        "zero_grad() first",
+        no_sync_depth > 0 ? "under no_sync()" : "beyond backward_passes_per_step", slot.name));
+  }
+  slot.grad_is_reduced = false;
+}
+
+void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& incoming) {
+  const std::lock_guard lock(mutex);
+  // A pass that failed has thrown its error and ended its step, because other ranks may have
+  // continued.
+  if (std::exchange(is_reduced, false) && error) {
+    error.clear();
+    reductions = 0;
+  }
+  if (no_sync_depth > 0) return;
+  GradientSlot& slot = slots[index];
+  has_unsent_gradients = true;
+  if (slot.in_flight) {
+    refuse_pass(
+        fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
+                    "passes before step(); use no_sync() for passes that are not to be sent",
+                    slot.name, options.backward_passes_per_step));
+  }
+  if (++slot.passes < options.backward_passes_per_step) return;
+  error.keep([&] {
+    placement->use_on_this_thread();
+    if (first_step) first_step->add(index, slot.parameter.grad());
+    submit(slot, incoming);
+  });
+  if (options.wait_in_backward) expect_end_of_pass();
+}
+
+/// Keeps the error, so that `step()` throws it again, and throws it out of `backward()` at once.
+/// Errors of communication leave `backward()` only at the end of the pass.
+void GradientReducer::Impl::refuse_pass(const std::string& message) {
+  error.keep([&message] { misuse(message); });
+  misuse(message);
+}
+
+/// Queues `end_pass` with autograd's engine, once per pass. The engine runs callbacks after the
+/// last hook of the pass, on the streams of the caller of backward(), which throws what they throw.
+/// A pass that throws drops its callbacks.
+void GradientReducer::Impl::expect_end_of_pass() {
+  if (!pass_end.expired()) return;
+  const auto queued = std::make_shared<char>();
+  pass_end = queued;
+  torch::autograd::Engine::get_default_engine().queue_callback([this, queued] { end_pass(); });
+}
+
+/// Submits the missing gradients and then waits for all, each in a callback of its own. A callback
+/// that another one queues runs after all that are queued already. So this rank waits only after
+/// all optimizers of the pass have submitted everything, which is necessary because the optimizers'
+/// callbacks may run in another order on other ranks.
+void GradientReducer::Impl::end_pass() {
+  auto& engine = torch::autograd::Engine::get_default_engine();
+  {
+    const std::lock_guard lock(mutex);
+    pass_end.reset();
+    const auto missing = std::find_if(slots.begin(), slots.end(), [](const GradientSlot& slot) {
+      return slot.takes_part && !slot.in_flight;
+    });
+    // When a nested pass ends, the outer one is still evaluating the node that called backward().
+    // The outer pass may have gradients for the other parameters; its hooks queue this callback
+    // again.
+    const bool nested = torch::autograd::get_current_node() != nullptr;
+    missing_after_nested = nested && missing != slots.end() ? &*missing : nullptr;
+    if (missing_after_nested) return;
+  }
+  start_first_step_exchange();
+  engine.queue_callback([this, &engine] {
+    submit_missing();
+    engine.queue_callback([this] {
+      finish_reduction();
+      error.rethrow();
+    });
+  });
+}
+
+void GradientReducer::Impl::synchronize() {
+  if (is_reduced) return;
+  start_first_step_exchange();
+  submit_missing();
+  finish_reduction();
+}
+
+/// Synchronizes, ends the step, and throws the first error of the step.
+void GradientReducer::Impl::finish_step() {
+  if (missing_after_nested) {
+    error.keep([&] {
+      misuse(
+          fmt::format("the last backward pass with gradients ran inside another one, and {} got "
+                      "none; call synchronize() between backward() and step()",
+                      missing_after_nested->name));
+    });
+  }
+  synchronize();
+  end_step();
+}
+
+void GradientReducer::Impl::end_step() {
+  is_reduced = false;
+  reductions = 0;
+  for (GradientSlot& slot : slots) slot.grad_is_reduced = false;
+  error.take();
+}
+
+torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
+  if (!loss.defined()) misuse("the closure returned no loss");
+  AllreduceOptions loss_options;
+  loss_options.op = options.op;
+  loss_options.name = fmt::format("{}/{}/loss", options.name_prefix, instance);
+  loss_options.process_set = options.process_set;
+  return allreduce(context, loss.detach(), loss_options);
+}
+
+torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, LossClosure closure) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> parameters;
+  std::vector<torch::Tensor> before;
+  for (const GradientSlot& slot : slots) {
+    if (!slot.parameter.requires_grad()) continue;
+    parameters.push_back(slot.parameter.detach());
+    before.push_back(slot.parameter.detach().clone());
+  }
+  torch::Tensor loss = base(std::move(closure));
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= before[i];
+  adasum_(context, parameters,
+          {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
+           .process_set = options.process_set});
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] += before[i];
+  return loss;
+}
+
+GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
+                                 const DistributedOptimizerOptions& options) {
+  check_options(options);
+  impl_ = std::make_unique<Impl>(optimizer, options,
+                                 parameters_of(optimizer.param_groups(), parameters));
+  if (options.broadcast_parameters) {
+    const int first = impl_->context.ranks_of(options.process_set).front();
+    broadcast_tensors(impl_->context, parameters.distinct(), "parameter/", first,
+                      options.process_set);
+  }
+}
+
+GradientReducer::~GradientReducer() = default;
+
+torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
+  Impl& impl = *impl_;
+  if (impl.options.adasum) {
+    const torch::Tensor loss = impl.step_with_adasum(base, std::move(closure));
+    impl.context.mark_step();
+    return loss;
+  }
+  if (closure) {
+    if (impl.skip_depth > 0) misuse("step() with a closure cannot skip the synchronisation");
+    require_idle("step() with a closure");
+    const torch::Tensor last = base([&impl, &closure] {
+      const torch::Tensor loss = closure();
+      impl.finish_step();
+      return impl.reduce_loss(loss);
+    });
+    impl.context.mark_step();
+    return last;
+  }
+  if (impl.skip_depth > 0) {
+    if (impl.has_unsent_gradients)
+      misuse("step() under skip_synchronize() needs synchronize() after backward()");
+    impl.end_step();
+  } else {
+    impl.finish_step();
+  }
+  const torch::Tensor loss = base(nullptr);
+  impl.context.mark_step();
+  return loss;
+}
+
+void GradientReducer::synchronize() {
+  if (impl_->options.adasum) misuse("with adasum there is nothing to synchronize before step()");
+  impl_->synchronize();
+  impl_->error.take();
+}
+
+void GradientReducer::skip_step() { impl_->end_step(); }
+
+void GradientReducer::require_idle(const char* caller) const {
+  for (const GradientSlot& slot : impl_->slots) {
+    if (slot.in_flight) {
+      misuse(
+          fmt::format("{} while the gradient of {} is being reduced; call step() or "
+                      "synchronize() first",
+                      caller, slot.name));
+    }
+  }
+}
+
+ScopedPause GradientReducer::skip_synchronize() noexcept { return ScopedPause(impl_->skip_depth); }
+
+ScopedPause GradientReducer::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+
+const GradientCounters& GradientReducer::gradient_counters() const noexcept {
+  return impl_->placement->counters();
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,126 @@
+// The state of a `GradientReducer`, and the steps of one reduction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hvd/torch/gradient_reducer.hpp>
+#include <hvd/torch/sparse.hpp>
+
+#include "collectives/first_error.hpp"
+#include "gradients/first_step.hpp"
+#include "gradients/gradient_hook.hpp"
+#include "gradients/gradient_placement.hpp"
+#include "gradients/gradient_setup.hpp"
+
+namespace hvd::detail {
+
+/// One parameter of a `GradientReducer`.
+struct GradientSlot {
+  std::string name;        ///< the name that the program gave the parameter
+  std::string collective;  ///< the name of its reduction
+  torch::Tensor parameter;
+  GradientHook hook;
+  int group = -1;                                  ///< the number of its group, or -1
+  std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
+
+  bool takes_part = false;       ///< the parameter has required a gradient at some step
+  int passes = 0;                ///< the number of backward passes since the last reduction
+  bool in_flight = false;        ///< submitted, or waiting for the rest of its group
+  bool grad_is_reduced = false;  ///< `.grad` has been reduced since the last step
+  bool is_sparse = false;        ///< the gradients are sparse, and are not made dense
+  torch::Tensor set_aside;       ///< a reduced gradient, while that of another pass is reduced
+
+  torch::Tensor gradient;    ///< the gradient that is being reduced
+  std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
+  torch::Tensor elements;    ///< the elements of `gradient`, or a copy of them in another type
+  bool elements_are_copy = false;
+
+  // At most one of these is set, and none while the group is incomplete.
+  Work work;
+  std::optional<SparseWork> sparse_work;
+  bool compressing = false;
+};
+
+/// A reduction reduces every parameter once. The hooks submit the gradients of a backward pass.
+/// Then missing gradients are submitted as zeros, and everything is waited for. It ends with the
+/// backward pass in which it began, or in `synchronize()` or `step()`.
+struct GradientReducer::Impl final : GradientListener {
+  /// Parameters that are submitted together.
+  struct Group {
+    std::string name;
+    std::size_t size = 0;  ///< the number of members that take part in this step
+    std::vector<GradientSlot*> ready;
+    std::vector<Submission> submissions;
+  };
+
+  Impl(torch::optim::Optimizer& wrapped, const DistributedOptimizerOptions& given,
+       const NamedTensors& parameters);
+
+  // The hooks and the end of a backward pass (gradient_reducer.cpp).
+  void before_gradient(std::size_t index) override;
+  void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
+  void expect_end_of_pass();
+  void end_pass();
+  [[noreturn]] void refuse_pass(const std::string& message);
+
+  // The step (gradient_reducer.cpp).
+  void synchronize();
+  void finish_step();
+  void end_step();
+  torch::Tensor reduce_loss(const torch::Tensor& loss);
+  torch::Tensor step_with_adasum(const BaseStep& base, LossClosure closure);
+  void count_groups();
+
+  // Submitting gradients (gradient_reduction.cpp).
+  void submit(GradientSlot& slot, const torch::Tensor& incoming);
+  void submit_sparse(GradientSlot& slot);
+  void submit_without_backward(GradientSlot& slot, double factor);
+  void submit_missing();
+  void add_to_group(GradientSlot& slot, Submission submission);
+  [[nodiscard]] Submission submission_for(GradientSlot& slot);
+  [[nodiscard]] std::string named(const std::string& name) const;
+  [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
+    return {context, named(slot.collective), options.process_set};
+  }
+  void start_first_step_exchange();
+  void finish_first_step_exchange();
+
+  // Waiting for them (gradient_reduction.cpp).
+  void finish_reduction();
+  void finish(GradientSlot& slot);
+  void finish_compressed();
+  void add_set_aside(GradientSlot& slot);
+  void check_untouched(const GradientSlot& slot);
+
+  torch::optim::Optimizer& optimizer;
+  const DistributedOptimizerOptions options;
+  Context& context;
+  std::int64_t instance = 0;
+  std::size_t known_parameters = 0;
+  std::optional<GradientPlacement> placement;
+  std::vector<Group> groups;
+  std::deque<GradientSlot> slots;  // a deque, because hooks must not move
+  /// Set until the first reduction, when there are other ranks.
+  std::optional<FirstStepExchange> first_step;
+
+  std::mutex mutex;  // hooks of different devices run on different threads
+  FirstError error;
+  bool has_unsent_gradients = false;  ///< gradients have come since the last reduction
+  bool is_reduced = false;       ///< this step has had a reduction, and no gradient has come since
+  int reductions = 0;            ///< the number of reductions in this step
+  std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
+  /// A parameter without a gradient, when the last pass that called `end_pass` ran inside another
+  /// one.
+  const GradientSlot* missing_after_nested = nullptr;
+  int skip_depth = 0;
+  int no_sync_depth = 0;
+};
+
+}  // namespace hvd::detail

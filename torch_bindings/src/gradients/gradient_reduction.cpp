@@ -1,0 +1,278 @@
+// One reduction: submitting the gradients of all parameters, and waiting for them.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/log.hpp>
+#include <hvd/hvd.hpp>
+
+#include "collectives/device_event.hpp"
+#include "collectives/tensor_traits.hpp"
+#include "gradients/gradient_reducer_impl.hpp"
+
+namespace hvd::detail {
+
+namespace {
+
+// Each reduction of a step has its own names, so that ranks which make different numbers of
+// reductions do not add up gradients of different passes. After this many reductions the names
+// repeat, so that the schedule of a program that never calls step() can freeze as well.
+constexpr int kNamedReductions = 8;
+
+}  // namespace
+
+void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& gradient = slot.parameter.grad();
+  if (gradient.is_sparse()) {
+    if (!options.sparse_as_dense) return submit_sparse(slot);
+    slot.parameter.mutable_grad() = gradient.to_dense();
+  }
+  require_supported(gradient);
+  placement->place(slot.parameter, incoming);
+  slot.gradient = gradient;
+  if (slot.compressor) {
+    slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
+    slot.compressing = true;
+  } else {
+    Submission submission = submission_for(slot);
+    if (slot.group < 0) {
+      slot.work = context.submit(std::move(submission));
+    } else {
+      add_to_group(slot, std::move(submission));
+    }
+  }
+  slot.in_flight = true;
+  note_overwritten(gradient);
+  slot.version = gradient._version();
+}
+
+void GradientReducer::Impl::submit_sparse(GradientSlot& slot) {
+  slot.is_sparse = true;
+  slot.gradient = slot.parameter.grad();
+  AllreduceOptions reduction{.name = named(slot.collective), .op = options.op};
+  reduction.process_set = options.process_set;
+  if (options.average_accumulated) reduction.postscale = 1.0 / options.backward_passes_per_step;
+  slot.sparse_work = sparse_allreduce_async(context, slot.gradient, reduction);
+  slot.in_flight = true;
+  slot.version = slot.gradient._version();
+}
+
+void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submission) {
+  Group& group = groups[static_cast<std::size_t>(slot.group)];
+  group.ready.push_back(&slot);
+  group.submissions.push_back(std::move(submission));
+  if (group.ready.size() < group.size) return;
+  const std::vector<GradientSlot*> members = std::exchange(group.ready, {});
+  const std::vector<Work> works =
+      context.submit_group(std::exchange(group.submissions, {}), named(group.name));
+  for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
+}
+
+Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
+  const torch::Tensor& gradient = slot.gradient;
+  const torch::ScalarType type = sent_type(gradient.scalar_type(), options.compression);
+  slot.elements = elements_of(gradient);
+  slot.elements_are_copy = type != gradient.scalar_type();
+  if (slot.elements_are_copy) {
+    slot.elements =
+        placement->empty_row(gradient.numel(), gradient.options().dtype(type)).copy_(slot.elements);
+  }
+  Submission submission;
+  Request& request = submission.request;
+  request.name = named(slot.collective);
+  request.dtype = dtype_of(slot.elements);
+  request.op = options.op;
+  request.device = engine_device_of(gradient);
+  request.shape = shape_of(slot.parameter);
+  request.process_set = options.process_set;
+  request.prescale = 1.0 / options.gradient_predivide_factor;
+  request.postscale = options.gradient_predivide_factor;
+  if (options.average_accumulated) request.postscale /= options.backward_passes_per_step;
+  submission.input = submission.output = data_of(slot.elements);
+  submission.keep_alive = std::make_shared<torch::Tensor>(slot.elements);
+  submission.ready = record_device_event(gradient);
+  return submission;
+}
+
+/// Returns the name of a collective in the current reduction of this step.
+std::string GradientReducer::Impl::named(const std::string& name) const {
+  const int number = reductions % kNamedReductions;
+  return number == 0 ? name : fmt::format("{} #{}", name, number + 1);
+}
+
+/// Submits the gradient of a parameter whose hook has not submitted it: the parameter is unused or
+/// frozen, or has had fewer passes than planned. Without a gradient it submits zeros. `factor`
+/// multiplies the gradient.
+void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double factor) {
+  if (slot.grad_is_reduced) slot.set_aside = std::exchange(slot.parameter.mutable_grad(), {});
+  const bool has_none = !slot.parameter.grad().defined();
+  // The product is a new tensor, because another parameter's gradient may have the same memory.
+  if (!has_none && factor != 1) slot.parameter.mutable_grad() = slot.parameter.grad() * factor;
+  if (has_none && slot.is_sparse) {
+    std::vector<std::int64_t> no_rows = slot.parameter.sizes().vec();
+    no_rows.front() = 0;
+    const torch::TensorOptions dense = slot.parameter.options().requires_grad(false);
+    slot.parameter.mutable_grad() =
+        torch::sparse_coo_tensor(torch::empty({1, 0}, dense.dtype(torch::kInt64)),
+                                 torch::empty(no_rows, dense), slot.parameter.sizes());
+  } else if (has_none) {
+    slot.parameter.mutable_grad() = placement->zeros_for(slot.parameter);
+  }
+  submit(slot, {});
+  // A frozen parameter without a gradient on any rank stays without one. Otherwise momentum would
+  // move it.
+  if (has_none && !slot.parameter.requires_grad()) slot.parameter.mutable_grad().reset();
+}
+
+void GradientReducer::Impl::start_first_step_exchange() {
+  if (!first_step) return;
+  error.keep([&] {
+    for (std::size_t index = 0; index < slots.size(); ++index) {
+      const torch::Tensor& gradient = slots[index].parameter.grad();
+      if (!slots[index].in_flight && gradient.defined()) first_step->add(index, gradient);
+    }
+    first_step->start(fmt::format("{}/{}/first step", options.name_prefix, instance));
+  });
+}
+
+void GradientReducer::Impl::finish_first_step_exchange() {
+  first_step->finish();
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    GradientSlot& slot = slots[index];
+    slot.is_sparse = slot.is_sparse || (first_step->is_sparse(index) && !options.sparse_as_dense);
+  }
+  const bool is_first = context.rank() == context.ranks_of(options.process_set).front();
+  if (!is_first || !first_step->all_are_equal()) return;
+  log(LogLevel::warn, context.rank(),
+      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. Do "
+      "they read the same data? Each needs a shard of its own, as of hvd::DistributedSampler");
+}
+
+void GradientReducer::Impl::submit_missing() {
+  const torch::NoGradGuard no_grad;
+  if (first_step) {
+    error.keep([&] { finish_first_step_exchange(); });
+    first_step.reset();
+  }
+  const std::lock_guard lock(mutex);
+  int passes = 0;
+  for (const GradientSlot& slot : slots) passes = std::max(passes, slot.passes);
+  // A parameter that a pass did not use counts as one with zeros in that pass.
+  const double factor =
+      factor_of_fewer_passes(options.average_accumulated, passes, options.backward_passes_per_step);
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    GradientSlot& slot = slots[index];
+    const int group = slot.group;
+    if (!slot.takes_part && slot.parameter.requires_grad()) {
+      slot.takes_part = true;
+      slot.group = -1;
+    }
+    if (slot.takes_part) {
+      error.keep([&] {
+        slot.hook.attach(slot.parameter, *this, index);
+        if (!slot.in_flight) submit_without_backward(slot, factor);
+        check_untouched(slot);
+      });
+    }
+    slot.group = group;
+  }
+  error.keep([&] {
+    if (parameter_count(optimizer) != known_parameters) {
+      misuse("the optimizer got parameters after construction");
+    }
+  });
+}
+
+void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
+  const torch::Tensor& gradient = slot.parameter.grad();
+  const bool frozen_without_gradient = !gradient.defined() && !slot.parameter.requires_grad();
+  if (frozen_without_gradient) return;
+  if (!gradient.is_same(slot.gradient) || gradient._version() != slot.version) {
+    misuse(
+        fmt::format("the gradient of {} was changed, replaced or zeroed between backward() and "
+                    "step(); call synchronize() first",
+                    slot.name));
+  }
+}
+
+/// Waits for everything that was submitted. After an error as well, the other ranks have received
+/// this rank's gradients, and nothing is still being written when this returns.
+void GradientReducer::Impl::finish_reduction() {
+  const torch::NoGradGuard no_grad;
+  for (GradientSlot& slot : slots) {
+    if (slot.work.valid() || slot.sparse_work) error.keep([&] { finish(slot); });
+  }
+  finish_compressed();
+  for (GradientSlot& slot : slots) {
+    error.keep([&] { add_set_aside(slot); });
+    slot.grad_is_reduced = slot.parameter.grad().defined();
+    slot.in_flight = false;
+    slot.passes = 0;
+    slot.work = {};
+    slot.sparse_work.reset();
+    slot.gradient.reset();
+    slot.elements.reset();
+  }
+  for (Group& group : groups) {
+    group.ready.clear();
+    group.submissions.clear();
+  }
+  count_groups();
+  missing_after_nested = nullptr;
+  has_unsent_gradients = false;
+  is_reduced = true;
+  ++reductions;
+}
+
+void GradientReducer::Impl::finish(GradientSlot& slot) {
+  if (slot.sparse_work) {
+    slot.parameter.mutable_grad() = slot.sparse_work->wait();
+    return;
+  }
+  slot.work.wait();
+  if (slot.elements_are_copy) elements_of(slot.gradient).copy_(slot.elements);
+  if (!slot.parameter.grad().defined() && !slot.parameter.requires_grad() &&
+      slot.gradient.any().item<bool>()) {
+    slot.parameter.mutable_grad() = slot.gradient;
+  }
+}
+
+/// Calls `go_on` of all parameters in rounds, so that the messages of one parameter overlap with
+/// those of the others.
+void GradientReducer::Impl::finish_compressed() {
+  for (bool more = true; more;) {
+    more = false;
+    for (GradientSlot& slot : slots) {
+      if (!slot.compressing) continue;
+      bool done = true;  // remains true when `go_on` throws
+      error.keep([&] {
+        const torch::Tensor gradient = plain_alias(slot.gradient);
+        const GradientExchange exchange = exchange_of(slot);
+        done = slot.compressor->go_on(exchange, gradient);
+        if (!done) return;
+        if (options.op == ReduceOp::sum) gradient.mul_(exchange.ranks());
+        if (options.average_accumulated) gradient.div_(options.backward_passes_per_step);
+      });
+      slot.compressing = !done;
+      more = more || !done;
+    }
+  }
+}
+
+/// Adds the gradient that earlier passes of this step have reduced.
+void GradientReducer::Impl::add_set_aside(GradientSlot& slot) {
+  const torch::Tensor earlier = std::exchange(slot.set_aside, {});
+  if (!earlier.defined()) return;
+  torch::Tensor& gradient = slot.parameter.mutable_grad();
+  if (!gradient.defined()) {
+    gradient = earlier;
+  } else if (earlier.is_sparse()) {
+    gradient = gradient + earlier;
+  } else {
+    gradient = torch::Tensor(earlier).add_(gradient);
+  }
+}
+
+}  // namespace hvd::detail

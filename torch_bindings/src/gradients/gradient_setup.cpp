@@ -1,0 +1,145 @@
+#include "gradients/gradient_setup.hpp"
+
+#include <bit>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "collectives/tensor_traits.hpp"
+#include "gradients/gradient_hook.hpp"
+#include "state/digest.hpp"
+
+namespace hvd::detail {
+
+void misuse(const std::string& message, std::string_view who) {
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", who, message));
+}
+
+void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view who) {
+  if (op != ReduceOp::average && op != ReduceOp::sum) {
+    misuse(fmt::format("op is average or sum, not {}", to_string(op)), who);
+  }
+  if (backward_passes_per_step < 1) {
+    misuse(fmt::format("backward_passes_per_step is {}, not positive", backward_passes_per_step),
+           who);
+  }
+}
+
+void check_options(const DistributedOptimizerOptions& options) {
+  check_reduction(options.op, options.backward_passes_per_step, kDistributedOptimizer);
+  const double factor = options.gradient_predivide_factor;
+  if (!std::isfinite(factor) || factor <= 0) {
+    misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor));
+  }
+  if (factor != 1.0 && options.op != ReduceOp::average) {
+    misuse("gradient_predivide_factor needs the op average");
+  }
+  if (options.compressor && options.compression != Compression::none) {
+    misuse("compression and compressor exclude each other");
+  }
+  if (options.compressor && (options.num_groups > 0 || !options.groups.empty())) {
+    misuse("compressor and groups exclude each other");
+  }
+  if (options.num_groups < 0) misuse(fmt::format("num_groups is {}", options.num_groups));
+  if (options.num_groups > 0 && !options.groups.empty()) {
+    misuse("num_groups and groups are two ways to say the same");
+  }
+}
+
+std::size_t parameter_count(const torch::optim::Optimizer& optimizer) {
+  std::size_t count = 0;
+  for (const auto& group : optimizer.param_groups()) count += group.params().size();
+  return count;
+}
+
+NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& named,
+                           std::string_view who) {
+  std::unordered_set<const c10::TensorImpl*> wanted;
+  for (const auto& group : groups) {
+    for (const torch::Tensor& parameter : group.params()) {
+      wanted.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  const NamedTensors distinct = named.distinct();
+  std::unordered_set<std::string> names;
+  std::vector<NamedTensors::Item> chosen;
+  for (const auto& [name, tensor] : distinct.items()) {
+    if (name.empty()) misuse("a parameter has an empty name", who);
+    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name), who);
+    if (wanted.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
+    require_supported(tensor);
+    if (GradientHook::is_on(tensor)) {
+      misuse(fmt::format("{} is a parameter of another distributed optimizer, which must be "
+                         "destroyed first",
+                         name),
+             who);
+    }
+    chosen.emplace_back(name, tensor);
+  }
+  if (!wanted.empty()) {
+    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()), who);
+  }
+  return chosen;
+}
+
+std::vector<int> groups_of(const NamedTensors& parameters,
+                           const DistributedOptimizerOptions& options) {
+  const std::size_t count = parameters.size();
+  std::vector<int> group_of(count, -1);
+  if (options.num_groups > 0) {
+    const std::size_t groups = std::min(static_cast<std::size_t>(options.num_groups), count);
+    for (std::size_t i = 0; i < count; ++i) group_of[i] = static_cast<int>(i * groups / count);
+  }
+  std::unordered_map<std::string, std::size_t> index_of;
+  for (const auto& item : parameters.items()) index_of.emplace(item.first, index_of.size());
+  for (std::size_t group = 0; group < options.groups.size(); ++group) {
+    for (const std::string& name : options.groups[group]) {
+      const auto at = index_of.find(name);
+      if (at == index_of.end()) misuse(fmt::format("groups names {}, no parameter", name));
+      int& mine = group_of[at->second];
+      if (mine >= 0) misuse(fmt::format("groups names {} twice", name));
+      mine = static_cast<int>(group);
+    }
+  }
+  return group_of;
+}
+
+std::vector<NamedDigest> describe(const NamedTensors& parameters,
+                                  const DistributedOptimizerOptions& options) {
+  const std::vector<int> group_of = groups_of(parameters, options);
+  std::vector<NamedDigest> digests;
+  for (const auto& [name, parameter] : parameters.items()) {
+    Digest digest;
+    digest.add(name);
+    digest.add_kind(parameter);
+    digest.add(parameter.requires_grad() ? 1 : 0);
+    digest.add(static_cast<std::uint64_t>(group_of[digests.size()]));
+    // Gradients have the strides of the parameters, and are reduced in the order of their memory.
+    for (const auto stride : parameter.strides()) digest.add(static_cast<std::uint64_t>(stride));
+    digests.emplace_back("parameter " + name, digest.value());
+  }
+  Digest digest;
+  digest.add(static_cast<std::uint64_t>(options.op));
+  digest.add(static_cast<std::uint64_t>(options.backward_passes_per_step));
+  digest.add(options.average_accumulated ? 1 : 0);
+  digest.add(std::bit_cast<std::uint64_t>(options.gradient_predivide_factor));
+  digest.add(static_cast<std::uint64_t>(options.compression));
+  digest.add(options.compressor ? options.compressor->description() : std::string());
+  digest.add(options.adasum ? 1 : 0);
+  digest.add(options.sparse_as_dense ? 1 : 0);
+  digest.add(options.wait_in_backward ? 1 : 0);
+  digest.add(options.broadcast_parameters ? 1 : 0);
+  digest.add(options.name_prefix);
+  digests.emplace_back("options", digest.value());
+  return digests;
+}
+
+double factor_of_fewer_passes(bool average, int passes, int planned) noexcept {
+  return average && passes > 0 && passes < planned ? static_cast<double>(planned) / passes : 1;
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,51 @@
+// Checks and describes the options and parameters of a distributed optimizer, before it begins.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+
+#include <hvd/torch/gradient_reducer.hpp>
+
+#include "state/agreement.hpp"
+
+namespace hvd::detail {
+
+inline constexpr std::string_view kDistributedOptimizer = "DistributedOptimizer";
+
+/// Throws Errc::invalid_argument; `who` begins the message.
+[[noreturn]] void misuse(const std::string& message, std::string_view who = kDistributedOptimizer);
+
+/// Throws Errc::invalid_argument for options out of range.
+void check_options(const DistributedOptimizerOptions& options);
+/// Checks the options that all distributed optimizers have.
+void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view who);
+
+[[nodiscard]] std::size_t parameter_count(const torch::optim::Optimizer& optimizer);
+
+using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
+
+/// Returns the groups' parameters with their names, in the order of the names. Throws
+/// Errc::invalid_argument for empty, repeated and missing names and for parameters that another
+/// optimizer reduces, and Errc::unsupported for dtypes that cannot be reduced.
+[[nodiscard]] NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& named,
+                                         std::string_view who = kDistributedOptimizer);
+
+/// Returns the number of the group of each parameter, or -1. Throws Errc::invalid_argument for a
+/// name that is in two groups or does not exist.
+[[nodiscard]] std::vector<int> groups_of(const NamedTensors& parameters,
+                                         const DistributedOptimizerOptions& options);
+
+/// Returns the digests of everything that must be the same on all ranks.
+[[nodiscard]] std::vector<NamedDigest> describe(const NamedTensors& parameters,
+                                                const DistributedOptimizerOptions& options);
+
+/// Returns the factor that turns an average over `planned` backward passes into one over the
+/// `passes` that there were, as at the end of an epoch. It is 1 when gradients are not averaged
+/// over passes.
+[[nodiscard]] double factor_of_fewer_passes(bool average, int passes, int planned) noexcept;
+
+}  // namespace hvd::detail

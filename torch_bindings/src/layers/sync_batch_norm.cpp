@@ -1,0 +1,246 @@
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
+#include <hvd/torch/sync_batch_norm.hpp>
+
+#include "state/agreement.hpp"
+
+namespace hvd {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Mean and variance of each channel, in f32 or f64.
+struct BatchStatistics {
+  torch::Tensor mean;
+  torch::Tensor variance;  ///< the mean squared deviation
+  double count = 0;        ///< the number of values per channel
+};
+
+std::vector<std::int64_t> all_but_channels(const torch::Tensor& values) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < values.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
+
+/// The dtype of statistics: f32, or f64 for an input of f64.
+torch::ScalarType statistics_type(const torch::Tensor& input) {
+  return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+/// Reshapes one value for each channel to [1, C, 1, …], for a computation with `input`.
+torch::Tensor by_channel(const torch::Tensor& values, const torch::Tensor& input) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
+  shape[1] = values.size(0);
+  return values.view(shape);
+}
+
+/// Sums over all dimensions but the channels.
+torch::Tensor sum_by_channel(const torch::Tensor& values) {
+  return values.sum(all_but_channels(values));
+}
+
+/// Returns a row of 1 + 2 · C numbers: the number of values per channel, the means of the channels,
+/// and their sums of squared deviations. The row of an empty batch is zeros.
+torch::Tensor describe_batch(const torch::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const auto options = input.options().dtype(statistics_type(input));
+  if (input.numel() == 0) return torch::zeros({1 + 2 * channels}, options);
+  const torch::Tensor wide = input.to(options.dtype());
+  const auto [variance, mean] =
+      torch::var_mean(wide, all_but_channels(wide), /*unbiased=*/false, /*keepdim=*/false);
+  const torch::Tensor count = torch::full({1}, input.numel() / channels, options);
+  return torch::cat({count, mean, variance * count});
+}
+
+/// Combines one such row for each rank (Chan, Golub & LeVeque 1979, "Updating formulae and a
+/// pairwise algorithm for computing sample variances").
+BatchStatistics combine_batches(const torch::Tensor& rows) {
+  const std::int64_t channels = (rows.size(1) - 1) / 2;
+  const torch::Tensor counts = rows.narrow(1, 0, 1);
+  const torch::Tensor means = rows.narrow(1, 1, channels);
+  const torch::Tensor deviations = rows.narrow(1, 1 + channels, channels);
+  BatchStatistics all;
+  all.count = counts.sum(torch::kFloat64).item<double>();
+  all.mean = (means * counts).sum(0) / all.count;
+  all.variance = (deviations + counts * (means - all.mean).square()).sum(0) / all.count;
+  return all;
+}
+
+/// The context and the options of the allreduce in backward().
+struct Exchange final : torch::CustomClassHolder {
+  Exchange(Context& where, AllreduceOptions how) : context(where), options(std::move(how)) {}
+  Context& context;
+  AllreduceOptions options;
+};
+
+/// Normalizes the input. Its gradient takes into account that the statistics depend on the inputs
+/// of all ranks.
+struct Normalize : torch::autograd::Function<Normalize> {
+  static torch::Tensor forward(AutogradContext* saved, const torch::Tensor& input,
+                               const std::optional<torch::Tensor>& weight,
+                               const std::optional<torch::Tensor>& bias, const torch::Tensor& mean,
+                               const torch::Tensor& inverse, double count,
+                               const c10::IValue& exchange) {
+    saved->save_for_backward({input, weight.value_or(torch::Tensor()), mean, inverse});
+    saved->saved_data["count"] = count;
+    saved->saved_data["exchange"] = exchange;
+    const torch::Tensor scale = weight ? inverse * *weight : inverse;
+    const torch::Tensor offset = bias ? *bias - mean * scale : -mean * scale;
+    return torch::addcmul(by_channel(offset, input), input.to(mean.scalar_type()),
+                          by_channel(scale, input))
+        .to(input.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const torch::Tensor& input = tensors[0];
+    const torch::Tensor& weight = tensors[1];
+    const torch::Tensor& mean = tensors[2];
+    const torch::Tensor& inverse = tensors[3];
+    const double count = saved->saved_data["count"].toDouble();
+    const auto exchange =
+        c10::static_intrusive_pointer_cast<Exchange>(saved->saved_data["exchange"].toCapsule());
+
+    const torch::Tensor gradient = gradients[0].to(mean.scalar_type());
+    const torch::Tensor centred = input.to(mean.scalar_type()) - by_channel(mean, input);
+    const torch::Tensor sum = sum_by_channel(gradient);
+    const torch::Tensor product = sum_by_channel(gradient * centred);
+    const torch::Tensor everywhere =
+        allreduce(exchange->context, torch::cat({sum, product}), exchange->options) / count;
+
+    const std::int64_t channels = mean.size(0);
+    const torch::Tensor slope =
+        everywhere.narrow(0, channels, channels) * inverse.square();  // along the deviation
+    const torch::Tensor scale = weight.defined() ? inverse * weight : inverse;
+    const torch::Tensor of_input =
+        (gradient - by_channel(everywhere.narrow(0, 0, channels), input) -
+         centred * by_channel(slope, input)) *
+        by_channel(scale, input);
+    variable_list result(7);
+    result[0] = of_input.to(input.scalar_type());
+    if (weight.defined()) {
+      result[1] = (product * inverse).to(weight.scalar_type());
+      result[2] = sum.to(weight.scalar_type());
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& settings,
+                                     const SyncBatchNormScope& scope)
+    : NormImplBase(settings), scope_(scope) {}
+
+void SyncBatchNormImpl::reset() {
+  NormImplBase::reset();
+  instance_ = -1;
+}
+
+Context& SyncBatchNormImpl::context() const {
+  return scope_.context ? *scope_.context : hvd::context();
+}
+
+void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
+  if (input.dim() < 2 || input.size(1) != options.num_features()) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("SyncBatchNorm: the input is [N, {}, …], not {}",
+                            options.num_features(), to_string(Shape(input.sizes().vec()))));
+  }
+}
+
+/// Returns a name that only this layer has, and that stays the same, so that the schedule of the
+/// steps can freeze.
+std::string SyncBatchNormImpl::exchange_name() {
+  if (instance_ < 0) {
+    instance_ = detail::agree_on_instance(context(), "sync_batch_norm", scope_.process_set);
+  }
+  return fmt::format("sync_batch_norm/{}", instance_);
+}
+
+void SyncBatchNormImpl::update_running(const torch::Tensor& mean, const torch::Tensor& variance,
+                                       double count) {
+  if (!options.track_running_stats()) return;
+  const torch::NoGradGuard no_grad;
+  num_batches_tracked += 1;
+  const double momentum = options.momentum().has_value() ? *options.momentum()
+                                                         : 1.0 / num_batches_tracked.item<double>();
+  running_mean.lerp_(mean.to(running_mean.scalar_type()), momentum);
+  running_var.lerp_((variance * (count / (count - 1))).to(running_var.scalar_type()), momentum);
+}
+
+torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
+  _check_input_dim(input);
+  if (!is_training() && options.track_running_stats()) {
+    return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
+                                                     /*training=*/false, 0, options.eps());
+  }
+  const std::string name = exchange_name();
+  BatchStatistics all;
+  {
+    const torch::NoGradGuard no_grad;
+    all =
+        combine_batches(allgather(context(), describe_batch(input).unsqueeze(0),
+                                  {.name = name + "/forward", .process_set = scope_.process_set}));
+  }
+  if (all.count < 2) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("SyncBatchNorm: {} values per channel on all ranks, and a variance "
+                            "needs 2",
+                            all.count));
+  }
+  if (is_training()) update_running(all.mean, all.variance, all.count);
+  const torch::Tensor inverse = (all.variance + options.eps()).rsqrt();
+  AllreduceOptions back{
+      .name = name + "/backward", .op = ReduceOp::sum, .process_set = scope_.process_set};
+  const auto affine = [this](const torch::Tensor& parameter) {
+    return options.affine() ? std::make_optional(parameter) : std::nullopt;
+  };
+  return Normalize::apply(
+      input, affine(weight), affine(bias), all.mean, inverse, all.count,
+      c10::IValue::make_capsule(c10::make_intrusive<Exchange>(context(), std::move(back))));
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << "hvd::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ")";
+}
+
+torch::nn::AnyModule SyncBatchNormImpl::converted(const torch::nn::AnyModule& module,
+                                                  const SyncBatchNormScope& scope) {
+  const auto replace = [&scope](auto* plain) -> torch::nn::AnyModule {
+    auto synchronized = std::make_shared<SyncBatchNormImpl>(plain->options, scope);
+    synchronized->parameters_["weight"] = synchronized->weight = plain->weight;
+    synchronized->parameters_["bias"] = synchronized->bias = plain->bias;
+    if (plain->options.track_running_stats()) {
+      synchronized->running_mean.set_data(plain->running_mean);
+      synchronized->running_var.set_data(plain->running_var);
+      synchronized->num_batches_tracked.set_data(plain->num_batches_tracked);
+    }
+    synchronized->train(plain->is_training());
+    return torch::nn::AnyModule(std::move(synchronized));
+  };
+  torch::nn::Module* const held = module.ptr().get();
+  if (auto* const one = dynamic_cast<torch::nn::BatchNorm1dImpl*>(held)) return replace(one);
+  if (auto* const two = dynamic_cast<torch::nn::BatchNorm2dImpl*>(held)) return replace(two);
+  if (auto* const three = dynamic_cast<torch::nn::BatchNorm3dImpl*>(held)) return replace(three);
+  return module;
+}
+
+torch::nn::Sequential convert_sync_batch_norm(const torch::nn::Sequential& modules,
+                                              const SyncBatchNormScope& scope) {
+  torch::nn::Sequential converted;
+  const auto names = modules->named_children();
+  std::size_t index = 0;
+  for (const torch::nn::AnyModule& module : *modules) {
+    converted->push_back(names[index++].key(), SyncBatchNormImpl::converted(module, scope));
+  }
+  converted->train(modules->is_training());
+  return converted;
+}
+
+}  // namespace hvd

@@ -1,0 +1,150 @@
+#include "sharded/shard_bucket.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/torch/collectives.hpp>
+
+#include "collectives/device_event.hpp"
+#include "collectives/tensor_traits.hpp"
+
+namespace hvd::detail {
+
+std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters, std::int64_t bytes) {
+  const auto& items = parameters.items();
+  std::vector<BucketRange> ranges;
+  for (std::size_t end = items.size(); end > 0;) {
+    const torch::Tensor& last = items[end - 1].second;
+    auto total = static_cast<std::int64_t>(last.nbytes());
+    std::size_t begin = end - 1;
+    for (; begin > 0; --begin) {
+      const torch::Tensor& next = items[begin - 1].second;
+      const bool alike = next.scalar_type() == last.scalar_type() && next.device() == last.device();
+      total += static_cast<std::int64_t>(next.nbytes());
+      if (!alike || total > bytes) break;
+    }
+    ranges.push_back({begin, end});
+    end = begin;
+  }
+  return ranges;
+}
+
+ShardBucket::ShardBucket(Context& context, const GradientPlacement& placement, std::string name,
+                         std::size_t group, const ShardedOptimizerOptions& options,
+                         const RankInSet& rank, std::vector<NamedTensors::Item> parameters)
+    : context_(context),
+      placement_(placement),
+      name_(std::move(name)),
+      group_(group),
+      options_(options),
+      parameters_(std::move(parameters)),
+      filled_(parameters_.size()) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t count = 0;
+  for (const auto& [of, parameter] : parameters_) {
+    offsets_.push_back(count);
+    count += parameter.numel();
+  }
+  values_ = torch::empty({count}, parameters_.front().second.options().requires_grad(false));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) move_here(i);
+  // A reducescatter divides the elements in the same way: the first `longer` ranks have one more.
+  const std::int64_t least = count / rank.size;
+  const std::int64_t longer = count % rank.size;
+  begin_ = rank.index * least + std::min(rank.index, longer);
+  shard_ = values_.narrow(0, begin_, least + (rank.index < longer ? 1 : 0)).clone();
+}
+
+void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  if (!gradients_.defined()) gradients_ = placement_.empty_row(values_.numel(), values_.options());
+  const torch::Tensor& like = parameters_[parameter].second;
+  gradients_.narrow(0, offsets_[parameter], like.numel())
+      .view(like.sizes())
+      .copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  filled_[parameter] = true;
+  if (std::find(filled_.begin(), filled_.end(), false) == filled_.end()) send();
+}
+
+void ShardBucket::send() {
+  if (reduction_.valid()) return;
+  const torch::NoGradGuard no_grad;
+  if (!gradients_.defined()) gradients_ = placement_.empty_row(values_.numel(), values_.options());
+  for (std::size_t i = 0; i < filled_.size(); ++i) {
+    if (!filled_[i]) gradients_.narrow(0, offsets_[i], parameters_[i].second.numel()).zero_();
+  }
+  AllreduceOptions reduction{.name = name_ + "/gradient", .op = options_.op};
+  if (options_.average_accumulated) reduction.postscale = 1.0 / options_.backward_passes_per_step;
+  reduction.process_set = options_.process_set;
+  reduction_ =
+      reducescatter_async(context_, std::exchange(gradients_, {}), reduction, options_.compression);
+  filled_.assign(filled_.size(), false);
+}
+
+torch::Tensor ShardBucket::gradient() { return reduction_.wait(); }
+
+void ShardBucket::update_shard() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto& [name, parameter] = parameters_[i];
+    if (parameter.numel() == 0 || parameter.is_alias_of(values_)) continue;
+    if (parameter.scalar_type() != values_.scalar_type() ||
+        parameter.device() != values_.device()) {
+      throw Error(Errc::invalid_argument,
+                  fmt::format("ShardedOptimizer: {} was moved to another dtype or device after "
+                              "construction",
+                              name));
+    }
+    move_here(i);
+  }
+  shard_.copy_(values_.narrow(0, begin_, shard_.numel()));
+}
+
+void ShardBucket::move_here(std::size_t parameter) {
+  torch::Tensor& moved = parameters_[parameter].second;
+  const torch::Tensor mine =
+      values_.narrow(0, offsets_[parameter], moved.numel()).view(moved.sizes());
+  mine.copy_(moved);
+  moved.set_data(mine);
+}
+
+/// Restores the values of parameters that require no gradient. Momentum and weight decay still
+/// change their part of the shard, because the optimizer's state is one for the whole shard.
+void ShardBucket::keep_frozen() {
+  const std::int64_t end = begin_ + shard_.numel();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i].second;
+    const std::int64_t first = std::max(offsets_[i], begin_);
+    const std::int64_t count = std::min(offsets_[i] + parameter.numel(), end) - first;
+    if (parameter.requires_grad() || count <= 0) continue;
+    shard_.narrow(0, first - begin_, count).copy_(values_.narrow(0, first, count));
+  }
+}
+
+void ShardBucket::gather() {
+  reduction_ = {};
+  keep_frozen();
+  Submission submission;
+  submission.request.name = name_ + "/values";
+  submission.request.kind = OpKind::allgather;
+  submission.request.dtype = dtype_of(shard_);
+  submission.request.device = engine_device_of(shard_);
+  submission.request.shape = shape_of(shard_);
+  submission.request.process_set = options_.process_set;
+  submission.input = data_of(shard_);
+  submission.allocate = [values = values_](const Shape&) { return data_of(values); };
+  submission.keep_alive = std::make_shared<torch::Tensor>(shard_);
+  submission.ready = record_device_event(shard_);
+  gathering_ = context_.submit(std::move(submission));
+}
+
+void ShardBucket::finish() {
+  if (!gathering_.valid()) return;
+  std::exchange(gathering_, {}).wait();
+  for (const auto& item : parameters_) note_overwritten(item.second);
+}
+
+void ShardBucket::drop_gradients() { reduction_ = {}; }
+
+}  // namespace hvd::detail

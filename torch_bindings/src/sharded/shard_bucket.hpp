@@ -1,0 +1,99 @@
+// A bucket of parameters in one piece of memory, of which each rank owns a shard.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <hvd/core/context.hpp>
+#include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/sharded_optimizer.hpp>
+#include <hvd/torch/tensor_work.hpp>
+
+#include "collectives/operation.hpp"
+#include "gradients/gradient_placement.hpp"
+
+namespace hvd::detail {
+
+/// The consecutive parameters `begin`, …, `end - 1`.
+struct BucketRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// Divides the parameters into buckets of at most `bytes`, from the last parameter to the first,
+/// because gradients come in that order. The parameters of a bucket have the same dtype and device.
+/// A larger parameter has a bucket of its own.
+[[nodiscard]] std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters,
+                                                     std::int64_t bytes);
+
+/// One thread at a time may use it.
+class ShardBucket {
+ public:
+  /// Moves the parameters' values into the bucket and makes the parameters views of it. The
+  /// context, the placement and the options must outlive the bucket. `group` is the parameter group
+  /// of all of them.
+  ShardBucket(Context& context, const GradientPlacement& placement, std::string name,
+              std::size_t group, const ShardedOptimizerOptions& options, const RankInSet& rank,
+              std::vector<NamedTensors::Item> parameters);
+
+  /// The tensor that the optimizer steps: a copy of this rank's part of the values.
+  [[nodiscard]] const torch::Tensor& shard() const noexcept { return shard_; }
+  [[nodiscard]] const std::vector<NamedTensors::Item>& parameters() const noexcept {
+    return parameters_;
+  }
+  [[nodiscard]] std::size_t group() const noexcept { return group_; }
+  /// The index in the bucket of the parameter's first element.
+  [[nodiscard]] std::int64_t offset_of(std::size_t parameter) const { return offsets_[parameter]; }
+  /// The index in the bucket of the shard's first element.
+  [[nodiscard]] std::int64_t shard_begin() const noexcept { return begin_; }
+
+  /// Returns whether the bucket has the parameter's gradient, or has been sent without it.
+  [[nodiscard]] bool has(std::size_t parameter) const {
+    return filled_[parameter] || reduction_.valid();
+  }
+  /// Copies a gradient that the bucket does not have, and sends the bucket when it was the last
+  /// one.
+  void add(std::size_t parameter, const torch::Tensor& gradient);
+  /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started.
+  void send();
+  /// Returns whether a gradient has come since the last step.
+  [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || reduction_.valid(); }
+  /// Waits for this rank's part of the reduced gradients.
+  [[nodiscard]] torch::Tensor gradient();
+  /// Copies this rank's part of the parameters to the shard, because the program may have changed
+  /// them. Loading may have replaced the memory of parameters; these become views of the bucket
+  /// again. Throws Errc::invalid_argument when one has another dtype or device than before.
+  void update_shard();
+  /// Starts the allgather of the shards into the parameters. Frozen parameters keep their values.
+  void gather();
+  /// Waits until the parameters hold the shards of all ranks.
+  void finish();
+  /// Drops gradients that have been reduced and that no step has used.
+  void drop_gradients();
+
+ private:
+  void move_here(std::size_t parameter);
+  void keep_frozen();
+
+  Context& context_;
+  const GradientPlacement& placement_;
+  const std::string name_;
+  const std::size_t group_;
+  const ShardedOptimizerOptions& options_;
+  std::vector<NamedTensors::Item> parameters_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t begin_ = 0;
+  torch::Tensor values_;
+  torch::Tensor shard_;
+
+  torch::Tensor gradients_;  ///< the gradients that have not been sent
+  std::vector<bool> filled_;
+  TensorWork reduction_;
+  Work gathering_;
+};
+
+}  // namespace hvd::detail

@@ -1,0 +1,310 @@
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
+#include <hvd/torch/sharded_optimizer.hpp>
+
+#include "collectives/first_error.hpp"
+#include "gradients/gradient_hook.hpp"
+#include "gradients/gradient_placement.hpp"
+#include "gradients/gradient_setup.hpp"
+#include "sharded/shard_bucket.hpp"
+#include "sharded/sharded_state.hpp"
+#include "state/agreement.hpp"
+
+namespace hvd::detail {
+namespace {
+
+constexpr const char* kName = "ShardedOptimizer";
+
+[[noreturn]] void refuse(const std::string& message) { misuse(message, kName); }
+
+void check(const ShardedOptimizerOptions& options) {
+  check_reduction(options.op, options.backward_passes_per_step, kName);
+  if (options.bucket_bytes < 1) refuse(fmt::format("bucket_bytes is {}", options.bucket_bytes));
+}
+
+/// Returns the parameters of each group with their names, in the order of the names.
+std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
+                                   const NamedTensors& names) {
+  std::unordered_map<const c10::TensorImpl*, std::size_t> group_of;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const torch::Tensor& parameter : groups[group].params()) {
+      if (!group_of.emplace(parameter.unsafeGetTensorImpl(), group).second) {
+        refuse("a parameter is in the groups twice");
+      }
+    }
+  }
+  std::unordered_map<const void*, std::string> name_of;
+  std::vector<std::vector<NamedTensors::Item>> items(groups.size());
+  for (const auto& [name, parameter] : parameters_of(groups, names, kName).items()) {
+    if (!parameter.is_floating_point()) refuse(fmt::format("{} is not floating", name));
+    // Each would get its own elements in the buckets, and would no longer share them.
+    const auto [first, alone] = name_of.emplace(parameter.const_data_ptr(), name);
+    if (parameter.numel() > 0 && !alone) {
+      refuse(fmt::format("{} and {} are two tensors with the same memory; share one tensor",
+                         first->second, name));
+    }
+    items[group_of.at(parameter.unsafeGetTensorImpl())].emplace_back(name, parameter);
+  }
+  if (group_of.empty()) refuse("there are no parameters");
+  return {items.begin(), items.end()};
+}
+
+/// Returns the digests of everything that must be the same on all ranks.
+std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups,
+                                         const ShardedOptimizerOptions& options) {
+  DistributedOptimizerOptions same;
+  same.op = options.op;
+  same.backward_passes_per_step = options.backward_passes_per_step;
+  same.average_accumulated = options.average_accumulated;
+  same.compression = options.compression;
+  same.broadcast_parameters = options.broadcast_parameters;
+  same.name_prefix = fmt::format("{} {}", options.name_prefix, options.bucket_bytes);
+  std::vector<NamedDigest> all;
+  for (const NamedTensors& group : groups) {
+    std::vector<NamedDigest> one = describe(group, same);
+    one.back().first = fmt::format("options, or the size of group {}", &group - groups.data());
+    one.back().second += group.size();
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+struct ParameterShards::Impl final : GradientListener {
+  struct Slot {
+    torch::Tensor parameter;
+    GradientHook hook;
+    ShardBucket* bucket = nullptr;
+    std::size_t index = 0;  ///< the index in the bucket
+    int passes = 0;         ///< the number of backward passes since the last step
+  };
+
+  Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
+       const ShardedOptimizerOptions& given);
+
+  void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
+  void submit(Slot& slot, double factor = 1);
+  void send_all();
+  void reduce_all();
+  torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
+
+  const ShardedOptimizerOptions options;
+  Context& context;
+  GradientPlacement placement;
+  std::string name;  ///< the names of all collectives begin with it
+  std::deque<ShardBucket> buckets;
+  std::deque<Slot> slots;
+  Groups groups;  ///< the parameter groups of the shards
+
+  std::mutex mutex;  // hooks of different devices run on different threads
+  FirstError error;
+  int no_sync_depth = 0;
+};
+
+ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
+                            const ShardedOptimizerOptions& given)
+    : options(given),
+      context(given.context ? *given.context : hvd::context()),
+      placement(GradientMemory::copied_shared, context, {}) {
+  const std::int64_t instance =
+      agree_on_instance(context, "sharded_optimizer", options.process_set);
+  require_equal(context, describe_shards(named, options), "sharded_optimizer", options.process_set,
+                kName);
+  name = fmt::format("{}/{}", options.name_prefix, instance);
+  const int root = context.ranks_of(options.process_set).front();
+  const RankInSet rank = rank_in_set(context, options.process_set);
+
+  for (std::size_t group = 0; group < named.size(); ++group) {
+    if (options.broadcast_parameters) {
+      broadcast_tensors(context, named[group], "parameter/", root, options.process_set);
+    }
+    std::vector<torch::Tensor> shards;
+    const auto& items = named[group].items();
+    for (const BucketRange range : bucket_ranges(named[group], options.bucket_bytes)) {
+      ShardBucket& bucket = buckets.emplace_back(
+          context, placement, fmt::format("{}/{}", name, buckets.size()), group, options, rank,
+          std::vector<NamedTensors::Item>(items.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                                          items.begin() + static_cast<std::ptrdiff_t>(range.end)));
+      shards.push_back(bucket.shard());
+      for (std::size_t i = range.begin; i < range.end; ++i) {
+        Slot& slot = slots.emplace_back();
+        slot.parameter = items[i].second;
+        slot.bucket = &bucket;
+        slot.index = i - range.begin;
+        slot.hook.attach(slot.parameter, *this, slots.size() - 1);
+      }
+    }
+    groups.emplace_back(std::move(shards), given_groups[group].has_options()
+                                               ? given_groups[group].options().clone()
+                                               : nullptr);
+  }
+}
+
+void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&) {
+  if (no_sync_depth > 0) return;
+  const std::lock_guard lock(mutex);
+  Slot& slot = slots[index];
+  if (!slot.bucket->has(slot.index) && ++slot.passes < options.backward_passes_per_step) return;
+  const bool sent = slot.bucket->has(slot.index);
+  error.keep([&] { submit(slot); });
+  // This is misuse and no error of communication: it leaves backward() at once, and step() repeats
+  // it.
+  if (sent) error.rethrow();
+}
+
+void ParameterShards::Impl::submit(Slot& slot, double factor) {
+  torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
+  if (slot.bucket->has(slot.index)) {
+    refuse(
+        fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
+                    "passes before step(); use no_sync() for those before the last",
+                    slot.bucket->parameters()[slot.index].first, options.backward_passes_per_step));
+  }
+  if (factor != 1) gradient = gradient * factor;
+  slot.bucket->add(slot.index, gradient);
+}
+
+/// Sends all buckets that have not been sent, with the gradients that fewer passes than planned
+/// have left, and with zeros for missing ones.
+void ParameterShards::Impl::send_all() {
+  const std::lock_guard lock(mutex);
+  int passes = 0;
+  for (const Slot& slot : slots) passes = std::max(passes, slot.passes);
+  const double factor =
+      factor_of_fewer_passes(options.average_accumulated, passes, options.backward_passes_per_step);
+  const torch::NoGradGuard no_grad;
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    Slot& slot = slots[index];
+    error.keep([&] {
+      slot.hook.attach(slot.parameter, *this, index);
+      slot.passes = 0;
+      if (slot.parameter.grad().defined()) submit(slot, factor);
+    });
+  }
+  for (ShardBucket& bucket : buckets) error.keep([&] { bucket.send(); });
+}
+
+/// Sends all buckets and waits for their reduction.
+void ParameterShards::Impl::reduce_all() {
+  send_all();
+  for (ShardBucket& bucket : buckets) {
+    error.keep([&] { static_cast<void>(bucket.gradient()); });
+  }
+  error.take();
+}
+
+torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const char* topic,
+                                            ReduceOp op) {
+  return allreduce(
+      context, tensor,
+      {.name = fmt::format("{}/{}", name, topic), .op = op, .process_set = options.process_set});
+}
+
+ParameterShards::ParameterShards(const Groups& groups, const NamedTensors& names,
+                                 const ShardedOptimizerOptions& options) {
+  check(options);
+  impl_ = std::make_unique<Impl>(groups, by_group(groups, names), options);
+}
+
+ParameterShards::~ParameterShards() = default;
+
+const ParameterShards::Groups& ParameterShards::groups() const noexcept { return impl_->groups; }
+
+torch::Tensor ParameterShards::step(const std::function<void()>& base, const LossClosure& closure) {
+  Impl& impl = *impl_;
+  torch::Tensor loss;
+  if (closure) {
+    const torch::AutoGradMode with_gradients(true);
+    loss = closure();
+    if (!loss.defined()) refuse("the closure returned no loss");
+  }
+  const torch::NoGradGuard no_grad;
+  impl.send_all();
+  if (closure) {
+    impl.error.keep([&] { loss = impl.reduce(loss.detach(), "loss", impl.options.op); });
+  }
+  // While one bucket is stepped, the next one is reduced and the one before is gathered.
+  for (ShardBucket& bucket : impl.buckets) {
+    impl.error.keep([&] {
+      torch::Tensor& gradient = bucket.shard().mutable_grad();
+      gradient = bucket.gradient();
+      bucket.update_shard();
+      base();
+      gradient.reset();
+      bucket.gather();
+    });
+    bucket.shard().mutable_grad().reset();
+  }
+  for (ShardBucket& bucket : impl.buckets) impl.error.keep([&] { bucket.finish(); });
+  impl.error.take();
+  impl.context.mark_step();
+  return loss;
+}
+
+double ParameterShards::clip_grad_norm(double max_norm) {
+  Impl& impl = *impl_;
+  const torch::NoGradGuard no_grad;
+  impl.reduce_all();
+  torch::Tensor squares = torch::zeros({1}, torch::kFloat64);
+  for (ShardBucket& bucket : impl.buckets) {
+    squares += bucket.gradient().to(torch::kFloat64).square().sum().cpu();
+  }
+  const double norm = std::sqrt(impl.reduce(squares, "norm", ReduceOp::sum).item<double>());
+  // The same formula as in torch::nn::utils::clip_grad_norm_.
+  const double scale = max_norm / (norm + 1e-6);
+  if (scale < 1) {
+    for (ShardBucket& bucket : impl.buckets) bucket.gradient().mul_(scale);
+  }
+  return norm;
+}
+
+bool ParameterShards::scale_gradients(double factor) {
+  Impl& impl = *impl_;
+  const torch::NoGradGuard no_grad;
+  impl.reduce_all();
+  torch::Tensor finite = torch::ones({1}, torch::kUInt8);
+  for (ShardBucket& bucket : impl.buckets) {
+    const torch::Tensor gradient = bucket.gradient().mul_(factor);
+    finite *= torch::isfinite(gradient).all().cpu();
+  }
+  return impl.reduce(finite, "finite", ReduceOp::min).item<std::uint8_t>() != 0;
+}
+
+ScopedPause ParameterShards::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+
+void ParameterShards::zero_grad() {
+  Impl& impl = *impl_;
+  bool begun = false;
+  {
+    const std::lock_guard lock(impl.mutex);
+    for (const ShardBucket& bucket : impl.buckets) begun = begun || bucket.begun();
+    for (Impl::Slot& slot : impl.slots) {
+      slot.parameter.mutable_grad().reset();
+      slot.passes = 0;
+    }
+  }
+  if (!begun) return;
+  impl.reduce_all();
+  for (ShardBucket& bucket : impl.buckets) bucket.drop_gradients();
+}
+
+void ParameterShards::save(const torch::optim::Optimizer& base,
+                           torch::serialize::OutputArchive& archive) const {
+  save_sharded_state(impl_->context, impl_->options.process_set, impl_->buckets, base, archive);
+}
+
+void ParameterShards::load(torch::optim::Optimizer& base, torch::serialize::InputArchive& archive) {
+  load_sharded_state(impl_->buckets, base, archive);
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,342 @@
+#include "sharded/sharded_state.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+#include <hvd/torch/collectives.hpp>
+
+#include "state/optimizer_fields.hpp"
+
+namespace hvd::detail {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::serialize::InputArchive;
+
+// The keys of the archive. They contain no dots, which LibTorch would take for submodules.
+constexpr std::int64_t kFormat = 2;
+const std::string kFormatKey = "format";
+const std::string kOptimizerKey = "optimizer";
+const std::string kCountKey = "parameters";
+const std::string kGroupsKey = "groups";
+
+std::string options_key(std::size_t group) { return fmt::format("options_{}", group); }
+std::string key(std::int64_t parameter, const char* what) {
+  return fmt::format("parameter_{}_{}", parameter, what);
+}
+std::string tensor_key(std::int64_t parameter, std::size_t field) {
+  return fmt::format("parameter_{}_tensor_{}", parameter, field);
+}
+
+/// Pointers to the numbers and tensors in the state of one parameter, or in the options of a group.
+struct StateFields {
+  std::vector<torch::Tensor*> tensors;
+  std::vector<double*> doubles;
+  std::vector<std::int64_t*> integers;
+  std::vector<bool*> flags;
+
+  template <class... Fields>
+  void operator()(Fields&... fields) {
+    (add(fields), ...);
+  }
+
+ private:
+  void add(torch::Tensor& field) { tensors.push_back(&field); }
+  void add(double& field) { doubles.push_back(&field); }
+  void add(std::int64_t& field) { integers.push_back(&field); }
+  void add(bool& field) { flags.push_back(&field); }
+  template <class Other>
+  void add(Other&) {}  // a field of LBFGS, which is refused
+};
+
+/// Throws Errc::unsupported for an optimizer that does not step each element by itself.
+std::int64_t code_of(const torch::optim::Optimizer& optimizer) {
+  const std::int64_t code = optimizer_code(optimizer);
+  if (code < 0 || kOptimizerNames[code] == "LBFGS") {
+    throw Error(Errc::unsupported,
+                "sharded: only SGD, Adam, AdamW, Adagrad and RMSprop step element by element");
+  }
+  return code;
+}
+
+/// Returns the empty state of a parameter, of the optimizer's type.
+std::unique_ptr<torch::optim::OptimizerParamState> make_state(
+    const torch::optim::Optimizer& optimizer) {
+  return with_optimizer_kind(code_of(optimizer),
+                             [](auto kind) -> std::unique_ptr<torch::optim::OptimizerParamState> {
+                               return std::make_unique<typename decltype(kind)::State>();
+                             });
+}
+
+StateFields state_fields(const torch::optim::Optimizer& optimizer,
+                         torch::optim::OptimizerParamState& state) {
+  return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
+    StateFields fields;
+    visit(fields, static_cast<typename decltype(kind)::State&>(state));
+    return fields;
+  });
+}
+
+StateFields option_fields(const torch::optim::Optimizer& optimizer,
+                          torch::optim::OptimizerOptions& options) {
+  return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
+    StateFields fields;
+    visit(fields, static_cast<typename decltype(kind)::Options&>(options));
+    return fields;
+  });
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(Errc::invalid_argument, "ShardedOptimizer: the archive " + message);
+}
+
+std::string optimizer_name(const Optimizer& optimizer) {
+  const std::int64_t code = optimizer_code(optimizer);
+  return code < 0 ? "other" : std::string(kOptimizerNames[code]);
+}
+
+/// Returns all numbers of a state or of options, followed by a flag for each tensor that says
+/// whether it is defined.
+torch::Tensor numbers_of(const StateFields& fields) {
+  std::vector<double> numbers;
+  for (const double* value : fields.doubles) numbers.push_back(*value);
+  for (const std::int64_t* value : fields.integers) numbers.push_back(static_cast<double>(*value));
+  for (const bool* value : fields.flags) numbers.push_back(*value ? 1 : 0);
+  for (const torch::Tensor* tensor : fields.tensors) numbers.push_back(tensor->defined() ? 1 : 0);
+  return torch::tensor(numbers, torch::kFloat64);
+}
+
+bool flag_of(double number) {
+  if (number != 0 && number != 1) refuse("is damaged: a flag is neither 0 nor 1");
+  return number == 1;
+}
+
+std::int64_t integer_of(double number) {
+  constexpr double kExact = 1LL << 53;
+  if (std::trunc(number) != number || std::abs(number) > kExact) {
+    refuse("is damaged: a count is no whole number");
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+/// Sets the numbers from such a row, and returns the flags of the tensors.
+std::vector<bool> set_numbers(const StateFields& fields, const torch::Tensor& numbers) {
+  const std::int64_t count = std::ssize(fields.doubles) + std::ssize(fields.integers) +
+                             std::ssize(fields.flags) + std::ssize(fields.tensors);
+  if (numbers.scalar_type() != torch::kFloat64 || numbers.dim() != 1 || numbers.numel() != count) {
+    refuse("is damaged: there are other fields");
+  }
+  const torch::Tensor row = numbers.cpu().contiguous();
+  const double* next = row.const_data_ptr<double>();
+  for (double* value : fields.doubles) *value = *next++;
+  for (std::int64_t* value : fields.integers) *value = integer_of(*next++);
+  for (bool* value : fields.flags) *value = flag_of(*next++);
+  std::vector<bool> present;
+  for (std::size_t i = 0; i < fields.tensors.size(); ++i) present.push_back(flag_of(*next++));
+  return present;
+}
+
+/// Reads and checks an archive for one optimizer, which it does not change.
+class SavedState {
+ public:
+  SavedState(InputArchive& archive, const Optimizer& optimizer)
+      : archive_(archive), optimizer_(optimizer) {
+    if (const auto format = value<std::int64_t>(kFormatKey); format != kFormat) {
+      refuse(fmt::format("has format {}, not {}", format, kFormat));
+    }
+    const auto saved = value<std::string>(kOptimizerKey);
+    if (saved != optimizer_name(optimizer)) {
+      refuse(fmt::format("is of {}, not {}", saved, optimizer_name(optimizer)));
+    }
+    const auto count = value<std::int64_t>(kCountKey);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!numbers_.emplace(value<std::string>(key(i, "name")), i).second) {
+        refuse("is damaged: it holds a parameter twice");
+      }
+    }
+    const auto groups = value<std::int64_t>(kGroupsKey);
+    if (groups != std::ssize(optimizer.param_groups())) {
+      refuse(
+          fmt::format("has {} parameter groups, not {}", groups, optimizer.param_groups().size()));
+    }
+  }
+
+  [[nodiscard]] std::size_t parameters() const { return numbers_.size(); }
+
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> options(std::size_t group) {
+    auto options = optimizer_.param_groups()[group].options().clone();
+    set_numbers(option_fields(optimizer_, *options), tensor(options_key(group)));
+    return options;
+  }
+
+  /// Returns the state of this rank's shard, or null when none was saved.
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> state(
+      const ShardBucket& bucket) {
+    std::vector<std::int64_t> saved;
+    for (const auto& [name, parameter] : bucket.parameters()) {
+      saved.push_back(number_of(name, parameter, bucket.group()));
+    }
+    const torch::Tensor numbers = tensor(key(saved.front(), "numbers"));
+    for (const std::int64_t number : saved) {
+      if (number == saved.front()) continue;
+      if (!torch::equal(tensor(key(number, "numbers")), numbers)) {
+        refuse(fmt::format(
+            "has made other steps with {} than with {}, which are in one bucket: "
+            "choose other bucket_bytes",
+            bucket.parameters().front().first, value<std::string>(key(number, "name"))));
+      }
+    }
+    // Only Adagrad has its state from its construction on.
+    if (numbers.numel() == 0 && optimizer_name(optimizer_) != "Adagrad") return nullptr;
+    auto state = make_state(optimizer_);
+    const StateFields fields = state_fields(optimizer_, *state);
+    const std::vector<bool> present = set_numbers(fields, numbers);
+    for (std::size_t field = 0; field < present.size(); ++field) {
+      if (present[field]) *fields.tensors[field] = shard_of(bucket, saved, field);
+    }
+    return state;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t number_of(const std::string& name, const torch::Tensor& parameter,
+                                       std::size_t group) {
+    const auto at = numbers_.find(name);
+    if (at == numbers_.end()) refuse("holds no parameter " + name);
+    if (torch::IntArrayRef(value<std::vector<std::int64_t>>(key(at->second, "shape"))) !=
+        parameter.sizes()) {
+      refuse("has another shape for " + name);
+    }
+    const auto saved = value<std::int64_t>(key(at->second, "group"));
+    if (saved != static_cast<std::int64_t>(group)) {
+      refuse(fmt::format("has {} in group {}, not {}", name, saved, group));
+    }
+    return at->second;
+  }
+
+  [[nodiscard]] torch::Tensor shard_of(const ShardBucket& bucket,
+                                       const std::vector<std::int64_t>& saved, std::size_t field) {
+    std::vector<torch::Tensor> parts;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      const auto& [name, parameter] = bucket.parameters()[i];
+      torch::Tensor part = tensor(tensor_key(saved[i], field));
+      if (part.sizes() != parameter.sizes() || !part.is_floating_point()) {
+        refuse("is damaged: a tensor of the state of " + name + " has another shape or dtype");
+      }
+      parts.push_back(part.reshape(-1));
+    }
+    return torch::cat(parts)
+        .narrow(0, bucket.shard_begin(), bucket.shard().numel())
+        .to(bucket.shard().options())
+        .clone();
+  }
+
+  template <class Value>
+  [[nodiscard]] Value value(const std::string& name) {
+    c10::IValue found;
+    if (!archive_.try_read(name, found)) refuse("holds no " + name);
+    return found.to<Value>();
+  }
+  [[nodiscard]] torch::Tensor tensor(const std::string& name) {
+    torch::Tensor found;
+    if (!archive_.try_read(name, found)) refuse("holds no " + name);
+    return found;
+  }
+
+  InputArchive& archive_;
+  const Optimizer& optimizer_;
+  std::unordered_map<std::string, std::int64_t>
+      numbers_;  ///< the number of each parameter, by name
+};
+
+void load(const std::deque<ShardBucket>& buckets, Optimizer& optimizer, InputArchive& archive) {
+  SavedState saved(archive, optimizer);
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    options.push_back(saved.options(group));
+  }
+  std::size_t parameters = 0;
+  std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> states;
+  for (const ShardBucket& bucket : buckets) {
+    states.push_back(saved.state(bucket));
+    parameters += bucket.parameters().size();
+  }
+  if (parameters != saved.parameters()) {
+    refuse(fmt::format("holds {} parameters, not {}", saved.parameters(), parameters));
+  }
+  // Nothing below can fail.
+  for (std::size_t group = 0; group < options.size(); ++group) {
+    optimizer.param_groups()[group].set_options(std::move(options[group]));
+  }
+  optimizer.state().clear();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i]) {
+      optimizer.state()[buckets[i].shard().unsafeGetTensorImpl()] = std::move(states[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void save_sharded_state(Context& context, std::int32_t process_set,
+                        const std::deque<ShardBucket>& buckets, const Optimizer& optimizer,
+                        torch::serialize::OutputArchive& archive) {
+  const torch::NoGradGuard no_grad;
+  auto& readable = const_cast<Optimizer&>(optimizer);  // NOLINT: fields are pointers
+  const bool writes = context.ranks_of(process_set).front() == context.rank();
+  std::int64_t number = 0;
+  for (const ShardBucket& bucket : buckets) {
+    const auto state = readable.state().find(bucket.shard().unsafeGetTensorImpl());
+    const StateFields fields =
+        state == readable.state().end() ? StateFields() : state_fields(optimizer, *state->second);
+    std::vector<torch::Tensor> whole;
+    for (const torch::Tensor* tensor : fields.tensors) {
+      whole.push_back(tensor->defined() ? allgather(context, *tensor, {.process_set = process_set})
+                                        : torch::Tensor());
+    }
+    if (!writes) continue;
+    for (std::size_t i = 0; i < bucket.parameters().size(); ++i, ++number) {
+      const auto& [name, parameter] = bucket.parameters()[i];
+      archive.write(key(number, "name"), c10::IValue(name));
+      archive.write(key(number, "shape"), c10::IValue(parameter.sizes()));
+      archive.write(key(number, "group"), c10::IValue(static_cast<std::int64_t>(bucket.group())));
+      archive.write(key(number, "numbers"), numbers_of(fields));
+      for (std::size_t field = 0; field < whole.size(); ++field) {
+        if (!whole[field].defined()) continue;
+        archive.write(tensor_key(number, field),
+                      whole[field]
+                          .narrow(0, bucket.offset_of(i), parameter.numel())
+                          .view(parameter.sizes())
+                          .clone());
+      }
+    }
+  }
+  if (!writes) return;
+  archive.write(kFormatKey, c10::IValue(kFormat));
+  archive.write(kOptimizerKey, c10::IValue(optimizer_name(optimizer)));
+  archive.write(kCountKey, c10::IValue(number));
+  archive.write(kGroupsKey, c10::IValue(std::ssize(readable.param_groups())));
+  for (std::size_t group = 0; group < readable.param_groups().size(); ++group) {
+    archive.write(options_key(group),
+                  numbers_of(option_fields(optimizer, readable.param_groups()[group].options())));
+  }
+}
+
+void load_sharded_state(const std::deque<ShardBucket>& buckets, Optimizer& optimizer,
+                        InputArchive& archive) {
+  const torch::NoGradGuard no_grad;
+  try {
+    load(buckets, optimizer, archive);
+  } catch (const c10::Error& error) {
+    refuse(fmt::format("is damaged: {}", error.what_without_backtrace()));
+  }
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,26 @@
+// Saves the whole state of a sharded optimizer, by parameter, and loads it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <hvd/core/context.hpp>
+
+#include "sharded/shard_bucket.hpp"
+
+namespace hvd::detail {
+
+/// Writes the state of all ranks of the process set into the archive of its first rank. Collective.
+void save_sharded_state(Context& context, std::int32_t process_set,
+                        const std::deque<ShardBucket>& buckets,
+                        const torch::optim::Optimizer& optimizer,
+                        torch::serialize::OutputArchive& archive);
+
+/// Loads this rank's part of the state. Throws Errc::invalid_argument before it changes anything.
+void load_sharded_state(const std::deque<ShardBucket>& buckets, torch::optim::Optimizer& optimizer,
+                        torch::serialize::InputArchive& archive);
+
+}  // namespace hvd::detail

@@ -1,0 +1,19 @@
+// Writes files so that they exist completely or not at all.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include <hvd/core/wire.hpp>
+
+namespace hvd::detail {
+
+/// Writes a temporary file beside `path`, flushes it to the disk, and renames it. Throws
+/// Errc::resource, and removes the temporary file then.
+void write_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+/// Reads a whole file. Throws Errc::resource.
+[[nodiscard]] Bytes read_file(const std::filesystem::path& path);
+
+}  // namespace hvd::detail

@@ -1,0 +1,54 @@
+#include "state/digest.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "collectives/tensor_traits.hpp"
+
+namespace hvd::detail {
+
+void Digest::add(std::uint64_t value) noexcept {
+  // This is a bijection of the state, and of the value.
+  state_ = splitmix64(std::rotl(state_, 5) + value + 0x9e3779b97f4a7c15);
+}
+
+void Digest::add(std::string_view text) noexcept {
+  add_elements(std::as_bytes(std::span(text)), 1);
+}
+
+void Digest::add_elements(std::span<const std::byte> bytes, std::size_t element_size) noexcept {
+  add(bytes.size());
+  while (!bytes.empty()) {
+    const std::size_t taken = std::min(bytes.size(), sizeof(std::uint64_t));
+    std::byte word[sizeof(std::uint64_t)]{};
+    std::memcpy(word, bytes.data(), taken);
+    // The word becomes the same number on every machine: the first element is the lowest one, and
+    // each is in little-endian order.
+    if constexpr (std::endian::native == std::endian::big) {
+      for (std::size_t at = 0; at < taken; at += element_size) {
+        std::reverse(word + at, word + at + element_size);
+      }
+      std::reverse(word, word + sizeof word);
+    }
+    std::uint64_t value = 0;
+    std::memcpy(&value, word, sizeof value);
+    add(value);
+    bytes = bytes.subspan(taken);
+  }
+  static_cast<void>(element_size);
+}
+
+void Digest::add_kind(const torch::Tensor& tensor) noexcept {
+  add(static_cast<std::uint64_t>(tensor.scalar_type()));
+  add(static_cast<std::uint64_t>(tensor.dim()));
+  for (const std::int64_t size : tensor.sizes()) add(static_cast<std::uint64_t>(size));
+}
+
+void Digest::add_values(const torch::Tensor& tensor) {
+  const torch::Tensor host = plain_alias(tensor).resolve_neg().cpu().contiguous();
+  add_elements({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()},
+               host.element_size());
+}
+
+}  // namespace hvd::detail

@@ -1,0 +1,56 @@
+// Lists of named tensors, and how all ranks get the same values in them.
+#include <unordered_set>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/named_tensors.hpp>
+#include <hvd/torch/parameters.hpp>
+
+#include "state/agreement.hpp"
+
+namespace hvd {
+
+NamedTensors::NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>& tensors)
+    : items_(tensors.pairs()) {}
+
+NamedTensors::NamedTensors(std::vector<Item> tensors) noexcept : items_(std::move(tensors)) {}
+
+NamedTensors NamedTensors::of(const torch::nn::Module& module) {
+  std::vector<Item> items = module.named_parameters().pairs();
+  for (auto& buffer : module.named_buffers().pairs()) items.push_back(std::move(buffer));
+  return items;
+}
+
+NamedTensors NamedTensors::distinct() const {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::vector<Item> kept;
+  for (const Item& item : items_) {
+    if (!item.second.defined()) continue;
+    if (seen.insert(item.second.unsafeGetTensorImpl()).second) kept.push_back(item);
+  }
+  return kept;
+}
+
+std::vector<torch::Tensor> NamedTensors::tensors() const {
+  std::vector<torch::Tensor> tensors;
+  tensors.reserve(items_.size());
+  for (const auto& [name, tensor] : items_) tensors.push_back(tensor);
+  return tensors;
+}
+
+void broadcast_parameters(Context& context, const NamedTensors& tensors, int root) {
+  detail::broadcast_tensors(context, tensors.distinct(), "parameter/", root);
+}
+
+void broadcast_parameters(const NamedTensors& tensors, int root) {
+  broadcast_parameters(context(), tensors, root);
+}
+
+void broadcast_parameters(Context& context, const torch::nn::Module& module, int root) {
+  broadcast_parameters(context, NamedTensors::of(module), root);
+}
+
+void broadcast_parameters(const torch::nn::Module& module, int root) {
+  broadcast_parameters(context(), module, root);
+}
+
+}  // namespace hvd

@@ -1,0 +1,97 @@
+#include <fmt/format.h>
+
+#include <hvd/hvd.hpp>
+#include <hvd/torch/verify.hpp>
+
+#include "collectives/tensor_traits.hpp"
+#include "state/agreement.hpp"
+#include "state/digest.hpp"
+#include "state/optimizer_coder.hpp"
+#include "state/optimizer_fields.hpp"
+
+namespace hvd {
+
+using namespace detail;
+
+namespace {
+
+std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
+  Digest digest;
+  digest.add(name);
+  digest.add_kind(tensor);
+  digest.add_values(tensor);
+  return digest.value();
+}
+
+/// Returns the digest of what a `FieldWriter` has written.
+std::uint64_t digest_of(FieldWriter writer) {
+  Digest digest;
+  const Bytes bytes = writer.take_bytes();
+  digest.add_elements(bytes, 1);
+  for (const torch::Tensor& tensor : writer.take_tensors()) digest.add(digest_of("", tensor));
+  return digest.value();
+}
+
+template <class Kind>
+std::vector<NamedDigest> digests_of(torch::optim::Optimizer& optimizer) {
+  std::vector<NamedDigest> digests;
+  std::size_t group_number = 0;
+  for (auto& group : optimizer.param_groups()) {
+    FieldWriter options;
+    visit(options, static_cast<typename Kind::Options&>(group.options()));
+    digests.emplace_back(fmt::format("options of group {}", group_number), digest_of(options));
+    std::size_t index = 0;
+    for (const torch::Tensor& parameter : group.params()) {
+      const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      FieldWriter state;
+      state(entry != optimizer.state().end());
+      if (entry != optimizer.state().end()) {
+        visit(state, static_cast<typename Kind::State&>(*entry->second));
+      }
+      digests.emplace_back(fmt::format("state of parameter {} of group {}", index, group_number),
+                           digest_of(std::move(state)));
+      ++index;
+    }
+    ++group_number;
+  }
+  return digests;
+}
+
+Verification compare(Context& context, const std::vector<NamedDigest>& mine) {
+  std::string difference = first_difference(context, mine, "verify");
+  const bool identical = difference.empty();
+  return {identical, std::move(difference)};
+}
+
+}  // namespace
+
+Verification verify(Context& context, const NamedTensors& tensors) {
+  const torch::NoGradGuard no_grad;
+  std::vector<NamedDigest> mine;
+  for (const auto& [name, tensor] : tensors.distinct().items()) {
+    require_supported(tensor);
+    mine.emplace_back(name, digest_of(name, tensor));
+  }
+  return compare(context, mine);
+}
+
+Verification verify(const NamedTensors& tensors) { return verify(context(), tensors); }
+
+Verification verify(Context& context, const torch::nn::Module& module) {
+  return verify(context, NamedTensors::of(module));
+}
+
+Verification verify(const torch::nn::Module& module) { return verify(context(), module); }
+
+Verification verify(Context& context, torch::optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t code = optimizer_code(optimizer);
+  if (code < 0) throw Error(Errc::unsupported, "verify: an optimizer of its own type");
+  return compare(context, with_optimizer_kind(code, [&](auto kind) {
+                   return digests_of<decltype(kind)>(optimizer);
+                 }));
+}
+
+Verification verify(torch::optim::Optimizer& optimizer) { return verify(context(), optimizer); }
+
+}  // namespace hvd
