@@ -1,12 +1,13 @@
 // Decides who failed, from what this rank saw and heard. Pure: time and evidence are arguments.
 //
-// A rank watches the peers that it has a control stream with. Rank 0's verdict is everyone's; the
-// other ranks judge for themselves only when their stream to rank 0 is gone or silent.
+// A rank watches the peers that it has a control stream with. All ranks accept rank 0's verdict;
+// they judge for themselves only when their stream to rank 0 is gone or silent.
 //
 // A peer that says nothing has stopped, or the network to its host is cut. The kernel of its host
 // tells the two apart: it acknowledges bytes as long as it and the network work, also for a process
-// that is stopped. A silent peer whose host answers is therefore frozen, and that is certain soon;
-// where the host is silent too, the network may recover, which deserves more patience.
+// that is stopped. A silent peer whose host answers is therefore frozen, and is given up after
+// `peer_timeout`. Where the host is silent too the network may recover, so the peer is given up
+// only after the longer `host_timeout`.
 #pragma once
 
 #include <algorithm>
