@@ -17,7 +17,7 @@ class Sink {
  public:
   /// Pipes, sockets and terminals are opened anew with O_NONBLOCK, because the flag belongs to the
   /// open file, which the shell shares. Where the system refuses that, the flag is set on the
-  /// shared file and cleared at the end. Everything else is written by `files`, which outlives the
+  /// shared file and restored at the end. Everything else is written by `files`, which outlives the
   /// sink.
   Sink(boost::asio::io_context& io, int fd, FileWriter& files);
   ~Sink();

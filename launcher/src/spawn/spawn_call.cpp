@@ -55,8 +55,8 @@ std::string thrown(const std::exception_ptr& exception) {
   }
 }
 
-/// A process that has failed ends at once, without the destructors of static objects: these might,
-/// for example, wait for a shutdown of all ranks.
+/// A process that has failed ends at once, without exit handlers and destructors of static objects.
+/// These are for a process that ends in order; they may, for example, leave the job.
 [[noreturn]] void leave_failed(int report, const std::string& text) {
   constexpr int kFailed = 1;
   try {

@@ -132,8 +132,8 @@ class HostGroup {
   void wait_reduced(int position, std::uint64_t chunks, Deadline deadline);
 
   /// Wakes members that sleep waiting for what this rank has published. To be called at the end of
-  /// an operation, since this rank may not come back for long; before that, whoever waits here
-  /// wakes the others.
+  /// an operation, since this rank may not come back for long. During an operation a rank that
+  /// waits wakes the others itself.
   void wake_others() noexcept;
 
   [[nodiscard]] std::byte* slot(int position, std::uint64_t chunk) const noexcept {

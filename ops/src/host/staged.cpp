@@ -100,10 +100,10 @@ std::uint64_t StagedAllreduce::begin(bool ahead) {
 void StagedAllreduce::run() {
   if (whole_) return run_whole();
   // In step s this rank copies its contribution to chunk s into its slot, then reduces its share of
-  // chunk s-1 and stores the result in all ranks' slots, then copies the other shares of chunk s-2
-  // out of its slot. Three slots are enough: a rank that begins chunk c has copied out chunk c-3,
-  // so it has seen all others reduce c-3, and none uses that slot any more. Only where an exchange
-  // has used the slot before does it have to wait for it.
+  // chunk s-1 and stores the result in its output and in the other ranks' slots, then copies their
+  // shares of chunk s-2 out of its slot. Three slots are enough: a rank that begins chunk c has
+  // copied out chunk c-3, so it has seen all others reduce c-3, and none uses that slot any more.
+  // Only where an exchange has used the slot before does it have to wait for it.
   const std::uint64_t chunks = count();
   for (std::uint64_t step = 1; step < chunks + 2; ++step) {
     if (step < chunks) copy_in(step);

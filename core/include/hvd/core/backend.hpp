@@ -99,10 +99,10 @@ struct BroadcastCall {
 class AsyncCollective {
  public:
   virtual ~AsyncCollective() = default;
-  /// True when the results are in place and nobody touches the caller's memory any more. Does not
-  /// wait. Throws what the call would have thrown, also when its deadline has passed; then all
-  /// asynchronous collectives of the backend are over, and the backend is unusable. One thread at a
-  /// time calls this, also while another one calls the backend.
+  /// Returns true when the results are in place and the backend no longer uses the caller's memory.
+  /// Does not wait. Throws what the call would have thrown, also when its deadline has passed; then
+  /// all asynchronous collectives of the backend are over, and the backend is unusable. One thread
+  /// at a time calls this, also while another one calls the backend.
   [[nodiscard]] virtual bool try_complete() = 0;
 };
 
