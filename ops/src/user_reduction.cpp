@@ -40,6 +40,9 @@ void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size
         Errc::invalid_argument,
         fmt::format("allreduce_bytes '{}' of {} elements of {} bytes", options.name, count, size));
   }
+  // The elements are divided into one part per rank. The alltoall sends every rank's contribution
+  // to part r to rank r, which combines the contributions in the order of the ranks: part r is then
+  // final on rank r. The allgather sends all parts to all ranks.
   const auto ranks = static_cast<std::int64_t>(context.ranks_of(options.process_set).size());
   std::vector<std::int64_t> splits;  // the first ranks get one element more
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -49,8 +52,8 @@ void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size
   std::vector<std::int64_t> received;
   alltoall_async(context, data, splits, DType::u8, parts, received, part_of(options, "parts"))
       .wait();
-  // After a failure here this rank still takes part in the allgather, with nothing, so that the
-  // others do not wait for it and notice that a part is missing.
+  // If this rank fails here, it still takes part in the allgather, with an empty part: so the other
+  // ranks do not wait for it, and notice that a part is missing.
   std::exception_ptr failure;
   std::int64_t mine = received.front();
   try {

@@ -37,12 +37,12 @@ class ExecutorModel {
 
   [[nodiscard]] bool idle() const noexcept { return !busy_; }
   [[nodiscard]] bool running() const noexcept { return state_ == State::running; }
-  /// Returns whether the executor waits in a meeting or a collective.
+  /// Returns whether the executor waits at a ready fence or in a collective.
   [[nodiscard]] bool waits() const noexcept { return waits_; }
   [[nodiscard]] bool over() const noexcept { return over_; }
   [[nodiscard]] std::uint64_t turns() const noexcept { return turns_; }
 
-  // Called by the meetings and the data plane.
+  // Called by the ready fences (Meetings) and the data plane.
   void met(bool all);
   void transferred();
   void broken(Blame blame);
@@ -67,7 +67,7 @@ class ExecutorModel {
   std::deque<Job> queue_;
   State state_ = State::running;
   bool busy_ = false;
-  bool waits_ = false;  // waits in a meeting or a collective
+  bool waits_ = false;  // waits at a ready fence or in a collective
   bool failed_ = false;
   bool over_ = false;
   bool looking_ = false;

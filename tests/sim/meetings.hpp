@@ -1,5 +1,5 @@
-// Models the contract of `ReadyFence`: either all members come to a ticket, or the wait for it is
-// withdrawn.
+// Models the contract of `ReadyFence`: either all members arrive at a ticket, or the wait for it is
+// cancelled. A meeting is one such fence.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ class Meetings {
 
   Meetings(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
 
-  /// `job` must live until the meeting is over.
+  /// The rank arrives at the fence of `job`, which must live until the fence has ended.
   void come(int rank, const Job& job);
-  /// `reached` has the last ticket of each rank. Tickets that some member never reaches end.
+  /// `reached` has the last ticket of each rank. Waits at tickets that some member never reaches
+  /// are cancelled.
   void settle(int rank, const std::vector<std::uint64_t>& reached);
   void gone(int rank);
   /// The rank has failed on its own and sends no message about it.

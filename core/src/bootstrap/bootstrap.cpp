@@ -7,8 +7,8 @@
 namespace hvd {
 namespace {
 
-/// How long a rank waits for rank 0's answer beyond its own deadline, since rank 0 knows which
-/// ranks are missing.
+/// How long a rank waits beyond its own deadline for rank 0's answer, because the answer names the
+/// ranks that are missing.
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
 /// How long a rank asks the store which ranks are missing.
 constexpr std::chrono::milliseconds kMissingRanksTime{500};

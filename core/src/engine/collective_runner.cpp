@@ -17,17 +17,18 @@ namespace {
 const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
 std::byte* bytes(void* pointer) { return static_cast<std::byte*>(pointer); }
 
-/// Elements of one row.
+/// Returns the number of elements in one row.
 std::int64_t row_elements(const Shape& shape) {
   return element_count(Shape(shape.begin() + 1, shape.end()));
 }
 
-/// Of a reducescatter: the first ranks get one row more.
+/// Returns the rows that a rank gets in a reducescatter: the first ranks get the remainder, one row
+/// each.
 std::int64_t scattered_rows(std::int64_t rows, std::int64_t ranks, std::int64_t rank) {
   return rows / ranks + (rank < rows % ranks ? 1 : 0);
 }
 
-/// The first line of what an exception says: LibTorch's go on with the stack.
+/// Returns the first line of an exception's message; LibTorch's messages go on with the stack.
 std::string first_line(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -89,7 +90,7 @@ void CollectiveRunner::abort() noexcept {
   for (const auto& backend : backends_) backend->abort();
 }
 
-/// All ranks of the context are here.
+/// Makes the backends of a process set. All ranks of the context call it.
 void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
                                Deadline deadline) {
   Group group{members, 0, {}};
@@ -103,7 +104,7 @@ void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
   groups_.emplace(id, std::move(group));
 }
 
-/// Only its two ranks are here.
+/// Makes the backends of a pair set. Only its two ranks call it.
 void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline) {
   Group group{pair, pair.front() == rank_ ? 0 : 1, {}};
   for (const auto& backend : backends_) {
@@ -112,7 +113,8 @@ void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, D
   groups_.emplace(id, std::move(group));
 }
 
-/// A pair gets its backends with its first message: both are here.
+/// Returns the group of the job's process set. A pair set gets its backends at its first operation,
+/// to which both of its ranks come.
 const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadline deadline) {
   const auto at = groups_.find(job.process_set);
   if (at != groups_.end()) return at->second;
@@ -137,7 +139,7 @@ CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point no
   Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
   observer_.dequeued(job, now);
   Clock::time_point began = now;
-  allocate_results(job, group);  // what waits for the data may wait for their memory too
+  allocate_results(job, group);  // before the wait for data, which then covers this memory too
   if (told_ == nullptr && waits_for_data(job)) {
     wait_for_data(backend, job, now, deadline);
     began = Clock::now();
@@ -155,15 +157,15 @@ CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point no
   return {nullptr, ended, {}};
 }
 
-/// True for a job that begins when all before it are complete and that is complete when its call
-/// returns: process sets are made and removed so, and a barrier promises it.
+/// Tells whether a job begins only when all jobs before it are complete, and is complete when its
+/// call returns: so it is for making and removing a process set, and a barrier promises it.
 bool CollectiveRunner::runs_alone(const Job& job) noexcept {
   return job.kind == OpKind::add_process_set || job.kind == OpKind::remove_process_set ||
          job.kind == OpKind::barrier;
 }
 
-/// Two backends of one device have no common order there, and one that allocates device memory may
-/// wait without a deadline for what the other has queued.
+/// What two backends queue on a device has no common order there, and a backend that allocates
+/// device memory may wait without a deadline for what the other one has queued.
 bool CollectiveRunner::must_complete_before(const Job& job, std::string_view last) const noexcept {
   if (runs_alone(job)) return true;
   const Request& request = first_of(job);
@@ -230,7 +232,7 @@ void CollectiveRunner::count(const Job& job) {
 
 namespace {
 
-/// Copies of a fused call, for the meter and the timeline.
+/// Reports the copies of a fused call to the meter and the timeline.
 class Copies final : public CallObserver {
  public:
   Copies(Observer& observer, const Job& job) : observer_(observer), job_(job) {}
@@ -253,7 +255,7 @@ class Copies final : public CallObserver {
 
 }  // namespace
 
-/// What was announced is listed already.
+/// Returns the slices of the job's tensors. `announce` has already made those of an announced job.
 std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
   if (told_ != nullptr) return slices_;
   slices_.clear();
@@ -295,7 +297,7 @@ void CollectiveRunner::abandon() noexcept {
   if (Backend* const backend = std::exchange(told_, nullptr)) backend->abandon();
 }
 
-/// Rows of the result of a tensor on this rank.
+/// Returns the rows of a tensor's result on this rank.
 std::int64_t CollectiveRunner::result_rows(const Job& job, std::size_t tensor, const Group& group) {
   if (job.kind != OpKind::reducescatter) {
     const std::vector<std::int64_t>& rows = job.rows[tensor];
@@ -315,8 +317,9 @@ void CollectiveRunner::allocate_results(const Job& job, const Group& group) cons
   }
 }
 
-/// Memory for a result. Where the user gives none this rank still takes part, so that the others do
-/// not wait: with memory of the host. A device can write to none of that, and has none left.
+/// Returns memory for a result. When the user's allocation fails this rank still takes part, with
+/// host memory of its own, so that the other ranks do not wait for it. A device cannot write to
+/// host memory, so for a device the failure is thrown.
 void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) const {
   try {
     return tensor.submission.allocate(shape);

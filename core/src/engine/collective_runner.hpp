@@ -1,4 +1,4 @@
-// Turns a job into calls of the backend that runs it.
+// Runs a job: chooses its backend and calls the collective with the job's tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-/// One thread at a time, but for `supports` and `abort`.
+/// One thread at a time calls it, except for `supports` and `abort`.
 class CollectiveRunner {
  public:
   CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank, int size,
@@ -22,11 +22,12 @@ class CollectiveRunner {
 
   /// Any thread.
   [[nodiscard]] bool supports(const Request& request) const noexcept;
-  /// Before a job that may not come (Backend::announce). Then `run`, `retract` or `abandon` it.
+  /// Announces an allreduce that may still be cancelled (Backend::announce). `run`, `retract` or
+  /// `abandon` of the same job follows.
   void announce(const Job& job);
   void retract() noexcept;
   void abandon() noexcept;
-  /// A job that was run.
+  /// The result of `run`.
   struct Ran {
     std::unique_ptr<AsyncCollective> async;  ///< null: the job is complete
     Clock::time_point time;    ///< when the job was complete; with `async`, when its call began
@@ -47,8 +48,8 @@ class CollectiveRunner {
  private:
   struct Group {
     std::vector<int> ranks;                         // in the context, ascending
-    int place = 0;                                  // this rank among them
-    std::vector<std::unique_ptr<Backend>> subsets;  // parallel to the whole's; empty: the whole
+    int place = 0;                                  // index of this rank among them
+    std::vector<std::unique_ptr<Backend>> subsets;  // one per backend; empty for all ranks
   };
 
   [[nodiscard]] static bool runs_alone(const Job& job) noexcept;
@@ -56,7 +57,7 @@ class CollectiveRunner {
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
   void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
-  /// The backend of a job that can be announced, else null.
+  /// Returns the backend of a job that can be announced, otherwise null.
   [[nodiscard]] Backend* backend_to_tell(const Job& job) const noexcept;
   [[nodiscard]] AllreduceCall allreduce_call(const Job& job, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const Job& job);
@@ -68,7 +69,8 @@ class CollectiveRunner {
   void count(const Job& job);
   [[nodiscard]] static std::int64_t result_rows(const Job& job, std::size_t tensor,
                                                 const Group& group);
-  /// Into the submissions: what the ranks find out the shape of together.
+  /// Allocates the results whose shape depends on what all ranks submitted, and sets the outputs of
+  /// the submissions.
   void allocate_results(const Job& job, const Group& group) const;
   [[nodiscard]] void* allocate(PendingTensor& tensor, const Shape& shape) const;
   void allreduce(Backend& backend, const Job& job, Deadline deadline);
@@ -82,8 +84,8 @@ class CollectiveRunner {
   Observer& observer_;
   std::map<std::int32_t, Group> groups_;
   std::vector<TensorSlice> slices_;  // of an allreduce or broadcast; keeps its memory
-  Backend* told_ = nullptr;          // of the allreduce that is announced, with these slices
-  Clock::time_point completed_;      // the last asynchronous collective; see `completed`
+  Backend* told_ = nullptr;          // the backend to which these slices were announced, or null
+  Clock::time_point completed_;      // when the last asynchronous collective was complete
 };
 
 }  // namespace hvd

@@ -14,13 +14,13 @@
 namespace hvd {
 namespace {
 
-// Rank 0 collects evidence for this long before it believes a victim; the others give rank 0 time
-// to do so and to tell them.
+// Rank 0 waits this long for better evidence before it believes a rank that may be a victim itself.
+// The other ranks wait longer, so that rank 0's verdict reaches them first.
 constexpr std::chrono::milliseconds kSettleLeader{200};
 constexpr std::chrono::milliseconds kSettleFollower{1'000};
 
-// How long a frozen collective waits for its other ranks, or for a rank that submits nothing more,
-// before the schedule is thawed: negotiation knows who is missing, and says so.
+// How long a frozen collective waits for other ranks, or for this rank to submit the rest of it,
+// before the schedule is thawed. The negotiation then knows which rank is missing, and reports it.
 constexpr std::chrono::seconds kFrozenPatience{1};
 
 Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
@@ -53,7 +53,7 @@ std::unique_ptr<StepTuner> make_tuner(const Session& session) {
       usual_sizes(config.fusion_threshold), config.autotune_cycles, config.autotune_log});
 }
 
-// What the backends of devices take for their own, whatever number that has on this rank.
+// The index by which device backends mean this rank's own device, whatever its number.
 constexpr std::int32_t kOwnDevice = -1;
 
 /// Drops everything that the submission refers to.
@@ -101,7 +101,7 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
   });
 }
 
-/// One port per rank of a host.
+/// Serves metrics on a port of this rank's own: HVD_METRICS_PORT plus the local rank.
 void Coordinator::serve_metrics() {
   const Topology& topology = session_.topology();
   const int port = session_.config().metrics_port + topology.local_rank;
@@ -148,7 +148,8 @@ Coordinator::~Coordinator() { disconnect(); }
 void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
-  // First: the launcher shall not take what this does to the job for its end.
+  // The reports end first, so that the launcher does not take the following steps for the end of
+  // the job on this rank.
   session_.loop().run_sync([this] { reports_.reset(); });
   session_.network().abort();
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
@@ -156,7 +157,7 @@ void Coordinator::disconnect() noexcept {
   executor_->join();
   metrics_.reset();
   observer_.timeline.stop();
-  // Behind everything that the executor has posted.
+  // This comes after all tasks that the executor has posted to the loop.
   session_.loop().run_sync([this] {
     timer_.stop();
     if (channel_) channel_->close();
@@ -255,8 +256,9 @@ void Coordinator::on_tick() {
   for (const int peer : protocol_.neighbours()) {
     if (channel_) protocol_.host_answered(peer, channel_->host_answered(peer));
   }
-  // A turn may wait for others; and what this rank holds back may have nobody waiting for it, whom
-  // `nothing_runs` would serve. A long backward pass is neither: it goes on submitting.
+  // The schedule is thawed when a turn has waited too long for other ranks, and when this rank has
+  // submitted only a part of the next collective and nothing more since. `nothing_runs` notices the
+  // latter only where a thread waits for a result. A long backward pass keeps submitting.
   const auto held_back = table_.held_back();
   const std::uint64_t submitted = observer_.counters.submitted.load();
   if (!held_back || held_back != held_back_before_ || submitted != submitted_before_) {
@@ -272,7 +274,8 @@ void Coordinator::on_tick() {
   }
 }
 
-/// A trial is over. The ranks agree on other sizes by freezing again: the plan holds the buckets.
+/// A trial is over. The frozen plan holds the buckets, so other sizes take effect by a thaw and the
+/// next freeze.
 void Coordinator::tune() {
   const bool finished = tuner_->finished();
   const std::optional<BucketSizes> sizes = tuner_->next();
@@ -315,12 +318,12 @@ void Coordinator::run(const FusedBatch& batch) {
       tensor->stand_in = true;
       Request& request = tensor->submission.request;
       request = batch.requests[i];
-      // Not that of the rank that asked.
+      // The request has the device index of the rank that submitted it.
       if (request.device.kind != Device::Kind::cpu) request.device.index = kOwnDevice;
       tensor->since = tensor->scheduled_at = Clock::now();
     }
     if (!tensor) {
-      // Only after `fail_pending`, or when rank 0 has lost its mind.
+      // Rank 0 has scheduled an operation that is not pending on this rank, which is an error.
       protocol_.collective_failed(
           Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", batch.names[i]),
           Clock::now());
@@ -407,7 +410,8 @@ void Coordinator::stalled(const Stall& stall) {
 void Coordinator::failed(const Verdict& verdict) {
   const Abort message{verdict.code, describe(verdict)};
   send(protocol_.followers(), message);
-  // Before a victim of this is blamed, rank 0 sees who it was.
+  // The channel closes now, before this rank aborts its backends, so that rank 0 sees the end of
+  // this rank before it hears from ranks that lose their connections to it.
   if (rank_ != 0 && channel_) channel_->close();
   aborted(message);
 }
@@ -467,8 +471,8 @@ void Coordinator::turn_taken(const Job& job, const SchedulePosition& position,
   for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false, now);
 }
 
-/// Releases what the submission refers to: the `Work` that the user keeps holds no memory of the
-/// user's from here on.
+/// Releases what the submission refers to, because the user may keep the `Work` for long, and it
+/// must not keep the user's memory alive.
 void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
   if (tensor.stand_in) return;
   release(tensor.submission);

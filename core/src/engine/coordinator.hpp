@@ -1,8 +1,8 @@
 // Agrees with the other ranks on what runs next, and hands it to the executor.
 //
-// `Protocol` decides; this carries its messages between the channel, the loop, the executor and the
-// threads that submit. The loop thread owns the protocol; the tensor table, the process sets and
-// the end state are guarded.
+// `Protocol` decides. The coordinator passes its messages and events between the control channel,
+// the loop thread, the executor and the threads that submit. Only the loop thread uses the
+// protocol; the tensor table, the process sets and the end state have mutexes.
 #pragma once
 
 #include <condition_variable>
@@ -40,15 +40,15 @@ class Coordinator : private ControlChannel::Listener,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;
 
-  /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits`: the caller
-  /// waits for this work next, and will run it if it can.
+  /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits` says that the
+  /// caller waits for this work next, and then runs it itself where it can.
   [[nodiscard]] Work submit(Submission&& submission, bool waits);
   /// As `submit`, all or nothing.
   [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
   /// Any thread but the loop's. As `Context::shutdown`.
   void shutdown();
-  /// Any thread but the loop's. Ends both threads' work for this coordinator; without a `shutdown`
-  /// before it, the others see this rank as lost.
+  /// Any thread but the loop's. Ends the executor thread, and this coordinator's work on the loop
+  /// thread. Without a `shutdown` before it the other ranks see this rank as lost.
   void disconnect() noexcept;
   /// Any thread.
   void abort(const std::string& reason) noexcept;
@@ -108,7 +108,8 @@ class Coordinator : private ControlChannel::Listener,
   TensorTable table_;
   ProcessSets sets_;
   std::unique_ptr<StepTuner> tuner_;  // rank 0 with HVD_AUTOTUNE; else null
-  Protocol protocol_;                 // loop thread, like the next
+  // Loop thread.
+  Protocol protocol_;
   std::optional<std::uint64_t> held_back_before_;
   std::uint64_t submitted_before_ = 0;
   Clock::time_point held_back_since_;
@@ -124,7 +125,7 @@ class Coordinator : private ControlChannel::Listener,
   HeartbeatTimer timer_;
   std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
   std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; loop thread; else null
-  std::shared_ptr<Executor> executor_;               // works of the user keep it, after its end
+  std::shared_ptr<Executor> executor_;               // the user's works keep it alive
 };
 
 }  // namespace hvd

@@ -23,7 +23,8 @@ constexpr std::chrono::milliseconds kLastWakeUp{100};
 // thread waits for.
 constexpr std::chrono::microseconds kPollInterval{50};
 
-// So many asynchronous collectives give a device its next work before it has finished the last.
+// The most asynchronous collectives that are pending at a time: enough that the device has its next
+// work before it has finished the one before.
 constexpr std::size_t kMaxAsync = 4;
 
 /// Packs everything on which a backend's support of a request depends into one number, never 0.
@@ -140,7 +141,7 @@ bool Executor::executor_can_poll() const { return drivers_ == 0 && can_poll(); }
 
 bool Executor::busy() const { return running_ || polling_ || !async_.empty(); }
 
-/// Puts the next job into `job_`; false when there is none.
+/// Puts the next job into `job_`; returns false when there is none.
 bool Executor::take_next(Clock::time_point now) {
   if (queue_.empty()) {
     const std::optional<SchedulePosition> position = table_.take_turn(job_, now);
@@ -152,7 +153,8 @@ bool Executor::take_next(Clock::time_point now) {
   return true;
 }
 
-/// Runs one job. The clock shows `now`, and then what is returned: it is read once per job.
+/// Runs one job. The clock shows `now` before it and the returned time after it, so that it is read
+/// once per job.
 Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   if (!take_next(now)) return now;
   running_ = true;
@@ -182,8 +184,8 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   return now;
 }
 
-/// Announces a turn of the frozen schedule and waits until all its members have come to it. False
-/// when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
+/// Announces a turn of the frozen schedule and waits until all its members have come to it. Returns
+/// false when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
 bool Executor::arrive(const Job& job) {
   if (ready_fence_) {
     if (!table_.begin_announcing()) return false;
@@ -214,14 +216,15 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
       if (is_turn) table_.end_turn();  // the next turn may begin; the names stay taken
       return ran;
     }
-    // The names are free before the works are done, so that whoever sees a work done can submit
-    // under its name again.
+    // The names become free before the works are done, so that a thread that sees a work done can
+    // submit under its name again.
     if (is_turn) {
       table_.end_turn(job.tensors);
     } else {
       table_.remove(job.tensors);
     }
-    // The backend's time stands when completing the works takes no time worth a look at the clock.
+    // Completing a single work without a `finish` takes so little time that the clock is not read
+    // again.
     const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
     finish(job);
     if (!at_once) ran.time = Clock::now();
@@ -248,7 +251,7 @@ void Executor::report_failure() const {
   }
 }
 
-/// Polls the oldest asynchronous collective once; true when it is complete or has failed.
+/// Polls the oldest asynchronous collective once; returns true when it is complete or has failed.
 bool Executor::poll_first(Lock& lock) {
   polling_ = true;
   AsyncJob& first = async_.front();  // it stays where it is: others are only added behind it
@@ -341,7 +344,7 @@ void Executor::thread_main() {
     }         // else a thaw has taken the turn away again
   }
   idle_.wait(lock, [this] { return !running_ && !polling_; });
-  while (!async_.empty()) poll_first(lock);  // their backends are aborted
+  while (!async_.empty()) poll_first(lock);  // these end soon, because their backends are aborted
   queue_.clear();
   over_ = true;
   lock.unlock();

@@ -56,7 +56,7 @@ class Executor final : public WorkDriver {
   /// `table` and `listener` are used until `join` returns.
   Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<ReadyFence> fence,
            Clock::duration timeout, TensorTable& table, Listener& listener);
-  /// `stop()` and `join()` were called before.
+  /// Calls `stop()` and `join()`.
   ~Executor() override;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

@@ -18,11 +18,11 @@ struct Job {
   std::vector<std::vector<std::int64_t>> rows;          ///< see FusedBatch
   int contributors = 0;                                 ///< see FusedBatch
 
-  // Of a frozen schedule: who has to come first. 0: it was negotiated.
+  // The ticket and digest for the ready fence of a frozen schedule's turn; 0 in a negotiated job.
   std::uint64_t ticket = 0;
   std::uint64_t digest = 0;
 
-  std::vector<int> members;  ///< of the turn, or of the set that is made
+  std::vector<int> members;  ///< the ranks of the turn, or of the process set that is made
 };
 
 }  // namespace hvd

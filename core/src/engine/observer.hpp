@@ -1,4 +1,4 @@
-// What a context tells about itself: counters, where the time of a step went, the timeline.
+// Collects what a context reports about itself: counters, step times and the timeline.
 #pragma once
 
 #include <hvd/core/stats.hpp>
@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-/// Any thread.
+/// Any thread may call it.
 class Observer {
  public:
   explicit Observer(TimelineOptions options) : timeline(std::move(options)) {}
@@ -25,7 +25,7 @@ class Observer {
   /// One phase of every tensor of a job is over.
   void phase(const Job& job, std::string_view name, Clock::time_point begin, Clock::time_point end,
              std::string_view algorithm = {});
-  /// The job leaves the queue.
+  /// The job has left the queue and begins.
   void dequeued(const Job& job, Clock::time_point now);
 
   Counters counters;

@@ -21,28 +21,28 @@ struct PendingTensor {
       : submission(std::move(asked)), work(std::move(driver)) {}
 
   Submission submission;
-  WorkState work;                  ///< its users keep the whole tensor: see `work_of`
-  Clock::time_point since;         ///< submitted
-  Clock::time_point scheduled_at;  ///< by the coordinator; before the executor gets it
+  WorkState work;                  ///< a `Work` of it keeps the whole tensor: see `work_of`
+  Clock::time_point since;         ///< when it was submitted
+  Clock::time_point scheduled_at;  ///< when it left the negotiation or its turn was taken
   // Written by the thread that runs the job.
   std::exception_ptr error;           ///< concerns this tensor on this rank alone
   std::vector<std::byte> substitute;  ///< memory for the result when the user's allocation failed
 
   bool stand_in = false;  ///< for an operation of others, on a rank that has joined
 
-  /// By process set and group: how many members are pending.
+  /// The number of pending members, by process set and group.
   using Groups = std::map<OperationKey, std::size_t>;
 
   // Guarded by the table.
-  Groups::value_type* group = nullptr;  ///< null: of none
-  OperationKeyView key;                 ///< of the request
+  Groups::value_type* group = nullptr;  ///< null where it has no group
+  OperationKeyView key;                 ///< the key of the request
   std::uint64_t order = 0;              ///< among this rank's submissions
   std::uint32_t segment = 0;            ///< see Announcement
   bool scheduled = false;               ///< part of a batch that runs, or that is about to
   bool planned = false;                 ///< has a place in the frozen schedule
 };
 
-/// What the user holds of it.
+/// Returns the `Work` that the user holds. It keeps the tensor alive.
 [[nodiscard]] inline Work work_of(std::shared_ptr<PendingTensor> tensor) {
   WorkState* const state = &tensor->work;
   return Work(std::shared_ptr<WorkState>(std::move(tensor), state));

@@ -1,4 +1,4 @@
-// The process sets of one rank, as its user sees them. Any thread.
+// The process sets of one rank, as its user sees them. Any thread may call it.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ class ProcessSets {
 
   using Ranks = std::shared_ptr<const std::vector<int>>;
 
-  /// Ranks in the context, ascending; null when there is no such set. Pair sets are always there.
-  /// Does not outlive this.
+  /// Returns the ranks of a set in the context, ascending, or null when there is no such set. Pair
+  /// sets always exist. The result does not outlive this object.
   [[nodiscard]] Ranks ranks(std::int32_t id) const;
   void add(std::int32_t id, std::vector<int> ranks);
   void remove(std::int32_t id);
 
  private:
   const int size_;
-  const std::vector<int> everybody_;  // set 0, which stays
+  const std::vector<int> everybody_;  // the ranks of set 0
   mutable std::mutex mutex_;
   std::map<std::int32_t, Ranks> sets_;
 };

@@ -11,7 +11,7 @@
 namespace hvd {
 namespace {
 
-// After a freeze: caches and buffers get used to the new buckets.
+// The first cycles after a freeze are not measured: caches and buffers adapt to the new buckets.
 constexpr int kWarmUp = 2;
 
 std::size_t bytes_of(const FrozenSchedule& plan) {
@@ -24,7 +24,7 @@ std::size_t bytes_of(const FrozenSchedule& plan) {
   return bytes;
 }
 
-/// Not above it is this part of the values, which are sorted.
+/// Returns the quantile of sorted values: `part` of them are not greater than it.
 double quantile(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<std::size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
@@ -47,7 +47,8 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
   const std::size_t bytes = bytes_of(plan);
   if (search_.finished() || bytes < cycle_bytes_) return;
   if (bytes > cycle_bytes_) {
-    // Whatever sizes hold: the first trial of a search is for nothing.
+    // The current sizes may be others than the start. That does no harm, because the first trial of
+    // a search does not count.
     search_ = Autotuner({settings_.start, bytes});
     seconds_.clear();
     cycle_bytes_ = bytes;
@@ -75,7 +76,7 @@ std::optional<BucketSizes> StepTuner::next() {
   const std::lock_guard lock(mutex_);
   if (search_.finished() || !trial_is_over()) return std::nullopt;
   end_trial();
-  since_.reset();  // some cycles were not looked at
+  since_.reset();  // cycles have passed without a call since the last measured one
   const BucketSizes wanted = search_.propose().value_or(search_.best());
   if (search_.finished()) epoch_.reset();
   if (wanted == sizes_) return std::nullopt;

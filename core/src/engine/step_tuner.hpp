@@ -1,5 +1,5 @@
-// Rank 0, `HVD_AUTOTUNE`: measures the cycles of the frozen schedule and searches for better bucket
-// sizes.
+// With `HVD_AUTOTUNE` rank 0 measures the cycles of the frozen schedule and searches for better
+// bucket sizes.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace hvd {
 
-/// A trial is some cycles of one frozen schedule, or of several with the same sizes. A cycle lasts
-/// from the beginning of its first collective on this rank to that of the next cycle's. Only the
-/// schedules that move most bytes so far are measured; one that moves more starts the search anew.
+/// A trial measures a number of cycles of one frozen schedule, or of several with the same sizes. A
+/// cycle lasts from the begin of its first collective on this rank to that of the next cycle. Only
+/// the schedules that move most bytes so far are measured; one that moves more starts a new search.
 class StepTuner {
  public:
   struct Settings {
@@ -31,17 +31,17 @@ class StepTuner {
   /// Throws Errc::resource when the log cannot be written.
   explicit StepTuner(const Settings& settings);
 
-  /// This schedule is frozen, with the sizes that hold now. Loop thread.
+  /// The ranks have frozen this schedule, with the current sizes. Loop thread.
   void frozen(const FrozenSchedule& plan, std::uint32_t epoch);
-  /// This rank begins a collective in this cycle of the schedule that was frozen in `epoch`. True
-  /// when a trial is over, and `next` is expected. One thread at a time.
+  /// This rank begins a collective in this cycle of the schedule that was frozen in `epoch`.
+  /// Returns true when a trial is over; then `next` is to be called. One thread at a time.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
-  /// Other sizes from now on, so that what is frozen has to be thawed; nothing when the sizes stay.
-  /// Loop thread.
+  /// Ends a trial and returns the sizes from now on, for which the schedule has to be thawed;
+  /// nothing when the sizes stay. Loop thread.
   [[nodiscard]] std::optional<BucketSizes> next();
 
   [[nodiscard]] bool finished() const;
-  /// What was found, in a line.
+  /// Returns the result of the search as a line of text.
   [[nodiscard]] std::string summary() const;
 
  private:
@@ -52,12 +52,12 @@ class StepTuner {
   std::ofstream log_;
   mutable std::mutex mutex_;
   Autotuner search_;
-  std::size_t cycle_bytes_ = 0;  // of the schedules that are measured
+  std::size_t cycle_bytes_ = 0;  // bytes that a cycle of the measured schedules moves
   int trials_ = 0;
-  // The trial.
+  // The current trial.
   BucketSizes sizes_;
   std::vector<double> seconds_;
-  std::optional<std::uint32_t> epoch_;  // nothing: what is frozen is not measured
+  std::optional<std::uint32_t> epoch_;  // empty while the frozen schedule is not measured
   std::uint64_t cycle_ = 0;
   int warm_up_ = 0;  // cycles left that do not count
   std::optional<Clock::time_point> since_;

@@ -22,7 +22,7 @@ std::vector<int> ranks_of(int size) {
 
 TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(size)) {}
 
-/// After every change of what `turn_ready` depends on.
+/// To be called after every change on which `turn_ready` depends.
 void TensorTable::look_ahead() noexcept {
   ready_.store(replay_ && !stopped_ && turn_.ticket == 0 && replay_->ready(),
                std::memory_order_release);
@@ -53,7 +53,7 @@ TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_
   if (observed != observed_) ++segment_;
   observed_ = observed;
   Next next;
-  // A group takes its places as a whole or not at all.
+  // The members of a group take their places in the schedule all together or not at all.
   const bool fits = tensors.size() == 1 || !replay_ ||
                     std::all_of(tensors.begin(), tensors.end(), [this](const Tensor& tensor) {
                       return replay_->holds(tensor->submission.request);
@@ -63,7 +63,7 @@ TensorTable::Next TensorTable::add(std::span<const Tensor> tensors, std::uint64_
   return next;
 }
 
-/// False when its name is pending already.
+/// Returns false when the name is pending already.
 bool TensorTable::insert(const Tensor& tensor) {
   tensor->key = view_of(tensor->submission.request);
   if (spare_.empty()) return pending_.try_emplace(tensor->key, tensor).second;
@@ -135,7 +135,7 @@ TensorTable::Next TensorTable::freeze(FrozenSchedule plan, std::uint32_t epoch) 
   }
   std::sort(waiting.begin(), waiting.end(),
             [](const auto* a, const auto* b) { return a->order < b->order; });
-  std::set<OperationKey> misfits;  // groups
+  std::set<OperationKey> misfits;  // groups with a member that the plan does not hold
   for (const PendingTensor* tensor : waiting) {
     const Request& request = tensor->submission.request;
     if (!request.group.empty() && !replay_->holds(request)) {
@@ -205,8 +205,8 @@ void TensorTable::end_announcing() noexcept {
   phase_.notify_one();
 }
 
-/// The thread that took the turn either sees that it is withdrawn before it announces it, or has
-/// announced it when this returns.
+/// The thread that took the turn may be about to announce it. When this returns, it has either
+/// announced the turn or will see that the turn is withdrawn.
 void TensorTable::withdraw_turn() noexcept {
   TurnPhase begun = TurnPhase::begun;
   if (phase_.compare_exchange_strong(begun, TurnPhase::withdrawn)) return;
@@ -229,8 +229,8 @@ Ticket TensorTable::stop() {
 
 void TensorTable::resume(const std::vector<Ticket>& begun) {
   const std::lock_guard lock(mutex_);
-  // A turn of an earlier schedule may still run. All its members have begun it, and `begun` says
-  // nothing of it.
+  // A turn of an earlier schedule may still run. All its members have begun it; `begun` has tickets
+  // of the current schedule only.
   const bool of_this =
       turn_.ticket != 0 && replay_ && position_of(turn_.ticket, 1).epoch == replay_->epoch();
   if (of_this && !std::all_of(turn_.members.begin(), turn_.members.end(), [&](int member) {

@@ -1,4 +1,4 @@
-// This rank's pending operations, and its place in the frozen schedule. Any thread.
+// This rank's pending operations, and its place in the frozen schedule. Any thread may call it.
 #pragma once
 
 #include <atomic>
@@ -23,42 +23,42 @@ class TensorTable {
  public:
   TensorTable(int rank, int size);
 
-  /// What has to happen after a change here.
+  /// What the caller has to do after a change of the table.
   struct Next {
     bool announce = false;  ///< the loop has something to announce
     bool run = false;       ///< a collective of the frozen schedule may begin
-    bool thaw = false;      ///< the frozen schedule does not hold this
+    bool thaw = false;      ///< the frozen schedule does not hold the operation
   };
 
-  /// All or none; several are all members of one group. Throws Errc::duplicate_name, also for a
-  /// group that is still pending, or what `close` was given. `observed` counts results that this
-  /// rank has seen so far.
+  /// Adds all tensors or none; several are the members of one group. Throws Errc::duplicate_name,
+  /// also for a group that is still pending, or the error that `close` was given. `observed` counts
+  /// the results that this rank has seen so far.
   Next add(std::span<const std::shared_ptr<PendingTensor>> tensors, std::uint64_t observed);
-  /// What was added since the last call, in order, for the negotiation.
+  /// Returns what was added since the last call, in order, for the negotiation.
   [[nodiscard]] std::vector<Announcement> take_unannounced();
 
-  /// Null when no such operation waits to be scheduled: one that runs still bears its name, and
-  /// what comes from rank 0 then means the next.
+  /// Returns the operation of this key that waits to be scheduled, or null. One that already runs
+  /// is not found, although its name is taken: a message of rank 0 means the one after it.
   [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
-  /// The name is free again. To be called before the work completes, so that whoever waited for it
-  /// can submit at once.
+  /// Frees the name. To be called before the work completes, so that a thread that waited for it
+  /// can submit under the name at once.
   void remove(const PendingTensor& tensor);
   void remove(std::span<const std::shared_ptr<PendingTensor>> tensors);
   /// From now on this plan is replayed; operations that wait take their places in it.
   Next freeze(FrozenSchedule plan, std::uint32_t epoch);
-  /// A collective may begin: `take_turn` has something. Takes no lock.
+  /// Tells whether a collective may begin, so that `take_turn` returns one. Takes no lock.
   [[nodiscard]] bool turn_ready() const noexcept { return ready_.load(std::memory_order_acquire); }
-  /// Operations of this rank wait because it has not submitted all of the next collective: which
-  /// one that is, counted from the freeze. Nothing when that is not so.
+  /// If operations of this rank wait because it has not submitted all of the next collective,
+  /// returns the number of that collective since the freeze, otherwise nothing.
   [[nodiscard]] std::optional<std::uint64_t> held_back() const;
-  /// Since when a collective that was begun waits for its other ranks; nothing when none does.
+  /// Returns since when a turn waits for other ranks; nothing when none does.
   [[nodiscard]] std::optional<Clock::time_point> waits_since() const;
 
   /// Begins the next collective of the frozen schedule, a turn: writes it over `job`, whose memory
   /// is used again. Returns its position in the schedule, or nothing when none may begin. One turn
   /// is taken at a time, and each is ended by `end_turn`. The clock shows `now`.
   [[nodiscard]] std::optional<SchedulePosition> take_turn(Job& job, Clock::time_point now);
-  /// To be called before this rank announces the turn, with data of its tensors. False when
+  /// To be called before this rank announces the turn, with data of its tensors. Returns false when
   /// `resume` has withdrawn the turn: then its tensors must not be touched any more.
   [[nodiscard]] bool begin_announcing() noexcept;
   void end_announcing() noexcept;
@@ -67,12 +67,12 @@ class TensorTable {
   /// Ends the turn and removes the tensors that were `done` in it.
   void end_turn(std::span<const std::shared_ptr<PendingTensor>> done = {});
 
-  /// Nothing more begins; returns the last ticket begun, 0: none.
+  /// Lets no further turn begin; returns the last ticket begun, or 0.
   [[nodiscard]] Ticket stop();
-  /// Returns to negotiation: what was not begun by all its members is announced again. `begun`
-  /// holds by rank what `stop` returned there. A turn that some member has not begun is withdrawn.
-  /// When this returns, nobody touches its tensors any more; for that it waits while the turn is
-  /// being announced, which takes microseconds and depends on no other rank.
+  /// Returns to negotiation: operations of turns that not all members have begun are announced
+  /// again. `begun` holds by rank what `stop` returned there. A turn that some member has not begun
+  /// is withdrawn. When this returns, no thread touches its tensors any more; for that it waits
+  /// while the turn is being announced, which takes microseconds and depends on no other rank.
   void resume(const std::vector<Ticket>& begun);
 
   /// From now on `add` and `check_open` throw `error`. The first call counts.
@@ -89,7 +89,7 @@ class TensorTable {
     std::int32_t process_set = 0;
   };
   [[nodiscard]] std::optional<Oldest> oldest() const;
-  /// All that is pending: how many, and the oldest `most` of them, oldest first.
+  /// The number of pending operations, and the oldest `most` of them, oldest first.
   struct Waiting {
     std::size_t count = 0;
     std::vector<Oldest> oldest;
@@ -100,14 +100,14 @@ class TensorTable {
  private:
   using Tensor = std::shared_ptr<PendingTensor>;
 
-  /// How far the turn has come that `take_turn` began.
+  /// The progress of the turn that `take_turn` began.
   enum class TurnPhase : std::uint32_t { begun, announcing, announced, committed, withdrawn };
 
   struct Turn {
     Ticket ticket = 0;  // 0: no turn runs
     Clock::time_point since;
     std::vector<int> members;
-    std::vector<PendingTensor*> tensors;  // pending
+    std::vector<PendingTensor*> tensors;  // these are in `pending_`
   };
 
   [[nodiscard]] bool insert(const Tensor& tensor);
@@ -121,8 +121,8 @@ class TensorTable {
   const std::vector<int> everybody_;
   mutable std::mutex mutex_;
   OperationMap<Tensor> pending_;           // by the names in their requests
-  PendingTensor::Groups groups_;           // that have pending members
-  OperationMap<Tensor>::node_type spare_;  // of the last that was removed, for the next
+  PendingTensor::Groups groups_;           // the groups that have pending members
+  OperationMap<Tensor>::node_type spare_;  // the node removed last, which the next entry uses
   std::vector<Tensor> unannounced_;
   std::exception_ptr closed_;
   std::uint64_t order_ = 0;

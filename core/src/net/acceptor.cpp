@@ -85,7 +85,7 @@ bool Acceptor::accept_one(int listener) {
       rest();
       return false;
     }
-    // Any other error but "none there" concerns that one connection only (accept(2)).
+    // Any other error except "no connection" concerns that one connection only (accept(2)).
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
   if (!peer_is_same_user(stream.get())) {
@@ -101,8 +101,8 @@ bool Acceptor::accept_one(int listener) {
   return true;
 }
 
-// The connection stays in the kernel's queue, and without a pause the loop would try it at once
-// again.
+// Pauses accepting while descriptors are short. The connection stays in the kernel's queue, and
+// without a pause the loop would try to accept it again at once.
 void Acceptor::rest() {
   resting_ = true;
   rest_timer_.expires_after(kRest);

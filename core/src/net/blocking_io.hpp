@@ -11,7 +11,7 @@
 
 namespace hvd::net {
 
-/// Ends every wait that it is given to, now and later.
+/// Interrupts waits: once raised, it ends every wait to which it is passed, also later ones.
 class Interrupt {
  public:
   Interrupt();  ///< Throws Errc::resource.

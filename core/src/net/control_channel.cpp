@@ -17,8 +17,8 @@ namespace {
 using net::FrameStream;
 using net::RankSet;
 
-/// The streams of one rank with its neighbours, around the router that decides what is written to
-/// which.
+/// Owns the streams of one rank with its neighbours. The router decides which message is written to
+/// which stream.
 class TreeChannel final : public ControlChannel,
                           private net::ControlRouter::Actions,
                           private FrameStream::Listener {

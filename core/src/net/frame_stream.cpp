@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kChunk = std::size_t{64} << 10;
 constexpr std::size_t kKeep = std::size_t{1} << 20;
-constexpr int kChunksPerTurn = 16;  // then the loop sees to its other sockets and timers
+constexpr int kChunksPerTurn = 16;  // then the loop handles its other sockets and timers
 
 }  // namespace
 

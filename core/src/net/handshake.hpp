@@ -50,7 +50,7 @@ struct Hello {
   std::string job_id;
   std::uint32_t epoch = 0;
   std::int32_t from = 0;  ///< rank, -1: the launcher
-  std::int32_t to = 0;    ///< or `kAnyRank`
+  std::int32_t to = 0;    ///< the rank that is wanted, or `kAnyRank`
   std::string label;
 };
 

@@ -41,7 +41,7 @@ struct InterfaceAddress {
 /// name. Blocks as long as the system's resolver does.
 [[nodiscard]] std::vector<std::string> resolve(const std::string& host);
 
-/// Tells whether one of them is an address of this machine, loopback included.
+/// Tells whether an address of `host` belongs to this machine, loopback included.
 [[nodiscard]] bool is_this_machine(const std::string& host);
 
 /// Returns the address at which a server has to listen so that other machines find it under `host`:

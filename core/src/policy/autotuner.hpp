@@ -20,10 +20,11 @@ namespace hvd {
 class Autotuner {
  public:
   static constexpr int kMaxTrials = 87;
-  /// A candidate replaces the start if it is faster by this part of it, in the median of a duel…
+  /// A candidate replaces the start if it is faster by this part in the median of a duel, and loses
+  /// at most two of the duel's rounds.
   static constexpr double kMargin = 0.03;
-  /// …of so many rounds, and loses at most two of them: by chance that happens once in thirty
-  /// times.
+  /// The rounds of a duel. By chance a candidate that is no faster loses at most two of eleven once
+  /// in thirty times.
   static constexpr int kDuelRounds = 11;
 
   struct Settings {

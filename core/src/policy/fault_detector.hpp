@@ -1,12 +1,13 @@
 // Decides who failed, from what this rank saw and heard. Pure: time and evidence are arguments.
 //
-// A rank watches the peers that it has a control stream with. Rank 0's verdict is everyone's; the
-// other ranks judge for themselves only when their stream to rank 0 is gone or silent.
+// A rank watches the peers that it has a control stream with. All ranks accept rank 0's verdict;
+// they judge for themselves only when their stream to rank 0 is gone or silent.
 //
 // A peer that says nothing has stopped, or the network to its host is cut. The kernel of its host
 // tells the two apart: it acknowledges bytes as long as it and the network work, also for a process
-// that is stopped. A silent peer whose host answers is therefore frozen, and that is certain soon;
-// where the host is silent too, the network may recover, which deserves more patience.
+// that is stopped. A silent peer whose host answers is therefore frozen, and is given up after
+// `peer_timeout`. Where the host is silent too the network may recover, so the peer is given up
+// only after the longer `host_timeout`.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace hvd {
 
 struct Verdict {
   Errc code = Errc::peer_lost;
-  int rank = -1;  ///< the culprit; -1 means nobody in particular
+  int rank = -1;  ///< the culprit; -1 when no single rank is to blame
   std::string cause;
 };
 
@@ -50,14 +51,14 @@ class FaultDetector {
   void lost(int peer, const std::string& cause, Clock::time_point now);
   /// Some rank called `abort`. This is strong evidence.
   void aborted(int by, const std::string& reason, Clock::time_point now);
-  /// A collective failed with `code`, and its backend blames `peer` (-1 means nobody). This is weak
-  /// evidence, since the peer may be a victim of somebody else's failure.
+  /// A collective failed with `code`, and its backend blames `peer` (-1: no rank). This is weak
+  /// evidence, since the peer may be a victim of another rank's failure.
   void suspected(int peer, Errc code, const std::string& cause, Clock::time_point now);
 
   /// Returns the verdict, once there is one. Time in which `tick` itself came late is not held
   /// against the peers.
   [[nodiscard]] std::optional<Verdict> tick(Clock::time_point now);
-  /// Tells whether there is evidence against somebody, so that a verdict will follow.
+  /// Tells whether there is evidence of a failure, so that a verdict will follow.
   [[nodiscard]] bool suspects() const noexcept { return best_.has_value(); }
   /// Returns how long `tick` was late in the last few seconds, if that was so long that other ranks
   /// may have given this rank up.
@@ -78,7 +79,7 @@ class FaultDetector {
   /// A host that acknowledges nothing for longer was out of reach. Less than half of the timeout,
   /// so that the peer is heard in time after a shorter outage (see `host_answered`), but longer
   /// than what lies between two acknowledgements: a tick, TCP's delay of up to 200 ms, and a tick
-  /// until somebody looks.
+  /// until the acknowledgement is noticed.
   [[nodiscard]] Clock::duration longest_gap() const {
     constexpr std::chrono::milliseconds kDelayedAcknowledgement{200};
     return std::max<Clock::duration>(settings_.peer_timeout / 3,

@@ -34,7 +34,8 @@ void Negotiator::submitted(int rank, std::vector<Announcement> operations, Clock
   for (Announcement& operation : operations) submitted(rank, std::move(operation), now);
 }
 
-/// Checks what every rank has to check before it announces, and what the rest relies on.
+/// Checks properties on which the other methods rely, and which every rank checks before it
+/// announces an operation.
 void Negotiator::check(int rank, const Request& request, std::size_t members) const {
   bool good = true;
   switch (request.kind) {
@@ -275,7 +276,8 @@ std::set<std::string> Negotiator::close(const OperationKey& key, const Entry& en
   return groups;
 }
 
-/// Lets a group that is over run. Where ranks named different members, fails those that are left.
+/// Lets the members of a group run if the group is over. Where ranks named different members, fails
+/// those that some ranks have not announced.
 void Negotiator::settle(const OperationKey& key) {
   for (auto at = groups_.find(key); at != groups_.end() && is_over(key, at->second);
        at = groups_.find(key)) {

@@ -49,7 +49,8 @@ struct OperationKeyEqual {
   }
 };
 
-/// A map that nobody iterates over where the order matters. The names outlive their entries.
+/// An unordered map. Do not iterate over it where the order matters. The names outlive their
+/// entries.
 template <class Value>
 using OperationMap =
     std::unordered_map<OperationKeyView, Value, OperationKeyHash, OperationKeyEqual>;

@@ -9,20 +9,21 @@ namespace hvd {
 namespace {
 
 constexpr int kMaxPatience = 63;
-constexpr std::uint64_t kLasting = 2;  // after so many cycles freezing has paid
+constexpr std::uint64_t kLasting = 2;  // after so many cycles a freeze was worth its cost
 
 std::uint64_t fingerprint_of(const ReadyTensor& tensor) {
   return digest_of(FrozenSchedule{
       {PlannedBatch{tensor.request.process_set, {}, {tensor.request}, tensor.rows}}});
 }
 
-/// An alltoall's splits are agreed on anew each time, and what some rank did not submit changes who
-/// takes part: neither can be in a plan.
+/// Tells whether a plan can hold this operation. It cannot hold an alltoall, whose splits are
+/// negotiated each time, nor an operation that a joined rank has not submitted, in which the same
+/// ranks may not take part the next time.
 bool plannable(const ReadyTensor& tensor) {
   return tensor.request.kind != OpKind::alltoall && !tensor.segments.empty();
 }
 
-/// The two tensors may share a call, and on no rank did one wait for the other's result.
+/// Tells whether the tensors may share a call and no rank submitted one after the other's result.
 bool may_share_bucket(const ReadyTensor& a, const ReadyTensor& b) {
   return may_share(a, b) && a.segments == b.segments;
 }
@@ -140,8 +141,8 @@ struct Run {
   std::set<std::string> names;
 };
 
-// Where each tensor waited for the one before, thousands of tensors make thousands of runs: only
-// the latest ones are searched.
+// Where each tensor waited for the one before, thousands of tensors make thousands of runs, so only
+// the latest runs are searched.
 constexpr std::size_t kRunsSearched = 64;
 
 /// Cuts a run of tensors that may all share a call.

@@ -42,8 +42,8 @@ class ScheduleLearner {
   /// From now on the ranks repeat `cycle` without negotiation.
   void frozen(std::vector<FusedTensors> cycle);
   /// The ranks negotiate again, after `cycles` whole cycles and the given buckets of the next one.
-  /// The same rounds are frozen again after one repetition; a plan that did not last two cycles is
-  /// tried later and later.
+  /// The same rounds are frozen again after one repetition. After each plan in a row that did not
+  /// last two cycles, more repetitions are needed.
   void thawed(std::uint64_t cycles, std::span<const std::size_t> buckets_of_this_cycle);
 
   /// Takes effect with the next plan.

@@ -78,7 +78,7 @@ T read(const std::string& key, const json& value) {
       if (fits<T>(value)) return value.get<T>();
     }
   } catch (const json::exception&) {
-    // The error below names the key.
+    // The exception itself is dropped: the error below names the key.
   }
   // The message leaves out the value of a key that may hold a secret.
   if constexpr (std::is_same_v<T, StorageOptions>)

@@ -1,4 +1,4 @@
-// The environment of this library. No other file of the room reads a variable.
+// The environment variables that the estimator reads. No other file of the estimator reads any.
 #pragma once
 
 #include <cstdlib>

@@ -59,7 +59,7 @@ const std::string& checked(const std::string& path, bool may_be_empty = false) {
   }
 }
 
-/// Writes it as one object: it exists once this returns, and not at all when it throws.
+/// Writes the bytes as one object, which exists once this returns, and not at all when it throws.
 void write_object(arrow::fs::FileSystem& to, const std::string& path, const std::string& uri,
                   std::span<const std::byte> bytes) {
   const auto stream = take(to.OpenOutputStream(path), uri);
@@ -71,7 +71,8 @@ void write_object(arrow::fs::FileSystem& to, const std::string& path, const std:
   }
 }
 
-/// HDFS renames atomically, but not over a file that exists: there is a moment without the old one.
+/// Writes another file and renames it. HDFS renames atomically, but not over an existing file, so
+/// for a moment there is neither the old nor the new one.
 void write_and_rename(arrow::fs::FileSystem& to, const std::string& path, const std::string& uri,
                       std::span<const std::byte> bytes) {
   const std::string beside = fmt::format("{}.tmp.{}", path, ::getpid());

@@ -1,4 +1,4 @@
-// One fit, seen from one rank of the job.
+// One rank's part of a fit.
 #pragma once
 
 #include <memory>

@@ -58,7 +58,7 @@ int Agent::run() {
   watch_end_signals();
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
-                // hvdrun is gone, or done with this host.
+                // hvdrun has ended, or needs this host no more.
                 [this](const std::string&) { leave(); });
   try {
     io_.run();
@@ -70,7 +70,7 @@ int Agent::run() {
 }
 
 void Agent::leave() {
-  stream_.close();  // ranks that end from here on did not end by themselves
+  stream_.close();  // the ends of ranks from here on are not reported: the agent causes them
   ranks_.kill();
   io_.stop();
 }
@@ -130,7 +130,7 @@ void Agent::prepare(const Prepare& frame) {
   if (frame.host_timeout.count() > 0) {
     heartbeat_.start(
         Heartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
-        [this] { leave(); });  // hvdrun, its machine or the network is gone
+        [this] { leave(); });  // hvdrun, its machine or the network has failed
   }
   if (::chdir(frame.directory.c_str()) != 0) {
     throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
@@ -150,7 +150,7 @@ void Agent::prepare(const Prepare& frame) {
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_};
   if (frame.meeting != Meeting::elsewhere) {
-    const BlockSignals blocked;  // SIGCHLD is for this thread
+    const BlockSignals blocked;  // this thread, not the new one, receives SIGCHLD
     rendezvous_.emplace(Rendezvous::Options{.job_id = frame.job_id,
                                             .epoch = frame.epoch,
                                             .several_machines = frame.meeting == Meeting::network,
@@ -170,7 +170,8 @@ void Agent::launch(const Launch& frame) {
   start_next_rank();
 }
 
-/// One at a time: between two of them signs of life go out, and orders come in.
+/// Starts one rank and posts the next start, so that between two ranks the loop sends heartbeats
+/// and receives frames.
 void Agent::start_next_rank() {
   if (ranks_.ending()) return all_started();
   try {
@@ -183,7 +184,7 @@ void Agent::start_next_rank() {
   boost::asio::post(io_, [this] { start_next_rank(); });
 }
 
-/// Not all ranks can be started: none shall run. `Refused` takes the place of `Done`.
+/// Ends all ranks, because one of them could not be started. `Refused` takes the place of `Done`.
 void Agent::give_up(int code, const std::string& why) {
   ranks_.abandon();
   inquiries_.clear();
@@ -213,8 +214,8 @@ void Agent::start_rank(std::size_t index) {
   stream_.send(Started{.rank = spec.rank, .pid = pid});
 }
 
-/// Sends what the system knows of the ranks as soon as it is measured, and passes on what each rank
-/// answers when it does.
+/// Sends the resource use of the ranks as soon as it is measured, and each rank's answer when it
+/// comes.
 void Agent::send_status() {
   for (std::size_t index = 0; index < inquiries_.size(); ++index) {
     if (!ranks_.running(index)) continue;
@@ -222,7 +223,7 @@ void Agent::send_status() {
       stream_.send(RankAnswer{.rank = rank, .bytes = std::move(bytes)});
     });
   }
-  // Ranks that are yet to start shall not inherit what NVML opens.
+  // NVML is not opened before all ranks are started, which would inherit its descriptors.
   if (!ranks_.watching() || ranks_.ending()) return send_usage({});
   gpus_.look([this](std::span<const GpuState> gpus) { send_usage(gpus); });
 }

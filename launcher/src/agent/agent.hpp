@@ -1,6 +1,6 @@
-// The agent: one per host, a child of hvdrun here and of ssh elsewhere. It starts the ranks of its
-// host, watches them, passes on what they write and, when the stream to hvdrun ends for whatever
-// reason, kills all of them at once.
+// The agent of a host, which is a child of hvdrun on its own machine, and is started through ssh on
+// others. It starts the ranks of its host, watches them and passes on their output. When the stream
+// to hvdrun ends, for whatever reason, it kills all of them at once.
 #pragma once
 
 #include <chrono>
@@ -28,11 +28,11 @@ namespace hvd::launcher {
 
 /// How an agent differs from one that hvdrun has started.
 struct AgentOptions {
-  std::optional<Prepare> own{};  ///< what it knows better (own_part.hpp)
+  std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
-      on_finished{};  ///< hears how a job ended that another node leads
-  /// The process that a user sends signals to: while it lives, a signal that comes is for the whole
-  /// job and goes to the leading node. -1: there is none, and SIGTERM ends the agent.
+      on_finished{};  ///< is called with the end of a job that another node leads
+  /// The process to which a user sends signals. While it lives, a signal that comes is for the
+  /// whole job and is forwarded to the leading node. -1: there is none, and SIGTERM ends the agent.
   pid_t user = -1;
 };
 

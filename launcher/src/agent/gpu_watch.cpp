@@ -51,7 +51,7 @@ GpuWatch::~GpuWatch() {
   if (over) {
     thread_.join();
   } else {
-    thread_.detach();  // the driver hangs; the agent's end, and its host's, must not
+    thread_.detach();  // the driver hangs, which must not keep the agent from ending
   }
 }
 
@@ -65,12 +65,12 @@ void GpuWatch::begin() {
       if (!desk->stopped) seen(std::move(now));
     });
   };
-  const BlockSignals blocked;  // they are for the agent's thread
+  const BlockSignals blocked;  // signals are left to the agent's thread
   try {
     thread_ = std::thread(
         [desk = desk_, library = std::move(nvml)]() mutable { desk->work(std::move(library)); });
   } catch (const std::system_error&) {
-    desk_.reset();  // as if NVML were missing
+    desk_.reset();  // without a thread NVML counts as missing
   }
 }
 
@@ -78,7 +78,7 @@ void GpuWatch::look(OnSeen on_seen) {
   begin();
   if (!desk_) return on_seen({});
   waiting_.push_back(std::move(on_seen));
-  if (waiting_.size() > 1) return;  // what is on its way will do
+  if (waiting_.size() > 1) return;  // the answer to an earlier question will do
   {
     const std::lock_guard lock(desk_->mutex);
     desk_->wanted = true;

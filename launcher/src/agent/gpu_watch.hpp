@@ -1,4 +1,4 @@
-// Asks NVML on a thread of its own, since a driver may take its time or hang.
+// Asks NVML on a thread of its own, since a driver may be slow or hang.
 #pragma once
 
 #include <chrono>

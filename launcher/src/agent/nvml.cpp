@@ -28,7 +28,7 @@ struct ProcessInfo {
 };
 constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();
 
-/// More processes than that on one GPU are no training job's.
+/// The most processes of a GPU that are read; a training job has far fewer.
 constexpr unsigned int kMostProcesses = 4'096;
 
 struct CloseLibrary {
@@ -53,7 +53,7 @@ struct Nvml::Library {
   Result (*processes)(Device, unsigned int*, ProcessInfo*) = nullptr;
 
   [[nodiscard]] std::vector<GpuState::Process> processes_on(Device gpu) const {
-    // The list may grow between being told its size and being read.
+    // The list may grow between the call that tells its size and the call that reads it.
     std::vector<ProcessInfo> list(64);
     for (;;) {
       auto size = static_cast<unsigned int>(list.size());

@@ -1,14 +1,14 @@
-// What an agent knows better than the hvdrun that it obeys: the agent was started by somebody else
-// on its own machine, with a program, an environment and a secret of its own.
+// An agent's own part of a job. An agent that hvdrun has not started itself, such as the hvdrun of
+// another node, has a program, an environment and a secret of its own, which replace hvdrun's.
 #pragma once
 
 #include "transport/frames.hpp"
 
 namespace hvd::launcher {
 
-/// Puts program, directory, environment, interfaces and secret of `own` in the place of what came
-/// in `frame`; an empty secret leaves the one that came. Of what came stays who the ranks are and
-/// where they meet. Variables of the first rank of `own` are added to the first rank that came.
+/// Replaces program, directory, environment, interfaces and secret in `frame` by those of `own`,
+/// except where the secret of `own` is empty. The ranks' identities and the store in `frame` stay.
+/// Variables of the first rank of `own` are added to the first rank in `frame`.
 void apply_own_part(const Prepare& own, Prepare& frame);
 /// Drops all variables but those that say who a rank is and where it meets the others.
 void keep_identity(std::vector<std::string>& variables);

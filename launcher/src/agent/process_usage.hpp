@@ -13,8 +13,8 @@
 namespace hvd::launcher {
 
 struct ProcessUsage {
-  std::chrono::milliseconds cpu{0};  ///< user and system time so far, of what still runs
-  std::uint64_t memory = 0;          ///< resident bytes; what processes share counts for each
+  std::chrono::milliseconds cpu{0};  ///< user and system time so far, of running processes
+  std::uint64_t memory = 0;          ///< resident bytes; shared pages count for each process
   GpuUse gpu{};
 };
 

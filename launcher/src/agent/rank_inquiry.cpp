@@ -62,7 +62,7 @@ bool RankInquiry::take_note(const Bytes& bytes) {
 }
 
 bool RankInquiry::ended_without_shutdown() {
-  // A longer queue may have been full, and notes are missing: then nothing is known.
+  // A longer queue may have been full, so that notes are missing. Then the rank is not accused.
   constexpr int kMost = 200;
   for (int i = 0; i < kMost; ++i) {
     Bytes bytes(sizeof(RankNote) + 1);

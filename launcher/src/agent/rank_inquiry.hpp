@@ -1,4 +1,4 @@
-// The agent's end of the socket on which a rank of the library reports its progress.
+// The agent's end of the socket on which a rank that uses the library reports its progress.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,8 @@ class RankInquiry {
   /// when the rank does not answer. Does nothing while a question is open.
   void ask(std::function<void(Bytes)> on_answer);
 
-  /// Called when the rank has exited. Returns whether it had joined a job of the library and did
-  /// not leave it, neither by a shutdown nor with an error.
+  /// To be called when the rank has exited. Returns whether it had joined a job of the library that
+  /// had not ended for it, neither by a shutdown nor with an error.
   [[nodiscard]] bool ended_without_shutdown();
 
  private:

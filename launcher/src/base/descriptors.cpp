@@ -16,7 +16,7 @@ int checked(int result, const char* what) {
   return result;
 }
 
-// The limit belongs to the process, and so does the memory of what it was.
+// These are globals because the limit, too, belongs to the whole process.
 rlimit limit_before{};
 bool limit_raised = false;
 
@@ -43,7 +43,7 @@ UniqueFd open_null() {
 }
 
 UniqueFd open_pidfd(int pid) {
-  // glibc has the wrapper from 2.36 on; the call itself is older.
+  // glibc has a wrapper since 2.36 only; the system call is older.
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   return UniqueFd(checked(fd, "cannot watch a process"));
 }

@@ -1,4 +1,5 @@
-// What hvdrun exits with when no rank's own code applies. docs/reference/hvdrun.md has the table.
+// The exit codes of hvdrun where no rank's own code applies. docs/reference/hvdrun.md has the
+// table.
 #pragma once
 
 #include <stdexcept>
@@ -19,7 +20,7 @@ inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitSignalBase = 128;
 
-/// What hvdrun exits with when the library throws `error`.
+/// Returns the exit code of hvdrun when the library throws `error`.
 [[nodiscard]] inline int exit_code(const Error& error) noexcept {
   return error.code() == Errc::resource           ? kExitResource
          : error.code() == Errc::invalid_argument ? kExitUsage

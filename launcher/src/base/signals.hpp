@@ -7,7 +7,7 @@
 
 namespace hvd::launcher {
 
-/// What a user may send to hvdrun for all ranks. The first four ask the job to end.
+/// The signals that a user may send to hvdrun for all ranks. The first four ask the job to end.
 inline constexpr std::array kForwardedSignals = {SIGINT,  SIGTERM, SIGHUP,
                                                  SIGQUIT, SIGUSR1, SIGUSR2};
 

@@ -1,5 +1,5 @@
-// Text from outside, made fit for one line of a message; command lines a shell would read back; the
-// errors that many parts throw.
+// Formats text from outside for messages and for shells, and throws the errors that many parts have
+// in common.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +9,33 @@
 
 namespace hvd::launcher {
 
-/// In single quotes, without characters that a terminal interprets, shortened when long.
+/// Returns the text in single quotes, without characters that a terminal interprets, and shortened
+/// when long.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
-/// One word as a POSIX shell reads it back.
+/// Quotes the text so that a POSIX shell reads it as one word.
 [[nodiscard]] std::string shell_word(std::string_view text);
 
-/// What stands between blanks.
+/// Splits the text at blanks.
 [[nodiscard]] std::vector<std::string> split_words(const std::string& text);
 
-/// "0-3, 7" for sorted ranks.
+/// Returns sorted ranks as a text such as "0-3, 7".
 [[nodiscard]] std::string rank_ranges(const std::vector<int>& ranks);
 
-/// "512 MiB", and from 10,000 MiB on "12.5 GiB".
+/// Returns a text such as "512 MiB", and from 10,000 MiB on such as "12.5 GiB".
 [[nodiscard]] std::string in_units(std::uint64_t bytes);
 
-/// "SIGKILL" for 9; "signal 70" where there is no name.
+/// Returns "SIGKILL" for 9, and "signal 70" for a number without a name.
 [[nodiscard]] std::string signal_name(int signal);
 
 /// Throws LaunchError (usage): "OPTION 'VALUE': WHY".
 [[noreturn]] void refuse_value(std::string_view option, std::string_view value,
                                std::string_view why);
 
-/// Throws LaunchError (71): `what`, and what errno says.
+/// Throws LaunchError (71) with `what` and the text for errno.
 [[noreturn]] void refuse_system(std::string_view what);
 
-/// What an errno value means.
+/// Returns the text for an errno value.
 [[nodiscard]] std::string error_text(int error);
 
 }  // namespace hvd::launcher

@@ -6,10 +6,10 @@
 
 namespace hvd::launcher {
 
-/// The record that the build installs beside this program. Throws LaunchError (70).
+/// Reads the record that the build installs beside this program. Throws LaunchError (70).
 [[nodiscard]] std::string read_build_record();
 
-/// A table for people. `record` is the JSON text; throws LaunchError (70) when it is none.
+/// Formats `record`, a JSON text, as a table. Throws LaunchError (70) when it is malformed.
 [[nodiscard]] std::string build_table(std::string_view record);
 
 }  // namespace hvd::launcher

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
-/// Questions to hvdrun and not to a job; a file that names a file would have no end.
+/// Options that a file may not have: the first three do not concern a job, and a file must not name
+/// another file.
 constexpr std::array<std::string_view, 4> kNotInFiles = {"--help", "--version", "--check-build",
                                                          "--config-file"};
 

@@ -10,7 +10,7 @@
 
 namespace hvd::launcher {
 
-/// What hvdrun knows under a name such as "--num-proc".
+/// The kind of the option with a name such as "--num-proc".
 enum class OptionKind {
   unknown,
   flag,   ///< takes no value
@@ -32,7 +32,7 @@ struct ConfigEntry {
     const std::string& text, const std::string& name,
     const std::function<OptionKind(std::string_view option)>& kind_of);
 
-/// A file's text, of at most 1 MiB. Throws LaunchError (usage).
+/// Reads a file of at most 1 MiB. Throws LaunchError (usage).
 [[nodiscard]] std::string read_config_file(const std::string& path);
 
 }  // namespace hvd::launcher

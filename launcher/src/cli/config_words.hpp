@@ -15,17 +15,18 @@ struct ConfigWords {
   std::vector<ConfigEntry> entries;  ///< those that the command line does not overrule
   std::vector<std::string> words;    ///< the same, to go in front of the command line's
 
-  /// " (file, line n)" where a complaint of CLI11 is about one of these; else empty.
+  /// Returns " (file, line n)" if an error message of CLI11 is about one of these; otherwise
+  /// nothing.
   [[nodiscard]] std::string origin_of(const std::string& complaint) const;
 };
 
-/// `own` are the command line's options, as `one_word` spells them; --config-file among them or
-/// not. Options that may be given several times add up, the file's first. Throws LaunchError
-/// (usage).
+/// Reads the file that --config-file names, if it is among `own`, the options of the command line
+/// as `one_word` spells them. Options that may be given several times add up, with the file's
+/// first. Throws LaunchError (usage).
 [[nodiscard]] ConfigWords read_config_words(const CLI::App& app,
                                             const std::vector<std::string>& own);
 
-/// The word that CLI11 reads as this option with this value.
+/// Returns the word that CLI11 reads as this option with this value.
 [[nodiscard]] std::string one_word(const std::string& option, const std::string& value);
 
 }  // namespace hvd::launcher

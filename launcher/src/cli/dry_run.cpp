@@ -41,7 +41,7 @@ std::string dry_run(const Options& options, const Plan& plan) {
         merge(merge(rank_variables(at, plan), job_variables(job)), of_options);
     for (const std::string& variable : merge(variables, exported)) {
       const auto name = variable.substr(0, variable.find('='));
-      // What -x gives may be a secret, and this text ends up in logs and tickets.
+      // A value from -x may be a secret, and this text may end up in logs.
       text += fmt::format(" {}={}", name,
                           shell_word(contains(exported, name) ? "<hidden>"
                                      : name == "MASTER_PORT"  ? "<port>"

@@ -1,4 +1,4 @@
-// --dry-run: what would be started.
+// Implements --dry-run, which prints what would be started.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace hvd::launcher {
 
-/// A line per rank: where it would run, the variables it would get and the command, as a shell
-/// reads them back. What is chosen at the start only is shown as such.
+/// Returns a line per rank: its host, its variables and its command, quoted for a shell. Values
+/// that are chosen only when the job starts are shown as placeholders.
 [[nodiscard]] std::string dry_run(const Options& options, const Plan& plan);
 
 }  // namespace hvd::launcher

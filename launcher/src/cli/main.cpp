@@ -29,8 +29,8 @@ namespace {
 
 using namespace hvd::launcher;
 
-/// Every try has agents, a store, a secret and a restart count of its own: what is left of an
-/// earlier one, should there be anything, cannot join.
+/// Every try has agents, a store, a secret and a restart count of its own, so that a process left
+/// over from an earlier try cannot join.
 int run_with_restarts(Options options, const Plan& plan) {
   for (;; ++options.restart_count) {
     const auto job = std::make_unique<Job>(options, plan);
@@ -41,7 +41,7 @@ int run_with_restarts(Options options, const Plan& plan) {
   }
 }
 
-/// "status [JOB]"
+/// Runs `hvdrun status [JOB]`.
 int print_status(const std::vector<std::string>& arguments) {
   if (arguments.size() > 2) throw LaunchError(kExitUsage, "expected: hvdrun status [JOB]");
   fmt::print("{}", ask_status(arguments.size() == 2 ? arguments[1] : ""));
@@ -74,7 +74,7 @@ int launch(const std::vector<std::string>& arguments) {
   return run_with_restarts(std::move(options), plan);
 }
 
-/// "--agent [descriptor]", "--remote-agent [descriptor]"
+/// Returns the descriptor of "--agent [descriptor]" or "--remote-agent [descriptor]", or -1.
 int descriptor_in(const std::vector<std::string>& arguments) {
   return arguments.size() > 1 ? std::stoi(arguments[1]) : -1;
 }

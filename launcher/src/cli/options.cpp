@@ -137,7 +137,7 @@ struct Parser {
   }
 };
 
-/// Named as horovodrun's; each stands for variables of the ranks.
+/// Adds the options that have horovodrun's names and set variables of the ranks.
 void Parser::add_tuning() {
   const auto option = [this](const char* name, const char* variable, const char* unit,
                              const char* suffix, const char* text) {
@@ -181,7 +181,7 @@ milliseconds seconds(std::string_view name, double value) {
   return milliseconds{static_cast<milliseconds::rep>(std::llround(value * 1000.0))};
 }
 
-/// The variables that say who a rank is: nobody else may set them.
+/// The variables with a rank's identity, which only hvdrun sets.
 constexpr std::array<std::string_view, 11> kIdentity = {
     "HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE",
     "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_JOB_ID",     "HVD_RESTART_COUNT",
@@ -206,8 +206,7 @@ ExportSpec parse_export(const std::string& text) {
   return spec;
 }
 
-/// "env NAME=VALUE ...", the one launch flag that hvdrun knows to carry out whatever starts the
-/// ranks.
+/// Accepts "env NAME=VALUE ...", the only launch flag that hvdrun can apply with every launcher.
 void add_launch_flag(const std::string& text, std::vector<ExportSpec>& exports) {
   const std::vector<std::string> words = split_words(text);
   const bool all_set = words.size() > 1 && words.front() == "env" &&
@@ -221,7 +220,7 @@ void add_launch_flag(const std::string& text, std::vector<ExportSpec>& exports) 
   for (std::size_t i = 1; i < words.size(); ++i) exports.push_back(parse_export(words[i]));
 }
 
-/// Options of horovodrun that mean something hvdrun cannot do.
+/// Refuses options of horovodrun for which hvdrun has no equivalent.
 void refuse_what_is_missing(const std::string& name) {
   constexpr std::array<std::string_view, 7> kElastic = {"--min-np",
                                                         "--max-np",
@@ -292,8 +291,8 @@ Split split_at_program(const CLI::App& app, const std::vector<std::string>& argu
   return split;
 }
 
-/// What the ranks find as HVD_HOST_TIMEOUT_S also holds between hvdrun and its agents: what -x says
-/// wins over the option, and that over hvdrun's own variable.
+/// Sets the timeout between hvdrun and its agents to the ranks' HVD_HOST_TIMEOUT_S: -x overrides
+/// the option, which overrides hvdrun's own variable.
 void settle_host_timeout(Options& options, const std::vector<std::string>& environment) {
   const Variables exported = exported_variables(options.exports, environment);
   const Variables chosen = exported_variables(options.tuning, environment);

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Between the signal of a user who interrupts the program and SIGKILL.
+/// The time between the signal of a user who interrupts the program and SIGKILL.
 constexpr std::chrono::milliseconds kGrace{2'000};
 
 struct Description {
@@ -34,7 +34,7 @@ struct Description {
   std::size_t quoted_lines = Tail::kLines;
 };
 
-/// An inherited descriptor, which goes no further.
+/// Takes over an inherited descriptor, which the children of this process do not inherit.
 UniqueFd take_descriptor(int fd) {
   if (fd <= STDERR_FILENO || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
     throw LaunchError(kExitUsage, fmt::format("descriptor {} was not inherited", fd));
@@ -105,7 +105,8 @@ int run_attached() {
   options.program = {""};  // every agent has its own
   options.timestamps = description.timestamps;
   options.grace = kGrace;
-  options.host_timeout = std::chrono::milliseconds{0};  // whoever brings the streams ends them
+  options.host_timeout =
+      std::chrono::milliseconds{0};  // the program ends the streams of lost agents
   Plan plan = plan_ranks(description.hosts, description.machines);
   options.num_proc = static_cast<int>(plan.ranks.size());
   const bool several = std::any_of(plan.machines.begin(), plan.machines.end(),

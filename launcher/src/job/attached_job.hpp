@@ -1,6 +1,6 @@
 // hvdrun as the front end of a program that has other means to start agents, such as the tasks of a
-// Spark stage. That program is the user: it brings a stream to each agent, reads what the ranks
-// write from hvdrun's standard streams, and is told how the job ended.
+// Spark stage. That program passes a stream to each agent, reads the output of the ranks from
+// hvdrun's standard streams, and is told how the job ended.
 #pragma once
 
 #include <string_view>
@@ -13,15 +13,15 @@ inline constexpr std::string_view kAttachedArgument = "--attached";
 /// Reads the job from standard input, up to its end, as JSON:
 ///   {"agents": [{"stream": 5, "name": "a", "machine": "key", "ranks": 2}, …], "outcome": 7,
 ///    "timestamps": false, "quoted_lines": 100}
-/// "stream" and "outcome" are inherited descriptors; agents with an equal "machine" are neighbours.
-/// Each agent has been, or will be, started as `hvdrun --remote-agent FD` with a part of its own,
-/// so that neither program nor secret goes over its stream.
+/// "stream" and "outcome" are inherited descriptors. Agents with the same "machine" are on one
+/// machine. Each agent is started as `hvdrun --remote-agent FD` with its own part of the job, so
+/// that neither program nor secret is sent over its stream.
 ///
 /// At the end writes to "outcome", as JSON:
 ///   {"code": 7, "rank": 1, "lost": false, "what": "rank 1 on a (local 1, pid 9) exited 7 after …",
 ///    "quoted": 1, "lines": ["[1]<stderr>:…", …]}
-/// "rank" is the one to blame, null when it is none; "lost" tells that it went with its agent.
-/// Returns what to exit with. Throws LaunchError.
+/// "rank" is the rank to blame, or null; "lost" says that it was lost together with its agent.
+/// Returns the exit code. Throws LaunchError.
 [[nodiscard]] int run_attached();
 
 }  // namespace hvd::launcher

@@ -19,7 +19,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// How long writing may hold up the end of hvdrun, after its own deadlines.
+/// How long writing may delay the end of hvdrun, after its own deadlines.
 constexpr std::chrono::milliseconds kPatience{250};
 
 std::error_code write_all(int fd, std::string_view bytes) {
@@ -50,7 +50,8 @@ struct FileWriter::Shared {
 
   std::vector<File> files;            ///< complete before the thread starts
   std::function<void()> on_progress;  ///< loop thread
-  /// Loop thread: bytes until it is told that they are written. Who sees 0 has seen every error.
+  /// Used on the loop thread: the bytes not yet reported to it as written. When it is 0, every
+  /// error has been reported too.
   std::size_t queued = 0;
 
   std::mutex mutex;
@@ -81,7 +82,7 @@ struct FileWriter::Shared {
       });
     }
     lock.unlock();
-    for (File& file : files) file.fd.reset();  // which may take time as well
+    for (File& file : files) file.fd.reset();  // closing may take time as well
     lock.lock();
     over = true;
     changed.notify_all();
@@ -130,7 +131,8 @@ void FileWriter::write(std::size_t file, std::string_view bytes) {
 
 std::size_t FileWriter::queued() const noexcept { return shared_->queued; }
 
-/// Late, since hvdrun starts other processes first, and many jobs write no files.
+/// Starts the thread at the first write, since hvdrun forks other processes before, and many jobs
+/// write no files.
 void FileWriter::start_thread() {
   const BlockSignals blocked;  // signals are for the thread that runs the loop
   try {

@@ -1,4 +1,4 @@
-// Writes files on a thread of its own, so that a file system that stalls holds up nothing else.
+// Writes files on a thread of its own, so that a stalled file system delays nothing else.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,23 @@ namespace hvd::launcher {
 class FileWriter {
  public:
   explicit FileWriter(boost::asio::io_context& io);
-  /// Waits a moment for what is queued. The rest is dropped, and a write that hangs is left to the
-  /// end of the process.
+  /// Waits a moment for what is queued and drops the rest. A write that hangs is abandoned; it ends
+  /// with the process.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   using OnError = std::function<void(std::error_code)>;
-  /// Before the first `write`. `on_error` is called once, when writing has failed; what is queued
-  /// or written to this file after that is dropped. Returns the number of the file.
+  /// Adds a file and returns its number. To be called before the first `write`. `on_error` is
+  /// called once, when writing has failed; what is queued for this file, then or later, is dropped.
   [[nodiscard]] std::size_t add(UniqueFd file, OnError on_error);
   /// `on_progress` is called when some of what was queued has been written, or dropped.
   void start(std::function<void()> on_progress);
 
-  /// Queues the bytes; callers bound what they queue. Throws LaunchError (71) when there is no
-  /// thread to be had.
+  /// Queues the bytes; callers bound what they queue. Throws LaunchError (71) when no thread can be
+  /// started.
   void write(std::size_t file, std::string_view bytes);
-  /// Bytes that are not written yet, or whose error has not been told.
+  /// Returns the number of bytes that are not written yet, or whose error is not reported yet.
   [[nodiscard]] std::size_t queued() const noexcept;
 
  private:

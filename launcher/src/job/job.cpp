@@ -23,15 +23,15 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// How long a reader that does not read may keep hvdrun after a failure.
+/// How long hvdrun waits after a failure for a reader that does not read its output.
 constexpr milliseconds kDrain{400};
-/// How long an agent may take beyond the grace it was given.
+/// How long an agent may take beyond its grace.
 constexpr milliseconds kAgentPatience{1'500};
 
 double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
 
-/// What rank 0 reads from: a file or pipe is handed on. A terminal is not: ranks are background
-/// process groups, which the kernel stops when they read from one.
+/// Returns the standard input for rank 0. A file or pipe is passed on. A terminal is not, because
+/// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
 
 }  // namespace
@@ -68,13 +68,13 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
             .agents_are_their_own = agents_.has_value(),
             .agents_have_the_secret = agents_ && agents_->secret_known} {
   ::signal(SIGPIPE, SIG_IGN);
-  become_subreaper();  // for what an agent leaves behind that was killed itself
+  become_subreaper();  // adopts the processes that a killed agent leaves behind
   for (const int signal : kForwardedSignals) {
     if (!is_ignored(signal)) signals_.add(signal);
   }
   if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
   watch_signals();
-  // Agents that came by themselves have environments of their own.
+  // Agents that hvdrun has not started have environments of their own.
   if (!agents_) spec_.forwarding = forwarded_variables(spec_.own, options_.exports);
   for (const HostSpec& host : plan_.hosts) {
     const std::size_t index = hosts_.size();
@@ -152,7 +152,7 @@ int Job::run() {
 
 void Job::send_prepare(std::size_t host) {
   Prepare frame = spec_.prepare(options_, plan_, host);
-  // A rank writes into a pipe and could not know that a person reads.
+  // A rank's standard output is a pipe, so it cannot find out itself that it ends at a terminal.
   if (::isatty(STDOUT_FILENO) == 1) frame.environment.emplace_back("HVD_TERMINAL=1");
   hosts_[host].link->send(frame);
 }
@@ -213,7 +213,7 @@ void Job::on_prepared(std::size_t host, const Prepared& frame) {
   }
 }
 
-/// Prints the notice once, however often the job is started anew.
+/// Prints the notice once, however often the job is restarted.
 void Job::report_threads() {
   if (options_.restart_count > 0 || (agents_ && agents_->quoted_lines)) return;
   std::vector<int> chosen;
@@ -234,7 +234,8 @@ void Job::on_output(const Output& frame) {
   send_credit();
 }
 
-/// Agents may send as much as the readers of hvdrun's output have taken.
+/// Allows the agents to send as many more bytes as they have sent, unless too much waits for the
+/// readers of hvdrun's output.
 void Job::send_credit() {
   if (!output_.has_room()) return;
   for (Host& host : hosts_) {
@@ -246,8 +247,9 @@ void Job::send_credit() {
 void Job::on_exited(const Exited& frame) {
   const Rank& rank = ranks_.at(static_cast<std::size_t>(frame.rank));
   if (status_) status_->ended(frame.rank);
-  // News may wait behind output, on one host's way longer than on another's: of two errors the one
-  // that happened first is to blame. Both ways to tell when are late, if at all.
+  // The rank that failed first is to blame, but the frames of one host may come later than those of
+  // another, behind output. So the time of the exit is estimated as the time at which hvdrun heard
+  // of the start, plus how long the rank ran.
   supervisor_.on_exit({.rank = frame.rank,
                        .status = frame.status,
                        .elapsed = frame.elapsed,
@@ -255,7 +257,7 @@ void Job::on_exited(const Exited& frame) {
                       rank.started + frame.elapsed);
 }
 
-/// Shows ssh's warnings and the last words of a dying agent. Before the agent is prepared they are
+/// Shows ssh's warnings and the error messages of an agent. Before the agent is prepared they are
 /// part of the error that on_lost reports, if there is one.
 void Job::on_stderr(std::size_t host, const std::string& text) {
   if (!options_.verbose && !hosts_[host].session.prepared()) return;
@@ -301,7 +303,7 @@ void Job::end(const End& order) {
   last_timer_.async_wait([this](error_code error) {
     if (!error) finish();
   });
-  // Not now, since the caller may have more to tell.
+  // This is posted, because the caller may report more events first.
   boost::asio::post(io_, [this] { check_over(); });
 }
 
@@ -324,7 +326,7 @@ void Job::on_signal(int signal) {
     send_to_all(Forward{.signal = signal});
     return;
   }
-  if (processes_gone()) {  // only a reader that does not read can have kept us
+  if (processes_gone()) {  // hvdrun waits only for a reader that does not read
     late_signal_ = signal;
     finish();
     return;
@@ -332,7 +334,7 @@ void Job::on_signal(int signal) {
   supervisor_.on_signal(signal);
 }
 
-/// Ctrl-Z stops hvdrun alone, as ever; agents that listen for its beats are told first.
+/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are told first.
 void Job::suspend() {
   for (Host& host : hosts_) {
     if (host.remote && !host.over) host.link->send(Suspend{});
@@ -377,7 +379,7 @@ void Job::check_over() {
   const auto over = [](const Host& host) { return host.over; };
   const bool all_over = std::all_of(hosts_.begin(), hosts_.end(), over);
   if (supervisor_.ending() && processes_gone() && !std::exchange(draining_, true)) {
-    // A reader that does not read must not keep a failed job.
+    // A failed job does not wait for a reader that does not read.
     last_timer_.expires_after(kDrain);
     last_timer_.async_wait([this](error_code error) {
       if (!error) finish();
@@ -403,7 +405,7 @@ void Job::report_end() {
   }
 }
 
-/// Every node says and exits with the same, and comes back when there is another try.
+/// Tells every node the report and the exit code, and whether to join again for a restart.
 void Job::send_finished(const std::string& report) {
   const bool again = lost_a_rank() && options_.restart_count < options_.max_restarts;
   if (again && agents_->on_restart) agents_->on_restart();
@@ -414,7 +416,7 @@ void Job::send_finished(const std::string& report) {
   }
 }
 
-/// Now, whoever is late.
+/// Ends the job without waiting for agents or readers any longer.
 void Job::finish() {
   for (Host& host : hosts_) host.over = true;
   check_over();

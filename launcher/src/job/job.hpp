@@ -1,5 +1,5 @@
-// One job from start to end, as the front end sees it: agents, timers, signals, output, report.
-// Decisions are the policy's; this class carries them out.
+// Runs one job from start to end: agents, timers, signals, output, report. JobPolicy makes the
+// decisions; this class carries them out.
 #pragma once
 
 #include <deque>
@@ -27,17 +27,18 @@
 
 namespace hvd::launcher {
 
-/// The agents of a job that came by themselves: nodes that started their own hvdrun
+/// The agents of a job that hvdrun has not started: nodes that run their own hvdrun
 /// (docs/how-to/node_mode.md), or tasks of another scheduler.
 struct ConnectedAgents {
   std::vector<UniqueFd> streams{};     ///< by host of the plan; empty where hvdrun starts the agent
   std::string via = kViaNode;          ///< as in AgentLoss
   std::string master_address{};        ///< empty: that of the agent that serves the store
-  bool several_machines = true;        ///< else all agents are on this one
-  Secret secret{};                     ///< the job's
+  bool several_machines = true;        ///< otherwise all agents are on this machine
+  Secret secret{};                     ///< the secret of the job
   bool secret_known = false;           ///< every agent has it already
-  std::function<void()> on_restart{};  ///< called before the nodes connect anew
-  /// Somebody else tells the user how the job ended, and quotes so many lines of a rank.
+  std::function<void()> on_restart{};  ///< called before the nodes connect again
+  /// If set, another program tells the user how the job ended, and quotes this many lines of a
+  /// rank.
   std::optional<std::size_t> quoted_lines{};
 };
 
@@ -45,13 +46,13 @@ class Job {
  public:
   /// Starts the agents. Throws LaunchError.
   Job(Options options, Plan plan);
-  /// Hosts of the plan may have agents already.
+  /// Hosts of the plan may have agents already, which are in `agents`.
   Job(Options options, Plan plan, ConnectedAgents agents);
   ~Job();
 
-  /// Runs the ranks and returns what hvdrun exits with. Once.
+  /// Runs the ranks and returns the exit code of hvdrun. To be called once.
   [[nodiscard]] int run();
-  /// After `run`: whether a rank failed by itself, so that another try may go better.
+  /// After `run`: whether a rank failed by itself, so that a restart may succeed.
   [[nodiscard]] bool lost_a_rank() const noexcept { return outcome_.culprit.has_value(); }
   [[nodiscard]] const Outcome& outcome() const noexcept { return outcome_; }
   /// The ranks that ran on the host whose loss ended the job, if one did.
@@ -62,9 +63,9 @@ class Job {
  private:
   struct Host {
     std::unique_ptr<AgentLink> link;
-    AgentSession session;  ///< what its agent has said
+    AgentSession session;  ///< the state that the agent's frames have led to
     bool remote = false;
-    bool over = false;  ///< nothing more is expected from it
+    bool over = false;  ///< nothing more is expected from the agent
     int threads = 0;    ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
   };
   struct Rank {
@@ -116,12 +117,12 @@ class Job {
   std::optional<StatusService> status_;
   std::optional<ConnectedAgents> agents_;
   JobSpec spec_;
-  Prepared meeting_;  ///< of the agent that serves the store
+  Prepared meeting_;  ///< the frame of the agent that serves the store
   Outcome outcome_;   ///< as reported
   std::vector<int> lost_ranks_;
   bool draining_ = false;
   bool reported_ = false;
-  std::optional<int> late_signal_;  ///< came when all ranks were over
+  std::optional<int> late_signal_;  ///< a signal that came when all ranks had ended
 };
 
 }  // namespace hvd::launcher

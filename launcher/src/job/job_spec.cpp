@@ -47,7 +47,7 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
     frame.program.assign(1, std::string());
     if (agents_have_the_secret) frame.secret = {};
   }
-  // An agent beside us has our environment already.
+  // An agent on this machine has inherited this environment already.
   if (remote[host]) {
     frame.environment = merge(forwarding.variables, {fmt::format("PWD={}", frame.directory)});
   }

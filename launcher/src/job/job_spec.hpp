@@ -18,11 +18,11 @@ namespace hvd::launcher {
 struct JobSpec {
   std::string job_id;
   Secret secret;
-  Variables own;                      ///< the environment to pass on
-  Forwarding forwarding{};            ///< of that, to other machines
-  std::vector<bool> remote{};         ///< by host: something else than hvdrun starts the agent
-  bool several_machines = false;      ///< the ranks are on
-  bool agents_are_their_own = false;  ///< remote agents have a command line and an environment
+  Variables own;                      ///< the environment that is passed on to ranks
+  Forwarding forwarding{};            ///< the part of it that goes to other machines
+  std::vector<bool> remote{};         ///< by host: the agent is no child of hvdrun
+  bool several_machines = false;      ///< the ranks are on several machines
+  bool agents_are_their_own = false;  ///< remote agents have a program and environment of their own
   bool agents_have_the_secret = false;
 
   /// Returns the command that starts the agent of `host`. The first rank reads from the descriptor

@@ -18,12 +18,12 @@
 
 namespace hvd::launcher {
 
-/// --output-filename: what every rank wrote, byte for byte, in a file per rank and stream.
+/// Implements --output-filename: a file per rank and stream, with the output of the rank unchanged.
 class OutputFiles {
  public:
-  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr, empty unless they are there and to be
-  /// appended to. `writer` outlives this object; `on_error` is called as it says there, once for
-  /// each file. Throws LaunchError (71).
+  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr. Existing files are emptied unless `append`.
+  /// `writer` outlives this object; `on_error` is called as in FileWriter, once for each file.
+  /// Throws LaunchError (71).
   OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
               const FileWriter::OnError& on_error);
 
@@ -32,7 +32,7 @@ class OutputFiles {
 
  private:
   FileWriter& writer_;
-  std::size_t first_ = 0;  ///< stdout of rank 0 there; its stderr and those of rank 1, … follow
+  std::size_t first_ = 0;  ///< the writer's number of rank 0's stdout; the others follow
 };
 
 class OutputHub {
@@ -44,17 +44,18 @@ class OutputHub {
     bool append = false;    ///< to the files of an earlier try
     std::size_t tail_lines = Tail::kLines;
   };
-  /// Called when there is room for more: credit that was held back may go out.
+  /// Called when there is room for more output, so that agents may get more credit.
   using OnRoom = std::function<void()>;
-  /// Called when writing to `target` ("stdout", "stderr", or the directory in quotes) failed; what
-  /// goes there is dropped from now on.
+  /// Called when writing to `target` ("stdout", "stderr", or the directory in quotes) has failed.
+  /// From then on output for it is dropped.
   using OnError = std::function<void(const std::string& target, std::error_code)>;
 
   /// Throws LaunchError when a file cannot be created.
   OutputHub(boost::asio::io_context& io, Options options);
   void start(OnRoom on_room, OnError on_error);
 
-  /// Queues the bytes for all that want them. Throws LaunchError (71), see `FileWriter::write`.
+  /// Queues the bytes for the stream, the file and the tail. Throws LaunchError (71), as
+  /// `FileWriter::write` does.
   void add(const Output& output);
   /// Writes the unfinished lines of all ranks.
   void finish();

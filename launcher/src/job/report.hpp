@@ -21,17 +21,18 @@ struct RankLocation {
 /// "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s"
 [[nodiscard]] std::string describe(const RankEnd& end, const RankLocation& place);
 
-/// Whole lines, each with "hvdrun: " in front but for the culprit's own; empty after success.
+/// Returns whole lines, each with "hvdrun: " in front except those that the culprit wrote; empty
+/// after success.
 [[nodiscard]] std::string report(const Outcome& outcome,
                                  const std::function<RankLocation(int rank)>& place,
                                  const std::function<std::deque<Tail::Line>(int rank)>& tail);
 
-/// Whose last lines tell most, of an outcome with a culprit. A rank that left early may know of
-/// nothing; what that meant to the others stands in their output.
+/// Returns the rank whose last lines the report quotes, for an outcome with a culprit. A culprit
+/// that exited 0 without a shutdown has no error to show, so a rank that failed after it is quoted.
 [[nodiscard]] int quoted_rank(const Outcome& outcome);
 
-/// The rank whose loss `tail`, a rank's last lines, complains of in the library's words ("peer
-/// lost: rank 1 on b"), which most programs print at their end.
+/// Returns the rank whose loss a rank reports in its last lines, `tail`, with the library's message
+/// ("peer lost: rank 1 on b"), which most programs print at their end.
 [[nodiscard]] std::optional<int> lost_peer(const std::deque<Tail::Line>& tail);
 
 /// For a job over several hosts: a line that suggests --network-interfaces when `tail`, the

@@ -15,9 +15,10 @@ namespace hvd::launcher {
 
 class Sink {
  public:
-  /// Pipes, sockets and terminals are opened anew without blocking where the system lets us, since
-  /// the flag belongs to the open file, which the shell shares; where it does not, the flag is set
-  /// and taken back. Everything else is left to `files`, which outlives the sink.
+  /// Pipes, sockets and terminals are opened anew with O_NONBLOCK, because the flag belongs to the
+  /// open file, which the shell shares. Where the system refuses that, the flag is set on the
+  /// shared file and restored at the end. Everything else is written by `files`, which outlives the
+  /// sink.
   Sink(boost::asio::io_context& io, int fd, FileWriter& files);
   ~Sink();
   Sink(const Sink&) = delete;
@@ -28,7 +29,7 @@ class Sink {
   void start(std::function<void()> on_progress, std::function<void(std::error_code)> on_error);
 
   void write(std::string_view bytes);
-  /// Bytes that wait here; `files` counts its own.
+  /// Returns the number of bytes that wait in this object; `files` counts its own.
   [[nodiscard]] std::size_t queued() const noexcept { return queue_.size() - written_; }
 
  private:
@@ -37,11 +38,11 @@ class Sink {
   void fail(std::error_code error);
 
   FileWriter& files_;
-  std::optional<std::size_t> file_;                              ///< the number there
-  std::optional<boost::asio::posix::stream_descriptor> stream_;  ///< otherwise
+  std::optional<std::size_t> file_;                              ///< its number in `files_`
+  std::optional<boost::asio::posix::stream_descriptor> stream_;  ///< where it has no number there
   std::optional<int> flags_before_;  ///< set where the open file is shared
   std::string queue_;
-  std::size_t written_ = 0;  ///< of `queue_`
+  std::size_t written_ = 0;  ///< bytes of `queue_` that are written
   bool waiting_ = false;
   bool failed_ = false;
   std::function<void()> on_progress_;

@@ -59,7 +59,7 @@ std::string own_block(int stream) {
 
 namespace {
 
-/// Fills `to` from a non-blocking stream; false at its end or at the deadline.
+/// Fills `to` from a non-blocking stream; returns false at its end or at the deadline.
 bool read_all(int stream, std::span<std::byte> to, Deadline deadline) {
   while (!to.empty()) {
     const ssize_t size = ::recv(stream, to.data(), to.size(), MSG_DONTWAIT);
@@ -89,7 +89,7 @@ std::optional<Join> read_join(int stream, Deadline deadline) {
     const Frame frame = decode(body);
     if (const auto* join = std::get_if<Join>(&frame)) return *join;
   } catch (const Error&) {
-    // Said by whoever asked.
+    // A frame that cannot be decoded is no Join; the caller reports that.
   }
   return std::nullopt;
 }

@@ -19,8 +19,8 @@
 
 namespace hvd::launcher {
 
-/// What the nodes know of each other in advance. The secret is empty on one machine, where the
-/// kernel tells the user at the other end.
+/// What a node uses to trust the others. The secret is empty on one machine, where the kernel tells
+/// which user is at the other end of a Unix socket.
 struct NodeTrust {
   Secret secret;
   bool insecure = false;  ///< anybody may join
@@ -38,8 +38,8 @@ struct NodeTrust {
 /// "10.0.0.1/32", or an empty text for a Unix socket.
 [[nodiscard]] std::string own_block(int stream);
 
-/// Reads the first frame of a stream. Returns nothing when no frame comes in time, or one that is
-/// no Join. Blocks.
+/// Reads the first frame of a stream. Returns nothing when no frame comes in time, or when it is
+/// not a Join. Blocks.
 [[nodiscard]] std::optional<Join> read_join(int stream, Deadline deadline);
 
 /// Node 0's listening end. It lives for the whole job, restarts included.

@@ -27,7 +27,7 @@ bool has_interfaces(const Options& options, const Variables& own) {
          contains(exported_variables(options.exports, own), kName);
 }
 
-/// The job of one try. Without an acceptor this node is the only one.
+/// Makes the job of one try. Without an acceptor this node is the only one.
 std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const NodeTrust& trust,
                               NodeAcceptor* acceptor) {
   ConnectedAgents nodes;
@@ -69,7 +69,7 @@ int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
 
 /// Returns null where another node listens already and this one may follow it.
 std::unique_ptr<NodeAcceptor> open_acceptor(const NodeConfig& config, const NodeTrust& trust) {
-  const BlockSignals blocked;  // the acceptor's thread must not receive them
+  const BlockSignals blocked;  // the acceptor's thread must not receive signals
   try {
     return std::make_unique<NodeAcceptor>(config, trust);
   } catch (const LaunchError&) {

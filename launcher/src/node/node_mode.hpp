@@ -7,11 +7,11 @@
 
 namespace hvd::launcher {
 
-/// Leads the job or follows the node that does. Returns what to exit with. Throws LaunchError.
+/// Leads the job or follows the node that leads it. Returns the exit code. Throws LaunchError.
 [[nodiscard]] int run_node(Options options);
 
-/// Obeys the node that leads: this process becomes the guard of an agent. Returns what to exit
-/// with, the same as on the leading node. Before any thread is started.
+/// Follows the leading node: this process becomes the guard of an agent. Returns the exit code,
+/// which is that of the leading node. To be called before any thread is started.
 [[nodiscard]] int follow(const Options& options, const NodeConfig& config, const NodeTrust& trust);
 
 }  // namespace hvd::launcher

@@ -20,7 +20,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kStaticPort = 29'500;  // as torchrun has them
+constexpr int kStaticPort = 29'500;  // torchrun's default ports
 constexpr int kC10dPort = 29'400;
 constexpr std::size_t kMaxJobId = 128;
 
@@ -39,7 +39,7 @@ int count_of(std::string_view option, std::string_view text) {
   return *count;
 }
 
-/// "N" or "N:N".
+/// Parses "N" or "N:N".
 int nodes_of(const std::string& text) {
   const auto colon = text.find(':');
   if (colon == std::string::npos) return count_of("--nnodes", text);
@@ -76,7 +76,7 @@ std::uint16_t port_of(std::string_view option, std::string_view text) {
   return static_cast<std::uint16_t>(*port);
 }
 
-/// A name or an address; what the resolver takes, and nothing that an option could be.
+/// Accepts a name or an address that the resolver takes, and refuses what looks like an option.
 void check_host(std::string_view option, const std::string& host) {
   const auto differs = [](char c) {
     return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -88,7 +88,7 @@ void check_host(std::string_view option, const std::string& host) {
   }
 }
 
-/// "A", "A:P", "[v6]", "[v6]:P" or a bare v6.
+/// Parses "A", "A:P", "[v6]", "[v6]:P" or a bare IPv6 address.
 void set_endpoint(NodeConfig& config, std::string_view option, const std::string& text,
                   int default_port) {
   std::string host = text;
@@ -137,7 +137,7 @@ Conf parse_conf(const std::string& text) {
   return conf;
 }
 
-/// Whose place it is to listen, from what was said about rank and host.
+/// Decides whether this node listens, from the options about its rank and about the hosting node.
 void settle_hosting(NodeConfig& config, bool c10d, const std::optional<int>& node_rank,
                     const std::optional<bool>& is_host) {
   config.node_rank = node_rank.value_or(config.nodes == 1 || is_host.value_or(false) ? 0 : -1);

@@ -30,7 +30,7 @@ struct NodeOptions {
   std::string init_method;  ///< this and the next two count nodes, as ModelArts does
   std::optional<int> rank;
   std::optional<int> world_size;
-  bool use_env = false;    ///< means nothing more here
+  bool use_env = false;    ///< accepted without further effect
   bool no_python = false;  ///< likewise
 
   /// Returns whether any of them was given: then hvdrun is the agent of its node.
@@ -40,9 +40,9 @@ struct NodeOptions {
 /// Adds the options to `app`. Their names have dashes; the caller replaces underscores.
 void add_node_options(CLI::App& app, NodeOptions& to);
 
-/// Takes a platform's variables for its option where nothing else says how many ranks there are,
-/// and refuses options that exclude node mode. `own` is hvdrun's environment. Throws LaunchError
-/// (usage).
+/// Sets the platform option from a platform's variables, if no other option says how many ranks
+/// there are, and refuses options that exclude node mode. `own` is hvdrun's environment. Throws
+/// LaunchError (usage).
 void settle_node_mode(Options& options, const std::vector<std::string>& own);
 
 /// Whether this node listens at the address where the nodes meet.
@@ -51,7 +51,7 @@ enum class Hosting { yes, no, if_free };
 /// The meaning of the options.
 struct NodeConfig {
   int nodes = 1;
-  int node_rank = 0;  ///< -1: as the hosting node says
+  int node_rank = 0;  ///< -1: the hosting node assigns it
   int processes = 1;  ///< ranks of this node
   std::string address = "127.0.0.1";
   std::uint16_t port = 29'500;
@@ -59,7 +59,8 @@ struct NodeConfig {
   Hosting hosting = Hosting::yes;
   std::optional<std::chrono::milliseconds> join_timeout;
 
-  /// Returns whether all nodes are on this machine because the address does not lead to another.
+  /// Returns whether all nodes are on this machine, because other machines cannot reach the
+  /// address.
   [[nodiscard]] bool one_machine() const;
   /// Returns the address and port as "A:P" or "[v6]:P".
   [[nodiscard]] std::string endpoint() const;

@@ -46,7 +46,7 @@ std::vector<std::string> quota_folders(std::string_view cgroups, const std::stri
     const std::string base = controllers.empty() ? root : fmt::format("{}/{}", root, controllers);
     std::string path = line.substr(second + 1);
     if (path == "/") path.clear();
-    if (path.find("/..") != std::string::npos) path.clear();  // not visible here
+    if (path.find("/..") != std::string::npos) path.clear();  // outside this cgroup namespace
     for (;;) {
       folders.push_back(base + path);
       if (path.empty()) break;

@@ -74,7 +74,7 @@ Said among(const std::vector<std::string>& program) {
       found.push_back(fmt::format("{}={}", program[i], program[i + 1]));
     }
   }
-  found = merge(found, {});  // the last one wins, as with Python's argparse
+  found = merge(found, {});  // the last value wins, as with Python's argparse
   if (!contains(found, "--init_method")) return {};
   Said said{.init_method = std::string(value_of(found, "--init_method")),
             .rank = std::nullopt,

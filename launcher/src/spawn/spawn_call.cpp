@@ -55,21 +55,21 @@ std::string thrown(const std::exception_ptr& exception) {
   }
 }
 
-/// A process that has failed leaves at once: what static objects do at the end, such as taking
-/// leave of other ranks, is for those that did not.
+/// A process that has failed ends at once, without exit handlers and destructors of static objects.
+/// These are for a process that ends in order; they may, for example, leave the job.
 [[noreturn]] void leave_failed(int report, const std::string& text) {
   constexpr int kFailed = 1;
   try {
     launcher::write_report(report, SpawnReport::Stage::threw, std::as_bytes(std::span(text)));
   } catch (const std::exception&) {
-    // Its exit code still tells.
+    // The exit code still tells of the failure.
   }
   std::fflush(nullptr);
   ::_exit(kFailed);
 }
 
-/// The life of a process that was started for this call ends in it: the one place where the library
-/// ends a process, for there is nothing behind the call that this process may do.
+/// Runs the function and ends the process, which was started for this call and must not run the
+/// program behind it. Nowhere else does the library end a process.
 [[noreturn]] void run_function(const std::function<Bytes(int)>& body,
                                const SpawnJournal::Step& step, int report) {
   try {
@@ -107,7 +107,7 @@ namespace detail {
 struct SpawnCall::Impl {
   std::size_t index = 0;
   bool joined = false;
-  std::optional<SpawnOutcome> replayed;  ///< there are no processes: the call is over
+  std::optional<SpawnOutcome> replayed;  ///< the recorded outcome, in a process of a later call
   std::unique_ptr<launcher::SpawnProcesses> processes;
 };
 

@@ -18,7 +18,7 @@
 
 namespace hvd::launcher {
 
-/// Lives as long as the processes. Made on a thread whose signals are blocked.
+/// Lives as long as the processes. To be made on a thread that blocks all signals.
 class SpawnEnvironment {
  public:
   /// `call` tells several calls of one program apart. Throws LaunchError, and Error:
@@ -27,8 +27,8 @@ class SpawnEnvironment {
 
   /// The global rank of the first process here.
   [[nodiscard]] int first_rank() const noexcept { return first_rank_; }
-  /// The whole environment of one of them, but for the variable of hvd::spawn itself. Descriptors
-  /// that it names are inherited.
+  /// The whole environment of one of them, except the variable of hvd::spawn itself. The process
+  /// inherits the descriptors that the environment names.
   [[nodiscard]] Variables variables(int local_rank) const;
 
  private:

@@ -25,7 +25,7 @@ std::optional<int> take_number(std::string_view& text) {
 }
 
 UniqueFd take_descriptor(int fd) {
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // for nobody but us
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // no process inherits it from this one
   return UniqueFd(fd);
 }
 
@@ -42,7 +42,8 @@ SpawnJournal::SpawnJournal() {
   const auto parent = take_number(text);
   const auto state = take_number(text);
   const auto report = take_number(text);
-  // Other programs that such a process starts inherit the variable: it is not for them.
+  // A program that such a process starts inherits the variable. It has another parent and must
+  // ignore it.
   if (!parent || !state || !report || *parent != ::getppid()) return;
   report_ = take_descriptor(*report);
   path_ = decode_spawn_path(read_memory_file(take_descriptor(*state).get()));

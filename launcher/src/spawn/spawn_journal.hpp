@@ -1,5 +1,4 @@
-// The calls of hvd::spawn that this process has made, and the one that it was started for: the one
-// thing about them that belongs to the process and not to a call.
+// A record of the calls of hvd::spawn in this process, and of the call for which it was started.
 #pragma once
 
 #include <mutex>
@@ -14,16 +13,17 @@ namespace hvd::launcher {
 
 class SpawnJournal {
  public:
-  /// This process's. A process that hvd::spawn has started reads where to when it is first asked.
+  /// Returns the journal of this process. At the first call, a process that hvd::spawn has started
+  /// reads there for which call it was started.
   [[nodiscard]] static SpawnJournal& own();
 
   /// What to do at a call.
   struct Step {
     enum class Kind {
       start,   ///< start processes, which get `path`
-      run,     ///< this process was started by it: run the function as `rank`
-      pass,    ///< the same, but it was started by a call further inside: the function leads there
-      replay,  ///< it is over: `outcome` tells how
+      run,     ///< this process was started by this call: run the function as `rank`
+      pass,    ///< as `run`, but it was started by a call inside that function
+      replay,  ///< the call is over in the process that started this one: return `outcome`
     };
     Kind kind = Kind::start;
     std::size_t index = 0;  ///< for `record`
@@ -34,19 +34,19 @@ class SpawnJournal {
   /// Counts the call. Throws Errc::invalid_argument when the call that this process is started for
   /// stands elsewhere in the source.
   [[nodiscard]] Step begin(const SpawnSite& site);
-  /// Whether this process was started for a call that it has not come to yet.
+  /// Tells whether this process was started for a call that it has not reached yet.
   [[nodiscard]] bool ahead();
-  /// How call `index` ended, for the processes of later calls.
+  /// Records how call `index` ended, for the processes of later calls.
   void record(std::size_t index, const SpawnOutcome& outcome);
-  /// Where a process reports to; -1 in the first one.
+  /// The descriptor for this process's report; -1 in a process that hvd::spawn has not started.
   [[nodiscard]] int report_fd() const noexcept { return report_.get(); }
 
  private:
   SpawnJournal();
 
   std::mutex mutex_;
-  SpawnPath path_;                      ///< to this process; empty for one that a user started
-  std::size_t depth_ = 0;               ///< levels of it that are behind us
+  SpawnPath path_;                      ///< leads to this process; empty if a user started it
+  std::size_t depth_ = 0;               ///< the levels of it that this process has reached
   std::vector<SpawnOutcome> outcomes_;  ///< of the calls on this level, in order
   UniqueFd report_;
 };

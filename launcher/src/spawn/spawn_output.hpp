@@ -1,4 +1,4 @@
-// Hands what the processes of hvd::spawn write to the user's functions.
+// Passes the output of the processes of hvd::spawn to the user's functions.
 #pragma once
 
 #include <array>
@@ -15,13 +15,14 @@
 
 namespace hvd::launcher {
 
-/// Calls the user's functions on a thread of its own: one that takes its time holds up nobody who
-/// watches the processes.
+/// Calls the user's functions on a thread of its own, so that a slow function does not delay the
+/// thread that watches the processes.
 class SpawnOutput {
  public:
-  /// `options` outlives it. `ranks`: one more than the highest rank.
+  /// `options` outlives it. `ranks` is one more than the highest rank.
   SpawnOutput(const SpawnOptions& options, int ranks);
-  /// Hands over what is queued and the lines that nothing ended, and waits until it is taken.
+  /// Waits until the user's functions have taken what is queued. Then passes the unfinished lines
+  /// to them, on this thread.
   ~SpawnOutput();
   SpawnOutput(const SpawnOutput&) = delete;
   SpawnOutput& operator=(const SpawnOutput&) = delete;

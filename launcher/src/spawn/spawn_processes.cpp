@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The policy's name for an end that a process thinks was in order and its parent does not.
+/// The wait status of exit code 1. It counts for a process that exited 0 without a result.
 constexpr int kNoResult = 1 << 8;
 
 /// Returns the arguments of this process as they were typed.
@@ -71,7 +71,7 @@ SpawnProcesses::SpawnProcesses(int nprocs, const SpawnOptions& options, SpawnPat
                                   std::chrono::duration<double>(options_.timeout).count()));
   }
   {
-    const BlockSignals blocked;  // they are for the program's threads
+    const BlockSignals blocked;  // signals are left to the program's own threads
     thread_ = std::thread([this] { run(); });
   }
   std::unique_lock lock(mutex_);
@@ -113,7 +113,7 @@ void SpawnProcesses::run() {
     failure = Error(Errc::resource, fmt::format("hvd::spawn: {}", error.what()));
   }
   if (failure) ranks_.abandon();
-  output_.reset();  // all that was written comes before the call returns
+  output_.reset();  // the user's functions get all output before the call returns
   SpawnOutcome outcome;
   if (!failure) outcome = make_outcome();
   environment_.reset();
@@ -160,7 +160,7 @@ void SpawnProcesses::start_one(int local_rank) {
                       .input = null.get(),
                       .output = output_->takes(Stream::out) ? -1 : STDOUT_FILENO,
                       .error = output_->takes(Stream::err) ? -1 : STDERR_FILENO,
-                      .own_group = false,  // Ctrl-C is for all
+                      .own_group = false,  // so that Ctrl-C reaches all processes
                       .inherited = {state.get(), report},
                       .die_with_parent = true});
 }

@@ -29,15 +29,15 @@ class SpawnProcesses {
  public:
   /// Returns when all have been started. `path` leads to the call. Throws Error.
   SpawnProcesses(int nprocs, const SpawnOptions& options, SpawnPath path);
-  /// Ends them and waits.
+  /// Ends the processes and waits for them.
   ~SpawnProcesses();
   SpawnProcesses(const SpawnProcesses&) = delete;
   SpawnProcesses& operator=(const SpawnProcesses&) = delete;
 
-  /// Whether all are over, at the latest at `deadline`.
+  /// Waits until all are over or until `deadline`, and tells whether all are over.
   [[nodiscard]] bool wait_until(std::optional<Deadline> deadline);
   void terminate();
-  /// Once all are over.
+  /// To be called once all are over.
   [[nodiscard]] const SpawnOutcome& outcome() const noexcept { return outcome_; }
   [[nodiscard]] const std::vector<pid_t>& pids() const noexcept { return pids_; }
 
@@ -55,12 +55,12 @@ class SpawnProcesses {
   [[nodiscard]] SpawnOutcome make_outcome();
   [[nodiscard]] ProcessError::End describe(int rank) const;
 
-  // The thread's own, and the constructor's before it runs.
+  // Used by the thread, and by the constructor before the thread starts.
   const int nprocs_;
   const SpawnOptions options_;
   SpawnPath path_;
   boost::asio::io_context io_{1};
-  /// Until all is over: output on its way keeps nothing else on the event loop.
+  /// Keeps the event loop running until all is over, also while nothing but output is in transit.
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   RankGroup ranks_;
   Supervisor supervisor_;
@@ -72,10 +72,10 @@ class SpawnProcesses {
   std::condition_variable changed_;
   bool started_ = false;
   bool over_ = false;
-  std::optional<Error> failure_;  ///< to start
+  std::optional<Error> failure_;  ///< the reason why the processes could not be started
   SpawnOutcome outcome_;
   std::vector<pid_t> pids_;
-  /// The children are tied to it: they die when it ends.
+  /// Starts and watches the processes, which are killed when it ends.
   std::thread thread_;
 };
 

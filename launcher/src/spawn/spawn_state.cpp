@@ -123,7 +123,7 @@ Bytes read_memory_file(int fd) {
 }
 
 void write_report(int fd, SpawnReport::Stage stage, std::span<const std::byte> payload) {
-  // The stage last: a process that dies in between has not returned.
+  // The stage is written last, so that a process that dies in between does not count as returned.
   write_all(fd, payload, 1);
   const auto first = static_cast<std::byte>(stage);
   write_all(fd, {&first, 1}, 0);

@@ -1,4 +1,4 @@
-// Encodes what a process of hvd::spawn is told about the calls that led to it, and what it reports.
+// Encodes the calls that led to a process of hvd::spawn, which it is told, and its report.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace hvd::launcher {
 
-/// How a call ended, for processes of later calls, which run past it again.
+/// How a call ended. Processes of later calls run the program again and get this outcome there.
 struct SpawnOutcome {
   enum class Kind : std::uint8_t { open, results, process_error, error };
-  Kind kind = Kind::open;  ///< open: it was not joined yet
+  Kind kind = Kind::open;  ///< open: the call has not been joined yet
   std::vector<Bytes> results{};
   ProcessError::End end{};
-  Errc code = Errc::internal;  ///< of an error that is no process's
+  Errc code = Errc::internal;  ///< of an error that is not a process's
   std::string text{};
   std::vector<pid_t> pids{};
 };
 
 /// One call on the way from `main`, or from the function of the call above, to a process.
 struct SpawnLevel {
-  std::uint32_t call = 0;  ///< how many calls come before it on this level
-  std::int32_t rank = 0;   ///< the process's, in it
-  std::string file{};      ///< where it stands in the source
+  std::uint32_t call = 0;  ///< the number of calls before it on this level
+  std::int32_t rank = 0;   ///< the rank of the process in this call
+  std::string file{};      ///< the call's source file, and then its line
   std::int32_t line = 0;
-  std::vector<SpawnOutcome> earlier{};  ///< of the calls before it
+  std::vector<SpawnOutcome> earlier{};  ///< the outcomes of the calls before it
 };
 using SpawnPath = std::vector<SpawnLevel>;
 
@@ -37,10 +37,10 @@ using SpawnPath = std::vector<SpawnLevel>;
 /// Throws Errc::protocol.
 [[nodiscard]] SpawnPath decode_spawn_path(std::span<const std::byte> bytes);
 
-/// What a process leaves for its parent.
+/// What a process tells its parent through a file.
 struct SpawnReport {
   enum class Stage : std::uint8_t { before, running, returned, threw };
-  Stage stage = Stage::before;  ///< before: it did not come to its call
+  Stage stage = Stage::before;  ///< before: it has not reached its call
   Bytes value{};                ///< what its function returned
   std::string text{};           ///< what it threw
 };

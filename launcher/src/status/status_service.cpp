@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLiveInterval{1'000};
 constexpr milliseconds kPlainInterval{10'000};
-/// How long the answers may take; a rank that computes answers at once, one that hangs never does.
+/// How long the answers may take. A rank that computes answers at once; one that hangs never does.
 constexpr milliseconds kPatience{400};
 
 struct Screen {
@@ -61,7 +61,7 @@ void StatusService::arm() {
   });
 }
 
-/// Answers that are on their way will do for whoever asks meanwhile.
+/// Asks the agents. A shell that asks soon after another gets the same answers.
 void StatusService::ask() {
   if (stopped_) return answer_all();
   if (Clock::now() - asked_ < kPatience) return;
@@ -99,7 +99,7 @@ void StatusService::answer_all() {
 std::vector<std::string> StatusService::live_lines() const {
   const Screen size = screen();
   const auto now = Clock::now();
-  constexpr std::size_t kForOutput = 5;  // rows: the ranks' own lines, and who waits for whom
+  constexpr std::size_t kForOutput = 5;  // rows for the ranks' output and for the waiting ranks
   const std::size_t room = size.rows > 2 * kForOutput ? size.rows - kForOutput : kForOutput;
   std::vector<std::string> lines = board_.lines(now, room - 1);
   const auto waits = board_.waits(now);
@@ -136,7 +136,7 @@ void StatusService::stop() {
   round_.cancel();
   answer_.cancel();
   answer_all();
-  drawn_ = 0;  // the last lines stay
+  drawn_ = 0;  // the last lines stay on the screen
   server_.reset();
 }
 

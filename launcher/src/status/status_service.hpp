@@ -1,5 +1,5 @@
-// Progress that a person can read: asks the agents, keeps what they tell, shows it with --status,
-// and answers `hvdrun status`.
+// The progress of a job as readable text: asks the agents, keeps their answers, shows them with
+// --status, and answers `hvdrun status`.
 #pragma once
 
 #include <functional>
@@ -50,17 +50,17 @@ class StatusService {
   [[nodiscard]] std::vector<std::string> live_lines() const;
 
   const bool on_;
-  const bool live_;         ///< on a terminal: lines that stay in place
-  const bool whole_lines_;  ///< all that ranks write comes in whole lines
+  const bool live_;         ///< stderr is a terminal, on which the lines stay in place
+  const bool whole_lines_;  ///< the output of ranks is written in whole lines only
   const std::chrono::milliseconds interval_;
   Hooks hooks_;
   StatusTable board_;
   boost::asio::steady_timer round_;   ///< when to ask next
   boost::asio::steady_timer answer_;  ///< until when answers are waited for
   Clock::time_point asked_{};
-  std::vector<std::function<void(std::string)>> waiting_;  ///< shells
+  std::vector<std::function<void(std::string)>> waiting_;  ///< shells that wait for an answer
   std::size_t drawn_ = 0;                                  ///< live lines on the screen
-  bool within_line_ = false;  ///< the ranks' output ended so: there is no place for live lines
+  bool within_line_ = false;  ///< the last output ended within a line, so none may be drawn
   bool show_due_ = false;
   bool stopped_ = false;
   std::optional<StatusServer> server_;

@@ -36,7 +36,8 @@ using boost::system::error_code;
 constexpr std::chrono::seconds kClientDeadline{3};
 constexpr std::chrono::milliseconds kAnswerDeadline{5'000};
 constexpr std::size_t kMaxAnswer = std::size_t{16} << 20;
-/// In front of the job's id; a zero byte in front of all makes the name abstract.
+/// Returns what precedes the job's id in the socket's name; a zero byte before it makes it
+/// abstract.
 std::string name_prefix(unsigned user) { return fmt::format("hvd-status-{}-", user); }
 
 bool is_own_user(int socket) {
@@ -45,7 +46,7 @@ bool is_own_user(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::getuid();
 }
 
-/// One shell that asked. What it has started keeps it alive.
+/// The connection of one shell. Its pending operations keep it alive.
 class Client : public std::enable_shared_from_this<Client> {
  public:
   Client(boost::asio::io_context& io, stream_protocol::socket socket)
@@ -102,7 +103,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     accepting = true;
     acceptor.async_accept([self = shared_from_this()](error_code error, auto socket) {
       self->accepting = false;
-      if (error) return;  // closed, or short of descriptors: the job matters more
+      if (error) return;  // closed, or short of descriptors, which must not disturb the job
       if (is_own_user(socket.native_handle())) self->serve(std::move(socket));
       self->accept();
     });
@@ -145,7 +146,7 @@ StatusServer::~StatusServer() { impl_->close(); }
 
 std::vector<std::string> parse_jobs(const std::string& sockets, unsigned user) {
   const std::string prefix = fmt::format(" @{}", name_prefix(user));
-  std::set<std::string> jobs;  // connections have the name of their socket
+  std::set<std::string> jobs;  // a set, since connections are listed with their socket's name too
   std::istringstream lines(sockets);
   for (std::string line; std::getline(lines, line);) {
     const auto at = line.find(prefix);

@@ -15,10 +15,10 @@ class StatusServer {
  public:
   static constexpr std::size_t kMaxClients = 8;
 
-  /// Somebody wants to know: the text goes to `answer`, once, within 2 s.
+  /// Called when a shell asks. Pass the text to `answer`, once, within 2 s.
   using OnAsked = std::function<void(std::function<void(std::string)> answer)>;
 
-  /// Serves nobody when the socket cannot be had: a job does not fail for that.
+  /// When the socket cannot be made nobody is served, since a job must not fail for that.
   StatusServer(boost::asio::io_context& io, const std::string& job_id, OnAsked on_asked);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
@@ -34,9 +34,9 @@ class StatusServer {
 /// Finds the jobs of `user` in the text of that file.
 [[nodiscard]] std::vector<std::string> parse_jobs(const std::string& sockets, unsigned user);
 
-/// `hvdrun status [JOB]`: asks the job's hvdrun. Without a JOB, of the only one there is. Blocks,
-/// at most 5 s. Throws LaunchError: 69 when there is no such job or no answer, 64 naming the jobs
-/// when it has to be told which, 77 when another user has taken the job's name.
+/// Implements `hvdrun status [JOB]`: asks the hvdrun of the job or, without a JOB, of the only one.
+/// Blocks, at most 5 s. Throws LaunchError: 69 when there is no such job or no answer, 64 naming
+/// the jobs when there are several, 77 when another user has taken the job's name.
 [[nodiscard]] std::string ask_status(const std::string& job_id);
 
 }  // namespace hvd::launcher

@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Below that, a rank that waits is on its way.
+/// A wait of less than this is not shown.
 constexpr milliseconds kWorthMentioning{500};
-/// A rank that has not answered for so long is looked at first.
+/// A rank that has not answered for this long is listed first.
 constexpr milliseconds kSilent{3'000};
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -164,8 +164,8 @@ std::vector<std::string> StatusTable::lines(Time now, std::size_t most) const {
   return text;
 }
 
-/// Ranks that an operation needs and that have not submitted it. Whether a rank has is known only
-/// while all that it has pending fits into its report.
+/// Returns the ranks that have not submitted an operation that needs them. Whether a rank has
+/// submitted it is known only while all of its pending operations fit into its report.
 std::vector<int> StatusTable::missing_in(const RankReport::Pending& pending) const {
   std::vector<int> members(pending.members.begin(), pending.members.end());
   if (members.empty()) {

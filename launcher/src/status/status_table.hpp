@@ -1,4 +1,4 @@
-// Keeps the progress of all ranks of a job and formats it as text, with who waits for whom. Pure.
+// Keeps the progress of all ranks of a job and formats it as text, with which ranks wait for which.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,15 @@ class StatusTable {
   /// Takes the answer of a rank; one that is not a RankReport is marked as garbled.
   void said(const RankAnswer& frame, Time now);
 
-  /// Whether every rank that runs has answered since `time`.
+  /// Tells whether every rank that runs has answered since `time`.
   [[nodiscard]] bool all_heard_since(Time time) const;
 
-  /// A line per rank below a heading, at most `most` ranks: those that need attention first.
+  /// Returns a heading and a line per rank for at most `most` ranks, those that need attention
+  /// first.
   [[nodiscard]] std::vector<std::string> lines(Time now, std::size_t most) const;
-  /// "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s", a line each.
+  /// Returns lines such as "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s".
   [[nodiscard]] std::vector<std::string> waits(Time now) const;
-  /// All of it in one line, for logs.
+  /// Returns the state of the whole job as one line, for logs.
   [[nodiscard]] std::string summary(Time now) const;
   /// Returns what `hvdrun status` prints.
   [[nodiscard]] std::string table(Time now) const;
@@ -62,8 +63,8 @@ class StatusTable {
   std::string job_id_;
   Time began_;
   std::vector<Rank> ranks_;
-  std::size_t host_width_;  ///< of its column
-  bool gpus_ = false;       ///< some rank uses one: there are columns for that
+  std::size_t host_width_;  ///< the width of the column of hosts
+  bool gpus_ = false;       ///< some rank uses a GPU, so there are columns for GPUs
 };
 
 }  // namespace hvd::launcher

@@ -35,7 +35,7 @@ std::optional<pid_t> to_pid(const std::string& text) {
   return pid;
 }
 
-/// The fourth field of /proc/PID/stat; the second, in parentheses, may contain anything.
+/// Returns the fourth field of /proc/PID/stat. The second, in parentheses, may contain anything.
 pid_t parent_of(const fs::path& process) {
   const std::string stat = read_process_file(process / "stat");
   const auto close = stat.rfind(')');
@@ -126,8 +126,8 @@ bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline
   ::sigaddset(&child_signal, SIGCHLD);
   ::pthread_sigmask(SIG_BLOCK, &child_signal, &before);
   bool gone = false;
-  // Each round kills what is there; what was forked meanwhile is a descendant still and is killed
-  // in the next round, which the death of its parent starts.
+  // Each round kills all descendants that it finds. A process that was forked meanwhile is still a
+  // descendant and is killed in the next round, which begins when its parent has ended.
   for (;;) {
     for (const pid_t pid : descendants_of(::getpid())) ::kill(pid, SIGKILL);
     int status = 0;

@@ -1,4 +1,5 @@
-// Everything that descends from this process, for a child subreaper that must leave nothing behind.
+// Finds and ends all descendants of this process, for a child subreaper that must leave none
+// behind.
 #pragma once
 
 #include <chrono>
@@ -13,20 +14,22 @@
 
 namespace hvd::launcher {
 
-/// After SIGKILL processes go at once, but for those stuck in the kernel, which nobody waits for.
+/// Processes end at once after SIGKILL, except those that are stuck in the kernel. They are not
+/// waited for beyond this time.
 inline constexpr std::chrono::milliseconds kKillDeadline{2'000};
 
 /// From now on orphaned descendants become children of this process. Throws LaunchError (71).
 void become_subreaper();
 
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
-/// Children, their children and so on. A snapshot: processes come and go meanwhile.
+/// Returns children, their children and so on. This is a snapshot: processes start and end
+/// meanwhile.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t ancestor);
 
-/// The text of a file such as /proc/PID/stat; empty where the process has ended meanwhile.
+/// Returns the text of a file such as /proc/PID/stat; empty where the process has ended meanwhile.
 [[nodiscard]] std::string read_process_file(const std::string& path);
 
-/// The value `variable` had when the program of `pid` began; empty when unknown.
+/// Returns the value of `variable` when the program of `pid` began; empty when unknown.
 [[nodiscard]] std::string variable_of(pid_t pid, std::string_view variable);
 
 /// Kills descendants until this process has no child left; every child waited for is handed to
@@ -34,9 +37,9 @@ void become_subreaper();
 /// gone.
 bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline deadline);
 
-/// Kills the children, adopted ones that is, whose environment has HVD_JOB_ID=`job_id`, and what
-/// they leave to this process, until none is found. For hvdrun when an agent has died: it may have
-/// other children that are none of its business. Blocks, at most until `deadline`.
+/// Kills the children whose environment has HVD_JOB_ID=`job_id`, and those that this process adopts
+/// when they end, until none is found. hvdrun calls it when an agent has died, since it may also
+/// have children that do not belong to the job. Blocks, at most until `deadline`.
 void kill_strays(std::string_view job_id, Deadline deadline);
 
 }  // namespace hvd::launcher

@@ -13,15 +13,17 @@
 namespace hvd::launcher {
 namespace {
 
-/// The signal that killed the program, also when a wrapper script reports it as 128 + N; 0: none.
+/// Returns the signal that killed the program, also when a wrapper script reports it as 128 + N; 0
+/// when none did.
 int killing_signal(int status) {
   if (WIFSIGNALED(status)) return WTERMSIG(status);
   const int code = WEXITSTATUS(status);
   return code > kExitSignalBase && code < kExitSignalBase + NSIG ? code - kExitSignalBase : 0;
 }
 
-/// Being killed is a cause; exiting with an error soon after another rank was killed is most likely
-/// a consequence. SIGABRT counts with the latter: it is how an uncaught exception ends.
+/// A rank that was killed is a cause; a rank that exits with an error soon after another was killed
+/// most likely fails because of that. SIGABRT counts as such an error, because an uncaught
+/// exception ends with it.
 bool is_strong(const RankEnd& end) {
   const int signal = killing_signal(end.status);
   return signal != 0 && signal != SIGABRT;
@@ -111,7 +113,7 @@ std::optional<End> JobPolicy::end(int signal, std::chrono::milliseconds grace) {
 }
 
 void JobPolicy::blame() {
-  // Ranks that fail because another left early may be over before that one is.
+  // Ranks that fail because another rank leaves the job may end before that rank does.
   const auto without_shutdown = [](const Failure& cause) { return cause.end.without_shutdown; };
   auto first = std::find_if(causes_.begin(), causes_.end(), is_strong_cause);
   if (first == causes_.end())

@@ -1,6 +1,6 @@
 // Decides when a job has failed, which rank is to blame, when to end the job and with which code.
-// It is a state machine without clock, process or socket: events and the time go in, orders come
-// out.
+// It is a state machine without clock, process or socket: it gets events and the time, and returns
+// orders.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,8 @@ struct RankEnd {
   int rank = 0;
   int status = 0;  ///< as from waitpid
   std::chrono::milliseconds elapsed{0};
-  /// It exited 0 and had not left the job: no failure, unless others fail after it.
+  /// The rank exited 0 without a shutdown of the library. That counts as a failure only if other
+  /// ranks fail after it.
   bool without_shutdown = false;
 };
 
@@ -33,9 +34,9 @@ struct RankEnd {
 struct Outcome {
   int code = 0;
   std::optional<RankEnd> culprit;  ///< the rank that failed first
-  std::vector<RankEnd> others;     ///< that failed by themselves while the causes settled
+  std::vector<RankEnd> others;     ///< ranks that failed by themselves in the settle time
   std::vector<int> ended;          ///< ranks ended by hvdrun, sorted
-  std::string trouble;             ///< when no rank is to blame: what happened
+  std::string trouble;             ///< what happened, when no rank is to blame
 };
 
 /// Returns the exit code that a shell would give: the program's own, or 128 + signal.
@@ -49,36 +50,37 @@ class JobPolicy {
   /// The settle time where ranks are on several machines, whose reports take different times to
   /// arrive.
   static constexpr std::chrono::milliseconds kSettleOverNetwork{500};
-  /// Between SIGTERM and SIGKILL after a failure.
+  /// The time between SIGTERM and SIGKILL after a failure.
   static constexpr std::chrono::milliseconds kFailureGrace{1'000};
 
   struct Options {
-    std::chrono::milliseconds grace{0};  ///< between a user's signal and SIGKILL
+    std::chrono::milliseconds grace{0};  ///< the time between a user's signal and SIGKILL
     std::chrono::milliseconds settle = kSettle;
-    /// The rank whose loss `rank` complained of before it failed, if any. A victim can be over
-    /// before the system has cleared away what it is a victim of.
+    /// Returns the rank whose loss `rank` reported in its output before it failed, if any. hvdrun
+    /// may hear of the end of a rank before it hears of the end of the rank that caused it.
     std::function<std::optional<int>(int rank)> lost_peer_of{};
   };
   JobPolicy(int num_ranks, Options options);
 
-  // Events. The order that comes back, if any, goes to all agents.
-  /// `at`: when it happened, as far as that is known; agents may report late.
+  // Events. The returned order, if any, goes to all agents.
+
+  /// `at` is when the rank ended, as far as that is known; agents may report late.
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
                                            Clock::time_point at);
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now) {
     return on_exit(end, now, now);
   }
-  /// SIGINT and its like: the ranks get the same; a second one ends them at once.
+  /// A user's signal such as SIGINT. The ranks get the same signal; a second one ends them at once.
   [[nodiscard]] std::optional<End> on_signal(int signal);
-  /// An agent or a whole host is lost: what its ranks would die of, and others of that. It is
-  /// blamed before ranks that merely exited with an error a moment earlier.
+  /// An agent or a whole host is lost, which makes its ranks fail, and then ranks elsewhere. The
+  /// loss is blamed instead of ranks that exited with an error within the settle time before it.
   [[nodiscard]] std::optional<End> on_loss(int code, const std::string& what);
-  /// Anything else but a rank: hvdrun exits with `code` and says `what`, unless a rank failed
+  /// A failure that is not a rank's: hvdrun exits with `code` and says `what`, unless a rank failed
   /// before.
   [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
   [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
 
-  /// When `on_time` has something to do.
+  /// Returns when `on_time` is to be called next.
   [[nodiscard]] std::optional<Clock::time_point> wake_up() const;
   [[nodiscard]] bool ending() const noexcept { return phase_ == Phase::ending; }
   [[nodiscard]] bool failed() const noexcept { return phase_ != Phase::running; }
@@ -100,7 +102,7 @@ class JobPolicy {
   int running_;
   Options options_;
   Clock::time_point settled_at_{};
-  std::vector<Failure> causes_;  ///< in order of time, then of notice
+  std::vector<Failure> causes_;  ///< in the order in which they happened, then were reported
   Outcome outcome_;
 };
 

@@ -80,7 +80,7 @@ void RankGroup::wait_for_end(std::size_t index) {
 void RankGroup::on_rank_ended(std::size_t index) {
   const Rank& rank = *ranks_[index];
   if (!rank.running) return;
-  // Not yet waited for, it still holds its process group's number: nobody else can be hit.
+  // Until the rank is waited for, no other process group can have its number.
   if (owns_descendants_ && !ending_) ::kill(-rank.pid, SIGKILL);
   int status = 0;
   if (::waitpid(rank.pid, &status, WNOHANG) == 0) return wait_for_end(index);
@@ -105,8 +105,8 @@ void RankGroup::watch_children() {
   });
 }
 
-/// Looks after adopted orphans: waits for the dead ones, and ends those whose rank is over. A
-/// wrapper script's children lose their parent this way, in whatever session they are.
+/// Handles the orphans that this process has adopted: waits for those that have ended, and ends
+/// those whose rank is over. The children of a wrapper script become orphans when the script ends.
 void RankGroup::sweep() {
   for (const pid_t pid : children_of(::getpid())) {
     const auto is_rank = [pid](const auto& rank) { return rank->running && rank->pid == pid; };
@@ -130,7 +130,7 @@ void RankGroup::end(const End& order) {
     return;
   }
   signal(order.signal);
-  signal(SIGCONT);  // a stopped process acts on the signal when it goes on
+  signal(SIGCONT);  // a stopped process handles the signal only when it continues
   grace_timer_.expires_after(order.grace);
   grace_timer_.async_wait([this](error_code error) {
     if (error) return;
@@ -140,9 +140,9 @@ void RankGroup::end(const End& order) {
   check_done();  // there may be nothing to wait for
 }
 
-/// Every process gets it once: the process groups of running ranks as a whole, everything else by
-/// itself. The group of a rank that was waited for is not named, since its number may belong to
-/// somebody else by now.
+/// Sends the signal once to every process: to the process groups of running ranks as a whole, and
+/// to each other process by itself. The group of a rank that was waited for gets none, since its
+/// number may belong to another process by now.
 void RankGroup::signal(int signal) {
   std::vector<pid_t> running;
   for (const auto& rank : ranks_) {
@@ -187,7 +187,8 @@ void RankGroup::abandon() {
   }
 }
 
-/// All ranks are over: ends what they left behind and hands over the rest of their output.
+/// Once all ranks have ended, ends their remaining descendants and hands over the rest of the
+/// output.
 void RankGroup::check_done() {
   if (done_ || !watching_ || any_running()) return;
   if (!gone_) {
@@ -255,7 +256,7 @@ void RankGroup::on_readable(std::size_t index, Stream stream, OutputPipe& pipe) 
     credit_ -= bytes.size();
     handlers_.on_output(index, stream, std::move(bytes));
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR) || gone_) {
-    // With every writer gone, a pipe without bytes is at its end, whoever else may hold it open.
+    // All writers have ended, so an empty pipe is at its end, even if some process holds it open.
     pipe.open = false;
     error_code ignored;
     pipe.descriptor.close(ignored);

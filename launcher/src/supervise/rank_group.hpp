@@ -28,10 +28,10 @@ namespace hvd::launcher {
 
 /// What a group does about processes that its ranks start.
 enum class Descendants {
-  /// This process has no other children and is a subreaper: whatever descends from a rank is ended
-  /// with the rank, and gets the signals that the rank gets.
+  /// This process has no other children and is a subreaper: all descendants of a rank are ended
+  /// with the rank, and get the signals that the rank gets.
   belong_to_the_group,
-  /// This process may have children of its own: only the ranks themselves are looked after.
+  /// This process may have other children: only the ranks themselves get signals and are ended.
   are_left_alone,
 };
 
@@ -40,14 +40,14 @@ class RankGroup {
  public:
   struct Handlers {
     /// Rank `index`, in the order of `start`, has ended. `status` is as from waitpid, or 0 where
-    /// somebody else in this process has waited for it.
+    /// other code in this process has waited for it.
     std::function<void(std::size_t index, int status, std::chrono::milliseconds elapsed)> on_exit;
     /// At most `kMaxOutput` bytes that a rank wrote. Each byte takes credit, which `add_credit`
     /// gives back.
     std::function<void(std::size_t index, Stream stream, Bytes bytes)> on_output;
-    /// No process of the group is left; what they have written may still follow.
+    /// No process of the group is left; the rest of their output may still follow.
     std::function<void()> on_gone;
-    /// The last call: all that the ranks have written was handed over.
+    /// All output of the ranks was handed over. This is the last call.
     std::function<void()> on_done;
   };
 
@@ -55,11 +55,11 @@ class RankGroup {
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
-  /// Starts a process as `rank` of the job, which its environment says as HVD_RANK, and returns its
-  /// pid. An `output` or `error` of -1 in the request becomes
-  /// a pipe that the group reads. Throws LaunchError, as `start_process` does.
+  /// Starts a process as `rank` of the job, which its environment has as HVD_RANK, and returns its
+  /// pid. An `output` or `error` of -1 in the request becomes a pipe that the group reads. Throws
+  /// LaunchError, as `start_process` does.
   pid_t start(int rank, StartRequest request);
-  /// All ranks have been started: events are told from now on.
+  /// To be called when all ranks have been started. The handlers are called from now on.
   void watch();
 
   /// Sends a signal to every process of the group.
@@ -69,11 +69,11 @@ class RankGroup {
   /// Ends every process at once. A group that descendants belong to waits until all are gone, for
   /// at most `kKillDeadline`.
   void kill();
-  /// Kills and forgets all ranks, and waits until they are gone: no handler hears of them.
+  /// Kills and forgets all ranks, and waits until they are gone. No handler is called for them.
   void abandon();
 
-  /// So many bytes more may be handed over. Without credit a rank's pipe fills up and the rank
-  /// waits, which bounds the memory that a flood of output takes.
+  /// Allows the group to hand over `bytes` more of output. Without credit a rank's pipe fills up
+  /// and the rank waits, which bounds the memory that much output takes.
   void add_credit(std::size_t bytes);
 
   [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
@@ -82,7 +82,7 @@ class RankGroup {
   [[nodiscard]] bool running(std::size_t index) const { return ranks_.at(index)->running; }
   [[nodiscard]] bool any_running() const;
   [[nodiscard]] bool watching() const noexcept { return watching_; }
-  /// `end` was called: what outlives its rank has until the grace is over.
+  /// `end` was called. A process that outlives its rank is killed only when the grace is over.
   [[nodiscard]] bool ending() const noexcept { return ending_; }
 
  private:
@@ -91,7 +91,7 @@ class RankGroup {
     OutputPipe(boost::asio::io_context& io, UniqueFd end);
     boost::asio::posix::stream_descriptor descriptor;
     bool open = true;
-    bool waiting = false;  ///< for bytes; otherwise for credit
+    bool waiting = false;  ///< waits for bytes; otherwise, while open, for credit
   };
   struct Rank {
     int rank = 0;
@@ -122,7 +122,7 @@ class RankGroup {
   bool watching_ = false;
   bool ending_ = false;
   bool killed_ = false;  ///< the grace is over
-  bool gone_ = false;    ///< no process is left: pipes hold all there will be
+  bool gone_ = false;    ///< no process is left: nothing more is written to the pipes
   bool done_ = false;
 };
 

@@ -13,7 +13,7 @@ bool ends_line(std::string_view piece) {
   return !piece.empty() && (piece.back() == '\n' || piece.back() == '\r');
 }
 
-/// The largest prefix of `text` that does not end inside a UTF-8 sequence.
+/// Returns the largest prefix of `text` that does not end inside a UTF-8 sequence.
 std::string_view whole_characters(std::string_view text) {
   constexpr std::size_t kLongest = 4;
   for (std::size_t back = 1; back <= std::min(kLongest, text.size()); ++back) {
@@ -22,7 +22,7 @@ std::string_view whole_characters(std::string_view text) {
     const std::size_t length = byte < 0x80U ? 1 : byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : 2;
     return length > back ? text.substr(0, text.size() - back) : text;
   }
-  return text;  // no UTF-8
+  return text;  // this is no UTF-8
 }
 
 }  // namespace

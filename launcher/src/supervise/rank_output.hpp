@@ -18,12 +18,12 @@ enum class Stream : std::uint8_t { out, err };
 
 /// Bytes of output that are handed over at once.
 inline constexpr std::size_t kMaxOutput = std::size_t{64} << 10;
-/// Bytes that all ranks of a machine may have on their way before anybody has taken them.
+/// The bytes of output that all ranks of a machine together may have in transit to the reader.
 inline constexpr std::uint32_t kOutputWindow = 1U << 20;
 
-/// Pure: takes bytes and returns the bytes to write. A line ends with '\n', '\r' or "\r\n", which
-/// are kept, so that progress bars stay progress bars; bytes are never changed, so that UTF-8 stays
-/// whole.
+/// Takes the bytes of ranks and returns the bytes to write. A line ends with '\n', '\r' or "\r\n",
+/// which are kept, so that a progress bar still overwrites itself; bytes are never changed, so that
+/// UTF-8 stays valid.
 class LineMux {
  public:
   using WallClock = std::chrono::system_clock;
@@ -31,7 +31,7 @@ class LineMux {
     bool prefix = true;
     bool timestamps = false;  ///< in front of the prefix
   };
-  /// What is held back per rank until its line ends; a longer line goes out in pieces.
+  /// The bytes of an unfinished line that are held back per rank; a longer line goes out in pieces.
   static constexpr std::size_t kMaxHeld = std::size_t{64} << 10;
 
   LineMux(Stream stream, int ranks, Options options);
@@ -51,7 +51,7 @@ class LineMux {
   std::string_view stream_name_;
   Options options_;
   std::vector<Line> lines_;  ///< by rank
-  int open_rank_ = -1;       ///< whose unfinished line was written last
+  int open_rank_ = -1;       ///< the rank whose unfinished line was written last; -1: none
 };
 
 /// The last lines that one rank wrote.
@@ -62,7 +62,7 @@ class Tail {
 
   struct Line {
     Stream stream = Stream::out;
-    std::string text;  ///< without its end; after a '\r', what overwrote it
+    std::string text;  ///< without its line end; text before a '\r' is overwritten
   };
 
   explicit Tail(std::size_t lines = kLines) : most_(lines) {}

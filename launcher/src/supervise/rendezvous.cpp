@@ -15,7 +15,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// A free port of `address`, which is of the family that `socket` is of.
+/// Binds `socket` to a free port of `address`, which has its address family, and returns the port.
 std::uint16_t bind_to_free_port(int socket, const std::string& address) {
   sockaddr_storage any{};
   socklen_t size = sizeof any;

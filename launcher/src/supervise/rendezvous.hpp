@@ -12,11 +12,12 @@
 
 namespace hvd::launcher {
 
-/// Another one for every job: "hvd-" and 16 hexadecimal digits.
+/// Returns a new job id: "hvd-" and 16 random hexadecimal digits.
 [[nodiscard]] std::string random_job_id();
 
-/// A TCP port that nobody else is given while this object lives, though one process may listen on
-/// it: bound, not listening, with SO_REUSEADDR. `address` is numeric. Throws LaunchError (71).
+/// A TCP port that the system gives to no other process while this object lives. Its socket is
+/// bound with SO_REUSEADDR and does not listen, so that one program can listen on the port.
+/// `address` is numeric. Throws LaunchError (71).
 class ReservedPort {
  public:
   explicit ReservedPort(const std::string& address);
@@ -37,8 +38,8 @@ class Rendezvous {
     Secret secret;
   };
 
-  /// Starts a thread, to which the mask of signals of the calling one passes on. Throws
-  /// LaunchError, and Error when no interface is what `interfaces` asks for.
+  /// Starts a thread, which inherits the signal mask of the calling thread. Throws LaunchError, and
+  /// Error when no interface matches `interfaces`.
   explicit Rendezvous(const Options& options);
 
   [[nodiscard]] const std::string& store() const noexcept { return store_.address(); }

@@ -29,7 +29,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return list;
 }
 
-// From here to execve only async-signal-safe calls: other threads of the parent may hold locks.
+// The functions down to execve make only async-signal-safe calls, because other threads of the
+// parent may have held locks at the fork.
 
 void default_signals() {
   struct sigaction action {};
@@ -45,7 +46,8 @@ void default_signals() {
   ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// The three descriptors may overlap 0 to 2: they are moved out of the way first.
+/// Makes the three descriptors 0, 1 and 2. They may have these numbers already in another order, so
+/// they are first duplicated to higher ones.
 bool place_descriptors(const StartRequest& request) {
   std::array<int, 3> from = {request.input, request.output, request.error};
   for (int& fd : from) {
@@ -78,7 +80,7 @@ bool place_descriptors(const StartRequest& request) {
   ::_exit(kExitNotExecutable);
 }
 
-/// 0, or the errno that says why `path` cannot be executed.
+/// Returns 0, or the errno that says why `path` cannot be executed.
 int why_not(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return errno;
@@ -87,7 +89,7 @@ int why_not(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
-/// `what`: the program in quotes.
+/// `what` is the program's name in quotes.
 [[noreturn]] void refuse_file(const std::string& what, int reason) {
   throw LaunchError(kExitNotExecutable,
                     fmt::format("{}: cannot be executed: {}", what, error_text(reason)));
@@ -109,7 +111,7 @@ int why_not(const std::string& path) {
     case ENFILE:
       errno = reason;
       refuse_system(fmt::format("cannot start {}", name));
-    case ENOENT:  // the file was there: what is missing is the interpreter of a script
+    case ENOENT:  // the file exists, so the interpreter of a script is missing
       throw LaunchError(kExitNotFound,
                         fmt::format("{}: it or its interpreter was not found", name));
     default:
@@ -133,7 +135,7 @@ std::string find_program(const std::string& name, std::string_view search_path) 
         fmt::format("{}/{}", directory.empty() ? std::string_view(".") : directory, name);
     const int here = why_not(path);
     if (here == 0) return path;
-    // As a shell: a file that is there but cannot be run is what to tell when nothing better comes.
+    // Like a shell, report a file that exists and cannot be executed, unless a later one can.
     if (here != ENOENT && here != ENOTDIR && here != EISDIR && reason == ENOENT) reason = here;
     begin = end + 1;
   }
@@ -148,7 +150,7 @@ pid_t start_process(const StartRequest& request) {
   pid_t child = -1;
   int fork_error = 0;
   {
-    const BlockSignals blocked;  // all wait while the child still has this process's handlers
+    const BlockSignals blocked;  // until the child has reset the handlers that it inherits
     child = ::fork();
     if (child == 0) {
       run_child(request, arguments.data(), variables.data(), parent, report.write.get());

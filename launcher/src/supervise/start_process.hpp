@@ -18,19 +18,19 @@ struct StartRequest {
   std::string path;                    ///< of the file to execute
   std::vector<std::string> arguments;  ///< with the program's name first
   std::vector<std::string> variables;  ///< its whole environment
-  int input = -1;                      ///< become its descriptors 0, 1 and 2
+  int input = -1;                      ///< becomes its descriptor 0, the next two 1 and 2
   int output = -1;
   int error = -1;
-  bool new_session = false;  ///< else, with `own_group`, a process group of its own in this session
+  bool new_session = false;  ///< otherwise, with `own_group`, a new process group in this session
   bool own_group = true;
   std::vector<int> inherited{};  ///< descriptors it gets under the same number
   bool die_with_parent = false;
 };
 
-/// Signals ignored here stay ignored there, but for SIGPIPE; handlers and masks do not pass on.
-/// Returns once the program has been executed. Throws LaunchError: 71 when the system refuses a
-/// process, 126 or 127 when it refuses the file. Only from the thread that outlives the child,
-/// since `die_with_parent` means that thread.
+/// The child ignores the signals that this process ignores, except SIGPIPE; it inherits neither
+/// handlers nor the signal mask. Returns once the program has been executed. Throws LaunchError: 71
+/// when the system refuses a process, 126 or 127 when it refuses the file. With `die_with_parent`
+/// the child gets its signal when the calling thread ends, so call it on a thread that lives long.
 [[nodiscard]] pid_t start_process(const StartRequest& request);
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
-// Carries a job through what its policy decides: keeps the policy's time on an event loop and
-// passes its orders on. hvdrun and hvd::spawn have one for each job.
+// Runs the policy of a job on an event loop: keeps its timers and passes its orders on. hvdrun and
+// hvd::spawn have one for each job.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace hvd::launcher {
 /// Used on the thread that runs `io`.
 class Supervisor {
  public:
-  /// `on_end` carries an order out: all ranks of the job are to end so.
+  /// `on_end` carries out an order to end all ranks of the job.
   Supervisor(boost::asio::io_context& io, int num_ranks, JobPolicy::Options options,
              std::function<void(const End&)> on_end);
 
@@ -32,7 +32,8 @@ class Supervisor {
   [[nodiscard]] bool failed() const noexcept { return policy_.failed(); }
   [[nodiscard]] bool ending() const noexcept { return policy_.ending(); }
   [[nodiscard]] Outcome outcome() const { return policy_.outcome(); }
-  /// The job is over: no timer of it keeps the event loop busy.
+  /// To be called when the job is over. Cancels the timers, so that they do not keep the event loop
+  /// running.
   void stop();
 
  private:

@@ -16,8 +16,8 @@ namespace hvd::launcher {
 
 namespace {
 
-/// sshd hands the command to the login shell, whichever it is: in single quotes all of them take
-/// these literally.
+/// Refuses a path with the characters below. sshd passes the command to the user's login shell, and
+/// every shell takes all other characters literally inside single quotes.
 void check_path(const std::string& program) {
   const auto differs = [](char c) {
     return static_cast<unsigned char>(c) < ' ' || c == '\'' || c == '\\' || c == '!' || c == '\x7f';
@@ -58,9 +58,10 @@ std::vector<std::string> ssh_command(const HostSpec& host, const std::string& pr
   std::vector<std::string> words = {
       "ssh", "-T", "-x", "-a", "-o", "BatchMode=yes",  // nobody is there to type a password
       "-o", fmt::format("ConnectTimeout={}", timeout.count()), "-o", "ClearAllForwardings=yes",
-      // A connection of our own, which ends with us.
+      // The agent's connection is not shared with others, so that it ends with this process.
       "-o", "ControlMaster=no", "-o", "ControlPath=none",
-      // Beats take the place of ssh's own, which end a connection after 15 s at the earliest.
+      // Beats take the place of ssh's keepalives, which end a connection after 15 s at the
+      // earliest.
       "-o", "LogLevel=ERROR"};
   if (options.port > 0) words.insert(words.end(), {"-p", std::to_string(options.port)});
   if (!options.identity_file.empty()) {

@@ -16,9 +16,9 @@ struct SshOptions {
   std::chrono::milliseconds connect_timeout{30'000};
 };
 
-/// The words of a command that runs `program`, an absolute path, as an agent on `host`. Nothing of
-/// what a user typed becomes text for a shell, on either side, but the path of hvdrun itself.
-/// Throws LaunchError (usage) when that path has characters that shells disagree on.
+/// Returns the words of a command that runs `program`, an absolute path, as an agent on `host`. No
+/// shell on either side interprets what the user typed, except the path of hvdrun itself. Throws
+/// LaunchError (usage) when that path has characters that shells treat differently.
 [[nodiscard]] std::vector<std::string> ssh_command(const HostSpec& host, const std::string& program,
                                                    const SshOptions& options);
 
@@ -27,10 +27,10 @@ struct AgentCommand {
   std::vector<std::string> arguments;  ///< with the program's name first
   Variables variables;
   std::string via;          ///< "ssh" or "srun" when a network lies between; empty: here
-  int standard_input = -1;  ///< for the first rank of the host, -1 for none; here only
+  int standard_input = -1;  ///< for the first rank of the host, -1 for none; local agents only
 };
 
-/// `variables` is its environment and, but for what `Prepare` adds, that of its ranks.
+/// `variables` is the environment of the agent and, except for what `Prepare` adds, of its ranks.
 [[nodiscard]] AgentCommand local_agent(Variables variables, int standard_input);
 
 /// ssh is looked for along `own`'s PATH and runs with `own` as its environment. Throws LaunchError:

@@ -26,10 +26,11 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// A local agent kills what is left within 2 s; a remote one does so even without us.
+/// How long a closed agent, or the ssh client that leads to it, may take to end. A local agent
+/// kills what is left within 2 s; a remote one does so even when its ssh client has been killed.
 constexpr milliseconds kPatience{3'000};
 constexpr milliseconds kRemotePatience{1'500};
-/// Between the end of ssh's stream and its own.
+/// How long ssh may run on after its stream has ended.
 constexpr milliseconds kSshPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
 
@@ -127,7 +128,7 @@ void AgentLink::on_greeting(const std::string& theirs) {
       [this](const std::string& why) { on_stream_end(why); });
   if (handlers_.on_ready) handlers_.on_ready();
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
-  heartbeat_.expect_silence();  // until it is prepared
+  heartbeat_.expect_silence();  // the agent sends nothing until it has been prepared
   heartbeat_.start(
       silence_limit_, [this] { stream_->send(Beat{}); },
       [this] {
@@ -136,8 +137,8 @@ void AgentLink::on_greeting(const std::string& theirs) {
       });
 }
 
-/// An agent that closes its stream is of no use any more: its end as a process tells why. ssh goes
-/// by itself, with the exit code of the other side, when the connection is in order.
+/// An agent that has closed its stream is killed, and its wait status tells why it ended. ssh gets
+/// some time to end by itself, since it then exits with the code of the remote agent.
 void AgentLink::on_stream_end(const std::string& why) {
   if (!process_) {
     said_ = why;
@@ -206,7 +207,7 @@ void take_standard_streams(UniqueFd& input, UniqueFd& output) {
   input = duplicate(STDIN_FILENO);
   output = duplicate(STDOUT_FILENO);
   ::prctl(PR_SET_NAME, "hvdrun-agent");
-  // Nothing that is printed by accident may get between the frames.
+  // Output that is printed by accident must not get between the frames.
   const UniqueFd null = open_null();
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);

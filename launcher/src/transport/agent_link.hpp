@@ -1,4 +1,5 @@
-// hvdrun's side of one agent: the process, or the ssh client that leads to it, and the stream.
+// hvdrun's end of the link to one agent: the agent's process, or the ssh client that leads to it,
+// and the stream of frames.
 #pragma once
 
 #include <array>
@@ -25,24 +26,24 @@ namespace hvd::launcher {
 class AgentLink {
  public:
   struct Handlers {
-    std::function<void()> on_ready;  ///< it is an agent of this version: frames may be sent
+    std::function<void()> on_ready;  ///< an agent of this version has greeted: frames may be sent
     std::function<void(Frame)> on_frame;
     std::function<void(std::string)> on_stderr;  ///< what ssh or a remote agent wrote to stderr
-    /// Called once, when the agent is gone without having been told to end.
+    /// The agent is gone without having been told to end. Called once.
     std::function<void(AgentLoss)> on_lost;
   };
 
   /// Starts the agent. Throws LaunchError (71).
   AgentLink(boost::asio::io_context& io, const AgentCommand& command);
-  /// For an agent that somebody else has started, `via` as in AgentLoss; `stream` leads to it.
+  /// Takes the `stream` to an agent that another program has started; `via` is as in AgentLoss.
   AgentLink(boost::asio::io_context& io, UniqueFd stream, std::string via);
   /// Does what `close` does, and waits for the agent, at most until 3 s after `close`.
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
-  /// `host_timeout`: how long an agent that a network separates from this process may be silent; 0:
-  /// for ever, since its stream ends when it is lost.
+  /// `host_timeout` is how long an agent beyond a network may be silent. 0 means for ever: then the
+  /// end of its stream tells that it is lost.
   void start(std::chrono::milliseconds host_timeout, Handlers handlers);
   void send(const Frame& frame) { stream_->send(frame); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
@@ -64,19 +65,19 @@ class AgentLink {
   std::optional<boost::asio::posix::stream_descriptor> process_;
   std::optional<boost::asio::posix::stream_descriptor> stderr_;
   std::array<char, 4096> buffer_{};
-  std::string said_;  ///< the end of what came on `stderr_`
+  std::string said_;  ///< the last bytes that came on `stderr_`
   std::optional<FrameStream> stream_;
   Heartbeat heartbeat_;
   std::chrono::milliseconds silence_limit_{0};
   boost::asio::steady_timer end_timer_;
-  std::optional<Deadline> closed_;  ///< until when to wait
+  std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process
 };
 
 /// Runs hvdrun as an agent. `stdin_of_first` is the descriptor that the host's first rank reads
 /// from, -1 for none.
 int run_agent(int stdin_of_first);
-/// Does the same on another host, under a guard that ends what a dying agent leaves. `own_part`:
-/// the descriptor of what this agent knows better than hvdrun (own_part.hpp), -1 for nothing.
+/// Does the same on another host, under a guard that ends the processes a dying agent leaves
+/// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
 int run_remote_agent(int own_part);
 
 /// The hidden first arguments that make hvdrun an agent.

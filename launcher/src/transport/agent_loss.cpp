@@ -14,9 +14,10 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kSshFailed = 255;  // ssh's own; else it exits as the remote command did
+constexpr int kSshFailed = 255;  // ssh itself failed; else it exits as the remote command did
 
-/// ssh passes a shell's 128 + N on.
+/// Describes a wait status. Through ssh an exit code of 128 + N means that signal N killed the
+/// agent.
 std::string how_ended(int status, bool through_ssh) {
   if (WIFSIGNALED(status)) return fmt::format("was killed by {}", signal_name(WTERMSIG(status)));
   const int code = WEXITSTATUS(status);
@@ -101,7 +102,7 @@ Trouble explain(const AgentLoss& loss, const std::string& host) {
   const bool remote = !loss.via.empty();
   if (remote && !loss.greeted) return explain_failed_start(loss, host);
   if (remote && WIFEXITED(loss.status) && WEXITSTATUS(loss.status) == kSshFailed) {
-    // An agent that went without a word of ssh's was killed together with its guard.
+    // ssh has failed without a message, so the agent was killed together with its guard.
     if (loss.last_stderr.empty()) return {kExitInternal, fmt::format("the agent on {} died", host)};
     return {kExitHostUnreachable,
             fmt::format("lost the connection to {}: {}", host, loss.last_stderr)};

@@ -1,4 +1,4 @@
-// Explains to the user why an agent is gone, or never came.
+// Explains to the user why an agent is gone, or has never greeted.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@ namespace hvd::launcher {
 /// The facts about the end of an agent that was not told to end.
 struct AgentLoss {
   std::string via{};     ///< "ssh", "srun", `kViaNode` or `kViaTask`; empty: an agent beside hvdrun
-  bool greeted = false;  ///< it was an agent of this version
-  std::string other_version{};          ///< it greeted as an agent of this other one
-  std::chrono::milliseconds silent{0};  ///< it was not heard from for so long, which is too long
-  int status = 0;                       ///< as from waitpid, of the agent here or of ssh or srun
-  std::string last_stderr{};            ///< what it, ssh or a shell on the way wrote at last
+  bool greeted = false;  ///< it has greeted as an agent of this version
+  std::string other_version{};          ///< the version that it greeted with, if another one
+  std::chrono::milliseconds silent{0};  ///< how long it was silent, if that was too long
+  int status = 0;                       ///< as from waitpid, of the local agent, ssh or srun
+  std::string last_stderr{};            ///< the last lines of the agent, ssh or a login shell
 };
 
 struct Trouble {

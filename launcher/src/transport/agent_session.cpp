@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// Why a frame was not accepted. Never leaves this file.
+/// Thrown and caught in this file: why a frame is not accepted.
 struct Violation {
   std::string what;
 };
@@ -23,7 +23,7 @@ template <typename... Args>
   throw Violation{fmt::format(format, std::forward<Args>(args)...)};
 }
 
-/// By kind, in the order of `Frame`.
+/// The names of the kinds of frames, in the order of `Frame`.
 constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
     "Prepare", "Launch",   "Forward",       "End",       "Credit",    "Prepared", "Refused",
     "Started", "Output",   "Exited",        "Gone",      "Done",      "Beat",     "Suspend",

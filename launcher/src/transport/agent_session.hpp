@@ -1,5 +1,5 @@
-// Checks the frames of one agent against what it has sent before. An agent may be the hvdrun of
-// another node: whatever it sends is checked here before hvdrun acts on it.
+// Checks whether the frames of one agent come in an allowed order with allowed contents. An agent
+// may be the hvdrun of another node, so everything is checked before hvdrun acts on it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hvd::launcher {
 
-/// Pure: frames go in, and what is wrong with them comes out.
+/// Gets the frames and returns what is wrong with them.
 class AgentSession {
  public:
   /// The agent of `host`. Only the first host's agent serves the store. `forwards_signals`: the
@@ -24,7 +24,7 @@ class AgentSession {
   /// credited, a signal that is not the user's to send, or the wrong order. The session is then
   /// broken: nothing from this agent counts any more.
   [[nodiscard]] std::optional<std::string> on_frame(const Frame& frame);
-  /// Takes note of a frame that went to the agent: Launch and End change what may come back.
+  /// Takes note of a frame that is sent to the agent: Launch and End change what may be received.
   void on_sent(const Frame& frame);
 
   [[nodiscard]] bool broken() const noexcept { return broken_; }
@@ -43,7 +43,7 @@ class AgentSession {
     State state = State::waiting;
   };
 
-  // One for each kind of frame that an agent may send; each throws what is wrong.
+  // One for each kind of frame that an agent may send; each throws a Violation.
   void check(const Prepared& frame);
   void check(const Refused& frame);
   void check(const Started& frame);
@@ -56,7 +56,7 @@ class AgentSession {
   void check(const Beat&) {}
   void check(const Forward& frame);
   template <typename T>
-  void check(const T& frame);  ///< what only hvdrun sends
+  void check(const T& frame);  ///< for frames that only hvdrun sends
 
   /// The entry of a rank that has been started.
   [[nodiscard]] Rank& started(int rank);

@@ -36,7 +36,7 @@ void FrameStream::await_greeting(std::function<void(std::string)> on_greeting,
   read_greeting();
 }
 
-/// Byte by byte, since frames may follow at once.
+/// Reads byte by byte, because frames may follow the greeting at once and must not be read here.
 void FrameStream::read_greeting() {
   asio::async_read(input_, asio::buffer(&next_, 1), [this](error_code error, std::size_t) {
     if (ended_) return;

@@ -22,18 +22,18 @@ class FrameStream {
   /// `input` and `output` are two descriptors, also when they lead to one socket.
   FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
 
-  /// Calls `on_greeting` with the version of an agent that greets; what comes before, a login
-  /// shell's chatter, is skipped. At the end of the stream, or after too much of something else,
-  /// `on_end` is called instead, with what came. Before `start`, or not at all.
+  /// Calls `on_greeting` with the version of an agent that greets, and skips what a login shell
+  /// prints before. When the stream ends, or too much other text comes, `on_end` is called instead
+  /// with that text. To be called before `start`, or not at all.
   void await_greeting(std::function<void(std::string)> on_greeting,
                       std::function<void(std::string)> on_end);
-  /// `on_end` is called once, with what went wrong or "" for an orderly end; nothing follows it.
+  /// `on_end` is called once, as the last call, with what went wrong or "" for an orderly end.
   void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
   /// Sends the line with this program's version, with which an agent begins.
   void greet();
   /// Queues a frame, or drops it once the stream has ended. Callers bound what they queue.
   void send(const Frame& frame);
-  /// Ends the stream, which the other side sees. No callback follows.
+  /// Closes the stream, which the other side notices. No callback follows.
   void close();
 
  private:
@@ -47,7 +47,7 @@ class FrameStream {
   boost::asio::posix::stream_descriptor input_;
   boost::asio::posix::stream_descriptor output_;
   std::function<void(std::string)> on_greeting_;
-  std::string heard_;  ///< before the greeting
+  std::string heard_;  ///< what came before the greeting
   char next_ = 0;
   std::function<void(Frame)> on_frame_;
   std::function<void(std::string)> on_end_;

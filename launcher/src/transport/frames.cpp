@@ -299,7 +299,7 @@ RankAnswer read<RankAnswer>(WireReader& from) {
   return frame;
 }
 
-/// The kind of a frame is its place in the variant.
+/// Reads the fields of a frame. The kind of a frame is its index in the variant.
 template <std::size_t Kind = 0>
 Frame read_kind(std::size_t kind, WireReader& from) {
   if constexpr (Kind == std::variant_size_v<Frame>) {

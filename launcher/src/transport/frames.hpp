@@ -1,6 +1,6 @@
 // Defines the frames between hvdrun and its agents; `End` is that of job_policy.hpp.
-// Every frame is a u32 length, a u8 kind and the fields in order, little-endian;
-// docs/reference/hvdrun.md tells who says what when.
+// Every frame is a u32 length, a u8 kind and the fields in order, little-endian.
+// docs/reference/hvdrun.md describes which side sends which frame, and when.
 #pragma once
 
 #include <array>
@@ -19,115 +19,115 @@
 
 namespace hvd::launcher {
 
-/// Where the ranks of a job meet.
+/// Whether an agent serves the store in which the ranks of the job find each other.
 enum class Meeting : std::uint8_t {
   elsewhere,  ///< another host's agent serves the store
-  machine,    ///< this agent does, on a Unix socket: all ranks are on this machine
-  network,    ///< this agent does, at an address that other machines reach
+  machine,    ///< this agent serves it on a Unix socket: all ranks are on this machine
+  network,    ///< this agent serves it at an address that other machines reach
 };
 
-/// hvdrun → agent, first frame: everything there is to know, to be checked before anything starts.
+/// hvdrun → agent, first frame: the job. The agent checks it before any rank is started.
 struct Prepare {
   struct Rank {
     std::int32_t rank = 0;
-    std::vector<std::string> variables;  ///< "NAME=value", over all others
+    std::vector<std::string> variables;  ///< "NAME=value"; these override all others
   };
   std::string version;  ///< of hvdrun; an agent of another version refuses
   std::string job_id;
   std::uint32_t epoch = 0;  ///< restarts so far
   Meeting meeting = Meeting::elsewhere;
-  /// How long a host may be silent, 2 s or more: both sides send `Beat`. 0 where no network lies
-  /// between the two.
+  /// How long a host may be silent, 2 s or more; then both sides send `Beat`. 0 when there is no
+  /// network between hvdrun and the agent.
   std::chrono::milliseconds host_timeout{0};
   std::string interfaces;  ///< as in `Config::interfaces`
   std::string directory;
   std::vector<std::string> program;      ///< its name and its arguments
-  std::vector<std::string> environment;  ///< of all ranks, over the agent's own
-  std::vector<Rank> ranks;               ///< of this host, by local rank
+  std::vector<std::string> environment;  ///< for all ranks; overrides the agent's own
+  std::vector<Rank> ranks;               ///< the ranks of this host, by local rank
   Secret secret;
 };
 /// hvdrun → agent: every host is prepared, start the ranks.
 struct Launch {
-  std::vector<std::string> variables{};  ///< "NAME=value", over `Prepare::environment`
+  std::vector<std::string> variables{};  ///< "NAME=value"; override `Prepare::environment`
 };
-/// hvdrun → agent: pass a signal on to all ranks and leave it at that.
+/// hvdrun → agent: send a signal to all ranks, without ending the job.
 struct Forward {
   std::int32_t signal = 0;
 };
-/// hvdrun → agent: so many more bytes of output may be sent.
+/// hvdrun → agent: `bytes` more of output may be sent.
 struct Credit {
   std::uint32_t bytes = 0;
 };
 
-/// agent → hvdrun: the program is there and can be executed.
+/// agent → hvdrun: the program exists and can be executed.
 struct Prepared {
   std::string hostname;
-  std::int32_t threads = 0;  ///< the OMP_NUM_THREADS it sets; 0: the user has set it
-  // Of the agent that serves the store; empty and 0 from others.
+  std::int32_t threads = 0;  ///< the OMP_NUM_THREADS that it sets; 0: the user has set it
+  // From the agent that serves the store; empty and 0 from others.
   std::string store{};        ///< its address
   std::string master_host{};  ///< for programs that read torch's names
   std::uint16_t master_port = 0;
 };
-/// agent → hvdrun: nothing runs, and nothing will.
+/// agent → hvdrun, last frame: the agent runs no rank and will run none.
 struct Refused {
   std::int32_t code = 0;  ///< for hvdrun to exit with
   std::string message;
 };
-/// agent → hvdrun: a rank runs.
+/// agent → hvdrun: a rank was started.
 struct Started {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
 };
-/// agent → hvdrun: what a rank wrote, as far as credit goes.
+/// agent → hvdrun: output of a rank, as far as there is credit.
 struct Output {
   std::int32_t rank = 0;
   Stream stream = Stream::out;
   Bytes bytes;
 };
-/// agent → hvdrun: a rank is over; more of its output may follow.
+/// agent → hvdrun: a rank has ended; more of its output may follow.
 struct Exited {
   std::int32_t rank = 0;
   std::int32_t status = 0;  ///< as from waitpid
   std::chrono::milliseconds elapsed{0};
-  bool without_shutdown = false;  ///< it exited 0, and had joined the library's job and not left it
+  bool without_shutdown = false;  ///< it exited 0 after joining the job, without a shutdown
 };
 /// agent → hvdrun: all ranks and their descendants are gone; the rest of their output follows.
 struct Gone {};
-/// agent → hvdrun, last frame: that was all.
+/// agent → hvdrun, last frame: all output was sent.
 struct Done {};
-/// Either way: a sign of life.
+/// In both directions: a heartbeat.
 struct Beat {};
-/// hvdrun → agent: hvdrun is about to be stopped (Ctrl-Z); its silence means nothing until its next
-/// frame.
+/// hvdrun → agent: hvdrun is about to be stopped (Ctrl-Z). Until its next frame its silence is no
+/// sign of a failure.
 struct Suspend {};
 
 // In node mode (docs/how-to/node_mode.md) nodes also send the following, and a node sends `Forward`
 // to the leading node: a signal that its user sent.
 
-/// node → the leading one, before it greets as an agent.
+/// node → leading node, before the node greets as an agent.
 struct Join {
   std::string version;
   std::int32_t node_rank = -1;  ///< -1: any that is free
-  std::int32_t nodes = 0;       ///< of the job, as this node was told
-  std::int32_t processes = 0;   ///< ranks it will run
+  std::int32_t nodes = 0;       ///< the number of nodes in the job, as this node was told
+  std::int32_t processes = 0;   ///< the number of ranks that it will run
   std::string hostname;         ///< printable
 };
-/// the leading node → node, last frame: what to exit with, and what to say before.
+/// leading node → node, last frame: the exit code, and the report to print before exiting.
 struct Finished {
   std::int32_t code = 0;
-  bool again = false;  ///< all ranks are started anew: come back
+  bool again = false;  ///< all ranks are restarted: the node shall join again
   std::string report;
 };
 
-/// hvdrun → agent: how do the ranks get on? Answered by `RankUsage` for each rank that runs, and by
-/// `RankAnswer` for those of the library.
+/// hvdrun → agent: asks for the status of the ranks. The agent answers with a `RankUsage` for each
+/// running rank, and with a `RankAnswer` for each that uses the library.
 struct StatusRequest {};
-/// agent → hvdrun: what the processes of a rank take from their machine.
+/// agent → hvdrun: the resources that the processes of a rank use.
 struct RankUsage {
   std::int32_t rank = 0;
   std::chrono::milliseconds cpu{0};  ///< user and system time so far
   std::uint64_t memory = 0;          ///< resident bytes
-  // Of the GPUs they use, where that is known.
+  // For the GPUs that they use, where that is known.
   std::optional<std::uint64_t> gpu_memory{};  ///< bytes
   std::optional<std::uint8_t> gpu_load{};     ///< percent, of the busiest
 };
@@ -141,16 +141,17 @@ using Frame =
     std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started, Output, Exited,
                  Gone, Done, Beat, Suspend, Join, Finished, StatusRequest, RankUsage, RankAnswer>;
 
-/// Bounds that both sides keep.
+/// Bounds that both sides check.
 inline constexpr std::chrono::milliseconds kLeastHostTimeout{2'000};
 inline constexpr std::int32_t kMostNodes = 65'536;
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
-/// What a rank says of itself.
+/// The most bytes of a `RankAnswer`.
 inline constexpr std::size_t kMaxRankAnswer = std::size_t{16} << 10;
 
-/// The frame with its length in front. Throws Errc::invalid_argument when it exceeds `kMaxFrame`.
+/// Returns the frame with its length in front. Throws Errc::invalid_argument when it exceeds
+/// `kMaxFrame`.
 [[nodiscard]] Bytes encode(const Frame& frame);
-/// `bytes` without the length. Throws Errc::protocol.
+/// Decodes a frame from `bytes`, which do not include the length. Throws Errc::protocol.
 [[nodiscard]] Frame decode(std::span<const std::byte> bytes);
 
 }  // namespace hvd::launcher

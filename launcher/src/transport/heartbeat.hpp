@@ -1,4 +1,4 @@
-// Signs of life over a stream whose network may be cut without a word.
+// Heartbeats over a stream, because a network may fail without ending the stream.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 namespace hvd::launcher {
 
-/// Measures how long the other side has been silent. Pure. Time in which this process itself was
-/// late (it was stopped, the machine paused) is not held against the other side.
+/// Measures how long the other side has been silent, without counting the time in which this
+/// process itself was late (because it was stopped, or the machine was suspended).
 class Silence {
  public:
   explicit Silence(Clock::time_point now) : heard_(now), looked_(now) {}
@@ -32,8 +32,9 @@ class Heartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{200};
 
-  /// How long the other side may be silent when hosts may for `host_timeout`, 2 s or more. A little
-  /// less, since ranks wait for the whole of it: a lost host is named before ranks of it are.
+  /// Returns how long the other side may be silent for a `host_timeout` of 2 s or more. It is a
+  /// little less, since ranks wait for the whole timeout: so the lost host is reported before its
+  /// ranks.
   [[nodiscard]] static constexpr std::chrono::milliseconds limit(
       std::chrono::milliseconds host_timeout) noexcept {
     return host_timeout - 3 * kInterval;

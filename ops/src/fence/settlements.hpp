@@ -1,4 +1,4 @@
-// What every ready fence keeps of what it is told by `settle`, and what it checks of its arguments.
+// What all ready fences share: a record of what `settle` told them, and checks of arguments.
 #pragma once
 
 #include <atomic>
@@ -10,25 +10,25 @@
 
 namespace hvd {
 
-/// What is known of an operation with a sequence number.
+/// What `settle` has said about an operation.
 enum class FenceOutcome {
   open,      ///< nothing is known yet
   runs,      ///< every member has come to it, or will
   cancelled  ///< some member never comes to it
 };
 
-/// Any thread.
+/// The record of what `ReadyFence::settle` said. Any thread may call it.
 class Settlements {
  public:
-  /// By rank: the last sequence number that it has come to, or will.
+  /// `reached` has for each rank the last sequence number that it has come to, or will come to.
   void settle(std::span<const std::uint64_t> reached);
 
-  /// Whether anything was settled up to `sequence`. Cheap: one load.
+  /// Tells whether a settlement covers `sequence`. It costs one atomic load.
   [[nodiscard]] bool mention(std::uint64_t sequence) const noexcept {
     return sequence <= mentioned_.load(std::memory_order_acquire);
   }
-  /// Of an operation with these members. One thread at a time, with growing numbers: what concerns
-  /// earlier ones is forgotten.
+  /// Returns what is known of the operation `sequence` with these members. One thread at a time
+  /// asks, with growing numbers: settlements that cover earlier ones only are forgotten.
   [[nodiscard]] FenceOutcome of(std::uint64_t sequence, std::span<const int> members);
 
  private:
@@ -39,7 +39,7 @@ class Settlements {
 
   void forget_before(std::uint64_t sequence);
 
-  /// Beyond it nothing was settled: the common case takes no lock.
+  /// The highest number that is settled. A fence is usually beyond it, and then takes no lock.
   std::atomic<std::uint64_t> mentioned_{0};
   std::atomic<std::uint64_t> asked_{0};  ///< the last number asked about
   std::mutex mutex_;

@@ -23,10 +23,10 @@ namespace {
 
 using Verdict = Token::Verdict;
 
-/// A stream that is being opened cannot be woken when an operation is cancelled: it is waited for
-/// in slices of this length.
+/// Cancelling an operation does not interrupt the opening of a stream, so this rank waits for a
+/// stream in slices of this length and looks in between.
 constexpr std::chrono::milliseconds kOpenSlice{10};
-/// Every reason to wake comes as an event; a wait has an end all the same.
+/// The longest sleep. Every reason to wake is an event, so this is only a precaution.
 constexpr std::chrono::minutes kLookAgain{1};
 
 class TcpFence final : public ReadyFence {
@@ -51,7 +51,7 @@ class TcpFence final : public ReadyFence {
   void abort() noexcept override {
     failure_.abort();
     wake_.raise();
-    session_.network().abort();  // a stream may be opening
+    session_.network().abort();  // ends a wait for a stream
   }
 
  private:
@@ -95,12 +95,17 @@ bool TcpFence::run(const Call& call) {
   if (over(call) || !open_all(call)) return false;
   last_ = call.sequence;
 
+  // In round k this rank sends a token to the member 2^k after it, and waits for the token of the
+  // member 2^k before it. A token without a fault says that its sender and the 2^k - 1 members
+  // before the sender have arrived, so after the last round this rank knows of all members. Once it
+  // finds a member lost or at another operation it waits no more, and says so in its tokens of the
+  // remaining rounds.
   Verdict verdict;
   for (std::size_t round = 0; round < rounds_.size(); ++round) {
     stream(rounds_[round].to)
         .post({call.sequence, call.digest, static_cast<std::uint8_t>(round), verdict});
     if (verdict.kind != Verdict::Kind::fine) {
-      // The other members learn of it instead of waiting.
+      // The member that waits for this token learns the fault from it.
       static_cast<void>(stream(rounds_[round].to).flush());
     } else if (!exchange(call, round, verdict)) {
       return false;
@@ -127,8 +132,8 @@ void TcpFence::plan(const Call& call) {
   }
 }
 
-/// Before any token: a rank that waits for a stream waits for a higher rank to come, and that one
-/// for higher ones still; so nobody waits in a circle.
+/// Opens the streams of all rounds before the first token is sent. A rank waits only for higher
+/// ranks to open a stream to it, and those for still higher ones, so the waits form no cycle.
 bool TcpFence::open_all(const Call& call) {
   for (const Round& round : rounds_) {
     if (!open(round.to, call) || !open(round.from, call)) return false;
@@ -139,15 +144,15 @@ bool TcpFence::open_all(const Call& call) {
 bool TcpFence::open(int peer, const Call& call) {
   const std::string label = std::string(kTcpLabelPrefix) + "fence";
   while (!stream(peer).is_open()) {
-    // A lower rank is dialled and answers from its loop, be it busy or not. A higher one dials when
-    // it comes, which may take any time.
+    // The lower of two ranks accepts on its event loop, even while its other threads are busy. The
+    // higher one connects when it arrives at the operation, which may take any time.
     const bool dials = peer < rank_;
     const auto limit = dials ? session_.config().start_timeout : kOpenSlice;
     try {
       stream(peer) =
           TokenStream(session_.network().open(peer, label, Clock::now() + limit), peer, size());
     } catch (const Error& error) {
-      failure_.check();  // the network was aborted because we were
+      failure_.check();  // the network was aborted because this fence was
       if (dials || error.code() != Errc::timeout) throw;
       if (over(call)) return false;
     }
@@ -155,10 +160,10 @@ bool TcpFence::open(int peer, const Call& call) {
   return true;
 }
 
-/// Sends what was posted in this round and waits for what comes in it. Returns false when the
-/// operation is cancelled.
+/// Sends the token that was posted in this round and waits for the one to be received. Returns
+/// false when the operation is cancelled.
 bool TcpFence::exchange(const Call& call, std::size_t round, Verdict& verdict) {
-  // Sockets cost a system call a try, so there is nothing to spin on.
+  // Looking at a socket is a system call, so this loop yields the core instead of spinning.
   YieldBeforeSleep yields;
   for (;;) {
     const bool sent = stream(rounds_[round].to).flush();
@@ -169,7 +174,7 @@ bool TcpFence::exchange(const Call& call, std::size_t round, Verdict& verdict) {
   }
 }
 
-/// The next token, without those of earlier operations, which were cancelled.
+/// Returns the next token, after dropping those of earlier operations, which were cancelled.
 const std::optional<Token>& TcpFence::first_from(TokenStream& in, std::uint64_t sequence) {
   for (;;) {
     const std::optional<Token>& token = in.peek();
@@ -178,7 +183,8 @@ const std::optional<Token>& TcpFence::first_from(TokenStream& in, std::uint64_t 
   }
 }
 
-/// The token of this round has come, or never will; with what it, or its absence, says.
+/// Returns whether the token of this round has come or never will. `verdict` is then what it says,
+/// or that its sender is lost, or that its sender is at another operation.
 bool TcpFence::heard(const Call& call, std::size_t round, Verdict& verdict) {
   const int from = rounds_[round].from;
   TokenStream& in = stream(from);
@@ -187,7 +193,7 @@ bool TcpFence::heard(const Call& call, std::size_t round, Verdict& verdict) {
     if (in.ended()) verdict = {Verdict::Kind::lost, from};
     return in.ended();
   }
-  // That rank has passed this operation without arriving: `settle` is about to say so here.
+  // The sender has skipped this operation because it is cancelled: `settle` will say so here soon.
   if (token->sequence > call.sequence) return false;
   if (token->round != round) {
     throw peer_violation(
@@ -209,7 +215,7 @@ void TcpFence::sleep(const Call& call, const Round& round) {
   const bool early = token && token->sequence > call.sequence;
   wake_.clear();
   if (failure_.aborted() || over(call) || (heard && sent)) return;
-  // An early token can be read all the time; only the end of that rank is news.
+  // An unread token keeps the stream readable, so poll only for the end of the peer then.
   const short events = early ? POLLRDHUP : POLLIN;
   std::array<pollfd, 3> fds{
       wake_.interest(), pollfd{.fd = heard ? -1 : in.fd(), .events = events, .revents = 0},

@@ -7,7 +7,8 @@ namespace {
 
 using Verdict = Token::Verdict;
 
-// Little-endian, as all of the wire; without the allocation of WireWriter.
+// The offsets of the fields. They are little-endian, as in all messages. WireWriter is not used,
+// because it would allocate memory for each token.
 constexpr std::size_t kSequence = 0;
 constexpr std::size_t kDigest = 8;
 constexpr std::size_t kCulprit = 16;

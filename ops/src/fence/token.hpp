@@ -27,7 +27,7 @@ inline constexpr std::size_t kTokenBytes = 24;
 using TokenBytes = std::array<std::byte, kTokenBytes>;
 
 [[nodiscard]] TokenBytes encode(const Token& token) noexcept;
-/// Empty when it is none, in a job of `size` ranks.
+/// Returns nothing when the bytes are no token of a job of `size` ranks.
 [[nodiscard]] std::optional<Token> decode_token(std::span<const std::byte, kTokenBytes> bytes,
                                                 int size) noexcept;
 

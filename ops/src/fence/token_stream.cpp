@@ -19,7 +19,8 @@ namespace {
 
 TokenStream::~TokenStream() {
   if (!fd_) return;
-  // To close a socket that holds unread bytes resets it, and drops what is on its way.
+  // Closing a socket with unread bytes resets the connection, and the peer may lose what was sent.
+  // So the unread tokens are read first.
   ::shutdown(fd_.get(), SHUT_WR);
   while (::recv(fd_.get(), received_.data(), received_.size(), MSG_DONTWAIT) > 0) {
   }
@@ -54,6 +55,8 @@ const std::optional<Token>& TokenStream::peek() {
   return next_;
 }
 
+/// Moves the rest of what was received to the front and receives once, without blocking. Returns
+/// whether there is a whole token now.
 bool TokenStream::fill() noexcept {
   std::memmove(received_.data(), received_.data() + begin_, end_ - begin_);
   end_ -= begin_;

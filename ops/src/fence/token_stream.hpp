@@ -1,4 +1,4 @@
-// One end of a stream of tokens.
+// One end of a connection over which two ranks send each other tokens.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@
 
 namespace hvd {
 
-/// Never blocks. One thread at a time.
+/// Tokens follow each other without framing, since all have the same length. No call blocks. One
+/// thread at a time.
 class TokenStream {
  public:
   TokenStream() noexcept = default;
@@ -22,21 +23,22 @@ class TokenStream {
       : fd_(std::move(fd)), peer_(peer), size_(size) {}
   TokenStream(TokenStream&&) noexcept = default;
   TokenStream& operator=(TokenStream&&) noexcept = default;
-  /// What was sent arrives, even where tokens have come that nobody wanted.
+  /// What was sent still arrives, even if this rank has not read all that it received.
   ~TokenStream();
 
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(fd_); }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
   void post(const Token& token);
-  /// Sends what was posted; false when some is left. What a peer that is gone should have got is
-  /// dropped: its silence is noticed by those that wait for it.
+  /// Sends what was posted; returns false when some is left. Tokens for a peer that is gone are
+  /// dropped: the ranks that wait for that peer report it.
   bool flush();
 
-  /// The next token, which stays; empty when none has come. Throws Errc::protocol naming the peer.
+  /// Returns the next token without removing it, or nothing when none has come. Throws
+  /// Errc::protocol naming the peer.
   [[nodiscard]] const std::optional<Token>& peek();
   void pop() noexcept { next_.reset(); }
-  /// The peer has closed, and there are no more tokens. After an empty `peek`.
+  /// Tells, after an empty `peek`, whether the peer has closed its end, so that none will come.
   [[nodiscard]] bool ended() const noexcept { return ended_; }
 
  private:
@@ -47,8 +49,8 @@ class TokenStream {
   int size_ = 0;
   std::vector<std::byte> unsent_;
   std::array<std::byte, 16 * kTokenBytes> received_{};
-  std::size_t begin_ = 0;  ///< of what was received and not taken …
-  std::size_t end_ = 0;    ///< … and its end
+  std::size_t begin_ = 0;  ///< offset of the bytes that were received and not yet decoded
+  std::size_t end_ = 0;    ///< the end of these bytes
   std::optional<Token> next_;
   bool ended_ = false;
 };

@@ -1,4 +1,4 @@
-// The thread that sends slices from host to host while the next ones are being reduced.
+// The thread that reduces slices across hosts while others are reduced within the host.
 #pragma once
 
 #include <condition_variable>
@@ -16,14 +16,14 @@ namespace hvd {
 /// jobs. Every wait here ends because the jobs have deadlines. All calls come from one thread.
 class CommThread {
  public:
-  /// `on_failure` is called on the new thread when a job throws before `cancel`. It has to end what
-  /// else the caller may be waiting for.
+  /// `on_failure` is called on the new thread when a job throws before `cancel`. It has to abort
+  /// whatever else the calling thread may be blocked in.
   explicit CommThread(std::function<void()> on_failure) : on_failure_(std::move(on_failure)) {}
   ~CommThread();
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
 
-  /// Restarts the count of `wait_for`. No job is left from before.
+  /// Restarts the count of `wait_for`. To be called when no job is left.
   void begin();
   void post(std::function<void()> job);
   /// Returns when `jobs` jobs have ended since `begin`. Throws what one of them threw.

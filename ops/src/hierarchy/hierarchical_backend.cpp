@@ -19,11 +19,13 @@ namespace {
 
 constexpr std::size_t kLeadersBelow = std::size_t{16} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{64} << 10;
-/// The number of rounds that are in one of the three stages at a time.
+/// The most rounds that are in progress at a time, one in each stage.
 constexpr std::size_t kInFlight = 3;
 
-/// Tells whether a call cannot be divided into a step within the hosts and one between them:
-/// integer means are widened, and only a sum's identity element remains one when it is scaled.
+/// Tells whether a call cannot be divided into a step within the hosts and one between them. A mean
+/// of integers needs widened sums, which the first step does not hand on. A prescale would also
+/// apply to the identity elements that replace absent inputs, and only that of a sum, zero, stays
+/// the same when it is scaled.
 template <class Call>
 bool takes_one_step(const Call& call) {
   if (call.op == ReduceOp::average) return !is_floating_point(call.dtype);
@@ -50,7 +52,11 @@ bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
 
 }  // namespace
 
-/// The rounds of a call and the three stages of each.
+/// The rounds of an allreduce through lanes, and the three stages of each round. `reduce` is a
+/// reducescatter within the host: afterwards each local rank has the host's sums of the lanes that
+/// it owns, in a slot. `cross` is an allreduce of each of these lanes among its owners, one on
+/// every host: afterwards the slot holds results. `spread` is an allgather within the host, which
+/// gives every rank the results of all lanes.
 class HierarchicalBackend::Stages {
  public:
   Stages(HierarchicalBackend& owner, const AllreduceCall& call, std::int64_t most,
@@ -125,7 +131,8 @@ AlgorithmTable HierarchicalBackend::default_table() {
   return AlgorithmTable(Algorithm::leaders).from(kLeadersBelow, Algorithm::lanes, kSegment);
 }
 
-/// Runs `body` unless an earlier call failed: neither part works on once the other has failed.
+/// Runs `body`, or throws the error of an earlier call: when one of the two backends has failed,
+/// the other is not used any more either.
 template <class Body>
 void HierarchicalBackend::guard(Body body) {
   if (*first_error_) std::rethrow_exception(*first_error_);
@@ -139,7 +146,8 @@ void HierarchicalBackend::guard(Body body) {
 
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
-  return flat_->supports(kind, device, dtype, op);  // flat does means of booleans
+  // `host_` has no means of booleans, but these take one step through `flat_`.
+  return flat_->supports(kind, device, dtype, op);
 }
 
 void HierarchicalBackend::abort() noexcept {
@@ -231,6 +239,8 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
   });
 }
 
+/// Every host reduces its ranks' contributions to a sum of its own; the local ranks 0, the leaders,
+/// reduce the hosts' sums among themselves; each leader broadcasts the result within its host.
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
   std::int64_t elements = 0;
   for (const TensorSlice& tensor : call.tensors) elements += tensor.count;
@@ -243,7 +253,7 @@ void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline de
   for (const TensorSlice& tensor : call.tensors) {
     contributions.push_back({tensor.input, slice, tensor.count});
     results.push_back({slice, tensor.output ? tensor.output : discarded, tensor.count});
-    // The sums are divided like lanes, so that the bits are those of lanes.
+    // The sums are cut where lanes would be cut, so that the bits are those of `through_lanes`.
     for (int lane = 0; lane < lanes_.count; ++lane) {
       const std::int64_t count =
           lanes_.offset(tensor.count, lane + 1) - lanes_.offset(tensor.count, lane);
@@ -286,7 +296,9 @@ std::vector<std::span<const std::int64_t>> counts_of(std::span<const Slice> tens
 
 }  // namespace
 
-/// The ranks of each lane gather their parts, and then the ranks of each host what the lanes have.
+/// An allgather in two steps. First the ranks of each lane, one on every host, exchange their
+/// parts: each then has its lane's parts of all hosts. Then the ranks of each host exchange these,
+/// host by host into the outputs.
 void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadline deadline) {
   const auto counts = counts_of(call.tensors);
   const LaneParts parts(*even_, options_.rank, counts, call.dtype);
@@ -306,8 +318,10 @@ void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadli
   host_->allgather({slices, call.device, call.dtype}, deadline);
 }
 
-/// The ranks of each host reduce their parts for each lane, and then the ranks of each lane these
-/// sums.
+/// A reducescatter in two steps. First the ranks of each host reduce what they contribute to the
+/// parts of a lane, for all lanes: the local rank that belongs to the lane then has the host's sums
+/// for all ranks of the lane. Then the ranks of each lane reduce the hosts' sums, each its own
+/// part.
 void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, Deadline deadline) {
   const auto counts = counts_of(call.tensors);
   const LaneParts parts(*even_, options_.rank, counts, call.dtype);
@@ -336,8 +350,10 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   across_.front()->reducescatter(step, deadline);
 }
 
-/// While the communication thread reduces a round across hosts, this thread reduces the next round
-/// within the host and gathers the round before.
+/// Runs the rounds as a pipeline. In step s this thread reduces round s within the host and hands
+/// it to the communication thread, which reduces it across hosts; then it waits until round s-2 has
+/// crossed, and spreads that within the host. So while round s-1 is on the network this thread
+/// works on the rounds after and before it.
 void HierarchicalBackend::overlap(const Stages& stages) {
   constexpr std::size_t kLag = kInFlight - 1;
   const std::size_t rounds = stages.size();
@@ -354,7 +370,7 @@ void HierarchicalBackend::overlap(const Stages& stages) {
       }
     }
   } catch (...) {
-    // The error of the thread that failed first is thrown. An abort has woken the other one.
+    // The error of the thread that failed first is thrown; the other one was ended by an abort.
     const std::exception_ptr earlier = comm_thread_.cancel();
     flat_->abort();
     comm_thread_.drain();
@@ -377,7 +393,7 @@ std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> 
   if (!host && lanes.host.size() == 1) {
     host = make_ring_backend(std::move(make_in_process_transports(1).front()));
   } else if (!host) {
-    host = flat->subset(lanes.host, deadline);  // both use the same connections, so one at a time
+    host = flat->subset(lanes.host, deadline);  // it shares flat's connections, so no overlap
     options.overlaps = false;
   }
   return std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host),

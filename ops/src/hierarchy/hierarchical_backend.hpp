@@ -33,10 +33,10 @@ class HierarchicalBackend final : public Backend {
   HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host,
                       HierarchyOptions options);
 
-  /// Sets flat, leaders or lanes by the bytes of a tensor. To be called between calls, with the
-  /// same table on all ranks.
+  /// Sets which of flat, leaders and lanes is used, by the bytes of a tensor. To be called between
+  /// collectives, with the same table on all ranks.
   void use(AlgorithmTable table) { table_ = std::move(table); }
-  /// The table that depends on topology and sizes alone.
+  /// The table that is used without a measurement.
   [[nodiscard]] static AlgorithmTable default_table();
   static constexpr std::size_t kSegment = std::size_t{2} << 20;
 
@@ -90,7 +90,7 @@ class HierarchicalBackend final : public Backend {
   CommThread comm_thread_;  // it ends first, since its jobs use the rest
 };
 
-/// Does what the public function does, for callers that set the table afterwards.
+/// As make_hierarchical_backend, for callers that set the table afterwards.
 [[nodiscard]] std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> flat,
                                                                      std::unique_ptr<Backend> host,
                                                                      const Topology& topology,

@@ -60,8 +60,8 @@ AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts) {
   if (Backend* const leaders = hosts.leaders()) {  // rank 0 is one of them
     const LinkCost cost = measure_link(*leaders, hosts.hosts(), topology.rank == 0, deadline);
     log_cost(session, cost);
-    // With two hosts the order of a sum does not matter. With more, the segments determine it, so
-    // their length is not measured.
+    // The sum of two hosts is the same in either order. With more hosts the segments determine the
+    // order, so their length is not measured.
     if (hosts.hosts() == 2) segment = segment_for(cost, hosts.hosts());
     plan.set(AlgorithmPlan::kRing, ring_table(cost, hosts.hosts()));
   }

@@ -11,12 +11,13 @@ class HierarchicalBackend;
 class RingBackend;
 class Session;
 
-/// Chooses doubling or ring for a ring over all ranks. Collective, like the next.
+/// Chooses doubling or ring by size for a ring over all ranks. Collective.
 [[nodiscard]] AlgorithmPlan measure_ring(Session& session, RingBackend& ring);
 
-/// Chooses leaders or lanes for a hierarchy, the length of segments, and doubling or ring between
-/// the leaders. All choices give the same bits, so that these do not differ between runs: with more
-/// than two hosts segments have their default length.
+/// Chooses leaders or lanes by size for a hierarchy, the length of segments, and doubling or ring
+/// between the leaders. Collective. All choices give the same bits, so that results do not differ
+/// between runs: with more than two hosts the segments determine the bits, so they keep their
+/// default length.
 [[nodiscard]] AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Which rank sends which part of a tensor from host to host. Pure.
+// Which rank reduces which part of a tensor across hosts. These are pure functions.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Lanes {
   std::vector<int> host;                 ///< the ranks of this host, ascending
   int local_rank = 0;                    ///< index of this rank in `host`
   std::vector<int> begin;                ///< by local rank: its first lane; then `count`
-  std::vector<std::vector<int>> owners;  ///< by lane of this rank: its ranks, ascending
+  std::vector<std::vector<int>> owners;  ///< by lane of this rank: one rank per host, ascending
 
   [[nodiscard]] int first() const { return begin[static_cast<std::size_t>(local_rank)]; }
   /// Returns the element with which a lane begins in a tensor of `elements`; for `lane == count`
@@ -28,15 +28,17 @@ struct Lanes {
   }
 };
 
-/// `host_of` is the host of each rank, numbered by its first rank.
+/// Cuts a tensor into as many lanes as the largest host has ranks. On a host of L ranks, local rank
+/// l owns the lanes from count·l/L up to count·(l+1)/L. `host_of` is the host of each rank; hosts
+/// are numbered in the order of their first ranks.
 [[nodiscard]] Lanes plan_lanes(std::span<const int> host_of, int rank);
 
-/// Returns the hosts of these ascending ranks, numbered anew by the first of them on each host.
+/// Returns the hosts of these ascending ranks, numbered anew in the order in which they occur.
 [[nodiscard]] std::vector<int> hosts_among(std::span<const int> host_of,
                                            std::span<const int> ranks);
 
-/// Hosts with equally many ranks, which are contiguous: rank `host · each + local rank`. The ranks
-/// of one local rank are a lane.
+/// Hosts with equally many ranks and consecutive numbers on each: rank `host · each + local rank`.
+/// The ranks with the same local rank form a lane.
 struct EvenHosts {
   int hosts = 1;
   int each = 1;

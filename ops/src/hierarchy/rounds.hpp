@@ -1,4 +1,4 @@
-// How tensors pass through the three stages of an allreduce over hosts, as data. Pure.
+// The plan by which tensors pass through the three stages of an allreduce over hosts.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct Segment {
 /// The segments that go through a stage together.
 using Round = std::vector<Segment>;
 
-/// Cuts a tensor of more than `most` elements into as few nearly equal segments as possible, by its
-/// own count alone. A round takes the next segments as long as they have at most `most` elements
-/// together.
+/// Cuts a tensor of more than `most` elements into as few nearly equal segments as possible; the
+/// cut depends on the tensor's own count alone. A round takes the next segments as long as they
+/// have at most `most` elements together.
 [[nodiscard]] std::vector<Round> plan_rounds(std::span<const TensorSlice> tensors,
                                              std::int64_t most);
 

@@ -9,7 +9,8 @@
 namespace hvd {
 namespace {
 
-/// What is reduced in place is in the cache already, and stored there soonest.
+/// Large results bypass the cache, unless they replace the input: then their lines are in the cache
+/// already, and storing there is fastest.
 Stores stores_for(std::span<const std::byte* const> from, std::span<std::byte* const> to,
                   bool large) {
   return large && from.front() != to.front() ? Stores::streamed : Stores::cached;
@@ -45,8 +46,8 @@ void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t t
   CallObserver* const observer = lone ? nullptr : call.observer;
 
   group.publish(name);
-  // Every rank has published its whole contribution. Every rank reduces all of them, in rank order
-  // and from where they were published, so all get the same bits.
+  // Every rank publishes its whole contribution. Every rank reduces all of them, in rank order and
+  // straight from the messages, so all get the same bits.
   std::vector<const std::byte*>& from = group.workspace().from;
   from.resize(static_cast<std::size_t>(group.size()));
   for (int position = 0; position < group.size(); ++position) {

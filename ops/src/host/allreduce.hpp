@@ -1,5 +1,5 @@
-// The three ways of an allreduce inside a host. All of them add up in rank order and round once:
-// the bits do not tell which it was.
+// Two of the three algorithms of an allreduce inside a host; the third is StagedAllreduce. All of
+// them add up in rank order and round once, so they give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,22 @@
 
 namespace hvd {
 
-/// Names what `call` is; see name_of.
+/// Returns the name of a stage of `call`, which all ranks must have in common.
 [[nodiscard]] std::uint64_t name_of(int stage, const AllreduceCall& call,
                                     std::int64_t total) noexcept;
 
-/// One turn: every rank publishes its whole contribution and reduces all of them. Together at most
-/// `HostMessage::kLong` bytes. This writes the message.
+/// Writes this rank's message of a small allreduce, in which every rank publishes its whole
+/// contribution and reduces all of them in one turn. The tensors have at most `HostMessage::kLong`
+/// bytes together.
 void write_small(HostGroup& group, const AllreduceCall& call, std::int64_t total);
-/// Publishes the message, unless it has gone with the fence, and does the rest.
+/// Publishes that message, unless the fence has carried it, and reduces all ranks' messages.
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline);
 
 /// Tensors that lie in the arena of every rank.
 struct DirectTensors {
   TensorList list;
-  std::vector<const std::byte*> inputs;  ///< of the first tensor by position, of the second, …
+  std::vector<const std::byte*> inputs;  ///< by tensor, and within a tensor by position
   std::vector<std::byte*> outputs;       ///< likewise
 
   void clear() noexcept {
@@ -40,9 +41,10 @@ struct DirectTensors {
   }
 };
 
-/// Reduces this rank's part of each straight from all ranks' memory into all ranks' memory: reduce
-/// scatter and all-gather in one, 2·S bytes of traffic per rank of two. All ranks have come, and
-/// none may return before all are through.
+/// Reduces this rank's part of the tensors straight from all ranks' arenas into all ranks' arenas:
+/// a reduce-scatter and an all-gather in one. Of two ranks each has 2·S bytes of memory traffic, S
+/// being the bytes of the tensors. All ranks have published where their tensors lie; the caller
+/// returns only when all have finished.
 void direct_allreduce(HostGroup& group, const DirectTensors& tensors,
                       const HostArithmetic& arithmetic);
 

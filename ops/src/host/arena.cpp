@@ -28,7 +28,7 @@ void* HostArena::allocate(std::size_t bytes) noexcept {
     if (commit(*block)) return first_ + block->offset;
     blocks_.give(block->offset);
   } catch (const std::bad_alloc&) {
-    // of the list itself
+    // The list of blocks itself found no memory.
   }
   return nullptr;
 }
@@ -39,10 +39,11 @@ void HostArena::deallocate(void* memory) noexcept {
   try {
     const auto freed =
         blocks_.give(static_cast<std::size_t>(static_cast<std::byte*>(memory) - first_));
-    // What a step frees the next one takes again: only what is out of proportion is given back.
+    // The next training step usually allocates what this one frees, so pages are given back only
+    // when too many lie idle.
     if (freed && committed_bytes_ - blocks_.used() > keep_) release(*freed);
   } catch (const std::bad_alloc&) {
-    // The block is lost to the list, which is as good as taken.
+    // The list has lost the block, so its memory is not handed out again.
   }
 }
 
@@ -53,7 +54,7 @@ bool HostArena::commit(const BlockList::Block& block) noexcept {
     if (!segment_->memory().commit(begin_ + stretch * kStretch, kStretch)) return false;
     committed_[stretch] = true;
     committed_bytes_ += kStretch;
-    // Given back too early: a step that uses so much would pay for new pages every time.
+    // The pages were given back too early: every step that needs so much would fault in new pages.
     if (given_back_[stretch]) keep_ = std::max(keep_, committed_bytes_ + capacity_ / 8);
   }
   return true;

@@ -14,10 +14,10 @@
 
 namespace hvd {
 
-/// Keeps this rank's segment, and nobody else's. Pages are taken from the system when they are
-/// first allocated, so that a machine without memory says no rather than end the process, and given
-/// back when much of what was freed lies idle: more than an eighth of the arena, or than what had
-/// to be taken again after it was given back.
+/// Keeps this rank's segment alive, and no other rank's. Pages are committed when they are first
+/// allocated, so that without memory `allocate` returns null and the process is not killed. Freed
+/// pages are given back to the system when more than an eighth of the arena lies idle, or more than
+/// had to be committed again after it was given back.
 class HostArena final : public Arena {
  public:
   /// The part of `segment` from `begin` on.
@@ -29,17 +29,18 @@ class HostArena final : public Arena {
   [[nodiscard]] std::size_t capacity() const noexcept override { return capacity_; }
   [[nodiscard]] std::size_t used() const noexcept override;
 
-  /// Of memory that it contains, from the begin of the segment.
+  /// Returns the offset in the segment of memory that the arena contains.
   [[nodiscard]] std::size_t offset_of(const std::byte* memory) const noexcept {
     return static_cast<std::size_t>(memory - segment_->data());
   }
 
-  /// The pages of these parts of allocated blocks, by offset as above, become this process's own:
-  /// SealedMemory::make_private. Once for a page. They stay until the arena goes.
+  /// Makes private copies of the pages of these parts of allocated blocks, which are offsets in the
+  /// segment; returns what SealedMemory::make_private does. A page can be made private once. It is
+  /// not released before the end of the arena.
   [[nodiscard]] std::string make_private(std::vector<BlockList::Block> parts);
 
  private:
-  /// Pages come and go in these.
+  /// Pages are committed and released in stretches of this size.
   static constexpr std::size_t kStretch = std::size_t{1} << 20;
 
   [[nodiscard]] bool commit(const BlockList::Block& block) noexcept;
@@ -54,9 +55,9 @@ class HostArena final : public Arena {
   BlockList blocks_;
   std::vector<bool> committed_;   ///< by stretch
   std::vector<bool> given_back_;  ///< by stretch: at some time
-  std::vector<bool> private_;     ///< by stretch: some of it, so that it stays as it is
+  std::vector<bool> private_;     ///< by stretch: some page is private, so none is released
   std::size_t committed_bytes_ = 0;
-  std::size_t keep_;  ///< this much may lie idle
+  std::size_t keep_;  ///< as many bytes may lie idle
 };
 
 }  // namespace hvd

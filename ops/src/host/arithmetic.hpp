@@ -1,4 +1,4 @@
-// What every element of a reduction goes through.
+// The arithmetic of a reduction within a host.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ class HostArithmetic {
   [[nodiscard]] std::int64_t line() const noexcept {
     return static_cast<std::int64_t>(64 / element());
   }
-  /// Whether contributions are what the caller gives, but for absent ones.
+  /// Tells whether contributions, except absent ones, are the caller's values without a change.
   [[nodiscard]] bool as_given() const noexcept { return asked_.prescale == 1.0; }
-  /// A contribution: `count` elements times prescale; of an absent rank the identity.
+  /// Stores `count` elements times prescale at `to`, or identity elements where `from` is null.
   void load(std::byte* to, const std::byte* from, std::int64_t count) const;
   [[nodiscard]] ReduceAll reduction() const noexcept {
     return {asked_.dtype, asked_.op, asked_.divisor, asked_.postscale};
@@ -30,7 +30,8 @@ class HostArithmetic {
   Arithmetic asked_;
 };
 
-/// Results that take more than about half of a last-level cache would only push out what is in it.
+/// Results of more bytes than this, about half of a last-level cache, bypass the caches: they would
+/// only evict other data.
 inline constexpr std::size_t kHostStreamed = std::size_t{8} << 20;
 
 }  // namespace hvd

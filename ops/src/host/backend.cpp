@@ -20,7 +20,7 @@
 namespace hvd {
 namespace {
 
-/// What an allreduce of which size does.
+/// Describes for the log which algorithm an allreduce of each size uses.
 std::string bands(int ranks) {
   return fmt::format(
       "host allreduce: up to {} KiB in one turn; in the arena directly, out of place past the "
@@ -76,7 +76,7 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0 || size() == 1) return;
     if (is_small(call, total)) {
-      if (call.tensors.size() > 1) return;  // copies are for the call's observer
+      if (call.tensors.size() > 1) return;  // the call reports these copies to its observer
       write_small(*group_, call, total);
       group_->prepare(sequence, 0);
     } else {
@@ -84,7 +84,7 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {
       part.tensors = call.tensors.first(std::min(ArenaPlacement::kMost, call.tensors.size()));
       if (total_count(part.tensors) == 0) return;
       locate(part);
-      // Copies of a list are for the call's observer.
+      // Copies of several tensors are left to the call, which reports them to its observer.
       copied_ahead_ = 0;
       if (memory_->placement.none_in_arena() && part.tensors.size() == 1) {
         copied_ahead_ = stage(part, part.tensors, {}).copy_ahead();
@@ -141,13 +141,13 @@ void HostBackend::reduce_large(const AllreduceCall& call, bool prepared, Deadlin
   const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
-  // Members that sleep at the fence need not wait until this rank has done its part.
+  // Members that sleep at the fence are woken before this rank does its part.
   group_->wake_others();
   ArenaPlacement& placement = memory_->placement;
   if (!prepared) locate(call);
   const std::uint64_t name = name_of(1, call, total);
-  if (placement
-          .none_in_arena()) {  // then all is staged, which is known before the others have come
+  // Without a tensor in this arena all tensors are staged, whatever the other ranks publish.
+  if (placement.none_in_arena()) {
     StagedAllreduce staged = stage(call, call.tensors, deadline);
     const std::uint64_t copied = staged.begin(std::exchange(copied_ahead_, 0) != 0);
     if (!prepared) placement.write(*group_);

@@ -1,4 +1,4 @@
-// The backend of ranks that share the memory of a host: the real thing behind make_host_engine.
+// The backend of ranks that share the memory of a host. make_host_engine makes it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-/// What a backend and its subsets, of which one works at a time, have together.
+/// What a backend shares with its subsets, of which one works at a time.
 struct HostMemory {
   explicit HostMemory(std::shared_ptr<HostShared> with)
       : shared(std::move(with)),
@@ -29,7 +29,7 @@ struct HostMemory {
 
 class HostBackend final : public Backend {
  public:
-  /// Of `group`, whose members are these `ranks` of the context.
+  /// The members of `group` are these `ranks` of the context.
   HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
               std::vector<int> ranks);
 
@@ -63,18 +63,17 @@ class HostBackend final : public Backend {
   void reduce_alone(const AllreduceCall& call) const;
   [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
   void locate(const AllreduceCall& call);
-  /// `tensors` of it.
+  /// Returns a staged allreduce of `tensors`, which are some or all of those of `call`.
   [[nodiscard]] StagedAllreduce stage(const AllreduceCall& call,
                                       std::span<const TensorSlice> tensors, Deadline deadline);
-  /// `prepared`: what it begins with has been written, and has gone with the fence if there was
-  /// one.
+  /// `prepared` says that `announce` has written this rank's first message already.
   void reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline);
 
   std::shared_ptr<HostMemory> memory_;
   std::shared_ptr<HostGroup> group_;
   std::vector<int> ranks_;          ///< in the context
   bool prepared_ = false;           ///< the first message of the announced call is written
-  std::uint64_t copied_ahead_ = 0;  ///< chunks that are in with it; 0: none
+  std::uint64_t copied_ahead_ = 0;  ///< what StagedAllreduce::copy_ahead returned for that call
 };
 
 }  // namespace hvd

@@ -22,7 +22,7 @@ BlockList::BySize::iterator BlockList::find(std::size_t size, std::size_t align)
   const auto fits = by_size_.lower_bound({size, 0});
   if (fits == by_size_.end()) return fits;
   if (round_up(fits->second, align) - fits->second + size <= fits->first) return fits;
-  return by_size_.lower_bound({size + align - kUnit, 0});  // wherever it begins
+  return by_size_.lower_bound({size + align - kUnit, 0});  // fits whatever its alignment
 }
 
 std::optional<BlockList::Block> BlockList::take(std::size_t size) {
@@ -34,7 +34,7 @@ std::optional<BlockList::Block> BlockList::take(std::size_t size) {
   const Block whole{found->second, found->first};
   const Block block{round_up(whole.offset, align), size};
 
-  taken_.emplace(block.offset, block.size);  // first: it may throw
+  taken_.emplace(block.offset, block.size);  // may throw, so nothing is changed before
   by_size_.erase(found);
   free_.erase(whole.offset);
   if (block.offset > whole.offset) insert({whole.offset, block.offset - whole.offset});

@@ -1,4 +1,4 @@
-// Which parts of a range are taken.
+// A list of the taken and free parts of a range.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +27,11 @@ class BlockList {
   /// Offsets from 0 to `size`, a multiple of `kPage`.
   explicit BlockList(std::size_t size);
 
-  /// At least `size` bytes (0 counts as 1), at a multiple of `kUnit`; nothing when there is no
-  /// room.
+  /// Takes at least `size` bytes (0 counts as 1) at a multiple of `kUnit`; returns nothing when no
+  /// free block is large enough.
   [[nodiscard]] std::optional<Block> take(std::size_t size);
-  /// Returns the free block that `offset`, which `take` gave, is now part of; nothing when it is
-  /// not taken.
+  /// Frees the block at `offset`, which `take` returned. Returns the whole free block that it is
+  /// now part of, or nothing when it was not taken.
   std::optional<Block> give(std::size_t offset);
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }

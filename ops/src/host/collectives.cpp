@@ -9,7 +9,7 @@
 namespace hvd {
 namespace {
 
-/// Null stays null.
+/// Advances a pointer, unless it is null.
 template <class Byte>
 Byte* moved(Byte* data, std::size_t bytes) {
   return data == nullptr ? nullptr : data + bytes;
@@ -107,7 +107,7 @@ void host_alltoall(HostGroup& group, const HostArena& arena, const AlltoallCall&
     sent += to;
     received += from;
   }
-  // Nobody knows how much the others have for each other.
+  // A rank does not know how much the other ranks send each other.
   exchange.run(name_of(OpKind::alltoall, {static_cast<std::uint64_t>(call.dtype)}), std::nullopt);
 }
 

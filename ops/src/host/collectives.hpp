@@ -1,4 +1,4 @@
-// The operations of a host that move bytes, and the reducescatter, as exchanges.
+// Broadcast, allgather, reducescatter and alltoall within a host, each as one HostExchange.
 #pragma once
 
 #include <hvd/core/backend.hpp>
@@ -12,8 +12,8 @@ void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCal
                     Deadline deadline);
 void host_allgather(HostGroup& group, const HostArena& arena, const AllgatherCall& call,
                     Deadline deadline);
-/// Adds up in rank order and rounds once, as the allreduce of a host does. A null input with
-/// elements is the identity, a null output is thrown away.
+/// Adds up in rank order and rounds once, as the allreduce of a host does. A null input stands for
+/// identity elements, and the result for a null output is discarded.
 void host_reducescatter(HostGroup& group, const HostArena& arena, const ReducescatterCall& call,
                         Deadline deadline);
 void host_alltoall(HostGroup& group, const HostArena& arena, const AlltoallCall& call,

@@ -10,9 +10,10 @@
 namespace hvd {
 namespace {
 
-/// To read where the giver has it takes a second turn: worth it from so many times what is small.
+/// Reading in the giver's arena takes a second turn. It pays from this multiple of
+/// `HostGroup::kSmall` on.
 constexpr std::size_t kDirect = 8;
-/// In offset of a number of chunks: the places are direct_ranks.
+/// A rank publishes this instead of a number of chunks when its message has offsets in its arena.
 constexpr std::uint64_t kInArena = ~std::uint64_t{0};
 constexpr std::size_t kLine = 64;
 
@@ -34,11 +35,12 @@ std::size_t HostExchange::window() const noexcept {
 }
 
 void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
-  if (!reduces() && give_.rows() > 1) give_.drop(window());  // see keep_own
+  if (!reduces() && give_.rows() > 1) give_.drop(window());  // keep_own copies this row
   if (most && *most * give_.rows() <= HostGroup::kSmall) return in_one_turn(name, *most);
 
-  // Everybody says where its tensors lie, or in how many chunks they will come through its slots.
-  // The first of these is there by then, so that what fits into one needs no second turn.
+  // Every rank publishes where its tensors lie in its arena, or how many chunks of them will come
+  // through its slots. It has filled the first slot before, so that tensors which fit into one
+  // chunk need no second turn.
   width_ = HostSlots::kChunk / give_.rows() / kLine * kLine;
   first_ = group_.next_chunk();
   const std::uint64_t chunks = (give_.most() + width_ - 1) / width_;
@@ -67,7 +69,9 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
   if (direct) reduces() ? reduce_directly() : move_directly();
   group_.end_turn();
 
-  // What is reduced comes through slots even from those who had hoped for better, but later.
+  // A reduction goes through the slots unless all ranks have their tensors in arenas. A rank that
+  // has published offsets in vain fills its first slot only now, so the others wait for it
+  // (`late`).
   const bool late = direct_ranks > 0 && !direct;
   std::replace(given.begin(), given.end(), kInArena, late ? chunks : 0);
   if (late && direct_here) {
@@ -81,11 +85,12 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
     take_chunk(index, index == 0 && !late);
   }
   if (count > 1 || late) wait_for_givers();
-  if (direct) group_.barrier(name + 1, deadline_);  // nobody reads here any more
+  if (direct) group_.barrier(name + 1, deadline_);  // afterwards no rank reads this arena any more
 }
 
-/// A rank that leaves is one that is lost, to those who wait: so nobody leaves while somebody may
-/// still have to wait for anybody.
+/// Returns when every rank has filled its last slot. A rank whose process ends is lost to the ranks
+/// that wait, whomever they wait for, so none returns while another may still wait in this
+/// operation.
 void HostExchange::wait_for_givers() {
   const std::vector<std::uint64_t>& given = group_.workspace().given;
   for (int position = 0; position < group_.size(); ++position) {
@@ -94,7 +99,7 @@ void HostExchange::wait_for_givers() {
   }
 }
 
-/// What this rank has for itself, which only has to be moved.
+/// Copies what this rank gives to itself straight from input to output.
 void HostExchange::keep_own() {
   if (reduces()) return;
   const auto self = static_cast<std::size_t>(group_.self());
@@ -106,6 +111,7 @@ void HostExchange::keep_own() {
   take_.drop(self);
 }
 
+/// Publishes all rows in this rank's message, and takes from the messages of the others.
 void HostExchange::in_one_turn(std::uint64_t name, std::size_t most) {
   width_ = most;
   const std::size_t bytes = most * give_.rows();
@@ -142,7 +148,8 @@ void HostExchange::write_offsets() const noexcept {
   }
 }
 
-/// Where `position` has a piece for this rank, by the offset in its message.
+/// Returns the address of a piece that `position` gives to this rank, from the offset in its
+/// message.
 const std::byte* HostExchange::source(int position, std::size_t piece) const {
   const auto pieces = give_.pieces();
   const std::size_t each = pieces.size() / give_.rows();
@@ -157,7 +164,7 @@ const std::byte* HostExchange::source(int position, std::size_t piece) const {
 
 void HostExchange::move_directly() {
   const int size = group_.size();
-  for (int distance = 1; distance < size; ++distance) {  // not all from the same one
+  for (int distance = 1; distance < size; ++distance) {  // each rank begins with another one
     const int position = (group_.self() + distance) % size;
     if (group_.detail(position) != kInArena) continue;
     const auto row = static_cast<std::size_t>(position);
@@ -206,7 +213,7 @@ void HostExchange::take_chunk(std::uint64_t index, bool heard_of) {
   group_.publish_reduced(number + 1);
 }
 
-/// This rank's share of a chunk; all of what is few.
+/// Writes to `to` the chunk with this index of every row that this rank gives, row after row.
 void HostExchange::fill(std::byte* to, std::uint64_t index) const {
   const std::size_t begin = index * width_;
   for (std::size_t row = 0; row < give_.rows(); ++row, to += width_) {

@@ -1,5 +1,5 @@
-// What all operations but the allreduce have in common: every rank gives the others bytes, and
-// keeps what it takes or reduces it.
+// The algorithm of all operations but allreduce and barrier: every rank gives the others bytes, and
+// keeps or reduces what the others give to it.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +17,32 @@ namespace hvd {
 
 /// One operation of a group. Fill in the rows of `give` and `take`, then `run` it, once.
 ///
-/// Bytes go one of three ways. In one turn, with the flags, when they are few. Directly: whoever
-/// takes reads the arena of whoever gives. Or through the slots of whoever gives, chunk by chunk,
-/// so that one is copied in while the one before is copied out. Moved bytes go as the giver's
-/// memory allows; what is reduced goes directly when everybody's does.
+/// Bytes go one of three ways. Few bytes go in the messages of one turn. Tensors in arenas go
+/// directly: the taker reads the giver's arena. All others go through the giver's slots, chunk by
+/// chunk, so that one chunk is copied in while the one before is copied out. Where bytes are moved,
+/// each giver's memory decides between the last two; a reduction is direct only when all ranks'
+/// tensors are in arenas.
 class HostExchange {
  public:
-  /// `reduction` null: bytes are moved. Else all that is given for a rank is reduced, in rank
-  /// order, to what it takes. All outlive it.
+  /// Without a `reduction` bytes are moved. With one, what all ranks give to a rank is reduced, in
+  /// rank order, and the result is what that rank takes. The arguments outlive this object.
   HostExchange(HostGroup& group, const HostArena& arena, const HostArithmetic* reduction,
                Deadline deadline);
 
-  /// One row for all, or one for each rank, this one included. Null pieces of a reduction are
-  /// identities.
+  /// What this rank gives: one row for all ranks, or one row for each, this one included. In a
+  /// reduction a null piece stands for identity elements.
   [[nodiscard]] HostRows<const std::byte>& give() noexcept { return give_; }
-  /// One row from each rank, this one included; of a reduction one in all, whose pieces are as
-  /// those given. Null pieces are thrown away.
+  /// What this rank takes: one row from each rank, this one included. In a reduction it is a single
+  /// row, with pieces of the same sizes as those given. What comes for a null piece is discarded.
   [[nodiscard]] HostRows<std::byte>& take() noexcept { return take_; }
 
-  /// `name` is the same on all ranks, and so is `most`: bytes of the largest row that any of them
-  /// gives; nothing where they do not know.
+  /// `name` and `most` are the same on all ranks. `most` is the bytes of the largest row that any
+  /// rank gives, or nothing where the ranks do not know it.
   void run(std::uint64_t name, std::optional<std::size_t> most);
 
  private:
   [[nodiscard]] bool reduces() const noexcept { return reduction_ != nullptr; }
-  /// Which row of what others give is for this rank.
+  /// Returns the index of the row for this rank among those that another rank gives.
   [[nodiscard]] std::size_t window() const noexcept;
   [[nodiscard]] bool all_in_arena() const noexcept;
   void write_offsets() const noexcept;
@@ -56,7 +57,7 @@ class HostExchange {
   void wait_for_givers();
 
   void fill(std::byte* to, std::uint64_t index) const;
-  /// from(int position): where that rank has put the chunk.
+  /// `from(position)` returns where that rank has put the chunk.
   template <class From>
   void take_from(std::uint64_t index, From from);
   template <class From>
@@ -69,9 +70,9 @@ class HostExchange {
   HostRows<const std::byte>& give_;
   HostRows<std::byte>& take_;
   std::size_t width_ = 0;           ///< bytes of a row in a chunk
-  bool own_filled_ = true;          ///< this rank's contribution to its own result as well
+  bool own_filled_ = true;          ///< slots also hold what this rank gives to itself
   std::uint64_t first_ = 0;         ///< number of the first chunk
-  std::uint64_t given_chunks_ = 0;  ///< of this rank
+  std::uint64_t given_chunks_ = 0;  ///< the number of chunks in this rank's slots
 };
 
 }  // namespace hvd

@@ -19,6 +19,9 @@ void HostFence::abort() noexcept {
   shared_->wait.wake();
 }
 
+/// This rank arrives by storing its message of the current turn, with the sequence number and the
+/// digest. Then it reads the messages of the other members, one after the other, until each has the
+/// same number and digest.
 bool HostFence::run(const Call& call) {
   static_cast<void>(
       position_in(call.members, shared_->rank, static_cast<int>(shared_->peers.size())));
@@ -52,7 +55,8 @@ bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) 
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::peer_lost) throw;
-    // Who has arrived and is gone may have left because of who has not, and is the one to blame.
+    // A member that has arrived and is gone may have left because another one was lost. The error
+    // names a member that is gone without having arrived, where there is one.
     for (int other = 0; other < group.size(); ++other) {
       const Neighbour& neighbour = group.member(other).neighbour;
       if (!arrived(other) && ShmWait::is_gone(neighbour)) {

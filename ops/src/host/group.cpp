@@ -114,7 +114,7 @@ bool HostGroup::has_arrived(int position, std::uint64_t sequence, std::uint64_t 
   const std::uint64_t wanted = 2 * sequence + 1;
   if (theirs.number.load(std::memory_order_acquire) != wanted) return false;
   if (theirs.operation.load(std::memory_order_acquire) == digest) return true;
-  // It may have gone on meanwhile, because the fence is cancelled.
+  // The member may have replaced the message in between, because the fence is cancelled.
   if (theirs.number.load(std::memory_order_relaxed) != wanted) return false;
   throw peer_violation(member.neighbour.rank, "came with another operation");
 }

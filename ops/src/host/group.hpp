@@ -20,13 +20,13 @@ namespace hvd {
 struct HostMember {
   Neighbour neighbour;
   std::byte* segment = nullptr;    ///< as this process maps it
-  std::size_t begin = 0;           ///< of its arena
+  std::size_t begin = 0;           ///< offset of its arena in the segment
   std::size_t size = 0;            ///< of the segment
-  const HostSets* sets = nullptr;  ///< where it publishes its blocks
-  std::byte* block = nullptr;      ///< its HostControl and slots; null until it is known where
+  const HostSets* sets = nullptr;  ///< the list in which it publishes its blocks
+  std::byte* block = nullptr;      ///< its HostControl and slots; null until their place is known
 };
 
-/// `rank` could not make its block for a process set.
+/// Returns the error that `rank` has no memory for its block of a process set.
 [[nodiscard]] Error no_memory_for_set(int rank);
 
 /// Vectors that keep their memory from one operation to the next.
@@ -45,8 +45,8 @@ struct HostWorkspace {
 /// first turn, which then costs no wait of its own. One thread at a time.
 class HostGroup {
  public:
-  /// `self`: this rank's position. `name` is that of the set, for members whose blocks are not
-  /// known yet: `attach`, or wait at a fence, before anything else.
+  /// `self` is this rank's position. `name` is the set's name in HostSets, by which the blocks of
+  /// members without a `block` are found; such a group begins with `attach` or with a fence.
   HostGroup(std::vector<HostMember> members, int self, ShmWait& wait, std::uint64_t name = 0);
 
   /// Waits until every member has made its block. Throws Errc::resource naming a member that has no
@@ -55,8 +55,8 @@ class HostGroup {
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] int self() const noexcept { return self_; }
-  /// So many bytes, of all that is published, are sooner read by everybody than a second turn is
-  /// over.
+  /// Up to this many bytes every rank reads whole messages, which takes less time than a second
+  /// turn.
   static constexpr std::size_t kSmall = std::size_t{4} << 10;
   [[nodiscard]] HostWorkspace& workspace() noexcept { return workspace_; }
   [[nodiscard]] const HostMember& member(int position) const noexcept {
@@ -64,7 +64,7 @@ class HostGroup {
   }
 
   /// A turn: write at most `HostMessage::kLong` bytes to `outgoing`, `publish` them, `await` the
-  /// others, read what is `incoming`, and `end_turn`. `bytes` is the same everywhere.
+  /// others, read what is `incoming`, and `end_turn`. `bytes` is the same on all members.
   [[nodiscard]] std::byte* outgoing(std::size_t bytes) noexcept;
   /// Does nothing where this turn's messages came with the fence.
   void publish(std::uint64_t operation, std::uint64_t detail = 0) noexcept;
@@ -74,7 +74,7 @@ class HostGroup {
   [[nodiscard]] const std::byte* incoming(int position, std::size_t bytes) const noexcept {
     return message(position).room(bytes);
   }
-  /// Again, of one that has come.
+  /// Returns the `detail` of a message that has come.
   [[nodiscard]] std::uint64_t detail(int position) const noexcept {
     return message(position).detail;
   }
@@ -83,53 +83,57 @@ class HostGroup {
     published_ = false;
     fenced_ = false;
   }
-  /// A turn without contents: returns when all have come.
+  /// A turn without contents. Returns when all members have published theirs.
   void barrier(std::uint64_t operation, Deadline deadline);
 
-  /// What was written to `outgoing`, and `detail`, go with the fence of `sequence` (not 0), should
-  /// it come. Neither is seen by anybody before.
+  /// Lets the fence of `sequence` (not 0) carry what was written to `outgoing`, and `detail`. No
+  /// member reads them before this rank arrives at that fence.
   void prepare(std::uint64_t sequence, std::uint64_t detail) noexcept {
     prepared_ = {sequence, detail};
   }
   void drop_prepared() noexcept { prepared_ = {}; }
-  /// The fence of `sequence`: `arrive`, wait until every member `has_arrived`, and `pass_fence`;
-  /// or, where it is cancelled for all members, nothing more: the turn has not begun. Sequence
-  /// numbers grow.
+  /// A ready fence: `arrive`, wait until every member `has_arrived`, and `pass_fence`. Nothing is
+  /// called after a fence that is cancelled for all members: its turn has not begun, and the next
+  /// message replaces the one of the fence. Sequence numbers grow.
   void arrive(std::uint64_t sequence, std::uint64_t digest) noexcept;
   /// Throws Errc::protocol naming a member that has arrived with another digest.
   [[nodiscard]] bool has_arrived(int position, std::uint64_t sequence, std::uint64_t digest);
-  /// With what was prepared the fence's messages are those of the current turn; without, the turn
-  /// is over.
+  /// If something was prepared, the messages of the fence are those of the operation's first turn,
+  /// which goes on. Otherwise that turn is over.
   void pass_fence() noexcept;
 
-  /// Waits until `ready()` of what `position` stores.
+  /// Waits until `ready()`, which depends on what `position` stores.
   template <class Ready>
   void wait_for(int position, Ready ready, Deadline deadline) {
     wait_.until(ready,
                 {others_, &others_[other_index_[static_cast<std::size_t>(position)]], deadline});
   }
 
-  /// `bytes` at `offset` of a member's segment. Throws Errc::protocol naming it unless they are in
-  /// its arena.
+  /// Returns the address of `bytes` at `offset` of a member's segment. Throws Errc::protocol naming
+  /// the member unless they are in its arena.
   [[nodiscard]] std::byte* at(int position, std::uint64_t offset, std::size_t bytes) const;
 
-  /// Chunks are numbered since the group began: each operation takes some, as many on all ranks.
+  /// Chunks are numbered since the group began. Each operation takes the next ones, equally many on
+  /// all ranks.
   [[nodiscard]] std::uint64_t next_chunk() const noexcept { return chunks_; }
   void take_chunks(std::uint64_t count) noexcept { chunks_ += count; }
-  /// Nobody needs any more what was in this rank's slot for a chunk; or waits until that is so.
+  /// Tells whether all others are done with the earlier chunk in this rank's slot for `chunk`.
+  /// `wait_free` waits until they are.
   [[nodiscard]] bool is_free(std::uint64_t chunk) noexcept;
   void wait_free(std::uint64_t chunk, Deadline deadline);
-  /// This rank has put so many chunks into its slots, or taken so many out of the others'.
+  /// Publishes the number of chunks, since the group began, that this rank has put into its slots,
+  /// or is done with in the others' slots.
   void publish_copied(std::uint64_t chunks) noexcept;
   void publish_reduced(std::uint64_t chunks) noexcept;
-  /// A message of `position` has said so: it need not be waited for.
+  /// Remembers that a message of `position` has told its number of copied chunks, for which
+  /// `wait_copied` then does not wait.
   void note_copied(int position, std::uint64_t chunks) noexcept;
   void wait_copied(int position, std::uint64_t chunks, Deadline deadline);
   void wait_reduced(int position, std::uint64_t chunks, Deadline deadline);
 
   /// Wakes members that sleep waiting for what this rank has published. To be called at the end of
-  /// an operation, since this rank may not come back for long; before that, whoever waits here
-  /// wakes the others.
+  /// an operation, since this rank may not come back for long. During an operation a rank that
+  /// waits wakes the others itself.
   void wake_others() noexcept;
 
   [[nodiscard]] std::byte* slot(int position, std::uint64_t chunk) const noexcept {
@@ -151,7 +155,7 @@ class HostGroup {
   void store(std::uint64_t number, std::uint64_t operation, std::uint64_t detail) noexcept;
 
   std::vector<HostMember> members_;
-  std::vector<Neighbour> others_;         ///< but this rank
+  std::vector<Neighbour> others_;         ///< all members but this rank
   std::vector<std::size_t> other_index_;  ///< by position
   int self_;
   ShmWait& wait_;
@@ -164,7 +168,7 @@ class HostGroup {
   bool unheard_ = false;  ///< something was published since `wake_others`
   std::uint64_t chunks_ = 0;
   std::uint64_t free_ = HostSlots::kDepth;  ///< the slots of chunks before this one are free
-  std::vector<std::uint64_t> copied_;       ///< by position: said in turns
+  std::vector<std::uint64_t> copied_;       ///< by position: what note_copied was told
 };
 
 }  // namespace hvd

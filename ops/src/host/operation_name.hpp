@@ -1,4 +1,4 @@
-// How ranks notice that they are at different operations.
+// The names by which ranks notice that they are at different operations.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace hvd {
 
-/// The number that says what an operation, or a turn of it, is: of everything that all ranks must
-/// have the same.
+/// Returns a hash of everything in an operation, or in a turn of it, that must be equal on all
+/// ranks.
 [[nodiscard]] inline std::uint64_t name_of(OpKind kind,
                                            std::initializer_list<std::uint64_t> what) noexcept {
   std::uint64_t name = static_cast<std::uint64_t>(kind);

@@ -51,7 +51,7 @@ void ArenaPlacement::write(HostGroup& group) const {
   std::byte* const outgoing = group.outgoing(bytes);
   if (here_ > 0) {
     std::memcpy(outgoing, offsets_.data(), bytes);
-  } else {  // no need to tell of each
+  } else {  // this rank's detail says so for all tensors
     std::memcpy(outgoing, &kNowhere, sizeof kNowhere);
   }
 }
@@ -113,7 +113,7 @@ void Exposure::end_by_copying() noexcept {
                     "are late: {}",
                     refused));
   } catch (const std::exception&) {
-    // There is no memory even for the list of pages: the operation's own error is what counts.
+    // There is no memory even for the list of pages. The operation's own error is reported.
   }
 }
 

@@ -13,36 +13,36 @@
 
 namespace hvd {
 
-/// Where this rank's tensors lie, and then everybody's.
+/// Finds where this rank's tensors lie and exchanges that with the other ranks.
 class ArenaPlacement {
  public:
-  /// So many tensors fit into one message.
+  /// The most tensors whose offsets fit into one message.
   static constexpr std::size_t kMost = HostMessage::kLong / 16;
 
-  /// At most `kMost` tensors. `as_given`: contributions need no change
-  /// before they are read.
+  /// Takes at most `kMost` tensors. `as_given` says that the other ranks can use the contributions
+  /// without a change.
   void locate(std::span<const TensorSlice> tensors, std::size_t element, const HostArena& arena,
               bool as_given);
   /// No tensor lies in this rank's arena: so everything is staged, on all ranks.
   [[nodiscard]] bool none_in_arena() const noexcept { return here_ == 0; }
-  /// Writes it to the group's outgoing message.
+  /// Writes the offsets of the tensors to the group's outgoing message.
   void write(HostGroup& group) const;
-  /// The detail of that message: whether anything lies here, and how many chunks this rank has put
-  /// into its slots by then (0: no matter).
+  /// The detail of that message: whether any tensor lies in this arena, and how many chunks this
+  /// rank has put into its slots by then (0: none that the others need to know of).
   [[nodiscard]] std::uint64_t detail(std::uint64_t copied) const noexcept {
     return 2 * copied + (here_ > 0 ? 1 : 0);
   }
-  /// When it is published, reads the others' messages, and all draw the same conclusion of these
-  /// tensors: those that were looked at, which outlive their use. Throws Errc::protocol naming a
-  /// rank that points outside its arena.
+  /// Reads the others' messages, after this rank's has been published, and divides the tensors,
+  /// which are those of `locate` and outlive their use, into direct and staged ones: alike on all
+  /// ranks. Throws Errc::protocol naming a rank that points outside its arena.
   void await_others(HostGroup& group, std::span<const TensorSlice> tensors, std::uint64_t name,
                     Deadline deadline);
 
   [[nodiscard]] const DirectTensors& direct() const noexcept { return direct_; }
-  /// Where the others may read and write: what lies in this rank's arena of what was looked at, as
-  /// offsets in its segment.
+  /// Returns where the other ranks may read and write: the parts of this rank's arena that hold
+  /// tensors, as offsets in its segment.
   [[nodiscard]] std::vector<BlockList::Block> exposed_parts() const;
-  /// In the order of the call.
+  /// Returns the tensors that go through the slots, in the order of the call.
   [[nodiscard]] std::span<const TensorSlice> staged() const noexcept { return staged_; }
 
  private:
@@ -67,9 +67,9 @@ class ArenaPlacement {
 /// A rank that has been told where this rank's tensors lie may read and write them until all ranks
 /// have finished the operation. A rank that was stopped may do so long after this one has given it
 /// up. So before an operation fails on this rank, `end_by_copying` replaces the pages of these
-/// tensors by private copies. The other ranks keep the shared pages: one that is not late for
-/// everybody reads what this rank has contributed, and nothing that it writes later. Not
-/// thread-safe.
+/// tensors by private copies. The other ranks keep the shared pages: they still read there what
+/// this rank has contributed, they see nothing that it writes later, and what they write no longer
+/// reaches this rank. Not thread-safe.
 class Exposure {
  public:
   /// All outlive it. `rank` is for the log.
@@ -78,7 +78,7 @@ class Exposure {
 
   /// Call this before the other ranks are told where the tensors lie that `placement` lists.
   void begin() noexcept { exposed_ = true; }
-  /// All ranks have finished the operation, or none of them begins it.
+  /// To be called when all ranks have finished the operation, or when none of them begins it.
   void end() noexcept { exposed_ = false; }
   /// Makes private copies of the exposed tensors, for good. Takes as long as copying them does.
   void end_by_copying() noexcept;

@@ -19,19 +19,19 @@ class HostRows {
     std::size_t begin = 0;  ///< in its row
   };
 
-  /// `rows` of `pieces`, all empty.
+  /// Begins anew with `rows` rows of `pieces` empty pieces.
   void reset(std::size_t rows, std::size_t pieces) {
     pieces_.assign(rows * pieces, Piece{});
     bytes_.assign(rows, 0);
     width_ = pieces;
   }
-  /// The next piece of a row, which takes them in order, without gaps.
+  /// Sets the next piece of a row. Pieces are set in ascending order and follow without gaps.
   void set(std::size_t row, std::size_t piece, Byte* data, std::size_t bytes) noexcept {
     pieces_[row * width_ + piece] = {data, bytes, bytes_[row]};
     bytes_[row] += bytes;
   }
 
-  /// Done with: nothing of the row is left.
+  /// Empties a row whose bytes have been copied already.
   void drop(std::size_t row) noexcept { bytes_[row] = 0; }
 
   [[nodiscard]] std::size_t rows() const noexcept { return bytes_.size(); }
@@ -39,14 +39,14 @@ class HostRows {
   [[nodiscard]] std::span<const Piece> row(std::size_t row) const noexcept {
     return {pieces_.data() + row * width_, width_};
   }
-  /// Of all rows.
+  /// Returns the pieces of all rows, row after row.
   [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
   [[nodiscard]] std::size_t most() const noexcept {
     return bytes_.empty() ? 0 : *std::max_element(bytes_.begin(), bytes_.end());
   }
 
-  /// fn(std::size_t piece, std::size_t offset in it, std::size_t bytes) of what lies between
-  /// `begin` and `end` of a row.
+  /// Calls fn(std::size_t piece, std::size_t offset in it, std::size_t bytes) for the part of each
+  /// piece that lies between `begin` and `end` of a row.
   template <class Fn>
   void for_each_part(std::size_t row, std::size_t begin, std::size_t end, Fn fn) const {
     const std::span<const Piece> all = this->row(row);

@@ -15,7 +15,7 @@
 
 namespace hvd {
 
-/// First thing in the segment; written by its owner before anybody else sees it.
+/// The first bytes of the segment. Its owner writes them before another rank maps it.
 struct HostHeader {
   static constexpr std::uint64_t kMagic = 0x3165'6e67'6e65'7668;  // "hvengne1"
   static constexpr std::uint32_t kVersion = 2;
@@ -27,7 +27,7 @@ struct HostHeader {
   std::uint32_t owner = 0;
   std::uint32_t reserved = 0;
   std::uint64_t size = 0;          ///< of the segment, in bytes
-  std::uint64_t cpus[kCpus / 64];  ///< that the owner may run on
+  std::uint64_t cpus[kCpus / 64];  ///< bit mask of those that the owner may run on
 };
 
 /// What a rank publishes in one turn of a group, or to the group's ready fence. Short contributions
@@ -39,8 +39,8 @@ struct alignas(kLinePair) HostMessage {
   /// Stored last: twice the number of the turn, or one more than twice the sequence number of the
   /// fence that begins the turn.
   std::atomic<std::uint64_t> number{0};
-  std::atomic<std::uint64_t> operation{0};  ///< the same on all ranks, or it is an error
-  std::uint64_t detail = 0;                 ///< one more word, which may differ
+  std::atomic<std::uint64_t> operation{0};  ///< its name, which must be the same on all ranks
+  std::uint64_t detail = 0;                 ///< one more word, which may differ between ranks
   std::byte brief[kShort];
   alignas(64) std::byte text[kLong];
 
@@ -51,37 +51,39 @@ struct alignas(kLinePair) HostMessage {
 
 /// How far a rank has come with staged operations, in chunks since the group began.
 struct HostProgress {
-  alignas(kLinePair) std::atomic<std::uint64_t> copied{0};   ///< what it gives is in its slots
-  alignas(kLinePair) std::atomic<std::uint64_t> reduced{0};  ///< it is through with the others'
+  alignas(kLinePair) std::atomic<std::uint64_t> copied{0};   ///< chunks that it put in its slots
+  alignas(kLinePair) std::atomic<std::uint64_t> reduced{0};  ///< chunks it needs in no other slot
 };
 
 /// One rank's block of a group. The slots follow: see HostSlots.
 struct HostControl {
-  HostMessage messages[2];  ///< in turns: who writes the next but one has read all of the last
+  /// Messages of turns with even and odd numbers. A rank that writes the message of turn t+2 has
+  /// read all messages of turn t+1, so all members are done with those of turn t.
+  HostMessage messages[2];
   HostProgress progress;
 };
 
 /// A staged operation runs in chunks through slots (docs/internals/host-engine.md). A slot takes
-/// what a rank gives to the others; in an allreduce these put their results in the same place: a
-/// core that has read a cache line can soonest write it.
+/// what a rank gives to the others; in an allreduce these put their results in the same place,
+/// because a core writes a cache line fastest after reading it.
 struct HostSlots {
   static constexpr std::size_t kChunk = std::size_t{256} << 10;  ///< bytes
   static constexpr std::uint64_t kDepth = 3;
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kFirst = (sizeof(HostControl) + kPage - 1) / kPage * kPage;
 
-  /// Offsets in the block, by chunk number.
+  /// Returns the offset in the block of the slot for a chunk.
   [[nodiscard]] static constexpr std::size_t slot(std::uint64_t chunk) noexcept {
     return kFirst + chunk % kDepth * kChunk;
   }
-  /// Of the whole block.
+  /// Returns the size of the whole block.
   [[nodiscard]] static constexpr std::size_t block_size() noexcept {
     return kFirst + kDepth * kChunk;
   }
 };
 
-/// For which process sets its owner has made a block. The block with index i is that of the set
-/// `names[i - 1]`; the block with index 0 is that of all ranks of the host.
+/// Lists the process sets for which the owner has made a block. The block with index i is that of
+/// the set `names[i - 1]`; the block with index 0 is that of all ranks of the host.
 struct HostSets {
   static constexpr std::size_t kMost = 511;
 
@@ -89,20 +91,21 @@ struct HostSets {
   std::atomic<std::uint64_t> refused{0};    ///< the set for which there was no memory
 };
 
-/// Every rank of the host maps every other's.
+/// The shared memory of one rank, as a process maps it. Every rank of the host maps those of all.
 class HostSegment {
  public:
-  /// `arena` bytes of address space, used as they are committed; what lies before is there at once.
-  /// Throws Errc::resource.
+  /// Makes a segment with an arena of `arena` bytes. The header, the doorbell, the HostSets and the
+  /// first block have memory at once; the other blocks and the arena are address space, whose pages
+  /// have to be committed before use. Throws Errc::resource.
   [[nodiscard]] static HostSegment create(int owner, int ranks, std::size_t arena);
   /// Maps what rank `owner` passed. Throws Errc::protocol naming the rank when it is not sealed, or
   /// not what `create` makes.
   [[nodiscard]] static HostSegment attach(UniqueFd fd, int owner, int ranks);
 
-  /// Empty when the header of a segment of `size` bytes is as it should be; else what is wrong.
+  /// Returns what is wrong with the header of a segment of `size` bytes; nothing when it is right.
   [[nodiscard]] static std::string problem_with(const HostHeader& header, std::size_t size,
                                                 int owner, int ranks);
-  /// Where the arena begins.
+  /// Returns the offset of the arena.
   [[nodiscard]] static std::size_t arena_begin() noexcept;
 
   HostSegment() noexcept = default;
@@ -112,7 +115,7 @@ class HostSegment {
   [[nodiscard]] std::size_t size() const noexcept { return memory_.size(); }
   [[nodiscard]] Doorbell& doorbell() const noexcept;
   [[nodiscard]] HostSets& sets() const noexcept;
-  /// Where a block begins; see HostSets. Only the first one has memory from the start.
+  /// Returns the offset of a block; see HostSets. Only the first block has memory from the start.
   [[nodiscard]] static std::size_t block(std::size_t index = 0) noexcept {
     return 3 * HostSlots::kPage + index * HostSlots::block_size();
   }
@@ -124,8 +127,8 @@ class HostSegment {
   SealedMemory memory_;
 };
 
-/// Bytes for each rank's arena: what the setting says, or half of the machine's memory over the
-/// ranks of the host; at least one MiB, in whole ones.
+/// Returns the bytes of each rank's arena: the setting or, where that is 0, half of the machine's
+/// memory divided by the ranks of the host. These are whole MiB, at least one.
 [[nodiscard]] std::size_t arena_size_for(std::size_t setting, int ranks) noexcept;
 
 }  // namespace hvd

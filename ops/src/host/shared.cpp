@@ -14,7 +14,7 @@
 namespace hvd {
 namespace {
 
-/// By which the members of a process set find each other's blocks for it; not 0.
+/// Returns the name by which the members of a process set find each other's blocks; it is never 0.
 std::uint64_t name_of_set(std::span<const int> ranks) noexcept {
   std::uint64_t name = 0;
   for (const int rank : ranks) {
@@ -76,7 +76,7 @@ const std::shared_ptr<HostGroup>& HostShared::group(std::span<const int> ranks) 
   const auto self = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
   const std::uint64_t name = name_of_set(ranks);
 
-  // The others find the block by the name of the set, so what is in it comes before the name.
+  // The others find the block by the name of the set, so it is initialised before the name appears.
   const std::size_t offset = HostSegment::block(blocks + 1);
   if (blocks == HostSets::kMost || !own->memory().commit(offset, HostSlots::block_size())) {
     own->sets().refused.store(name, std::memory_order_release);

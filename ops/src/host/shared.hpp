@@ -1,4 +1,4 @@
-// What one rank has of the shared memory of its host.
+// The shared memory of a host, as one of its ranks holds it.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ class Session;
 /// first error of one is that of all.
 struct HostShared {
   struct Peer {
-    HostSegment segment;  ///< nothing at this rank's own place
-    UniqueFd stream;      ///< at this rank's own place: the end that the others see as its life
+    HostSegment segment;  ///< empty at this rank's own index
+    UniqueFd stream;      ///< ends with the peer; at this rank's own index the end that it holds
   };
 
   HostShared(std::shared_ptr<const HostSegment> own, std::vector<Peer> peers, int rank, int spins);
@@ -34,8 +34,8 @@ struct HostShared {
   /// makes this rank's block and publishes it; it does not wait for the others (see
   /// HostGroup::attach). Throws Errc::resource.
   [[nodiscard]] const std::shared_ptr<HostGroup>& group(std::span<const int> ranks);
-  /// The group of all `ranks` of the host, whose blocks every segment has from the start. Once,
-  /// before any other.
+  /// Makes the group of all `ranks` of the host, whose blocks every segment has from the start. To
+  /// be called once, before `group`.
   const std::shared_ptr<HostGroup>& group_of_all(std::span<const int> ranks);
 
   struct ByRanks {
@@ -50,18 +50,18 @@ struct HostShared {
   std::vector<Peer> peers;  ///< by rank
   Failure failure;
   ShmWait wait;
-  /// Groups stay, since a member may still read a block when another is through.
+  /// Groups are kept, since a member may still read a block when another has ended its operation.
   std::map<std::vector<int>, std::shared_ptr<HostGroup>, ByRanks> groups;
   std::size_t blocks = 0;  ///< that this rank has made for process sets
 
  private:
-  /// What this rank sees of `rank`, whose block is not known.
+  /// Returns what this rank knows of `rank` before it knows its block.
   [[nodiscard]] HostMember member(int rank) const;
 };
 
 /// Makes this rank's segment, with `arena` bytes of arena, passes it to the other ranks of the
-/// host, and maps theirs. Collective over the host. Throws Errc::resource saying what to do, and
-/// what `exchange_on_host` does.
+/// host, and maps theirs. Collective over the host. Throws Errc::resource with advice, and the
+/// errors of `exchange_on_host`.
 [[nodiscard]] std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t arena);
 
 }  // namespace hvd

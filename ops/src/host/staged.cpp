@@ -7,10 +7,10 @@
 namespace hvd {
 namespace {
 
-/// Pieces of less are better gathered into a slot than reduced one by one.
+/// It costs less to gather pieces of fewer bytes in a slot than to reduce them one by one.
 constexpr std::int64_t kPieceBytes = 4096;
 
-/// Null stays null.
+/// Returns the address of an element, or null where `data` is null.
 template <class Byte>
 Byte* element(Byte* data, std::int64_t index, std::size_t size) {
   return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;
@@ -51,7 +51,8 @@ StagedAllreduce::Chunk StagedAllreduce::chunk(std::uint64_t index) const {
   return {first_ + index, {begin, std::min(begin + per_chunk_, list_.total())}};
 }
 
-/// The part of a chunk that `position` reduces: whole cache lines, but at the end.
+/// Returns the part of a chunk that `position` reduces: whole cache lines, except at the chunk's
+/// end.
 Range StagedAllreduce::share(const Chunk& chunk, int position) const {
   const std::int64_t line = arithmetic_.line();
   const std::int64_t lines = (chunk.elements.size() + line - 1) / line;
@@ -66,7 +67,8 @@ std::byte* StagedAllreduce::in_slot(const Chunk& chunk, int position, std::int64
   return element(group_.slot(position, chunk.number), at - chunk.elements.begin, size_);
 }
 
-/// Whether this rank's own share can be read where the caller has it, and is worth it.
+/// Tells whether this rank reads its own share in the caller's memory, without a copy to its slot.
+/// The share is then reduced tensor by tensor, so its pieces must not be too small.
 bool StagedAllreduce::in_place(Range own) const {
   if (absent_ || !arithmetic_.as_given()) return false;
   std::int64_t pieces = 0;
@@ -97,9 +99,11 @@ std::uint64_t StagedAllreduce::begin(bool ahead) {
 
 void StagedAllreduce::run() {
   if (whole_) return run_whole();
-  // While the others copy a chunk in, this rank reduces the one before and copies out the one
-  // before that. Whoever begins chunk c has copied out c - 3, and therefore seen all others reduce
-  // it: so the slot is free, unless it was an exchange that used it last.
+  // In step s this rank copies its contribution to chunk s into its slot, then reduces its share of
+  // chunk s-1 and stores the result in its output and in the other ranks' slots, then copies their
+  // shares of chunk s-2 out of its slot. Three slots are enough: a rank that begins chunk c has
+  // copied out chunk c-3, so it has seen all others reduce c-3, and none uses that slot any more.
+  // Only where an exchange has used the slot before does it have to wait for it.
   const std::uint64_t chunks = count();
   for (std::uint64_t step = 1; step < chunks + 2; ++step) {
     if (step < chunks) copy_in(step);
@@ -109,7 +113,8 @@ void StagedAllreduce::run() {
   tell_observer();
 }
 
-/// From all contributions as they lie in the slots, this rank's as well: no slot is written.
+/// Reduces the only chunk as a whole, from all ranks' slots and into this rank's memory. No result
+/// is written to a slot, so ranks do not wait for each other's results.
 void StagedAllreduce::run_whole() {
   const Chunk all = chunk(0);
   wait_for_copies(all);
@@ -131,7 +136,8 @@ void StagedAllreduce::run_whole() {
 
 void StagedAllreduce::tell_observer() const {
   if (observer_ == nullptr) return;
-  // They took turns with the rest: told as if they had not.
+  // The copies alternated with other work. They are reported as one copy at the begin and one at
+  // the end, of the same durations.
   const Clock::time_point end = now();
   observer_->copied_in(began_, began_ + in_);
   observer_->copied_out(end - out_, end);
@@ -167,7 +173,8 @@ void StagedAllreduce::copy_in(std::uint64_t index) {
   in_ += now() - from;
 }
 
-/// What the others reduce of it, and this rank's share where that cannot be read in its place.
+/// Copies into this rank's slot what the others reduce, and also its own share where `reduce` does
+/// not read that in place.
 void StagedAllreduce::load(const Chunk& chunk) const {
   const Range own = share(chunk, group_.self());
   if (!whole_ && in_place(own)) {

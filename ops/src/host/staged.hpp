@@ -1,4 +1,4 @@
-// An allreduce of tensors anywhere, through the slots.
+// An allreduce, through the slots, of tensors that need not lie in the arena.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace hvd {
 
-/// Contributions to the other ranks' shares are copied in, each rank reduces its share from its own
-/// memory and the others' slots and puts the result there, the others' results are copied out;
-/// chunk by chunk. 4·S bytes of traffic per rank of two. When there is little, everybody reduces
-/// all of it, which spares a hand-over. Made on all ranks alike.
+/// Works chunk by chunk. A rank copies its contribution to the other ranks' shares into its slot;
+/// it reduces its own share from its memory and the others' slots, and stores the result there; and
+/// it copies the others' results out of its slot. Of two ranks each has 4·S bytes of memory
+/// traffic, S being the bytes of the tensors. Of few bytes every rank reduces all, which saves a
+/// wait. All ranks construct it with tensors of the same sizes.
 class StagedAllreduce {
  public:
-  /// So many bytes need no second turn when they come through slots: beyond, that everybody reads
-  /// all of them costs more.
+  /// Up to this many bytes every rank reduces all of them. With more, reading them all on every
+  /// rank costs more than waiting for the others' results.
   static constexpr std::size_t kWhole = std::size_t{16} << 10;
 
   /// `tensors` and `scratch` outlive it.
@@ -29,17 +30,19 @@ class StagedAllreduce {
                   const HostArithmetic& arithmetic, FusionBuffer& scratch, CallObserver* observer,
                   Deadline deadline);
 
-  /// Of a call that may not come (Backend::announce): copies the first chunk in, where its slot is
-  /// free already, and says nothing. Returns how many chunks of the group are in then; 0: it did
-  /// not. Then either `begin` one that is alike, or forget it: the slot is written again.
+  /// For a call that is announced and may be cancelled (Backend::announce): copies the first chunk
+  /// into its slot if that is free, without publishing it. Returns how many chunks this rank has
+  /// copied since the group began, or 0 when the slot was not free. Afterwards call `begin(true)`
+  /// on another object for the same call; after a cancelled call the slot is simply written again.
   [[nodiscard]] std::uint64_t copy_ahead();
-  /// Copies the first chunk in, unless that is done: as soon as it is known that there is something
-  /// to stage, before the others may know. Returns what `copy_ahead` does. Once, and then `run`.
+  /// Copies the first chunk in, unless `copy_ahead` has (`ahead`), and publishes it. It need not
+  /// wait until the other ranks have come. Returns the same count as `copy_ahead`. To be called
+  /// once, before `run`.
   std::uint64_t begin(bool ahead);
   void run();
 
  private:
-  /// One after the other; `number` counts from the begin of the group.
+  /// Consecutive elements; `number` counts the chunks since the group began.
   struct Chunk {
     std::uint64_t number = 0;
     Range elements;  ///< in the row of all tensors
@@ -60,7 +63,7 @@ class StagedAllreduce {
   void reduce_in_place(const Chunk& chunk, Range own);
   void copy_out(const Chunk& chunk);
   void load(const Chunk& chunk, Range range) const;
-  /// `from`: where the chunk begins.
+  /// `from` holds results, from the first element of the chunk on.
   void unload(const Chunk& chunk, Range range, const std::byte* from) const;
   [[nodiscard]] Clock::time_point now() const;
 
@@ -68,13 +71,13 @@ class StagedAllreduce {
   std::span<const TensorSlice> tensors_;
   HostArithmetic arithmetic_;
   FusionBuffer& scratch_;
-  CallObserver* observer_;  ///< null where nobody asks, or nothing is fused
+  CallObserver* observer_;  ///< null where there is none, or where nothing is fused
   Deadline deadline_;
   std::size_t size_;        ///< of an element
   std::int64_t per_chunk_;  ///< elements
   TensorList& list_;
-  bool absent_ = false;  ///< this rank's contribution lies nowhere
-  bool whole_ = false;   ///< every rank reduces all
+  bool absent_ = false;  ///< some tensor has no input here and counts as identity elements
+  bool whole_ = false;   ///< every rank reduces everything
   std::uint64_t first_ = 0;
   Clock::time_point began_;
   Clock::duration in_{};

@@ -1,4 +1,4 @@
-// Tensors of one call as one row of elements.
+// The tensors of one call as a single row of elements.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace hvd {
 
-/// Counts one after the other. Knows no memory.
+/// Holds the tensors' numbers of elements only, not where they lie.
 class TensorList {
  public:
   void clear() noexcept { ends_.clear(); }
@@ -20,7 +20,8 @@ class TensorList {
   [[nodiscard]] std::size_t size() const noexcept { return ends_.size(); }
   [[nodiscard]] std::int64_t total() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
-  /// fn(std::size_t tensor, Range of its elements, std::int64_t position in the row).
+  /// Calls fn(std::size_t tensor, Range of its elements, std::int64_t position in the row) for the
+  /// part of each tensor that lies in `range` of the row.
   template <class Fn>
   void for_each_piece(Range range, Fn fn) const {
     auto end = std::upper_bound(ends_.begin(), ends_.end(), range.begin);
@@ -34,8 +35,8 @@ class TensorList {
     }
   }
 
-  /// Where the k-th of `parts` nearly equal parts begins: at a multiple of `unit` elements in its
-  /// tensor, so that parts share no cache line.
+  /// Returns where the k-th of `parts` nearly equal parts of the row begins: at a multiple of
+  /// `unit` elements in its tensor, so that parts share no cache line.
   [[nodiscard]] std::int64_t boundary(int k, int parts, std::int64_t unit) const {
     if (k <= 0) return 0;
     if (k >= parts) return total();

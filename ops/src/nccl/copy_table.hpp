@@ -47,8 +47,8 @@ static_assert(sizeof(CopyTable) <= 4096);
 
 inline constexpr std::uint32_t kCopyUnit = 16;
 inline constexpr std::uint32_t kCopyThreads = 256;
-/// A thread loads so many units before it stores the first, so that many loads are under way at a
-/// time.
+/// The units that a thread loads before it stores the first one, so that many loads are in flight
+/// at a time.
 inline constexpr std::uint32_t kUnitsPerThread = 4;
 /// The units of a block: 16 KiB, whatever the sizes of the tensors.
 inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread;
@@ -235,7 +235,8 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
   const std::uint32_t begin = block * kCopyTile;
   const std::uint32_t left = table.units - begin;
   const std::uint32_t end = left < kCopyTile ? table.units : begin + kCopyTile;
-  // The same for all threads of the block. A large tensor fills the tile: then there is no search.
+  // These are the same for all threads of the block. Where one tensor fills the tile they are
+  // equal, and the threads need not search.
   const std::uint32_t low = part_of_unit(table, begin, 0, table.parts - 1);
   const std::uint32_t high = part_of_unit(table, end - 1, low, table.parts - 1);
 

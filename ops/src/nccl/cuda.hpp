@@ -17,10 +17,10 @@ void check(cudaError_t result, std::string_view what);
 /// the driver cannot be asked. Any thread.
 [[nodiscard]] bool has_primary_context(int device) noexcept;
 
-/// Makes a device the current one of this thread during its life.
-/// Afterwards the device before is current again, unless this process does not use it: a thread
-/// that has chosen none has device 0, and making that current would, from CUDA 12 on, allocate some
-/// hundred MB there for a context that nobody wants. Such a thread keeps `device`.
+/// Makes a device the current one of this thread during its life. Afterwards the previous device is
+/// current again, unless this process does not use it: a thread that has chosen none has device 0,
+/// and making that current would, from CUDA 12 on, allocate some hundred MB there for an unused
+/// context. Such a thread keeps `device`.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {
@@ -84,11 +84,11 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Returns the bytes that a buffer takes which has to hold `size`: whole MiB, and from 8 MiB on at
-/// most a quarter more. From one such number to the next it grows by a seventh or more, so that
-/// slowly growing sizes cause few allocations: each costs a wait for the device, a mapping and,
-/// with NCCL, a registration. It depends on `size` alone, so that ranks with the same need take the
-/// same.
+/// Returns the size of a buffer that has to hold `size` bytes: whole MiB, and from 8 MiB on at most
+/// a quarter more than `size`. From one such size to the next it grows by a seventh or more, so
+/// that slowly growing needs cause few allocations: each costs a wait for the device, a mapping
+/// and, with NCCL, a registration. It depends on `size` alone, so that ranks with equal needs have
+/// equal buffers.
 [[nodiscard]] constexpr std::size_t grown_size(std::size_t size) noexcept {
   constexpr std::size_t kLeast = std::size_t{1} << 20;
   std::size_t step = kLeast;

@@ -47,7 +47,7 @@ class NcclBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// What exists only while our device is the current one.
+  /// Made and destroyed while this backend's device is the current one.
   struct Resources {
     CudaStream stream;
     FusionMemory fusion;
@@ -63,13 +63,13 @@ class NcclBackend final : public Backend {
     std::exception_ptr first_error;
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
-    std::vector<NcclComm*> comms;  ///< of all of them
+    std::vector<NcclComm*> comms;  ///< those of the backend and of its subsets
     std::vector<std::unique_ptr<CudaEvent>> free_events;
     CommAborts aborts;
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  /// What was queued on the stream before an event was recorded.
+  /// A call that is complete when an event, recorded behind its work on the stream, has occurred.
   class QueuedCall final : public AsyncCollective {
    public:
     /// Records the event.
@@ -110,7 +110,7 @@ class NcclBackend final : public Backend {
   /// Returns memory that is not registered with NCCL, like that of a single tensor.
   [[nodiscard]] std::byte* reserve_unregistered(std::size_t size, Watch& watch);
   [[nodiscard]] Staging staging(Watch& watch);
-  /// Adds a copy for `flush`.
+  /// Adds a copy, which `flush` queues.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
   /// Queues the copies that were added, in one launch.
   void flush(const ElementOp& element_op, Watch& watch);
@@ -129,9 +129,9 @@ class NcclBackend final : public Backend {
   GpuRank self_;
   std::shared_ptr<Shared> shared_;
   std::unique_ptr<NcclComm> comm_;
-  std::vector<DeviceCopy> copies_;          ///< remembered
-  bool async_allowed_ = false;              ///< for the next call
-  std::unique_ptr<AsyncCollective> async_;  ///< of the last call
+  std::vector<DeviceCopy> copies_;          ///< those added since the last `flush`
+  bool async_allowed_ = false;              ///< whether the next call may be asynchronous
+  std::unique_ptr<AsyncCollective> async_;  ///< what `take_async` returns for the last call
 };
 
 }  // namespace hvd

@@ -86,9 +86,8 @@ class NcclGroup {
 
 /// Communicators that are being aborted. ncclCommAbort ends a communicator's own kernels at once,
 /// but returns only when the last of them has had its turn in the stream. Aborting a communicator
-/// behind a kernel of another one would therefore wait for ever if that were aborted later, and
-/// behind a stream of the trainer that stands still it waits as well. (In NCCL 2.21 an NCCL group
-/// does not change that.)
+/// behind a kernel of another one would therefore wait for ever if that were aborted later; it also
+/// waits behind a stalled stream of the trainer. (In NCCL 2.21 an NCCL group does not change that.)
 class CommAborts {
  public:
   CommAborts() noexcept = default;

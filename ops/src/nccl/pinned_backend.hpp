@@ -43,7 +43,7 @@ class PinnedBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// What exists only while our device is the current one.
+  /// Made and destroyed while this backend's device is the current one.
   struct Resources {
     CudaStream stream;
     CudaEvent finished;
@@ -69,9 +69,11 @@ class PinnedBackend final : public Backend {
   void drain() noexcept;
 
   // The functions below are called with the device current.
-  /// Makes the resources when they are first needed. Behind NCCL most programs never need them.
+  /// Makes the resources when they are first needed. Where NCCL runs most operations, most programs
+  /// never need them.
   [[nodiscard]] Resources& own();
-  /// Returns the offset of so many bytes in the pinned memory. `begin` follows once all are known.
+  /// Allots `bytes` of the pinned memory and returns their offset. `begin` follows once all parts
+  /// of a call are allotted.
   [[nodiscard]] std::size_t allot(std::size_t bytes);
   void begin();
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept { return memory_ + offset; }

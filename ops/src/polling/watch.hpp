@@ -12,14 +12,14 @@ namespace hvd {
 class Watch {
  public:
   /// `aborted` and the texts outlive the watch. `phase` is the operation as errors name it,
-  /// `engine` who is being waited for.
+  /// `engine` names what is waited for, as "MPI".
   Watch(Deadline deadline, const std::atomic<bool>& aborted, std::string_view phase,
         std::string_view engine) noexcept;
 
   /// Throws Errc::aborted or Errc::timeout when it is time to give up.
   void check() const;
   /// Between two tests: spins a few times, since most waits are short, then yields the core, since
-  /// the rank that everybody waits for may need it. Throws as `check`.
+  /// the rank for which all others wait may need it. Throws as `check`.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }

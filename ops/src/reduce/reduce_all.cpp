@@ -24,7 +24,9 @@ HWY_BEFORE_NAMESPACE();
 namespace hvd {
 namespace HWY_NAMESPACE {
 
-/// One reduction: its pointers, and the loop over the elements.
+/// One reduction: the pointers to sources and targets, and the loop over the elements. For each
+/// group of elements it loads those of source 0, combines them with those of sources 1, 2, … in
+/// this order, divides and scales the result, and stores it in every target.
 template <class Group, class Op>
 class Loop {
  public:
@@ -50,8 +52,8 @@ class Loop {
   }
 
  private:
-  /// Tells whether a type gets specialised code, as those of gradients do. Every instantiation
-  /// exists once per kind of CPU.
+  /// Only sums of floating point, which gradients need, get unrolled code, since every
+  /// instantiation is compiled once per kind of CPU.
   static constexpr bool kOften = Group::kFloating && std::is_same_v<Op, Sum>;
   static constexpr std::size_t kUnroll = Group::kUnroll;
   static constexpr std::size_t kNever = ~std::size_t{0};
@@ -75,7 +77,9 @@ class Loop {
     return bytes % sizeof(T) == 0 ? bytes / sizeof(T) : kNever;
   }
 
-  /// Returns how many elements it has done.
+  /// Reduces elements from the first one on, as many as fill whole unrolled steps, and returns
+  /// their number. Streaming stores have to be aligned: the elements before that are stored as
+  /// usual.
   HWY_NOINLINE std::size_t run_fast(std::size_t count, bool stream) const {
     const std::size_t step = kUnroll * Group::elements();
     const std::size_t head = stream ? unaligned_head() : kNever;
@@ -196,7 +200,7 @@ void reduce_group(const ReduceAll& what, std::span<std::byte* const> to,
       if constexpr (Group::kFloating) {
         return Loop<Group, Product>(Product(), finish, to, from).run(count, stream);
       }
-      return;  // done elsewhere: Highway cannot multiply lanes of every width
+      return;  // reduce_in_blocks does these: Highway cannot multiply lanes of every width
   }
 }
 

@@ -146,7 +146,7 @@ HWY_INLINE void map_two(Op op, void* dst, const void* a, const void* b, std::siz
   std::memcpy(to + i, tail_x, bytes);
 }
 
-/// Stores op(src[i]) in dst[i]. The tail uses the same vector code too.
+/// Stores op(src[i]) in dst[i]. The tail uses the same vector code, as in `map_two`.
 template <class Format, class Op>
 HWY_INLINE void map_one(Op op, void* dst, const void* src, std::size_t count) {
   using T = typename Format::Storage;

@@ -10,17 +10,22 @@
 namespace hvd {
 namespace {
 
-/// Returns where the reduction of a chunk goes in a step. The destination of the step before is
-/// being sent meanwhile.
+/// Returns where the partial sum of a chunk is stored in a step. It must not be the destination of
+/// the step before, from which this rank is sending meanwhile.
 using PartialDestination = std::function<std::byte*(std::size_t step, int chunk)>;
 
-/// The first half of the ring. Afterwards this rank's chunk is complete and finished at the
-/// destination of the last step, or in `job.result` when there is one rank only.
+/// The first half of the ring, the reduce-scatter. Ranks and chunks are numbered modulo n around
+/// the ring, as in the plan. In step s, from 0 to n-2, rank r sends chunk r-s-1 to the next rank:
+/// its own contribution in step 0, later the partial sum of the step before. It receives the
+/// partial sum of chunk r-s-2 from the previous rank, and combines it with its own contribution
+/// while it arrives. In the last step that is chunk r, to which now all ranks have contributed:
+/// the sum is complete, and `finish` divides and scales it. It is then at the destination of the
+/// last step, or in `job.result` when there is one rank only.
 void reduce_around(Transport& transport, const RingPlan& plan, const Reduction& job,
                    const PartialDestination& destination, Deadline deadline) {
   const Accumulator& elements = job.elements;
   const std::size_t value = size_of(elements.dtype());
-  const std::byte* outgoing = nullptr;  // the partial result of the last step
+  const std::byte* outgoing = nullptr;  // the partial sum of the step before
   std::byte* to = job.result;
   for (std::size_t s = 0; s < plan.reduce_scatter.size(); ++s) {
     const RingStep& step = plan.reduce_scatter[s];
@@ -63,7 +68,11 @@ void doubling_allreduce(Transport& transport, const Reduction& job, FusionBuffer
   std::byte* const slots = scratch.reserve(bytes * static_cast<std::size_t>(size));
   const auto slot = [&](int after) { return slots + bytes * static_cast<std::size_t>(after); };
 
-  // Slot j holds the contribution of the j-th rank after this one.
+  // Slot j holds the contribution of the j-th rank after this one. Before each turn the first
+  // `known` slots are filled. This rank sends all of them, in the last turn only as many as the
+  // receiver lacks, to the rank `known` before it, for which they are the slots from `known` on;
+  // likewise it receives its own next slots from the rank `known` after it. After ceil(log2 n)
+  // turns every rank has all contributions.
   copy_bytes(slot(0), job.own, bytes);
   for (int known = 1; known < size; known *= 2) {
     const std::size_t news = bytes * static_cast<std::size_t>(std::min(known, size - known));
@@ -76,13 +85,15 @@ void doubling_allreduce(Transport& transport, const Reduction& job, FusionBuffer
     const int after = (r - rank + size) % size;
     return after == 0 ? job.own : slot(after);
   };
-  for (int k = 0; k < size; ++k) {  // in the order of the ring
+  // Each rank reduces every chunk, in the order in which it would pass around the ring: chunk k
+  // from the contribution of rank k+1 to that of rank k.
+  for (int k = 0; k < size; ++k) {
     if (job.count(k) == 0)
       continue;  // most chunks are empty where there are fewer elements than ranks
     const std::size_t offset = job.offset(k);
     const std::byte* partial = contribution((k + 1) % size) + offset;
     for (int hop = 2; hop <= size; ++hop) {
-      // Partial results go to slot 0, which has been sent, because `result` may be `own`.
+      // Partial sums are stored in slot 0, which has been sent, because `result` may be `own`.
       std::byte* const to = (hop == size ? job.result : slot(0)) + offset;
       reduce(job.elements.dtype(), job.elements.op(), to, contribution((k + hop) % size) + offset,
              partial, job.count(k) * job.elements.lanes());
@@ -96,7 +107,7 @@ void ring_reduce_scatter(Transport& transport, const RingPlan& plan, const Reduc
                          FusionBuffer& partials, Deadline deadline) {
   std::size_t largest = 0;
   for (int k = 0; k < transport.size(); ++k) largest = std::max(largest, job.size(k));
-  // One partial result is being sent while the next is being received.
+  // One partial sum is being sent while the next is being received, hence two slots.
   std::byte* const slots = partials.reserve(2 * largest);
   const auto destination = [&](std::size_t step, int chunk) {
     return chunk == transport.rank() ? job.result : slots + step % 2 * largest;
@@ -112,6 +123,9 @@ void ring_all_gather(Transport& transport, const RingPlan& plan, std::byte* data
         static_cast<std::size_t>(bounds[static_cast<std::size_t>(k) + 1]) * unit;
     return std::span<std::byte>(data + begin, end - begin);
   };
+  // Ranks and blocks are numbered modulo n around the ring. In step s, from 0 to n-2, rank r sends
+  // block r-s to the next rank: its own in step 0, later the one received in the step before. It
+  // receives block r-s-1 from the previous rank at its final place. After n-1 steps it has all.
   for (const RingStep& step : plan.all_gather) {
     const std::span<std::byte> received = block(step.receive);
     transport.exchange(
@@ -144,6 +158,8 @@ void pairwise_all_to_all(Transport& transport, const AlltoallCall& call, Deadlin
 void dissemination_barrier(Transport& transport, Deadline deadline) {
   const int rank = transport.rank();
   const int size = transport.size();
+  // After the turn with distance d a rank knows that it and the 2d-1 ranks before it have arrived:
+  // the rank d before it knew of d ranks when it sent its token.
   const std::byte token{1};
   std::byte received{};
   for (int distance = 1; distance < size; distance *= 2) {

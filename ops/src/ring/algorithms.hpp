@@ -1,4 +1,4 @@
-// The collectives over a transport, each as its loop of exchanges.
+// The algorithms of the collectives, as loops over `Transport::exchange`.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ struct Reduction {
   Accumulator elements;
   std::span<const std::int64_t> bounds;  ///< of the chunks, in elements: one more than ranks
   const std::byte* own = nullptr;        ///< this rank's contribution to all chunks
-  std::byte* result = nullptr;           ///< may be where `own` has it
+  std::byte* result = nullptr;           ///< may be `own`, or a part of it
 
   [[nodiscard]] std::int64_t count(int chunk) const noexcept {
     const auto k = static_cast<std::size_t>(chunk);
     return bounds[k + 1] - bounds[k];
   }
-  /// The offset of a chunk in `own`, in bytes; the next two are bytes too.
+  /// The offset of a chunk in `own`, in bytes. `size` and `bytes` count bytes too.
   [[nodiscard]] std::size_t offset(int chunk) const noexcept {
     return static_cast<std::size_t>(bounds[static_cast<std::size_t>(chunk)]) *
            elements.element_size();
@@ -39,17 +39,17 @@ struct Reduction {
   }
 };
 
-/// Reduce-scatter around the ring, then all-gather: each rank sends 2(n-1)/n of the bytes. The
-/// owner of a chunk divides and scales it, once, before it is gathered. `job.result` has room for
-/// all chunks.
+/// A reduce-scatter around the ring and then an all-gather: each rank sends 2(n-1)/n of the bytes.
+/// The owner of a chunk divides and scales it, once, before it is gathered. `job.result` has room
+/// for all chunks.
 void ring_allreduce(Transport& transport, const RingPlan& plan, const Reduction& job,
                     Deadline deadline);
 
-/// Every rank gets every contribution in ceil(log2 n) turns, in each of which it receives as many
-/// more as it has (Bruck, Ho, Kipnis, Upfal & Weathersby 1997, "Efficient algorithms for all-to-all
-/// communications", section 4: any number of ranks), and reduces all of it, each chunk in the
-/// ring's order, so that the bits are those of `ring_allreduce`. It sends more bytes in fewer
-/// turns, for small messages; `scratch` holds ranks · bytes.
+/// An all-gather of the contributions by recursive doubling, for any number of ranks (Bruck, Ho,
+/// Kipnis, Upfal & Weathersby 1997, "Efficient algorithms for all-to-all communications", section
+/// 4): in each of ceil(log2 n) turns a rank receives as many more as it has. Then every rank
+/// reduces all of them, each chunk in the ring's order, so that the bits are those of
+/// `ring_allreduce`. More bytes in fewer turns suit small messages. `scratch` holds ranks · bytes.
 void doubling_allreduce(Transport& transport, const Reduction& job, FusionBuffer& scratch,
                         Deadline deadline);
 
@@ -71,7 +71,8 @@ void broadcast_bytes(Transport& transport, std::byte* data, std::size_t size, in
                      Deadline deadline);
 
 /// Pairwise exchange (Thakur, Rabenseifner & Gropp 2005, section 4.3) in n-1 turns: in turn d every
-/// rank sends to the rank d after it and receives from the rank d before. Every byte travels once.
+/// rank sends to the rank d after it and receives from the rank d before it. Each block goes
+/// straight from its sender to its receiver.
 void pairwise_all_to_all(Transport& transport, const AlltoallCall& call, Deadline deadline);
 
 /// Dissemination barrier (Hensgen, Finkel & Manber 1988): ceil(log2 n) turns of one byte each.

@@ -16,6 +16,10 @@ struct Order {
   [[nodiscard]] int rank(int position) const { return (position + root) % size; }
 };
 
+/// Sends the data down a binomial tree. The rank at position p receives it from position p minus
+/// the lowest set bit of p, and then sends it to p + d for d = half of that bit, a quarter, … 1:
+/// the farthest child comes first, because it has the most descendants. After t turns 2^t ranks
+/// have it.
 void tree(Transport& transport, const Order& order, std::byte* data, std::size_t size,
           Deadline deadline) {
   const int me = order.position(transport.rank());
@@ -31,6 +35,9 @@ void tree(Transport& transport, const Order& order, std::byte* data, std::size_t
   }
 }
 
+/// Sends the data along a chain of all positions in segments: in each exchange a rank sends one
+/// segment to the next position and receives the next segment from the previous position. So s
+/// segments arrive at the last of n ranks after s + n - 2 exchanges.
 void chain(Transport& transport, const Order& order, std::byte* data, std::size_t size,
            Deadline deadline) {
   const int me = order.position(transport.rank());

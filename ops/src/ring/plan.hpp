@@ -1,4 +1,5 @@
-// A ring collective as data: the order of the ranks, and who sends which chunk in which step.
+// The plan of a ring collective: the order of the ranks, and which chunk a rank sends and receives
+// in each step.
 #pragma once
 
 #include <span>
@@ -25,11 +26,11 @@ struct RingStep {
   int receive = 0;  ///< chunk from the previous rank
 };
 
-/// Patarasuk & Yuan 2009, section 3: n-1 steps in which partial results of every chunk travel once
-/// around the ring, then n-1 in which the results do. One chunk per rank.
+/// The ring of Patarasuk & Yuan 2009, section 3, with one chunk per rank: in n-1 steps the partial
+/// sums of every chunk pass once around the ring, and in n-1 more steps the complete sums do.
 ///
-/// Chunk k sets out at rank k+1 and ends, complete, at rank k: its sum is
-/// (((x[k+1] + x[k+2]) + …) + x[k]), ranks modulo n.
+/// Rank k+1 sends chunk k first and rank k receives it last, complete: the sum is
+/// (((x[k+1] + x[k+2]) + …) + x[k]), with ranks modulo n.
 struct RingPlan {
   int next = 0;
   int previous = 0;
@@ -39,8 +40,8 @@ struct RingPlan {
 
 [[nodiscard]] RingPlan plan_ring(int rank, int size);
 
-/// The same in the given order. Chunks have the numbers of the ranks that own them, and chunk k
-/// sets out at the rank after rank k.
+/// Returns the plan of `rank` in a ring of the given order. Chunks have the numbers of the ranks
+/// that own them, and the rank after rank k in that order sends chunk k first.
 [[nodiscard]] RingPlan plan_ring(const RingOrder& order, int rank);
 
 }  // namespace hvd

@@ -18,10 +18,10 @@ namespace {
 // would cost more than a ring of its own.
 constexpr std::size_t kAlone = std::size_t{128} << 10;
 
-// Counted in received bytes.
+// Doubling is used where a rank receives fewer bytes than this by it.
 constexpr std::size_t kDoublingBelow = (std::size_t{16} << 10) + 1;
 
-/// The reduction of one contribution is that contribution times the factors.
+/// The allreduce of a single rank: its contribution is the result, times the factors.
 void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   for (const TensorSlice& tensor : call.tensors) {
     if (tensor.output == nullptr) continue;

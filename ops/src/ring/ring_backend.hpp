@@ -59,8 +59,8 @@ class RingBackend final : public Backend {
               std::shared_ptr<Shared> shared);
 
   [[nodiscard]] int size() const noexcept { return transport_->size(); }
-  /// Throws when the backend was aborted. The transport notices that itself, but a lone rank never
-  /// enters it.
+  /// Throws when the backend was aborted. The transport notices an abort itself, but the operations
+  /// of a single rank do not use it.
   void check() const;
   /// Reduces the tensors in fusion memory, and a single tensor where it lies.
   void reduce_together(const AllreduceCall& call, Deadline deadline);
@@ -75,12 +75,12 @@ class RingBackend final : public Backend {
   std::vector<int> host_of_;
   RingOrder order_;
   std::unique_ptr<Transport> reordered_;  // null where ranks are in order
-  RingPlan plan_;                         // for `around()`
-  RingPlan block_plan_;                   // for `transport_`, where a chunk is its rank's own block
+  RingPlan plan_;                         // in the ranks of `around()`
+  RingPlan block_plan_;                   // in those of `transport_`; chunk r is rank r's block
   std::shared_ptr<Shared> shared_;
 };
 
-/// Does what the public function does, in the order of hosts.
+/// As the public function, but ring, chain and tree run in the order of hosts.
 [[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
                                                          std::vector<int> host_of);
 

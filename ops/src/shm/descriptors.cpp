@@ -73,7 +73,7 @@ std::vector<UniqueFd> take(msghdr& message) {
   return taken;
 }
 
-/// The rest of a message that `send_error` began; it was sent as a whole.
+/// Reads the rest of a message of `send_error`, which was sent as a whole, and throws its error.
 [[noreturn]] void throw_error(int stream, int peer) {
   std::array<std::byte, 2 * kMaxCause> bytes{};
   const ssize_t got = ::recv(stream, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -146,17 +146,18 @@ void send_error(int stream, const Error& error) noexcept {
     out.i32(error.fault().rank);
     out.text(std::string_view(error.fault().cause).substr(0, kMaxCause));
     const Bytes message = out.take();
-    // A stream that takes nothing now belongs to a rank that runs into its own deadline.
+    // A rank whose stream has no room gets no error and fails at its own deadline.
     [[maybe_unused]] const ssize_t sent =
         ::send(stream, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   } catch (const std::exception&) {
-    // Without memory the other end learns less: this rank's stream ends.
+    // Without memory for the message the other end only sees that this rank's stream ends.
   }
 }
 
 namespace {
 
-/// How long a rank waits beyond its own deadline for the leader, which knows who is missing.
+/// How long a rank waits beyond its own deadline for the leader, which knows which ranks are
+/// missing.
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
 /// Descriptors of a rank: its memory and its stream.
 constexpr std::size_t kEach = 2;
@@ -174,8 +175,8 @@ StreamPair make_stream_pair() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// The leader's part. `all` holds its own descriptors; returns everybody's, in the order of
-/// `ranks`.
+/// The leader's part of the exchange. `all` holds its own descriptors; the result holds those of
+/// all ranks, in the order of `ranks`.
 std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int> ranks,
                                       std::string_view label, std::vector<UniqueFd> all,
                                       Deadline deadline) {
@@ -193,8 +194,8 @@ std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int>
     for (std::size_t i = 0; i < others.size(); ++i) {
       const int stream = streams[i].get();
       send_descriptors(stream, fds, others[i], deadline);
-      // The kernel limits the descriptors of a user that are on their way: the next rank's turn
-      // comes when this one has taken all of its own, which it says by passing one back.
+      // The kernel limits the descriptors that a user has in flight. So the leader goes on to the
+      // next rank when this one has received all, which it confirms by sending one back.
       static_cast<void>(receive_descriptors(stream, 1, others[i], deadline));
     }
   } catch (const Error& error) {
@@ -204,7 +205,7 @@ std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int>
   return all;
 }
 
-/// The part of all others.
+/// The other ranks' part of the exchange.
 std::vector<UniqueFd> pass_and_take(PeerNetwork& network, std::span<const int> ranks,
                                     std::string_view label, const std::vector<UniqueFd>& own,
                                     Deadline deadline) {

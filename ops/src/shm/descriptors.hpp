@@ -1,5 +1,5 @@
-// How the ranks of a host pass each other the descriptors of the memory that they share, over Unix
-// streams (SCM_RIGHTS).
+// Passes the descriptors of shared memory between the ranks of a host, over Unix streams
+// (SCM_RIGHTS).
 #pragma once
 
 #include <cstddef>
@@ -16,35 +16,36 @@ namespace hvd {
 class Session;
 struct Topology;
 
-/// Both throw Errc::timeout or Errc::peer_lost naming `peer`, the rank at the other end. What is
-/// sent with one call is received with one.
+/// Sends descriptors, which one call of `receive_descriptors` receives. Both throw Errc::timeout or
+/// Errc::peer_lost naming `peer`, the rank at the other end.
 void send_descriptors(int stream, std::span<const int> fds, int peer, Deadline deadline);
-/// Takes exactly `count` descriptors; anything else that came is closed and Errc::protocol, and
-/// more than this process has room for are Errc::resource. Throws what the other end passed with
-/// `send_error`.
+/// Receives exactly `count` descriptors. If others come they are closed, and Errc::protocol is
+/// thrown; Errc::resource if this process cannot hold so many; and the error that the other end
+/// passed with `send_error`.
 [[nodiscard]] std::vector<UniqueFd> receive_descriptors(int stream, std::size_t count, int peer,
                                                         Deadline deadline);
-/// In place of descriptors, if the other end has room for it now.
+/// Sends an error instead of descriptors, if the stream has room for it now.
 void send_error(int stream, const Error& error) noexcept;
 
-/// What a rank holds of another one.
+/// The descriptors that a rank holds of another one.
 struct HostDescriptors {
-  UniqueFd stream;  ///< what is sent here arrives at the peer's own stream; it ends with the peer
-  UniqueFd memory;  ///< of the peer's memory, which nobody has looked at yet
+  UniqueFd stream;  ///< leads to the peer's own `stream`, and ends with the peer
+  UniqueFd memory;  ///< the peer's memory, which has not been checked yet
 };
 
-/// Collective over `ranks`, this one among them, with the same `label`. Every rank passes the
-/// descriptor `memory` to the first of them, the local leader, which passes all to all: so each
-/// rank but the leader opens one connection, however many they are. By rank of the session; empty
-/// at ranks that are not among `ranks`. At this rank's own place `memory` is empty, and `stream` is
-/// the end that the others see as this rank's life: it stays open for as long as they may need this
-/// rank, and brings what any of them sends. Throws Errc::unsupported naming a rank of another host,
-/// and by the session's start deadline timeout, peer_lost, resource or protocol naming the rank.
+/// Exchanges the descriptors `memory` of all `ranks`, this one among them. Collective, with the
+/// same `label`. Every rank passes its descriptor to the first rank, the local leader, which passes
+/// all of them to all ranks: so each rank except the leader opens one connection, however many
+/// ranks there are. Returns the descriptors by rank of the session, empty for ranks that are not
+/// among `ranks`. For this rank itself `memory` is empty, and `stream` is the end that corresponds
+/// to the others' streams to this rank: keep it open for as long as they may need this rank; it
+/// receives what they send. Throws Errc::unsupported naming a rank of another host, and by the
+/// session's start deadline timeout, peer_lost, resource or protocol naming the rank.
 [[nodiscard]] std::vector<HostDescriptors> exchange_on_host(Session& session,
                                                             std::span<const int> ranks,
                                                             std::string_view label, int memory);
 
-/// The ranks of this rank's host, ascending.
+/// Returns the ranks of this rank's host, ascending.
 [[nodiscard]] std::vector<int> ranks_here(const Topology& topology);
 
 }  // namespace hvd

@@ -24,12 +24,12 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
               fmt::format("{} bytes of shared memory: {}: {}", size, call, std::strerror(errno)));
 }
 
-constexpr std::size_t kPage = 4096;  // the least there is
+constexpr std::size_t kPage = 4096;  // the smallest size of a page
 
-/// Writes to each page of a private mapping what it holds: from then on it is a copy.
+/// Writes to each page of a private mapping the value that it has, which makes the page a copy.
 void touch(std::byte* memory, std::size_t size) noexcept {
   for (std::size_t at = 0; at < size; at += kPage) {
-    const std::atomic_ref<std::byte> first(memory[at]);  // others may be writing to it
+    const std::atomic_ref<std::byte> first(memory[at]);  // other threads may write to it
     std::byte held = first.load(std::memory_order_relaxed);
     while (!first.compare_exchange_weak(held, held, std::memory_order_relaxed)) {
     }
@@ -97,7 +97,7 @@ bool SealedMemory::commit(std::size_t offset, std::size_t size) const noexcept {
 
 void SealedMemory::release(std::size_t offset, std::size_t size) const noexcept {
   if (size == 0) return;
-  // When it is refused the pages stay, which is no harm.
+  // If the system refuses, the pages stay, which does no harm.
   static_cast<void>(::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(offset), static_cast<off_t>(size)));
 }
@@ -108,10 +108,11 @@ std::string SealedMemory::make_private(std::size_t offset, std::size_t size) con
     return ::mmap(data_ + offset, size, PROT_READ | PROT_WRITE, sharing | MAP_FIXED, fd_.get(),
                   static_cast<off_t>(offset)) != MAP_FAILED;
   };
-  // The same pages still, until they are written to: no store of another thread falls between.
+  // The private mapping shows the shared pages until they are written to, so no store of another
+  // thread is lost.
   if (!map(MAP_PRIVATE)) {
     const int why = errno;
-    // Some kernels have unmapped what was there before they refuse.
+    // Some kernels have removed the old mapping when they refuse the new one.
     if (map(MAP_SHARED)) static_cast<void>(::madvise(data_ + offset, size, MADV_DONTFORK));
     return fmt::format("{} bytes of private memory: {}", size, std::strerror(why));
   }

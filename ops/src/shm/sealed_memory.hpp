@@ -8,27 +8,27 @@
 
 namespace hvd {
 
-/// A memfd: without a name, gone with its last holder, never in /dev/shm. Sealed, so that no holder
-/// can shrink it under another's feet. The mapping is not inherited by fork.
+/// A memfd, which has no name in /dev/shm and is freed with its last holder. It is sealed, so that
+/// no holder can shrink it while others use it. A forked child does not inherit the mapping.
 class SealedMemory {
  public:
-  /// Zeroes. Only the first `committed` bytes have memory at once; `commit` is for the rest. Throws
-  /// Errc::resource.
+  /// Makes memory that is zero. Only the first `committed` bytes are backed by pages at once;
+  /// `commit` does that for others. Throws Errc::resource.
   [[nodiscard]] static SealedMemory create(const char* name, std::size_t size,
                                            std::size_t committed);
   /// Maps what rank `owner` passed, of at least `least` bytes. Throws Errc::protocol naming the
   /// rank when it is smaller or not sealed.
   [[nodiscard]] static SealedMemory attach(UniqueFd fd, std::size_t least, int owner);
 
-  /// Takes pages from the system now, rather than at the first touch, where a machine without any
-  /// left answers with a signal. False when it refuses.
+  /// Takes pages from the system now and not at the first access, where a lack of memory would end
+  /// the process with a signal. Returns false when the system refuses.
   [[nodiscard]] bool commit(std::size_t offset, std::size_t size) const noexcept;
-  /// Gives pages back; whole ones, which read as zeroes afterwards. For every holder.
+  /// Gives whole pages back to the system, for all holders. They read as zero afterwards.
   void release(std::size_t offset, std::size_t size) const noexcept;
-  /// Whole pages become this process's own, with what was in them: what other
-  /// holders write there afterwards it does not see, nor they what it writes. Loses nothing that
-  /// other threads of this process write meanwhile. Once for a page. Returns why it was refused,
-  /// and then all is as before; else nothing.
+  /// Replaces whole pages in this process by private copies: from then on it does not see what
+  /// other holders write there, nor they what it writes. What other threads of this process write
+  /// meanwhile is not lost. To be called once for a page. Returns why the system refused, and then
+  /// nothing has changed; otherwise an empty text.
   [[nodiscard]] std::string make_private(std::size_t offset, std::size_t size) const;
 
   SealedMemory() noexcept = default;

@@ -14,13 +14,13 @@ namespace hvd {
 namespace {
 
 constexpr int kSpins = 200;  // about 5 µs
-/// The longest sleep before looking whether the others are still there.
+/// The longest sleep before a check whether the other ranks still live.
 constexpr std::chrono::milliseconds kNap{50};
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-/// futex(2): returns when woken, at once when `word` is not `expected`, or about at `until`;
-/// spuriously too.
+/// Waits with futex(2): returns when woken, at about `until`, at once when `word` is not
+/// `expected`, and sometimes spuriously.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline until) noexcept {
   using std::chrono::nanoseconds;
   const auto left = std::max(nanoseconds{0}, nanoseconds(until - Clock::now()));
@@ -44,7 +44,8 @@ void check_time(const ShmWait::For& call) {
 int spins_for(int ranks, int cores) noexcept { return cores >= ranks ? kSpins : 0; }
 
 void ShmWait::ring(std::span<const Neighbour> neighbours) noexcept {
-  // What was stored before is seen by whoever goes to sleep from here on: see `sleep`.
+  // A rank that is about to sleep either sees what was stored before this fence, or has set
+  // `sleeping`, which is read after it: see `sleep`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Neighbour& other : neighbours) {
     if (other.bell->sleeping.load(std::memory_order_relaxed) != 0) ring_one(*other.bell);
@@ -73,7 +74,8 @@ void ShmWait::sleep(const Ready& ready, const For& call) {
   const std::uint32_t rings = own_.rings.load(std::memory_order_seq_cst);
   own_.sleeping.store(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Again, now that the others know that they must ring: what was stored before would not ring.
+  // The condition is checked again, now that the others see that they must wake this rank: for what
+  // they stored before they have not.
   if (!ready() && !failure_.aborted()) {
     futex_wait(own_.rings, rings, std::min(call.deadline, Clock::now() + kNap));
   }
@@ -81,12 +83,13 @@ void ShmWait::sleep(const Ready& ready, const For& call) {
   if (ready()) return;
 
   const Neighbour* const lost = find_lost(call);
-  // What a rank did before it left is still good.
+  // What a rank stored before it ended is still valid.
   if (lost == nullptr || ready()) return;
   throw peer_lost(lost->rank, "closed its connection");
 }
 
-/// Of several that are gone, the one that is waited for.
+/// Returns a neighbour that is gone, or null. Of several it is the awaited one, if that is among
+/// them.
 const Neighbour* ShmWait::find_lost(const For& call) {
   polled_.clear();
   for (const Neighbour& other : call.neighbours) {

@@ -18,37 +18,37 @@
 
 namespace hvd {
 
-/// Processors fetch cache lines in pairs of 128 bytes: what different ranks write lies in different
-/// pairs.
+/// Processors prefetch cache lines in pairs of 128 bytes, so data that different ranks write is put
+/// into different pairs.
 inline constexpr std::size_t kLinePair = 128;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// In shared memory: how a rank that sleeps is woken. `rings` is the futex.
+/// The means, in shared memory, to wake a rank that sleeps. `rings` is the futex.
 struct alignas(kLinePair) Doorbell {
   std::atomic<std::uint32_t> rings{0};
   std::atomic<std::uint32_t> sleeping{0};
 };
 
-/// What it takes to wake another rank and to notice its end.
+/// What is needed to wake another rank and to notice its end.
 struct Neighbour {
   int rank = -1;
   Doorbell* bell = nullptr;
   int stream = -1;  ///< a socket whose other end closes when the rank ends
 };
 
-/// How often to look again before giving the core away. Spinning pays when the other is about to
-/// come on a core of its own, and delays it when both are on one: as the last waits went, so the
-/// next begins. One thread at a time.
+/// Decides how often a wait looks again (spins) before it yields the core. Spinning pays when the
+/// awaited rank runs on another core, and delays it when it needs this one. So waits that spun in
+/// vain make the next ones spin less. One thread at a time.
 class SpinBudget {
  public:
-  /// `most` 0: never spins.
+  /// With a `most` of 0 no wait spins.
   explicit SpinBudget(int most) noexcept : most_(most), now_(most) {}
 
-  /// So many looks are worth it.
+  /// Returns how often the next wait looks.
   [[nodiscard]] int now() const noexcept { return now_; }
-  /// What was waited for came with that look; more than `now()`: after the core was given away.
+  /// The awaited event came with this look; a number above `now()` says after the core was yielded.
   void came_after(int looks) noexcept {
     if (looks <= now_) {
       if (looks > 0) now_ = std::min(now_ + 1 + now_ / 4, most_);
@@ -58,43 +58,43 @@ class SpinBudget {
     ++missed_;
     const int least = most_ / 16;
     if (missed_ % kTryAgain == 0) {
-      now_ = most_;  // or what takes a little more than the least would never be spun for again
+      now_ = most_;  // an event that takes more looks than the least may be common again
     } else {
       now_ = missed_ < kTryAgain ? std::max(now_ / 2, least) : least;
     }
   }
 
  private:
-  static constexpr int kTryAgain = 32;  // waits in vain
+  static constexpr int kTryAgain = 32;  // waits in vain before one looks as often as the first did
 
   int most_;
   int now_;
-  int missed_ = 0;  // in a row
+  int missed_ = 0;  // waits in a row that spun in vain
 };
 
-/// Spins worth it for `ranks` on `cores`, those that any of them may run on; 0 where ranks
-/// outnumber cores: there only giving the core away helps.
+/// Returns how often a wait among `ranks` may look, if together they may run on `cores`. It is 0
+/// where there are more ranks than cores, since the awaited rank may need this core.
 [[nodiscard]] int spins_for(int ranks, int cores) noexcept;
 
 /// Spins a little where there is a core for every rank, then yields, then sleeps in the kernel
-/// until a neighbour rings, at most 50 ms: then it looks whether they are all still there. One
-/// thread at a time, but for `wake`.
+/// until a neighbour wakes it. After at most 50 ms it checks whether all neighbours still live. One
+/// thread at a time, except for `wake`.
 class ShmWait {
  public:
-  /// With at most so many `neighbours` no wait takes memory from the heap.
+  /// Waits for at most `neighbours` ranks allocate no memory.
   ShmWait(Doorbell& own, int spins, const Failure& failure, std::size_t neighbours = 0)
       : own_(own), spins_(spins), failure_(failure) {
     polled_.reserve(neighbours);
   }
 
-  /// What this rank is waiting with, and who should come.
+  /// The ranks that a wait depends on.
   struct For {
-    std::span<const Neighbour> neighbours;  ///< all of the group
-    const Neighbour* missing = nullptr;     ///< who is named when time is up
+    std::span<const Neighbour> neighbours;  ///< all others of the group
+    const Neighbour* missing = nullptr;     ///< the awaited one, which a timeout names
     Deadline deadline;
   };
 
-  /// Returns once `ready()`; throws timeout, peer_lost (naming whoever is gone) or aborted.
+  /// Returns once `ready()`; throws timeout, peer_lost (naming a rank that is gone) or aborted.
   template <class Ready>
   void until(Ready ready, const For& call) {
     for (int spin = 0;; ++spin) {
@@ -109,11 +109,11 @@ class ShmWait {
     wait_long(std::ref(ready), call);
   }
 
-  /// Wakes those who sleep. After storing what they may be waiting for.
+  /// Wakes those of the neighbours that sleep. To be called after storing what they may wait for.
   static void ring(std::span<const Neighbour> neighbours) noexcept;
   /// Whether the rank has ended, or has given up its shared memory.
   [[nodiscard]] static bool is_gone(const Neighbour& other);
-  /// Makes this rank look again at what it waits for, also out of its sleep. Any thread.
+  /// Makes this rank check its condition again, also while it sleeps. Any thread.
   void wake() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// How a transport ends: once, and for good.
+// The failed state of a transport, which is final.
 #pragma once
 
 #include <atomic>
@@ -11,16 +11,17 @@ namespace hvd {
 
 [[nodiscard]] Error peer_lost(int peer, std::string cause);
 [[nodiscard]] Error peer_timeout(int peer, std::string cause);
-/// A peer that broke the rules of the transport.
+/// Returns the error for a peer that broke the rules of the transport.
 [[nodiscard]] Error peer_violation(int peer, std::string cause);
 
-/// After the first error bytes may be half sent: what follows would be read as something else, so
-/// every later call gets that error again. `abort` from any thread, the rest from one at a time.
+/// After an error a message may be sent in part, and the peer would take the next one for the rest
+/// of it. So every later call throws the first error again. Any thread calls `abort`, and one at a
+/// time the rest.
 class Failure {
  public:
   void abort() noexcept { aborted_.store(true, std::memory_order_release); }
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
-  /// Throws Errc::aborted when somebody has called `abort`.
+  /// Throws Errc::aborted after a call of `abort`.
   void check() const;
 
   /// Runs `body` unless something failed before; keeps what it throws.

@@ -11,8 +11,8 @@
 
 namespace hvd {
 
-/// As poll(2), again after a signal. Returns false when the deadline came first; a deadline in the
-/// past only looks. Throws Errc::resource when the system refuses.
+/// As poll(2), but it goes on after a signal. Returns false when the deadline came first. With a
+/// deadline in the past it does not wait. Throws Errc::resource when the system refuses.
 [[nodiscard]] bool poll_until(std::span<pollfd> fds, Deadline deadline);
 
 /// An eventfd that wakes a thread which sleeps in `poll_until`. Any thread.
@@ -24,7 +24,7 @@ class WakeEvent {
   [[nodiscard]] pollfd interest() const noexcept {
     return {.fd = fd_.get(), .events = POLLIN, .revents = 0};
   }
-  /// Readable until `clear`.
+  /// Makes the event readable until `clear`.
   void raise() const noexcept;
   void clear() const noexcept;
 
@@ -32,13 +32,13 @@ class WakeEvent {
   UniqueFd fd_;
 };
 
-/// Lets other threads have the core for about 100 µs before a wait sleeps in the kernel: a rank
-/// that is about to answer does so within that time, and to sleep and be woken takes some 25 µs.
+/// Yields the core to other threads for about 100 µs before a wait sleeps in the kernel: a rank
+/// that is about to answer does so within that time, and sleeping and being woken takes some 25 µs.
 class YieldBeforeSleep {
  public:
-  /// Gives the core away for a moment and returns true; false when it is time to sleep.
+  /// Yields the core once and returns true; returns false when it is time to sleep.
   [[nodiscard]] bool pause() noexcept;
-  /// There was progress: the time begins anew.
+  /// To be called after progress: the time begins anew.
   void reset() noexcept { until_ = {}; }
 
  private:

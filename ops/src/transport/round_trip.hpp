@@ -1,4 +1,4 @@
-// How far away the other end of a TCP stream is.
+// Measures the distance to the other end of a TCP stream.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,8 @@
 
 namespace hvd {
 
-/// The shortest round trip that the kernel has seen on a connected stream, its handshake included;
-/// nothing where it does not say. Any thread.
+/// Returns the shortest round trip that the kernel has measured on a connected stream, including
+/// its handshake; nothing where the kernel does not tell. Any thread.
 [[nodiscard]] std::optional<std::chrono::microseconds> shortest_round_trip(int stream) noexcept;
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Which bytes of a message travel on which of a pair's streams. Pure.
+// Divides a message among the streams of a pair of ranks.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Stripes {
   [[nodiscard]] static bool many(std::size_t message) noexcept { return message >= kLeast; }
 
   [[nodiscard]] bool done() const noexcept { return begin_ >= message_; }
-  /// Where the next byte is, and how many are left of its stripe.
+  /// The offset of the next byte, and how many bytes are left of its stripe.
   [[nodiscard]] std::size_t offset() const noexcept { return begin_ + moved_; }
   [[nodiscard]] std::size_t left() const noexcept {
     return std::min(begin_ + stripe_, message_) - offset();

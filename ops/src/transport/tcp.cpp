@@ -1,4 +1,5 @@
-// Some streams per pair of ranks; both directions of an exchange in one poll loop.
+// The transport over TCP: one or more streams per pair of ranks, with both directions of an
+// exchange in one poll loop.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,16 +22,17 @@
 namespace hvd {
 namespace {
 
-/// Received bytes wait here for the sink: small enough to stay in the cache.
+/// Bytes for a sink are received in memory of this size, which stays in the cache.
 constexpr std::size_t kStaging = std::size_t{256} << 10;
 
-/// What may be on its way, over all streams, to a rank of the same host and to one that is near: so
-/// much is still in the caches when it is copied out. The kernel takes twice as much for its own
-/// use. For more than the latter within `kNear` a wire would have to carry 100 Gbit/s.
+/// The most bytes in flight, over all streams, to a rank of the same host and to a near one: so few
+/// are still in the caches when the receiver copies them. (The kernel doubles these sizes for its
+/// own use.) A rank is near if the round trip takes less than `kNear`, in which time only a link of
+/// 100 Gbit/s could carry more than `kSentNear`.
 constexpr int kSentWithinHost = 192 << 10;
 constexpr int kSentNear = 384 << 10;
 constexpr std::chrono::microseconds kNear{30};
-/// Below that a stream stands still until the other end's delayed acknowledgement.
+/// With fewer bytes in flight a stream stalls until the other end's delayed acknowledgement.
 constexpr int kLeastSent = 64 << 10;
 
 [[nodiscard]] bool would_block() noexcept { return errno == EAGAIN || errno == EWOULDBLOCK; }
@@ -40,12 +42,12 @@ constexpr int kLeastSent = 64 << 10;
   throw peer_lost(peer, reset ? "connection reset" : std::strerror(errno));
 }
 
-/// One stream of a peer and what is left for it of one message.
+/// One stream of a peer, and its remaining part of one message.
 struct Strand {
   int fd;
   Stripes rest;
-  std::byte* staging = nullptr;  ///< of a sink
-  std::size_t held = 0;          ///< bytes there: not a whole element yet
+  std::byte* staging = nullptr;  ///< memory for bytes that go to a sink
+  std::size_t held = 0;          ///< bytes in `staging` that are no whole element yet
 };
 
 class SendSide {
@@ -66,7 +68,7 @@ class SendSide {
     }
   }
 
-  /// True when bytes went out.
+  /// Returns true when bytes were sent.
   bool advance() {
     bool moved = false;
     for (Strand& strand : strands_) moved = advance(strand) || moved;
@@ -112,7 +114,7 @@ class ReceiveSide {
     }
   }
 
-  /// True when bytes came in.
+  /// Returns true when bytes were received.
   bool advance() {
     bool moved = false;
     for (Strand& strand : strands_) moved = advance(strand) || moved;
@@ -137,7 +139,7 @@ class ReceiveSide {
     return true;
   }
 
-  /// Whole elements to the sink; the beginning of the next one moves to the front.
+  /// Passes whole elements to the sink, and moves the begin of an incomplete one to the front.
   void feed(Strand& strand, std::size_t got) const {
     const std::size_t begin = strand.rest.offset() - strand.held;
     strand.held += got;
@@ -173,7 +175,7 @@ class TcpTransport final : public Transport {
   void abort() noexcept override {
     failure_.abort();
     wake_.raise();
-    session_.network().abort();  // a stream may be opening
+    session_.network().abort();  // ends a wait for a stream
   }
 
  private:
@@ -185,13 +187,14 @@ class TcpTransport final : public Transport {
                         (peer == from && Stripes::many(in.size));
       open(peer, many ? most_ : 1, deadline);
     };
-    // In rank order: the lower rank of a pair waits for the higher one, and so nobody in a circle.
+    // Streams are opened in the order of ranks. A rank waits only for higher ranks to open a stream
+    // to it, so the waits form no cycle.
     open_for(std::min(to, from));
     open_for(std::max(to, from));
 
     SendSide sending(out, streams_to(to));
     ReceiveSide receiving(in, streams_to(from), staging_);
-    // Sockets cost a system call a try, so there is nothing to spin on.
+    // Trying a socket is a system call, so this loop yields the core instead of spinning.
     YieldBeforeSleep yields;
     while (!sending.done() || !receiving.done()) {
       const bool sent = sending.advance();
@@ -217,8 +220,8 @@ class TcpTransport final : public Transport {
     return peer < 0 ? nobody_ : streams_[static_cast<std::size_t>(peer)];
   }
 
-  /// At least so many streams: of a message that takes several both sides know the size. To what is
-  /// further away the kernel sizes the buffers: setting them would only turn its tuning off.
+  /// Opens streams to `peer` until there are `count`. Both sides know the size of the message, and
+  /// so agree on their number.
   void open(int peer, int count, Deadline deadline) {
     if (peer < 0) return;
     std::vector<UniqueFd>& streams = streams_[static_cast<std::size_t>(peer)];
@@ -229,11 +232,13 @@ class TcpTransport final : public Transport {
         limit_what_is_sent(peer, streams.back().get());
       }
     } catch (const Error&) {
-      failure_.check();  // the network was aborted because we were
+      failure_.check();  // the network was aborted because this transport was
       throw;
     }
   }
 
+  /// Limits the send buffer of a stream to a rank of this host or to a near one. The buffers of
+  /// others are left to the kernel, whose own tuning a limit would turn off.
   void limit_what_is_sent(int peer, int stream) const noexcept {
     const bool here = std::binary_search(here_.begin(), here_.end(), peer);
     if (!here && shortest_round_trip(stream).value_or(kNear) >= kNear) return;

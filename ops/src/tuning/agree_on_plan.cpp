@@ -36,8 +36,8 @@ void save(const std::string& path, const std::string& signature, const Algorithm
   }
 }
 
-/// Returns what rank 0 decides without a measurement, or `kMeasure`. Throws Errc::invalid_argument
-/// when its setting is malformed.
+/// Returns the text of the plan where rank 0 can decide it without a measurement, or `kMeasure`.
+/// Throws Errc::invalid_argument when rank 0's HVD_PLAN is malformed.
 std::string answer(const Config& config, const PlanQuestion& question,
                    const std::string& signature) {
   if (config.plan == "default") return question.defaults.text();

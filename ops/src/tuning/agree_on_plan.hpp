@@ -18,8 +18,8 @@ struct PlanQuestion {
   std::function<AlgorithmPlan()> measure;
 };
 
-/// Returns rank 0's plan on all ranks: that of `Config::plan`; or that of its plan file for this
-/// engine and topology; or what is measured, which then goes into the file. All ranks call
+/// Returns rank 0's plan on all ranks: the one in `Config::plan`; or the one in its plan file for
+/// this engine and topology; or a measured one, which is then saved in that file. All ranks call
 /// `measure` together. Collective. Throws Errc::invalid_argument on every rank when rank 0's
 /// setting is malformed. A file that cannot be used causes a warning and a measurement.
 [[nodiscard]] AlgorithmPlan agree_on_plan(Session& session, const PlanQuestion& question);

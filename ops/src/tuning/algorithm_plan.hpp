@@ -1,5 +1,5 @@
-// Which algorithm each part of the engine takes at which size: as data, as one line of text, and in
-// a file. Pure but for the file.
+// The plan says which algorithm each part of the engine takes at which size. It can be written as a
+// line of text and kept in a file.
 #pragma once
 
 #include <cstddef>

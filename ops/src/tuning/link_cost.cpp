@@ -10,7 +10,7 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kFew = 4;
-constexpr std::size_t kMany = 256 * kKi;  // the ring reduces so much, whatever the plan
+constexpr std::size_t kMany = 256 * kKi;  // large enough for the ring to be used
 
 int doubling_turns(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 int ring_turns(int ranks) { return 2 * (ranks - 1); }
@@ -53,7 +53,7 @@ std::size_t segment_for(const LinkCost& cost, int hosts) {
   constexpr double kPart = 1.0 / 32;
   constexpr double kHandOvers = 60;  // µs, from one thread to another and back
   const double overhead = ring_turns(hosts) * cost.latency_us + kHandOvers;
-  const double bytes = overhead / kPart * cost.bytes_per_us;  // a link carries so many in that time
+  const double bytes = overhead / kPart * cost.bytes_per_us;  // what a link carries in that time
   return power_of_two(bytes / ring_bytes(1, hosts), kKi * kKi, 8 * kKi * kKi);
 }
 

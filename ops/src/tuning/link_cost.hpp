@@ -26,8 +26,8 @@ struct LinkCost {
 /// rounded down to a power of two. Sizes are the bytes that a rank receives by doubling.
 [[nodiscard]] AlgorithmTable ring_table(const LinkCost& cost, int ranks);
 
-/// Returns the bytes per round of a pipeline over so many hosts, a power of two: so many that what
-/// a round costs beside its bytes is a small part of it.
+/// Returns the bytes per round of a pipeline over `hosts` hosts, a power of two. They are chosen so
+/// that latency and hand-overs take a small part of the time of a round.
 [[nodiscard]] std::size_t segment_for(const LinkCost& cost, int hosts);
 
 }  // namespace hvd

@@ -90,7 +90,7 @@ double estimate(const std::vector<Timing>& timings, const CallSize& call) {
     for (const double one : timing.times) time += one;
     bytes = size;
   }
-  // While there are few bytes, some times as many take hardly longer.
+  // Latency dominates small calls: up to eight times the bytes are assumed to take the same time.
   const double ratio = std::max(1.0, static_cast<double>(call.bytes) / bytes / 8);
   return time * ratio * (kRepeats + 2);  // the first call, with its page faults, counts twice
 }

@@ -1,4 +1,4 @@
-// How fast the algorithms are on these hosts, measured at start-up, and which table follows.
+// Measures at start-up how fast the algorithms are on these hosts, and makes a table from it.
 #pragma once
 
 #include <chrono>
@@ -41,12 +41,13 @@ struct Measurement {
   int rank = 0;
   int size = 1;
   Deadline deadline;
-  /// Rank 0 leaves out the calls that would probably end later than this.
+  /// Rank 0 leaves out calls that would probably end after this time.
   std::chrono::microseconds budget{50'000};
 };
 
 /// Returns rank 0's medians of a few calls of each size, on every rank: they are broadcast over the
-/// first candidate. The most used sizes come first. Collective; throws like the backends.
+/// first candidate. Sizes are measured in the given order until the budget is spent, so pass the
+/// most used ones first. Collective; throws like the backends.
 [[nodiscard]] std::vector<Timing> measure(std::span<const CandidateBackend> candidates,
                                           std::span<const CallSize> sizes,
                                           const Measurement& options);

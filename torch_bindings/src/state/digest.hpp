@@ -1,5 +1,5 @@
-// A 64-bit digest of values. It is equal on every machine, and finds differences; it is not for
-// security.
+// A 64-bit digest of values, which is the same on every machine. It detects differences by accident
+// and gives no security.
 #pragma once
 
 #include <cstddef>

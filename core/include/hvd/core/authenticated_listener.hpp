@@ -21,8 +21,8 @@ class AuthenticatedListener {
   /// Called on the loop thread with a connected, non-blocking stream.
   using OnStream = std::function<void(UniqueFd)>;
 
-  /// `address` as in address.hpp. `loop` outlives it. Throws Errc::resource naming the address when
-  /// it is taken or not one of this machine's.
+  /// `address` is a text as in address.hpp. `loop` outlives this object. Throws Errc::resource
+  /// naming the address when it is in use or not an address of this machine.
   AuthenticatedListener(EventLoop& loop, const std::string& address, const Identity& identity,
                         OnStream on_stream);
   /// Stops listening. `on_stream` is not called afterwards.

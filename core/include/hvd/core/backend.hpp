@@ -37,7 +37,7 @@ struct GatherSlice {
   std::span<const std::int64_t> counts;  ///< elements contributed by each rank
 };
 
-/// Told what a backend does inside a call. On the thread of the call.
+/// Is told what a backend does inside a call, on the thread of the call.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -99,10 +99,10 @@ struct BroadcastCall {
 class AsyncCollective {
  public:
   virtual ~AsyncCollective() = default;
-  /// True when the results are in place and nobody touches the caller's memory any more. Does not
-  /// wait. Throws what the call would have thrown, also when its deadline has passed; then all
-  /// asynchronous collectives of the backend are over, and the backend is unusable. One thread at a
-  /// time calls this, also while another one calls the backend.
+  /// Returns true when the results are in place and the backend no longer uses the caller's memory.
+  /// Does not wait. Throws what the call would have thrown, also when its deadline has passed; then
+  /// all asynchronous collectives of the backend are over, and the backend is unusable. One thread
+  /// at a time calls this, also while another one calls the backend.
   [[nodiscard]] virtual bool try_complete() = 0;
 };
 
@@ -118,24 +118,25 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual bool supports(OpKind kind, Device device, DType dtype,
                                       ReduceOp op) const noexcept = 0;
-  /// Before a call whose input is ready only then. Here the caller waits; a backend with a stream
-  /// of its own on the device lets that wait instead, and returns at once.
+  /// To be called before a call whose input is ready only when `ready` has occurred. This one
+  /// blocks until then; a backend with a stream of its own on the device lets the stream wait
+  /// instead.
   virtual void after(DeviceEvent& ready, Deadline deadline) { ready.wait(deadline); }
-  /// Before the ready fence of an allreduce, which may still be cancelled: the backend may prepare
-  /// what the fence with this `sequence` number, not 0, carries to the other ranks, so that they
-  /// need not wait for it when all have arrived. The next call is that allreduce, `retract`, or
-  /// `abandon`.
+  /// To be called before the ready fence of an allreduce, which may still be cancelled. The backend
+  /// may prepare a message that the fence with this `sequence` number, not 0, carries to the other
+  /// ranks, so that they need not wait for it after the fence. The next call is that allreduce,
+  /// `retract`, or `abandon`.
   virtual void announce(const AllreduceCall& call, std::uint64_t sequence) {
     static_cast<void>(call);
     static_cast<void>(sequence);
   }
-  /// The fence was cancelled: the announced call comes on no rank. Does nothing where nothing was
+  /// The fence was cancelled, so no rank makes the announced call. Does nothing where nothing was
   /// announced.
   virtual void retract() noexcept {}
-  /// The announced call does not come because the job has failed, and ranks that are late may still
-  /// act on what was announced. Returns when they can no longer write to this rank's memory; may
-  /// block for as long as it takes to copy the announced tensors. The backend is unusable
-  /// afterwards. Does nothing where nothing was announced.
+  /// The job has failed, so the announced call is not made, but other ranks may still act on what
+  /// was announced. Returns when they can no longer write to this rank's memory; may block for as
+  /// long as it takes to copy the announced tensors. The backend is unusable afterwards. Does
+  /// nothing where nothing was announced.
   virtual void abandon() noexcept {}
   /// Allows the next call to return when all of it is queued on a device, behind what was queued
   /// before. `take_async` then returns the rest of it.

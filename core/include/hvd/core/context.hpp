@@ -69,8 +69,9 @@ class Context {
   /// threads submit at that moment needs names.
   int join(bool average_over_contributors = false);
 
-  /// Collective over all ranks, which pass the same ranks: ascending, without duplicates. The set's
-  /// operations are ordered with all others, so sets may overlap.
+  /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
+  /// ranks of the context call it with the same ranks. The set's operations are ordered with all
+  /// others, so sets may overlap.
   [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
   /// Collective over all ranks. What is pending in the set fails with Errc::invalid_argument.
   void remove_process_set(const ProcessSet& set);

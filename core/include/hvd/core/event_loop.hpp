@@ -14,15 +14,16 @@ class EventLoop {
  public:
   /// Starts the thread. Throws Errc::resource when the system has no descriptors or threads left.
   EventLoop();
-  /// Stops the loop, drops what is still queued and joins the thread. Not on the loop thread.
+  /// Stops the loop, drops what is still queued and joins the thread. Not to be called on the loop
+  /// thread.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   /// Any thread.
   void post(std::function<void()> task);
-  /// Runs `task` on the loop thread and returns when it has run; rethrows what it threw. Any
-  /// thread; runs in place on the loop thread itself.
+  /// Runs `task` on the loop thread and returns when it has run; rethrows what it threw. Any thread
+  /// may call it. On the loop thread itself the task runs directly.
   void run_sync(const std::function<void()>& task);
   /// Tells the loop that an event is likely to follow within microseconds. The loop then yields its
   /// core for a while before it sleeps, since waking it would take longer than the message itself.

@@ -17,9 +17,9 @@ struct ProcessSet {
   friend bool operator==(const ProcessSet&, const ProcessSet&) = default;
 };
 
-/// The process set of the messages from one rank to another among `size` ranks. Such a set need not
-/// be added and is never removed. Its id is negative, and that of the opposite direction is another
-/// one, so that each direction has an order and names of its own.
+/// Returns the process set for point-to-point messages from rank `from` to rank `to` of a context
+/// of `size` ranks. Such a pair set need not be added and is never removed. Its id is negative. The
+/// opposite direction has another id, so that each direction has its own order and names.
 [[nodiscard]] inline ProcessSet pair_set(int from, int to, int size) {
   return {static_cast<std::int32_t>(-1 - (static_cast<std::int64_t>(from) * size + to)),
           {std::min(from, to), std::max(from, to)}};

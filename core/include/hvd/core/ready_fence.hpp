@@ -10,10 +10,10 @@
 namespace hvd {
 
 /// A fence before the data of an operation that was not negotiated. A rank publishes that it has
-/// arrived, and touches no data before all members have: a rank that never comes cannot have been
-/// sent anything, and those that wait can turn back.
+/// arrived, and touches no data before all members have: so if a member never arrives nothing was
+/// sent to it, and the others can cancel the operation.
 ///
-/// One thread at a time calls `arrive_and_wait`; after it has thrown, it throws for good.
+/// One thread at a time calls `arrive_and_wait`. After it has thrown, it always throws.
 class ReadyFence {
  public:
   virtual ~ReadyFence() = default;
@@ -27,11 +27,12 @@ class ReadyFence {
   /// member may be busy for minutes. Throws peer_lost naming the rank, and aborted.
   [[nodiscard]] virtual bool arrive_and_wait(std::uint64_t sequence, std::uint64_t digest,
                                              std::span<const int> members) = 0;
-  /// Any thread. Of all operations up to the highest number of `reached` it is known how far every
-  /// rank got: rank r has arrived or will still arrive at its operations up to reached[r] (0:
-  /// none), and at none after. So every rank decides alike, early or late: `arrive_and_wait`
-  /// returns false, soon, where some member does not reach the number, and where all do it waits
-  /// for them. To be called on every rank before it arrives at a later operation. Does not block.
+  /// Any thread. Tells how far every rank gets with the operations up to the highest number in
+  /// `reached`: rank r has arrived, or will still arrive, at its operations up to reached[r] (0:
+  /// none), and at none of the later ones among them. So all ranks decide alike, whenever they are
+  /// told: where some member does not reach an operation `arrive_and_wait` soon returns false, and
+  /// where all do it waits for them. To be called on every rank before it arrives at a later
+  /// operation. Does not block.
   virtual void settle(std::span<const std::uint64_t> reached) = 0;
   /// Any thread: a running `arrive_and_wait` and every later one throw Errc::aborted soon. Does not
   /// block.

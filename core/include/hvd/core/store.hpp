@@ -24,7 +24,7 @@ class Store {
   virtual ~Store() = default;
   virtual void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) = 0;
   [[nodiscard]] virtual std::optional<Bytes> get(std::string_view key, Deadline deadline) = 0;
-  /// Returns the value as soon as somebody has set the key.
+  /// Returns the value as soon as a process has set the key.
   [[nodiscard]] virtual Bytes wait(std::string_view key, Deadline deadline) = 0;
   /// Returns the values of the keys `prefix`0, `prefix`1, … up to `count` of them, as soon as all
   /// are set. One request where the store can do it.

@@ -41,8 +41,8 @@ class BatchFunction {
   }
 
   [[nodiscard]] bool empty() const noexcept { return !pairwise_ && !whole_; }
-  /// A tensor of one element. Throws Errc::invalid_argument, naming `what`, when it has more, or
-  /// when a function of pairs gets other numbers of outputs and labels.
+  /// Returns a tensor of one element. Throws Errc::invalid_argument, naming `what`, when the
+  /// function returns more, or when it takes one output and one label and their numbers differ.
   [[nodiscard]] torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                                          const std::string& what) const;
 

@@ -32,9 +32,9 @@ struct EpochHistory {
 struct History {
   std::vector<EpochHistory> epochs{};
 
-  /// Returns a list of objects with the keys "epoch", "ranks", "learning_rate", "seconds", "train"
-  /// and "validation" (null without one). "train" and "validation" have the keys "rows" and "loss",
-  /// and one for each metric. NaN, which JSON does not have, is null.
+  /// Returns a JSON list of objects with the keys "epoch", "ranks", "learning_rate", "seconds",
+  /// "train" and "validation" (null where there was no validation). "train" and "validation" have
+  /// the keys "rows" and "loss", and a key for each metric. NaN, which JSON does not have, is null.
   [[nodiscard]] std::string to_json() const;
   /// Throws Errc::protocol, which names what is wrong.
   [[nodiscard]] static History from_json(std::string_view json);

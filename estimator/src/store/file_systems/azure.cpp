@@ -23,7 +23,7 @@ arrow::Status set_credentials(OptionReader& options, arrow::fs::AzureOptions& to
   if (sas) return to.ConfigureSASCredential(*sas);
   if (tenant) return to.ConfigureClientSecretCredential(*tenant, *client, *secret);
   if (anonymous) return to.ConfigureAnonymousCredential();
-  return arrow::Status::OK();  // the URI's credentials, else those that the SDK finds
+  return arrow::Status::OK();  // uses the URI's credentials, or those that the SDK finds
 }
 
 }  // namespace
