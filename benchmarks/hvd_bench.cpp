@@ -77,9 +77,9 @@ bool run_startup() {
   hvd::init();
   std::vector<double> times{seconds(), 0};
   std::int64_t ranks = 1;
-  hvd::allreduce(hvd::context(), std::span(&ranks, 1), {.op = hvd::ReduceOp::sum});
+  hvd::allreduce(std::span(&ranks, 1), {.op = hvd::ReduceOp::sum});
   times[1] = seconds() - times[0];
-  hvd::allreduce(hvd::context(), std::span(times), {.op = hvd::ReduceOp::max});
+  hvd::allreduce(std::span(times), {.op = hvd::ReduceOp::max});
   if (hvd::rank() == 0) {
     std::printf("ranks %d init_s %.3f first_allreduce_s %.3f\n", hvd::size(), times[0], times[1]);
   }

@@ -87,6 +87,7 @@ class Allreduce final : public Base {
         slots_(extent.bytes, home(engine_ ? engine_->arena() : context.arena(), options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
+    reduce_.context = &context;
   }
   void run(std::size_t index) override { reduce(slots_[index]); }
   std::int64_t check() override {
@@ -107,7 +108,7 @@ class Allreduce final : public Base {
  private:
   void reduce(std::byte* data) {
     if (engine_) return engine_->allreduce(data, count_, options_);
-    allreduce(context_, data, data, count_, options_.dtype, reduce_);
+    allreduce(data, data, count_, options_.dtype, reduce_);
   }
 
   std::unique_ptr<Engine> engine_;  // if null, the context's engine is used
@@ -133,7 +134,8 @@ class Broadcast final : public Base {
 
  private:
   void broadcast(std::byte* data) {
-    hvd::broadcast(context_, data, count_, options_.dtype, options_.root, {"hvd_bench"});
+    hvd::broadcast(data, count_, options_.dtype, options_.root,
+                   {.name = "hvd_bench", .context = &context_});
   }
 
   Slots slots_;
@@ -166,7 +168,9 @@ class Allgather final : public Base {
 
  private:
   void gather(const std::byte* input, Bytes& output) {
-    allgather_async(context_, input, count_, options_.dtype, output, {"hvd_bench"}).wait();
+    allgather_async(input, count_, options_.dtype, output,
+                    {.name = "hvd_bench", .context = &context_})
+        .wait();
   }
 
   Slots inputs_;
@@ -180,6 +184,7 @@ class Reducescatter final : public Base {
       : Base(context, options, extent), inputs_(extent.bytes, home(context.arena(), options)) {
     reduce_.name = "hvd_bench";
     reduce_.op = options.op;
+    reduce_.context = &context;
   }
   void run(std::size_t index) override { reduce(inputs_[index]); }
   std::int64_t check() override {
@@ -201,7 +206,7 @@ class Reducescatter final : public Base {
 
  private:
   void reduce(const std::byte* input) {
-    reducescatter_async(context_, input, count_, options_.dtype, output_, reduce_).wait();
+    reducescatter_async(input, count_, options_.dtype, output_, reduce_).wait();
   }
 
   Slots inputs_;
@@ -236,7 +241,8 @@ class Alltoall final : public Base {
 
  private:
   void exchange(const std::byte* input) {
-    alltoall_async(context_, input, splits_, options_.dtype, output_, received_, {"hvd_bench"})
+    alltoall_async(input, splits_, options_.dtype, output_, received_,
+                   {.name = "hvd_bench", .context = &context_})
         .wait();
   }
 
@@ -272,8 +278,10 @@ class SendRecv final : public Base {
   }
   void exchange(const std::byte* from, std::byte* to) {
     const int next = (context_.rank() + 1) % context_.size();
-    const Work sent = send_async(context_, from, count_, options_.dtype, next, "hvd_bench");
-    recv_async(context_, to, count_, options_.dtype, before(), "hvd_bench").wait();
+    const Work sent =
+        send_async(from, count_, options_.dtype, next, {.name = "hvd_bench", .context = &context_});
+    recv_async(to, count_, options_.dtype, before(), {.name = "hvd_bench", .context = &context_})
+        .wait();
     sent.wait();
   }
 
@@ -284,7 +292,7 @@ class SendRecv final : public Base {
 class Barrier final : public Collective {
  public:
   explicit Barrier(Context& context) : context_(context) {}
-  void run(std::size_t) override { barrier(context_); }
+  void run(std::size_t) override { barrier({.context = &context_}); }
   std::int64_t check() override { return 0; }
 
  private:

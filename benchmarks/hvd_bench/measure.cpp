@@ -20,9 +20,7 @@ double run_once(Collective& collective, std::size_t index) {
 
 template <class T>
 T reduced(Context& context, T value, ReduceOp op) {
-  AllreduceOptions options;
-  options.op = op;
-  allreduce(context, std::span<T>(&value, 1), options);
+  allreduce(std::span<T>(&value, 1), {.op = op, .context = &context});
   return value;
 }
 
@@ -58,14 +56,12 @@ Row measure(Context& context, const Options& options, const Extent& extent) {
   }
   row.iterations = agree_on_iterations(context, options, trial_us);
 
-  barrier(context);
+  barrier({.context = &context});
   std::vector<double> times;
   times.reserve(static_cast<std::size_t>(row.iterations));
   for (int i = 0; i < row.iterations; ++i) times.push_back(run_once(*collective, index++));
 
-  AllreduceOptions slowest;
-  slowest.op = ReduceOp::max;
-  allreduce(context, std::span<double>(times), slowest);
+  allreduce(std::span<double>(times), {.op = ReduceOp::max, .context = &context});
   std::sort(times.begin(), times.end());
   row.min_us = times.front();
   row.p50_us = percentile(times, 0.50);

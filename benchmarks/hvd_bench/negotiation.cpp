@@ -21,13 +21,11 @@ constexpr int kMost = 20'000;
 /// The arrays of one step and the operations on them.
 class Workload {
  public:
-  Workload(Context& context, const std::vector<std::int64_t>& counts, const std::string& name)
-      : context_(context) {
+  Workload(Context& context, const std::vector<std::int64_t>& counts, const std::string& name) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       data_.emplace_back(static_cast<std::size_t>(counts[i]));
-      AllreduceOptions& options = options_.emplace_back();
-      options.name = fmt::format("{}/{}", name, i);
-      options.op = ReduceOp::sum;
+      options_.push_back(
+          {.name = fmt::format("{}/{}", name, i), .op = ReduceOp::sum, .context = &context});
     }
   }
 
@@ -35,19 +33,18 @@ class Workload {
   /// a backward pass does.
   void step() {
     if (data_.size() == 1) {
-      allreduce(context_, std::span(data_.front()), options_.front());
+      allreduce(std::span(data_.front()), options_.front());
       return;
     }
     works_.clear();
     for (std::size_t i = 0; i < data_.size(); ++i) {
-      works_.push_back(allreduce_async(context_, data_[i].data(), data_[i].data(),
-                                       std::ssize(data_[i]), DType::f32, options_[i]));
+      works_.push_back(allreduce_async(data_[i].data(), data_[i].data(), std::ssize(data_[i]),
+                                       DType::f32, options_[i]));
     }
     for (const Work& work : works_) work.wait();
   }
 
  private:
-  Context& context_;
   std::vector<std::vector<float>> data_;
   std::vector<AllreduceOptions> options_;
   std::vector<Work> works_;
@@ -63,9 +60,7 @@ std::uint64_t messages(const Stats& stats) {
 
 template <class T>
 void reduce(Context& context, std::vector<T>& values, ReduceOp op) {
-  AllreduceOptions options;
-  options.op = op;
-  allreduce(context, std::span(values), options);
+  allreduce(std::span(values), {.op = op, .context = &context});
 }
 
 /// Returns how many steps fit into the budget, by the slowest rank's estimate.

@@ -24,7 +24,7 @@ double seconds_since(Steady::time_point begin) { return Seconds(Steady::now() - 
 /// Combines the values element by element over the ranks.
 std::vector<double> over_ranks(Context& context, std::vector<double> values, ReduceOp op) {
   const torch::Tensor mine = torch::tensor(values, torch::kFloat64);
-  const torch::Tensor all = allreduce(context, mine, {.op = op});
+  const torch::Tensor all = allreduce(mine, {.op = op, .context = &context});
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
@@ -73,7 +73,7 @@ class Trainer {
     if (distributed_) {
       distributed_->step();
     } else {
-      if (mode_ == Mode::lockstep) barrier(context_);
+      if (mode_ == Mode::lockstep) barrier({.context = &context_});
       sgd_.step();
     }
   }
@@ -109,7 +109,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   // The messages before this point have thawed the schedule, so run until it is frozen again.
   for (int i = 0; i < kWarmUp; ++i) trainer.step();
 
-  barrier(context);
+  barrier({.context = &context});
   for (int i = 0; i < kEstimate; ++i) trainer.step();
   const Stats before = context.stats();
   const double copies = trainer.copies();

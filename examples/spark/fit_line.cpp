@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     }
     hvd::AllreduceOptions average;
     average.op = hvd::ReduceOp::average;
-    hvd::allreduce(hvd::context(), std::span<double>(sums), average);
+    hvd::allreduce(std::span<double>(sums), average);
     const auto count = static_cast<double>(points.size());
     slope -= kRate * sums[0] / count;
     intercept -= kRate * sums[1] / count;

@@ -42,24 +42,27 @@ Submission incoming(const Context& context, void* data, std::int64_t count, DTyp
 
 }  // namespace
 
-Work send_async(Context& context, const void* data, std::int64_t count, DType dtype, int to,
-                const std::string& name) {
-  return context.submit(outgoing(context, data, count, dtype, to, name));
+Work send_async(const void* data, std::int64_t count, DType dtype, int to,
+                const MessageOptions& options) {
+  Context& context = context_of(options);
+  return context.submit(outgoing(context, data, count, dtype, to, options.name));
 }
 
-void send(Context& context, const void* data, std::int64_t count, DType dtype, int to,
-          const std::string& name) {
-  context.run(outgoing(context, data, count, dtype, to, name));
+void send(const void* data, std::int64_t count, DType dtype, int to,
+          const MessageOptions& options) {
+  Context& context = context_of(options);
+  context.run(outgoing(context, data, count, dtype, to, options.name));
 }
 
-Work recv_async(Context& context, void* data, std::int64_t count, DType dtype, int from,
-                const std::string& name) {
-  return context.submit(incoming(context, data, count, dtype, from, name));
+Work recv_async(void* data, std::int64_t count, DType dtype, int from,
+                const MessageOptions& options) {
+  Context& context = context_of(options);
+  return context.submit(incoming(context, data, count, dtype, from, options.name));
 }
 
-void recv(Context& context, void* data, std::int64_t count, DType dtype, int from,
-          const std::string& name) {
-  context.run(incoming(context, data, count, dtype, from, name));
+void recv(void* data, std::int64_t count, DType dtype, int from, const MessageOptions& options) {
+  Context& context = context_of(options);
+  context.run(incoming(context, data, count, dtype, from, options.name));
 }
 
 }  // namespace hvd

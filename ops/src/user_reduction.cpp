@@ -14,8 +14,9 @@ namespace hvd {
 namespace {
 
 CollectiveOptions part_of(const CollectiveOptions& options, const char* part) {
-  return {options.name.empty() ? std::string() : fmt::format("{}/{}", options.name, part),
-          options.process_set};
+  CollectiveOptions same = options;
+  if (!same.name.empty()) same.name = fmt::format("{}/{}", options.name, part);
+  return same;
 }
 
 [[noreturn]] void throw_lengths_differ(const CollectiveOptions& options) {
@@ -31,8 +32,9 @@ static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= alignof(std::max_align_t));
 
 }  // namespace
 
-void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
-                     const CombineBytes& combine, const CollectiveOptions& options) {
+void allreduce_bytes(void* data, std::int64_t count, std::size_t size, const CombineBytes& combine,
+                     const CollectiveOptions& options) {
+  const Context& context = context_of(options);
   const auto width = static_cast<std::int64_t>(size);
   if (count < 0 || width <= 0 || (data == nullptr && count > 0) ||
       count > std::numeric_limits<std::int64_t>::max() / width) {
@@ -50,8 +52,7 @@ void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size
   }
   Bytes parts;
   std::vector<std::int64_t> received;
-  alltoall_async(context, data, splits, DType::u8, parts, received, part_of(options, "parts"))
-      .wait();
+  alltoall_async(data, splits, DType::u8, parts, received, part_of(options, "parts")).wait();
   // If this rank fails here, it still takes part in the allgather, with an empty part: so the other
   // ranks do not wait for it, and notice that a part is missing.
   std::exception_ptr failure;
@@ -68,8 +69,7 @@ void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size
     mine = 0;
   }
   Bytes results;
-  allgather_async(context, parts.data(), mine, DType::u8, results, part_of(options, "results"))
-      .wait();
+  allgather_async(parts.data(), mine, DType::u8, results, part_of(options, "results")).wait();
   if (failure) std::rethrow_exception(failure);
   if (std::ssize(results) != count * width) throw_lengths_differ(options);
   if (!results.empty()) std::copy(results.begin(), results.end(), static_cast<std::byte*>(data));

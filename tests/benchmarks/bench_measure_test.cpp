@@ -83,10 +83,8 @@ TEST(BenchMeasure, AWrongResultIsCounted) {
       EXPECT_EQ(collective->check(), 100);
     } else {
       std::vector<float> data(100, 50.0F);
-      AllreduceOptions reduce;
-      reduce.name = "hvd_bench";
-      reduce.op = ReduceOp::sum;
-      allreduce(*context, std::span<float>(data), reduce);
+      allreduce(std::span<float>(data),
+                {.name = "hvd_bench", .op = ReduceOp::sum, .context = context.get()});
     }
     context->shutdown();
   });

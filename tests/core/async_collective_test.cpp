@@ -241,8 +241,8 @@ Work barrier_of(Context& context) {
 }
 
 Work sum(Context& context, const std::string& name, std::vector<float>& data) {
-  return allreduce_async(context, data.data(), data.data(), std::ssize(data), DType::f32,
-                         {name, ReduceOp::sum, 1.0, 1.0});
+  return allreduce_async(data.data(), data.data(), std::ssize(data), DType::f32,
+                         {.name = name, .op = ReduceOp::sum, .context = &context});
 }
 
 Work beside(Context& context, const std::string& name, std::vector<int>& data, Device device) {

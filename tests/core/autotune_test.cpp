@@ -59,8 +59,9 @@ void step(Context& context, std::vector<std::vector<float>>& data, int number) {
   for (int tensor = 0; tensor < kTensors; ++tensor) {
     auto& mine = data[static_cast<std::size_t>(tensor)];
     std::fill(mine.begin(), mine.end(), static_cast<float>(number % 100 + tensor + context.rank()));
-    works.push_back(allreduce_async(context, mine.data(), mine.data(), std::ssize(mine), DType::f32,
-                                    {"g" + std::to_string(tensor), ReduceOp::sum, 1, 1, 0}));
+    works.push_back(allreduce_async(
+        mine.data(), mine.data(), std::ssize(mine), DType::f32,
+        {.name = "g" + std::to_string(tensor), .op = ReduceOp::sum, .context = &context}));
   }
   for (const Work& work : works) work.wait();
   const int size = context.size();
@@ -208,8 +209,9 @@ TEST(Autotune, AnAdHocOperationNowAndThenDoesNotDisturbIt) {
       step(*context, data, i);
       if (i % 13 != 0) return;
       std::vector<double> metric(1, rank);
-      allreduce(*context, std::span(metric),
-                {"metric" + std::to_string(i), ReduceOp::max, 1, 1, 0});
+      allreduce(
+          std::span(metric),
+          {.name = "metric" + std::to_string(i), .op = ReduceOp::max, .context = context.get()});
       EXPECT_THAT(metric, Each(1));
     });
   });

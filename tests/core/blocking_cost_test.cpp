@@ -41,8 +41,8 @@ struct Costs {
 
 Costs costs_of_allreduces(Context& context, const std::string& name, std::size_t count) {
   std::vector<float> data(count);
-  const AllreduceOptions options{.name = name, .op = ReduceOp::sum};
-  const auto reduce = [&] { allreduce(context, std::span(data), options); };
+  const AllreduceOptions options{.name = name, .op = ReduceOp::sum, .context = &context};
+  const auto reduce = [&] { allreduce(std::span(data), options); };
   for (int i = 0; i < 64; ++i) reduce();
   EXPECT_GE(context.stats().freezes, 1U);
   Costs costs;

@@ -47,8 +47,8 @@ void expect_run(int size, const Body& body, const Configure& configure = {}) {
 }
 
 Work sum(Context& context, const std::string& name, std::vector<float>& data) {
-  return allreduce_async(context, data.data(), data.data(), std::ssize(data), DType::f32,
-                         {name, ReduceOp::sum, 1.0, 1.0});
+  return allreduce_async(data.data(), data.data(), std::ssize(data), DType::f32,
+                         {.name = name, .op = ReduceOp::sum, .context = &context});
 }
 
 class ContextAt : public testing::TestWithParam<int> {};
@@ -125,7 +125,7 @@ TEST_P(ContextAt, UnnamedOperationsMatchByOrder) {
   expect_run(size, [&](Context& context) {
     for (int i = 0; i < 10; ++i) {
       std::vector<double> data(2, i);
-      allreduce(context, std::span(data));
+      allreduce(std::span(data), {.context = &context});
       EXPECT_THAT(data, Each(i));
     }
   });
@@ -137,7 +137,8 @@ TEST_P(ContextAt, AllgatherOfUnevenAndZeroRowsAndBroadcastFromEveryRoot) {
     const int rank = context.rank();
     const std::vector<std::int32_t> mine(static_cast<std::size_t>(rank), rank);  // rank 0: none
     Bytes gathered;
-    allgather_async(context, mine.data(), rank, DType::i32, gathered, {"g"}).wait();
+    allgather_async(mine.data(), rank, DType::i32, gathered, {.name = "g", .context = &context})
+        .wait();
     std::vector<std::int32_t> expected;
     for (int r = 0; r < size; ++r) expected.insert(expected.end(), static_cast<std::size_t>(r), r);
     ASSERT_EQ(gathered.size(), expected.size() * 4);
@@ -145,7 +146,7 @@ TEST_P(ContextAt, AllgatherOfUnevenAndZeroRowsAndBroadcastFromEveryRoot) {
                 std::memcmp(gathered.data(), expected.data(), gathered.size()) == 0);
     for (int root = 0; root < size; ++root) {
       std::vector<std::int64_t> data(5, rank);
-      broadcast_async(context, data.data(), 5, DType::i64, root).wait();
+      broadcast_async(data.data(), 5, DType::i64, root, {.context = &context}).wait();
       EXPECT_THAT(data, Each(root));
     }
   });
@@ -157,7 +158,7 @@ TEST_P(ContextAt, NobodyLeavesABarrierBeforeAllHaveCome) {
   expect_run(size, [&](Context& context) {
     for (int round = 1; round <= 5; ++round) {
       ++arrived;
-      barrier(context);
+      barrier({.context = &context});
       EXPECT_GE(arrived.load(), round * size);
     }
   });
@@ -242,7 +243,7 @@ TEST(Context, AnAllgatherWithoutMemoryFailsOnThatRankAlone) {
     } else {
       work.wait();
     }
-    barrier(context);
+    barrier({.context = &context});
   });
 }
 
@@ -344,7 +345,7 @@ TEST(Context, MeetsAgainInAStoreThatRemembersTheLastMeeting) {
       Config config = test::thread_config(rank, 3);
       config.generation = generation;
       const auto context = make_context(config, store);
-      barrier(*context);
+      barrier({.context = context.get()});
     });
   }
 }

@@ -62,9 +62,9 @@ class Step {
   void submit(int tensor) {
     auto& mine = data_[static_cast<std::size_t>(tensor)];
     std::fill(mine.begin(), mine.end(), value(step_, tensor, context_.rank()));
-    works_.push_back(allreduce_async(context_, mine.data(), mine.data(), std::ssize(mine),
-                                     DType::f32,
-                                     {"g" + std::to_string(tensor), ReduceOp::sum, 1, 1, 0}));
+    works_.push_back(allreduce_async(
+        mine.data(), mine.data(), std::ssize(mine), DType::f32,
+        {.name = "g" + std::to_string(tensor), .op = ReduceOp::sum, .context = &context_}));
   }
   void finish() {
     for (const Work& work : works_) work.wait();
@@ -124,8 +124,9 @@ TEST_P(FrozenAt, AnAdHocOperationBetweenStepsThawsAndFreezesAgain) {
     for (int round = 0; round < 5; ++round) {
       for (int i = 0; i < 5; ++i) step.run(next++);
       std::vector<double> metric(1, context.rank());
-      allreduce(context, std::span(metric),
-                {"metric" + std::to_string(round), ReduceOp::max, 1, 1, 0});
+      allreduce(
+          std::span(metric),
+          {.name = "metric" + std::to_string(round), .op = ReduceOp::max, .context = &context});
       EXPECT_THAT(metric, Each(context.size() - 1));
     }
     for (int i = 0; i < 5; ++i) step.run(next++);
@@ -159,7 +160,8 @@ TEST_P(FrozenAt, AnOperationThatNobodyRepeatsHoldsNothingUp) {
     std::vector<float> data(4, 1.0F);
     for (int i = 0; i < 20; ++i, ++next) {  // "g5" is left out from now on: g0 … g4 go on
       for (int tensor = 0; tensor < 5; ++tensor) {
-        allreduce(context, std::span(data), {"h" + std::to_string(tensor), ReduceOp::max, 1, 1, 0});
+        allreduce(std::span(data),
+                  {.name = "h" + std::to_string(tensor), .op = ReduceOp::max, .context = &context});
       }
     }
     EXPECT_THAT(data, Each(1.0F));
@@ -175,7 +177,7 @@ TEST_P(FrozenAt, AShapeChangeOnOneRankIsAMismatchAndTheNameWorksAgain) {
     int next = run_until_frozen(context, step);
     std::vector<float> data(context.rank() == 0 ? 3 : 5, 1.0F);
     try {
-      allreduce(context, std::span(data), {"g0", ReduceOp::sum, 1, 1, 0});
+      allreduce(std::span(data), {.name = "g0", .op = ReduceOp::sum, .context = &context});
       ADD_FAILURE() << "succeeded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::mismatch);
@@ -191,7 +193,7 @@ TEST_P(FrozenAt, BlockingOperationsOfOneNameAfterTheOtherFreezeToo) {
     for (int i = 0; i < 200; ++i) {
       for (const char* name : {"first", "second", "third"}) {
         std::vector<std::int64_t> data(2, i + context.rank());
-        allreduce(context, std::span(data), {name, ReduceOp::sum, 1, 1, 0});
+        allreduce(std::span(data), {.name = name, .op = ReduceOp::sum, .context = &context});
         EXPECT_THAT(data, Each(size * i + size * (size - 1) / 2));
       }
     }
@@ -212,8 +214,9 @@ TEST(Frozen, TenThousandNamesFreezeAndNamesThatChangeEveryStepDoNot) {
       for (int i = 0; i < kNames; ++i) {
         auto& one = data[static_cast<std::size_t>(i)];
         one = static_cast<float>(i);
-        works.push_back(allreduce_async(context, &one, &one, 1, DType::f32,
-                                        {prefix + std::to_string(i), ReduceOp::sum, 1, 1, 0}));
+        works.push_back(allreduce_async(
+            &one, &one, 1, DType::f32,
+            {.name = prefix + std::to_string(i), .op = ReduceOp::sum, .context = &context}));
       }
       for (const Work& work : works) work.wait();
       for (int i = 0; i < kNames; ++i) {
@@ -302,8 +305,8 @@ TEST(Frozen, TheLoopThreadCopiesNoTensorWhenTheJobFails) {
         ASSERT_NE(data, nullptr);
         std::fill_n(data, kBytes / sizeof(float), 0.0F);
         const auto submit = [&] {
-          return allreduce_async(context, data, data, kBytes / sizeof(float), DType::f32,
-                                 {"g", ReduceOp::sum, 1, 1, 0});
+          return allreduce_async(data, data, kBytes / sizeof(float), DType::f32,
+                                 {.name = "g", .op = ReduceOp::sum, .context = &context});
         };
         for (int step = 0; step < 10; ++step) submit().wait();
         const std::uint64_t hits = context.stats().schedule_hits;

@@ -53,9 +53,9 @@ class Step {
   void run() {
     std::vector<Work> works;
     for (std::size_t i = 0; i < kTensors; ++i) {
-      works.push_back(allreduce_async(context_, data_[i].data(), data_[i].data(),
-                                      std::ssize(data_[i]), DType::f32,
-                                      {"g" + std::to_string(i), ReduceOp::sum, 1, 1, 0}));
+      works.push_back(allreduce_async(
+          data_[i].data(), data_[i].data(), std::ssize(data_[i]), DType::f32,
+          {.name = "g" + std::to_string(i), .op = ReduceOp::sum, .context = &context_}));
     }
     for (const Work& work : works) work.wait();
   }
@@ -186,7 +186,7 @@ TEST_P(TimelineAt, MarksStepsFreezesAndThaws) {
       context.mark_step();
     }
     std::vector<float> metric(1);
-    allreduce(context, std::span(metric), {"metric", ReduceOp::sum, 1, 1, 0});
+    allreduce(std::span(metric), {.name = "metric", .op = ReduceOp::sum, .context = &context});
     const Stats stats = context.stats();
     context.stop_timeline();
     step.run();  // ranks leave together, since a shutdown request would thaw
@@ -329,7 +329,8 @@ TEST_P(MetricsAt, AStepIsComputeAndExposedCommunication) {
       for (int i = 0; i < steps; ++i) {
         work_for(kCompute);
         step.run();
-        allreduce(context, std::span(loss), {"loss", ReduceOp::sum, 1, 1, 0});  // is waited for
+        allreduce(std::span(loss),
+                  {.name = "loss", .op = ReduceOp::sum, .context = &context});  // is waited for
         context.mark_step();
       }
     };

@@ -60,8 +60,8 @@ TEST_P(MessagesAt, GoAround) {
     for (const std::int64_t count : {0, 1, 1'000, 300'000}) {
       const std::vector<double> out(static_cast<std::size_t>(count), context.rank());
       std::vector<double> in(static_cast<std::size_t>(count), -1);
-      const Work sent = send_async(context, out.data(), count, DType::f64, next);
-      recv(context, std::span(in), previous);
+      const Work sent = send_async(out.data(), count, DType::f64, next, {.context = &context});
+      recv(std::span(in), previous, {.context = &context});
       sent.wait();
       EXPECT_THAT(in, Each(previous));
     }
@@ -74,16 +74,17 @@ TEST_P(MessagesAt, NamesDecideAndUnnamedOnesKeepTheirOrder) {
     if (context.rank() == 0) {
       std::vector<Work> works;
       for (int i = 0; i < 2; ++i)
-        works.push_back(send_async(context, &values[i], 1, DType::i32, 1));
-      works.push_back(send_async(context, &values[2], 1, DType::i32, 1, "a"));
-      works.push_back(send_async(context, &values[3], 1, DType::i32, 1, "b"));
+        works.push_back(send_async(&values[i], 1, DType::i32, 1, {.context = &context}));
+      works.push_back(send_async(&values[2], 1, DType::i32, 1, {.name = "a", .context = &context}));
+      works.push_back(send_async(&values[3], 1, DType::i32, 1, {.name = "b", .context = &context}));
       for (const Work& work : works) work.wait();
     } else if (context.rank() == 1) {
       std::vector<int> got(4, -1);
       std::vector<Work> works;
-      works.push_back(recv_async(context, &got[3], 1, DType::i32, 0, "b"));
-      works.push_back(recv_async(context, &got[2], 1, DType::i32, 0, "a"));
-      for (int i = 0; i < 2; ++i) works.push_back(recv_async(context, &got[i], 1, DType::i32, 0));
+      works.push_back(recv_async(&got[3], 1, DType::i32, 0, {.name = "b", .context = &context}));
+      works.push_back(recv_async(&got[2], 1, DType::i32, 0, {.name = "a", .context = &context}));
+      for (int i = 0; i < 2; ++i)
+        works.push_back(recv_async(&got[i], 1, DType::i32, 0, {.context = &context}));
       for (const Work& work : works) work.wait();
       EXPECT_EQ(got, values);
     }
@@ -98,11 +99,11 @@ TEST_P(MessagesAt, BothDirectionsAndACollectiveAtOnce) {
       const int out = 100 * context.rank() + step;
       int in = -1;
       if (other < context.size()) {
-        works.push_back(send_async(context, &out, 1, DType::i32, other, "x"));
-        works.push_back(recv_async(context, &in, 1, DType::i32, other, "x"));
+        works.push_back(send_async(&out, 1, DType::i32, other, {.name = "x", .context = &context}));
+        works.push_back(recv_async(&in, 1, DType::i32, other, {.name = "x", .context = &context}));
       }
       float one = 1;
-      allreduce(context, std::span(&one, 1), {"one", ReduceOp::sum, 1, 1, 0});
+      allreduce(std::span(&one, 1), {.name = "one", .op = ReduceOp::sum, .context = &context});
       for (const Work& work : works) work.wait();
       EXPECT_EQ(one, static_cast<float>(context.size()));
       EXPECT_EQ(in, other < context.size() ? 100 * other + step : -1);
@@ -117,14 +118,15 @@ TEST(Messages, AMismatchIsNamedOnBothSides) {
   expect_run(2, [](Context& context) {
     std::vector<float> data(4);
     const Error error = error_of([&] {
-      if (context.rank() == 0) send(context, std::span(data), 1, "weights");
-      if (context.rank() == 1) recv(context, std::span(data).first(3), 0, "weights");
+      if (context.rank() == 0) send(std::span(data), 1, {.name = "weights", .context = &context});
+      if (context.rank() == 1)
+        recv(std::span(data).first(3), 0, {.name = "weights", .context = &context});
     });
     EXPECT_EQ(error.code(), Errc::mismatch);
     EXPECT_THAT(error.what(), HasSubstr("weights"));
     float again = static_cast<float>(context.rank());
-    if (context.rank() == 0) send(context, std::span(&again, 1), 1);
-    if (context.rank() == 1) recv(context, std::span(&again, 1), 0);
+    if (context.rank() == 0) send(std::span(&again, 1), 1, {.context = &context});
+    if (context.rank() == 1) recv(std::span(&again, 1), 0, {.context = &context});
     EXPECT_EQ(again, 0) << "the context goes on";
   });
 }
@@ -133,7 +135,7 @@ TEST(Messages, ToNobodyAreRefused) {
   expect_run(2, [](Context& context) {
     float value = 0;
     for (const int to : {-1, 2, context.rank()}) {
-      const Error error = error_of([&] { send(context, std::span(&value, 1), to); });
+      const Error error = error_of([&] { send(std::span(&value, 1), to, {.context = &context}); });
       EXPECT_EQ(error.code(), Errc::invalid_argument);
     }
   });
@@ -143,11 +145,11 @@ TEST(Messages, ToARankThatHasShutDownFail) {
   expect_run(3, [](Context& context) {
     if (context.rank() == 2) return;
     float value = 0;
-    const Error error = error_of([&] { recv(context, std::span(&value, 1), 2); });
+    const Error error = error_of([&] { recv(std::span(&value, 1), 2, {.context = &context}); });
     EXPECT_EQ(error.code(), Errc::shut_down) << error.what();
     // The other two ranks continue.
-    if (context.rank() == 0) send(context, std::span(&value, 1), 1);
-    if (context.rank() == 1) recv(context, std::span(&value, 1), 0);
+    if (context.rank() == 0) send(std::span(&value, 1), 1, {.context = &context});
+    if (context.rank() == 1) recv(std::span(&value, 1), 0, {.context = &context});
   });
 }
 
@@ -191,14 +193,16 @@ TEST_P(UserReductionAt, StructuresOfAnyKindInRankOrder) {
         expected_largest.push_back(best);
         expected_maps.push_back(all);
       }
-      allreduce_with(context, std::span(largest),
+      allreduce_with(std::span(largest),
                      [](Largest& into, const Largest& from) {
                        if (from.value > into.value) into = from;
                      },
-                     {"largest", 0});
-      allreduce_with(context, std::span(maps), [](Affine& into, const Affine& from) {
-        into = {into.a * from.a, into.b * from.a + from.b};
-      });
+                     {.name = "largest", .context = &context});
+      allreduce_with(std::span(maps),
+                     [](Affine& into, const Affine& from) {
+                       into = {into.a * from.a, into.b * from.a + from.b};
+                     },
+                     {.context = &context});
       EXPECT_TRUE(largest == expected_largest) << count;
       EXPECT_TRUE(maps == expected_maps) << count;
     }
@@ -210,8 +214,8 @@ TEST(UserReduction, OfAProcessSet) {
     const ProcessSet set = context.add_process_set({0, 2});
     if (context.rank() == 1) return;
     std::vector<int> values(5, context.rank() + 1);
-    allreduce_with(context, std::span(values),
-                   [](int& into, const int& from) { into = 10 * into + from; }, {"digits", set.id});
+    allreduce_with(std::span(values), [](int& into, const int& from) { into = 10 * into + from; },
+                   {.name = "digits", .process_set = set.id, .context = &context});
     EXPECT_THAT(values, Each(13));
   });
 }
@@ -220,10 +224,11 @@ TEST(UserReduction, ArraysOfDifferentLengthsFailOnAllRanks) {
   expect_run(3, [](Context& context) {
     std::vector<int> values(static_cast<std::size_t>(context.rank() == 2 ? 11 : 10), 1);
     const auto add = [](int& into, const int& from) { into += from; };
-    const Error error = error_of([&] { allreduce_with(context, std::span(values), add); });
+    const Error error =
+        error_of([&] { allreduce_with(std::span(values), add, {.context = &context}); });
     EXPECT_EQ(error.code(), Errc::mismatch);
     std::vector<int> again(7, 1);
-    allreduce_with(context, std::span(again), add);
+    allreduce_with(std::span(again), add, {.context = &context});
     EXPECT_THAT(again, Each(3));
   });
 }
@@ -236,9 +241,11 @@ TEST(UserReduction, AnOperationThatThrowsLeavesNobodyWaiting) {
       into += from;
     };
     if (context.rank() == 1) {
-      EXPECT_THROW(allreduce_with(context, std::span(values), combine), std::domain_error);
+      EXPECT_THROW(allreduce_with(std::span(values), combine, {.context = &context}),
+                   std::domain_error);
     } else {
-      const Error error = error_of([&] { allreduce_with(context, std::span(values), combine); });
+      const Error error =
+          error_of([&] { allreduce_with(std::span(values), combine, {.context = &context}); });
       EXPECT_EQ(error.code(), Errc::mismatch);
     }
   });

@@ -36,12 +36,9 @@ std::vector<T> elements(const Bytes& bytes) {
   return values;
 }
 
-AllreduceOptions in_set(const ProcessSet& set, std::string name, ReduceOp op = ReduceOp::sum) {
-  AllreduceOptions options;
-  options.name = std::move(name);
-  options.op = op;
-  options.process_set = set.id;
-  return options;
+AllreduceOptions in_set(Context& context, const ProcessSet& set, std::string name,
+                        ReduceOp op = ReduceOp::sum) {
+  return {.name = std::move(name), .op = op, .process_set = set.id, .context = &context};
 }
 
 bool contains(const ProcessSet& set, int rank) {
@@ -68,8 +65,8 @@ TEST_P(SetsAt, OverlappingSetsRunFrozenAndUnfrozen) {
         data[set].assign(5, static_cast<float>(context.rank() + step));
         const ProcessSet& chosen = set < sets.size() ? sets[set] : ProcessSet{};
         if (set < sets.size() && !contains(chosen, context.rank())) continue;
-        works.push_back(allreduce_async(context, data[set].data(), data[set].data(), 5, DType::f32,
-                                        in_set(chosen, "x")));
+        works.push_back(allreduce_async(data[set].data(), data[set].data(), 5, DType::f32,
+                                        in_set(context, chosen, "x")));
       }
       for (const Work& work : works) work.wait();
       for (std::size_t set = 0; set < sets.size(); ++set) {
@@ -90,23 +87,27 @@ TEST_P(SetsAt, AveragesDivideByTheSetAndRootsAreGlobalRanks) {
     EXPECT_THAT(context.ranks_of(set.id), ElementsAre(1, size - 1));
     if (contains(set, context.rank())) {
       std::vector<double> data(3, context.rank());
-      allreduce(context, std::span(data), in_set(set, "mean", ReduceOp::average));
+      allreduce(std::span(data), in_set(context, set, "mean", ReduceOp::average));
       EXPECT_THAT(data, Each(size / 2.0));
       std::vector<std::int64_t> root(2, context.rank());
-      broadcast(context, root.data(), 2, DType::i64, size - 1, {"b", set.id});
+      broadcast(root.data(), 2, DType::i64, size - 1,
+                {.name = "b", .process_set = set.id, .context = &context});
       EXPECT_THAT(root, Each(size - 1));
       Bytes gathered;
       const std::int32_t mine = context.rank();
-      allgather_async(context, &mine, 1, DType::i32, gathered, {"g", set.id}).wait();
+      allgather_async(&mine, 1, DType::i32, gathered,
+                      {.name = "g", .process_set = set.id, .context = &context})
+          .wait();
       EXPECT_THAT(elements<std::int32_t>(gathered), ElementsAre(1, size - 1));
       EXPECT_EQ(error_of([&] {
-                  broadcast(context, root.data(), 2, DType::i64, 0, {"b", set.id});
+                  broadcast(root.data(), 2, DType::i64, 0,
+                            {.name = "b", .process_set = set.id, .context = &context});
                 }).code(),
                 Errc::invalid_argument);
-      barrier(context, {"", set.id});
+      barrier({.process_set = set.id, .context = &context});
     } else {
       std::vector<double> data(3, 1);
-      const Error error = error_of([&] { allreduce(context, std::span(data), in_set(set, "x")); });
+      const Error error = error_of([&] { allreduce(std::span(data), in_set(context, set, "x")); });
       EXPECT_EQ(error.code(), Errc::invalid_argument);
       EXPECT_THAT(error.what(), HasSubstr("not in process set"));
     }
@@ -121,18 +122,18 @@ TEST_P(SetsAt, ARemovedSetIsGoneAndItsPendingOperationsFail) {
     Work pending;
     if (context.rank() == 0) {
       pending =
-          allreduce_async(context, data.data(), data.data(), 1, DType::f32, in_set(set, "never"));
+          allreduce_async(data.data(), data.data(), 1, DType::f32, in_set(context, set, "never"));
     }
     context.remove_process_set(set);
     if (context.rank() == 0) {
       EXPECT_EQ(error_of([&] { pending.wait(); }).code(), Errc::invalid_argument);
     }
     EXPECT_EQ(error_of([&] { (void)context.ranks_of(set.id); }).code(), Errc::invalid_argument);
-    EXPECT_EQ(error_of([&] { allreduce(context, std::span(data), in_set(set, "x")); }).code(),
+    EXPECT_EQ(error_of([&] { allreduce(std::span(data), in_set(context, set, "x")); }).code(),
               Errc::invalid_argument);
     const ProcessSet again = context.add_process_set({0, 1});
     EXPECT_NE(again.id, set.id);
-    if (context.rank() < 2) allreduce(context, std::span(data), in_set(again, "x"));
+    if (context.rank() < 2) allreduce(std::span(data), in_set(context, again, "x"));
   });
 }
 
@@ -158,10 +159,10 @@ TEST_P(EveryAt, ReducescatterGivesTheFirstRanksOneMore) {
       std::vector<std::int32_t> data(static_cast<std::size_t>(count));
       for (int i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = i + context.rank();
       Bytes output;
-      AllreduceOptions options;
-      options.op = ReduceOp::sum;
-      options.name = "r" + std::to_string(count);
-      reducescatter_async(context, data.data(), count, DType::i32, output, options).wait();
+      reducescatter_async(
+          data.data(), count, DType::i32, output,
+          {.name = "r" + std::to_string(count), .op = ReduceOp::sum, .context = &context})
+          .wait();
       const int rank = context.rank();
       const int begin = rank * (count / size) + std::min(rank, count % size);
       std::vector<std::int32_t> expected;
@@ -192,7 +193,9 @@ TEST_P(EveryAt, AlltoallSendsUnevenSplits) {
       }
       Bytes output;
       std::vector<std::int64_t> received;
-      alltoall_async(context, data.data(), splits, DType::i32, output, received, {"a"}).wait();
+      alltoall_async(data.data(), splits, DType::i32, output, received,
+                     {.name = "a", .context = &context})
+          .wait();
       EXPECT_EQ(elements<std::int32_t>(output), expected);
       EXPECT_EQ(received, expected_rows);
     }
@@ -208,10 +211,9 @@ TEST_P(EveryAt, AGroupRunsWhenAllOfItIsThere) {
       std::vector<AllreduceItem> items{{a.data(), a.data(), 3, DType::f32, "a"},
                                        {b.data(), b.data(), 4, DType::f64, "b"}};
       if (context.rank() % 2 == 1) std::swap(items[0], items[1]);
-      AllreduceOptions options;
-      options.name = "group";
-      options.op = ReduceOp::sum;
-      for (const Work& work : grouped_allreduce_async(context, items, options)) work.wait();
+      for (const Work& work : grouped_allreduce_async(
+               items, {.name = "group", .op = ReduceOp::sum, .context = &context}))
+        work.wait();
       EXPECT_THAT(a, Each(static_cast<float>(size)));
       EXPECT_THAT(b, Each(2.0 * size));
     }
@@ -226,14 +228,16 @@ TEST_P(EveryAt, AGroupWithAFailedMemberLeavesNothingBehind) {
     std::vector<float> b(2, 1.0F);
     const std::vector<AllreduceItem> items{{a.data(), a.data(), std::ssize(a), DType::f32, "a"},
                                            {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
-    for (const Work& work : grouped_allreduce_async(context, items, {"group"})) {
+    for (const Work& work :
+         grouped_allreduce_async(items, {.name = "group", .context = &context})) {
       EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::mismatch);
     }
     EXPECT_THAT(b, Each(1.0F)) << "untouched";
     a.assign(4, 1.0F);
     const std::vector<AllreduceItem> again{{a.data(), a.data(), std::ssize(a), DType::f32, "a"},
                                            {b.data(), b.data(), std::ssize(b), DType::f32, "b"}};
-    for (const Work& work : grouped_allreduce_async(context, again, {"group"})) work.wait();
+    for (const Work& work : grouped_allreduce_async(again, {.name = "group", .context = &context}))
+      work.wait();
   });
 }
 
@@ -245,7 +249,8 @@ std::vector<Error> group_of(Context& context, std::size_t items, int ranks,
   std::vector<AllreduceItem> group;
   for (float& value : data) group.push_back({&value, &value, 1, DType::f32});
   std::vector<Error> errors;
-  for (const Work& work : grouped_allreduce_async(context, group, {name, ReduceOp::sum})) {
+  for (const Work& work :
+       grouped_allreduce_async(group, {.name = name, .op = ReduceOp::sum, .context = &context})) {
     try {
       if (!work.wait_until(Clock::now() + std::chrono::seconds(20))) {
         throw std::runtime_error("a member of the group waits");
@@ -293,16 +298,21 @@ TEST_P(EveryAt, AGroupIsPendingOnceAtATime) {
     const std::vector<AllreduceItem> second{{b.data(), b.data(), 1, DType::f32, "b"}};
     std::vector<Work> works;
     if (context.rank() != 0) {
-      works = grouped_allreduce_async(context, first, {"g", ReduceOp::sum});
-      const Error error =
-          error_of([&] { static_cast<void>(grouped_allreduce_async(context, second, {"g"})); });
+      works =
+          grouped_allreduce_async(first, {.name = "g", .op = ReduceOp::sum, .context = &context});
+      const Error error = error_of([&] {
+        static_cast<void>(grouped_allreduce_async(second, {.name = "g", .context = &context}));
+      });
       EXPECT_EQ(error.code(), Errc::duplicate_name);
       EXPECT_THAT(error.what(), HasSubstr("'g'"));
     }
     refused.arrive_and_wait();
-    if (context.rank() == 0) works = grouped_allreduce_async(context, first, {"g", ReduceOp::sum});
+    if (context.rank() == 0)
+      works =
+          grouped_allreduce_async(first, {.name = "g", .op = ReduceOp::sum, .context = &context});
     for (const Work& work : works) work.wait();
-    for (const Work& work : grouped_allreduce_async(context, second, {"g", ReduceOp::sum})) {
+    for (const Work& work :
+         grouped_allreduce_async(second, {.name = "g", .op = ReduceOp::sum, .context = &context})) {
       work.wait();
     }
     EXPECT_THAT(a, Each(static_cast<float>(size)));
@@ -324,12 +334,9 @@ TEST_P(EveryAt, AJoinedRankContributesTheIdentityOfEveryOperation) {
         std::vector<double> product(2, 2.0);
         const auto start = [&](auto& data, const char* name, ReduceOp op, double prescale = 1) {
           using T = std::decay_t<decltype(data[0])>;
-          AllreduceOptions options;
-          options.name = name;
-          options.op = op;
-          options.prescale = prescale;
-          return allreduce_async(context, data.data(), data.data(), std::ssize(data), kDTypeOf<T>,
-                                 options);
+          return allreduce_async(
+              data.data(), data.data(), std::ssize(data), kDTypeOf<T>,
+              {.name = name, .op = op, .prescale = prescale, .context = &context});
         };
         const Work works[] = {start(sum, "sum", ReduceOp::sum), start(least, "min", ReduceOp::min),
                               start(most, "max", ReduceOp::max),
@@ -357,17 +364,17 @@ TEST_P(EveryAt, UnnamedOperationsMatchAgainAfterAJoin) {
     for (int epoch = 0; epoch < 3; ++epoch) {
       for (int batch = 0; batch <= rank; ++batch) {
         std::vector<double> data(2, 1.0);
-        allreduce(*context, std::span(data), {"", ReduceOp::sum});
+        allreduce(std::span(data), {.op = ReduceOp::sum, .context = context.get()});
         EXPECT_THAT(data, Each(size - batch)) << "ranks below " << batch << " have joined";
-        barrier(*context);
+        barrier({.context = context.get()});
         EXPECT_TRUE(group_of(*context, 2, size - batch, "").empty());
       }
       EXPECT_EQ(context->join(), size - 1);
       for (int call = 0; call < 2; ++call) {
         std::vector<double> data(2, call);
-        allreduce(*context, std::span(data), {"", ReduceOp::sum});
+        allreduce(std::span(data), {.op = ReduceOp::sum, .context = context.get()});
         EXPECT_THAT(data, Each(size * call));
-        barrier(*context);
+        barrier({.context = context.get()});
         EXPECT_TRUE(group_of(*context, 2, size, "").empty());
         context->remove_process_set(context->add_process_set({0}));
       }
@@ -384,15 +391,17 @@ TEST_P(EveryAt, AveragesUnderJoinDivideByWhatIsAskedFor) {
         // If rank 0 has not joined yet, the barrier below waits for it.
         while (true) {
           std::vector<double> seen(1, 1.0);
-          allreduce(context, std::span(seen), {"probe", ReduceOp::sum, 1, 1, 0});
+          allreduce(std::span(seen), {.name = "probe", .op = ReduceOp::sum, .context = &context});
           if (seen[0] == size - 1) break;
         }
         std::vector<double> data(1, 6.0);
-        allreduce(context, std::span(data), {"mean", ReduceOp::average, 1, 1, 0});
+        allreduce(std::span(data), {.name = "mean", .op = ReduceOp::average, .context = &context});
         EXPECT_DOUBLE_EQ(data[0], over_contributors ? 6.0 : 6.0 * (size - 1) / size);
         Bytes output;
-        const Error error = error_of(
-            [&] { allgather_async(context, data.data(), 1, DType::f64, output, {"g"}).wait(); });
+        const Error error = error_of([&] {
+          allgather_async(data.data(), 1, DType::f64, output, {.name = "g", .context = &context})
+              .wait();
+        });
         EXPECT_EQ(error.code(), Errc::unsupported);
         EXPECT_THAT(error.what(), HasSubstr("rank 0 has joined"));
       }

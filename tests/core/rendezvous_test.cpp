@@ -43,7 +43,7 @@ Config near_rank(int rank, int size) {
 
 int sum_of_ranks(Context& context) {
   float data = static_cast<float>(context.rank());
-  allreduce(context, std::span(&data, 1), {"sum", ReduceOp::sum, 1, 1, 0});
+  allreduce(std::span(&data, 1), {.name = "sum", .op = ReduceOp::sum, .context = &context});
   return static_cast<int>(data);
 }
 

@@ -47,7 +47,7 @@ TEST_P(StartRequests, GrowWithTheNumberOfRanksAndNoFaster) {
       config.arena_size = std::size_t{1} << 20;
       const auto context = make_context(config, store);
       int sum = rank;
-      allreduce(*context, std::span(&sum, 1), {"sum", ReduceOp::sum, 1, 1, 0});
+      allreduce(std::span(&sum, 1), {.name = "sum", .op = ReduceOp::sum, .context = context.get()});
       EXPECT_EQ(sum, size * (size - 1) / 2);
       context->shutdown();
     });

@@ -116,7 +116,7 @@ void state(Net& model, std::string text,
            const std::vector<std::pair<std::string, torch::Tensor>>& pairs) {
   hvd::broadcast_parameters(model->named_parameters(), 1);
   text = hvd::broadcast_object(text);
-  hvd::broadcast_object_(hvd::context(), model);
+  hvd::broadcast_object_(model);
   auto texts = hvd::allgather_object(text);
   auto same = hvd::verify(model);
   hvd::NamedTensors named(pairs);
@@ -125,7 +125,7 @@ void state(Net& model, std::string text,
 std::size_t data(std::size_t size) {
   hvd::ElasticSampler elastic(size);
   elastic.record_batch(64);
-  elastic.synchronize(hvd::context());
+  elastic.synchronize();
   hvd::DistributedSampler sampler(size, {.seed = 7, .drop_last = true});
   auto sound = hvd::verify(sampler);
   return sampler.size();
@@ -157,9 +157,9 @@ void collectives(const torch::Tensor& x, const torch::Tensor& sparse, const torc
   auto gathered = hvd::grouped_allgather({a, b});
   auto parts = hvd::grouped_reducescatter({a, b});
   hvd::barrier();
-  hvd::send(hvd::context(), values, 1);
-  hvd::recv(hvd::context(), values, 0);
-  hvd::allreduce(hvd::context(), values);
+  hvd::send(values, 1);
+  hvd::recv(values, 0);
+  hvd::allreduce(values);
 }
 
 bool asynchronous(const torch::Tensor& x) {

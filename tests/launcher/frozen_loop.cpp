@@ -24,7 +24,7 @@ class Step {
       : context_(context), data_(kTensors, std::vector<float>(kCount)) {
     for (int i = 0; i < kTensors; ++i) {
       std::string name(1, static_cast<char>('0' + i));
-      options_.push_back({std::move(name), hvd::ReduceOp::sum, 1, 1, 0});
+      options_.push_back({.name = std::move(name), .op = hvd::ReduceOp::sum, .context = &context});
     }
     works_.reserve(kTensors);
   }
@@ -32,11 +32,12 @@ class Step {
   void run() {
     works_.clear();
     for (std::size_t i = 0; i < kTensors; ++i) {
-      works_.push_back(hvd::allreduce_async(context_, data_[i].data(), data_[i].data(), kCount,
+      works_.push_back(hvd::allreduce_async(data_[i].data(), data_[i].data(), kCount,
                                             hvd::DType::f32, options_[i]));
     }
     for (const hvd::Work& work : works_) work.wait();
-    hvd::allreduce(context_, std::span(loss_), {"loss", hvd::ReduceOp::sum, 1, 1, 0});
+    hvd::allreduce(std::span(loss_),
+                   {.name = "loss", .op = hvd::ReduceOp::sum, .context = &context_});
   }
 
  private:

@@ -26,13 +26,13 @@ constexpr int kLost = 3;
 bool found(hvd::Context& context, const char* file) {
   const bool here = context.rank() == 0 && ::access(file, F_OK) == 0;
   std::vector<float> data(1, here ? 1.0F : 0.0F);
-  hvd::allreduce(context, std::span(data), {"found", hvd::ReduceOp::sum, 1, 1, 0});
+  hvd::allreduce(std::span(data), {.name = "found", .op = hvd::ReduceOp::sum, .context = &context});
   return data.front() > 0;
 }
 
 float sum_of_ranks(hvd::Context& context) {
   std::vector<float> data(1000, static_cast<float>(context.rank()));
-  hvd::allreduce(context, std::span(data), {"data", hvd::ReduceOp::sum, 1, 1, 0});
+  hvd::allreduce(std::span(data), {.name = "data", .op = hvd::ReduceOp::sum, .context = &context});
   return data.front();
 }
 

@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
       std::getline(fifo, line);
     }
     std::vector<float> data(100, 1.0F);
-    hvd::allreduce(context, std::span(data), {.name = "late"});
+    hvd::allreduce(std::span(data), {.name = "late", .context = &context});
     hvd::shutdown();
   } catch (const hvd::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

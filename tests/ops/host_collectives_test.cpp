@@ -68,14 +68,17 @@ TEST_P(EveryTransport, ArraysThatDoNotFitAreRefused) {
   on_contexts([](Context& context) {
     std::vector<float> three(3);
     std::vector<float> two(2);
-    EXPECT_EQ(error_of([&] { allreduce(context, std::span(three), std::span(two)); }).code(),
-              Errc::invalid_argument);
-    const std::vector<std::int64_t> splits(static_cast<std::size_t>(context.size()), 7);
     EXPECT_EQ(error_of([&] {
-                static_cast<void>(alltoall(context, std::span(three), std::span(splits)));
+                allreduce(std::span(three), std::span(two), {.context = &context});
               }).code(),
               Errc::invalid_argument);
-    barrier(context);
+    const std::vector<std::int64_t> splits(static_cast<std::size_t>(context.size()), 7);
+    EXPECT_EQ(
+        error_of([&] {
+          static_cast<void>(alltoall(std::span(three), std::span(splits), {.context = &context}));
+        }).code(),
+        Errc::invalid_argument);
+    barrier({.context = &context});
   });
 }
 

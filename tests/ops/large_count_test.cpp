@@ -123,10 +123,10 @@ TEST(LargeContext, ReducesAndBroadcastsInPlace) {
       });
     };
     fill();
-    allreduce(*context, data, data, kLarge, DType::u8, {.op = ReduceOp::max});
+    allreduce(data, data, kLarge, DType::u8, {.op = ReduceOp::max, .context = context.get()});
     EXPECT_EQ(wrong([](std::int64_t i) { return largest_value(DType::u8, 2, i); }), 0);
     fill();
-    broadcast(*context, data, kLarge, DType::u8, 1);
+    broadcast(data, kLarge, DType::u8, 1, {.context = context.get()});
     EXPECT_EQ(wrong([](std::int64_t i) { return large_value(DType::u8, 1, i); }), 0);
     context->shutdown();
   });

@@ -31,7 +31,7 @@ int place(const Arguments& arguments) {
               hvd::size(), hvd::local_rank(), std::getenv("HVD_LOCAL_RANK"), hvd::local_size(),
               gpus == nullptr ? "none" : gpus, name == nullptr ? "" : name, words.c_str());
   std::vector<float> data(1000, static_cast<float>(hvd::rank() + 1));
-  hvd::allreduce(hvd::context(), std::span(data), {"data", hvd::ReduceOp::sum, 1, 1, 0});
+  hvd::allreduce(std::span(data), {.name = "data", .op = hvd::ReduceOp::sum});
   const std::string sum = std::to_string(static_cast<int>(data.front()));
   hvd::shutdown();
   hvd::set_result("{\"sum\": " + sum + ", \"text\": \"\\u00e4\"}");
@@ -59,7 +59,7 @@ int fail(const Arguments& arguments) {
   hvd::init();
   std::vector<float> data(10, 1);
   const auto sum = [&] {
-    hvd::allreduce(hvd::context(), std::span(data), {"data", hvd::ReduceOp::sum, 1, 1, 0});
+    hvd::allreduce(std::span(data), {.name = "data", .op = hvd::ReduceOp::sum});
   };
   sum();
   if (hvd::rank() == rank) {

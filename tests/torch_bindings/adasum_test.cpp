@@ -54,8 +54,9 @@ TEST_P(Adasum, EqualsTheTreeOfWholeVectorsForEachTensor) {
           wanted.push_back(tree(all));
           mine.push_back(gradient_of(member.context.rank(), shapes[i], i).to(type));
         }
-        adasum_(member.context, mine,
-                {.name = "adasum", .process_set = in_half ? member.half.id : 0});
+        adasum_(mine, {.name = "adasum",
+                       .process_set = in_half ? member.half.id : 0,
+                       .context = &member.context});
         const double near = type == torch::kFloat64   ? 1e-12
                             : type == torch::kFloat32 ? 1e-5
                             : type == torch::kFloat16 ? 2e-3
@@ -77,13 +78,13 @@ TEST_P(Adasum, AddsWhatIsOrthogonalAndAveragesWhatIsEqual) {
     own[context.rank()] = 3.0;
     torch::Tensor sum = torch::zeros({8}, torch::kFloat64);
     for (int rank = 0; rank < size; ++rank) sum[rank] = 3.0;
-    EXPECT_TRUE(torch::allclose(adasum(context, own), sum));
+    EXPECT_TRUE(torch::allclose(adasum(own, {.context = &context}), sum));
 
     const torch::Tensor equal = torch::arange(1.0, 9.0, torch::kFloat64);
-    EXPECT_TRUE(torch::allclose(adasum(context, equal), equal));
+    EXPECT_TRUE(torch::allclose(adasum(equal, {.context = &context}), equal));
     // A gradient of zeros changes nothing.
     const torch::Tensor none = context.rank() == 0 ? equal : torch::zeros_like(equal);
-    EXPECT_TRUE(torch::allclose(adasum(context, none), equal));
+    EXPECT_TRUE(torch::allclose(adasum(none, {.context = &context}), equal));
   });
 }
 
@@ -91,11 +92,11 @@ TEST_P(Adasum, IsTheSameBitsOnAllRanksAndTakesAnyStrides) {
   on_ranks(GetParam(), [](Context& context) {
     const torch::Tensor whole = gradient_of(context.rank(), {30, 20}, 1);
     const torch::Tensor kept = whole.clone();
-    const torch::Tensor contiguous = adasum(context, whole.t().contiguous());
-    const torch::Tensor strided = adasum(context, whole.t());
+    const torch::Tensor contiguous = adasum(whole.t().contiguous(), {.context = &context});
+    const torch::Tensor strided = adasum(whole.t(), {.context = &context});
     EXPECT_TRUE(equal_bits(contiguous, strided));
     EXPECT_TRUE(equal_bits(whole, kept));
-    EXPECT_TRUE(verify(context, NamedTensors{{"result", contiguous}}));
+    EXPECT_TRUE(verify(NamedTensors{{"result", contiguous}}, context));
   });
 }
 
@@ -103,16 +104,17 @@ TEST_P(Adasum, OfAnythingElseIsATypedError) {
   on_ranks(GetParam(), [](Context& context) {
     const auto before = context.stats().submitted;
     std::string message;
-    EXPECT_EQ(code_of([&] { (void)adasum(context, torch::ones({2}, torch::kInt32)); }, &message),
+    EXPECT_EQ(code_of([&] { (void)adasum(torch::ones({2}, torch::kInt32), {.context = &context}); },
+                      &message),
               Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("Int"));
     EXPECT_EQ(code_of([&] {
-                adasum_(context, {torch::ones({2}), torch::Tensor()});
+                adasum_({torch::ones({2}), torch::Tensor()}, {.context = &context});
               }),
               Errc::invalid_argument);
-    EXPECT_EQ(code_of([&] { (void)adasum(context, torch::eye(3).to_sparse()); }),
+    EXPECT_EQ(code_of([&] { (void)adasum(torch::eye(3).to_sparse(), {.context = &context}); }),
               Errc::invalid_argument);
-    adasum_(context, Tensors{});
+    adasum_(Tensors{}, {.context = &context});
     EXPECT_EQ(context.stats().submitted, before);
   });
 }

@@ -93,8 +93,8 @@ TEST_F(AgentStoreTest, AJobMeetsThereTimeAndAgain) {
       config.epoch = restart;
       config.interfaces = "lo";
       const auto context = make_context(config);
-      const torch::Tensor sum =
-          allreduce(*context, torch::full({3}, rank), {.name = "sum", .op = ReduceOp::sum});
+      const torch::Tensor sum = allreduce(
+          torch::full({3}, rank), {.name = "sum", .op = ReduceOp::sum, .context = context.get()});
       EXPECT_EQ(sum[0].item<std::int64_t>(), 3);
       context->shutdown();
     }

@@ -79,7 +79,7 @@ TEST_P(Checkpoint, OfModelOptimizerAndSamplerGoesOnWhereItWasSaved) {
     EXPECT_EQ(resumed.position(), 5u);
     step(other, fresh, 3);
     EXPECT_EQ(largest_difference(values_of(other), wanted), 0);
-    EXPECT_TRUE(verify(context, other));
+    EXPECT_TRUE(verify(other, context));
   });
   EXPECT_EQ(folder_.files(), 1u);
 }
@@ -110,7 +110,7 @@ TEST_P(Checkpoint, ThatIsMissingIsANamedErrorOnEveryRank) {
               Errc::resource);
     EXPECT_EQ(code_of([&] { save_checkpoint(context, missing / "below" / "a file", tensor); }),
               Errc::resource);
-    EXPECT_TRUE(torch::equal(allreduce(context, tensor), tensor));
+    EXPECT_TRUE(torch::equal(allreduce(tensor, {.context = &context}), tensor));
   });
 }
 
@@ -151,9 +151,12 @@ TEST_P(Checkpoint, ThatCannotBeSavedLeavesTheOldOne) {
     save_checkpoint(context, file, torch::ones({2}));
     std::string message;
     const auto call = [&] {
-      save_checkpoint_archive(context, file, [](torch::serialize::OutputArchive&) {
-        throw std::runtime_error("the disk of the mind is full");
-      });
+      save_checkpoint_archive(
+          file,
+          [](torch::serialize::OutputArchive&) {
+            throw std::runtime_error("the disk of the mind is full");
+          },
+          nullptr, context);
     };
     EXPECT_EQ(code_of(call, &message), Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("the mind"));
@@ -171,9 +174,12 @@ TEST_P(Checkpoint, ThatOneRankCannotLoadIsAnErrorOnAll) {
     std::string message;
     const bool odd = context.rank() == size - 1;
     const auto call = [&] {
-      load_checkpoint_archive(context, folder_.file(), [&](torch::serialize::InputArchive&) {
-        if (odd) throw Error(Errc::unsupported, "no room for it");
-      });
+      load_checkpoint_archive(
+          folder_.file(),
+          [&](torch::serialize::InputArchive&) {
+            if (odd) throw Error(Errc::unsupported, "no room for it");
+          },
+          context);
     };
     EXPECT_EQ(code_of(call, &message), odd ? Errc::unsupported : Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("no room for it"));
@@ -202,7 +208,7 @@ void expect_misfit(Context& context, const fs::path& file, const std::string& wh
   for (std::size_t i = 0; i < before.size(); ++i) {
     EXPECT_TRUE(equal_bits(after[i].detach(), before[i])) << "tensor " << i;
   }
-  EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+  EXPECT_TRUE(torch::equal(allreduce(torch::ones({2}), {.context = &context}), torch::ones({2})));
 }
 
 TEST_P(Checkpoint, OfSomethingElseIsNamedAndChangesNoModel) {

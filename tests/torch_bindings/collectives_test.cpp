@@ -90,8 +90,8 @@ TEST_P(Collectives, AllreduceOfEveryDtypeOpAndLayout) {
         for (const Layout& layout : layouts()) {
           const torch::Tensor input = layout.apply(values(context.rank(), dtype));
           inputs.push_back(layout.apply(values(context.rank(), dtype)));
-          copies.push_back(allreduce_async(context, input, {.op = op}));
-          in_place.push_back(allreduce_async_(context, inputs.back(), {.op = op}));
+          copies.push_back(allreduce_async(input, {.op = op, .context = &context}));
+          in_place.push_back(allreduce_async_(inputs.back(), {.op = op, .context = &context}));
           EXPECT_TRUE(torch::equal(input, layout.apply(values(context.rank(), dtype))));
         }
         for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -113,9 +113,11 @@ TEST_P(Collectives, AverageIsTheDefaultAndScalesApply) {
   on_ranks(size, [&](Context& context) {
     const torch::Tensor mine = torch::full({5}, context.rank() + 1.0);
     const double mean = (size + 1) / 2.0;
-    expect_near(allreduce(context, mine), torch::full({5}, mean), "average");
-    expect_near(allreduce(context, mine, {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4}),
-                torch::full({5}, 2 * mean * size), "scaled");
+    expect_near(allreduce(mine, {.context = &context}), torch::full({5}, mean), "average");
+    expect_near(
+        allreduce(mine,
+                  {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4, .context = &context}),
+        torch::full({5}, 2 * mean * size), "scaled");
   });
 }
 
@@ -124,7 +126,7 @@ TEST_P(Collectives, ResultsOfAllRanksAreTheSameBits) {
   std::vector<torch::Tensor> results(static_cast<std::size_t>(size));
   on_ranks(size, [&](Context& context) {
     const auto seed = static_cast<std::uint64_t>(context.rank());
-    results[seed] = allreduce(context, test::normal({1013}, seed));
+    results[seed] = allreduce(test::normal({1013}, seed), {.context = &context});
   });
   for (const torch::Tensor& result : results) EXPECT_TRUE(test::equal_bits(result, results[0]));
 }
@@ -137,8 +139,9 @@ TEST_P(Collectives, AllgatherOfDifferentRowsAlsoNone) {
       const auto of = [&](int rank) { return values(rank, dtype).slice(1, 0, rank).t(); };
       std::vector<torch::Tensor> all;
       for (int rank = 0; rank < size; ++rank) all.push_back(of(rank));
-      const TensorWork gathered = allgather_async(context, of(context.rank()));
-      const TensorWork scalars = allgather_async(context, values(context.rank(), dtype)[0][0]);
+      const TensorWork gathered = allgather_async(of(context.rank()), {.context = &context});
+      const TensorWork scalars =
+          allgather_async(values(context.rank(), dtype)[0][0], {.context = &context});
       EXPECT_TRUE(torch::equal(gathered.wait(), torch::cat(all)));
       EXPECT_EQ(scalars.wait().sizes(), torch::IntArrayRef({size}));
     }
@@ -153,10 +156,10 @@ TEST_P(Collectives, BroadcastFromEveryRoot) {
         for (const Layout& layout : layouts()) {
           const torch::Tensor mine = layout.apply(values(context.rank(), dtype));
           const torch::Tensor wanted = layout.apply(values(root, dtype));
-          const TensorWork copy = broadcast_async(context, mine, root);
+          const TensorWork copy = broadcast_async(mine, root, {.context = &context});
           EXPECT_TRUE(torch::equal(copy.wait(), wanted)) << layout.name;
           EXPECT_TRUE(torch::equal(mine, layout.apply(values(context.rank(), dtype))));
-          EXPECT_TRUE(broadcast_(context, mine, root).is_same(mine));
+          EXPECT_TRUE(broadcast_(mine, root, {.context = &context}).is_same(mine));
           EXPECT_TRUE(torch::equal(mine, wanted)) << layout.name;
         }
       }
@@ -172,8 +175,8 @@ TEST_P(Collectives, NamedOnesMatchInAnyOrder) {
     if (context.rank() % 2 == 1) std::reverse(names.begin(), names.end());
     std::vector<TensorWork> works;
     for (const auto& name : names) {
-      works.push_back(
-          allreduce_async(context, one * (name[0] - 'a'), {.name = name, .op = ReduceOp::sum}));
+      works.push_back(allreduce_async(one * (name[0] - 'a'),
+                                      {.name = name, .op = ReduceOp::sum, .context = &context}));
     }
     for (std::size_t i = 0; i < names.size(); ++i) {
       expect_near(works[i].wait(), one * (names[i][0] - 'a') * size, names[i]);
@@ -184,16 +187,16 @@ TEST_P(Collectives, NamedOnesMatchInAnyOrder) {
 TEST_P(Collectives, AutogradSeesNothingButTheOverwriting) {
   on_ranks(GetParam(), [&](Context& context) {
     const torch::Tensor leaf = torch::ones({2, 2}, torch::requires_grad());
-    EXPECT_FALSE(allreduce_async(context, leaf).wait().requires_grad());
+    EXPECT_FALSE(allreduce_async(leaf, {.context = &context}).wait().requires_grad());
     const auto version = leaf._version();
-    broadcast_(context, leaf);
+    broadcast_(leaf, 0, {.context = &context});
     EXPECT_TRUE(leaf.requires_grad());
     EXPECT_TRUE(leaf.is_leaf());
     EXPECT_GT(leaf._version(), version);
 
     // Overwriting a saved tensor must make backward() fail instead of giving wrong gradients.
     const torch::Tensor product = leaf * leaf;
-    allreduce_(context, leaf);
+    allreduce_(leaf, {.context = &context});
     EXPECT_THROW(product.sum().backward(), c10::Error);
   });
 }
@@ -204,7 +207,8 @@ TEST_P(Collectives, GradientsOfGradients) {
     // The loss of all ranks is size · Σ (Σ over ranks of x³). Its gradient is size · 3 x². The
     // gradient of the sum of all ranks' gradients with respect to x is size · 6 x.
     const torch::Tensor x = torch::full({2}, context.rank() + 1.0).requires_grad_();
-    const torch::Tensor loss = allreduce(context, x.pow(3), {.op = ReduceOp::sum}).sum();
+    const torch::Tensor loss =
+        allreduce(x.pow(3), {.op = ReduceOp::sum, .context = &context}).sum();
     const torch::Tensor first =
         torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
     expect_near(first.detach(), size * 3 * x.detach().square(), "first");
@@ -216,7 +220,7 @@ TEST_P(Collectives, GradientsOfGradients) {
 TEST_P(Collectives, GradientsOfABroadcastAreZeroOffTheRootAlsoForNan) {
   on_ranks(GetParam(), [](Context& context) {
     const torch::Tensor x = torch::ones({3}, torch::requires_grad());
-    const torch::Tensor y = broadcast(context, x, 0);
+    const torch::Tensor y = broadcast(x, 0, {.context = &context});
     (y * std::numeric_limits<double>::quiet_NaN()).sum().backward();
     if (context.rank() == 0) {
       EXPECT_TRUE(x.grad().isnan().all().item<bool>());
@@ -232,15 +236,16 @@ TEST_P(Collectives, GroupsOfWhatNeedsAGradientAndWhatDoesNot) {
     const torch::Tensor x = torch::ones({3}, torch::requires_grad());
     const torch::Tensor index = torch::arange(4);
     const torch::Tensor plain = torch::ones({2});
-    const Tensors results = grouped_allreduce(context, {index, x, plain}, {.op = ReduceOp::sum});
+    const Tensors results =
+        grouped_allreduce({index, x, plain}, {.op = ReduceOp::sum, .context = &context});
     EXPECT_FALSE(results[0].requires_grad());
     results[1].sum().backward();  // the other results have no gradient: zeros travel
     expect_near(x.grad(), torch::full({3}, static_cast<float>(size)), "gradient");
     EXPECT_FALSE(plain.grad().defined());
 
     const torch::NoGradGuard no_grad;
-    EXPECT_FALSE(allreduce(context, x).requires_grad());
-    EXPECT_FALSE(grouped_allgather(context, {x})[0].requires_grad());
+    EXPECT_FALSE(allreduce(x, {.context = &context}).requires_grad());
+    EXPECT_FALSE(grouped_allgather({x}, {.context = &context})[0].requires_grad());
   });
 }
 
@@ -251,17 +256,23 @@ TEST_P(Collectives, WhatCannotBeReducedIsATypedErrorAndNothingIsSubmitted) {
     const torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
     const torch::Tensor meta = torch::ones({2}, torch::kMeta);
     std::string message;
-    EXPECT_EQ(code_of([&] { (void)allreduce(context, sparse); }, &message), Errc::unsupported);
+    EXPECT_EQ(code_of([&] { (void)allreduce(sparse, {.context = &context}); }, &message),
+              Errc::unsupported);
     EXPECT_THAT(message, HasSubstr("Sparse"));
-    EXPECT_EQ(code_of([&] { (void)broadcast(context, complex); }, &message), Errc::unsupported);
+    EXPECT_EQ(code_of([&] { (void)broadcast(complex, 0, {.context = &context}); }, &message),
+              Errc::unsupported);
     EXPECT_THAT(message, HasSubstr("ComplexFloat"));
-    EXPECT_EQ(code_of([&] { (void)allgather(context, meta); }, &message), Errc::unsupported);
+    EXPECT_EQ(code_of([&] { (void)allgather(meta, {.context = &context}); }, &message),
+              Errc::unsupported);
     EXPECT_THAT(message, HasSubstr("meta"));
-    EXPECT_EQ(code_of([&] { (void)allreduce(context, torch::Tensor()); }), Errc::invalid_argument);
+    EXPECT_EQ(code_of([&] { (void)allreduce(torch::Tensor(), {.context = &context}); }),
+              Errc::invalid_argument);
     const torch::Tensor overlapping = torch::ones({1}).expand({4});
-    EXPECT_EQ(code_of([&] { allreduce_(context, overlapping); }), Errc::invalid_argument);
+    EXPECT_EQ(code_of([&] { allreduce_(overlapping, {.context = &context}); }),
+              Errc::invalid_argument);
     EXPECT_EQ(context.stats().submitted, before);
-    expect_near(allreduce(context, overlapping), torch::ones({4}), "expanded, not in place");
+    expect_near(allreduce(overlapping, {.context = &context}), torch::ones({4}),
+                "expanded, not in place");
   });
 }
 
@@ -271,11 +282,12 @@ TEST_P(Collectives, AnotherShapeOnOneRankFailsOnAllAndTheContextStaysUsable) {
   on_ranks(size, [&](Context& context) {
     const torch::Tensor tensor = context.rank() == 1 ? torch::ones({2, 3}) : torch::ones({3, 2});
     std::string message;
-    EXPECT_EQ(code_of([&] { (void)allreduce(context, tensor, {.name = "weight"}); }, &message),
+    EXPECT_EQ(code_of([&] { (void)allreduce(tensor, {.name = "weight", .context = &context}); },
+                      &message),
               Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("weight"));
-    expect_near(allreduce(context, torch::ones({2}), {.name = "weight"}), torch::ones({2}),
-                "after");
+    expect_near(allreduce(torch::ones({2}), {.name = "weight", .context = &context}),
+                torch::ones({2}), "after");
   });
 }
 
@@ -285,27 +297,27 @@ TEST_P(Collectives, VerifyFindsTheFirstDifference) {
     const torch::Tensor nan = torch::full({3}, std::numeric_limits<double>::quiet_NaN());
     const torch::Tensor same = torch::arange(13, torch::kUInt8).slice(0, 0, 13, 2);
     const NamedTensors equal{{"nan", nan}, {"same", same}, {"none", torch::empty({0, 3})}};
-    EXPECT_TRUE(verify(context, equal).identical);
-    EXPECT_EQ(verify(context, equal).first_difference, "");
+    EXPECT_TRUE(verify(equal, context).identical);
+    EXPECT_EQ(verify(equal, context).first_difference, "");
 
     if (size == 1) return;
     // Changes the last bit of one element on the last rank.
     torch::Tensor bit = torch::ones({100});
     if (context.rank() == size - 1) bit[99].fill_(std::nextafter(1.0F, 2.0F));
-    const Verification differs = verify(context, NamedTensors{{"same", same}, {"bit", bit}});
+    const Verification differs = verify(NamedTensors{{"same", same}, {"bit", bit}}, context);
     EXPECT_FALSE(differs.identical);
     EXPECT_EQ(differs.first_difference,
               "bit: rank " + std::to_string(size - 1) + " differs from rank 0");
 
     const torch::Tensor shape = torch::zeros(context.rank() == 0 ? std::vector<std::int64_t>{2, 3}
                                                                  : std::vector<std::int64_t>{3, 2});
-    EXPECT_FALSE(verify(context, NamedTensors{{"shape", shape}}));
+    EXPECT_FALSE(verify(NamedTensors{{"shape", shape}}, context));
     const torch::Tensor dtype = torch::zeros({2}, context.rank() == 0 ? torch::kF32 : torch::kI32);
-    EXPECT_FALSE(verify(context, NamedTensors{{"dtype", dtype}}));
+    EXPECT_FALSE(verify(NamedTensors{{"dtype", dtype}}, context));
 
     std::vector<NamedTensors::Item> fewer{{"same", same}};
     if (context.rank() == 0) fewer.emplace_back("more", torch::ones({1}));
-    const Verification counts = verify(context, fewer);
+    const Verification counts = verify(fewer, context);
     EXPECT_THAT(counts.first_difference, HasSubstr("rank 1 has 1 of them, rank 0 has 2"));
   });
 }
@@ -321,7 +333,7 @@ TEST_P(Collectives, BroadcastParametersTakesBuffersAndSharedOnesOnce) {
     for (auto& parameter : net->parameters()) parameter.fill_(context.rank() + 1);
     for (auto& buffer : net->buffers()) buffer.fill_(context.rank() + 1);
     const Stats before = context.stats();
-    broadcast_parameters(context, net);
+    broadcast_parameters(net, 0, context);
     const Stats after = context.stats();
     EXPECT_EQ(after.submitted - before.submitted, 70u);
     if (context.size() > 1) {  // alone, each is over before the next is submitted
@@ -336,7 +348,7 @@ TEST_P(Collectives, BroadcastParametersTakesBuffersAndSharedOnesOnce) {
 
     const torch::Tensor tensor = torch::full({2}, context.rank());
     const auto submitted = context.stats().submitted;
-    broadcast_parameters(context, NamedTensors{{"a", tensor}, {"b", tensor}}, context.size() - 1);
+    broadcast_parameters(NamedTensors{{"a", tensor}, {"b", tensor}}, context.size() - 1, context);
     EXPECT_EQ(context.stats().submitted, submitted + 1);
     EXPECT_TRUE(tensor.eq(context.size() - 1).all().item<bool>());
   });

@@ -31,7 +31,7 @@ TEST_P(Compressor, OfAUserLearnsAndGivesTheSameBitsToAll) {
       optimizer.step();
     }
     EXPECT_LT(loss_of(net, global_batch(0)).item<double>(), 0.8 * begin);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -81,7 +81,7 @@ TEST_P(Compressor, ForgetsAnInfiniteGradient) {
       for (const torch::Tensor& value : values_of(net)) {
         EXPECT_TRUE(value.isfinite().all().item<bool>()) << compressor->description();
       }
-      EXPECT_TRUE(verify(context, *net)) << compressor->description();
+      EXPECT_TRUE(verify(*net, context)) << compressor->description();
     }
   });
 }
@@ -141,7 +141,7 @@ TEST_P(Compressor, ThatThrowsIsHeardFromBackwardAndStepAndTheNextStepIsFine) {
           optimizer.step();
         }
       }
-      EXPECT_TRUE(verify(context, *net));
+      EXPECT_TRUE(verify(*net, context));
     }
   });
 }

@@ -141,7 +141,7 @@ TEST_P(Distributed, ClosureOfSgdReturnsTheAverageLoss) {
       return mine;
     });
     EXPECT_NEAR(loss.item<double>(), wanted, 1e-5);
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -297,9 +297,9 @@ TEST_P(Distributed, ParametersStartAsThoseOfRank0UnlessLeftToTheUser) {
       DistributedSGD left(net->named_parameters(), kSgd,
                           {.broadcast_parameters = false, .context = &context});
     }
-    EXPECT_EQ(verify(context, net).identical, size == 1);
+    EXPECT_EQ(verify(net, context).identical, size == 1);
     DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
     EXPECT_EQ(largest_difference(values_of(net), values_of(of_rank0)), 0);
   });
 }

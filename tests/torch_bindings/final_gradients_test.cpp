@@ -93,7 +93,7 @@ TEST_P(FinalGradients, WhereRanksUseDifferentParameters) {
         }
         optimizer.step();
       }
-      EXPECT_TRUE(verify(context, NamedTensors(items)));
+      EXPECT_TRUE(verify(NamedTensors(items), context));
     }
   });
 }
@@ -170,13 +170,14 @@ TEST_P(FinalGradients, OfTwoOptimizersInOnePass) {
       const bool swapped = (context.rank() + step) % 2 == 0;
       if (swapped) x = x + a->parameters()[0].sum();
       (swapped ? y + x : x * 1.0 + y).backward();
-      EXPECT_TRUE(verify(context, NamedTensors{{"a", a->parameters()[0].grad()},
-                                               {"b", b->parameters()[3].grad()}}));
+      EXPECT_TRUE(
+          verify(NamedTensors{{"a", a->parameters()[0].grad()}, {"b", b->parameters()[3].grad()}},
+                 context));
       second.step();
       first.step();
     }
-    EXPECT_TRUE(verify(context, a));
-    EXPECT_TRUE(verify(context, b));
+    EXPECT_TRUE(verify(a, context));
+    EXPECT_TRUE(verify(b, context));
   });
 }
 
@@ -201,7 +202,7 @@ TEST_P(FinalGradients, PassesThatSendNothingWaitForNothing) {
       std::this_thread::yield();
     }
     pass();
-    EXPECT_TRUE(verify(context, NamedTensors{{"gradient", net->parameters()[0].grad()}}));
+    EXPECT_TRUE(verify(NamedTensors{{"gradient", net->parameters()[0].grad()}}, context));
     optimizer.step();
   });
 }
@@ -232,10 +233,10 @@ TEST_P(FinalGradients, AreNotAddedToByPassesThatAreNotSent) {
         static_cast<Optimizer&>(optimizer).zero_grad(to_none);
         EXPECT_EQ(code_of(quietly), std::nullopt);
         for (int i = 0; i < planned; ++i) pass();
-        EXPECT_TRUE(verify(context, NamedTensors{{"gradient", net->parameters()[0].grad()}}));
+        EXPECT_TRUE(verify(NamedTensors{{"gradient", net->parameters()[0].grad()}}, context));
       }
       optimizer.step();
-      EXPECT_TRUE(verify(context, net));
+      EXPECT_TRUE(verify(net, context));
     }
   });
 }
@@ -361,8 +362,8 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
       optimizer.zero_grad();
       TensorWork intruder;
       if (step % 2 == 1 && context.rank() == 0) {
-        intruder = allreduce_async(context, torch::ones({7}),
-                                   {.name = "gradient/" + instance + "/0.bias"});
+        intruder = allreduce_async(
+            torch::ones({7}), {.name = "gradient/" + instance + "/0.bias", .context = &context});
       }
       if (step % 2 == 1 && size > 1) {
         std::string message;
@@ -375,11 +376,11 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
       } else {
         if (intruder.valid()) intruder.wait();
         pass();
-        EXPECT_TRUE(verify(context, NamedTensors{{"gradient", net->parameters()[1].grad()}}));
+        EXPECT_TRUE(verify(NamedTensors{{"gradient", net->parameters()[1].grad()}}, context));
         optimizer.step();
       }
     }
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 

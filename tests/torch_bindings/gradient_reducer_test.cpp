@@ -88,7 +88,7 @@ TEST_P(Reducer, RunsFewerCollectivesThanThereAreGradients) {
       EXPECT_LT(after.collectives - before.collectives, kSteps * kParameters);
       EXPECT_GT(after.fused_tensors, before.fused_tensors);
     }
-    EXPECT_TRUE(verify(context, named));
+    EXPECT_TRUE(verify(named, context));
   });
 }
 
@@ -111,9 +111,9 @@ TEST_P(Reducer, UnusedParametersTakePartWithZeros) {
     EXPECT_NEAR(used[0].item<double>(), 1 - 3, 1e-5);
     EXPECT_NEAR(sometimes[0].item<double>(), 1 - share, 1e-5);
     EXPECT_NEAR(never[0].item<double>(), 1, 1e-5);
-    EXPECT_TRUE(verify(context, named));
+    EXPECT_TRUE(verify(named, context));
     optimizer.step();  // without any backward pass: collective all the same
-    EXPECT_TRUE(verify(context, named));
+    EXPECT_TRUE(verify(named, context));
   });
 }
 
@@ -128,7 +128,7 @@ TEST_P(Reducer, FrozenParametersStayAndComeBack) {
       optimizer.zero_grad();
       (steady.sum() + (thawing * (context.rank() + 1)).sum() + late.sum()).backward();
       optimizer.step();
-      EXPECT_TRUE(verify(context, named));
+      EXPECT_TRUE(verify(named, context));
     };
     step();
     thawing.set_requires_grad(false);
@@ -158,7 +158,7 @@ TEST_P(Reducer, SharedParametersAreReducedAndSteppedOnce) {
     optimizer.step();
     // The first step sends one additional small allreduce.
     EXPECT_EQ(context.stats().submitted, before + 2 + (context.size() > 1 ? 1 : 0));
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -192,8 +192,8 @@ TEST_P(Reducer, TwoOptimizersWithTheSameNamesInOneBackwardPass) {
       second.step();
       first.step();
     }
-    EXPECT_TRUE(verify(context, a));
-    EXPECT_TRUE(verify(context, b));
+    EXPECT_TRUE(verify(a, context));
+    EXPECT_TRUE(verify(b, context));
   });
 }
 
@@ -222,7 +222,7 @@ TEST_P(Reducer, TooManyBackwardPasses) {
     optimizer.zero_grad();
     pass();
     optimizer.step();
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -250,7 +250,7 @@ TEST_P(Reducer, GradientsTouchedWhileTheyAreReduced) {
     }
     loss_of(net, global_batch(0)).backward();
     optimizer.step();
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -283,7 +283,7 @@ TEST_P(Reducer, SynchronizeReducesOnceAndSkippingNeedsIt) {
       optimizer.zero_grad();
       loss_of(net, global_batch(2)).backward();
       optimizer.step();
-      EXPECT_TRUE(verify(context, net));
+      EXPECT_TRUE(verify(net, context));
     }
   });
 }

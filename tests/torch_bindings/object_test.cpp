@@ -22,9 +22,10 @@ std::string text_of(int rank) {
 TEST_P(Objects, BytesFromEveryRootAlsoNone) {
   on_ranks(GetParam(), [](Context& context) {
     for (int root = 0; root < context.size(); ++root) {
-      EXPECT_EQ(broadcast_object(context, text_of(context.rank()), root), text_of(root));
+      EXPECT_EQ(broadcast_object(text_of(context.rank()), root, {.context = &context}),
+                text_of(root));
       const Bytes mine(static_cast<std::size_t>(context.rank() + 3), std::byte{0});
-      EXPECT_EQ(broadcast_object(context, mine, root, {.name = "b"}).size(),
+      EXPECT_EQ(broadcast_object(mine, root, {.name = "b", .context = &context}).size(),
                 static_cast<std::size_t>(root + 3));
     }
   });
@@ -32,9 +33,10 @@ TEST_P(Objects, BytesFromEveryRootAlsoNone) {
 
 TEST_P(Objects, GatheredInRankOrder) {
   on_ranks(GetParam(), [](Context& context) {
-    const std::vector<std::string> texts = allgather_object(context, text_of(context.rank()));
+    const std::vector<std::string> texts =
+        allgather_object(text_of(context.rank()), {.context = &context});
     const Bytes mine(static_cast<std::size_t>(context.rank()), std::byte{7});
-    const std::vector<Bytes> bytes = allgather_object(context, mine, {.name = "bytes"});
+    const std::vector<Bytes> bytes = allgather_object(mine, {.name = "bytes", .context = &context});
     ASSERT_EQ(texts.size(), static_cast<std::size_t>(context.size()));
     ASSERT_EQ(bytes.size(), texts.size());
     for (int rank = 0; rank < context.size(); ++rank) {
@@ -68,9 +70,10 @@ void expect_archive_of(int rank, torch::serialize::InputArchive& archive) {
 TEST_P(Objects, ArchivesToAllAndFromAll) {
   on_ranks(GetParam(), [](Context& context) {
     torch::serialize::OutputArchive mine = archive_for(context.rank());
-    torch::serialize::InputArchive last = broadcast_object(context, mine, context.size() - 1);
+    torch::serialize::InputArchive last =
+        broadcast_object(mine, context.size() - 1, {.context = &context});
     expect_archive_of(context.size() - 1, last);
-    auto all = allgather_object(context, mine);
+    auto all = allgather_object(mine, {.context = &context});
     for (int rank = 0; rank < context.size(); ++rank) {
       expect_archive_of(rank, all[static_cast<std::size_t>(rank)]);
     }
@@ -81,17 +84,17 @@ TEST_P(Objects, InPlaceForWhateverTorchSaves) {
   on_ranks(GetParam(), [](Context& context) {
     const torch::NoGradGuard no_grad;
     torch::Tensor tensor = torch::full({3}, context.rank());
-    broadcast_object_(context, tensor, context.size() - 1);
+    broadcast_object_(tensor, context.size() - 1, {.context = &context});
     EXPECT_TRUE(torch::equal(tensor, torch::full({3}, context.size() - 1)));
 
     torch::nn::Linear layer(2, 2);
     layer->weight.fill_(context.rank() + 1);
-    broadcast_object_(context, layer);
+    broadcast_object_(layer, 0, {.context = &context});
     EXPECT_TRUE(layer->weight.eq(1).all().item<bool>());
 
     // The size differs between ranks, which a collective of tensors could not carry.
     torch::Tensor rows = torch::ones({context.rank() + 1, 2});
-    broadcast_object_(context, rows);
+    broadcast_object_(rows, 0, {.context = &context});
     EXPECT_EQ(rows.sizes(), torch::IntArrayRef({1, 2}));
   });
 }
@@ -110,11 +113,12 @@ TEST_P(Objects, ARootThatCannotSaveLeavesNobodyWaiting) {
   on_ranks(GetParam(), [](Context& context) {
     CannotBeSaved value;
     if (context.rank() == 0) {
-      EXPECT_THROW(broadcast_object_(context, value), std::runtime_error);
+      EXPECT_THROW(broadcast_object_(value, 0, {.context = &context}), std::runtime_error);
     } else {
-      EXPECT_EQ(code_of([&] { broadcast_object_(context, value); }), Errc::protocol);
+      EXPECT_EQ(code_of([&] { broadcast_object_(value, 0, {.context = &context}); }),
+                Errc::protocol);
     }
-    EXPECT_EQ(broadcast_object(context, std::string("after")), "after");
+    EXPECT_EQ(broadcast_object(std::string("after"), 0, {.context = &context}), "after");
   });
 }
 
@@ -122,14 +126,14 @@ TEST_P(Objects, MoreThanAgreedIsRefusedOnEveryRank) {
   on_ranks(GetParam(), [](Context& context) {
     std::string message;
     const std::string large(1000, 'x');
-    const ObjectOptions few{.name = "o", .max_bytes = 999};
-    EXPECT_EQ(code_of([&] { (void)broadcast_object(context, large, 0, few); }, &message),
+    const ObjectOptions few{.name = "o", .max_bytes = 999, .context = &context};
+    EXPECT_EQ(code_of([&] { (void)broadcast_object(large, 0, few); }, &message),
               Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("1000 bytes, and max_bytes is 999"));
     // Each rank's part is allowed, but their sum is too large.
     const std::string part(999 / static_cast<std::size_t>(context.size()) + 1, 'x');
-    EXPECT_EQ(code_of([&] { (void)allgather_object(context, part, few); }), Errc::invalid_argument);
-    EXPECT_EQ(broadcast_object(context, std::string("after"), 0, few), "after");
+    EXPECT_EQ(code_of([&] { (void)allgather_object(part, few); }), Errc::invalid_argument);
+    EXPECT_EQ(broadcast_object(std::string("after"), 0, few), "after");
   });
 }
 
@@ -137,12 +141,11 @@ TEST_P(Objects, InAProcessSet) {
   if (GetParam() == 1) return;
   Job job(GetParam());
   job.run([](const Member& member) {
-    const ObjectOptions half{.process_set = member.half.id};
+    const ObjectOptions half{.process_set = member.half.id, .context = &member.context};
     const std::vector<int> ranks = member.ranks(true);
     const int rank = member.context.rank();
-    EXPECT_EQ(broadcast_object(member.context, text_of(rank), ranks.back(), half),
-              text_of(ranks.back()));
-    const auto all = allgather_object(member.context, text_of(rank), half);
+    EXPECT_EQ(broadcast_object(text_of(rank), ranks.back(), half), text_of(ranks.back()));
+    const auto all = allgather_object(text_of(rank), half);
     ASSERT_EQ(all.size(), ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(all[i], text_of(ranks[i]));
   });

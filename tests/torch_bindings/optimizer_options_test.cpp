@@ -164,7 +164,7 @@ TEST_P(OptimizerOption, AGroupWithFrozenMembersStillTravels) {
       loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
       optimizer.step();
     }
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -204,7 +204,7 @@ TEST_P(OptimizerOption, SparseGradientsAreGathered) {
     wanted.narrow(0, 0, context.size()) -= 2;
     wanted[0] -= 1;
     EXPECT_LT((table->weight.detach() - wanted).abs().max().item<double>(), 1e-5);
-    EXPECT_TRUE(verify(context, *table));
+    EXPECT_TRUE(verify(*table, context));
   });
 }
 
@@ -229,7 +229,7 @@ TEST_P(OptimizerOption, ASparseGradientThatOneRankHasInTheFirstStepIsKnownToAll)
       wanted.narrow(0, 0, context.size()) -= 2;
       wanted[last] -= 1;
       EXPECT_LT((table->weight.detach() - wanted).abs().max().item<double>(), 1e-5);
-      EXPECT_TRUE(verify(context, *table));
+      EXPECT_TRUE(verify(*table, context));
     }
   });
 }
@@ -352,7 +352,7 @@ TEST_P(OptimizerOption, CompressorsLearnWithTheErrorFedBack) {
       auto net = make_net(1);
       const double learnt = begin - fit(context, net, {.compressor = compressor});
       EXPECT_GT(learnt, 0.8 * best) << compressor->description();
-      EXPECT_TRUE(verify(context, *net)) << compressor->description();
+      EXPECT_TRUE(verify(*net, context)) << compressor->description();
     }
   });
 }

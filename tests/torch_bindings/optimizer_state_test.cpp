@@ -172,14 +172,14 @@ void broadcast_and_compare(int size, int root, int root_steps, int other_steps) 
     Optimizer optimizer(net->parameters(), is_root ? Settings<C>::root() : Settings<C>::other());
     step(net, optimizer, is_root ? root_steps : other_steps);
     const auto before = values_of(net);
-    broadcast_optimizer_state(context, optimizer, root);
+    broadcast_optimizer_state(optimizer, root, context);
     EXPECT_EQ(largest_difference(values_of(net), before), 0) << "it made a step";
     EXPECT_TRUE(same<C>(optimizer, net, wanted, reference)) << "rank " << context.rank();
 
     // With that state and the same parameters, all ranks continue alike.
-    broadcast_parameters(context, net, root);
+    broadcast_parameters(net, root, context);
     step(net, optimizer, 2);
-    EXPECT_TRUE(verify(context, net));
+    EXPECT_TRUE(verify(net, context));
   });
 }
 
@@ -205,7 +205,7 @@ TEST(OptimizerStateOf, SeveralGroupsKeepTheirOptions) {
                         std::make_unique<optim::SGDOptions>(lr / 2));
     groups.emplace_back(std::vector<torch::Tensor>{parameters[1], parameters[2], parameters[3]});
     optim::SGD sgd(groups, optim::SGDOptions(lr).momentum(0.5));
-    broadcast_optimizer_state(context, sgd);
+    broadcast_optimizer_state(sgd, 0, context);
     EXPECT_DOUBLE_EQ(sgd.param_groups()[0].options().get_lr(), 0.05);
     EXPECT_DOUBLE_EQ(sgd.param_groups()[1].options().get_lr(), 0.1);
     EXPECT_DOUBLE_EQ(sgd.defaults().get_lr(), 0.1);
@@ -219,7 +219,7 @@ TEST(OptimizerStateOf, BothFormsOfTheDistributedOptimizer) {
     DistributedOptimizer<optim::Adam> adam(net->named_parameters(), options, {.context = &context});
     loss_of(net, global_batch(context.rank())).backward();
     adam.step();
-    broadcast_optimizer_state(context, adam);
+    broadcast_optimizer_state(adam, 0, context);
     EXPECT_DOUBLE_EQ(adam.param_groups()[0].options().get_lr(), 0.1);
     EXPECT_EQ(adam.state().size(), 4u);
 
@@ -227,13 +227,13 @@ TEST(OptimizerStateOf, BothFormsOfTheDistributedOptimizer) {
     auto other = make_net(1);
     optim::Adam base(other->parameters(), options);
     if (context.rank() == 0) step(other, base, 2);
-    broadcast_optimizer_state(context, base);
+    broadcast_optimizer_state(base, 0, context);
     DistributedOptimizer wrapped(base, other->named_parameters(),
                                  DistributedOptimizerOptions{.context = &context});
-    broadcast_optimizer_state(context, wrapped.optimizer());
+    broadcast_optimizer_state(wrapped.optimizer(), 0, context);
     loss_of(other, global_batch(context.rank())).backward();
     wrapped.step();
-    EXPECT_TRUE(verify(context, other));
+    EXPECT_TRUE(verify(other, context));
   });
 }
 
@@ -244,15 +244,15 @@ TEST(OptimizerStateOf, DifferentOptimizersAreAMismatchOnAllRanks) {
     optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
     optim::Optimizer& optimizer = context.rank() == 2 ? static_cast<optim::Optimizer&>(adam) : sgd;
     std::string message;
-    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(context, optimizer); }, &message),
+    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(optimizer, 0, context); }, &message),
               Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("rank 2 has Adam with 4 parameters"));
 
     optim::SGD fewer({net->parameters()[context.rank() == 1 ? 1 : 0]}, optim::SGDOptions(0.1));
-    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(context, fewer); }, &message),
+    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(fewer, 0, context); }, &message),
               Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("their shapes differ"));
-    broadcast_optimizer_state(context, sgd);
+    broadcast_optimizer_state(sgd, 0, context);
   });
 }
 
@@ -268,7 +268,7 @@ TEST(OptimizerStateOf, AnUnknownOptimizerIsUnsupportedOnAllRanks) {
   on_ranks(2, [&](Context& context) {
     auto net = make_net(1);
     OwnOptimizer own(net->parameters());
-    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(context, own); }), Errc::unsupported);
+    EXPECT_EQ(code_of([&] { broadcast_optimizer_state(own, 0, context); }), Errc::unsupported);
   });
 }
 

@@ -232,7 +232,7 @@ TEST(Elastic, RecordsOfAllRanksAreUnitedAndTheRestIsDealtAnew) {
       ElasticSampler sampler = elastic_of(kDataset, context.rank(), context.size());
       auto loader = torch::data::make_data_loader(IndexDataset(kDataset), sampler,
                                                   torch::data::DataLoaderOptions().batch_size(2));
-      EXPECT_TRUE(verify(context, sampler)) << verify(context, sampler).first_difference;
+      EXPECT_TRUE(verify(sampler, context)) << verify(sampler, context).first_difference;
       std::size_t batches = 0;
       for (const Indices& batch : *loader) {
         sampler.record_batch(batch.size());
@@ -240,12 +240,12 @@ TEST(Elastic, RecordsOfAllRanksAreUnitedAndTheRestIsDealtAnew) {
       }
       const std::size_t mine = sampler.recorded().size();
       const auto all = static_cast<std::size_t>(std::lround(
-          average_metric(context, static_cast<double>(mine), "recorded") * context.size()));
+          average_metric(static_cast<double>(mine), "recorded", context) * context.size()));
       sampler.synchronize(context);
       EXPECT_EQ(sampler.recorded().size(), all);
       sampler.reset();
       EXPECT_EQ(sampler.remaining().size(), kDataset - all);
-      EXPECT_TRUE(verify(context, sampler));
+      EXPECT_TRUE(verify(sampler, context));
       for (const std::size_t index : sampler.indices()) {
         const Indices known = sampler.recorded();
         EXPECT_FALSE(std::binary_search(known.begin(), known.end(), index));
@@ -293,19 +293,19 @@ TEST(Sampler, VerifyFindsShardsThatOverlapOrMissSomething) {
       for (const std::size_t dataset : {0, 1, 7, 16, 101}) {
         for (const bool drop : {false, true}) {
           const auto sampler = sampler_of(dataset, rank, size, {.drop_last = drop});
-          EXPECT_TRUE(verify(context, sampler)) << verify(context, sampler).first_difference;
+          EXPECT_TRUE(verify(sampler, context)) << verify(sampler, context).first_difference;
         }
       }
       if (size == 1) return;
-      const Verification same = verify(context, sampler_of(20, 0, size));
+      const Verification same = verify(sampler_of(20, 0, size), context);
       EXPECT_FALSE(same);
       EXPECT_NE(same.first_difference.find("both get example"), std::string::npos);
       const Verification seeds =
-          verify(context, sampler_of(50, rank, size, {.seed = rank == 0 ? 1u : 2u}));
+          verify(sampler_of(50, rank, size, {.seed = rank == 0 ? 1u : 2u}), context);
       EXPECT_FALSE(seeds);
-      const Verification sizes = verify(context, sampler_of(rank == 0 ? 20u : 24u, rank, size));
+      const Verification sizes = verify(sampler_of(rank == 0 ? 20u : 24u, rank, size), context);
       EXPECT_EQ(sizes.first_difference, "rank 1 has a data set of 24, rank 0 of 20");
-      const Verification alone = verify(context, sampler_of(20, 0, 1));  // not sharded at all
+      const Verification alone = verify(sampler_of(20, 0, 1), context);  // not sharded at all
       EXPECT_FALSE(alone);
     });
   }

@@ -281,7 +281,7 @@ TEST_P(ShardedAt, AClosureIsCalledOnceAndItsLossAveraged) {
     });
     EXPECT_EQ(calls, 1);
     EXPECT_NEAR(loss.item<double>(), wanted, 1e-5);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -303,7 +303,7 @@ TEST_P(ShardedAt, FrozenParametersStayAndComeBack) {
     net->parameters()[1].set_requires_grad(true);
     train(3);
     EXPECT_FALSE(torch::equal(bias.detach(), before));
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -324,7 +324,7 @@ TEST_P(ShardedAt, WhatTheUserDoesToParametersCounts) {
     change(net);
     train_sharded(net, optimizer, context.rank(), context.size(), 0, 1);
     EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
 
     for (auto& parameter : net->parameters()) parameter.set_data(parameter.to(torch::kFloat64));
     std::string message;
@@ -358,7 +358,7 @@ TEST_P(ShardedAt, ASharedLayerIsSteppedOnce) {
     auto start = tied();
     EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-6);
     EXPECT_GT(largest_difference(values_of(net), values_of(start)), 1e-3);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -410,7 +410,7 @@ TEST_P(ShardedAt, UnusedParametersAndForgottenGradientsDoNotHang) {
       if (step == 2) continue;
       optimizer.step();
     }
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -468,7 +468,7 @@ TEST_P(ShardedAt, MisuseIsNamed) {
     // Training continues.
     loss_of(net, global_batch(0)).backward();
     optimizer.step();
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 

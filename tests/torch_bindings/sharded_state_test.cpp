@@ -204,7 +204,7 @@ TEST(ShardedStateOf, SomethingElseIsNamedOnEveryRankAndTrainingGoesOn) {
       EXPECT_THAT(message, HasSubstr("the archive holds no format"));
     }
     train_sharded(net, optimizer, context.rank(), 3, 0, 2);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -213,7 +213,7 @@ TEST(ShardedStateOf, BeforeTheFirstStepIsNone) {
     auto net = make_net(1);
     ShardedAdam optimizer(net->named_parameters(), kAdam, {.context = &context});
     const std::string fresh =
-        broadcast_object(context, save(optimizer, context), 0, {.name = "fresh"});
+        broadcast_object(save(optimizer, context), 0, {.name = "fresh", .context = &context});
     train_sharded(net, optimizer, context.rank(), 2, 0, 1);
     EXPECT_EQ(optimizer.state().size(), 1U);
     auto archive = archive_of(fresh);
@@ -245,12 +245,12 @@ TEST_P(ShardedCheckpoint, IsWrittenByAllRanksAndGoesOnWhereItWasSaved) {
     load_checkpoint(context, file, other, resumed);
     train_sharded(other, resumed, context.rank(), size, 3, 5);
     EXPECT_LT(largest_difference(values_of(other), wanted), 1e-6);
-    EXPECT_TRUE(verify(context, *other));
+    EXPECT_TRUE(verify(*other, context));
 
     // If rank 0 cannot write, no rank waits.
     EXPECT_EQ(code_of([&] { save_checkpoint(context, file / "below", net, optimizer); }),
               Errc::resource);
-    EXPECT_TRUE(verify(context, *other));
+    EXPECT_TRUE(verify(*other, context));
   });
   fs::remove_all(folder);
 }

@@ -100,10 +100,11 @@ void check(const Member& member, bool in_half, std::int64_t dimensions, torch::S
     expect_close(input.grad(), wanted.gradients[place], near, "gradient of the input");
     EXPECT_TRUE(equal_bits(input.detach(), kept)) << "the input was changed";
     if (options.affine()) {  // local: their sum is the gradient of the whole
-      const AllreduceOptions sum{.op = ReduceOp::sum, .process_set = in_half ? member.half.id : 0};
-      expect_close(allreduce(context, norm->weight.grad(), sum), serial->weight.grad(), 10 * near,
+      const AllreduceOptions sum{
+          .op = ReduceOp::sum, .process_set = in_half ? member.half.id : 0, .context = &context};
+      expect_close(allreduce(norm->weight.grad(), sum), serial->weight.grad(), 10 * near,
                    "gradient of the weight");
-      expect_close(allreduce(context, norm->bias.grad(), sum), serial->bias.grad(), 10 * near,
+      expect_close(allreduce(norm->bias.grad(), sum), serial->bias.grad(), 10 * near,
                    "gradient of the bias");
     }
     if (options.track_running_stats()) {
@@ -147,7 +148,7 @@ TEST_P(SyncNorm, RunningStatisticsAndResultsAreTheSameBitsOnAllRanks) {
     for (int step = 0; step < 5; ++step) {
       (void)norm(batch_of(context.rank(), 4, torch::kFloat32, step));
     }
-    EXPECT_TRUE(verify(context, norm));
+    EXPECT_TRUE(verify(norm, context));
   });
 }
 
@@ -213,7 +214,7 @@ TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
     torch::nn::Sequential plain(
         {{"first", torch::nn::AnyModule(torch::nn::Linear(kChannels, kChannels))},
          {"norm", torch::nn::AnyModule(torch::nn::BatchNorm1d(kChannels))}});
-    broadcast_parameters(context, plain);
+    broadcast_parameters(plain, 0, context);
     const torch::nn::Sequential converted = convert_sync_batch_norm(plain, {.context = &context});
     const auto names = [](const torch::nn::Sequential& modules) {
       std::vector<std::string> all;

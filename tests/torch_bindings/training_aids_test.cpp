@@ -70,7 +70,7 @@ TEST_P(TrainingAids, AnInfiniteGradientOnOneRankIsSkippedByAll) {
     EXPECT_TRUE(scaler.step(optimizer));
     scaler.update();
     EXPECT_GT(largest_difference(values_of(net), before), 1e-3);
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -110,21 +110,21 @@ TEST_P(TrainingAids, VerifyNamesWhatDiffersInAnOptimizer) {
     on_ranks(size, [&](Context& context) {
       auto net = make_net(1);
       const auto optimizer = kind.make(net->parameters());
-      EXPECT_TRUE(verify(context, *optimizer)) << kind.name;
+      EXPECT_TRUE(verify(*optimizer, context)) << kind.name;
       loss_of(net, global_batch(0)).backward();
       optimizer->step();
-      EXPECT_TRUE(verify(context, *optimizer)) << kind.name;
+      EXPECT_TRUE(verify(*optimizer, context)) << kind.name;
       if (size == 1) return;
       if (context.rank() == 1) {
         net->parameters()[2].mutable_grad() *= 2;
         optimizer->step();
       }
-      const Verification seen = verify(context, *optimizer);
+      const Verification seen = verify(*optimizer, context);
       EXPECT_FALSE(seen) << kind.name;
       EXPECT_THAT(seen.first_difference,
                   HasSubstr("state of parameter 0 of group 0: rank 1 differs from rank 0"));
       optimizer->param_groups().front().options().set_lr(context.rank() == 1 ? 0.5 : 0.25);
-      EXPECT_THAT(verify(context, *optimizer).first_difference, HasSubstr("options of group 0"));
+      EXPECT_THAT(verify(*optimizer, context).first_difference, HasSubstr("options of group 0"));
     });
   }
 }
@@ -143,9 +143,9 @@ TEST_P(TrainingAids, VerifyTakesLbfgsAndWrappedOptimizers) {
       });
     };
     fit(1);
-    EXPECT_TRUE(verify(context, lbfgs));
+    EXPECT_TRUE(verify(lbfgs, context));
     fit(context.rank() == 1 ? 2 : 1);
-    EXPECT_EQ(verify(context, lbfgs).identical, size == 1);
+    EXPECT_EQ(verify(lbfgs, context).identical, size == 1);
 
     auto other = make_net(1);
     torch::optim::SGD sgd(other->parameters(), kSgd);
@@ -153,11 +153,11 @@ TEST_P(TrainingAids, VerifyTakesLbfgsAndWrappedOptimizers) {
                                    DistributedOptimizerOptions{.context = &context});
     loss_of(other, global_batch(context.rank())).backward();
     optimizer.step();
-    EXPECT_TRUE(verify(context, optimizer));
+    EXPECT_TRUE(verify(optimizer, context));
     sgd.param_groups().front().options().set_lr(0.1 * (context.rank() + 1));
-    EXPECT_EQ(verify(context, optimizer).identical, size == 1);
-    broadcast_optimizer_state(context, optimizer);
-    EXPECT_TRUE(verify(context, optimizer));
+    EXPECT_EQ(verify(optimizer, context).identical, size == 1);
+    broadcast_optimizer_state(optimizer, 0, context);
+    EXPECT_TRUE(verify(optimizer, context));
   });
 }
 

@@ -141,8 +141,9 @@ TEST(Trap, ModelParallelBesideDataParallel) {
         const torch::Tensor hidden =
             stage == 0 ? mine->forward(batch.inputs)
                        : torch::zeros({batch.inputs.size(0), 8}, torch::requires_grad());
-        const torch::Tensor received = broadcast(
-            context, hidden, 2 * replica, {.name = "activations", .process_set = of_replica.id});
+        const torch::Tensor received =
+            broadcast(hidden, 2 * replica,
+                      {.name = "activations", .process_set = of_replica.id, .context = &context});
         // This is the gradient of the sum of all ranks' losses; the first stage has no loss of its
         // own.
         const torch::Tensor loss = stage == 0
@@ -301,7 +302,7 @@ TEST_P(Traps, TiedWeightsTrainAsOne) {
         optimizer->step();
       }
       EXPECT_LT((tied.weight - reference.weight).abs().max().item<double>(), 1e-5) << what;
-      EXPECT_TRUE(verify(context, tied.named())) << what;
+      EXPECT_TRUE(verify(tied.named(), context)) << what;
     };
     const std::vector<DistributedOptimizerOptions> ways{
         {},
@@ -451,7 +452,7 @@ TEST_P(Traps, AnExceptionOutOfTheBackwardPass) {
     backward(false);
     optimizer.step();
     EXPECT_FALSE(torch::equal(first->weight, before));
-    EXPECT_TRUE(verify(context, named));
+    EXPECT_TRUE(verify(named, context));
   });
 }
 
@@ -477,7 +478,7 @@ TEST_P(Traps, AnOptimizerThatEndsWithWorkInFlight) {
     DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
     loss_of(net, global_batch(context.rank())).backward();
     optimizer.step();
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 
@@ -508,7 +509,7 @@ TEST_P(Traps, ASecondOptimizerOfTheSameParametersIsNamed) {
     ShardedOptimizer<optim::SGD> next(net->named_parameters(), kSgd, {.context = &context});
     loss_of(net, global_batch(context.rank())).backward();
     next.step();
-    EXPECT_TRUE(verify(context, *net));
+    EXPECT_TRUE(verify(*net, context));
   });
 }
 

@@ -17,15 +17,17 @@ TEST_P(UnevenData, JoinedRanksCountOrNotAsTheOptionsSay) {
     on_ranks(size, [&](Context& context) {
       // Rank r has r + 1 batches.
       for (int batch = 0; batch <= context.rank(); ++batch) {
-        const torch::Tensor mean = allreduce(context, torch::full({3}, 6.0F), {.name = "batch"});
+        const torch::Tensor mean =
+            allreduce(torch::full({3}, 6.0F), {.name = "batch", .context = &context});
         const double taking_part = size - batch;
         const double wanted = contributors ? 6.0 : 6.0 * taking_part / size;
         EXPECT_TRUE(torch::allclose(mean, torch::full({3}, static_cast<float>(wanted))))
             << mean << " in batch " << batch;
       }
-      EXPECT_EQ(join(context, {.average_over_contributors = contributors}), size - 1);
+      EXPECT_EQ(join({.average_over_contributors = contributors, .context = &context}), size - 1);
       // All ranks take part again.
-      EXPECT_TRUE(torch::equal(allreduce(context, torch::ones({2})), torch::ones({2})));
+      EXPECT_TRUE(
+          torch::equal(allreduce(torch::ones({2}), {.context = &context}), torch::ones({2})));
     });
   }
 }
@@ -46,7 +48,8 @@ TEST_P(UnevenData, TheLastToJoinHasTheModelOfAll) {
       loss_of(net, global_batch(step).of_rank(context.rank(), size)).backward();
       optimizer.step();
     }
-    broadcast_parameters(context, net, join(context, {.average_over_contributors = true}));
+    broadcast_parameters(net, join({.average_over_contributors = true, .context = &context}),
+                         context);
     outcomes.set(context.rank(), net);
   });
   // One process makes each step with the batches of the ranks that still have one.
@@ -68,7 +71,7 @@ TEST_P(UnevenData, TheLastToJoinHasTheModelOfAll) {
 TEST_P(UnevenData, MetricsWeighExamplesNotRanks) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {
-    EXPECT_DOUBLE_EQ(average_metric(context, context.rank() + 1, "rank"), (size + 1) / 2.0);
+    EXPECT_DOUBLE_EQ(average_metric(context.rank() + 1, "rank", context), (size + 1) / 2.0);
 
     Metric loss("loss");
     EXPECT_TRUE(std::isnan(loss.average(context)));

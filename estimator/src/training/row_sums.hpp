@@ -33,8 +33,8 @@ class RowSums {
   [[nodiscard]] double last_loss() const noexcept { return last_loss_; }
   /// The means over the rows of all ranks. Collective.
   [[nodiscard]] RowMeans means(Context& context, const char* name) const {
-    const torch::Tensor all = allreduce(context, torch::tensor(sums_, torch::kFloat64),
-                                        {.name = name, .op = ReduceOp::sum});
+    const torch::Tensor all = allreduce(torch::tensor(sums_, torch::kFloat64),
+                                        {.name = name, .op = ReduceOp::sum, .context = &context});
     const double* const total = all.const_data_ptr<double>();
     RowMeans means{.rows = static_cast<std::int64_t>(total[0]), .loss = total[1] / total[0]};
     for (std::size_t i = 0; i < metrics_.size(); ++i) {

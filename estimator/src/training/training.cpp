@@ -54,7 +54,7 @@ Model Training::run() {
   });
   resume();
   set_learning_rates();
-  broadcast_parameters(context_, options_.model.module());
+  broadcast_parameters(options_.model.module(), 0, context_);
   distributed_.emplace(
       *optimizer_, options_.model.module().named_parameters(),
       DistributedOptimizerOptions{.backward_passes_per_step = options_.backward_passes_per_step,
@@ -85,7 +85,8 @@ void Training::agree() {
                                                     options_.num_proc, context_.size()));
   }
   const ordered_json mine = description_of(options_);
-  const auto all = allgather_object(context_, mine.dump(), {.name = "estimator/options"});
+  const auto all =
+      allgather_object(mine.dump(), {.name = "estimator/options", .context = &context_});
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const ordered_json first = ordered_json::parse(all[0]);
@@ -169,8 +170,9 @@ void Training::resume() {
     return std::move(*bytes);
   };
   try {
-    load_checkpoint_bytes(context_, what, read,
-                          [&](torch::serialize::InputArchive& archive) { load(archive, what); });
+    load_checkpoint_bytes(
+        what, read, [&](torch::serialize::InputArchive& archive) { load(archive, what); },
+        context_);
   } catch (const Error& error) {
     if (error.code() != Errc::protocol) throw;
     const std::string advice = on_rank_0(context_, [&] { return files_->advice(epoch); });
@@ -293,7 +295,7 @@ void Training::note_outputs(const std::vector<torch::Tensor>& outputs, std::int6
 /// Buffers, such as running statistics, differ between ranks. The model gets those of rank 0.
 void Training::share_buffers() {
   const auto buffers = options_.model.module().named_buffers();
-  if (!buffers.is_empty()) broadcast_parameters(context_, buffers);
+  if (!buffers.is_empty()) broadcast_parameters(buffers, 0, context_);
 }
 
 RowMeans Training::validate() {
@@ -341,13 +343,16 @@ void Training::save_epoch(int epoch) {
     store.write(files_->history(), history_.to_json());
     store.write(files_->plot(), history_.to_svg(files_->run_id()));
   };
-  save_checkpoint_bytes(context_, write, [&](torch::serialize::OutputArchive& archive) {
-    write_model(archive, options_.model.module(), description(),
-                {{"learning_rates", base_rates_}, {"lasting", lasting_of(options_)}});
-    torch::serialize::OutputArchive state(archive.compilation_unit());
-    optimizer_->save(state);
-    archive.write("optimizer", state);
-  });
+  save_checkpoint_bytes(
+      write,
+      [&](torch::serialize::OutputArchive& archive) {
+        write_model(archive, options_.model.module(), description(),
+                    {{"learning_rates", base_rates_}, {"lasting", lasting_of(options_)}});
+        torch::serialize::OutputArchive state(archive.compilation_unit());
+        optimizer_->save(state);
+        archive.write("optimizer", state);
+      },
+      nullptr, context_);
 }
 
 Model Training::finish() {

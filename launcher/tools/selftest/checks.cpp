@@ -70,7 +70,7 @@ std::int64_t check_allreduce(Context& context, ReduceOp op) {
   std::int64_t wrong = 0;
   for (const std::int64_t count : kCounts) {
     auto data = own_data<T>(op, context.rank(), count);
-    allreduce(context, std::span(data), {.op = op});
+    allreduce(std::span(data), {.op = op, .context = &context});
     for (std::int64_t i = 0; i < count; ++i) {
       const double expected = expected_of(op, i, context.size());
       const double value = static_cast<double>(data[static_cast<std::size_t>(i)]);
@@ -85,7 +85,8 @@ std::int64_t check_half(Context& context, DType dtype, std::uint16_t one) {
   constexpr std::uint16_t kTwo = 0x4000;
   const bool last = context.rank() == context.size() - 1;
   std::vector<std::uint16_t> data(1003, last ? kTwo : one);
-  allreduce(context, data.data(), data.data(), std::ssize(data), dtype, {.op = ReduceOp::max});
+  allreduce(data.data(), data.data(), std::ssize(data), dtype,
+            {.op = ReduceOp::max, .context = &context});
   return std::count_if(data.begin(), data.end(), [](std::uint16_t x) { return x != kTwo; });
 }
 
@@ -99,7 +100,8 @@ std::int64_t check_group(Context& context) {
   for (auto& one : data) {
     items.push_back({one.data(), one.data(), std::ssize(one), DType::f32, ""});
   }
-  for (const Work& work : grouped_allreduce_async(context, items, {.op = ReduceOp::sum})) {
+  for (const Work& work :
+       grouped_allreduce_async(items, {.op = ReduceOp::sum, .context = &context})) {
     work.wait();
   }
   std::int64_t wrong = 0;
@@ -126,7 +128,7 @@ bool has_elements(const Bytes& bytes, std::int64_t count) {
 std::int64_t check_allgather(Context& context) {
   const auto own = own_data<std::int32_t>(ReduceOp::sum, context.rank(), 10 + context.rank());
   Bytes output;
-  allgather_async(context, own.data(), std::ssize(own), DType::i32, output).wait();
+  allgather_async(own.data(), std::ssize(own), DType::i32, output, {.context = &context}).wait();
   std::int64_t all = 0;
   for (int rank = 0; rank < context.size(); ++rank) all += 10 + rank;
   if (!has_elements(output, all)) return all;
@@ -145,7 +147,7 @@ std::int64_t check_broadcast(Context& context) {
   std::int64_t wrong = 0;
   for (const std::int64_t count : kCounts) {
     auto data = own_data<std::int32_t>(ReduceOp::sum, context.rank(), count);
-    broadcast(context, data.data(), count, DType::i32, root);
+    broadcast(data.data(), count, DType::i32, root, {.context = &context});
     for (std::int64_t i = 0; i < count; ++i) {
       if (data[static_cast<std::size_t>(i)] != value_of(root, i)) ++wrong;
     }
@@ -159,7 +161,8 @@ std::int64_t check_reducescatter(Context& context) {
   const std::int64_t rank = context.rank();
   const auto data = own_data<std::int32_t>(ReduceOp::sum, context.rank(), kCount);
   Bytes output;
-  reducescatter_async(context, data.data(), kCount, DType::i32, output, {.op = ReduceOp::sum})
+  reducescatter_async(data.data(), kCount, DType::i32, output,
+                      {.op = ReduceOp::sum, .context = &context})
       .wait();
   const std::int64_t begin = rank * (kCount / ranks) + std::min(rank, kCount % ranks);
   const std::int64_t own = kCount / ranks + (rank < kCount % ranks ? 1 : 0);
@@ -182,7 +185,7 @@ std::int64_t check_alltoall(Context& context) {
   }
   Bytes output;
   std::vector<std::int64_t> received;
-  alltoall_async(context, data.data(), splits, DType::i32, output, received).wait();
+  alltoall_async(data.data(), splits, DType::i32, output, received, {.context = &context}).wait();
   const std::int64_t each = context.rank() + 1;
   if (!has_elements(output, each * context.size())) return each;
   std::int64_t wrong = 0;
@@ -202,8 +205,8 @@ std::int64_t check_send(Context& context) {
   const int from = (context.rank() + context.size() - 1) % context.size();
   auto out = own_data<std::int32_t>(ReduceOp::sum, context.rank(), 1003);
   std::vector<std::int32_t> in(out.size());
-  const Work sent = send_async(context, out.data(), std::ssize(out), DType::i32, to);
-  recv(context, std::span(in), from);
+  const Work sent = send_async(out.data(), std::ssize(out), DType::i32, to, {.context = &context});
+  recv(std::span(in), from, {.context = &context});
   sent.wait();
   std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < std::ssize(in); ++i) {
@@ -220,7 +223,7 @@ std::int64_t check_process_set(Context& context) {
   std::int64_t wrong = 0;
   if (context.rank() % 2 == 0) {
     std::vector<float> data(100, static_cast<float>(context.rank()));
-    allreduce(context, std::span(data), {.op = ReduceOp::sum, .process_set = set.id});
+    allreduce(std::span(data), {.op = ReduceOp::sum, .process_set = set.id, .context = &context});
     const int sum = std::accumulate(ranks.begin(), ranks.end(), 0);
     wrong = std::count_if(data.begin(), data.end(), [sum](float x) { return !close(x, sum); });
   }
@@ -259,7 +262,7 @@ std::vector<Check> all_checks() {
   checks.push_back({"send and recv", check_send});
   checks.push_back({"process set", check_process_set});
   checks.push_back({"barrier", [](Context& context) {
-                      barrier(context);
+                      barrier({.context = &context});
                       return std::int64_t{0};
                     }});
   return checks;

@@ -47,9 +47,10 @@ std::vector<HostFacts> gather_hosts(Context& context) {
   const std::string text = to_text(own);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(context.size()));
   sizes[static_cast<std::size_t>(context.rank())] = std::ssize(text);
-  hvd::allreduce(context, std::span(sizes), {.op = hvd::ReduceOp::sum});
+  hvd::allreduce(std::span(sizes), {.op = hvd::ReduceOp::sum, .context = &context});
   hvd::Bytes all;
-  hvd::allgather_async(context, text.data(), std::ssize(text), hvd::DType::u8, all).wait();
+  hvd::allgather_async(text.data(), std::ssize(text), hvd::DType::u8, all, {.context = &context})
+      .wait();
 
   std::vector<HostFacts> hosts;
   std::size_t begin = 0;
@@ -69,7 +70,7 @@ EngineResult test_engine(Context& context, const std::string& name) {
   const std::vector<Check> checks = all_checks();
   std::vector<std::int64_t> wrong;
   for (const Check& check : checks) wrong.push_back(check.run(context));
-  hvd::allreduce(context, std::span(wrong), {.op = hvd::ReduceOp::sum});
+  hvd::allreduce(std::span(wrong), {.op = hvd::ReduceOp::sum, .context = &context});
   for (std::size_t i = 0; i < checks.size(); ++i) {
     result.checks.push_back({checks[i].name, static_cast<long>(wrong[i])});
   }

@@ -57,19 +57,21 @@ std::vector<PairRate> measure_pairs(Context& context) {
   std::vector<std::byte> message(kMessage);
   const auto count = static_cast<std::int64_t>(message.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    barrier(context);
+    barrier({.context = &context});
     for (int round = 0; round < kMessages; ++round) {
       if (context.rank() == pairs[i].from) {
-        send(context, message.data(), count, DType::u8, pairs[i].to, "selftest");
+        send(message.data(), count, DType::u8, pairs[i].to,
+             {.name = "selftest", .context = &context});
       } else if (context.rank() == pairs[i].to) {
         const auto begin = Clock::now();
-        recv(context, message.data(), count, DType::u8, pairs[i].from, "selftest");
+        recv(message.data(), count, DType::u8, pairs[i].from,
+             {.name = "selftest", .context = &context});
         const double rate = static_cast<double>(kMessage) / std::max(seconds_since(begin), 1e-9);
         if (round > 0) rates[i] = std::max(rates[i], rate);
       }
     }
   }
-  if (!rates.empty()) allreduce(context, std::span(rates), {.op = ReduceOp::max});
+  if (!rates.empty()) allreduce(std::span(rates), {.op = ReduceOp::max, .context = &context});
   std::vector<PairRate> result;
   for (std::size_t i = 0; i < pairs.size(); ++i) result.push_back({pairs[i], rates[i]});
   return result;
@@ -80,7 +82,7 @@ AllreduceRate measure_allreduce(Context& context) {
   std::vector<float> one(1);
   for (int round = 0; round < kSmallRounds; ++round) {
     const auto begin = Clock::now();
-    allreduce(context, std::span(one), {.name = "small", .op = ReduceOp::sum});
+    allreduce(std::span(one), {.name = "small", .op = ReduceOp::sum, .context = &context});
     small.push_back(seconds_since(begin));
   }
   std::nth_element(small.begin(), small.begin() + kSmallRounds / 2, small.end());
@@ -88,12 +90,12 @@ AllreduceRate measure_allreduce(Context& context) {
   double best = 1e9;
   for (int round = 0; round < kLargeRounds; ++round) {
     const auto begin = Clock::now();
-    allreduce(context, std::span(large), {.name = "large", .op = ReduceOp::sum});
+    allreduce(std::span(large), {.name = "large", .op = ReduceOp::sum, .context = &context});
     best = std::min(best, seconds_since(begin));
   }
   // The slowest rank's view.
   std::vector<double> times = {small[kSmallRounds / 2], best};
-  allreduce(context, std::span(times), {.op = ReduceOp::max});
+  allreduce(std::span(times), {.op = ReduceOp::max, .context = &context});
   return {times[0], static_cast<double>(kLarge) / std::max(times[1], 1e-9)};
 }
 

@@ -10,7 +10,9 @@
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/array_collectives.hpp>
 #include <hvd/ops/collectives.hpp>
+#include <hvd/ops/default_context.hpp>
 #include <hvd/ops/grouped_collectives.hpp>
+#include <hvd/ops/join.hpp>
 #include <hvd/ops/point_to_point.hpp>
 #include <hvd/ops/user_reduction.hpp>
 
@@ -27,9 +29,8 @@ namespace hvd {
 void init(const Config& config = Config::from_environment());
 void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;
-/// Throws Errc::not_initialized before `init`, and so do all functions below.
-[[nodiscard]] Context& context();
-/// These are the methods of `Context` and the fields of `Topology` of the same names.
+/// All functions below throw Errc::not_initialized before `init`, as `context()` does. These are
+/// the methods of `Context` and the fields of `Topology` of the same names.
 [[nodiscard]] int rank();
 [[nodiscard]] int size();
 [[nodiscard]] int local_rank();
@@ -37,9 +38,7 @@ void shutdown();
 [[nodiscard]] int cross_rank();
 [[nodiscard]] int cross_size();
 [[nodiscard]] Stats stats();
-void barrier();
 /// These are the methods of `Context` of the same names.
-int join(bool average_over_contributors = false);
 [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
 void remove_process_set(const ProcessSet& set);
 /// All ranks give the same `name`, and each writes `timeline_path(name, rank())`.

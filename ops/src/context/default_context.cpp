@@ -71,8 +71,6 @@ int local_size() { return context().topology().local_size; }
 int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
-void barrier() { barrier(context()); }
-int join(bool average_over_contributors) { return context().join(average_over_contributors); }
 ProcessSet add_process_set(const std::vector<int>& ranks) {
   return context().add_process_set(ranks);
 }

@@ -37,9 +37,9 @@ void step(Context& context, int number) {
   for (int i = 0; i < kTensors; ++i) {
     const auto tensor = static_cast<std::size_t>((i + number * context.rank()) % kTensors);
     data[tensor].assign(100 + tensor, static_cast<float>(context.rank() + number));
-    works.push_back(allreduce_async(context, data[tensor].data(), data[tensor].data(),
-                                    std::ssize(data[tensor]), DType::f32,
-                                    {std::to_string(tensor), ReduceOp::sum, 1.0, 1.0, 0}));
+    works.push_back(allreduce_async(
+        data[tensor].data(), data[tensor].data(), std::ssize(data[tensor]), DType::f32,
+        {.name = std::to_string(tensor), .op = ReduceOp::sum, .context = &context}));
   }
   for (const Work& work : works) work.wait();
   const int size = context.size();
@@ -61,7 +61,7 @@ TEST_P(TreeContext, FreezesThawsAndLeavesInPeace) {
   const auto errors = run(GetParam().first, GetParam().second, [](Context& context) {
     for (int i = 0; i < 12; ++i) step(context, i);
     EXPECT_GT(context.stats().schedule_hits, 0U);
-    barrier(context);  // not in the plan
+    barrier({.context = &context});  // not in the plan
     for (int i = 0; i < 3; ++i) step(context, i);
   });
   EXPECT_THAT(errors, Each(nullptr));

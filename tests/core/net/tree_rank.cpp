@@ -1,5 +1,5 @@
-// A rank that sums until another rank is lost. It prints when its schedule is frozen, and then which
-// rank its error names.
+// A rank that sums until another rank is lost. It prints when its schedule is frozen, and then
+// which rank its error names.
 #include <cstdio>
 #include <span>
 #include <vector>
@@ -15,7 +15,8 @@ int main() {
     std::vector<float> loss(100);
     const auto frozen = [&] { return context.stats().schedule_hits >= 20; };
     for (bool printed = false;;) {
-      hvd::allreduce(context, std::span(loss), {"loss", hvd::ReduceOp::sum, 1, 1, 0});
+      hvd::allreduce(std::span(loss),
+                     {.name = "loss", .op = hvd::ReduceOp::sum, .context = &context});
       if (printed || !frozen()) continue;
       printed = true;
       std::printf("ready\n");

@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, MpiContextTest, testing::Values("mpi", "nativ
 /// Returns the sum of every rank's `value` in an array of `count` elements.
 float sum_of(Context& context, float value, std::size_t count = 1'000) {
   std::vector<float> data(count, value);
-  allreduce(context, std::span<float>(data), {.op = ReduceOp::sum});
+  allreduce(std::span<float>(data), {.op = ReduceOp::sum, .context = &context});
   EXPECT_EQ(std::count(data.begin(), data.end(), data.front()), static_cast<std::ptrdiff_t>(count));
   return data.front();
 }
@@ -118,7 +118,7 @@ TEST_P(MpiContextTest, RanksAreThoseOfTheCommunicator) {
   EXPECT_EQ(context->rank(), size_ - 1 - rank_);
   EXPECT_EQ(context->size(), size_);
   std::array<int, 1> root{rank_};
-  broadcast(*context, root.data(), 1, DType::i32, 0);
+  broadcast(root.data(), 1, DType::i32, 0, {.context = context.get()});
   EXPECT_EQ(root[0], size_ - 1) << "rank 0 is the world's last";
   context->shutdown();
 }

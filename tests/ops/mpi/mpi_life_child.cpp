@@ -160,7 +160,7 @@ void communicator_at(int level) {
   say(outcome([] {
     hvd::init(MPI_COMM_WORLD, mpi_config());
     std::vector<float> data(1000, 1.0F);
-    hvd::allreduce(hvd::context(), std::span<float>(data), {.op = hvd::ReduceOp::sum});
+    hvd::allreduce(std::span<float>(data), {.op = hvd::ReduceOp::sum});
     say("sum " + std::to_string(static_cast<int>(data[999])));
     hvd::shutdown();
   }));
@@ -215,9 +215,9 @@ void peer_ends_by(int signal_number) {
   hvd::init(MPI_COMM_WORLD, mpi_config());
   const bool ends = rank() == 1;
   std::vector<std::int64_t> pid{ends ? ::getpid() : 0};
-  hvd::allreduce(hvd::context(), std::span<std::int64_t>(pid), {.op = hvd::ReduceOp::sum});
+  hvd::allreduce(std::span<std::int64_t>(pid), {.op = hvd::ReduceOp::sum});
   std::vector<float> data(300'000, 1.0F);
-  const auto train = [&] { hvd::allreduce(hvd::context(), std::span<float>(data)); };
+  const auto train = [&] { hvd::allreduce(std::span<float>(data)); };
   for (int i = 0; i < 20; ++i) train();
   if (ends) ::raise(signal_number);
   say(outcome([&] {

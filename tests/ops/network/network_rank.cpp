@@ -96,17 +96,20 @@ bool own_operations_are_right(hvd::Context& context) {
     std::int32_t broken;
   };
   std::vector<Range> ranges(10'007, {context.rank(), context.rank(), 0});
-  hvd::allreduce_with(context, std::span(ranges), [](Range& into, const Range& from) {
-    into = {into.first, from.last, into.broken + from.broken + (from.first != into.last + 1)};
-  });
+  hvd::allreduce_with(
+      std::span(ranges),
+      [](Range& into, const Range& from) {
+        into = {into.first, from.last, into.broken + from.broken + (from.first != into.last + 1)};
+      },
+      {.context = &context});
   const int size = context.size();
   const int next = (context.rank() + 1) % size;
   const int previous = (context.rank() + size - 1) % size;
   const std::vector<float> out(30'011, static_cast<float>(context.rank()));
   std::vector<float> in(out.size());
   const hvd::Work sent =
-      hvd::send_async(context, out.data(), std::ssize(out), hvd::DType::f32, next);
-  hvd::recv(context, std::span(in), previous);
+      hvd::send_async(out.data(), std::ssize(out), hvd::DType::f32, next, {.context = &context});
+  hvd::recv(std::span(in), previous, {.context = &context});
   sent.wait();
   return std::all_of(ranges.begin(), ranges.end(),
                      [&](const Range& one) {
@@ -200,7 +203,7 @@ int main(int argc, char** argv) {
       say("wrong own operations");
       return 1;
     }
-    hvd::barrier(*context);
+    hvd::barrier({.context = context.get()});
     say("ready");
     const std::array<long, 4> before = carried();
     // Who is in no set waits in the barrier.
@@ -215,15 +218,17 @@ int main(int argc, char** argv) {
       }
       for (const hvd::ProcessSet& set : sets) {
         fill(data, context->rank());
-        hvd::allreduce(*context, std::span<float>(data),
-                       {.name = "sum", .op = hvd::ReduceOp::sum, .process_set = set.id});
+        hvd::allreduce(std::span<float>(data), {.name = "sum",
+                                                .op = hvd::ReduceOp::sum,
+                                                .process_set = set.id,
+                                                .context = context.get()});
         if (!right(data, context->ranks_of(set.id))) {
           say("wrong");
           return 1;
         }
       }
     }
-    hvd::barrier(*context);
+    hvd::barrier({.context = context.get()});
     std::array<long, 4> meanwhile = carried();
     for (std::size_t i = 0; i < meanwhile.size(); ++i) meanwhile[i] -= before[i];
     say(fmt::format("ok {}", fmt::join(meanwhile, " ")));

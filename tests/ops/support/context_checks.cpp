@@ -25,19 +25,19 @@ std::vector<T> iota(std::int64_t count, T first) {
 /// Runs in the ranks of `set`, which include this one.
 template <class T>
 void check_arrays_of(Context& context, const ProcessSet& set) {
-  const CollectiveOptions in_set{.process_set = set.id};
+  const CollectiveOptions in_set{.process_set = set.id, .context = &context};
   const int n = static_cast<int>(std::ssize(set.ranks));
   const auto place = static_cast<int>(
       std::find(set.ranks.begin(), set.ranks.end(), context.rank()) - set.ranks.begin());
   const auto own_value = static_cast<T>(place);
   const std::vector<T> ones(5, T{1});
   std::vector<T> sums(5);
-  allreduce(context, std::span(ones), std::span(sums),
-            {.op = ReduceOp::sum, .process_set = set.id});
+  allreduce(std::span(ones), std::span(sums),
+            {.op = ReduceOp::sum, .process_set = set.id, .context = &context});
   EXPECT_EQ(sums, std::vector<T>(5, static_cast<T>(n)));
 
   std::vector<T> data(3, own_value);
-  broadcast(context, std::span(data), set.ranks.back(), in_set);
+  broadcast(std::span(data), set.ranks.back(), in_set);
   EXPECT_EQ(data, std::vector<T>(3, static_cast<T>(n - 1)));
 
   const std::vector<T> own(static_cast<std::size_t>(place), own_value);  // none on the first rank
@@ -45,18 +45,18 @@ void check_arrays_of(Context& context, const ProcessSet& set) {
   for (int other = 0; other < n; ++other) {
     all.insert(all.end(), static_cast<std::size_t>(other), static_cast<T>(other));
   }
-  EXPECT_EQ(allgather(context, std::span(own), in_set), all);
+  EXPECT_EQ(allgather(std::span(own), in_set), all);
 
   // The first rank gets one element more.
   const std::vector<T> whole = iota<T>(2 * n + 1, T{0});
-  const std::vector<T> part =
-      reducescatter(context, std::span(whole), {.op = ReduceOp::max, .process_set = set.id});
+  const std::vector<T> part = reducescatter(
+      std::span(whole), {.op = ReduceOp::max, .process_set = set.id, .context = &context});
   EXPECT_EQ(part, place == 0 ? iota<T>(3, T{0}) : iota<T>(2, static_cast<T>(2 * place + 1)));
 
   std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 2);
   splits.front() = 0;
   const std::vector<T> sent(static_cast<std::size_t>(2 * (n - 1)), own_value);
-  const Received<T> received = alltoall(context, std::span(sent), std::span(splits), in_set);
+  const Received<T> received = alltoall(std::span(sent), std::span(splits), in_set);
   std::vector<T> wanted;
   for (int other = 0; place > 0 && other < n; ++other) {
     wanted.insert(wanted.end(), 2, static_cast<T>(other));
@@ -76,13 +76,14 @@ struct alignas(64) Wide {
 void check_allreduce(Context& context) {
   const int n = context.size();
   std::vector<float> data(1000, static_cast<float>(context.rank() + 1));
-  allreduce<float>(context, data);
+  allreduce<float>(data, {.context = &context});
   EXPECT_EQ(data, std::vector<float>(1000, static_cast<float>(n + 1) / 2));
 
   const std::vector<std::int64_t> ones(10, 1);
   std::vector<std::int64_t> sums(10);
-  allreduce_async(context, ones.data(), sums.data(), 10, DType::i64,
-                  {.name = "sums", .op = ReduceOp::sum, .prescale = 2.0, .postscale = 3.0})
+  allreduce_async(
+      ones.data(), sums.data(), 10, DType::i64,
+      {.name = "sums", .op = ReduceOp::sum, .prescale = 2.0, .postscale = 3.0, .context = &context})
       .wait();
   EXPECT_EQ(sums, std::vector<std::int64_t>(10, 6 * n));
   EXPECT_EQ(ones, std::vector<std::int64_t>(10, 1));
@@ -90,7 +91,7 @@ void check_allreduce(Context& context) {
 
 void check_broadcast(Context& context) {
   std::vector<double> data(100, context.rank());
-  broadcast_async(context, data.data(), 100, DType::f64, context.size() - 1).wait();
+  broadcast_async(data.data(), 100, DType::f64, context.size() - 1, {.context = &context}).wait();
   EXPECT_EQ(data, std::vector<double>(100, context.size() - 1));
 }
 
@@ -98,13 +99,13 @@ void check_allgather(Context& context) {
   const std::vector<std::uint8_t> own(static_cast<std::size_t>(context.rank()),
                                       static_cast<std::uint8_t>(context.rank()));
   Bytes all;
-  allgather_async(context, own.data(), context.rank(), DType::u8, all).wait();
+  allgather_async(own.data(), context.rank(), DType::u8, all, {.context = &context}).wait();
   Bytes wanted;
   for (int rank = 0; rank < context.size(); ++rank) {
     wanted.insert(wanted.end(), static_cast<std::size_t>(rank), std::byte(rank));
   }
   EXPECT_EQ(all, wanted);
-  barrier(context);
+  barrier({.context = &context});
 }
 
 void check_arrays(Context& context) {
@@ -129,7 +130,7 @@ void check_process_sets(Context& context) {
       if (std::count(set.ranks.begin(), set.ranks.end(), context.rank()) == 0) continue;
       check_arrays_of<std::int32_t>(context, set);
       check_arrays_of<double>(context, set);
-      barrier(context, {.process_set = set.id});
+      barrier({.process_set = set.id, .context = &context});
     }
     check_allreduce(context);
   }
@@ -149,20 +150,18 @@ void check_groups(Context& context) {
     std::vector<float> sums(2);
     std::vector<std::int64_t> sums_too(ranks);
     wait(grouped_allreduce_async(
-        context,
         std::vector<AllreduceItem>{{a.data(), sums.data(), 2, DType::f32, "x"},
                                    {b.data(), sums_too.data(), n, DType::i64, "y"}},
-        {.name = "sums", .op = ReduceOp::sum}));
+        {.name = "sums", .op = ReduceOp::sum, .context = &context}));
     EXPECT_EQ(sums, std::vector<float>(2, static_cast<float>(n * (n - 1) / 2)));
     EXPECT_EQ(sums_too, std::vector<std::int64_t>(ranks, n * (n - 1) / 2));
 
     std::vector<float> from_root = a;
     std::vector<std::int64_t> from_root_too = b;
     wait(grouped_broadcast_async(
-        context,
         std::vector<BroadcastItem>{{from_root.data(), 2, DType::f32, "x"},
                                    {from_root_too.data(), n, DType::i64, "y"}},
-        n - 1, {"broadcasts"}));
+        n - 1, {.name = "broadcasts", .context = &context}));
     EXPECT_EQ(from_root, std::vector<float>(2, static_cast<float>(n - 1)));
     EXPECT_EQ(from_root_too, std::vector<std::int64_t>(ranks, n - 1));
 
@@ -170,10 +169,11 @@ void check_groups(Context& context) {
     Bytes second;
     const std::vector<ResizedItem> items{{a.data(), 2, DType::f32, &first, "x"},
                                          {b.data(), n, DType::i64, &second, "y"}};
-    wait(grouped_allgather_async(context, items, {"gathers"}));
+    wait(grouped_allgather_async(items, {.name = "gathers", .context = &context}));
     EXPECT_EQ(first.size(), 2 * ranks * sizeof(float));
     EXPECT_EQ(second.size(), ranks * ranks * sizeof(std::int64_t));
-    wait(grouped_reducescatter_async(context, items, {"scatters", ReduceOp::sum}));
+    wait(grouped_reducescatter_async(
+        items, {.name = "scatters", .op = ReduceOp::sum, .context = &context}));
     ASSERT_EQ(second.size(), sizeof(std::int64_t));
     std::int64_t sum = 0;
     std::memcpy(&sum, second.data(), sizeof sum);
@@ -185,7 +185,7 @@ void check_groups(Context& context) {
     const std::vector<AlltoallItem> exchanges{
         {b.data(), one_each, DType::i64, &first, &from, "x"},
         {b.data(), one_each, DType::i64, &second, &from_too, "y"}};
-    wait(grouped_alltoall_async(context, exchanges, {"exchanges"}));
+    wait(grouped_alltoall_async(exchanges, {.name = "exchanges", .context = &context}));
     EXPECT_EQ(from, one_each);
     EXPECT_EQ(from_too, one_each);
     const std::vector<std::int64_t> everybody = iota<std::int64_t>(n, 0);
@@ -193,9 +193,11 @@ void check_groups(Context& context) {
     EXPECT_EQ(std::memcmp(second.data(), everybody.data(), second.size()), 0);
   }
   const std::vector<ResizedItem> nowhere{{nullptr, 0, DType::f32, nullptr, "z"}};
-  EXPECT_EQ(error_of([&] { static_cast<void>(grouped_allgather_async(context, nowhere)); }).code(),
+  EXPECT_EQ(error_of([&] {
+              static_cast<void>(grouped_allgather_async(nowhere, {.context = &context}));
+            }).code(),
             Errc::invalid_argument);
-  barrier(context);
+  barrier({.context = &context});
 }
 
 void check_own_reductions(Context& context) {
@@ -204,10 +206,12 @@ void check_own_reductions(Context& context) {
     std::uint8_t bytes[3];
   };
   std::vector<Three> digits(11, {{static_cast<std::uint8_t>(context.rank() + 1), 0, 0}});
-  allreduce_with(context, std::span(digits), [](Three& into, const Three& from) {
-    into.bytes[0] = static_cast<std::uint8_t>(into.bytes[0] * 5 + from.bytes[0]);
-    ++into.bytes[1];
-  });
+  allreduce_with(std::span(digits),
+                 [](Three& into, const Three& from) {
+                   into.bytes[0] = static_cast<std::uint8_t>(into.bytes[0] * 5 + from.bytes[0]);
+                   ++into.bytes[1];
+                 },
+                 {.context = &context});
   int expected = 1;  // in rank order
   for (int rank = 1; rank < n; ++rank) expected = expected * 5 + rank + 1;
   for (const Three& one : digits) {
@@ -215,10 +219,12 @@ void check_own_reductions(Context& context) {
     EXPECT_EQ(one.bytes[1], n - 1);
   }
   std::vector<Wide> wide(7, {context.rank()});
-  allreduce_with(context, std::span(wide), [](Wide& into, const Wide& from) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&from) % alignof(Wide), 0U);
-    into.value += from.value;
-  });
+  allreduce_with(std::span(wide),
+                 [](Wide& into, const Wide& from) {
+                   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&from) % alignof(Wide), 0U);
+                   into.value += from.value;
+                 },
+                 {.context = &context});
   for (const Wide& one : wide) EXPECT_EQ(one.value, n * (n - 1) / 2);
 }
 
@@ -229,8 +235,9 @@ void check_messages(Context& context) {
   const int previous = (context.rank() + n - 1) % n;
   const std::vector<double> out(100'000, context.rank());
   std::vector<double> in(out.size());
-  const Work sent = send_async(context, out.data(), std::ssize(out), DType::f64, next);
-  recv(context, std::span(in), previous);
+  const Work sent =
+      send_async(out.data(), std::ssize(out), DType::f64, next, {.context = &context});
+  recv(std::span(in), previous, {.context = &context});
   sent.wait();
   EXPECT_EQ(in, std::vector<double>(out.size(), previous));
 }

@@ -101,32 +101,31 @@ class Caller {
     if (that_.group > 0) {
       switch (that_.kind) {
         case OpKind::allreduce:
-          return {that_.in_place ? grouped_allreduce_(context_, tensors, reduce(), compression)
-                                 : grouped_allreduce(context_, tensors, reduce(), compression),
+          return {that_.in_place ? grouped_allreduce_(tensors, reduce(), compression)
+                                 : grouped_allreduce(tensors, reduce(), compression),
                   {}};
         case OpKind::broadcast:
-          return {that_.in_place ? grouped_broadcast_(context_, tensors, root, plain())
-                                 : grouped_broadcast(context_, tensors, root, plain()),
+          return {that_.in_place ? grouped_broadcast_(tensors, root, plain())
+                                 : grouped_broadcast(tensors, root, plain()),
                   {}};
         case OpKind::allgather:
-          return {grouped_allgather(context_, tensors, plain()), {}};
+          return {grouped_allgather(tensors, plain()), {}};
         default:
-          return {grouped_reducescatter(context_, tensors, reduce(), compression), {}};
+          return {grouped_reducescatter(tensors, reduce(), compression), {}};
       }
     }
     switch (that_.kind) {
       case OpKind::allreduce:
-        return {{that_.in_place ? allreduce_(context_, one, reduce(), compression)
-                                : allreduce(context_, one, reduce(), compression)},
+        return {{that_.in_place ? allreduce_(one, reduce(), compression)
+                                : allreduce(one, reduce(), compression)},
                 {}};
       case OpKind::broadcast:
-        return {{that_.in_place ? broadcast_(context_, one, root, plain())
-                                : broadcast(context_, one, root, plain())},
+        return {{that_.in_place ? broadcast_(one, root, plain()) : broadcast(one, root, plain())},
                 {}};
       case OpKind::allgather:
-        return {{allgather(context_, one, plain())}, {}};
+        return {{allgather(one, plain())}, {}};
       default:
-        return {{reducescatter(context_, one, reduce(), compression)}, {}};
+        return {{reducescatter(one, reduce(), compression)}, {}};
     }
   }
 
@@ -137,8 +136,14 @@ class Caller {
   }
 
  private:
-  AllreduceOptions reduce() const { return {{}, that_.op, that_.prescale, that_.postscale, set_}; }
-  CollectiveOptions plain() const { return {{}, set_}; }
+  AllreduceOptions reduce() const {
+    return {.op = that_.op,
+            .prescale = that_.prescale,
+            .postscale = that_.postscale,
+            .process_set = set_,
+            .context = &context_};
+  }
+  CollectiveOptions plain() const { return {.process_set = set_, .context = &context_}; }
   std::vector<std::int64_t> splits() const {
     return splits_of(that_, context_.rank(), ranks_.size());
   }
@@ -150,10 +155,10 @@ class Caller {
   Outcome blocking_alltoall(const Tensors& tensors) const {
     Outcome outcome;
     if (that_.group == 0) {
-      outcome.add(alltoall(context_, tensors.front(), splits(), plain()));
+      outcome.add(alltoall(tensors.front(), splits(), plain()));
       return outcome;
     }
-    for (const auto& each : grouped_alltoall(context_, tensors, splits_of_each(tensors), plain())) {
+    for (const auto& each : grouped_alltoall(tensors, splits_of_each(tensors), plain())) {
       outcome.add(each);
     }
     return outcome;
@@ -163,13 +168,13 @@ class Caller {
     if (that_.group == 0) {
       const std::vector<std::int64_t> rows = splits();
       const bool even = that_.rows == Rows::even;
-      outcome.add(alltoall_async(context_, tensors.front(),
+      outcome.add(alltoall_async(tensors.front(),
                                  even ? torch::IntArrayRef() : torch::IntArrayRef(rows), plain())
                       .wait());
       return outcome;
     }
     for (const auto& each :
-         grouped_alltoall_async(context_, tensors, splits_of_each(tensors), plain()).wait()) {
+         grouped_alltoall_async(tensors, splits_of_each(tensors), plain()).wait()) {
       outcome.add(each);
     }
     return outcome;
@@ -179,15 +184,15 @@ class Caller {
     const int root = root_of(ranks_);
     switch (that_.kind) {
       case OpKind::allreduce:
-        return that_.in_place ? grouped_allreduce_async_(context_, tensors, reduce(), compression)
-                              : grouped_allreduce_async(context_, tensors, reduce(), compression);
+        return that_.in_place ? grouped_allreduce_async_(tensors, reduce(), compression)
+                              : grouped_allreduce_async(tensors, reduce(), compression);
       case OpKind::broadcast:
-        return that_.in_place ? grouped_broadcast_async_(context_, tensors, root, plain())
-                              : grouped_broadcast_async(context_, tensors, root, plain());
+        return that_.in_place ? grouped_broadcast_async_(tensors, root, plain())
+                              : grouped_broadcast_async(tensors, root, plain());
       case OpKind::allgather:
-        return grouped_allgather_async(context_, tensors, plain());
+        return grouped_allgather_async(tensors, plain());
       default:
-        return grouped_reducescatter_async(context_, tensors, reduce(), compression);
+        return grouped_reducescatter_async(tensors, reduce(), compression);
     }
   }
   TensorWork async_single(const torch::Tensor& one) const {
@@ -195,15 +200,15 @@ class Caller {
     const int root = root_of(ranks_);
     switch (that_.kind) {
       case OpKind::allreduce:
-        return that_.in_place ? allreduce_async_(context_, one, reduce(), compression)
-                              : allreduce_async(context_, one, reduce(), compression);
+        return that_.in_place ? allreduce_async_(one, reduce(), compression)
+                              : allreduce_async(one, reduce(), compression);
       case OpKind::broadcast:
-        return that_.in_place ? broadcast_async_(context_, one, root, plain())
-                              : broadcast_async(context_, one, root, plain());
+        return that_.in_place ? broadcast_async_(one, root, plain())
+                              : broadcast_async(one, root, plain());
       case OpKind::allgather:
-        return allgather_async(context_, one, plain());
+        return allgather_async(one, plain());
       default:
-        return reducescatter_async(context_, one, reduce(), compression);
+        return reducescatter_async(one, reduce(), compression);
     }
   }
 

@@ -28,11 +28,12 @@ std::vector<int> active_ones(const std::vector<int>& ranks, int size) {
 
 /// Joins and checks that all ranks are told the same last rank.
 void join_all(Context& context, bool average_over_contributors, bool waited_for_all = true) {
-  const int last = join(context, {.average_over_contributors = average_over_contributors});
+  const int last =
+      join({.average_over_contributors = average_over_contributors, .context = &context});
   if (waited_for_all) {
     EXPECT_FALSE(joins_at_once(last, context.size()));
   }
-  const torch::Tensor of_all = allgather(context, torch::tensor(last));
+  const torch::Tensor of_all = allgather(torch::tensor(last), {.context = &context});
   EXPECT_TRUE(of_all.eq(last).all().item<bool>()) << of_all;
 }
 
@@ -44,8 +45,10 @@ void check_reduction(const Member& member, const CollectiveCase& that) {
     const std::vector<int> all = member.ranks(that.in_half);
     const std::vector<int> active = active_ones(all, size);
     const auto named = [&](const char* name) {
-      return AllreduceOptions{
-          .name = name, .op = that.op, .process_set = that.in_half ? member.half.id : 0};
+      return AllreduceOptions{.name = name,
+                              .op = that.op,
+                              .process_set = that.in_half ? member.half.id : 0,
+                              .context = &context};
     };
     const auto input = [&](int rank, int tensor) {
       return input_of(that, rank, all.size(), tensor);
@@ -59,13 +62,12 @@ void check_reduction(const Member& member, const CollectiveCase& that) {
           << form << "\nis " << result << "\nnot " << wanted;
     };
     const int rank = context.rank();
-    expect(allreduce(context, input(rank, 0), named("blocking")), 0, "blocking");
-    const TensorWork work = allreduce_async(context, input(rank, 1), named("async"));
+    expect(allreduce(input(rank, 0), named("blocking")), 0, "blocking");
+    const TensorWork work = allreduce_async(input(rank, 1), named("async"));
     const torch::Tensor own = input(rank, 2);
-    expect(allreduce_(context, own, named("in place")), 2, "in place");
+    expect(allreduce_(own, named("in place")), 2, "in place");
     expect(work.wait(), 1, "async");
-    const Tensors group =
-        grouped_allreduce(context, {input(rank, 0), input(rank, 1)}, named("group"));
+    const Tensors group = grouped_allreduce({input(rank, 0), input(rank, 1)}, named("group"));
     for (int tensor = 0; tensor < 2; ++tensor) {
       expect(group[static_cast<std::size_t>(tensor)], tensor, "grouped");
     }
@@ -84,7 +86,7 @@ NamedCase refused(const std::string& what, const std::function<void(Context&)>& 
               }
               const torch::Tensor one = torch::ones({3});
               const torch::Tensor sum =
-                  allreduce(context, one, {.name = "reduced", .op = ReduceOp::max});
+                  allreduce(one, {.name = "reduced", .op = ReduceOp::max, .context = &context});
               EXPECT_TRUE(torch::equal(sum, one));
             }
             join_all(context, false);
@@ -113,33 +115,36 @@ std::vector<NamedCase> join_cases() {
     cases.push_back(refused(what, call));
   };
   // Ranks that have joined make fewer of these unnamed calls.
-  const CollectiveOptions plain;
-  const AllreduceOptions reduction;
-  add("allgather", [=](Context& c) { (void)allgather(c, one, plain); });
-  add("broadcast", [=](Context& c) { (void)broadcast_(c, one, c.size() - 1, plain); });
-  add("reducescatter", [=](Context& c) { (void)reducescatter(c, one, reduction); });
-  add("alltoall", [=](Context& c) { (void)alltoall(c, torch::ones({c.size(), 2}), {}, plain); });
-  add("grouped_allgather", [=](Context& c) { (void)grouped_allgather(c, {one, one}, plain); });
+  add("allgather", [=](Context& c) { (void)allgather(one, {.context = &c}); });
+  add("broadcast", [=](Context& c) { (void)broadcast_(one, c.size() - 1, {.context = &c}); });
+  add("reducescatter", [=](Context& c) { (void)reducescatter(one, {.context = &c}); });
+  add("alltoall", [=](Context& c) {
+    (void)alltoall(torch::ones({c.size(), 2}), {}, {.context = &c});
+  });
+  add("grouped_allgather", [=](Context& c) {
+    (void)grouped_allgather({one, one}, {.context = &c});
+  });
   add("sparse_allreduce",
-      [=](Context& c) { (void)sparse_allreduce(c, torch::eye(3).to_sparse(), reduction); });
+      [=](Context& c) { (void)sparse_allreduce(torch::eye(3).to_sparse(), {.context = &c}); });
   cases.push_back({"join_lets_barriers_pass", [](const Member& member) {
                      Context& context = member.context;
                      if (!joins_at_once(context.rank(), context.size())) {
-                       barrier(context, {.name = "among joined ranks"});
+                       barrier({.name = "among joined ranks", .context = &context});
                      }
                      join_all(context, false);
                    }});
   cases.push_back({"join_lets_object_calls_match", [](const Member& member) {
                      Context& context = member.context;
                      if (!joins_at_once(context.rank(), context.size())) {
-                       for (int i = 0; i < 3; ++i) (void)allreduce(context, torch::ones({2}));
-                       barrier(context);
+                       for (int i = 0; i < 3; ++i)
+                         (void)allreduce(torch::ones({2}), {.context = &context});
+                       barrier({.context = &context});
                      }
                      join_all(context, false);
-                     barrier(context);
+                     barrier({.context = &context});
                      const std::string mine = std::to_string(context.rank());
-                     EXPECT_EQ(broadcast_object(context, mine), "0");
-                     EXPECT_EQ(allgather_object(context, mine).size(),
+                     EXPECT_EQ(broadcast_object(mine, 0, {.context = &context}), "0");
+                     EXPECT_EQ(allgather_object(mine, {.context = &context}).size(),
                                static_cast<std::size_t>(context.size()));
                    }});
   return cases;

@@ -24,9 +24,10 @@ void check_sparse(const Member& member, torch::ScalarType dtype, ReduceOp op, bo
   if (op == ReduceOp::average) wanted = wanted / static_cast<double>(ranks.size());
 
   const torch::Tensor mine = rows_of(member.context.rank(), dtype);
-  const AllreduceOptions options{.op = op, .process_set = in_half ? member.half.id : 0};
-  const SparseWork work = sparse_allreduce_async(member.context, mine, options);
-  for (const auto& result : {sparse_allreduce(member.context, mine, options), work.wait()}) {
+  const AllreduceOptions options{
+      .op = op, .process_set = in_half ? member.half.id : 0, .context = &member.context};
+  const SparseWork work = sparse_allreduce_async(mine, options);
+  for (const auto& result : {sparse_allreduce(mine, options), work.wait()}) {
     EXPECT_TRUE(result.is_sparse() && result.is_coalesced());
     EXPECT_EQ(result.scalar_type(), dtype);
     ASSERT_EQ(result.sizes(), torch::IntArrayRef({7, 2}));
@@ -49,18 +50,19 @@ std::vector<NamedCase> sparse_cases() {
       }
     }
   }
-  cases.push_back({"sparse_allreduce_scaled", [](const Member& member) {
-                     const auto size = static_cast<double>(member.context.size());
-                     const torch::Tensor one = torch::eye(3).to_sparse();
-                     const torch::Tensor result =
-                         sparse_allreduce(member.context, one,
-                                          {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4});
-                     EXPECT_TRUE(torch::allclose(result.to_dense(), torch::eye(3) * 2 * size));
-                   }});
+  cases.push_back(
+      {"sparse_allreduce_scaled", [](const Member& member) {
+         const auto size = static_cast<double>(member.context.size());
+         const torch::Tensor one = torch::eye(3).to_sparse();
+         const torch::Tensor result = sparse_allreduce(
+             one,
+             {.op = ReduceOp::sum, .prescale = 0.5, .postscale = 4, .context = &member.context});
+         EXPECT_TRUE(torch::allclose(result.to_dense(), torch::eye(3) * 2 * size));
+       }});
   cases.push_back(
       {"sparse_allreduce_of_two_sparse_dimensions_without_values", [](const Member& member) {
          const torch::Tensor none = torch::zeros({4, 5}).to_sparse();
-         const torch::Tensor result = sparse_allreduce(member.context, none);
+         const torch::Tensor result = sparse_allreduce(none, {.context = &member.context});
          EXPECT_EQ(result._nnz(), 0);
          EXPECT_EQ(result.sizes(), none.sizes());
        }});

@@ -12,7 +12,6 @@
 #include <hvd/torch/elastic_sampler.hpp>
 #include <hvd/torch/grad_scaler.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
-#include <hvd/torch/join.hpp>
 #include <hvd/torch/metric.hpp>
 #include <hvd/torch/named_tensors.hpp>
 #include <hvd/torch/object.hpp>

@@ -33,26 +33,32 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
   }
 };
 
-std::string backward_name(const std::string& name, const char* what = "backward") {
-  return name.empty() ? name : fmt::format("{}/{}", name, what);
+/// Returns the options with the context of this forward pass, which may be the default one.
+template <class Options>
+Options with_context(Options options) {
+  options.context = &context_of(options);
+  return options;
 }
 
-CollectiveOptions backward_of(const CollectiveOptions& options) {
-  return {.name = backward_name(options.name), .process_set = options.process_set};
+/// Returns the options of a collective in the backward pass.
+template <class Options>
+Options backward_of(Options options, const char* what = "backward") {
+  if (!options.name.empty()) options.name = fmt::format("{}/{}", options.name, what);
+  return options;
 }
 
 /// Reduces the tensors as a group; a single tensor does not need the cost of one.
-Tensors reduce(Context& context, const Tensors& tensors, const AllreduceOptions& options,
+Tensors reduce(const Tensors& tensors, const AllreduceOptions& options,
                Compression compression = Compression::none) {
-  if (tensors.size() != 1) return grouped_allreduce(context, tensors, options, compression);
-  return {allreduce(context, tensors.front(), options, compression)};
+  if (tensors.size() != 1) return grouped_allreduce(tensors, options, compression);
+  return {allreduce(tensors.front(), options, compression)};
 }
 
-Tensors sum(Context& context, const Tensors& tensors, const CollectiveOptions& options) {
-  return reduce(context, tensors,
-                {.name = backward_name(options.name),
-                 .op = ReduceOp::sum,
-                 .process_set = options.process_set});
+Tensors sum(const Tensors& tensors, const CollectiveOptions& options) {
+  return reduce(tensors, {.name = options.name,
+                          .op = ReduceOp::sum,
+                          .process_set = options.process_set,
+                          .context = options.context});
 }
 
 void require_linear(const char* operation, const AllreduceOptions& options) {
@@ -76,41 +82,36 @@ Tensors record(const Tensors& inputs, const Forward& forward, Backward backward)
       c10::IValue::make_capsule(c10::make_intrusive<SavedBackward>(std::move(backward))));
 }
 
-Backward allreduce_backward(Context& context, const AllreduceOptions& options,
-                            Compression compression) {
-  return [&context, options, compression](const Tensors& gradients) {
+Backward allreduce_backward(const AllreduceOptions& options, Compression compression) {
+  return [options = with_context(options), compression](const Tensors& gradients) {
     require_linear("allreduce", options);
-    AllreduceOptions same = options;
-    same.name = backward_name(options.name);
-    return reduce(context, gradients, same, compression);
+    return reduce(gradients, backward_of(options), compression);
   };
 }
 
-Backward broadcast_backward(Context& context, int root, const CollectiveOptions& options) {
-  return [&context, root, options](const Tensors& gradients) {
-    Tensors sums = sum(context, gradients, options);
+Backward broadcast_backward(int root, const CollectiveOptions& options) {
+  return [root, options = with_context(options)](const Tensors& gradients) {
+    Tensors sums = sum(gradients, backward_of(options));
     // A product with zero would keep a NaN, so the zeros are new tensors.
-    if (context.rank() != root) {
+    if (options.context->rank() != root) {
       for (torch::Tensor& each : sums) each = torch::zeros_like(each);
     }
     return sums;
   };
 }
 
-Backward allgather_backward(Context& context, const Tensors& inputs,
-                            const CollectiveOptions& options) {
+Backward allgather_backward(const Tensors& inputs, const CollectiveOptions& options) {
   std::vector<Shape> shapes;
   std::vector<std::int64_t> rows;
   for (const torch::Tensor& input : inputs) {
     shapes.push_back(input.sizes().vec());
     rows.push_back(input.dim() == 0 ? 1 : input.size(0));
   }
-  return [&context, shapes, rows, options](const Tensors& gradients) {
+  return [shapes, rows, options = with_context(options)](const Tensors& gradients) {
     const torch::Tensor mine = torch::tensor(rows, torch::kInt64).unsqueeze(0);
-    const TensorWork rows_of_all = allgather_async(
-        context, mine, {backward_name(options.name, "backward/rows"), options.process_set});
-    const Tensors sums = sum(context, gradients, options);
-    const std::int64_t index = rank_in_set(context, options.process_set).index;
+    const TensorWork rows_of_all = allgather_async(mine, backward_of(options, "backward/rows"));
+    const Tensors sums = sum(gradients, backward_of(options));
+    const std::int64_t index = rank_in_set(*options.context, options.process_set).index;
     const torch::Tensor first = rows_of_all.wait().slice(0, 0, index).sum(0);
     Tensors slices;
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -121,32 +122,33 @@ Backward allgather_backward(Context& context, const Tensors& inputs,
   };
 }
 
-Backward reducescatter_backward(Context& context, const AllreduceOptions& options) {
-  return [&context, options](const Tensors& gradients) {
+Backward reducescatter_backward(const AllreduceOptions& options) {
+  return [options = with_context(options)](const Tensors& gradients) {
     require_linear("reducescatter", options);
     double factor = options.prescale * options.postscale;
     if (options.op == ReduceOp::average) {
-      factor /= static_cast<double>(context.ranks_of(options.process_set).size());
+      factor /= static_cast<double>(options.context->ranks_of(options.process_set).size());
     }
     Tensors scaled;
     for (const torch::Tensor& gradient : gradients) scaled.push_back(gradient * factor);
-    const CollectiveOptions gather{backward_name(options.name), options.process_set};
-    if (scaled.size() != 1) return grouped_allgather(context, scaled, gather);
-    return Tensors{allgather(context, scaled.front(), gather)};
+    const CollectiveOptions gather{.name = backward_of(options).name,
+                                   .process_set = options.process_set,
+                                   .context = options.context};
+    if (scaled.size() != 1) return grouped_allgather(scaled, gather);
+    return Tensors{allgather(scaled.front(), gather)};
   };
 }
 
-Backward alltoall_backward(Context& context, std::shared_ptr<SplitsOfEach> received,
+Backward alltoall_backward(const std::shared_ptr<SplitsOfEach>& received,
                            const CollectiveOptions& options) {
-  return [&context, received = std::move(received), options](const Tensors& gradients) {
+  return [received, options = with_context(options)](const Tensors& gradients) {
     Tensors returned;
     if (gradients.size() == 1) {
       returned.push_back(
-          alltoall(context, gradients.front(), received->front(), backward_of(options)).output);
+          alltoall(gradients.front(), received->front(), backward_of(options)).output);
       return returned;
     }
-    for (AlltoallResult& each :
-         grouped_alltoall(context, gradients, *received, backward_of(options))) {
+    for (AlltoallResult& each : grouped_alltoall(gradients, *received, backward_of(options))) {
       returned.push_back(std::move(each.output));
     }
     return returned;

@@ -26,16 +26,13 @@ using Backward = std::function<Tensors(const Tensors& gradients)>;
 // but no tensors, and call the recorded forms of the collectives, so that gradients of gradients
 // work.
 
-[[nodiscard]] Backward allreduce_backward(Context& context, const AllreduceOptions& options,
-                                          Compression compression);
-[[nodiscard]] Backward broadcast_backward(Context& context, int root,
-                                          const CollectiveOptions& options);
+[[nodiscard]] Backward allreduce_backward(const AllreduceOptions& options, Compression compression);
+[[nodiscard]] Backward broadcast_backward(int root, const CollectiveOptions& options);
 /// `inputs` tells how many rows of the results come from this rank.
-[[nodiscard]] Backward allgather_backward(Context& context, const Tensors& inputs,
-                                          const CollectiveOptions& options);
-[[nodiscard]] Backward reducescatter_backward(Context& context, const AllreduceOptions& options);
+[[nodiscard]] Backward allgather_backward(const Tensors& inputs, const CollectiveOptions& options);
+[[nodiscard]] Backward reducescatter_backward(const AllreduceOptions& options);
 /// The forward pass writes the received splits into `received`.
-[[nodiscard]] Backward alltoall_backward(Context& context, std::shared_ptr<SplitsOfEach> received,
+[[nodiscard]] Backward alltoall_backward(const std::shared_ptr<SplitsOfEach>& received,
                                          const CollectiveOptions& options);
 
 }  // namespace hvd::detail

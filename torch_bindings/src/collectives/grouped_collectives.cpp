@@ -25,9 +25,9 @@ std::vector<Operation> operations_for(const Tensors& tensors, const Options& opt
   return operations;
 }
 
-TensorGroupWork start_allreduce(Context& context, const Tensors& tensors,
-                                const AllreduceOptions& options, Compression compression,
-                                Form form) {
+TensorGroupWork start_allreduce(const Tensors& tensors, const AllreduceOptions& options,
+                                Compression compression, Form form) {
+  Context& context = context_of(options);
   auto operations =
       operations_for(tensors, options, [&](const torch::Tensor& tensor, const auto& one) {
         return allreduce_operation(tensor, one, compression, form);
@@ -35,8 +35,9 @@ TensorGroupWork start_allreduce(Context& context, const Tensors& tensors,
   return TensorGroupWork(start_group(context, std::move(operations), options.name));
 }
 
-TensorGroupWork start_broadcast(Context& context, const Tensors& tensors, int root,
-                                const CollectiveOptions& options, Form form) {
+TensorGroupWork start_broadcast(const Tensors& tensors, int root, const CollectiveOptions& options,
+                                Form form) {
+  Context& context = context_of(options);
   auto operations =
       operations_for(tensors, options, [&](const torch::Tensor& tensor, const auto& one) {
         return broadcast_operation(tensor, root, one, form);
@@ -46,28 +47,28 @@ TensorGroupWork start_broadcast(Context& context, const Tensors& tensors, int ro
 
 }  // namespace
 
-TensorGroupWork grouped_allreduce_async(Context& context, const Tensors& tensors,
-                                        const AllreduceOptions& options, Compression compression) {
-  return start_allreduce(context, tensors, options, compression, Form::copy);
+TensorGroupWork grouped_allreduce_async(const Tensors& tensors, const AllreduceOptions& options,
+                                        Compression compression) {
+  return start_allreduce(tensors, options, compression, Form::copy);
 }
 
-TensorGroupWork grouped_allreduce_async_(Context& context, const Tensors& tensors,
-                                         const AllreduceOptions& options, Compression compression) {
-  return start_allreduce(context, tensors, options, compression, Form::in_place);
+TensorGroupWork grouped_allreduce_async_(const Tensors& tensors, const AllreduceOptions& options,
+                                         Compression compression) {
+  return start_allreduce(tensors, options, compression, Form::in_place);
 }
 
-TensorGroupWork grouped_broadcast_async(Context& context, const Tensors& tensors, int root,
+TensorGroupWork grouped_broadcast_async(const Tensors& tensors, int root,
                                         const CollectiveOptions& options) {
-  return start_broadcast(context, tensors, root, options, Form::copy);
+  return start_broadcast(tensors, root, options, Form::copy);
 }
 
-TensorGroupWork grouped_broadcast_async_(Context& context, const Tensors& tensors, int root,
+TensorGroupWork grouped_broadcast_async_(const Tensors& tensors, int root,
                                          const CollectiveOptions& options) {
-  return start_broadcast(context, tensors, root, options, Form::in_place);
+  return start_broadcast(tensors, root, options, Form::in_place);
 }
 
-TensorGroupWork grouped_allgather_async(Context& context, const Tensors& tensors,
-                                        const CollectiveOptions& options) {
+TensorGroupWork grouped_allgather_async(const Tensors& tensors, const CollectiveOptions& options) {
+  Context& context = context_of(options);
   auto operations =
       operations_for(tensors, options, [](const torch::Tensor& tensor, const auto& one) {
         return allgather_operation(tensor, one);
@@ -75,9 +76,9 @@ TensorGroupWork grouped_allgather_async(Context& context, const Tensors& tensors
   return TensorGroupWork(start_group(context, std::move(operations), options.name));
 }
 
-TensorGroupWork grouped_reducescatter_async(Context& context, const Tensors& tensors,
-                                            const AllreduceOptions& options,
+TensorGroupWork grouped_reducescatter_async(const Tensors& tensors, const AllreduceOptions& options,
                                             Compression compression) {
+  Context& context = context_of(options);
   auto operations =
       operations_for(tensors, options, [&](const torch::Tensor& tensor, const auto& one) {
         return reducescatter_operation(tensor, one, compression);
@@ -85,9 +86,9 @@ TensorGroupWork grouped_reducescatter_async(Context& context, const Tensors& ten
   return TensorGroupWork(start_group(context, std::move(operations), options.name));
 }
 
-AlltoallGroupWork grouped_alltoall_async(Context& context, const Tensors& tensors,
-                                         const SplitsOfEach& splits,
+AlltoallGroupWork grouped_alltoall_async(const Tensors& tensors, const SplitsOfEach& splits,
                                          const CollectiveOptions& options) {
+  Context& context = context_of(options);
   if (!splits.empty() && splits.size() != tensors.size()) {
     throw Error(Errc::invalid_argument,
                 fmt::format("grouped_alltoall '{}': {} splits for {} tensors", options.name,
@@ -108,64 +109,58 @@ AlltoallGroupWork grouped_alltoall_async(Context& context, const Tensors& tensor
   return AlltoallGroupWork(std::move(works));
 }
 
-Tensors grouped_allreduce_(Context& context, const Tensors& tensors,
-                           const AllreduceOptions& options, Compression compression) {
-  return grouped_allreduce_async_(context, tensors, options, compression).wait();
+Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& options,
+                           Compression compression) {
+  return grouped_allreduce_async_(tensors, options, compression).wait();
 }
 
-Tensors grouped_broadcast_(Context& context, const Tensors& tensors, int root,
-                           const CollectiveOptions& options) {
-  return grouped_broadcast_async_(context, tensors, root, options).wait();
+Tensors grouped_broadcast_(const Tensors& tensors, int root, const CollectiveOptions& options) {
+  return grouped_broadcast_async_(tensors, root, options).wait();
 }
 
-Tensors grouped_allreduce(Context& context, const Tensors& tensors, const AllreduceOptions& options,
+Tensors grouped_allreduce(const Tensors& tensors, const AllreduceOptions& options,
                           Compression compression) {
   const auto forward = [&] {
-    return grouped_allreduce_async(context, tensors, options, compression).wait();
+    return grouped_allreduce_async(tensors, options, compression).wait();
   };
   if (!is_recorded(tensors)) return forward();
-  return record(tensors, forward, allreduce_backward(context, options, compression));
+  return record(tensors, forward, allreduce_backward(options, compression));
 }
 
-Tensors grouped_allgather(Context& context, const Tensors& tensors,
-                          const CollectiveOptions& options) {
-  const auto forward = [&] { return grouped_allgather_async(context, tensors, options).wait(); };
+Tensors grouped_allgather(const Tensors& tensors, const CollectiveOptions& options) {
+  const auto forward = [&] { return grouped_allgather_async(tensors, options).wait(); };
   if (!is_recorded(tensors)) return forward();
-  return record(tensors, forward, allgather_backward(context, tensors, options));
+  return record(tensors, forward, allgather_backward(tensors, options));
 }
 
-Tensors grouped_broadcast(Context& context, const Tensors& tensors, int root,
-                          const CollectiveOptions& options) {
+Tensors grouped_broadcast(const Tensors& tensors, int root, const CollectiveOptions& options) {
+  const auto forward = [&] { return grouped_broadcast_async(tensors, root, options).wait(); };
+  if (!is_recorded(tensors)) return forward();
+  return record(tensors, forward, broadcast_backward(root, options));
+}
+
+Tensors grouped_reducescatter(const Tensors& tensors, const AllreduceOptions& options,
+                              Compression compression) {
   const auto forward = [&] {
-    return grouped_broadcast_async(context, tensors, root, options).wait();
+    return grouped_reducescatter_async(tensors, options, compression).wait();
   };
   if (!is_recorded(tensors)) return forward();
-  return record(tensors, forward, broadcast_backward(context, root, options));
+  return record(tensors, forward, reducescatter_backward(options));
 }
 
-Tensors grouped_reducescatter(Context& context, const Tensors& tensors,
-                              const AllreduceOptions& options, Compression compression) {
-  const auto forward = [&] {
-    return grouped_reducescatter_async(context, tensors, options, compression).wait();
-  };
-  if (!is_recorded(tensors)) return forward();
-  return record(tensors, forward, reducescatter_backward(context, options));
-}
-
-std::vector<AlltoallResult> grouped_alltoall(Context& context, const Tensors& tensors,
-                                             const SplitsOfEach& splits,
+std::vector<AlltoallResult> grouped_alltoall(const Tensors& tensors, const SplitsOfEach& splits,
                                              const CollectiveOptions& options) {
   const auto received = std::make_shared<SplitsOfEach>();
   const auto forward = [&] {
     Tensors outputs;
-    for (AlltoallResult& each : grouped_alltoall_async(context, tensors, splits, options).wait()) {
+    for (AlltoallResult& each : grouped_alltoall_async(tensors, splits, options).wait()) {
       outputs.push_back(std::move(each.output));
       received->push_back(std::move(each.received_splits));
     }
     return outputs;
   };
   Tensors outputs = is_recorded(tensors)
-                        ? record(tensors, forward, alltoall_backward(context, received, options))
+                        ? record(tensors, forward, alltoall_backward(received, options))
                         : forward();
   std::vector<AlltoallResult> results;
   for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -91,16 +91,16 @@ torch::Tensor SparseWork::wait() const {
                                   sum.options().dtype(type), /*is_coalesced=*/true);
 }
 
-SparseWork sparse_allreduce_async(Context& context, const torch::Tensor& tensor,
-                                  const AllreduceOptions& options) {
+SparseWork sparse_allreduce_async(const torch::Tensor& tensor, const AllreduceOptions& options) {
+  const Context& context = context_of(options);
   check(tensor, options);
   const torch::NoGradGuard no_grad;
   const torch::Tensor mine = tensor.detach().coalesce();
   torch::Tensor values = mine._values();
   if (options.prescale != 1) values = values * options.prescale;
-  TensorGroupWork parts =
-      grouped_allgather_async(context, {indices_with_header(mine), values},
-                              {.name = options.name, .process_set = options.process_set});
+  TensorGroupWork parts = grouped_allgather_async(
+      {indices_with_header(mine), values},
+      {.name = options.name, .process_set = options.process_set, .context = options.context});
   detail::SparseReduction reduction;
   reduction.sizes = tensor.sizes().vec();
   reduction.sparse_dimensions = tensor.sparse_dim();
@@ -111,17 +111,8 @@ SparseWork sparse_allreduce_async(Context& context, const torch::Tensor& tensor,
   return {std::move(parts), std::move(reduction)};
 }
 
-SparseWork sparse_allreduce_async(const torch::Tensor& tensor, const AllreduceOptions& options) {
-  return sparse_allreduce_async(context(), tensor, options);
-}
-
-torch::Tensor sparse_allreduce(Context& context, const torch::Tensor& tensor,
-                               const AllreduceOptions& options) {
-  return sparse_allreduce_async(context, tensor, options).wait();
-}
-
 torch::Tensor sparse_allreduce(const torch::Tensor& tensor, const AllreduceOptions& options) {
-  return sparse_allreduce(context(), tensor, options);
+  return sparse_allreduce_async(tensor, options).wait();
 }
 
 }  // namespace hvd

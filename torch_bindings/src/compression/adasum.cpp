@@ -86,13 +86,14 @@ torch::Tensor combine(const torch::Tensor& a, const torch::Tensor& b, const torc
 
 CollectiveOptions part_of(const CollectiveOptions& options, const std::string& what) {
   return {.name = options.name.empty() ? "" : fmt::format("{}/{}", options.name, what),
-          .process_set = options.process_set};
+          .process_set = options.process_set,
+          .context = options.context};
 }
 
 /// Combines the ranks' tensors along a binary tree, for this rank's share of the elements. At each
 /// level an allreduce adds up the products of the shares to those of whole tensors.
-torch::Tensor combine_all(Context& context, Tensors parts, const std::vector<Segment>& segments,
-                          std::size_t tensors, const CollectiveOptions& options) {
+torch::Tensor combine_all(Tensors parts, const std::vector<Segment>& segments, std::size_t tensors,
+                          const CollectiveOptions& options) {
   for (int level = 0; parts.size() > 1; ++level) {
     const std::size_t pairs = parts.size() / 2;
     Tensors of_pairs;
@@ -100,9 +101,10 @@ torch::Tensor combine_all(Context& context, Tensors parts, const std::vector<Seg
       of_pairs.push_back(products(parts[2 * pair], parts[2 * pair + 1], segments, tensors));
     }
     const CollectiveOptions named = part_of(options, fmt::format("level {}", level));
-    const torch::Tensor sums =
-        allreduce(context, torch::stack(of_pairs),
-                  {.name = named.name, .op = ReduceOp::sum, .process_set = named.process_set});
+    const torch::Tensor sums = allreduce(torch::stack(of_pairs), {.name = named.name,
+                                                                  .op = ReduceOp::sum,
+                                                                  .process_set = named.process_set,
+                                                                  .context = named.context});
     Tensors next;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
       next.push_back(combine(parts[2 * pair], parts[2 * pair + 1],
@@ -116,7 +118,8 @@ torch::Tensor combine_all(Context& context, Tensors parts, const std::vector<Seg
 
 }  // namespace
 
-void adasum_(Context& context, const Tensors& tensors, const CollectiveOptions& options) {
+void adasum_(const Tensors& tensors, const CollectiveOptions& options) {
+  Context& context = context_of(options);
   const torch::NoGradGuard no_grad;
   if (tensors.empty()) return;
   const torch::ScalarType type = check(tensors, options.name);
@@ -130,11 +133,10 @@ void adasum_(Context& context, const Tensors& tensors, const CollectiveOptions& 
   const std::int64_t share = (total + size - 1) / size;
   mine = torch::constant_pad_nd(mine, {0, share * size - total}).view({size, share});
 
-  const torch::Tensor received = alltoall(context, mine, {}, part_of(options, "parts")).output;
+  const torch::Tensor received = alltoall(mine, {}, part_of(options, "parts")).output;
   const auto segments = segments_of(tensors, index * share, share);
-  const torch::Tensor part =
-      combine_all(context, received.unbind(0), segments, tensors.size(), options);
-  const torch::Tensor result = allgather(context, part, part_of(options, "result"));
+  const torch::Tensor part = combine_all(received.unbind(0), segments, tensors.size(), options);
+  const torch::Tensor result = allgather(part, part_of(options, "result"));
 
   std::int64_t at = 0;
   for (const torch::Tensor& tensor : tensors) {
@@ -143,20 +145,11 @@ void adasum_(Context& context, const Tensors& tensors, const CollectiveOptions& 
   }
 }
 
-void adasum_(const Tensors& tensors, const CollectiveOptions& options) {
-  adasum_(context(), tensors, options);
-}
-
-torch::Tensor adasum(Context& context, const torch::Tensor& tensor,
-                     const CollectiveOptions& options) {
+torch::Tensor adasum(const torch::Tensor& tensor, const CollectiveOptions& options) {
   static_cast<void>(check({tensor}, options.name));
   torch::Tensor result = tensor.detach().clone();
-  adasum_(context, {result}, options);
+  adasum_({result}, options);
   return result;
-}
-
-torch::Tensor adasum(const torch::Tensor& tensor, const CollectiveOptions& options) {
-  return adasum(context(), tensor, options);
 }
 
 }  // namespace hvd

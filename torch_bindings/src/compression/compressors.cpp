@@ -15,13 +15,15 @@ GradientExchange::GradientExchange(Context& context, std::string name, std::int3
     : context_(context), name_(std::move(name)), process_set_(process_set) {}
 
 TensorWork GradientExchange::average(const torch::Tensor& tensor, std::string_view topic) const {
-  return allreduce_async(context_, tensor,
-                         {.name = fmt::format("{}/{}", name_, topic), .process_set = process_set_});
+  return allreduce_async(tensor, {.name = fmt::format("{}/{}", name_, topic),
+                                  .process_set = process_set_,
+                                  .context = &context_});
 }
 
 TensorWork GradientExchange::gather(const torch::Tensor& tensor, std::string_view topic) const {
-  return allgather_async(context_, tensor,
-                         {.name = fmt::format("{}/{}", name_, topic), .process_set = process_set_});
+  return allgather_async(tensor, {.name = fmt::format("{}/{}", name_, topic),
+                                  .process_set = process_set_,
+                                  .context = &context_});
 }
 
 int GradientExchange::ranks() const {

@@ -93,7 +93,7 @@ void ElasticSampler::synchronize(Context& context) {
   for (std::size_t index = 0; index < state.dataset_size; ++index) {
     flag[index] = state.recorded[index];
   }
-  allreduce_(context, flags, {.name = "elastic_sampler/record", .op = ReduceOp::max});
+  allreduce_(flags, {.name = "elastic_sampler/record", .op = ReduceOp::max, .context = &context});
   for (std::size_t index = 0; index < state.dataset_size; ++index) {
     state.recorded[index] = flag[index];
   }

@@ -29,7 +29,7 @@ Shards gather(Context& context, const Indices& mine, std::size_t dataset_size) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor header = tensor_of({mine.size(), dataset_size}).view({1, 2});
   const Tensors all =
-      grouped_allgather(context, {header, tensor_of(mine)}, {.name = "verify_sampler"});
+      grouped_allgather({header, tensor_of(mine)}, {.name = "verify_sampler", .context = &context});
   const auto headers = all[0].accessor<std::int64_t, 2>();
   const auto* next = all[1].const_data_ptr<std::int64_t>();
   Shards shards;
@@ -88,7 +88,7 @@ Verification verification_of(std::string problem) {
 
 }  // namespace
 
-Verification verify(Context& context, const DistributedSampler& sampler) {
+Verification verify(const DistributedSampler& sampler, Context& context) {
   const Shards shards = gather(context, sampler.indices(), sampler.dataset_size());
   Indices everything(sampler.dataset_size());
   for (std::size_t index = 0; index < everything.size(); ++index) everything[index] = index;
@@ -96,13 +96,9 @@ Verification verify(Context& context, const DistributedSampler& sampler) {
   return verification_of(problem_of(shards, everything, drops));
 }
 
-Verification verify(Context& context, const ElasticSampler& sampler) {
+Verification verify(const ElasticSampler& sampler, Context& context) {
   const Shards shards = gather(context, sampler.indices(), sampler.dataset_size());
   return verification_of(problem_of(shards, sampler.remaining(), false));
 }
-
-Verification verify(const DistributedSampler& sampler) { return verify(context(), sampler); }
-
-Verification verify(const ElasticSampler& sampler) { return verify(context(), sampler); }
 
 }  // namespace hvd

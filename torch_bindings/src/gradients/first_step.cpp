@@ -49,8 +49,9 @@ void FirstStepExchange::start(const std::string& name) {
   message[1] = nonzero_ ? ~message[0] : kGreatest;
   message[kDigests + static_cast<std::size_t>(rank.index)] = 1;
   message.insert(message.end(), sparse_.begin(), sparse_.end());
-  exchange_ = allreduce_async(context_, torch::tensor(message, torch::kInt64),
-                              {.name = name, .op = ReduceOp::max, .process_set = process_set_});
+  exchange_ = allreduce_async(
+      torch::tensor(message, torch::kInt64),
+      {.name = name, .op = ReduceOp::max, .process_set = process_set_, .context = &context_});
 }
 
 void FirstStepExchange::finish() {

@@ -17,7 +17,7 @@ GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
                             const NamedTensors& parameters)
     : optimizer(wrapped),
       options(given),
-      context(given.context ? *given.context : hvd::context()),
+      context(context_of(given)),
       known_parameters(parameter_count(wrapped)) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
   instance = agree_on_instance(context, "distributed_optimizer", options.process_set);
@@ -177,11 +177,10 @@ void GradientReducer::Impl::end_step() {
 
 torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
   if (!loss.defined()) misuse("the closure returned no loss");
-  AllreduceOptions loss_options;
-  loss_options.op = options.op;
-  loss_options.name = fmt::format("{}/{}/loss", options.name_prefix, instance);
-  loss_options.process_set = options.process_set;
-  return allreduce(context, loss.detach(), loss_options);
+  return allreduce(loss.detach(), {.name = fmt::format("{}/{}/loss", options.name_prefix, instance),
+                                   .op = options.op,
+                                   .process_set = options.process_set,
+                                   .context = &context});
 }
 
 torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, LossClosure closure) {
@@ -195,9 +194,9 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, Loss
   }
   torch::Tensor loss = base(std::move(closure));
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= before[i];
-  adasum_(context, parameters,
-          {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
-           .process_set = options.process_set});
+  adasum_(parameters, {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
+                       .process_set = options.process_set,
+                       .context = &context});
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] += before[i];
   return loss;
 }

@@ -51,10 +51,12 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
 void GradientReducer::Impl::submit_sparse(GradientSlot& slot) {
   slot.is_sparse = true;
   slot.gradient = slot.parameter.grad();
-  AllreduceOptions reduction{.name = named(slot.collective), .op = options.op};
-  reduction.process_set = options.process_set;
+  AllreduceOptions reduction{.name = named(slot.collective),
+                             .op = options.op,
+                             .process_set = options.process_set,
+                             .context = &context};
   if (options.average_accumulated) reduction.postscale = 1.0 / options.backward_passes_per_step;
-  slot.sparse_work = sparse_allreduce_async(context, slot.gradient, reduction);
+  slot.sparse_work = sparse_allreduce_async(slot.gradient, reduction);
   slot.in_flight = true;
   slot.version = slot.gradient._version();
 }

@@ -71,10 +71,9 @@ BatchStatistics combine_batches(const torch::Tensor& rows) {
   return all;
 }
 
-/// The context and the options of the allreduce in backward().
+/// The options of the allreduce in backward().
 struct Exchange final : torch::CustomClassHolder {
-  Exchange(Context& where, AllreduceOptions how) : context(where), options(std::move(how)) {}
-  Context& context;
+  explicit Exchange(AllreduceOptions how) : options(std::move(how)) {}
   AllreduceOptions options;
 };
 
@@ -111,7 +110,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const torch::Tensor sum = sum_by_channel(gradient);
     const torch::Tensor product = sum_by_channel(gradient * centred);
     const torch::Tensor everywhere =
-        allreduce(exchange->context, torch::cat({sum, product}), exchange->options) / count;
+        allreduce(torch::cat({sum, product}), exchange->options) / count;
 
     const std::int64_t channels = mean.size(0);
     const torch::Tensor slope =
@@ -142,9 +141,7 @@ void SyncBatchNormImpl::reset() {
   instance_ = -1;
 }
 
-Context& SyncBatchNormImpl::context() const {
-  return scope_.context ? *scope_.context : hvd::context();
-}
+Context& SyncBatchNormImpl::context() const { return context_of(scope_); }
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (input.dim() < 2 || input.size(1) != options.num_features()) {
@@ -184,9 +181,9 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   BatchStatistics all;
   {
     const torch::NoGradGuard no_grad;
-    all =
-        combine_batches(allgather(context(), describe_batch(input).unsqueeze(0),
-                                  {.name = name + "/forward", .process_set = scope_.process_set}));
+    all = combine_batches(allgather(
+        describe_batch(input).unsqueeze(0),
+        {.name = name + "/forward", .process_set = scope_.process_set, .context = &context()}));
   }
   if (all.count < 2) {
     throw Error(Errc::invalid_argument,
@@ -196,14 +193,16 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   }
   if (is_training()) update_running(all.mean, all.variance, all.count);
   const torch::Tensor inverse = (all.variance + options.eps()).rsqrt();
-  AllreduceOptions back{
-      .name = name + "/backward", .op = ReduceOp::sum, .process_set = scope_.process_set};
+  AllreduceOptions back{.name = name + "/backward",
+                        .op = ReduceOp::sum,
+                        .process_set = scope_.process_set,
+                        .context = &context()};
   const auto affine = [this](const torch::Tensor& parameter) {
     return options.affine() ? std::make_optional(parameter) : std::nullopt;
   };
   return Normalize::apply(
       input, affine(weight), affine(bias), all.mean, inverse, all.count,
-      c10::IValue::make_capsule(c10::make_intrusive<Exchange>(context(), std::move(back))));
+      c10::IValue::make_capsule(c10::make_intrusive<Exchange>(std::move(back))));
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {

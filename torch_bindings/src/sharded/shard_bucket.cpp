@@ -75,11 +75,12 @@ void ShardBucket::send() {
   for (std::size_t i = 0; i < filled_.size(); ++i) {
     if (!filled_[i]) gradients_.narrow(0, offsets_[i], parameters_[i].second.numel()).zero_();
   }
-  AllreduceOptions reduction{.name = name_ + "/gradient", .op = options_.op};
+  AllreduceOptions reduction{.name = name_ + "/gradient",
+                             .op = options_.op,
+                             .process_set = options_.process_set,
+                             .context = &context_};
   if (options_.average_accumulated) reduction.postscale = 1.0 / options_.backward_passes_per_step;
-  reduction.process_set = options_.process_set;
-  reduction_ =
-      reducescatter_async(context_, std::exchange(gradients_, {}), reduction, options_.compression);
+  reduction_ = reducescatter_async(std::exchange(gradients_, {}), reduction, options_.compression);
   filled_.assign(filled_.size(), false);
 }
 

@@ -114,7 +114,7 @@ struct ParameterShards::Impl final : GradientListener {
 ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
                             const ShardedOptimizerOptions& given)
     : options(given),
-      context(given.context ? *given.context : hvd::context()),
+      context(context_of(given)),
       placement(GradientMemory::copied_shared, context, {}) {
   const std::int64_t instance =
       agree_on_instance(context, "sharded_optimizer", options.process_set);
@@ -205,9 +205,10 @@ void ParameterShards::Impl::reduce_all() {
 
 torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const char* topic,
                                             ReduceOp op) {
-  return allreduce(
-      context, tensor,
-      {.name = fmt::format("{}/{}", name, topic), .op = op, .process_set = options.process_set});
+  return allreduce(tensor, {.name = fmt::format("{}/{}", name, topic),
+                            .op = op,
+                            .process_set = options.process_set,
+                            .context = &context});
 }
 
 ParameterShards::ParameterShards(const Groups& groups, const NamedTensors& names,

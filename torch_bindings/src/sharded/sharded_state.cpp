@@ -298,8 +298,9 @@ void save_sharded_state(Context& context, std::int32_t process_set,
         state == readable.state().end() ? StateFields() : state_fields(optimizer, *state->second);
     std::vector<torch::Tensor> whole;
     for (const torch::Tensor* tensor : fields.tensors) {
-      whole.push_back(tensor->defined() ? allgather(context, *tensor, {.process_set = process_set})
-                                        : torch::Tensor());
+      whole.push_back(tensor->defined()
+                          ? allgather(*tensor, {.process_set = process_set, .context = &context})
+                          : torch::Tensor());
     }
     if (!writes) continue;
     for (std::size_t i = 0; i < bucket.parameters().size(); ++i, ++number) {

@@ -46,11 +46,11 @@ std::string first_difference(Context& context, const std::vector<NamedDigest>& m
   for (const auto& [name, digest] : mine) digests.push_back(static_cast<std::int64_t>(digest));
 
   const TensorWork counts_work =
-      allgather_async(context, torch::tensor({static_cast<std::int64_t>(mine.size())}),
-                      {.name = topic + "/counts", .process_set = process_set});
-  const TensorWork digests_work =
-      allgather_async(context, torch::tensor(digests, torch::kInt64),
-                      {.name = topic + "/digests", .process_set = process_set});
+      allgather_async(torch::tensor({static_cast<std::int64_t>(mine.size())}),
+                      {.name = topic + "/counts", .process_set = process_set, .context = &context});
+  const TensorWork digests_work = allgather_async(
+      torch::tensor(digests, torch::kInt64),
+      {.name = topic + "/digests", .process_set = process_set, .context = &context});
   const torch::Tensor all_counts = counts_work.wait();
   const torch::Tensor all_digests = digests_work.wait();
   const std::vector<Values> by_rank = split(values_of(all_digests), values_of(all_counts));
@@ -83,9 +83,8 @@ std::int64_t agree_on_instance(Context& context, const std::string& topic,
   // The first rank of the set decides. Its count of submitted operations grows with every call of
   // this function, so that it never chooses a number twice.
   const auto submitted = static_cast<std::int64_t>(context.stats().submitted);
-  return broadcast(context, torch::tensor({submitted}, torch::kInt64),
-                   context.ranks_of(process_set).front(),
-                   {.name = topic + "/instance", .process_set = process_set})
+  return broadcast(torch::tensor({submitted}, torch::kInt64), context.ranks_of(process_set).front(),
+                   {.name = topic + "/instance", .process_set = process_set, .context = &context})
       .item<std::int64_t>();
 }
 
@@ -95,8 +94,8 @@ void broadcast_tensors(Context& context, const NamedTensors& tensors, const std:
   std::vector<TensorWork> works;
   error.keep([&] {
     for (const auto& [name, tensor] : tensors.items()) {
-      works.push_back(broadcast_async_(context, tensor, root,
-                                       {.name = prefix + name, .process_set = process_set}));
+      works.push_back(broadcast_async_(
+          tensor, root, {.name = prefix + name, .process_set = process_set, .context = &context}));
     }
   });
   for (const TensorWork& work : works) error.keep([&work] { work.wait(); });
@@ -131,7 +130,7 @@ void Outcome::share(Context& context) const {
     writer.text(error_->what());
   }
   const Bytes received =
-      broadcast_object(context, writer.take(), 0, {.name = "checkpoint/outcome"});
+      broadcast_object(writer.take(), 0, {.name = "checkpoint/outcome", .context = &context});
   WireReader reader(received, "checkpoint outcome");
   if (reader.u8() == 0) return;
   const auto code = static_cast<Errc>(reader.u8());
@@ -143,7 +142,7 @@ std::string on_rank_0(Context& context, const std::function<std::string()>& func
   std::string result;
   if (context.rank() == 0) outcome.attempt([&] { result = function(); });
   outcome.share(context);
-  return broadcast_object(context, result, 0, {.name = "checkpoint/answer"});
+  return broadcast_object(result, 0, {.name = "checkpoint/answer", .context = &context});
 }
 
 }  // namespace hvd::detail

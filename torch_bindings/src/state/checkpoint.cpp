@@ -65,7 +65,7 @@ std::string problem_of_any_rank(Context& context, std::uint64_t digest, const st
   mine.u64(digest);
   mine.text(error);
   const std::vector<Bytes> all =
-      allgather_object(context, mine.take(), {.name = "checkpoint/loaded"});
+      allgather_object(mine.take(), {.name = "checkpoint/loaded", .context = &context});
   std::uint64_t first = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     WireReader reader(all[rank], "checkpoint report");
@@ -89,8 +89,8 @@ torch::serialize::InputArchive from_checkpoint(std::span<const std::byte> bytes,
   return archive_of(checked_content(bytes, what), what);
 }
 
-void save_checkpoint_bytes(Context& context, const WriteCheckpoint& write, const SaveState& save,
-                           const std::function<void()>& help) {
+void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
+                           const std::function<void()>& help, Context& context) {
   Outcome outcome;
   if (context.rank() == 0) {
     outcome.attempt([&] {
@@ -109,8 +109,8 @@ void save_checkpoint_bytes(Context& context, const WriteCheckpoint& write, const
   if (own) std::rethrow_exception(own);
 }
 
-void load_checkpoint_bytes(Context& context, const std::string& what,
-                           const std::function<Bytes()>& read, const LoadState& load) {
+void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>& read,
+                           const LoadState& load, Context& context) {
   Outcome reading;
   Bytes bytes;
   if (context.rank() == 0) {
@@ -120,9 +120,10 @@ void load_checkpoint_bytes(Context& context, const std::string& what,
     });
   }
   reading.share(context);
-  bytes = broadcast_object(
-      context, bytes, 0,
-      {.name = "checkpoint/bytes", .max_bytes = std::numeric_limits<std::int64_t>::max()});
+  bytes = broadcast_object(bytes, 0,
+                           {.name = "checkpoint/bytes",
+                            .max_bytes = std::numeric_limits<std::int64_t>::max(),
+                            .context = &context});
   std::optional<Error> own;
   try {
     torch::serialize::InputArchive archive = archive_of(bytes, "the archive in it");
@@ -137,18 +138,18 @@ void load_checkpoint_bytes(Context& context, const std::string& what,
               fmt::format("{}: {}", what, own ? own->what() : problem));
 }
 
-void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const SaveState& save, const std::function<void()>& help) {
+void save_checkpoint_archive(const std::filesystem::path& path, const SaveState& save,
+                             const std::function<void()>& help, Context& context) {
   save_checkpoint_bytes(
-      context, [&path](std::span<const std::byte> bytes) { write_atomically(path, bytes); }, save,
-      help);
+      [&path](std::span<const std::byte> bytes) { write_atomically(path, bytes); }, save, help,
+      context);
 }
 
-void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const LoadState& load) {
+void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
+                             Context& context) {
   load_checkpoint_bytes(
-      context, fmt::format("the checkpoint {}", path.string()), [&path] { return read_file(path); },
-      load);
+      fmt::format("the checkpoint {}", path.string()), [&path] { return read_file(path); }, load,
+      context);
 }
 
 namespace detail {

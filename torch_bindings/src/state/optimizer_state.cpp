@@ -56,9 +56,9 @@ std::string text_of(const Signature& signature) {
 /// Compares the signatures of all ranks. Every rank sees the same ones, so either all throw or none
 /// does.
 void require_equal_on_all_ranks(Context& context, const Signature& mine) {
-  const torch::Tensor all = allgather(
-      context, torch::tensor({mine.code, mine.groups, mine.parameters, mine.digest}).view({1, -1}),
-      {.name = "optimizer_state/signature"});
+  const torch::Tensor all =
+      allgather(torch::tensor({mine.code, mine.groups, mine.parameters, mine.digest}).view({1, -1}),
+                {.name = "optimizer_state/signature", .context = &context});
   const auto rows = all.accessor<std::int64_t, 2>();
   const auto row = [&rows](std::int64_t rank) {
     return Signature{rows[rank][0], rows[rank][1], rows[rank][2], rows[rank][3]};
@@ -130,14 +130,15 @@ std::function<void()> read_optimizer(FieldReader& reader, Optimizer& optimizer) 
 }
 
 std::int64_t broadcast_size(Context& context, std::int64_t number, int root) {
-  return broadcast(context, torch::tensor({number}), root, {.name = "optimizer_state/size"})
+  return broadcast(torch::tensor({number}), root,
+                   {.name = "optimizer_state/size", .context = &context})
       .item<std::int64_t>();
 }
 
 void broadcast_fields(Context& context, Bytes& bytes, int root) {
   const torch::Tensor view =
       torch::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, torch::kUInt8);
-  broadcast_(context, view, root, {.name = "optimizer_state/fields"});
+  broadcast_(view, root, {.name = "optimizer_state/fields", .context = &context});
 }
 
 NamedTensors numbered(std::vector<torch::Tensor> tensors) {
@@ -182,7 +183,7 @@ void receive(Context& context, Optimizer& optimizer, int root) {
 
 }  // namespace
 
-void broadcast_optimizer_state(Context& context, Optimizer& optimizer, int root) {
+void broadcast_optimizer_state(Optimizer& optimizer, int root, Context& context) {
   const torch::NoGradGuard no_grad;
   const Signature signature = signature_of(optimizer);
   require_equal_on_all_ranks(context, signature);
@@ -193,10 +194,6 @@ void broadcast_optimizer_state(Context& context, Optimizer& optimizer, int root)
       receive<Kind>(context, optimizer, root);
     }
   });
-}
-
-void broadcast_optimizer_state(Optimizer& optimizer, int root) {
-  broadcast_optimizer_state(context(), optimizer, root);
 }
 
 }  // namespace hvd

@@ -37,20 +37,12 @@ std::vector<torch::Tensor> NamedTensors::tensors() const {
   return tensors;
 }
 
-void broadcast_parameters(Context& context, const NamedTensors& tensors, int root) {
+void broadcast_parameters(const NamedTensors& tensors, int root, Context& context) {
   detail::broadcast_tensors(context, tensors.distinct(), "parameter/", root);
 }
 
-void broadcast_parameters(const NamedTensors& tensors, int root) {
-  broadcast_parameters(context(), tensors, root);
-}
-
-void broadcast_parameters(Context& context, const torch::nn::Module& module, int root) {
-  broadcast_parameters(context, NamedTensors::of(module), root);
-}
-
-void broadcast_parameters(const torch::nn::Module& module, int root) {
-  broadcast_parameters(context(), module, root);
+void broadcast_parameters(const torch::nn::Module& module, int root, Context& context) {
+  broadcast_parameters(NamedTensors::of(module), root, context);
 }
 
 }  // namespace hvd

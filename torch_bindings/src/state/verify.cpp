@@ -65,7 +65,7 @@ Verification compare(Context& context, const std::vector<NamedDigest>& mine) {
 
 }  // namespace
 
-Verification verify(Context& context, const NamedTensors& tensors) {
+Verification verify(const NamedTensors& tensors, Context& context) {
   const torch::NoGradGuard no_grad;
   std::vector<NamedDigest> mine;
   for (const auto& [name, tensor] : tensors.distinct().items()) {
@@ -75,15 +75,11 @@ Verification verify(Context& context, const NamedTensors& tensors) {
   return compare(context, mine);
 }
 
-Verification verify(const NamedTensors& tensors) { return verify(context(), tensors); }
-
-Verification verify(Context& context, const torch::nn::Module& module) {
-  return verify(context, NamedTensors::of(module));
+Verification verify(const torch::nn::Module& module, Context& context) {
+  return verify(NamedTensors::of(module), context);
 }
 
-Verification verify(const torch::nn::Module& module) { return verify(context(), module); }
-
-Verification verify(Context& context, torch::optim::Optimizer& optimizer) {
+Verification verify(torch::optim::Optimizer& optimizer, Context& context) {
   const torch::NoGradGuard no_grad;
   const std::int64_t code = optimizer_code(optimizer);
   if (code < 0) throw Error(Errc::unsupported, "verify: an optimizer of its own type");
@@ -91,7 +87,5 @@ Verification verify(Context& context, torch::optim::Optimizer& optimizer) {
                    return digests_of<decltype(kind)>(optimizer);
                  }));
 }
-
-Verification verify(torch::optim::Optimizer& optimizer) { return verify(context(), optimizer); }
 
 }  // namespace hvd

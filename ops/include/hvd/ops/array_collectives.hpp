@@ -18,12 +18,12 @@ concept Element = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
 /// Returns memory for a result of `count` elements. The functions below use it for theirs.
 using AllocateResult = std::function<void*(std::int64_t count)>;
-void allgather(Context& context, const void* input, std::int64_t count, DType dtype,
-               AllocateResult output, const CollectiveOptions& options = {});
-void reducescatter(Context& context, const void* input, std::int64_t count, DType dtype,
-                   AllocateResult output, const AllreduceOptions& options = {});
-void alltoall(Context& context, const void* input, std::span<const std::int64_t> splits,
-              DType dtype, AllocateResult output, std::vector<std::int64_t>& received,
+void allgather(const void* input, std::int64_t count, DType dtype, AllocateResult output,
+               const CollectiveOptions& options = {});
+void reducescatter(const void* input, std::int64_t count, DType dtype, AllocateResult output,
+                   const AllreduceOptions& options = {});
+void alltoall(const void* input, std::span<const std::int64_t> splits, DType dtype,
+              AllocateResult output, std::vector<std::int64_t>& received,
               const CollectiveOptions& options = {});
 
 namespace detail {
@@ -39,37 +39,33 @@ AllocateResult resized(std::vector<T>& output) {
 /// Reduces `input` into `output`. Throws Errc::invalid_argument unless they have the same length.
 template <class In, Element T>
 requires std::is_same_v<std::remove_const_t<In>, T>
-void allreduce(Context& context, std::span<In> input, std::span<T> output,
-               const AllreduceOptions& options = {}) {
+void allreduce(std::span<In> input, std::span<T> output, const AllreduceOptions& options = {}) {
   if (input.size() != output.size()) {
     throw Error(Errc::invalid_argument, "allreduce: the input and the output differ in length");
   }
-  allreduce(context, input.data(), output.data(), std::ssize(input), kDTypeOf<T>, options);
+  allreduce(input.data(), output.data(), std::ssize(input), kDTypeOf<T>, options);
 }
 
 /// Gives every rank the data of `root`, in place.
 template <Element T>
-void broadcast(Context& context, std::span<T> data, int root,
-               const CollectiveOptions& options = {}) {
-  broadcast(context, data.data(), std::ssize(data), kDTypeOf<T>, root, options);
+void broadcast(std::span<T> data, int root, const CollectiveOptions& options = {}) {
+  broadcast(data.data(), std::ssize(data), kDTypeOf<T>, root, options);
 }
 
 /// Returns every rank's elements in rank order.
 template <class In, Element T = std::remove_const_t<In>>
-[[nodiscard]] std::vector<T> allgather(Context& context, std::span<In> data,
-                                       const CollectiveOptions& options = {}) {
+[[nodiscard]] std::vector<T> allgather(std::span<In> data, const CollectiveOptions& options = {}) {
   std::vector<T> all;
-  allgather(context, data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(all), options);
+  allgather(data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(all), options);
   return all;
 }
 
 /// Returns this rank's part of the reduced array.
 template <class In, Element T = std::remove_const_t<In>>
-[[nodiscard]] std::vector<T> reducescatter(Context& context, std::span<In> data,
+[[nodiscard]] std::vector<T> reducescatter(std::span<In> data,
                                            const AllreduceOptions& options = {}) {
   std::vector<T> part;
-  reducescatter(context, data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(part),
-                options);
+  reducescatter(data.data(), std::ssize(data), kDTypeOf<T>, detail::resized(part), options);
   return part;
 }
 
@@ -80,8 +76,7 @@ struct Received {
 };
 /// Throws Errc::invalid_argument unless `splits` sum to the length of `data`.
 template <class In, Element T = std::remove_const_t<In>>
-[[nodiscard]] Received<T> alltoall(Context& context, std::span<In> data,
-                                   std::span<const std::int64_t> splits,
+[[nodiscard]] Received<T> alltoall(std::span<In> data, std::span<const std::int64_t> splits,
                                    const CollectiveOptions& options = {}) {
   std::int64_t total = 0;
   for (const std::int64_t split : splits) total += split;
@@ -89,8 +84,8 @@ template <class In, Element T = std::remove_const_t<In>>
     throw Error(Errc::invalid_argument, "alltoall: the splits do not sum to the array's length");
   }
   Received<T> received;
-  alltoall(context, data.data(), splits, kDTypeOf<T>, detail::resized(received.data),
-           received.splits, options);
+  alltoall(data.data(), splits, kDTypeOf<T>, detail::resized(received.data), received.splits,
+           options);
   return received;
 }
 

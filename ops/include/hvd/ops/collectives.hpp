@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hvd/core/context.hpp>
+#include <hvd/ops/default_context.hpp>
 
 namespace hvd {
 
@@ -21,48 +22,46 @@ struct AllreduceOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
+  Context* context = nullptr;    ///< when null, the default one, `hvd::context()`
 };
 
 /// Options of the operations that do not reduce.
 struct CollectiveOptions {
   std::string name{};            ///< when empty, it comes from the order of such calls
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
+  Context* context = nullptr;    ///< when null, the default one, `hvd::context()`
 };
 
 /// Reduces `count` elements of each rank. `output` may equal `input`.
-[[nodiscard]] Work allreduce_async(Context& context, const void* input, void* output,
-                                   std::int64_t count, DType dtype,
+[[nodiscard]] Work allreduce_async(const void* input, void* output, std::int64_t count, DType dtype,
                                    const AllreduceOptions& options = {});
-void allreduce(Context& context, const void* input, void* output, std::int64_t count, DType dtype,
+void allreduce(const void* input, void* output, std::int64_t count, DType dtype,
                const AllreduceOptions& options = {});
 
 /// Gives every rank the data of `root`, a rank of the context, in place.
-[[nodiscard]] Work broadcast_async(Context& context, void* data, std::int64_t count, DType dtype,
-                                   int root, const CollectiveOptions& options = {});
-void broadcast(Context& context, void* data, std::int64_t count, DType dtype, int root,
+[[nodiscard]] Work broadcast_async(void* data, std::int64_t count, DType dtype, int root,
+                                   const CollectiveOptions& options = {});
+void broadcast(void* data, std::int64_t count, DType dtype, int root,
                const CollectiveOptions& options = {});
 
 /// Gathers the elements of all ranks, which may contribute different counts. `output` is resized to
 /// all of them, in rank order.
-[[nodiscard]] Work allgather_async(Context& context, const void* input, std::int64_t count,
-                                   DType dtype, Bytes& output,
-                                   const CollectiveOptions& options = {});
+[[nodiscard]] Work allgather_async(const void* input, std::int64_t count, DType dtype,
+                                   Bytes& output, const CollectiveOptions& options = {});
 
 /// Reduces `count` elements and gives each rank its part, to which `output` is resized. The parts
 /// are equal, but the first `count % size` ranks get one element more.
-[[nodiscard]] Work reducescatter_async(Context& context, const void* input, std::int64_t count,
-                                       DType dtype, Bytes& output,
-                                       const AllreduceOptions& options = {});
+[[nodiscard]] Work reducescatter_async(const void* input, std::int64_t count, DType dtype,
+                                       Bytes& output, const AllreduceOptions& options = {});
 
 /// Sends `splits[i]` elements to the i-th rank of the process set, in order from `input`. `output`
 /// and `received` are resized to the elements that this rank receives, and their number by rank.
-[[nodiscard]] Work alltoall_async(Context& context, const void* input,
-                                  std::span<const std::int64_t> splits, DType dtype, Bytes& output,
-                                  std::vector<std::int64_t>& received,
+[[nodiscard]] Work alltoall_async(const void* input, std::span<const std::int64_t> splits,
+                                  DType dtype, Bytes& output, std::vector<std::int64_t>& received,
                                   const CollectiveOptions& options = {});
 
 /// Returns when every rank of the set has called it.
-void barrier(Context& context, const CollectiveOptions& options = {});
+void barrier(const CollectiveOptions& options = {});
 
 /// The arguments of one allreduce of a group. None of a group runs before every rank has submitted
 /// all.
@@ -73,8 +72,7 @@ struct AllreduceItem {
   DType dtype = DType::f32;
   std::string name{};
 };
-[[nodiscard]] std::vector<Work> grouped_allreduce_async(Context& context,
-                                                        std::span<const AllreduceItem> items,
+[[nodiscard]] std::vector<Work> grouped_allreduce_async(std::span<const AllreduceItem> items,
                                                         const AllreduceOptions& options = {});
 
 template <class T>
@@ -99,9 +97,8 @@ inline constexpr DType kDTypeOf = [] {
 
 /// Reduces `data` in place. Blocking.
 template <class T>
-void allreduce(Context& context, std::span<T> data, const AllreduceOptions& options = {}) {
-  allreduce(context, data.data(), data.data(), static_cast<std::int64_t>(data.size()), kDTypeOf<T>,
-            options);
+void allreduce(std::span<T> data, const AllreduceOptions& options = {}) {
+  allreduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), kDTypeOf<T>, options);
 }
 
 }  // namespace hvd

@@ -23,8 +23,7 @@ struct BroadcastItem {
 };
 /// Broadcasts all items from `root`, a rank of the job. Returns a work per item, in their order.
 /// Throws what `broadcast_async` throws for an item; then nothing was submitted.
-[[nodiscard]] std::vector<Work> grouped_broadcast_async(Context& context,
-                                                        std::span<const BroadcastItem> items,
+[[nodiscard]] std::vector<Work> grouped_broadcast_async(std::span<const BroadcastItem> items,
                                                         int root,
                                                         const CollectiveOptions& options = {});
 
@@ -38,13 +37,11 @@ struct ResizedItem {
 };
 /// Returns a work per item, in their order. Throws what `allgather_async` throws; then nothing was
 /// submitted.
-[[nodiscard]] std::vector<Work> grouped_allgather_async(Context& context,
-                                                        std::span<const ResizedItem> items,
+[[nodiscard]] std::vector<Work> grouped_allgather_async(std::span<const ResizedItem> items,
                                                         const CollectiveOptions& options = {});
 /// Returns a work per item, in their order. Throws what `reducescatter_async` throws; then nothing
 /// was submitted.
-[[nodiscard]] std::vector<Work> grouped_reducescatter_async(Context& context,
-                                                            std::span<const ResizedItem> items,
+[[nodiscard]] std::vector<Work> grouped_reducescatter_async(std::span<const ResizedItem> items,
                                                             const AllreduceOptions& options = {});
 
 /// The arguments of an `alltoall_async`.
@@ -58,8 +55,7 @@ struct AlltoallItem {
 };
 /// Returns a work per item, in their order. Throws what `alltoall_async` throws; then nothing was
 /// submitted.
-[[nodiscard]] std::vector<Work> grouped_alltoall_async(Context& context,
-                                                       std::span<const AlltoallItem> items,
+[[nodiscard]] std::vector<Work> grouped_alltoall_async(std::span<const AlltoallItem> items,
                                                        const CollectiveOptions& options = {});
 
 }  // namespace hvd

@@ -20,13 +20,12 @@ using CombineBytes = std::function<void(void* into, const void* from, std::int64
 /// same length and the same operation. The elements of each part are combined by one rank: a
 /// direct reduce-scatter and an allgather (Rabenseifner 2004), 2(n-1)/n of the bytes. Throws what
 /// `combine` throws, on the rank where it does; the others then get Errc::mismatch.
-void allreduce_bytes(Context& context, void* data, std::int64_t count, std::size_t size,
-                     const CombineBytes& combine, const CollectiveOptions& options = {});
+void allreduce_bytes(void* data, std::int64_t count, std::size_t size, const CombineBytes& combine,
+                     const CollectiveOptions& options = {});
 
 /// The same for arrays of any trivially copyable type: `op(into, from)` combines two elements.
 template <class T, class Op>
-void allreduce_with(Context& context, std::span<T> data, Op op,
-                    const CollectiveOptions& options = {}) {
+void allreduce_with(std::span<T> data, Op op, const CollectiveOptions& options = {}) {
   static_assert(std::is_trivially_copyable_v<T>, "elements travel as bytes");
   const auto combine = [&op](void* into, const void* from, std::int64_t count) {
     T* const a = static_cast<T*>(into);
@@ -44,7 +43,7 @@ void allreduce_with(Context& context, std::span<T> data, Op op,
       }
     }
   };
-  allreduce_bytes(context, data.data(), std::ssize(data), sizeof(T), combine, options);
+  allreduce_bytes(data.data(), std::ssize(data), sizeof(T), combine, options);
 }
 
 }  // namespace hvd

@@ -27,13 +27,9 @@ namespace hvd {
 /// Blocking. Collective among the ranks of the process set, which pass tensors of the same shapes.
 /// Autograd does not record it. Throws Errc::invalid_argument when a tensor is undefined, has an
 /// integer type or lies on another device than the first one, and what the collectives throw.
-void adasum_(Context& context, const std::vector<torch::Tensor>& tensors,
-             const CollectiveOptions& options = {});
 void adasum_(const std::vector<torch::Tensor>& tensors, const CollectiveOptions& options = {});
 
 /// Does the same for one tensor, and returns the result as a new tensor.
-[[nodiscard]] torch::Tensor adasum(Context& context, const torch::Tensor& tensor,
-                                   const CollectiveOptions& options = {});
 [[nodiscard]] torch::Tensor adasum(const torch::Tensor& tensor,
                                    const CollectiveOptions& options = {});
 

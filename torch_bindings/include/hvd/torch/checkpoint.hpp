@@ -24,8 +24,9 @@ using LoadState = std::function<void(torch::serialize::InputArchive&)>;
 /// `torch::load` reads too, followed by a digest. Collective. Every rank throws the same error:
 /// Errc::resource when the file cannot be written, or Errc::invalid_argument with what `save`
 /// threw.
-void save_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const SaveState& save, const std::function<void()>& help = nullptr);
+void save_checkpoint_archive(const std::filesystem::path& path, const SaveState& save,
+                             const std::function<void()>& help = nullptr,
+                             Context& context = hvd::context());
 
 /// Rank 0 reads `path` and sends its bytes to the other ranks, which need not see the file. Then
 /// every rank calls `load` on the archive. Collective. All errors name the file, and every rank
@@ -38,8 +39,8 @@ void save_checkpoint_archive(Context& context, const std::filesystem::path& path
 ///   something else.
 /// - Errc::mismatch: `load` threw on another rank, whose text follows, or a rank received other
 ///   bytes.
-void load_checkpoint_archive(Context& context, const std::filesystem::path& path,
-                             const LoadState& load);
+void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
+                             Context& context = hvd::context());
 
 namespace detail {
 
@@ -101,7 +102,7 @@ void save_checkpoint(Context& context, const std::filesystem::path& path, const 
     };
     (take_part(parts), ...);
   };
-  save_checkpoint_archive(context, path, save, help);
+  save_checkpoint_archive(path, save, help, context);
 }
 
 /// Loads the same parts in the same order. Afterwards the ranks compare the modules by a digest of
@@ -126,15 +127,18 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
   };
   const auto compare = [&](const auto& part) {
     if constexpr (requires { NamedTensors::of(*part); }) {
-      const Verification same = verify(context, NamedTensors::of(*part));
+      const Verification same = verify(NamedTensors::of(*part), context);
       if (!same) throw Error(Errc::mismatch, "load_checkpoint: " + same.first_difference);
     }
   };
   try {
-    load_checkpoint_archive(context, path, [&](torch::serialize::InputArchive& archive) {
-      int index = 0;
-      (detail::load_checkpoint_part(archive, index++, read(parts)), ...);
-    });
+    load_checkpoint_archive(
+        path,
+        [&](torch::serialize::InputArchive& archive) {
+          int index = 0;
+          (detail::load_checkpoint_part(archive, index++, read(parts)), ...);
+        },
+        context);
     (compare(parts), ...);
   } catch (...) {
     before.put_back();

@@ -24,11 +24,12 @@ using WriteCheckpoint = std::function<void(std::span<const std::byte>)>;
 
 /// Does what `save_checkpoint_archive` does, but rank 0 hands the bytes to `write`. Every rank
 /// throws what `write` throws on rank 0. Collective.
-void save_checkpoint_bytes(Context& context, const WriteCheckpoint& write, const SaveState& save,
-                           const std::function<void()>& help = nullptr);
+void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
+                           const std::function<void()>& help = nullptr,
+                           Context& context = hvd::context());
 /// Does what `load_checkpoint_archive` does, but rank 0 gets the bytes from `read`. Errors name
 /// them by `what`. Collective.
-void load_checkpoint_bytes(Context& context, const std::string& what,
-                           const std::function<Bytes()>& read, const LoadState& load);
+void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>& read,
+                           const LoadState& load, Context& context = hvd::context());
 
 }  // namespace hvd

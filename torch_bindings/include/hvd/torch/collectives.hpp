@@ -9,9 +9,6 @@
 
 namespace hvd {
 
-// Every function takes a context or, without the first argument, uses the default one
-// (`hvd::context()`).
-//
 // Tensors are dense, lie on the CPU or a CUDA device, and have dtype u8, i8, i16, i32, i64, f16,
 // bf16, f32, f64 or bool. They may have any shape, including scalars and tensors without elements,
 // and any strides. A tensor that is not row-major is reduced in a copy, and the in-place forms copy
@@ -31,89 +28,53 @@ namespace hvd {
 // not fit; and what `Context::submit` and `Work::wait` throw.
 
 /// Returns the reduction of the ranks' tensors, by default their average, as a new tensor.
-[[nodiscard]] torch::Tensor allreduce(Context& context, const torch::Tensor& tensor,
-                                      const AllreduceOptions& options = {},
-                                      Compression compression = Compression::none);
 [[nodiscard]] torch::Tensor allreduce(const torch::Tensor& tensor,
                                       const AllreduceOptions& options = {},
                                       Compression compression = Compression::none);
-[[nodiscard]] TensorWork allreduce_async(Context& context, const torch::Tensor& tensor,
-                                         const AllreduceOptions& options = {},
-                                         Compression compression = Compression::none);
 [[nodiscard]] TensorWork allreduce_async(const torch::Tensor& tensor,
                                          const AllreduceOptions& options = {},
                                          Compression compression = Compression::none);
 
 /// Overwrites `tensor` with the reduction, and returns it.
-torch::Tensor allreduce_(Context& context, const torch::Tensor& tensor,
-                         const AllreduceOptions& options = {},
-                         Compression compression = Compression::none);
 torch::Tensor allreduce_(const torch::Tensor& tensor, const AllreduceOptions& options = {},
                          Compression compression = Compression::none);
-[[nodiscard]] TensorWork allreduce_async_(Context& context, const torch::Tensor& tensor,
-                                          const AllreduceOptions& options = {},
-                                          Compression compression = Compression::none);
 [[nodiscard]] TensorWork allreduce_async_(const torch::Tensor& tensor,
                                           const AllreduceOptions& options = {},
                                           Compression compression = Compression::none);
 
 /// Concatenates the ranks' tensors along the first dimension, in rank order. The ranks may have
 /// different numbers of rows, also none. A scalar counts as one row.
-[[nodiscard]] torch::Tensor allgather(Context& context, const torch::Tensor& tensor,
-                                      const CollectiveOptions& options = {});
 [[nodiscard]] torch::Tensor allgather(const torch::Tensor& tensor,
                                       const CollectiveOptions& options = {});
-[[nodiscard]] TensorWork allgather_async(Context& context, const torch::Tensor& tensor,
-                                         const CollectiveOptions& options = {});
 [[nodiscard]] TensorWork allgather_async(const torch::Tensor& tensor,
                                          const CollectiveOptions& options = {});
 
 /// Returns a new tensor with the values of `root`, a rank of the context. The other ranks' tensors
 /// have the same shape and dtype.
-[[nodiscard]] torch::Tensor broadcast(Context& context, const torch::Tensor& tensor, int root = 0,
-                                      const CollectiveOptions& options = {});
 [[nodiscard]] torch::Tensor broadcast(const torch::Tensor& tensor, int root = 0,
                                       const CollectiveOptions& options = {});
-[[nodiscard]] TensorWork broadcast_async(Context& context, const torch::Tensor& tensor,
-                                         int root = 0, const CollectiveOptions& options = {});
 [[nodiscard]] TensorWork broadcast_async(const torch::Tensor& tensor, int root = 0,
                                          const CollectiveOptions& options = {});
 
 /// Overwrites `tensor` with the values of `root`, and returns it.
-torch::Tensor broadcast_(Context& context, const torch::Tensor& tensor, int root = 0,
-                         const CollectiveOptions& options = {});
 torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
                          const CollectiveOptions& options = {});
-[[nodiscard]] TensorWork broadcast_async_(Context& context, const torch::Tensor& tensor,
-                                          int root = 0, const CollectiveOptions& options = {});
 [[nodiscard]] TensorWork broadcast_async_(const torch::Tensor& tensor, int root = 0,
                                           const CollectiveOptions& options = {});
 
 /// Returns this rank's rows of the reduced tensor. The rows are divided evenly; the first
 /// `rows % ranks` ranks get one row more.
-[[nodiscard]] torch::Tensor reducescatter(Context& context, const torch::Tensor& tensor,
-                                          const AllreduceOptions& options = {},
-                                          Compression compression = Compression::none);
 [[nodiscard]] torch::Tensor reducescatter(const torch::Tensor& tensor,
                                           const AllreduceOptions& options = {},
                                           Compression compression = Compression::none);
-[[nodiscard]] TensorWork reducescatter_async(Context& context, const torch::Tensor& tensor,
-                                             const AllreduceOptions& options = {},
-                                             Compression compression = Compression::none);
 [[nodiscard]] TensorWork reducescatter_async(const torch::Tensor& tensor,
                                              const AllreduceOptions& options = {},
                                              Compression compression = Compression::none);
 
 /// Sends `splits[i]` rows to the i-th rank of the process set, in order. Without splits every rank
 /// gets equally many rows, and the number of ranks must divide that of the rows.
-[[nodiscard]] AlltoallResult alltoall(Context& context, const torch::Tensor& tensor,
-                                      torch::IntArrayRef splits = {},
-                                      const CollectiveOptions& options = {});
 [[nodiscard]] AlltoallResult alltoall(const torch::Tensor& tensor, torch::IntArrayRef splits = {},
                                       const CollectiveOptions& options = {});
-[[nodiscard]] AlltoallWork alltoall_async(Context& context, const torch::Tensor& tensor,
-                                          torch::IntArrayRef splits = {},
-                                          const CollectiveOptions& options = {});
 [[nodiscard]] AlltoallWork alltoall_async(const torch::Tensor& tensor,
                                           torch::IntArrayRef splits = {},
                                           const CollectiveOptions& options = {});

@@ -127,20 +127,15 @@ DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
     ->DistributedOptimizer<void>;
 
 /// Broadcasts the state of the wrapped optimizer.
-inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0) {
-  broadcast_optimizer_state(optimizer.optimizer(), root);
-}
-inline void broadcast_optimizer_state(Context& context, DistributedOptimizer<void>& optimizer,
-                                      int root = 0) {
-  broadcast_optimizer_state(context, optimizer.optimizer(), root);
+inline void broadcast_optimizer_state(DistributedOptimizer<void>& optimizer, int root = 0,
+                                      Context& context = hvd::context()) {
+  broadcast_optimizer_state(optimizer.optimizer(), root, context);
 }
 
 /// Compares the wrapped optimizer.
-[[nodiscard]] inline Verification verify(DistributedOptimizer<void>& optimizer) {
-  return verify(optimizer.optimizer());
-}
-[[nodiscard]] inline Verification verify(Context& context, DistributedOptimizer<void>& optimizer) {
-  return verify(context, optimizer.optimizer());
+[[nodiscard]] inline Verification verify(DistributedOptimizer<void>& optimizer,
+                                         Context& context = hvd::context()) {
+  return verify(optimizer.optimizer(), context);
 }
 
 }  // namespace hvd

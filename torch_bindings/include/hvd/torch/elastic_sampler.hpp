@@ -9,7 +9,7 @@
 
 #include <torch/data/samplers/base.h>
 
-#include <hvd/core/context.hpp>
+#include <hvd/ops/default_context.hpp>
 
 namespace hvd {
 
@@ -52,7 +52,7 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// Merges the ranks' records, and takes rank and size from `context`. To be called after a change
   /// of the ranks and before the state is saved. Takes effect with the next `reset`. Collective.
   /// Throws Errc::mismatch on every rank when they differ in data set size, seed or epoch.
-  void synchronize(Context& context);
+  void synchronize(Context& context = hvd::context());
 
   /// Starts a pass over the examples that are not recorded.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;

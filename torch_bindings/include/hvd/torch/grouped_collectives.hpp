@@ -17,72 +17,40 @@ namespace hvd {
 using Tensors = std::vector<torch::Tensor>;
 
 /// Applies `allreduce` to each tensor.
-[[nodiscard]] Tensors grouped_allreduce(Context& context, const Tensors& tensors,
-                                        const AllreduceOptions& options = {},
-                                        Compression compression = Compression::none);
 [[nodiscard]] Tensors grouped_allreduce(const Tensors& tensors,
                                         const AllreduceOptions& options = {},
                                         Compression compression = Compression::none);
-[[nodiscard]] TensorGroupWork grouped_allreduce_async(Context& context, const Tensors& tensors,
-                                                      const AllreduceOptions& options = {},
-                                                      Compression compression = Compression::none);
 [[nodiscard]] TensorGroupWork grouped_allreduce_async(const Tensors& tensors,
                                                       const AllreduceOptions& options = {},
                                                       Compression compression = Compression::none);
 /// Overwrites the tensors, and returns them.
-Tensors grouped_allreduce_(Context& context, const Tensors& tensors,
-                           const AllreduceOptions& options = {},
-                           Compression compression = Compression::none);
 Tensors grouped_allreduce_(const Tensors& tensors, const AllreduceOptions& options = {},
                            Compression compression = Compression::none);
-[[nodiscard]] TensorGroupWork grouped_allreduce_async_(Context& context, const Tensors& tensors,
-                                                       const AllreduceOptions& options = {},
-                                                       Compression compression = Compression::none);
 [[nodiscard]] TensorGroupWork grouped_allreduce_async_(const Tensors& tensors,
                                                        const AllreduceOptions& options = {},
                                                        Compression compression = Compression::none);
 
 /// Applies `allgather` to each tensor.
-[[nodiscard]] Tensors grouped_allgather(Context& context, const Tensors& tensors,
-                                        const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_allgather(const Tensors& tensors,
                                         const CollectiveOptions& options = {});
-[[nodiscard]] TensorGroupWork grouped_allgather_async(Context& context, const Tensors& tensors,
-                                                      const CollectiveOptions& options = {});
 [[nodiscard]] TensorGroupWork grouped_allgather_async(const Tensors& tensors,
                                                       const CollectiveOptions& options = {});
 
 /// Applies `broadcast` to each tensor.
-[[nodiscard]] Tensors grouped_broadcast(Context& context, const Tensors& tensors, int root = 0,
-                                        const CollectiveOptions& options = {});
 [[nodiscard]] Tensors grouped_broadcast(const Tensors& tensors, int root = 0,
                                         const CollectiveOptions& options = {});
-[[nodiscard]] TensorGroupWork grouped_broadcast_async(Context& context, const Tensors& tensors,
-                                                      int root = 0,
-                                                      const CollectiveOptions& options = {});
 [[nodiscard]] TensorGroupWork grouped_broadcast_async(const Tensors& tensors, int root = 0,
                                                       const CollectiveOptions& options = {});
 /// Overwrites the tensors, and returns them.
-Tensors grouped_broadcast_(Context& context, const Tensors& tensors, int root = 0,
-                           const CollectiveOptions& options = {});
 Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
                            const CollectiveOptions& options = {});
-[[nodiscard]] TensorGroupWork grouped_broadcast_async_(Context& context, const Tensors& tensors,
-                                                       int root = 0,
-                                                       const CollectiveOptions& options = {});
 [[nodiscard]] TensorGroupWork grouped_broadcast_async_(const Tensors& tensors, int root = 0,
                                                        const CollectiveOptions& options = {});
 
 /// Applies `reducescatter` to each tensor.
-[[nodiscard]] Tensors grouped_reducescatter(Context& context, const Tensors& tensors,
-                                            const AllreduceOptions& options = {},
-                                            Compression compression = Compression::none);
 [[nodiscard]] Tensors grouped_reducescatter(const Tensors& tensors,
                                             const AllreduceOptions& options = {},
                                             Compression compression = Compression::none);
-[[nodiscard]] TensorGroupWork grouped_reducescatter_async(
-    Context& context, const Tensors& tensors, const AllreduceOptions& options = {},
-    Compression compression = Compression::none);
 [[nodiscard]] TensorGroupWork grouped_reducescatter_async(
     const Tensors& tensors, const AllreduceOptions& options = {},
     Compression compression = Compression::none);
@@ -90,15 +58,9 @@ Tensors grouped_broadcast_(const Tensors& tensors, int root = 0,
 /// The splits of each tensor. An empty list splits all tensors evenly.
 using SplitsOfEach = std::vector<std::vector<std::int64_t>>;
 /// Applies `alltoall` to each tensor.
-[[nodiscard]] std::vector<AlltoallResult> grouped_alltoall(Context& context, const Tensors& tensors,
-                                                           const SplitsOfEach& splits = {},
-                                                           const CollectiveOptions& options = {});
 [[nodiscard]] std::vector<AlltoallResult> grouped_alltoall(const Tensors& tensors,
                                                            const SplitsOfEach& splits = {},
                                                            const CollectiveOptions& options = {});
-[[nodiscard]] AlltoallGroupWork grouped_alltoall_async(Context& context, const Tensors& tensors,
-                                                       const SplitsOfEach& splits = {},
-                                                       const CollectiveOptions& options = {});
 [[nodiscard]] AlltoallGroupWork grouped_alltoall_async(const Tensors& tensors,
                                                        const SplitsOfEach& splits = {},
                                                        const CollectiveOptions& options = {});

@@ -11,13 +11,10 @@
 namespace hvd {
 
 /// Returns the mean of `value` over the ranks. Collective.
-[[nodiscard]] inline double average_metric(Context& context, double value,
-                                           const std::string& name = {}) {
-  allreduce(context, std::span(&value, 1), {.name = name});
+[[nodiscard]] inline double average_metric(double value, const std::string& name = {},
+                                           Context& context = hvd::context()) {
+  allreduce(std::span(&value, 1), {.name = name, .context = &context});
   return value;
-}
-[[nodiscard]] inline double average_metric(double value, const std::string& name = {}) {
-  return average_metric(context(), value, name);
 }
 
 /// A mean over examples. Ranks may have different numbers of examples, also none. `update` adds up
@@ -33,12 +30,11 @@ class Metric {
     weight_ += weight;
   }
   /// Returns the mean over all ranks; NaN when no rank has an example. Collective.
-  [[nodiscard]] double average(Context& context) const {
+  [[nodiscard]] double average(Context& context = hvd::context()) const {
     std::array<double, 2> sums{sum_, weight_};
-    allreduce(context, std::span<double>(sums), {.name = name_, .op = ReduceOp::sum});
+    allreduce(std::span<double>(sums), {.name = name_, .op = ReduceOp::sum, .context = &context});
     return sums[0] / sums[1];
   }
-  [[nodiscard]] double average() const { return average(context()); }
   /// Returns the mean over the examples of this rank.
   [[nodiscard]] double local_average() const { return sum_ / weight_; }
   void reset() { sum_ = weight_ = 0; }

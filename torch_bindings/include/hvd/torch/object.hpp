@@ -18,42 +18,29 @@ struct ObjectOptions {
   /// An object with more bytes is Errc::invalid_argument on every rank, before memory is allocated
   /// for it. For a gather it is the limit of all objects together. The same on all ranks.
   std::int64_t max_bytes = std::int64_t{1} << 30;
+  Context* context = nullptr;  ///< when null, the default one, `hvd::context()`
 };
 
-// Every function also exists without the first argument, for the default context. All block, are
-// collective among the ranks of the process set, and throw what the collectives throw. The ranks'
-// objects may have different sizes.
+// All functions block, are collective among the ranks of the process set, and throw what the
+// collectives throw. The ranks' objects may have different sizes.
 //
 // Nothing that is received is executed. A torch archive that contains code, as that of a
 // TorchScript module does, is refused with Errc::protocol before LibTorch's reader sees it.
 // `torch::save` writes only data: numbers, strings, lists and tensors.
 
 /// Returns what rank `root` passed; the arguments of the other ranks are ignored.
-[[nodiscard]] std::string broadcast_object(Context& context, const std::string& object,
-                                           int root = 0, const ObjectOptions& options = {});
 [[nodiscard]] std::string broadcast_object(const std::string& object, int root = 0,
                                            const ObjectOptions& options = {});
-[[nodiscard]] Bytes broadcast_object(Context& context, const Bytes& object, int root = 0,
-                                     const ObjectOptions& options = {});
 [[nodiscard]] Bytes broadcast_object(const Bytes& object, int root = 0,
                                      const ObjectOptions& options = {});
-[[nodiscard]] torch::serialize::InputArchive broadcast_object(
-    Context& context, torch::serialize::OutputArchive& object, int root = 0,
-    const ObjectOptions& options = {});
 [[nodiscard]] torch::serialize::InputArchive broadcast_object(
     torch::serialize::OutputArchive& object, int root = 0, const ObjectOptions& options = {});
 
 /// Returns what every rank passed, in rank order.
-[[nodiscard]] std::vector<std::string> allgather_object(Context& context, const std::string& object,
-                                                        const ObjectOptions& options = {});
 [[nodiscard]] std::vector<std::string> allgather_object(const std::string& object,
                                                         const ObjectOptions& options = {});
-[[nodiscard]] std::vector<Bytes> allgather_object(Context& context, const Bytes& object,
-                                                  const ObjectOptions& options = {});
 [[nodiscard]] std::vector<Bytes> allgather_object(const Bytes& object,
                                                   const ObjectOptions& options = {});
-[[nodiscard]] std::vector<torch::serialize::InputArchive> allgather_object(
-    Context& context, torch::serialize::OutputArchive& object, const ObjectOptions& options = {});
 [[nodiscard]] std::vector<torch::serialize::InputArchive> allgather_object(
     torch::serialize::OutputArchive& object, const ObjectOptions& options = {});
 
@@ -61,26 +48,21 @@ struct ObjectOptions {
 /// `torch::load` take: a tensor, a module, an optimizer, a sampler. When `root` cannot save it, it
 /// throws that error, and the other ranks throw Errc::protocol.
 template <class T>
-void broadcast_object_(Context& context, T& value, int root = 0,
-                       const ObjectOptions& options = {}) {
+void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
   using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
   using torch::operator>>;
   torch::serialize::OutputArchive saved;
-  if (context.rank() == root) {
+  const bool sends = context_of(options).rank() == root;
+  if (sends) {
     try {
       saved << value;
     } catch (...) {
-      static_cast<void>(
-          broadcast_object(context, Bytes(), root, options));  // the other ranks wait for it
+      static_cast<void>(broadcast_object(Bytes(), root, options));  // the other ranks wait for it
       throw;
     }
   }
-  torch::serialize::InputArchive received = broadcast_object(context, saved, root, options);
-  if (context.rank() != root) received >> value;
-}
-template <class T>
-void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
-  broadcast_object_(context(), value, root, options);
+  torch::serialize::InputArchive received = broadcast_object(saved, root, options);
+  if (!sends) received >> value;
 }
 
 }  // namespace hvd

@@ -3,7 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <hvd/core/context.hpp>
+#include <hvd/ops/default_context.hpp>
 
 namespace hvd {
 
@@ -17,7 +17,7 @@ namespace hvd {
 ///
 /// Collective. Every rank throws Errc::mismatch when optimizer type, groups or parameter shapes
 /// differ, and Errc::unsupported for another type of optimizer. A rank that throws keeps its state.
-void broadcast_optimizer_state(Context& context, torch::optim::Optimizer& optimizer, int root = 0);
-void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root = 0);
+void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root = 0,
+                               Context& context = hvd::context());
 
 }  // namespace hvd

@@ -5,7 +5,7 @@
 
 #include <torch/nn/pimpl.h>
 
-#include <hvd/core/context.hpp>
+#include <hvd/ops/default_context.hpp>
 #include <hvd/torch/named_tensors.hpp>
 
 namespace hvd {
@@ -13,22 +13,17 @@ namespace hvd {
 /// Overwrites the tensors with those of rank `root`, in place; autograd does not record it. All are
 /// submitted before the first is waited for, so small ones are fused. Names, shapes and dtypes must
 /// be the same on every rank. Collective; throws what the collectives throw.
-void broadcast_parameters(Context& context, const NamedTensors& tensors, int root = 0);
-void broadcast_parameters(const NamedTensors& tensors, int root = 0);
+void broadcast_parameters(const NamedTensors& tensors, int root = 0,
+                          Context& context = hvd::context());
 
 /// Overwrites the parameters and buffers of a module.
-void broadcast_parameters(Context& context, const torch::nn::Module& module, int root = 0);
-void broadcast_parameters(const torch::nn::Module& module, int root = 0);
+void broadcast_parameters(const torch::nn::Module& module, int root = 0,
+                          Context& context = hvd::context());
 
 template <class Contained>
-void broadcast_parameters(const torch::nn::ModuleHolder<Contained>& module, int root = 0) {
-  broadcast_parameters(*module, root);
-}
-
-template <class Contained>
-void broadcast_parameters(Context& context, const torch::nn::ModuleHolder<Contained>& module,
-                          int root = 0) {
-  broadcast_parameters(context, *module, root);
+void broadcast_parameters(const torch::nn::ModuleHolder<Contained>& module, int root = 0,
+                          Context& context = hvd::context()) {
+  broadcast_parameters(*module, root, context);
 }
 
 }  // namespace hvd

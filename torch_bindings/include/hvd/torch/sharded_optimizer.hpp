@@ -146,15 +146,11 @@ class ShardedOptimizer final : private detail::ParameterShards,
 
 /// The state is divided, so no rank has all of it to send.
 template <class Base>
-void broadcast_optimizer_state(ShardedOptimizer<Base>& optimizer, int root = 0) = delete;
-template <class Base>
-void broadcast_optimizer_state(Context& context, ShardedOptimizer<Base>& optimizer,
-                               int root = 0) = delete;
+void broadcast_optimizer_state(ShardedOptimizer<Base>& optimizer, int root = 0,
+                               Context& context = hvd::context()) = delete;
 
 /// The state is divided, so there is nothing to compare; verify the model instead.
 template <class Base>
-Verification verify(ShardedOptimizer<Base>& optimizer) = delete;
-template <class Base>
-Verification verify(Context& context, ShardedOptimizer<Base>& optimizer) = delete;
+Verification verify(ShardedOptimizer<Base>& optimizer, Context& context = hvd::context()) = delete;
 
 }  // namespace hvd

@@ -50,12 +50,8 @@ class SparseWork {
 /// numbers of values, also none. Values of f16 and bf16 are added up in f32. Autograd does not
 /// record it. Before anything is sent it throws Errc::invalid_argument for a tensor that is not
 /// COO, for another op, and for scales of integers.
-[[nodiscard]] torch::Tensor sparse_allreduce(Context& context, const torch::Tensor& tensor,
-                                             const AllreduceOptions& options = {});
 [[nodiscard]] torch::Tensor sparse_allreduce(const torch::Tensor& tensor,
                                              const AllreduceOptions& options = {});
-[[nodiscard]] SparseWork sparse_allreduce_async(Context& context, const torch::Tensor& tensor,
-                                                const AllreduceOptions& options = {});
 [[nodiscard]] SparseWork sparse_allreduce_async(const torch::Tensor& tensor,
                                                 const AllreduceOptions& options = {});
 

@@ -6,7 +6,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/optim/optimizer.h>
 
-#include <hvd/core/context.hpp>
+#include <hvd/ops/default_context.hpp>
 #include <hvd/torch/named_tensors.hpp>
 
 namespace hvd {
@@ -25,28 +25,22 @@ struct Verification {
 
 /// Compares names, dtypes, shapes and every bit of the tensors by a 64-bit digest of each, which
 /// all ranks exchange. Ranks may have different numbers of tensors. Collective.
-[[nodiscard]] Verification verify(Context& context, const NamedTensors& tensors);
-[[nodiscard]] Verification verify(const NamedTensors& tensors);
+[[nodiscard]] Verification verify(const NamedTensors& tensors, Context& context = hvd::context());
 
 /// Compares the parameters and buffers of a module.
-[[nodiscard]] Verification verify(Context& context, const torch::nn::Module& module);
-[[nodiscard]] Verification verify(const torch::nn::Module& module);
+[[nodiscard]] Verification verify(const torch::nn::Module& module,
+                                  Context& context = hvd::context());
 
 /// Compares the options of each group and the state of each parameter of an Adagrad, Adam, AdamW,
 /// LBFGS, RMSprop or SGD, or of an optimizer that derives from one; throws Errc::unsupported for
 /// others. A difference is named like "state of parameter 2 of group 0".
-[[nodiscard]] Verification verify(Context& context, torch::optim::Optimizer& optimizer);
-[[nodiscard]] Verification verify(torch::optim::Optimizer& optimizer);
+[[nodiscard]] Verification verify(torch::optim::Optimizer& optimizer,
+                                  Context& context = hvd::context());
 
 template <class Contained>
-[[nodiscard]] Verification verify(const torch::nn::ModuleHolder<Contained>& module) {
-  return verify(*module);
-}
-
-template <class Contained>
-[[nodiscard]] Verification verify(Context& context,
-                                  const torch::nn::ModuleHolder<Contained>& module) {
-  return verify(context, *module);
+[[nodiscard]] Verification verify(const torch::nn::ModuleHolder<Contained>& module,
+                                  Context& context = hvd::context()) {
+  return verify(*module, context);
 }
 
 /// Checks, for the pass that was begun last, that the ranks' shards have the same size and together
@@ -54,9 +48,8 @@ template <class Contained>
 /// there are ranks may be missing (a DistributedSampler with `drop_last`) or come twice (all
 /// others). `first_difference` says what is wrong, in the same words on every rank. Collective.
 /// Every rank receives all indices, so this is for the first epoch or for a test.
-[[nodiscard]] Verification verify(Context& context, const DistributedSampler& sampler);
-[[nodiscard]] Verification verify(const DistributedSampler& sampler);
-[[nodiscard]] Verification verify(Context& context, const ElasticSampler& sampler);
-[[nodiscard]] Verification verify(const ElasticSampler& sampler);
+[[nodiscard]] Verification verify(const DistributedSampler& sampler,
+                                  Context& context = hvd::context());
+[[nodiscard]] Verification verify(const ElasticSampler& sampler, Context& context = hvd::context());
 
 }  // namespace hvd

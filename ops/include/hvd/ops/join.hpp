@@ -1,7 +1,7 @@
 // join(): for ranks that run out of data before the others.
 #pragma once
 
-#include <hvd/hvd.hpp>
+#include <hvd/ops/default_context.hpp>
 
 namespace hvd {
 
@@ -10,6 +10,7 @@ struct JoinOptions {
   /// default they divide by the number of all ranks, as if the joined ranks contributed zeros. The
   /// option of the first rank that joins counts.
   bool average_over_contributors = false;
+  Context* context = nullptr;  ///< when null, the default one, `hvd::context()`
 };
 
 /// Says that this rank has no more data. Until all ranks have joined, it takes part in the
@@ -17,9 +18,8 @@ struct JoinOptions {
 /// last, whose model has seen the most data: `broadcast_parameters(model,
 /// hvd::join({.average_over_contributors = true}))`. Meanwhile operations that need data of every
 /// rank fail on the others with Errc::unsupported. Collective over all ranks.
-inline int join(Context& context, const JoinOptions& options = {}) {
-  return context.join(options.average_over_contributors);
+inline int join(const JoinOptions& options = {}) {
+  return context_of(options).join(options.average_over_contributors);
 }
-inline int join(const JoinOptions& options) { return join(context(), options); }
 
 }  // namespace hvd
