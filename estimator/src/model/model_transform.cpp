@@ -49,9 +49,9 @@ class TensorBuffer final : public arrow::Buffer {
   torch::Tensor tensor_;
 };
 
-std::shared_ptr<arrow::Array> column_of(const torch::Tensor& output, std::int64_t rows,
-                                        const std::vector<std::int64_t>& shape,
-                                        const std::string& name) {
+std::shared_ptr<arrow::Array> output_column(const torch::Tensor& output, std::int64_t rows,
+                                            const std::vector<std::int64_t>& shape,
+                                            const std::string& name) {
   const std::int64_t each = c10::multiply_integers(shape);
   if (output.dim() == 0 || output.size(0) != rows || output.numel() != rows * each) {
     throw Error(Errc::invalid_argument,
@@ -140,7 +140,7 @@ std::shared_ptr<arrow::RecordBatch> Model::outputs(const arrow::RecordBatch& bat
   if (rows == 0) {
     for (const auto& shape : description_.output_shapes) {
       const torch::Tensor none = torch::empty({0, c10::multiply_integers(shape)});
-      arrays.push_back(column_of(none, 0, shape, ""));
+      arrays.push_back(output_column(none, 0, shape, ""));
     }
     return arrow::RecordBatch::Make(schema, 0, std::move(arrays));
   }
@@ -162,7 +162,7 @@ std::shared_ptr<arrow::RecordBatch> Model::outputs(const arrow::RecordBatch& bat
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
     arrays.push_back(
-        column_of(given[i], rows, description_.output_shapes[i], description_.output_cols[i]));
+        output_column(given[i], rows, description_.output_shapes[i], description_.output_cols[i]));
   }
   return arrow::RecordBatch::Make(schema, rows, std::move(arrays));
 }

@@ -17,7 +17,8 @@ using nlohmann::json;
 constexpr const char* kVariable = "HVD_ESTIMATOR";
 
 template <class... Arguments>
-[[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+[[noreturn]] void refuse_request(fmt::format_string<Arguments...> format,
+                                 Arguments&&... arguments) {
   throw Error(
       Errc::invalid_argument,
       fmt::format("{}: {}", kVariable, fmt::format(format, std::forward<Arguments>(arguments)...)));
@@ -82,16 +83,16 @@ T read(const std::string& key, const json& value) {
   }
   // The message leaves out the value of a key that may hold a secret.
   if constexpr (std::is_same_v<T, StorageOptions>)
-    refuse("{}: expected {}", key, kExpected<T>);
+    refuse_request("{}: expected {}", key, kExpected<T>);
   else
-    refuse("{} is {}; expected {}", key, value.dump(), kExpected<T>);
+    refuse_request("{} is {}; expected {}", key, value.dump(), kExpected<T>);
 }
 
 ValidationChoice read_validation(const std::string& key, const json& value) {
   if (value.is_null()) return {};
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
-  refuse("{} is {}; expected a fraction or the name of a column", key, value.dump());
+  refuse_request("{} is {}; expected a fraction or the name of a column", key, value.dump());
 }
 
 /// Maps each key to the parameter that it sets.
@@ -131,14 +132,14 @@ class RequestKeys {
 
   void take(const std::string& key, const json& value) {
     const auto known = keys_.find(key);
-    if (known == keys_.end()) refuse("unknown key '{}'", key);
+    if (known == keys_.end()) refuse_request("unknown key '{}'", key);
     known->second(value);
   }
 
   /// Opens the store when all keys have been read.
   void open_store(EstimatorOptions& options, const StorageOptions& storage_options) const {
     const bool own = options.store.has_value();
-    if (store_.empty() && !own) refuse("store is missing");
+    if (store_.empty() && !own) refuse_request("store is missing");
     if (store_.empty() && !save_runs_) return;
     EstimatorStoreOptions wanted;
     if (own) wanted = options.store->options();
@@ -157,11 +158,11 @@ class RequestKeys {
 
 FitRequest apply_request(const std::string& text, EstimatorOptions& options) {
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!all.is_object()) refuse("it is no object in JSON");
+  if (!all.is_object()) refuse_request("it is no object in JSON");
   FitRequest request;
   RequestKeys keys(options, request);
   for (const auto& [key, value] : all.items()) keys.take(key, value);
-  if (request.train_data.empty()) refuse("train_data is missing");
+  if (request.train_data.empty()) refuse_request("train_data is missing");
   if (request.val_data) {  // the request has chosen the rows, so the program's own choice is void
     const json rule = all.value("validation", json(""));
     options.validation_rule = rule.is_string() ? rule.get<std::string>() : rule.dump();

@@ -17,7 +17,7 @@ namespace hvd::detail {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& uri, const std::string& why) {
+[[noreturn]] void refuse_uri(const std::string& uri, const std::string& why) {
   throw Error(Errc::invalid_argument, fmt::format("{}: {}", uri, why));
 }
 
@@ -57,20 +57,20 @@ void refuse_credentials(const std::string& uri, const std::string& scheme) {
   if (at == std::string::npos) return;
   if (scheme == "s3" || scheme == "gs" || scheme == "gcs" ||
       authority.substr(0, at).find(':') != std::string::npos) {
-    fail(fmt::format("{}://{}", scheme, uri.substr(begin + at + 1)),
-         "credentials do not belong into a URI: pass them as storage options");
+    refuse_uri(fmt::format("{}://{}", scheme, uri.substr(begin + at + 1)),
+               "credentials do not belong into a URI: pass them as storage options");
   }
 }
 
 std::string local_path(const std::string& uri, const std::string& scheme) {
-  if (uri.empty()) fail("''", "an empty path");
+  if (uri.empty()) refuse_uri("''", "an empty path");
   if (scheme.empty()) {
     return std::filesystem::absolute(uri).lexically_normal().string();
   }
   arrow::util::Uri parsed;
   check(parsed.Parse(uri), uri);
   if (!parsed.host().empty() && parsed.host() != "localhost") {
-    fail(uri, "a file URI names no host; it begins with file:///");
+    refuse_uri(uri, "a file URI names no host; it begins with file:///");
   }
   return parsed.path();
 }
@@ -134,9 +134,10 @@ Location locate(const std::string& uri, const StorageOptions& options) {
     location.scheme = Scheme::hdfs;
     location.file_system = open_hdfs(location.uri, options, location.path);
   } else {
-    fail(uri, fmt::format("unknown scheme '{}' (known: a path, file, s3, abfs, abfss, gs, hdfs, "
-                          "viewfs)",
-                          scheme));
+    refuse_uri(uri,
+               fmt::format("unknown scheme '{}' (known: a path, file, s3, abfs, abfss, gs, hdfs, "
+                           "viewfs)",
+                           scheme));
   }
   location.path = without_slashes_at_end(std::move(location.path));
   return location;

@@ -18,7 +18,8 @@ namespace hvd::detail {
 
 namespace {
 
-[[noreturn]] void fail(const ValuePosition& position, std::int64_t index, const std::string& why) {
+[[noreturn]] void refuse_value(const ValuePosition& position, std::int64_t index,
+                               const std::string& why) {
   throw Error(Errc::invalid_argument,
               fmt::format("column '{}', row {}: {}", position.column, position.row(index), why));
 }
@@ -26,7 +27,7 @@ namespace {
 void refuse_nulls(const arrow::Array& array, const ValuePosition& position) {
   if (array.null_count() == 0) return;
   for (std::int64_t i = 0; i < array.length(); ++i) {
-    if (array.IsNull(i)) fail(position, i, "null");
+    if (array.IsNull(i)) refuse_value(position, i, "null");
   }
 }
 
@@ -56,7 +57,7 @@ torch::Tensor unsigned_values(const arrow::Array& array, torch::Dtype wanted,
   return each<std::int64_t>(array.length(), torch::kInt64, wanted, [&](std::int64_t i) {
     const std::uint64_t value = values.Value(i);
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      fail(position, i, fmt::format("{} is above the largest int64", value));
+      refuse_value(position, i, fmt::format("{} is above the largest int64", value));
     }
     return static_cast<std::int64_t>(value);
   });
@@ -88,9 +89,9 @@ torch::Tensor of_lists(const arrow::Array& array, torch::Dtype dtype,
   const std::int64_t length = rows == 0 ? 0 : list.value_length(0);
   for (std::int64_t i = 1; i < rows; ++i) {
     if (list.value_length(i) != length) {
-      fail(position, i,
-           fmt::format("{} values, and {} in row {}", list.value_length(i), length,
-                       position.row(0)));
+      refuse_value(position, i,
+                   fmt::format("{} values, and {} in row {}", list.value_length(i), length,
+                               position.row(0)));
     }
   }
   const std::int64_t first = rows == 0 ? 0 : list.value_offset(0);
@@ -120,8 +121,8 @@ torch::Tensor of_vectors(const arrow::Array& array, torch::Dtype dtype,
   const auto& kinds = static_cast<const arrow::Int8Array&>(*kind_array);
   for (std::int64_t i = 0; i < kinds.length(); ++i) {
     if (kinds.IsNull(i) || kinds.Value(i) != kDense) {
-      fail(position, i,
-           "a sparse vector, and only dense ones are taken (pyspark's vector_to_array)");
+      refuse_value(position, i,
+                   "a sparse vector, and only dense ones are taken (pyspark's vector_to_array)");
     }
   }
   return tensor_of(*vectors.field(3), dtype, position);

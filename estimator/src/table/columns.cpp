@@ -20,7 +20,7 @@ using namespace detail;
 namespace {
 
 template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
+[[noreturn]] void refuse_columns(fmt::format_string<Args...> text, Args&&... args) {
   throw Error(Errc::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
 }
 
@@ -32,7 +32,7 @@ Shape row_shape(const Columns& columns, std::size_t input) {
 }
 
 /// Returns whether several columns are one input.
-bool joined(const Columns& columns) {
+bool has_joined_input(const Columns& columns) {
   return columns.input_shapes.size() == 1 && columns.features.size() > 1;
 }
 
@@ -48,7 +48,7 @@ std::string quoted(const std::vector<std::string>& names) {
 std::shared_ptr<arrow::Array> column_of(const arrow::RecordBatch& batch, const std::string& name) {
   auto column = batch.GetColumnByName(name);
   if (column == nullptr) {
-    fail("no column '{}' (there are: {})", name, quoted(batch.schema()->field_names()));
+    refuse_columns("no column '{}' (there are: {})", name, quoted(batch.schema()->field_names()));
   }
   return column;
 }
@@ -59,8 +59,8 @@ torch::Tensor reshaped(const torch::Tensor& values, std::int64_t rows, const Sha
   sizes.insert(sizes.begin(), rows);
   if (rows == 0) return torch::empty(sizes, values.dtype());
   if (values.numel() / rows != c10::multiply_integers(shape)) {
-    fail("{}: {} values per row do not fill the shape {}", what, values.numel() / rows,
-         c10::str(torch::IntArrayRef(shape)));
+    refuse_columns("{}: {} values per row do not fill the shape {}", what, values.numel() / rows,
+                   c10::str(torch::IntArrayRef(shape)));
   }
   return values.reshape(sizes);
 }
@@ -80,12 +80,13 @@ torch::Tensor joined_input(const arrow::RecordBatch& batch, const Columns& colum
 
 ValueType checked_type(const arrow::Schema& schema, const std::string& name) {
   const auto fields = schema.GetAllFieldsByName(name);
-  if (fields.empty()) fail("no column '{}' (there are: {})", name, quoted(schema.field_names()));
-  if (fields.size() > 1) fail("column '{}' is there {} times", name, fields.size());
+  if (fields.empty())
+    refuse_columns("no column '{}' (there are: {})", name, quoted(schema.field_names()));
+  if (fields.size() > 1) refuse_columns("column '{}' is there {} times", name, fields.size());
   const arrow::DataType& type = *fields.front()->type();
   const ValueType values = value_type_of(type);
   if (!values.taken) {
-    fail("column '{}' is {}: neither numbers nor lists of them", name, type.ToString());
+    refuse_columns("column '{}' is {}: neither numbers nor lists of them", name, type.ToString());
   }
   return values;
 }
@@ -93,26 +94,28 @@ ValueType checked_type(const arrow::Schema& schema, const std::string& name) {
 void require_filled(std::optional<std::int64_t> values, const Shape& shape,
                     const std::string& what) {
   if (values && *values != c10::multiply_integers(shape)) {
-    fail("{}: {} values per row do not fill the shape {}", what, *values,
-         c10::str(torch::IntArrayRef(shape)));
+    refuse_columns("{}: {} values per row do not fill the shape {}", what, *values,
+                   c10::str(torch::IntArrayRef(shape)));
   }
 }
 
 }  // namespace
 
-std::size_t Columns::inputs() const noexcept { return joined(*this) ? 1 : features.size(); }
+std::size_t Columns::inputs() const noexcept {
+  return has_joined_input(*this) ? 1 : features.size();
+}
 
 void validate(const Columns& columns) {
-  if (columns.features.empty()) fail("no feature columns");
+  if (columns.features.empty()) refuse_columns("no feature columns");
   for (const auto* names : {&columns.features, &columns.labels}) {
     std::set<std::string> seen;
     for (const std::string& name : *names) {
-      if (!seen.insert(name).second) fail("column '{}' is named twice", name);
+      if (!seen.insert(name).second) refuse_columns("column '{}' is named twice", name);
     }
   }
   const std::size_t shapes = columns.input_shapes.size();
   if (shapes > 1 && shapes != columns.features.size()) {
-    fail(
+    refuse_columns(
         "{} input shapes for {} feature columns: none, one for all of them side by side, or one "
         "for each",
         shapes, columns.features.size());
@@ -120,19 +123,19 @@ void validate(const Columns& columns) {
   for (std::size_t input = 0; input < shapes; ++input) {
     const Shape shape = row_shape(columns, input);
     if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; })) {
-      fail("input shape {}: sizes are above 0, but for a -1 at the beginning",
-           c10::str(torch::IntArrayRef(columns.input_shapes[input])));
+      refuse_columns("input shape {}: sizes are above 0, but for a -1 at the beginning",
+                     c10::str(torch::IntArrayRef(columns.input_shapes[input])));
     }
   }
   const std::size_t types = columns.feature_types.size();
   if (types > 1 && types != columns.inputs()) {
-    fail("{} feature types for {} inputs", types, columns.inputs());
+    refuse_columns("{} feature types for {} inputs", types, columns.inputs());
   }
 }
 
 std::vector<torch::Tensor> to_tensors(const arrow::RecordBatch& batch, const Columns& columns,
                                       std::int64_t first_row) {
-  if (joined(columns)) return {joined_input(batch, columns, first_row)};
+  if (has_joined_input(columns)) return {joined_input(batch, columns, first_row)};
   std::vector<torch::Tensor> inputs;
   for (std::size_t i = 0; i < columns.features.size(); ++i) {
     const std::string& name = columns.features[i];
@@ -165,7 +168,7 @@ void require_columns(const arrow::Schema& schema, const Columns& columns, bool w
   for (std::size_t i = 0; i < columns.features.size(); ++i) {
     const std::string& name = columns.features[i];
     const ValueType values = checked_type(schema, name);
-    if (joined(columns)) {
+    if (has_joined_input(columns)) {
       side_by_side = side_by_side && values.values_per_row
                          ? std::optional(*side_by_side + *values.values_per_row)
                          : std::nullopt;
@@ -174,7 +177,7 @@ void require_columns(const arrow::Schema& schema, const Columns& columns, bool w
                      fmt::format("column '{}'", name));
     }
   }
-  if (joined(columns)) {
+  if (has_joined_input(columns)) {
     require_filled(side_by_side, row_shape(columns, 0),
                    fmt::format("columns {}", quoted(columns.features)));
   }

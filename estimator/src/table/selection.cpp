@@ -19,9 +19,9 @@ using namespace detail;
 namespace {
 
 using Marks = std::vector<bool>;
-constexpr std::int64_t kRowsAtATime = 16384;
+constexpr std::int64_t kRowsOfOneRead = 16384;
 
-[[noreturn]] void fail(const std::string& why) {
+[[noreturn]] void refuse_selection(const std::string& why) {
   throw Error(Errc::invalid_argument, fmt::format("validation: {}", why));
 }
 
@@ -32,7 +32,7 @@ double drawn(std::uint64_t seed, std::int64_t row) {
 
 void mark_group(ParquetReader& reader, const ParquetFiles::RowGroup& group,
                 const std::string& column, Marks& marks) {
-  reader.begin(group.index, {column}, kRowsAtATime);
+  reader.begin(group.index, {column}, kRowsOfOneRead);
   std::int64_t row = 0;
   while (const auto batch = reader.next()) {
     const torch::Tensor values =
@@ -46,10 +46,10 @@ void mark_group(ParquetReader& reader, const ParquetFiles::RowGroup& group,
 
 void require_flag(const arrow::Schema& schema, const std::string& column) {
   const auto field = schema.GetFieldByName(column);
-  if (field == nullptr) fail(fmt::format("no column '{}', or several", column));
+  if (field == nullptr) refuse_selection(fmt::format("no column '{}', or several", column));
   if (!value_type_of(*field->type()).taken || arrow::is_nested(field->type()->id())) {
-    fail(fmt::format("column '{}' is {}, neither bool nor a number", column,
-                     field->type()->ToString()));
+    refuse_selection(fmt::format("column '{}' is {}, neither bool nor a number", column,
+                                 field->type()->ToString()));
   }
 }
 
@@ -96,10 +96,11 @@ bool Selection::contains(std::int64_t row) const {
 std::pair<Selection, Selection> split(const ParquetSource& source, const Validation& validation,
                                       std::uint64_t seed) {
   if (!(validation.fraction >= 0 && validation.fraction < 1)) {
-    fail(fmt::format("a fraction of {}, it is 0 or more and below 1", validation.fraction));
+    refuse_selection(
+        fmt::format("a fraction of {}, it is 0 or more and below 1", validation.fraction));
   }
   if (validation.fraction > 0 && !validation.column.empty()) {
-    fail("a fraction and a column: one of them");
+    refuse_selection("a fraction and a column: one of them");
   }
   auto training = std::make_shared<Selection::State>();
   auto held_out = std::make_shared<Selection::State>();

@@ -23,7 +23,7 @@ namespace {
 
 using ArrayPtr = std::shared_ptr<arrow::Array>;
 
-[[noreturn]] void fail(const std::string& why) {
+[[noreturn]] void refuse_tensors(const std::string& why) {
   throw Error(Errc::invalid_argument, fmt::format("write_parquet: {}", why));
 }
 
@@ -48,7 +48,7 @@ std::shared_ptr<arrow::DataType> type_of(torch::Dtype dtype) {
     case torch::kBool:
       return arrow::boolean();
     default:
-      fail(fmt::format("tensors of {}", c10::toString(dtype)));
+      refuse_tensors(fmt::format("tensors of {}", c10::toString(dtype)));
   }
 }
 
@@ -82,7 +82,7 @@ ArrayPtr list_array(const ArrayPtr& values, std::int64_t rows, std::int64_t leng
 }
 
 /// Returns the rows of a row group as a column. `tensor` is contiguous and must outlive it.
-ArrayPtr column_of(const torch::Tensor& tensor, bool fixed) {
+ArrayPtr written_column(const torch::Tensor& tensor, bool fixed) {
   const ArrayPtr values = flat_array(tensor);
   if (tensor.dim() == 1) return values;
   return list_array(values, tensor.size(0), c10::multiply_integers(tensor.sizes().slice(1)), fixed);
@@ -93,21 +93,21 @@ std::shared_ptr<arrow::Table> table_of(const std::vector<std::string>& names,
   arrow::FieldVector fields;
   arrow::ArrayVector columns;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    columns.push_back(column_of(tensors[i], fixed));
+    columns.push_back(written_column(tensors[i], fixed));
     fields.push_back(arrow::field(names[i], columns.back()->type()));
   }
   return arrow::Table::Make(arrow::schema(fields), columns, tensors.front().size(0));
 }
 
-std::vector<torch::Tensor> checked(const std::vector<std::string>& names,
-                                   const std::vector<torch::Tensor>& tensors) {
+std::vector<torch::Tensor> checked_tensors(const std::vector<std::string>& names,
+                                           const std::vector<torch::Tensor>& tensors) {
   if (names.empty() || names.size() != tensors.size()) {
-    fail(fmt::format("{} names for {} tensors", names.size(), tensors.size()));
+    refuse_tensors(fmt::format("{} names for {} tensors", names.size(), tensors.size()));
   }
   std::vector<torch::Tensor> ready;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].dim() == 0 || tensors[i].size(0) != tensors.front().size(0)) {
-      fail(fmt::format("'{}' has not the rows that '{}' has", names[i], names.front()));
+      refuse_tensors(fmt::format("'{}' has not the rows that '{}' has", names[i], names.front()));
     }
     ready.push_back(tensors[i].detach().cpu().contiguous());
   }
@@ -118,8 +118,9 @@ std::vector<torch::Tensor> checked(const std::vector<std::string>& names,
 
 void write_parquet(const std::string& uri, const std::vector<std::string>& names,
                    const std::vector<torch::Tensor>& tensors, const WriteParquetOptions& options) {
-  const std::vector<torch::Tensor> all = checked(names, tensors);
-  if (options.rows_per_group < 1) fail(fmt::format("{} rows per group", options.rows_per_group));
+  const std::vector<torch::Tensor> all = checked_tensors(names, tensors);
+  if (options.rows_per_group < 1)
+    refuse_tensors(fmt::format("{} rows per group", options.rows_per_group));
   const std::int64_t rows = all.front().size(0);
 
   const auto sink = take(arrow::io::BufferOutputStream::Create(), uri);

@@ -15,12 +15,13 @@ namespace {
 using nlohmann::ordered_json;
 
 template <class... Arguments>
-[[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+[[noreturn]] void refuse_options(fmt::format_string<Arguments...> format,
+                                 Arguments&&... arguments) {
   throw Error(Errc::invalid_argument, fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
 void at_least(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least) refuse("{}: {}; expected {} or more", name, value, least);
+  if (value < least) refuse_options("{}: {}; expected {} or more", name, value, least);
 }
 
 }  // namespace
@@ -28,8 +29,8 @@ void at_least(const char* name, std::int64_t value, std::int64_t least) {
 void check_names(const char* parameter, const std::vector<std::string>& names) {
   std::set<std::string> seen;
   for (const std::string& name : names) {
-    if (name.empty()) refuse("{}: an empty name", parameter);
-    if (!seen.insert(name).second) refuse("{}: '{}' twice", parameter, name);
+    if (name.empty()) refuse_options("{}: an empty name", parameter);
+    if (!seen.insert(name).second) refuse_options("{}: '{}' twice", parameter, name);
   }
 }
 
@@ -39,9 +40,9 @@ void check_metrics(const std::vector<EstimatorMetric>& metrics) {
   std::vector<std::string> names;
   for (const EstimatorMetric& metric : metrics) {
     if (metric.name == "loss" || metric.name == "rows") {
-      refuse("metrics: '{}' is a name that the history has already", metric.name);
+      refuse_options("metrics: '{}' is a name that the history has already", metric.name);
     }
-    if (metric.function.empty()) refuse("metrics: '{}' has no function", metric.name);
+    if (metric.function.empty()) refuse_options("metrics: '{}' has no function", metric.name);
     names.push_back(metric.name);
   }
   check_names("metrics", names);
@@ -50,10 +51,10 @@ void check_metrics(const std::vector<EstimatorMetric>& metrics) {
 void check_sink(const char* name,
                 const std::variant<std::monostate, std::string, std::ostream*>& to) {
   if (const auto* const path = std::get_if<std::string>(&to); path && path->empty()) {
-    refuse("runner.{}: an empty path", name);
+    refuse_options("runner.{}: an empty path", name);
   }
   if (const auto* const stream = std::get_if<std::ostream*>(&to); stream && *stream == nullptr) {
-    refuse("runner.{}: a stream that is null", name);
+    refuse_options("runner.{}: a stream that is null", name);
   }
 }
 
@@ -67,15 +68,16 @@ ordered_json validation_of(const EstimatorOptions& options) {
 }  // namespace
 
 void check_options(const EstimatorOptions& options) {
-  if (!options.store) refuse("store: there is none");
-  if (options.model.empty()) refuse("model: there is none");
-  if (!options.optimizer) refuse("optimizer: there is none");
-  if (options.loss.empty()) refuse("loss: there is none");
-  if (options.label_cols.empty()) refuse("label_cols: there is none");
+  if (!options.store) refuse_options("store: there is none");
+  if (options.model.empty()) refuse_options("model: there is none");
+  if (!options.optimizer) refuse_options("optimizer: there is none");
+  if (options.loss.empty()) refuse_options("loss: there is none");
+  if (options.label_cols.empty()) refuse_options("label_cols: there is none");
   check_metrics(options.metrics);
   check_names("output_cols", options.output_cols);
   for (const torch::Dtype type : options.feature_types) {
-    if (name_of_type(type).empty()) refuse("feature_types: {} is none", c10::toString(type));
+    if (name_of_type(type).empty())
+      refuse_options("feature_types: {} is none", c10::toString(type));
   }
   validate(columns_of(options));
   at_least("batch_size", options.batch_size, 1);
@@ -86,18 +88,19 @@ void check_options(const EstimatorOptions& options) {
   at_least("num_proc", options.num_proc, 0);
   at_least("runner.slots", options.runner.slots, 0);
   if (options.verbose < 0 || options.verbose > 2) {
-    refuse("verbose: {}; expected 0, 1 or 2", options.verbose);
+    refuse_options("verbose: {}; expected 0, 1 or 2", options.verbose);
   }
   const Validation& validation = options.validation;
   if (!(validation.fraction >= 0 && validation.fraction < 1)) {
-    refuse("validation: {}; expected a fraction from 0 to below 1, or the name of a column",
-           validation.fraction);
+    refuse_options("validation: {}; expected a fraction from 0 to below 1, or the name of a column",
+                   validation.fraction);
   }
   if (!options.validation_rule.empty() && (validation.fraction > 0 || !validation.column.empty())) {
-    refuse("validation_rule: it tells of a source given to fit, and validation is given too");
+    refuse_options(
+        "validation_rule: it tells of a source given to fit, and validation is given too");
   }
   if (!options.run_id.empty()) static_cast<void>(options.store->run(options.run_id));
-  if (options.resume && options.run_id.empty()) refuse("resume: it needs a run_id");
+  if (options.resume && options.run_id.empty()) refuse_options("resume: it needs a run_id");
   check_sink("output", options.runner.output);
   check_sink("error", options.runner.error);
 }
@@ -112,8 +115,8 @@ Columns columns_of(const EstimatorOptions& options) {
 std::vector<std::string> output_cols_of(const EstimatorOptions& options, std::size_t outputs) {
   if (!options.output_cols.empty()) {
     if (options.output_cols.size() != outputs) {
-      refuse("output_cols: {} names, and the model has {} outputs", options.output_cols.size(),
-             outputs);
+      refuse_options("output_cols: {} names, and the model has {} outputs",
+                     options.output_cols.size(), outputs);
     }
     return options.output_cols;
   }

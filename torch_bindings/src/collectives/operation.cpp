@@ -18,12 +18,12 @@ struct Buffers {
   torch::Tensor output;
 };
 
-[[noreturn]] void refuse(const Request& request, const std::string& why) {
+[[noreturn]] void refuse_tensor(const Request& request, const std::string& why) {
   throw Error(Errc::invalid_argument,
               fmt::format("{} '{}': {}", to_string(request.kind), request.name, why));
 }
 
-void check(const Request& request, const torch::Tensor& tensor, Form form) {
+void check_tensor(const Request& request, const torch::Tensor& tensor, Form form) {
   try {
     require_supported(tensor);
   } catch (const Error& error) {
@@ -31,7 +31,7 @@ void check(const Request& request, const torch::Tensor& tensor, Form form) {
                 fmt::format("{} '{}': {}", to_string(request.kind), request.name, error.what()));
   }
   if (form == Form::in_place && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    refuse(request, "elements of the tensor share memory, so it cannot be written");
+    refuse_tensor(request, "elements of the tensor share memory, so it cannot be written");
   }
 }
 
@@ -69,7 +69,7 @@ std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buff
 /// Makes an allreduce or a broadcast, whose result has the shape of the input.
 Operation operation_of_same_shape(Request request, const torch::Tensor& tensor,
                                   Compression compression, Form form) {
-  check(request, tensor, form);
+  check_tensor(request, tensor, form);
   const torch::NoGradGuard no_grad;
   auto buffers = std::make_shared<Buffers>();
   buffers->input = to_send(tensor, compression);
@@ -152,7 +152,7 @@ Operation broadcast_operation(const torch::Tensor& tensor, int root,
 
 Operation allgather_operation(const torch::Tensor& tensor, const CollectiveOptions& options) {
   Request request = request_for(OpKind::allgather, options);
-  check(request, tensor, Form::copy);
+  check_tensor(request, tensor, Form::copy);
   return operation_of_other_shape(std::move(request),
                                   tensor.dim() == 0 ? plain_alias(tensor).reshape({1}) : tensor,
                                   Compression::none);
@@ -161,21 +161,22 @@ Operation allgather_operation(const torch::Tensor& tensor, const CollectiveOptio
 Operation reducescatter_operation(const torch::Tensor& tensor, const AllreduceOptions& options,
                                   Compression compression) {
   Request request = reduction_for(OpKind::reducescatter, options);
-  check(request, tensor, Form::copy);
+  check_tensor(request, tensor, Form::copy);
   return operation_of_other_shape(std::move(request), tensor, compression);
 }
 
 Operation alltoall_operation(const Context& context, const torch::Tensor& tensor,
                              torch::IntArrayRef splits, const CollectiveOptions& options) {
   Request request = request_for(OpKind::alltoall, options);
-  check(request, tensor, Form::copy);
-  if (tensor.dim() == 0) refuse(request, "a scalar has no first dimension");
+  check_tensor(request, tensor, Form::copy);
+  if (tensor.dim() == 0) refuse_tensor(request, "a scalar has no first dimension");
   request.splits = splits.vec();
   if (splits.empty()) {
     const auto ranks = static_cast<std::int64_t>(context.ranks_of(options.process_set).size());
     if (tensor.size(0) % ranks != 0) {
-      refuse(request, fmt::format("{} rows cannot be split evenly over {} ranks; give splits",
-                                  tensor.size(0), ranks));
+      refuse_tensor(request,
+                    fmt::format("{} rows cannot be split evenly over {} ranks; give splits",
+                                tensor.size(0), ranks));
     }
     request.splits.assign(static_cast<std::size_t>(ranks), tensor.size(0) / ranks);
   }

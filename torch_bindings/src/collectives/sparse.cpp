@@ -13,7 +13,7 @@ namespace {
 // second begins with the number of values, and each further row holds the indices of one value.
 constexpr std::int64_t kHeaderRows = 2;
 
-void check(const torch::Tensor& tensor, const AllreduceOptions& options) {
+void check_sparse(const torch::Tensor& tensor, const AllreduceOptions& options) {
   const auto refuse = [&options](const std::string& why) {
     throw Error(Errc::invalid_argument,
                 fmt::format("sparse_allreduce '{}': {}", options.name, why));
@@ -93,7 +93,7 @@ torch::Tensor SparseWork::wait() const {
 
 SparseWork sparse_allreduce_async(const torch::Tensor& tensor, const AllreduceOptions& options) {
   const Context& context = context_of(options);
-  check(tensor, options);
+  check_sparse(tensor, options);
   const torch::NoGradGuard no_grad;
   const torch::Tensor mine = tensor.detach().coalesce();
   torch::Tensor values = mine._values();

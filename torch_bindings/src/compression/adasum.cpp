@@ -35,7 +35,7 @@ std::vector<Segment> segments_of(const Tensors& tensors, std::int64_t first, std
   return segments;
 }
 
-torch::ScalarType check(const Tensors& tensors, const std::string& name) {
+torch::ScalarType common_type(const Tensors& tensors, const std::string& name) {
   const auto refuse = [&name](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("adasum '{}': {}", name, why));
   };
@@ -122,7 +122,7 @@ void adasum_(const Tensors& tensors, const CollectiveOptions& options) {
   Context& context = context_of(options);
   const torch::NoGradGuard no_grad;
   if (tensors.empty()) return;
-  const torch::ScalarType type = check(tensors, options.name);
+  const torch::ScalarType type = common_type(tensors, options.name);
   const auto [index, size] = detail::rank_in_set(context, options.process_set);
 
   Tensors flat;
@@ -146,7 +146,7 @@ void adasum_(const Tensors& tensors, const CollectiveOptions& options) {
 }
 
 torch::Tensor adasum(const torch::Tensor& tensor, const CollectiveOptions& options) {
-  static_cast<void>(check({tensor}, options.name));
+  static_cast<void>(common_type({tensor}, options.name));
   torch::Tensor result = tensor.detach().clone();
   adasum_({result}, options);
   return result;

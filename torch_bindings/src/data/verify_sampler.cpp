@@ -14,7 +14,7 @@ namespace {
 
 using Indices = std::vector<std::size_t>;
 
-torch::Tensor tensor_of(const Indices& indices) {
+torch::Tensor tensor_of_indices(const Indices& indices) {
   torch::Tensor tensor = torch::empty({std::ssize(indices)}, torch::kInt64);
   std::copy(indices.begin(), indices.end(), tensor.data_ptr<std::int64_t>());
   return tensor;
@@ -27,9 +27,9 @@ struct Shards {
 
 Shards gather(Context& context, const Indices& mine, std::size_t dataset_size) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor header = tensor_of({mine.size(), dataset_size}).view({1, 2});
-  const Tensors all =
-      grouped_allgather({header, tensor_of(mine)}, {.name = "verify_sampler", .context = &context});
+  const torch::Tensor header = tensor_of_indices({mine.size(), dataset_size}).view({1, 2});
+  const Tensors all = grouped_allgather({header, tensor_of_indices(mine)},
+                                        {.name = "verify_sampler", .context = &context});
   const auto headers = all[0].accessor<std::int64_t, 2>();
   const auto* next = all[1].const_data_ptr<std::int64_t>();
   Shards shards;

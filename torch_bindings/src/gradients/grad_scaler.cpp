@@ -8,12 +8,12 @@
 namespace hvd {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_scaling(const std::string& message) {
   throw Error(Errc::invalid_argument, "GradScaler: " + message);
 }
 
 void check_scale(double scale) {
-  if (!(std::isfinite(scale) && scale > 0)) refuse(fmt::format("the scale is {}", scale));
+  if (!(std::isfinite(scale) && scale > 0)) refuse_scaling(fmt::format("the scale is {}", scale));
 }
 
 }  // namespace
@@ -21,12 +21,13 @@ void check_scale(double scale) {
 GradScaler::GradScaler(const GradScalerOptions& options)
     : options_(options), scale_(options.init_scale) {
   check_scale(scale_);
-  if (!(options.growth_factor > 1)) refuse(fmt::format("growth_factor {}", options.growth_factor));
+  if (!(options.growth_factor > 1))
+    refuse_scaling(fmt::format("growth_factor {}", options.growth_factor));
   if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) {
-    refuse(fmt::format("backoff_factor {}", options.backoff_factor));
+    refuse_scaling(fmt::format("backoff_factor {}", options.backoff_factor));
   }
   if (options.growth_interval < 1) {
-    refuse(fmt::format("growth_interval {}", options.growth_interval));
+    refuse_scaling(fmt::format("growth_interval {}", options.growth_interval));
   }
 }
 
@@ -47,7 +48,7 @@ bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double fact
 }
 
 void GradScaler::begin_unscaling() {
-  if (unscaled_) refuse("the gradients are unscaled already; update() comes first");
+  if (unscaled_) refuse_scaling("the gradients are unscaled already; update() comes first");
   unscaled_ = true;
 }
 
@@ -84,7 +85,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
 }
 
 void GradScaler::update() {
-  if (!unscaled_) refuse("update() without a step()");
+  if (!unscaled_) refuse_scaling("update() without a step()");
   if (found_inf_) {
     scale_ *= options_.backoff_factor;
     good_steps_ = 0;
@@ -100,7 +101,7 @@ void GradScaler::update() {
 
 void GradScaler::load(double scale_factor, std::int64_t good_steps) {
   check_scale(scale_factor);
-  if (good_steps < 0) refuse(fmt::format("{} good steps", good_steps));
+  if (good_steps < 0) refuse_scaling(fmt::format("{} good steps", good_steps));
   scale_ = scale_factor;
   good_steps_ = good_steps % options_.growth_interval;
 }

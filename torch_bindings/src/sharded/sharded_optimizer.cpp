@@ -24,11 +24,12 @@ namespace {
 
 constexpr const char* kName = "ShardedOptimizer";
 
-[[noreturn]] void refuse(const std::string& message) { misuse(message, kName); }
+[[noreturn]] void refuse_sharding(const std::string& message) { misuse(message, kName); }
 
-void check(const ShardedOptimizerOptions& options) {
+void check_sharding(const ShardedOptimizerOptions& options) {
   check_reduction(options.op, options.backward_passes_per_step, kName);
-  if (options.bucket_bytes < 1) refuse(fmt::format("bucket_bytes is {}", options.bucket_bytes));
+  if (options.bucket_bytes < 1)
+    refuse_sharding(fmt::format("bucket_bytes is {}", options.bucket_bytes));
 }
 
 /// Returns the parameters of each group with their names, in the order of the names.
@@ -38,23 +39,23 @@ std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (const torch::Tensor& parameter : groups[group].params()) {
       if (!group_of.emplace(parameter.unsafeGetTensorImpl(), group).second) {
-        refuse("a parameter is in the groups twice");
+        refuse_sharding("a parameter is in the groups twice");
       }
     }
   }
   std::unordered_map<const void*, std::string> name_of;
   std::vector<std::vector<NamedTensors::Item>> items(groups.size());
   for (const auto& [name, parameter] : parameters_of(groups, names, kName).items()) {
-    if (!parameter.is_floating_point()) refuse(fmt::format("{} is not floating", name));
+    if (!parameter.is_floating_point()) refuse_sharding(fmt::format("{} is not floating", name));
     // Each would get its own elements in the buckets, and would no longer share them.
     const auto [first, alone] = name_of.emplace(parameter.const_data_ptr(), name);
     if (parameter.numel() > 0 && !alone) {
-      refuse(fmt::format("{} and {} are two tensors with the same memory; share one tensor",
-                         first->second, name));
+      refuse_sharding(fmt::format(
+          "{} and {} are two tensors with the same memory; share one tensor", first->second, name));
     }
     items[group_of.at(parameter.unsafeGetTensorImpl())].emplace_back(name, parameter);
   }
-  if (group_of.empty()) refuse("there are no parameters");
+  if (group_of.empty()) refuse_sharding("there are no parameters");
   return {items.begin(), items.end()};
 }
 
@@ -165,7 +166,7 @@ void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&)
 void ParameterShards::Impl::submit(Slot& slot, double factor) {
   torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
   if (slot.bucket->has(slot.index)) {
-    refuse(
+    refuse_sharding(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
                     "passes before step(); use no_sync() for those before the last",
                     slot.bucket->parameters()[slot.index].first, options.backward_passes_per_step));
@@ -213,7 +214,7 @@ torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const c
 
 ParameterShards::ParameterShards(const Groups& groups, const NamedTensors& names,
                                  const ShardedOptimizerOptions& options) {
-  check(options);
+  check_sharding(options);
   impl_ = std::make_unique<Impl>(groups, by_group(groups, names), options);
 }
 
@@ -227,7 +228,7 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
   if (closure) {
     const torch::AutoGradMode with_gradients(true);
     loss = closure();
-    if (!loss.defined()) refuse("the closure returned no loss");
+    if (!loss.defined()) refuse_sharding("the closure returned no loss");
   }
   const torch::NoGradGuard no_grad;
   impl.send_all();

@@ -94,7 +94,7 @@ StateFields option_fields(const torch::optim::Optimizer& optimizer,
   });
 }
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_state(const std::string& message) {
   throw Error(Errc::invalid_argument, "ShardedOptimizer: the archive " + message);
 }
 
@@ -115,14 +115,14 @@ torch::Tensor numbers_of(const StateFields& fields) {
 }
 
 bool flag_of(double number) {
-  if (number != 0 && number != 1) refuse("is damaged: a flag is neither 0 nor 1");
+  if (number != 0 && number != 1) refuse_state("is damaged: a flag is neither 0 nor 1");
   return number == 1;
 }
 
 std::int64_t integer_of(double number) {
   constexpr double kExact = 1LL << 53;
   if (std::trunc(number) != number || std::abs(number) > kExact) {
-    refuse("is damaged: a count is no whole number");
+    refuse_state("is damaged: a count is no whole number");
   }
   return static_cast<std::int64_t>(number);
 }
@@ -132,7 +132,7 @@ std::vector<bool> set_numbers(const StateFields& fields, const torch::Tensor& nu
   const std::int64_t count = std::ssize(fields.doubles) + std::ssize(fields.integers) +
                              std::ssize(fields.flags) + std::ssize(fields.tensors);
   if (numbers.scalar_type() != torch::kFloat64 || numbers.dim() != 1 || numbers.numel() != count) {
-    refuse("is damaged: there are other fields");
+    refuse_state("is damaged: there are other fields");
   }
   const torch::Tensor row = numbers.cpu().contiguous();
   const double* next = row.const_data_ptr<double>();
@@ -150,21 +150,21 @@ class SavedState {
   SavedState(InputArchive& archive, const Optimizer& optimizer)
       : archive_(archive), optimizer_(optimizer) {
     if (const auto format = value<std::int64_t>(kFormatKey); format != kFormat) {
-      refuse(fmt::format("has format {}, not {}", format, kFormat));
+      refuse_state(fmt::format("has format {}, not {}", format, kFormat));
     }
     const auto saved = value<std::string>(kOptimizerKey);
     if (saved != optimizer_name(optimizer)) {
-      refuse(fmt::format("is of {}, not {}", saved, optimizer_name(optimizer)));
+      refuse_state(fmt::format("is of {}, not {}", saved, optimizer_name(optimizer)));
     }
     const auto count = value<std::int64_t>(kCountKey);
     for (std::int64_t i = 0; i < count; ++i) {
       if (!numbers_.emplace(value<std::string>(key(i, "name")), i).second) {
-        refuse("is damaged: it holds a parameter twice");
+        refuse_state("is damaged: it holds a parameter twice");
       }
     }
     const auto groups = value<std::int64_t>(kGroupsKey);
     if (groups != std::ssize(optimizer.param_groups())) {
-      refuse(
+      refuse_state(
           fmt::format("has {} parameter groups, not {}", groups, optimizer.param_groups().size()));
     }
   }
@@ -188,7 +188,7 @@ class SavedState {
     for (const std::int64_t number : saved) {
       if (number == saved.front()) continue;
       if (!torch::equal(tensor(key(number, "numbers")), numbers)) {
-        refuse(fmt::format(
+        refuse_state(fmt::format(
             "has made other steps with {} than with {}, which are in one bucket: "
             "choose other bucket_bytes",
             bucket.parameters().front().first, value<std::string>(key(number, "name"))));
@@ -209,14 +209,14 @@ class SavedState {
   [[nodiscard]] std::int64_t number_of(const std::string& name, const torch::Tensor& parameter,
                                        std::size_t group) {
     const auto at = numbers_.find(name);
-    if (at == numbers_.end()) refuse("holds no parameter " + name);
+    if (at == numbers_.end()) refuse_state("holds no parameter " + name);
     if (torch::IntArrayRef(value<std::vector<std::int64_t>>(key(at->second, "shape"))) !=
         parameter.sizes()) {
-      refuse("has another shape for " + name);
+      refuse_state("has another shape for " + name);
     }
     const auto saved = value<std::int64_t>(key(at->second, "group"));
     if (saved != static_cast<std::int64_t>(group)) {
-      refuse(fmt::format("has {} in group {}, not {}", name, saved, group));
+      refuse_state(fmt::format("has {} in group {}, not {}", name, saved, group));
     }
     return at->second;
   }
@@ -228,7 +228,8 @@ class SavedState {
       const auto& [name, parameter] = bucket.parameters()[i];
       torch::Tensor part = tensor(tensor_key(saved[i], field));
       if (part.sizes() != parameter.sizes() || !part.is_floating_point()) {
-        refuse("is damaged: a tensor of the state of " + name + " has another shape or dtype");
+        refuse_state("is damaged: a tensor of the state of " + name +
+                     " has another shape or dtype");
       }
       parts.push_back(part.reshape(-1));
     }
@@ -241,12 +242,12 @@ class SavedState {
   template <class Value>
   [[nodiscard]] Value value(const std::string& name) {
     c10::IValue found;
-    if (!archive_.try_read(name, found)) refuse("holds no " + name);
+    if (!archive_.try_read(name, found)) refuse_state("holds no " + name);
     return found.to<Value>();
   }
   [[nodiscard]] torch::Tensor tensor(const std::string& name) {
     torch::Tensor found;
-    if (!archive_.try_read(name, found)) refuse("holds no " + name);
+    if (!archive_.try_read(name, found)) refuse_state("holds no " + name);
     return found;
   }
 
@@ -269,7 +270,7 @@ void load(const std::deque<ShardBucket>& buckets, Optimizer& optimizer, InputArc
     parameters += bucket.parameters().size();
   }
   if (parameters != saved.parameters()) {
-    refuse(fmt::format("holds {} parameters, not {}", saved.parameters(), parameters));
+    refuse_state(fmt::format("holds {} parameters, not {}", saved.parameters(), parameters));
   }
   // Nothing below can fail.
   for (std::size_t group = 0; group < options.size(); ++group) {
@@ -336,7 +337,7 @@ void load_sharded_state(const std::deque<ShardBucket>& buckets, Optimizer& optim
   try {
     load(buckets, optimizer, archive);
   } catch (const c10::Error& error) {
-    refuse(fmt::format("is damaged: {}", error.what_without_backtrace()));
+    refuse_state(fmt::format("is damaged: {}", error.what_without_backtrace()));
   }
 }
 

@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kMark = "hvd-checkpoint-1";
 constexpr std::size_t kFooterBytes = kMark.size() + sizeof(std::uint64_t);
 
-std::uint64_t digest_of(std::span<const std::byte> bytes) {
+std::uint64_t digest_of_bytes(std::span<const std::byte> bytes) {
   Digest digest;
   digest.add_elements(bytes, 1);
   return digest.value();
@@ -35,7 +35,7 @@ std::uint64_t digest_of(std::span<const std::byte> bytes) {
 
 Bytes with_footer(Bytes bytes) {
   WireWriter footer;
-  footer.u64(digest_of(bytes));
+  footer.u64(digest_of_bytes(bytes));
   footer.raw(std::as_bytes(std::span(kMark)));
   const Bytes end = footer.take();
   bytes.insert(bytes.end(), end.begin(), end.end());
@@ -54,7 +54,7 @@ std::span<const std::byte> checked_content(std::span<const std::byte> bytes,
   const auto mark = footer.raw(kMark.size());
   if (std::memcmp(mark.data(), kMark.data(), kMark.size()) != 0) damaged("it has no end mark");
   const auto content = bytes.first(bytes.size() - kFooterBytes);
-  if (digest_of(content) != wanted) damaged("its digest is not that of its content");
+  if (digest_of_bytes(content) != wanted) damaged("its digest is not that of its content");
   return content;
 }
 
@@ -132,7 +132,7 @@ void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>
     own = as_error(std::current_exception());
   }
   const std::string problem =
-      problem_of_any_rank(context, digest_of(bytes), own ? own->what() : "");
+      problem_of_any_rank(context, digest_of_bytes(bytes), own ? own->what() : "");
   if (!own && problem.empty()) return;
   throw Error(own ? own->code() : Errc::mismatch,
               fmt::format("{}: {}", what, own ? own->what() : problem));

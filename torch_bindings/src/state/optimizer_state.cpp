@@ -46,7 +46,7 @@ Signature signature_of(const Optimizer& optimizer) {
   return signature;
 }
 
-std::string text_of(const Signature& signature) {
+std::string text_of_signature(const Signature& signature) {
   const auto known = static_cast<std::size_t>(signature.code) < std::size(kOptimizerNames);
   return fmt::format("{} with {} parameters in {} groups",
                      known ? kOptimizerNames[signature.code] : "an optimizer of its own type",
@@ -66,12 +66,12 @@ void require_equal_on_all_ranks(Context& context, const Signature& mine) {
   for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
     if (row(rank).code < 0) {
       throw Error(Errc::unsupported, fmt::format("broadcast_optimizer_state: rank {} has {}", rank,
-                                                 text_of(row(rank))));
+                                                 text_of_signature(row(rank))));
     }
     if (row(rank) != row(0)) {
       throw Error(Errc::mismatch,
                   fmt::format("broadcast_optimizer_state: rank {} has {}, rank 0 has {}{}", rank,
-                              text_of(row(rank)), text_of(row(0)),
+                              text_of_signature(row(rank)), text_of_signature(row(0)),
                               row(rank).digest != row(0).digest ? " (their shapes differ)" : ""));
     }
   }
