@@ -8,7 +8,7 @@
 
 #include "folder.hpp"
 
-namespace hvd {
+namespace hvd::parquet_source_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -177,4 +177,4 @@ TEST(ParquetWriter, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::parquet_source_test

@@ -7,7 +7,7 @@
 #include "own_compressor.hpp"
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::compressor_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -183,4 +183,4 @@ TEST_P(Compressor, WorksInAProcessSetAndWithSums) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::compressor_test

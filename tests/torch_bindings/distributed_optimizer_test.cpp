@@ -3,7 +3,7 @@
 #include "kinds.hpp"
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::distributed_optimizer_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -305,4 +305,4 @@ TEST_P(Distributed, ParametersStartAsThoseOfRank0UnlessLeftToTheUser) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::distributed_optimizer_test

@@ -7,7 +7,7 @@
 #include "own_compressor.hpp"
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::final_gradients_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -385,4 +385,4 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::final_gradients_test

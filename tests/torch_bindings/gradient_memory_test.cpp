@@ -3,7 +3,7 @@
 
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::gradient_memory_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -167,4 +167,4 @@ TEST_P(GradientMemoryAt, LeavesOtherMemoryAlone) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::gradient_memory_test

@@ -6,7 +6,7 @@
 
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::gradient_reducer_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -372,4 +372,4 @@ TEST_P(Reducer, ParametersAddedLaterAreFoundAtStep) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::gradient_reducer_test

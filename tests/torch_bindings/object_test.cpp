@@ -5,7 +5,7 @@
 #include "collectives/archive_bytes.hpp"
 #include "job.hpp"
 
-namespace hvd {
+namespace hvd::object_test {
 namespace {
 
 using namespace test;    // NOLINT: a test
@@ -201,4 +201,4 @@ TEST(Archives, ThatAreNoneAreATypedError) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::object_test

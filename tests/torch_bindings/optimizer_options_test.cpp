@@ -6,7 +6,7 @@
 #include "own_compressor.hpp"
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::optimizer_options_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -487,4 +487,4 @@ TEST_P(OptimizerOption, BadOptionsAreNamedBeforeAnythingIsSent) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::optimizer_options_test

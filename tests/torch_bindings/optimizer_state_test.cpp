@@ -4,7 +4,7 @@
 
 #include "training.hpp"
 
-namespace hvd {
+namespace hvd::optimizer_state_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -273,4 +273,4 @@ TEST(OptimizerStateOf, AnUnknownOptimizerIsUnsupportedOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::optimizer_state_test

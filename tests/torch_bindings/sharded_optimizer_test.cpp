@@ -5,7 +5,7 @@
 
 #include "sharded_kinds.hpp"
 
-namespace hvd {
+namespace hvd::sharded_optimizer_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -473,4 +473,4 @@ TEST_P(ShardedAt, MisuseIsNamed) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::sharded_optimizer_test

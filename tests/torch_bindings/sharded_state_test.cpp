@@ -9,7 +9,7 @@
 
 #include "sharded_kinds.hpp"
 
-namespace hvd {
+namespace hvd::sharded_state_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -256,4 +256,4 @@ TEST_P(ShardedCheckpoint, IsWrittenByAllRanksAndGoesOnWhereItWasSaved) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::sharded_state_test

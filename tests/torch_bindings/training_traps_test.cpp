@@ -8,7 +8,7 @@
 
 #include "sharded_kinds.hpp"
 
-namespace hvd {
+namespace hvd::training_traps_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
@@ -514,4 +514,4 @@ TEST_P(Traps, ASecondOptimizerOfTheSameParametersIsNamed) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::training_traps_test

@@ -4,11 +4,11 @@
 namespace hvd::test {
 namespace {
 
-constexpr std::array kDtypes{torch::kInt32,    torch::kInt64,   torch::kFloat16,
-                             torch::kBFloat16, torch::kFloat32, torch::kFloat64};
+constexpr std::array kSparseDtypes{torch::kInt32,    torch::kInt64,   torch::kFloat16,
+                                   torch::kBFloat16, torch::kFloat32, torch::kFloat64};
 
 /// Returns rows of an embedding of [7, 2]: some twice, some on several ranks, and none on rank 1.
-torch::Tensor rows_of(int rank, torch::ScalarType dtype) {
+torch::Tensor sparse_rows_of(int rank, torch::ScalarType dtype) {
   std::vector<std::int64_t> rows;
   if (rank != 1) rows = {rank, (rank + 2) % 7, rank, 6};
   const auto count = static_cast<std::int64_t>(rows.size());
@@ -20,10 +20,10 @@ torch::Tensor rows_of(int rank, torch::ScalarType dtype) {
 void check_sparse(const Member& member, torch::ScalarType dtype, ReduceOp op, bool in_half) {
   const std::vector<int> ranks = member.ranks(in_half);
   torch::Tensor wanted = torch::zeros({7, 2}, torch::kFloat64);
-  for (const int rank : ranks) wanted += rows_of(rank, dtype).to_dense().to(torch::kFloat64);
+  for (const int rank : ranks) wanted += sparse_rows_of(rank, dtype).to_dense().to(torch::kFloat64);
   if (op == ReduceOp::average) wanted = wanted / static_cast<double>(ranks.size());
 
-  const torch::Tensor mine = rows_of(member.context.rank(), dtype);
+  const torch::Tensor mine = sparse_rows_of(member.context.rank(), dtype);
   const AllreduceOptions options{
       .op = op, .process_set = in_half ? member.half.id : 0, .context = &member.context};
   const SparseWork work = sparse_allreduce_async(mine, options);
@@ -41,7 +41,7 @@ void check_sparse(const Member& member, torch::ScalarType dtype, ReduceOp op, bo
 
 std::vector<NamedCase> sparse_cases() {
   std::vector<NamedCase> cases;
-  for (const auto dtype : kDtypes) {
+  for (const auto dtype : kSparseDtypes) {
     for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
       for (const bool in_half : {false, true}) {
         cases.push_back({std::string("sparse_allreduce_").append(to_string(op)) + "_" +

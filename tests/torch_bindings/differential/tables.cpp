@@ -5,9 +5,9 @@
 namespace hvd::test {
 namespace {
 
-constexpr std::array kDtypes{torch::kUInt8,   torch::kInt8,    torch::kInt16,    torch::kInt32,
-                             torch::kInt64,   torch::kFloat16, torch::kBFloat16, torch::kFloat32,
-                             torch::kFloat64, torch::kBool};
+constexpr std::array kTableDtypes{
+    torch::kUInt8,   torch::kInt8,     torch::kInt16,   torch::kInt32,   torch::kInt64,
+    torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64, torch::kBool};
 constexpr std::array kFloats{torch::kFloat32, torch::kFloat64};
 constexpr std::array kOps{ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                           ReduceOp::product};
@@ -83,7 +83,7 @@ void add_moving(Table& table, torch::ScalarType dtype) {
   }
 }
 
-void add_gradients(Table& table, torch::ScalarType dtype) {
+void add_gradient_cases(Table& table, torch::ScalarType dtype) {
   const auto add_forms = [&table](CollectiveCase that) {
     that.gradient = true;
     for (const bool in_half : {false, true}) {
@@ -115,12 +115,12 @@ void add_gradients(Table& table, torch::ScalarType dtype) {
 
 std::vector<NamedCase> collective_cases() {
   Table table;
-  for (const auto dtype : kDtypes) {
+  for (const auto dtype : kTableDtypes) {
     add_allreduce(table, dtype);
     add_reducescatter(table, dtype);
     add_moving(table, dtype);
   }
-  for (const auto dtype : kFloats) add_gradients(table, dtype);
+  for (const auto dtype : kFloats) add_gradient_cases(table, dtype);
   return table.take();
 }
 
