@@ -33,11 +33,11 @@ TEST(Replay, BeginsInTheOrderOfThePlanWhateverTheOrderOfSubmission) {
   ASSERT_TRUE(replay.ready());
   const Replay::Turn first = replay.begin();
   EXPECT_EQ(first.batch, &replay.plan().batches[0]);
-  EXPECT_EQ(replay.begun(), first.ticket);
+  EXPECT_EQ(replay.begun(), first.sequence);
   ASSERT_TRUE(replay.ready());
   const Replay::Turn second = replay.begin();
   EXPECT_EQ(second.batch, &replay.plan().batches[1]);
-  EXPECT_GT(second.ticket, first.ticket);
+  EXPECT_GT(second.sequence, first.sequence);
   EXPECT_FALSE(replay.ready());
   EXPECT_FALSE(replay.held_back()) << "nothing waits";
   EXPECT_TRUE(replay.submitted(request("a"))) << "its second place in the cycle";
@@ -48,7 +48,7 @@ TEST(Replay, BeginsInTheOrderOfThePlanWhateverTheOrderOfSubmission) {
   EXPECT_TRUE(replay.ready());
 }
 
-TEST(Replay, TicketsAndDigestsAreTheSameOnAllMembers) {
+TEST(Replay, SequenceNumbersAndDigestsAreTheSameOnAllMembers) {
   Replay one(plan(), 3, 1);
   Replay two(plan(), 3, 2);
   Replay other(plan(), 3, 0);  // not in set 5
@@ -60,24 +60,24 @@ TEST(Replay, TicketsAndDigestsAreTheSameOnAllMembers) {
     const Replay::Turn expected = one.begin();
     for (Replay* replay : {&two, &other}) {
       const Replay::Turn turn = replay->begin();
-      EXPECT_EQ(turn.ticket, expected.ticket);
+      EXPECT_EQ(turn.sequence, expected.sequence);
       EXPECT_EQ(turn.digest, expected.digest);
     }
     EXPECT_TRUE(one.submitted(request("c", 5)));
     EXPECT_TRUE(two.submitted(request("c", 5)));
     EXPECT_FALSE(other.submitted(request("c", 5)));
     const Replay::Turn set = one.begin();
-    EXPECT_EQ(set.ticket, two.begin().ticket);
+    EXPECT_EQ(set.sequence, two.begin().sequence);
     EXPECT_NE(set.digest, expected.digest);
     for (Replay* replay : {&one, &two, &other}) EXPECT_TRUE(replay->submitted(request("a")));
     const Replay::Turn last = one.begin();
-    EXPECT_EQ(last.ticket, two.begin().ticket);
-    EXPECT_EQ(last.ticket, other.begin().ticket);
-    const SchedulePosition position = position_of(last.ticket, 3);
+    EXPECT_EQ(last.sequence, two.begin().sequence);
+    EXPECT_EQ(last.sequence, other.begin().sequence);
+    const SchedulePosition position = position_of(last.sequence, 3);
     EXPECT_EQ(position.epoch, 3U);
     EXPECT_EQ(position.cycle, static_cast<std::uint64_t>(cycle));
     EXPECT_EQ(position.batch, 2U);
-    EXPECT_EQ(ticket_of(position, 3), last.ticket);
+    EXPECT_EQ(sequence_of(position, 3), last.sequence);
   }
 }
 

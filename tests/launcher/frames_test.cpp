@@ -31,7 +31,7 @@ std::vector<Frame> samples() {
   return {Prepare{.version = "0.1.0",
                   .job_id = "hvd-1",
                   .epoch = 2,
-                  .meeting = Meeting::network,
+                  .rendezvous = RendezvousReach::network,
                   .host_timeout = std::chrono::milliseconds{2'500},
                   .interfaces = "eth0",
                   .directory = "/here",
@@ -68,7 +68,7 @@ TEST(FramesTest, PrepareComesBackAsSent) {
   EXPECT_EQ(back.version, "0.1.0");
   EXPECT_EQ(back.job_id, "hvd-1");
   EXPECT_EQ(back.epoch, 2U);
-  EXPECT_EQ(back.meeting, Meeting::network);
+  EXPECT_EQ(back.rendezvous, RendezvousReach::network);
   EXPECT_EQ(back.host_timeout, std::chrono::milliseconds{2'500});
   EXPECT_EQ(back.interfaces, "eth0");
   EXPECT_EQ(back.directory, "/here");
@@ -157,7 +157,7 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(RankUsage{0, {}, 1, {}, std::uint8_t{101}}), Error);
   Prepare elsewhere;
   elsewhere.program = {"x"};
-  elsewhere.meeting = static_cast<Meeting>(3);
+  elsewhere.rendezvous = static_cast<RendezvousReach>(3);
   EXPECT_THROW((void)round_trip(elsewhere), Error);
 }
 

@@ -41,7 +41,7 @@ TEST_F(JobSpecTest, AnAgentBesideUsHasTheEnvironmentAlready) {
   const Prepare frame = prepare(0);
   EXPECT_THAT(frame.environment, ElementsAre("HVD_LOG=plan"));
   EXPECT_EQ(frame.host_timeout, std::chrono::milliseconds{0});
-  EXPECT_EQ(frame.meeting, Meeting::network);
+  EXPECT_EQ(frame.rendezvous, RendezvousReach::network);
   EXPECT_THAT(frame.program, ElementsAre("./train", "x"));
   ASSERT_EQ(frame.ranks.size(), 2U);
   EXPECT_THAT(frame.ranks[1].variables, Contains("HVD_RANK=1"));
@@ -56,7 +56,7 @@ TEST_F(JobSpecTest, AnotherMachineGetsWhatIsPassedOn) {
   EXPECT_THAT(frame.environment, Contains("HVD_LOG=plan"));
   EXPECT_THAT(frame.environment, Not(Contains(StartsWith("MY_KEY"))));
   EXPECT_EQ(frame.host_timeout, options.host_timeout);
-  EXPECT_EQ(frame.meeting, Meeting::elsewhere);
+  EXPECT_EQ(frame.rendezvous, RendezvousReach::elsewhere);
   ASSERT_EQ(frame.ranks.size(), 1U);
   EXPECT_EQ(frame.ranks[0].rank, 2);
   // All ranks of a job on several machines find the same.
@@ -67,7 +67,7 @@ TEST_F(JobSpecTest, OnOneMachineNothingIsWithheld) {
   plan = plan_ranks({{"localhost", 2}}, 2);
   job_spec.remote = {false};
   job_spec.several_machines = false;
-  EXPECT_EQ(prepare(0).meeting, Meeting::machine);
+  EXPECT_EQ(prepare(0).rendezvous, RendezvousReach::machine);
   const AgentCommand command = job_spec.command(options, plan, 0, 7);
   EXPECT_EQ(command.variables, job_spec.own);
   EXPECT_EQ(command.standard_input, 7);

@@ -16,7 +16,7 @@
 
 #include "base/exit_codes.hpp"
 #include "node/node_admission.hpp"
-#include "node/node_meeting.hpp"
+#include "node/node_rendezvous.hpp"
 #include "nodes.hpp"
 #include "transport/frames.hpp"
 
@@ -39,7 +39,7 @@ class FrameNode {
  public:
   explicit FrameNode(const NodeConfig& config) : config_(config) {
     const Identity self{.job_id = config.job, .epoch = 0, .rank = -1, .secret = {}};
-    stream_ = connect_authenticated(meeting_address(config), self, "node", test::in(kPatience));
+    stream_ = connect_authenticated(rendezvous_address(config), self, "node", test::in(kPatience));
   }
 
   void join(int node_rank) {

@@ -155,7 +155,7 @@ std::string meet(int rank) {
   return text;
 }
 
-int meeting(int argc, char** argv) {
+int rendezvous(int argc, char** argv) {
   for (const std::string& line : hvd::spawn(meet, 2, hvd::node_options(argc, argv))) say(line);
   return 0;
 }
@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
   if (what == "several") return several();
   if (what == "nested") return nested();
   if (what == "handle") return handle();
-  if (what == "meeting") return meeting(argc, argv);
+  if (what == "rendezvous") return rendezvous(argc, argv);
   if (what == "orphans") return orphans();
   if (what == "threads") return threads();
   if (what == "astray") return astray();

@@ -91,7 +91,7 @@ TEST(SpawnTest, AHandleWaitsTellsAndEnds) {
 }
 
 TEST(SpawnTest, TheProcessesAreRanksThatMeet) {
-  const auto result = run({"meeting", "--unknown", "--data_url=s3://x"});
+  const auto result = run({"rendezvous", "--unknown", "--data_url=s3://x"});
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_EQ(result.out, "0=0/2 local 0/2 of 2\n1=1/2 local 1/2 of 2\n");
 }
@@ -100,8 +100,8 @@ TEST(SpawnTest, TheProcessesAreRanksThatMeet) {
 TEST(SpawnTest, NodeLevelArgumentsMakeOneJobOfTwoPrograms) {
   const std::string url =
       "--init_method=tcp://127.0.0.1:" + std::to_string(20'000 + ::getpid() % 10'000);
-  Process second(program({"meeting", url, "--rank", "1", "--world_size", "2", "--flag"}));
-  Process first(program({"meeting", "--other", "1", url, "--rank=0", "--world_size=2"}));
+  Process second(program({"rendezvous", url, "--rank", "1", "--world_size", "2", "--flag"}));
+  Process first(program({"rendezvous", "--other", "1", url, "--rank=0", "--world_size=2"}));
   const auto of_first = first.wait(test::in(kPatience));
   const auto of_second = second.wait(test::in(kPatience));
   EXPECT_EQ(of_first.out, "0=0/4 local 0/2 of 4\n1=1/4 local 1/2 of 4\n") << of_first.err;

@@ -37,7 +37,7 @@ class EventQueue {
 
   void stop(int rank, Nanos until) { stopped_until_[static_cast<std::size_t>(rank)] = until; }
   void kill(int rank) { dead_[static_cast<std::size_t>(rank)] = true; }
-  [[nodiscard]] bool dead(int rank) const { return dead_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool cancelled(int rank) const { return dead_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Event {

@@ -5,12 +5,12 @@
 namespace hvd::sim {
 
 ExecutorModel::ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random,
-                             Meetings& meetings, DataPlane& data, Callbacks callbacks)
+                             FenceModel& fences, DataPlane& data, Callbacks callbacks)
     : rank_(rank),
       events_(events),
       delays_(delays),
       random_(random),
-      meetings_(meetings),
+      fences_(fences),
       data_(data),
       callbacks_(std::move(callbacks)) {}
 
@@ -76,8 +76,8 @@ void ExecutorModel::look() {
 void ExecutorModel::begin() {
   if (state_ == State::stopped) return end_job();
   waits_ = true;
-  if (job_.ticket != 0) {
-    meetings_.come(rank_, job_);
+  if (job_.sequence != 0) {
+    fences_.come(rank_, job_);
   } else {
     data_.start(rank_, job_);
   }
@@ -98,7 +98,7 @@ void ExecutorModel::met(bool all) {
 void ExecutorModel::transferred() {
   if (!waits_) return;
   waits_ = false;
-  if (job_.ticket != 0) callbacks_.turn_over();
+  if (job_.sequence != 0) callbacks_.turn_over();
   finish(0);
 }
 
@@ -114,7 +114,7 @@ void ExecutorModel::finish(std::size_t tensor) {
     }
     callbacks_.tensor_done(*job_.tensors[tensor]);
   }
-  if (job_.ticket == 0) callbacks_.job_done();
+  if (job_.sequence == 0) callbacks_.job_done();
   end_job();
 }
 

@@ -8,7 +8,7 @@
 
 #include "data_plane.hpp"
 #include "engine/job.hpp"
-#include "meetings.hpp"
+#include "fence_model.hpp"
 
 namespace hvd::sim {
 
@@ -25,13 +25,13 @@ class ExecutorModel {
     std::function<void()> stopped;
   };
 
-  ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, Meetings& meetings,
+  ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, FenceModel& fences,
                 DataPlane& data, Callbacks callbacks);
 
   void run(Job job);
   /// Tells the executor that a job may be ready.
   void wake();
-  void settle(const std::vector<std::uint64_t>& reached) { meetings_.settle(rank_, reached); }
+  void settle(const std::vector<std::uint64_t>& reached) { fences_.settle(rank_, reached); }
   void drain();
   void stop();
 
@@ -42,7 +42,7 @@ class ExecutorModel {
   [[nodiscard]] bool over() const noexcept { return over_; }
   [[nodiscard]] std::uint64_t turns() const noexcept { return turns_; }
 
-  // Called by the ready fences (Meetings) and the data plane.
+  // Called by the ready fences (FenceModel) and the data plane.
   void met(bool all);
   void transferred();
   void broken(Blame blame);
@@ -61,7 +61,7 @@ class ExecutorModel {
   EventQueue& events_;
   Delays& delays_;
   Random& random_;
-  Meetings& meetings_;
+  FenceModel& fences_;
   DataPlane& data_;
   Callbacks callbacks_;
   std::deque<Job> queue_;

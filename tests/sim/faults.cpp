@@ -131,7 +131,7 @@ void Faults::strike(World& world) {
       world.trace.say(world.events.now(), rank, "crashes");
       world.events.kill(rank);
       world.network.crash(rank, random_);
-      world.meetings.gone(rank);
+      world.fences.gone(rank);
       world.data.gone(rank);
       guilt_ = Guilt{FaultKind::crash, rank, Errc::peer_lost};
       noticed_by_ = world.events.now() + kCrashKnown;
@@ -163,7 +163,7 @@ void Faults::strike(World& world) {
         struck_ = false;  // try again later
         return;
       }
-      world.meetings.dropped(rank);
+      world.fences.dropped(rank);
       world.data.dropped(rank);
       world.ranks[static_cast<std::size_t>(rank)]->executor().broken({Errc::resource, rank});
       guilt_ = Guilt{FaultKind::backend_failure, rank, Errc::resource};

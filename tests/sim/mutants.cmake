@@ -40,7 +40,7 @@ hvd_sim_mutant(turn_kept engine/tensor_table.cpp
   [[for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;]] [[]]
   "a turn that is taken back keeps its tensors")
 hvd_sim_mutant(old_turn_withdrawn engine/tensor_table.cpp
-  [[if (of_this && !std::all_of(]] [[if (turn_.ticket != 0 && !std::all_of(]]
+  [[if (of_this && !std::all_of(]] [[if (turn_.sequence != 0 && !std::all_of(]]
   "a thaw takes back a turn of an earlier schedule that still runs")
 hvd_sim_mutant(digest_of_plan_only policy/replay.cpp
   [[return {begun_, mix(digest_, batch),]] [[return {begun_, mix(digest_, 0),]]
@@ -48,9 +48,9 @@ hvd_sim_mutant(digest_of_plan_only policy/replay.cpp
 hvd_sim_mutant(shape_not_matched policy/replay.cpp
   [[return request == planned;]] [[return request.name == planned.name && request.kind == planned.kind;]]
   "the frozen schedule takes an operation of another shape")
-hvd_sim_mutant(tickets_reused policy/replay.cpp
+hvd_sim_mutant(sequence_numbers_reused policy/replay.cpp
   [[return (std::uint64_t{position.epoch} << kEpochShift) +]] [[return (std::uint64_t{1} << kEpochShift) +]]
-  "tickets of one freeze come again in the next")
+  "sequence numbers of one freeze come again in the next")
 hvd_sim_mutant(begins_after_stop engine/tensor_table.cpp
   [[stopped_ = true;]] [[stopped_ = false;]]
   "a rank that was told to stop begins another turn")

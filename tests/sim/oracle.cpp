@@ -134,7 +134,7 @@ void Oracle::paired(const std::vector<int>& members, const std::vector<const Job
     const Job& job = *jobs[i];
     if (job.kind != first.kind || job.tensors.size() != first.tensors.size() ||
         job.contributors != first.contributors || job.digest != first.digest ||
-        job.ticket != first.ticket) {
+        job.sequence != first.sequence) {
       throw Violation("equal collectives", fmt::format("rank {} and rank {} run different ones",
                                                        members.front(), members[i]));
     }

@@ -28,7 +28,7 @@ SimRank::SimRank(World& world, int rank, const Protocol::Settings& settings,
       rank_(rank),
       table_(rank, settings.size),
       protocol_(settings, *this, time_point_at(0)),
-      executor_(rank, world.events, world.delays, world.random, world.meetings, world.data,
+      executor_(rank, world.events, world.delays, world.random, world.fences, world.data,
                 callbacks()),
       user_(world, *this, program) {}
 
@@ -284,9 +284,9 @@ void SimRank::carry_out(const Freeze& freeze) {
 std::uint64_t SimRank::stop_replay() {
   if (rank_ == 0) ++world_.thaws;
   replaying_ = false;
-  const std::uint64_t ticket = table_.stop();
-  world_.trace.say(world_.events.now(), rank_, "stops at ticket {:#x}", ticket);
-  return ticket;
+  const std::uint64_t sequence = table_.stop();
+  world_.trace.say(world_.events.now(), rank_, "stops at sequence number {:#x}", sequence);
+  return sequence;
 }
 
 void SimRank::resume(const std::vector<std::uint64_t>& begun) {
@@ -320,7 +320,7 @@ void SimRank::aborted(const Abort& message) {
   closed_ = true;
   end_ = End::failed;
   table_.close(error_of(message.code));
-  world_.meetings.gone(rank_);
+  world_.fences.gone(rank_);
   world_.data.gone(rank_);
   executor_.stop();
   if (user_.finished()) leave();
@@ -344,9 +344,9 @@ std::optional<Job> SimRank::take_turn() {
   if (!position) return std::nullopt;
   if (!replaying_ || position->epoch != epoch_) {
     throw Violation("nothing begins out of its epoch",
-                    fmt::format("rank {}: ticket {:#x}", rank_, job.ticket));
+                    fmt::format("rank {}: sequence number {:#x}", rank_, job.sequence));
   }
-  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", job.ticket,
+  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", job.sequence,
                    job.tensors.size());
   turn_since_ = world_.events.now();
   return job;

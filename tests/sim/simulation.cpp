@@ -51,14 +51,14 @@ SimRank& of(World& world, int rank) { return *world.ranks[static_cast<std::size_
 
 bool all_over(const World& world) {
   return std::all_of(world.ranks.begin(), world.ranks.end(), [&](const auto& rank) {
-    return world.events.dead(rank->rank()) || rank->over();
+    return world.events.cancelled(rank->rank()) || rank->over();
   });
 }
 
 /// Checks liveness: every rank and every operation has ended.
 void check_ends(const World& world) {
   for (const auto& rank : world.ranks) {
-    if (world.events.dead(rank->rank()) || rank->over()) continue;
+    if (world.events.cancelled(rank->rank()) || rank->over()) continue;
     throw Violation("everything ends",
                     fmt::format("rank {} does not, at {} ms; not resolved:{}", rank->rank(),
                                 world.events.now() / kMilli, world.oracle.unresolved()));
@@ -77,7 +77,7 @@ bool may_be_wrong(const World& world, const Guilt& guilt, const SimRank& rank) {
 void check_blame(World& world, const std::optional<Guilt>& guilt) {
   bool failed = false;
   for (const auto& rank : world.ranks) {
-    if (world.events.dead(rank->rank()) || rank->end() != End::failed) continue;
+    if (world.events.cancelled(rank->rank()) || rank->end() != End::failed) continue;
     if (!guilt) {
       throw Violation(
           "nobody is blamed without a reason",
@@ -94,7 +94,7 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
   }
   if (!failed) return;
   for (const auto& rank : world.ranks) {
-    if (world.events.dead(rank->rank()) || rank->rank() == guilt->rank) continue;
+    if (world.events.cancelled(rank->rank()) || rank->rank() == guilt->rank) continue;
     // Only when rank 0 or a relay dies while it acknowledges the shutdown may some ranks get the
     // message and others not.
     const bool acknowledges = !world.network.routes().children(guilt->rank).empty();
@@ -122,9 +122,9 @@ World::World(std::uint64_t seed, const Random& choices, Script program, int grou
       data(script.ranks, events, delays, random, oracle, trace,
            {[this](int rank) { of(*this, rank).executor().transferred(); },
             [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}),
-      meetings(script.ranks, events, delays, random,
-               {[this](int rank, bool met) { of(*this, rank).executor().met(met); },
-                [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}) {
+      fences(script.ranks, events, delays, random,
+             {[this](int rank, bool met) { of(*this, rank).executor().met(met); },
+              [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}) {
   trace.mix(seed);
   if (!network.routes().is_star()) delays.hops(2);
   for (int rank = 0; rank < script.ranks; ++rank) {

@@ -9,7 +9,7 @@
 #include "data_plane.hpp"
 #include "delays.hpp"
 #include "event_queue.hpp"
-#include "meetings.hpp"
+#include "fence_model.hpp"
 #include "network.hpp"
 #include "oracle.hpp"
 #include "program.hpp"
@@ -30,7 +30,7 @@ struct World {
   Oracle oracle;
   Network network;
   DataPlane data;
-  Meetings meetings;
+  FenceModel fences;
   std::vector<std::unique_ptr<SimRank>> ranks;
 
   std::uint64_t freezes = 0;  // at rank 0

@@ -74,12 +74,12 @@ class Outcome {
 };
 
 /// Sets the outcome once: when the task has run, or when it is dropped without having run.
-class Ticket {
+class BlockingCall {
  public:
-  explicit Ticket(Outcome& outcome) : outcome_(&outcome) {}
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
-  ~Ticket() {
+  explicit BlockingCall(Outcome& outcome) : outcome_(&outcome) {}
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+  ~BlockingCall() {
     if (outcome_ != nullptr) outcome_->set(std::make_exception_ptr(dropped()));
   }
 
@@ -135,7 +135,7 @@ void EventLoop::run_sync(const std::function<void()>& task) {
     return;
   }
   Outcome outcome;
-  post([&task, ticket = std::make_shared<Ticket>(outcome)] { ticket->run(task); });
+  post([&task, call = std::make_shared<BlockingCall>(outcome)] { call->run(task); });
   outcome.get();
 }
 

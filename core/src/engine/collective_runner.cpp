@@ -285,7 +285,7 @@ Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
 void CollectiveRunner::announce(const Job& job) {
   Backend* const backend = backend_to_tell(job);
   if (backend == nullptr) return;
-  backend->announce(allreduce_call(job, nullptr), job.ticket);
+  backend->announce(allreduce_call(job, nullptr), job.sequence);
   told_ = backend;
 }
 

@@ -172,7 +172,7 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
     now = Clock::now();
   } else {
     job_.tensors.clear();  // what they keep alive is released without the lock
-    if (ran && job_.ticket == 0) listener_.job_done();
+    if (ran && job_.sequence == 0) listener_.job_done();
     if (ran) now = ran->time;
   }
   lock.lock();
@@ -193,7 +193,7 @@ bool Executor::arrive(const Job& job) {
       const Announcing announcing(table_);
       runner_->announce(job);
     }
-    if (!ready_fence_->arrive_and_wait(job.ticket, job.digest, job.members)) {
+    if (!ready_fence_->arrive_and_wait(job.sequence, job.digest, job.members)) {
       runner_->retract();
       return false;
     }
@@ -204,7 +204,7 @@ bool Executor::arrive(const Job& job) {
 
 /// Runs a job. Nothing is returned when a backend failed.
 std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
-  const bool is_turn = job.ticket != 0;
+  const bool is_turn = job.sequence != 0;
   try {
     if (is_turn && !arrive(job)) {
       table_.end_turn();
@@ -283,7 +283,7 @@ bool Executor::try_complete(const AsyncJob& async) const {
   runner_->completed(async.job, async.ran);
   table_.remove(async.job.tensors);
   finish(async.job);
-  if (async.job.ticket == 0) listener_.job_done();
+  if (async.job.sequence == 0) listener_.job_done();
   return true;
 }
 

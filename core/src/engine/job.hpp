@@ -18,8 +18,9 @@ struct Job {
   std::vector<std::vector<std::int64_t>> rows;          ///< see FusedBatch
   int contributors = 0;                                 ///< see FusedBatch
 
-  // The ticket and digest for the ready fence of a frozen schedule's turn; 0 in a negotiated job.
-  std::uint64_t ticket = 0;
+  // The sequence number and digest for the ready fence of a frozen schedule's turn; 0 in a
+  // negotiated job.
+  std::uint64_t sequence = 0;
   std::uint64_t digest = 0;
 
   std::vector<int> members;  ///< the ranks of the turn, or of the process set that is made

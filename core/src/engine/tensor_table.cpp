@@ -24,7 +24,7 @@ TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(
 
 /// To be called after every change on which `turn_ready` depends.
 void TensorTable::look_ahead() noexcept {
-  ready_.store(replay_ && !stopped_ && turn_.ticket == 0 && replay_->ready(),
+  ready_.store(replay_ && !stopped_ && turn_.sequence == 0 && replay_->ready(),
                std::memory_order_release);
 }
 
@@ -156,13 +156,13 @@ TensorTable::Next TensorTable::freeze(FrozenSchedule plan, std::uint32_t epoch) 
 
 std::optional<std::uint64_t> TensorTable::held_back() const {
   const std::lock_guard lock(mutex_);
-  if (!replay_ || stopped_ || turn_.ticket != 0 || !replay_->held_back()) return std::nullopt;
+  if (!replay_ || stopped_ || turn_.sequence != 0 || !replay_->held_back()) return std::nullopt;
   return replay_->turns();
 }
 
 std::optional<Clock::time_point> TensorTable::waits_since() const {
   const std::lock_guard lock(mutex_);
-  if (turn_.ticket == 0 || phase_.load(std::memory_order_relaxed) == TurnPhase::committed)
+  if (turn_.sequence == 0 || phase_.load(std::memory_order_relaxed) == TurnPhase::committed)
     return std::nullopt;
   return turn_.since;
 }
@@ -176,7 +176,7 @@ std::optional<SchedulePosition> TensorTable::take_turn(Job& job, Clock::time_poi
   job.process_set = batch.process_set;
   job.rows = batch.rows;
   job.contributors = 0;
-  job.ticket = next.ticket;
+  job.sequence = next.sequence;
   job.digest = next.digest;
   job.members = batch.members.empty() ? everybody_ : batch.members;
   job.tensors.clear();
@@ -187,12 +187,12 @@ std::optional<SchedulePosition> TensorTable::take_turn(Job& job, Clock::time_poi
     job.tensors.push_back(tensor);
     turn_.tensors.push_back(tensor.get());
   }
-  turn_.ticket = next.ticket;
+  turn_.sequence = next.sequence;
   turn_.since = now;
   turn_.members = job.members;
   phase_.store(TurnPhase::begun, std::memory_order_relaxed);
   look_ahead();
-  return position_of(next.ticket, replay_->plan().batches.size());
+  return position_of(next.sequence, replay_->plan().batches.size());
 }
 
 bool TensorTable::begin_announcing() noexcept {
@@ -215,26 +215,26 @@ void TensorTable::withdraw_turn() noexcept {
 
 void TensorTable::end_turn(std::span<const Tensor> done) {
   const std::lock_guard lock(mutex_);
-  turn_.ticket = 0;
+  turn_.sequence = 0;
   for (const Tensor& tensor : done) forget(*tensor);
   look_ahead();
 }
 
-Ticket TensorTable::stop() {
+SequenceNumber TensorTable::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   look_ahead();
   return replay_ ? replay_->begun() : 0;
 }
 
-void TensorTable::resume(const std::vector<Ticket>& begun) {
+void TensorTable::resume(const std::vector<SequenceNumber>& begun) {
   const std::lock_guard lock(mutex_);
-  // A turn of an earlier schedule may still run. All its members have begun it; `begun` has tickets
-  // of the current schedule only.
+  // A turn of an earlier schedule may still run. All its members have begun it; `begun` has
+  // sequence numbers of the current schedule only.
   const bool of_this =
-      turn_.ticket != 0 && replay_ && position_of(turn_.ticket, 1).epoch == replay_->epoch();
+      turn_.sequence != 0 && replay_ && position_of(turn_.sequence, 1).epoch == replay_->epoch();
   if (of_this && !std::all_of(turn_.members.begin(), turn_.members.end(), [&](int member) {
-        return begun.at(static_cast<std::size_t>(member)) >= turn_.ticket;
+        return begun.at(static_cast<std::size_t>(member)) >= turn_.sequence;
       })) {
     withdraw_turn();
     for (PendingTensor* const tensor : turn_.tensors) tensor->scheduled = false;
@@ -274,7 +274,7 @@ std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
   groups_.clear();
   unannounced_.clear();
   replay_.reset();
-  turn_.ticket = 0;
+  turn_.sequence = 0;
   look_ahead();
   return all;
 }

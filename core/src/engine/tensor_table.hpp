@@ -67,13 +67,13 @@ class TensorTable {
   /// Ends the turn and removes the tensors that were `done` in it.
   void end_turn(std::span<const std::shared_ptr<PendingTensor>> done = {});
 
-  /// Lets no further turn begin; returns the last ticket begun, or 0.
-  [[nodiscard]] Ticket stop();
+  /// Lets no further turn begin; returns the last sequence number begun, or 0.
+  [[nodiscard]] SequenceNumber stop();
   /// Returns to negotiation: operations of turns that not all members have begun are announced
   /// again. `begun` holds by rank what `stop` returned there. A turn that some member has not begun
   /// is withdrawn. When this returns, no thread touches its tensors any more; for that it waits
   /// while the turn is being announced, which takes microseconds and depends on no other rank.
-  void resume(const std::vector<Ticket>& begun);
+  void resume(const std::vector<SequenceNumber>& begun);
 
   /// From now on `add` and `check_open` throw `error`. The first call counts.
   void close(std::exception_ptr error);
@@ -104,7 +104,7 @@ class TensorTable {
   enum class TurnPhase : std::uint32_t { begun, announcing, announced, committed, withdrawn };
 
   struct Turn {
-    Ticket ticket = 0;  // 0: no turn runs
+    SequenceNumber sequence = 0;  // 0: no turn runs
     Clock::time_point since;
     std::vector<int> members;
     std::vector<PendingTensor*> tensors;  // these are in `pending_`

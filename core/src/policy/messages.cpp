@@ -256,7 +256,7 @@ void fields(Io& io, Of<Io, ThawRequest>& message) {
 template <class Io>
 void fields(Io& io, Of<Io, Stopped>& message) {
   io.u32(message.epoch);
-  io.u64(message.ticket);
+  io.u64(message.sequence);
 }
 template <class Io>
 void fields(Io& io, Of<Io, Thaw>& message) {
@@ -265,7 +265,7 @@ void fields(Io& io, Of<Io, Thaw>& message) {
 template <class Io>
 void fields(Io& io, Of<Io, Resume>& message) {
   io.u32(message.epoch);
-  io.list(message.begun, sizeof(std::uint64_t), [&io](auto& ticket) { io.u64(ticket); });
+  io.list(message.begun, sizeof(std::uint64_t), [&io](auto& sequence) { io.u64(sequence); });
 }
 template <class Io>
 void fields(Io& io, Of<Io, PeerLost>& message) {

@@ -43,9 +43,9 @@ struct Suspicion {  ///< a collective failed on the sender; `abort()` sends it w
 struct ThawRequest {  ///< something happened on the sender that the frozen schedule does not hold
   std::uint32_t epoch = 0;
 };
-struct Stopped {  ///< answers Thaw: the sender begins nothing after this ticket
+struct Stopped {  ///< answers Thaw: the sender begins nothing after this sequence number
   std::uint32_t epoch = 0;
-  std::uint64_t ticket = 0;  ///< the last one begun; 0 means none
+  std::uint64_t sequence = 0;  ///< the last one begun; 0 means none
 };
 
 // A message to the next rank on the way to rank 0.
@@ -63,8 +63,8 @@ struct Thaw {  ///< the receiver begins nothing more of the plan
 };
 struct Resume {  ///< the receiver negotiates again
   std::uint32_t epoch = 0;
-  /// By rank, the last ticket begun. A batch that all its members have begun is finished; the
-  /// others are taken back and announced again.
+  /// By rank, the last sequence number begun. A batch that all its members have begun is finished;
+  /// the others are taken back and announced again.
   std::vector<std::uint64_t> begun;
 };
 struct ShutdownAcknowledged {};  ///< every rank has requested the shutdown

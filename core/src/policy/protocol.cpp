@@ -195,7 +195,7 @@ void Protocol::handle(int, const ThawRequest& message, Clock::time_point now) {
 
 void Protocol::handle(int from, const Stopped& message, Clock::time_point now) {
   expect(leads() && mode_ == Mode::thawing && message.epoch == epoch_, "stopped");
-  stopped(from, message.ticket, now);
+  stopped(from, message.sequence, now);
 }
 
 void Protocol::handle(int from, const Thaw& message, Clock::time_point now) {
@@ -356,11 +356,11 @@ void Protocol::begin_thaw(Clock::time_point now) {
   stop(epoch_, now);
 }
 
-void Protocol::stopped(int rank, std::uint64_t ticket, Clock::time_point now) {
+void Protocol::stopped(int rank, std::uint64_t sequence, Clock::time_point now) {
   const auto index = static_cast<std::size_t>(rank);
   if (reported_[index]) throw Error(Errc::protocol, fmt::format("rank {} stopped twice", rank));
   reported_[index] = true;
-  begun_[index] = ticket;
+  begun_[index] = sequence;
   if (std::all_of(reported_.begin(), reported_.end(), [](bool yes) { return yes; })) {
     finish_thaw(now);
   }
@@ -376,11 +376,11 @@ void Protocol::finish_thaw(Clock::time_point now) {
     const SchedulePosition last = position_of(furthest, batches);
     cycles = last.cycle;
     for (std::size_t batch = 0; batch < batches; ++batch) {
-      const Ticket ticket = ticket_of({epoch_, last.cycle, batch}, batches);
+      const SequenceNumber sequence = sequence_of({epoch_, last.cycle, batch}, batches);
       bool by_all = true;
       for (int rank = 0; rank < settings_.size; ++rank) {
         const bool member = member_index(rank, plan_.batches[batch]) >= 0;
-        if (member && begun_[static_cast<std::size_t>(rank)] < ticket) by_all = false;
+        if (member && begun_[static_cast<std::size_t>(rank)] < sequence) by_all = false;
       }
       if (by_all) finished.push_back(batch);
     }
@@ -480,11 +480,11 @@ void Protocol::carry_out(const Decision& decision) {
 void Protocol::stop(std::uint32_t epoch, Clock::time_point now) {
   expect(epoch == epoch_ && mode_ != Mode::negotiating, "thaw");
   mode_ = Mode::thawing;
-  const std::uint64_t ticket = actions_.stop_replay();
+  const std::uint64_t sequence = actions_.stop_replay();
   if (leads()) {
-    stopped(settings_.rank, ticket, now);
+    stopped(settings_.rank, sequence, now);
   } else {
-    actions_.send({0}, Stopped{epoch, ticket});
+    actions_.send({0}, Stopped{epoch, sequence});
   }
 }
 

@@ -44,7 +44,7 @@ class Protocol {
     virtual void carry_out(const AllJoined& joined) = 0;
     /// Replays the plan after the batches so far.
     virtual void carry_out(const Freeze& freeze) = 0;
-    /// Begins nothing more of the plan. Returns the last ticket begun; 0 means none.
+    /// Begins nothing more of the plan. Returns the last sequence number begun; 0 means none.
     virtual std::uint64_t stop_replay() = 0;
     /// Takes back the collectives that not all members have begun, and announces their operations
     /// again through `submitted`.
@@ -109,7 +109,7 @@ class Protocol {
   [[nodiscard]] std::optional<Freeze> try_to_freeze();
   [[nodiscard]] FusedBatch batch_for(int rank, const FusedTensors& tensors) const;
   void begin_thaw(Clock::time_point now);
-  void stopped(int rank, std::uint64_t ticket, Clock::time_point now);
+  void stopped(int rank, std::uint64_t sequence, Clock::time_point now);
   void finish_thaw(Clock::time_point now);
   void recall_groups();
   void watch_stalls(Clock::time_point now);

@@ -29,14 +29,14 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t batch) {
 
 }  // namespace
 
-Ticket ticket_of(const SchedulePosition& position, std::size_t batches) noexcept {
+SequenceNumber sequence_of(const SchedulePosition& position, std::size_t batches) noexcept {
   return (std::uint64_t{position.epoch} << kEpochShift) + position.cycle * batches +
          position.batch + 1;
 }
 
-SchedulePosition position_of(Ticket ticket, std::size_t batches) noexcept {
-  const std::uint64_t index = (ticket & ((std::uint64_t{1} << kEpochShift) - 1)) - 1;
-  return {static_cast<std::uint32_t>(ticket >> kEpochShift), index / batches, index % batches};
+SchedulePosition position_of(SequenceNumber sequence, std::size_t batches) noexcept {
+  const std::uint64_t index = (sequence & ((std::uint64_t{1} << kEpochShift) - 1)) - 1;
+  return {static_cast<std::uint32_t>(sequence >> kEpochShift), index / batches, index % batches};
 }
 
 Replay::Replay(FrozenSchedule plan, std::uint32_t epoch, int rank)
@@ -93,7 +93,7 @@ bool Replay::ready() const noexcept { return !missing_.empty() && missing_.front
 Replay::Turn Replay::begin() {
   const std::size_t turn = next_ % mine_.size();
   const std::size_t batch = mine_[turn];
-  begun_ = ticket_of({epoch_, next_ / mine_.size(), batch}, plan_.batches.size());
+  begun_ = sequence_of({epoch_, next_ / mine_.size(), batch}, plan_.batches.size());
   waiting_ -= tensors_of(next_);
   missing_.pop_front();
   ++next_;

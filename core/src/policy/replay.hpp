@@ -13,9 +13,9 @@
 
 namespace hvd {
 
-/// Numbers the collectives of a frozen schedule over all its cycles. A ticket is the same on all
-/// ranks, is never 0, and grows from cycle to cycle and from freeze to freeze.
-using Ticket = std::uint64_t;
+/// Numbers the collectives of a frozen schedule over all its cycles. A sequence number is the same
+/// on all ranks, is never 0, and grows from cycle to cycle and from freeze to freeze.
+using SequenceNumber = std::uint64_t;
 
 class Replay {
  public:
@@ -34,15 +34,15 @@ class Replay {
   /// Tells whether this rank has submitted all tensors of its next collective.
   [[nodiscard]] bool ready() const noexcept;
   struct Turn {
-    Ticket ticket = 0;
+    SequenceNumber sequence = 0;
     std::uint64_t digest = 0;
     const PlannedBatch* batch = nullptr;       ///< of the plan, which lives as long as the replay
     std::span<const OperationKeyView> keys{};  ///< of the batch's requests
   };
   /// Begins the next collective, which is `ready()`.
   [[nodiscard]] Turn begin();
-  /// The ticket of the last collective begun; 0 means none.
-  [[nodiscard]] Ticket begun() const noexcept { return begun_; }
+  /// The sequence number of the last collective begun; 0 means none.
+  [[nodiscard]] SequenceNumber begun() const noexcept { return begun_; }
 
   /// Tells whether operations of this rank wait while the next collective cannot begin, because
   /// this rank itself has not submitted all of it.
@@ -77,16 +77,17 @@ class Replay {
   std::uint64_t next_ = 0;                           // turns begun, over all cycles
   std::deque<std::size_t> missing_;  // of turn next_, next_ + 1, …: tensors not submitted yet
   std::size_t waiting_ = 0;          // tensors submitted and not begun
-  Ticket begun_ = 0;
+  SequenceNumber begun_ = 0;
 };
 
-/// The batch of a plan that a ticket stands for, and the number of cycles before it.
+/// The batch of a plan that a sequence number stands for, and the number of cycles before it.
 struct SchedulePosition {
   std::uint32_t epoch = 0;
   std::uint64_t cycle = 0;
   std::size_t batch = 0;
 };
-[[nodiscard]] Ticket ticket_of(const SchedulePosition& position, std::size_t batches) noexcept;
-[[nodiscard]] SchedulePosition position_of(Ticket ticket, std::size_t batches) noexcept;
+[[nodiscard]] SequenceNumber sequence_of(const SchedulePosition& position,
+                                         std::size_t batches) noexcept;
+[[nodiscard]] SchedulePosition position_of(SequenceNumber sequence, std::size_t batches) noexcept;
 
 }  // namespace hvd

@@ -149,13 +149,14 @@ void Agent::prepare(const Prepare& frame) {
   }
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_};
-  if (frame.meeting != Meeting::elsewhere) {
+  if (frame.rendezvous != RendezvousReach::elsewhere) {
     const BlockSignals blocked;  // this thread, not the new one, receives SIGCHLD
-    rendezvous_.emplace(Rendezvous::Options{.job_id = frame.job_id,
-                                            .epoch = frame.epoch,
-                                            .several_machines = frame.meeting == Meeting::network,
-                                            .interfaces = frame.interfaces,
-                                            .secret = frame.secret});
+    rendezvous_.emplace(
+        Rendezvous::Options{.job_id = frame.job_id,
+                            .epoch = frame.epoch,
+                            .several_machines = frame.rendezvous == RendezvousReach::network,
+                            .interfaces = frame.interfaces,
+                            .secret = frame.secret});
     prepared.store = rendezvous_->store();
     prepared.master_host = rendezvous_->host();
     prepared.master_port = rendezvous_->port();

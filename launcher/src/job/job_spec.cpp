@@ -32,9 +32,9 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
   Prepare frame{.version = std::string(version()),
                 .job_id = job_id,
                 .epoch = static_cast<std::uint32_t>(options.restart_count),
-                .meeting = host != 0          ? Meeting::elsewhere
-                           : several_machines ? Meeting::network
-                                              : Meeting::machine,
+                .rendezvous = host != 0          ? RendezvousReach::elsewhere
+                              : several_machines ? RendezvousReach::network
+                                                 : RendezvousReach::machine,
                 .host_timeout = remote[host] ? options.host_timeout : std::chrono::milliseconds{0},
                 .interfaces = interfaces(options),
                 .directory = working_directory(own),

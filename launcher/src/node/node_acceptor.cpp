@@ -10,7 +10,7 @@
 
 #include "base/exit_codes.hpp"
 #include "node/node_admission.hpp"
-#include "node/node_meeting.hpp"
+#include "node/node_rendezvous.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -57,7 +57,7 @@ std::string printable(std::string text) {
 
 NodeAcceptor::NodeAcceptor(const NodeConfig& config, const NodeTrust& trust) : config_(config) {
   try {
-    point_.emplace(loop_, meeting_address(config),
+    point_.emplace(loop_, rendezvous_address(config),
                    Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret},
                    [this](UniqueFd stream) { on_stream(std::move(stream)); });
   } catch (const Error& error) {

@@ -46,7 +46,7 @@ UniqueFd connect(const NodeConfig& config, const NodeTrust& trust,
                  std::chrono::milliseconds patience) {
   const Identity self{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret};
   try {
-    return connect_authenticated(meeting_address(config), self, "node", Clock::now() + patience);
+    return connect_authenticated(rendezvous_address(config), self, "node", Clock::now() + patience);
   } catch (const Error& error) {
     const std::string there = config.endpoint();
     switch (error.code()) {

@@ -9,7 +9,7 @@
 #include "base/signals.hpp"
 #include "base/text.hpp"
 #include "job/job.hpp"
-#include "node/node_meeting.hpp"
+#include "node/node_rendezvous.hpp"
 #include "plan/plan.hpp"
 #include "plan/platform_modelarts.hpp"
 #include "plan/this_host.hpp"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cli/options.hpp"
-#include "node/node_meeting.hpp"
 #include "node/node_options.hpp"
+#include "node/node_rendezvous.hpp"
 
 namespace hvd::launcher {
 

@@ -24,7 +24,7 @@ void write(WireWriter& to, const Prepare& frame) {
   to.text(frame.version);
   to.text(frame.job_id);
   to.u32(frame.epoch);
-  to.u8(static_cast<std::uint8_t>(frame.meeting));
+  to.u8(static_cast<std::uint8_t>(frame.rendezvous));
   to.i64(frame.host_timeout.count());
   to.text(frame.interfaces);
   to.text(frame.directory);
@@ -128,10 +128,11 @@ bool read_flag(WireReader& from) {
   return flag == 1;
 }
 
-Meeting read_meeting(WireReader& from) {
-  const auto meeting = from.u8();
-  if (meeting > static_cast<std::uint8_t>(Meeting::network)) from.fail("no such meeting");
-  return static_cast<Meeting>(meeting);
+RendezvousReach read_rendezvous(WireReader& from) {
+  const auto rendezvous = from.u8();
+  if (rendezvous > static_cast<std::uint8_t>(RendezvousReach::network))
+    from.fail("no such rendezvous");
+  return static_cast<RendezvousReach>(rendezvous);
 }
 
 std::int32_t read_rank(WireReader& from) {
@@ -149,7 +150,7 @@ Prepare read<Prepare>(WireReader& from) {
   frame.version = from.text(kMaxFrame);
   frame.job_id = from.text(kMaxFrame);
   frame.epoch = from.u32();
-  frame.meeting = read_meeting(from);
+  frame.rendezvous = read_rendezvous(from);
   frame.host_timeout = read_duration(from);
   if (frame.host_timeout.count() > 0 && frame.host_timeout < kLeastHostTimeout) {
     from.fail("host timeout out of range");

@@ -20,7 +20,7 @@
 namespace hvd::launcher {
 
 /// Whether an agent serves the store in which the ranks of the job find each other.
-enum class Meeting : std::uint8_t {
+enum class RendezvousReach : std::uint8_t {
   elsewhere,  ///< another host's agent serves the store
   machine,    ///< this agent serves it on a Unix socket: all ranks are on this machine
   network,    ///< this agent serves it at an address that other machines reach
@@ -35,7 +35,7 @@ struct Prepare {
   std::string version;  ///< of hvdrun; an agent of another version refuses
   std::string job_id;
   std::uint32_t epoch = 0;  ///< restarts so far
-  Meeting meeting = Meeting::elsewhere;
+  RendezvousReach rendezvous = RendezvousReach::elsewhere;
   /// How long a host may be silent, 2 s or more; then both sides send `Beat`. 0 when there is no
   /// network between hvdrun and the agent.
   std::chrono::milliseconds host_timeout{0};

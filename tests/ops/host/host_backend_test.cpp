@@ -116,7 +116,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
     const Block here(engine.arena, kMost * sizeof(float));
     const Block there(nullptr, kMost * sizeof(float));
     std::mt19937 draw(7);  // the same on every rank
-    for (std::uint64_t ticket = 1; ticket <= 300; ++ticket) {
+    for (std::uint64_t sequence = 1; sequence <= 300; ++sequence) {
       const std::size_t count = std::array<std::size_t, 5>{1, 10, 600, 6'000, kMost}[draw() % 5];
       const auto where = draw() % 3;  // not the same on every rank, in a third of them
       const bool resident = where == 2 ? rank % 2 == 0 : where == 0;
@@ -124,15 +124,15 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
       const std::span data(reinterpret_cast<float*>(bytes), count);
       const TensorSlice slice{bytes, bytes, static_cast<std::int64_t>(count)};
       const AllreduceCall call{.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum};
-      const auto value = static_cast<float>(ticket);
+      const auto value = static_cast<float>(sequence);
       if (draw() % 2 == 0) {
         std::fill(data.begin(), data.end(), value + static_cast<float>(rank));
-        engine.backend->announce(call, ticket);
-        ASSERT_TRUE(engine.fence->arrive_and_wait(ticket, 0, all));
+        engine.backend->announce(call, sequence);
+        ASSERT_TRUE(engine.fence->arrive_and_wait(sequence, 0, all));
       } else {
-        if ((ticket + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // the others never came
+        if ((sequence + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // the others never came
           std::fill(data.begin(), data.end(), -1.0F);
-          engine.backend->announce(call, ticket);
+          engine.backend->announce(call, sequence);
           engine.backend->retract();
           for (int i = 0; i < 20; ++i) std::this_thread::yield();  // they could take it for theirs
         }
@@ -140,7 +140,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
       }
       engine.backend->allreduce(call, soon());
       const float sum = static_cast<float>(n) * value + static_cast<float>(n * (n - 1) / 2);
-      ASSERT_EQ(std::count(data.begin(), data.end(), sum), std::ssize(data)) << ticket;
+      ASSERT_EQ(std::count(data.begin(), data.end(), sum), std::ssize(data)) << sequence;
     }
   });
 }

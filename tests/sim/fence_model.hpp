@@ -1,5 +1,5 @@
-// Models the contract of `ReadyFence`: either all members arrive at a ticket, or the wait for it is
-// cancelled. A meeting is one such fence.
+// Models the contract of `ReadyFence`: either all members arrive at a sequence number, or the wait
+// for it is cancelled.
 #pragma once
 
 #include <cstdint>
@@ -13,41 +13,41 @@
 
 namespace hvd::sim {
 
-class Meetings {
+class FenceModel {
  public:
   struct Receiver {
     std::function<void(int rank, bool met)> over;
     std::function<void(int rank, Blame)> failed;
   };
 
-  Meetings(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
+  FenceModel(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
 
   /// The rank arrives at the fence of `job`, which must live until the fence has ended.
   void come(int rank, const Job& job);
-  /// `reached` has the last ticket of each rank. Waits at tickets that some member never reaches
-  /// are cancelled.
+  /// `reached` has the last sequence number of each rank. Waits at sequence numbers that some
+  /// member never reaches are cancelled.
   void settle(int rank, const std::vector<std::uint64_t>& reached);
   void gone(int rank);
   /// The rank has failed on its own and sends no message about it.
   void dropped(int rank);
 
  private:
-  struct Meeting {
+  struct OpenFence {
     std::vector<int> members;
     std::set<int> here;
     std::uint64_t digest = 0;
   };
   struct OfRank {
-    std::uint64_t ticket = 0;  // the last ticket that the rank came to
+    std::uint64_t sequence = 0;  // the last sequence number that the rank came to
     std::vector<std::vector<std::uint64_t>> settlements;
     bool waits = false;
   };
 
-  [[nodiscard]] bool dead(int rank, const Job& job) const;
-  [[nodiscard]] static bool dead(const std::vector<std::uint64_t>& reached, std::uint64_t ticket,
-                                 const std::vector<int>& members);
-  void end(int rank, std::uint64_t ticket, bool met, Nanos delay);
-  void fail(int rank, std::uint64_t ticket, int gone);
+  [[nodiscard]] bool cancelled(int rank, const Job& job) const;
+  [[nodiscard]] static bool cancelled(const std::vector<std::uint64_t>& reached,
+                                      std::uint64_t sequence, const std::vector<int>& members);
+  void end(int rank, std::uint64_t sequence, bool met, Nanos delay);
+  void fail(int rank, std::uint64_t sequence, int gone);
   [[nodiscard]] OfRank& of(int rank) { return of_[static_cast<std::size_t>(rank)]; }
 
   EventQueue& events_;
@@ -55,7 +55,7 @@ class Meetings {
   Random& random_;
   Receiver receiver_;
   std::vector<OfRank> of_;
-  std::map<std::uint64_t, Meeting> open_;
+  std::map<std::uint64_t, OpenFence> open_;
   std::map<std::uint64_t, std::vector<std::string>> digests_;  // the operations of each digest
   std::set<int> gone_;
 };

@@ -32,7 +32,7 @@ struct NodeTrust {
 
 /// Returns the address at which the nodes meet, as address.hpp of core writes it: TCP, or a Unix
 /// socket where all nodes are on one machine.
-[[nodiscard]] std::string meeting_address(const NodeConfig& config);
+[[nodiscard]] std::string rendezvous_address(const NodeConfig& config);
 
 /// Returns the numeric address of this end of a TCP stream as an address block, such as
 /// "10.0.0.1/32", or an empty text for a Unix socket.

@@ -1,4 +1,4 @@
-#include "node/node_meeting.hpp"
+#include "node/node_rendezvous.hpp"
 
 #include <array>
 
@@ -34,7 +34,7 @@ NodeTrust trust_of(const NodeConfig& config, const std::vector<std::string>& own
                                 config.endpoint()));
 }
 
-std::string meeting_address(const NodeConfig& config) {
+std::string rendezvous_address(const NodeConfig& config) {
   if (config.one_machine()) return fmt::format("unix:@hvd-node-{}-{}", config.address, config.port);
   return Address{Address::Kind::tcp, config.address, config.port}.to_string();
 }
