@@ -22,6 +22,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;
+
 constexpr int kSkipped = 77;
 // The alignment of tensors that LibTorch's CUDA allocator returns.
 constexpr std::size_t kTensorAlignment = 512;

@@ -7,6 +7,8 @@
 
 namespace hvd {
 
+using namespace detail;
+
 Work allreduce_async(const void* input, void* output, std::int64_t count, DType dtype,
                      const AllreduceOptions& options) {
   return context_of(options).submit(allreduce_of(input, output, count, dtype, options));

@@ -5,6 +5,9 @@
 #include "context/submissions.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 /// Submits what `make(item, options with its name)` returns for each item.

@@ -15,6 +15,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr double kMiB = 1 << 20;
 constexpr BucketSizes kStart = usual_sizes(std::size_t{16} << 20);
 

@@ -10,6 +10,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr std::chrono::seconds kPatience{20};
 
 /// A backend whose operations do nothing and complete at once.

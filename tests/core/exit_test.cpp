@@ -12,6 +12,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr int kTooLate = 3;
 
 /// Registers an exit handler as a library does that a context loads: CUDA's driver is unusable

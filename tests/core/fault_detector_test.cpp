@@ -6,6 +6,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 

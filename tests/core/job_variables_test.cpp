@@ -10,6 +10,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using test::complaint;
 using test::parse;
 using test::Variables;

@@ -6,6 +6,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 Request request() {
   Request request;
   request.name = "gradient/layer.weight";

@@ -8,6 +8,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::ElementsAre;

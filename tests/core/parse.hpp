@@ -16,13 +16,13 @@ namespace hvd::test {
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-inline Config parse(const Variables& variables, const Surroundings& ask = {}) {
-  const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
+inline Config parse(const Variables& variables, const detail::Surroundings& ask = {}) {
+  const detail::Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;
   };
-  return parse_config(lookup, ask);
+  return detail::parse_config(lookup, ask);
 }
 
 /// Returns the error message for `variables`, which must be Errc::invalid_argument.

@@ -12,6 +12,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 using testing::_;
 using testing::AllOf;

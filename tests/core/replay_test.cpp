@@ -6,6 +6,8 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 Request request(const std::string& name, std::int32_t set = 0) {
   Request request;
   request.name = name;

@@ -6,6 +6,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using testing::ElementsAre;
 
 ReadyTensor tensor(const std::string& name, std::int64_t elements = 1,

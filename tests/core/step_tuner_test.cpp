@@ -7,6 +7,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 
 FrozenSchedule plan_of(std::int64_t elements) {

@@ -6,6 +6,7 @@
 #include "host/segment.hpp"
 
 using namespace hvd;
+using namespace hvd::detail;
 using fuzz::check;
 
 namespace {

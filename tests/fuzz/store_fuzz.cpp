@@ -4,9 +4,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = hvd::fuzz::input(data, size);
-  hvd::fuzz::check_canonical(bytes, hvd::decode_store_request,
-                             [](const auto& request) { return hvd::encode(request); });
-  hvd::fuzz::check_canonical(bytes, hvd::decode_store_reply,
-                             [](const auto& reply) { return hvd::encode(reply); });
+  hvd::fuzz::check_canonical(bytes, hvd::detail::decode_store_request,
+                             [](const auto& request) { return hvd::detail::encode(request); });
+  hvd::fuzz::check_canonical(bytes, hvd::detail::decode_store_reply,
+                             [](const auto& reply) { return hvd::detail::encode(reply); });
   return 0;
 }

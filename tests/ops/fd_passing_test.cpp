@@ -17,6 +17,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 class SocketPair {
  public:
   SocketPair() {

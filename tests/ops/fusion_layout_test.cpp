@@ -11,6 +11,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 struct Part {
   std::size_t tensor;
   Range range;

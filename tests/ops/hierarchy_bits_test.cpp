@@ -23,6 +23,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Bits = std::vector<std::byte>;
 
 /// Algorithms that a measured plan may contain.

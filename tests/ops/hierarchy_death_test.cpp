@@ -32,6 +32,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr int kRanks = 4;
 
 struct DeathCase {

@@ -29,6 +29,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using testing::ElementsAre;
 
 /// Takes the ranks per host and returns the host of each rank.

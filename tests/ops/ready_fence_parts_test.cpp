@@ -14,6 +14,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 /// Two ranks of this process, each with its view of their group.
 class Pair {
  public:

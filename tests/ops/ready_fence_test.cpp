@@ -29,6 +29,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Members = std::vector<int>;
 
 /// Far away: what waits for it is a failed test.

@@ -16,6 +16,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 /// Selects the kernels of one target for its lifetime.
 class OnTarget {
  public:

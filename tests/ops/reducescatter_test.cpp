@@ -16,6 +16,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Buffer = std::vector<std::byte>;
 using Counts = std::vector<std::int64_t>;  // by rank
 

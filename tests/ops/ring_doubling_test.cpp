@@ -12,6 +12,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 class DoublingTest : public testing::TestWithParam<int> {};
 
 TEST_P(DoublingTest, AgreesWithTheRingToTheBit) {

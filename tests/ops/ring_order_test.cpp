@@ -14,6 +14,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Bits = std::vector<std::byte>;
 
 constexpr std::int64_t kCount = 5'003;

@@ -10,6 +10,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 class RingPlanTest : public testing::TestWithParam<int> {
  protected:
   /// held[r][k] is the order of the ranks whose contributions rank r's copy of chunk k contains.

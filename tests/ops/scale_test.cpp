@@ -12,6 +12,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 template <class T>
 std::vector<T> scaled(DType dtype, std::vector<T> data, double factor) {
   scale(dtype, data.data(), data.data(), static_cast<std::int64_t>(data.size()), factor);

@@ -4,6 +4,8 @@
 
 namespace hvd::sim {
 
+using namespace detail;  // NOLINT: a test
+
 DataPlane::DataPlane(int ranks, EventQueue& events, Delays& delays, Random& random, Oracle& oracle,
                      Trace& trace, Receiver receiver)
     : events_(events),

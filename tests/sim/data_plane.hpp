@@ -34,7 +34,7 @@ class DataPlane {
             Trace& trace, Receiver receiver);
 
   /// Starts the rank's next collective. `job` must live until it has finished or failed.
-  void start(int rank, const Job& job);
+  void start(int rank, const detail::Job& job);
   /// The rank takes part in no further collective.
   void gone(int rank);
   /// The rank's collective failed on this rank only, so the other ranks hang.
@@ -44,7 +44,7 @@ class DataPlane {
  private:
   struct Collective {
     std::vector<int> members;
-    std::vector<const Job*> jobs;  // by position in the process set
+    std::vector<const detail::Job*> jobs;  // by position in the process set
     std::size_t here = 0;
   };
 

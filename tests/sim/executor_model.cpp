@@ -4,6 +4,8 @@
 
 namespace hvd::sim {
 
+using namespace detail;  // NOLINT: a test
+
 ExecutorModel::ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random,
                              FenceModel& fences, DataPlane& data, Callbacks callbacks)
     : rank_(rank),

@@ -15,11 +15,11 @@ namespace hvd::sim {
 class ExecutorModel {
  public:
   struct Callbacks {
-    std::function<std::optional<Job>()> take_turn;
+    std::function<std::optional<detail::Job>()> take_turn;
     std::function<bool()> turn_ready;
     std::function<void()> turn_committed;
     std::function<void()> turn_over;
-    std::function<void(PendingTensor&)> tensor_done;
+    std::function<void(detail::PendingTensor&)> tensor_done;
     std::function<void()> job_done;
     std::function<void(Blame)> failed;
     std::function<void()> stopped;
@@ -28,7 +28,7 @@ class ExecutorModel {
   ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, FenceModel& fences,
                 DataPlane& data, Callbacks callbacks);
 
-  void run(Job job);
+  void run(detail::Job job);
   /// Tells the executor that a job may be ready.
   void wake();
   void settle(const std::vector<std::uint64_t>& reached) { fences_.settle(rank_, reached); }
@@ -64,14 +64,14 @@ class ExecutorModel {
   FenceModel& fences_;
   DataPlane& data_;
   Callbacks callbacks_;
-  std::deque<Job> queue_;
+  std::deque<detail::Job> queue_;
   State state_ = State::running;
   bool busy_ = false;
   bool waits_ = false;  // waits at a ready fence or in a collective
   bool failed_ = false;
   bool over_ = false;
   bool looking_ = false;
-  Job job_;
+  detail::Job job_;
   std::uint64_t turns_ = 0;
 };
 

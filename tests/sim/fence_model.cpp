@@ -6,6 +6,8 @@
 
 namespace hvd::sim {
 
+using namespace detail;  // NOLINT: a test
+
 FenceModel::FenceModel(int ranks, EventQueue& events, Delays& delays, Random& random,
                        Receiver receiver)
     : events_(events),

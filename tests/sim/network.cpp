@@ -5,7 +5,7 @@
 
 namespace hvd::sim {
 
-Network::Network(const TreeRoutes& routes, EventQueue& events, Delays& delays, Trace& trace,
+Network::Network(const detail::TreeRoutes& routes, EventQueue& events, Delays& delays, Trace& trace,
                  Receiver receiver)
     : routes_(routes),
       events_(events),

@@ -25,10 +25,10 @@ class Network {
     std::function<void(int to, int peer)> lost;
   };
 
-  Network(const TreeRoutes& routes, EventQueue& events, Delays& delays, Trace& trace,
+  Network(const detail::TreeRoutes& routes, EventQueue& events, Delays& delays, Trace& trace,
           Receiver receiver);
 
-  [[nodiscard]] const TreeRoutes& routes() const noexcept { return routes_; }
+  [[nodiscard]] const detail::TreeRoutes& routes() const noexcept { return routes_; }
   /// Returns how many messages relays have combined with an equal one.
   [[nodiscard]] std::uint64_t merged() const noexcept { return merged_; }
 
@@ -91,7 +91,7 @@ class Network {
   void deliver(int from, int to);
   void end(int rank, int peer);
 
-  TreeRoutes routes_;
+  detail::TreeRoutes routes_;
   EventQueue& events_;
   Delays& delays_;
   Trace& trace_;

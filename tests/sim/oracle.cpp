@@ -13,6 +13,8 @@
 namespace hvd::sim {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 const Record* record_of(const PendingTensor& tensor) {
   return static_cast<const Record*>(tensor.submission.input);
 }

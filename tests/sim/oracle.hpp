@@ -54,7 +54,7 @@ class Oracle {
   /// The submission was refused at once.
   void refused(Record& record);
   /// Returns whether the rank has an unresolved operation of this name.
-  [[nodiscard]] bool pending(int rank, const OperationKey& key) const;
+  [[nodiscard]] bool pending(int rank, const detail::OperationKey& key) const;
   void joining(int rank, bool over_contributors);
   void shutdown_requested(int rank);
   /// Returns whether some rank has requested the shutdown.
@@ -66,7 +66,7 @@ class Oracle {
   [[nodiscard]] const std::vector<int>& members(std::int32_t set) const { return sets_.at(set); }
   [[nodiscard]] bool knows(std::int32_t set) const { return sets_.count(set) > 0; }
   /// The members, in the order of the set, run these jobs as one collective.
-  void paired(const std::vector<int>& members, const std::vector<const Job*>& jobs);
+  void paired(const std::vector<int>& members, const std::vector<const detail::Job*>& jobs);
   void resolved(Record& record, std::optional<Errc> error);
 
   /// The run is over. `failure`: what the job ended with, if it failed.
@@ -79,10 +79,10 @@ class Oracle {
     bool complete = true;       // every rank has submitted it, or had joined
   };
 
-  void check_tensor(const std::vector<int>& members, const std::vector<const Job*>& jobs,
+  void check_tensor(const std::vector<int>& members, const std::vector<const detail::Job*>& jobs,
                     std::size_t index);
   void check_rows(const Logical& logical, const std::vector<int>& members,
-                  const std::vector<const Job*>& jobs, std::size_t index) const;
+                  const std::vector<const detail::Job*>& jobs, std::size_t index) const;
   [[nodiscard]] Expectation expected(const Logical& logical) const;
   [[nodiscard]] std::optional<Errc> own_error(const Logical& logical) const;
   [[nodiscard]] bool left_out(const Logical& logical, int member) const;
@@ -96,9 +96,9 @@ class Oracle {
   struct OfRank {
     int era = 0;
     bool joined = false;
-    std::map<OperationKey, int> submissions;
-    std::map<OperationKey, GroupCount> groups;
-    std::map<OperationKey, Record*> pending;
+    std::map<detail::OperationKey, int> submissions;
+    std::map<detail::OperationKey, GroupCount> groups;
+    std::map<detail::OperationKey, Record*> pending;
   };
 
   int ranks_;

@@ -11,6 +11,8 @@
 namespace hvd::sim {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr Nanos kTick = 100 * kMilli;
 constexpr Nanos kFrozenPatience = kSecond;
 

@@ -19,9 +19,10 @@ struct World;
 /// How a rank's part in the job ended.
 enum class End { none, shut_down, failed };
 
-class SimRank final : private Protocol::Actions {
+class SimRank final : private detail::Protocol::Actions {
  public:
-  SimRank(World& world, int rank, const Protocol::Settings& settings, const RankProgram& program);
+  SimRank(World& world, int rank, const detail::Protocol::Settings& settings,
+          const RankProgram& program);
 
   void start();
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -50,39 +51,39 @@ class SimRank final : private Protocol::Actions {
 
  private:
   // Protocol::Actions
-  void send(const std::vector<int>& to, const Message& message) override;
-  void run(const FusedBatch& batch) override;
-  void carry_out(const Rejection& rejection) override;
-  void carry_out(const SetAdded& added) override;
-  void carry_out(const SetRemoved& removed) override;
-  void carry_out(const AllJoined& joined) override;
-  void carry_out(const Freeze& freeze) override;
+  void send(const std::vector<int>& to, const detail::Message& message) override;
+  void run(const detail::FusedBatch& batch) override;
+  void carry_out(const detail::Rejection& rejection) override;
+  void carry_out(const detail::SetAdded& added) override;
+  void carry_out(const detail::SetRemoved& removed) override;
+  void carry_out(const detail::AllJoined& joined) override;
+  void carry_out(const detail::Freeze& freeze) override;
   std::uint64_t stop_replay() override;
   void resume(const std::vector<std::uint64_t>& begun) override;
-  void stalled(const Stall& stall) override;
-  void failed(const Verdict& verdict) override;
-  void aborted(const Abort& message) override;
+  void stalled(const detail::Stall& stall) override;
+  void failed(const detail::Verdict& verdict) override;
+  void aborted(const detail::Abort& message) override;
   void shutdown_acknowledged() override;
 
   ExecutorModel::Callbacks callbacks();
-  std::optional<Job> take_turn();
-  void tensor_done(PendingTensor& tensor, std::optional<Errc> error);
+  std::optional<detail::Job> take_turn();
+  void tensor_done(detail::PendingTensor& tensor, std::optional<Errc> error);
   void fail_pending();
   void tick();
   void watch_replay();
   void announce();
   void want_thaw();
-  void follow_up(const TensorTable::Next& next);
+  void follow_up(const detail::TensorTable::Next& next);
   void leave();
   [[nodiscard]] Clock::time_point now() const;
-  [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
+  [[nodiscard]] std::shared_ptr<detail::PendingTensor> scheduled(const detail::OperationKey& key);
   /// Posts a task to the loop thread, after those posted before.
   void post(std::function<void()> task);
 
   World& world_;
   const int rank_;
-  TensorTable table_;
-  Protocol protocol_;
+  detail::TensorTable table_;
+  detail::Protocol protocol_;
   ExecutorModel executor_;
   User user_;
   End end_ = End::none;

@@ -22,6 +22,8 @@
 namespace hvd::sim {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr int kFrozenSteps = 10;
 constexpr int kTicksPerSecond = 10;
 

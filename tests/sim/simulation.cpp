@@ -10,6 +10,8 @@
 namespace hvd::sim {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr Nanos kTimeLimit = 200 * kSecond;
 constexpr std::uint64_t kEventLimit = 5'000'000;
 

@@ -10,6 +10,8 @@
 namespace hvd::sim {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr Nanos kFirstLook = kMilli;
 constexpr Nanos kLastLook = 100 * kMilli;
 

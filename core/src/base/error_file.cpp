@@ -13,7 +13,7 @@
 
 #include "observe/json_text.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // torchrun prints "py_callstack" if the file has it, and the message otherwise.
@@ -42,4 +42,4 @@ void write_error_file(const std::string& path, std::string_view message) noexcep
   // The error itself still reaches the user.
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Writes `message` to `path` as torch.distributed.elastic's error handler does (JSON, with the
 /// time in seconds, by which torchrun finds the first cause). Does nothing when `path` is empty or
 /// exists: the first error counts. A file that cannot be written is logged, not thrown.
 void write_error_file(const std::string& path, std::string_view message) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -93,7 +93,7 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
 struct Context::Impl {
   std::shared_ptr<Arena> arena;
   std::unique_ptr<Session> session;
-  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<detail::Coordinator> coordinator;
 
   std::mutex unnamed_mutex;
   std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
@@ -151,8 +151,8 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
                                    topology.size, impl_->session->config().control_fanout,
                                    impl_->session->start_deadline());
   }
-  impl_->coordinator = std::make_unique<Coordinator>(*impl_->session, std::move(channel),
-                                                     std::move(backends), std::move(fence));
+  impl_->coordinator = std::make_unique<detail::Coordinator>(*impl_->session, std::move(channel),
+                                                             std::move(backends), std::move(fence));
 }
 
 Context::~Context() {
@@ -196,7 +196,7 @@ std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std
 
 int Context::join(bool average_over_contributors) {
   Request request;
-  request.name = kJoinName;
+  request.name = detail::kJoinName;
   request.kind = OpKind::join;
   request.over_contributors = average_over_contributors;
   return static_cast<int>(impl_->run_control(std::move(request)));

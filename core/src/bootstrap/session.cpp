@@ -13,6 +13,9 @@
 #include "store/rendezvous.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 Secret secret_of(const Config& config) {

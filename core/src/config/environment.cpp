@@ -12,7 +12,7 @@
 
 #include "config/variable_reader.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 std::optional<int> peer_process(int fd) {
@@ -38,6 +38,12 @@ Config parse_config(const Lookup& lookup, const Surroundings& ask) {
   read_settings(read, config);
   return config;
 }
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+using namespace detail;
 
 Config Config::from_environment() {
   return parse_config(environment_variable, {.pmix = ask_pmix, .peer_process = peer_process});

@@ -8,7 +8,7 @@
 
 #include <hvd/core/config.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the value of a variable of the environment, nothing when it is not set.
 [[nodiscard]] std::optional<std::string> environment_variable(std::string_view name);
@@ -49,4 +49,4 @@ void read_job(const VariableReader& read, const Surroundings& ask, Config& confi
 /// The second reads everything else: `HVD_*`, and `HOROVOD_*` where it means the same.
 void read_settings(const VariableReader& read, Config& config);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 #include "config/environment.hpp"
 #include "config/slurm_step.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // Rank 0 serves at a Unix socket whose name follows from the job, so that only its host reaches it.
@@ -328,4 +328,4 @@ void read_job(const VariableReader& read, const Surroundings& ask, Config& confi
   read_secret(read, config);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,8 +8,9 @@
 #include <hvd/core/error.hpp>
 
 #include "config/environment.hpp"
+#include "config/variable_reader.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 using std::chrono::milliseconds;
@@ -131,4 +132,4 @@ void read_settings(const VariableReader& read, Config& config) {
   config.error_file = read.text("TORCHELASTIC_ERROR_FILE").value_or("");
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

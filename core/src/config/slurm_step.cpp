@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // In slurm.h, the interactive shell of salloc and the batch script have ids from here on.
@@ -133,4 +133,4 @@ std::optional<SlurmStep> read_slurm_step(const VariableReader& read) {
   return step;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

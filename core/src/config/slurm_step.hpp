@@ -7,7 +7,7 @@
 
 #include "config/variable_reader.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 struct SlurmStep {
   int rank = 0;
@@ -30,4 +30,4 @@ struct SlurmStep {
 /// Returns the first node, as "n1" of "n[1-3,7],b"; empty when the text is no list of nodes.
 [[nodiscard]] std::string first_node_of(std::string_view list);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -10,7 +10,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 using std::chrono::milliseconds;
 
@@ -97,4 +97,4 @@ void VariableReader::one_of(std::string_view name, std::initializer_list<std::st
   field = *value;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 
 #include "config/environment.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Reads the whole text as a number, without signs but '-', blanks or trailing characters.
 template <typename T>
@@ -51,4 +51,4 @@ class VariableReader {
   const Lookup& lookup_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

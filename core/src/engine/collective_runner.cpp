@@ -11,7 +11,7 @@
 
 #include <hvd/core/process_set.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
@@ -402,4 +402,4 @@ void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadl
   if (!tensor.error && tensor.submission.report) tensor.submission.report(received);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -12,7 +12,7 @@
 #include "engine/job.hpp"
 #include "engine/observer.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// One thread at a time calls it, except for `supports` and `abort`.
 class CollectiveRunner {
@@ -88,4 +88,4 @@ class CollectiveRunner {
   Clock::time_point completed_;      // when the last asynchronous collective was complete
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 
 #include "base/error_file.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // Rank 0 waits this long for better evidence before it believes a rank that may be a victim itself.
@@ -509,4 +509,4 @@ void Coordinator::stopped() {
   for (const auto& tensor : table_.take_all()) tensor_done(*tensor, error);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -28,7 +28,7 @@
 #include "observe/report_server.hpp"
 #include "policy/protocol.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class Coordinator : private ControlChannel::Listener,
                     private Protocol::Actions,
@@ -128,4 +128,4 @@ class Coordinator : private ControlChannel::Listener,
   std::shared_ptr<Executor> executor_;               // the user's works keep it alive
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/stats.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// For a counter that one thread at a time writes: the one that runs a job.
 inline void count_up(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {
@@ -49,4 +49,4 @@ struct Counters {
   }
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // A waiting thread yields the core for this long before it sleeps: to sleep and to be woken costs
@@ -391,4 +391,4 @@ void Executor::drive(const WorkState& work) {
   if (can_run() || can_poll()) idle_.notify_one();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

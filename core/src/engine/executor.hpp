@@ -22,7 +22,7 @@
 #include "engine/job.hpp"
 #include "engine/tensor_table.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class Executor final : public WorkDriver {
  public:
@@ -136,4 +136,4 @@ class Executor final : public WorkDriver {
   std::thread thread_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

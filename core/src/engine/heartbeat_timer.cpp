@@ -2,7 +2,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct HeartbeatTimer::Impl : std::enable_shared_from_this<Impl> {
   Impl(EventLoop& loop, Clock::duration every, std::function<void()> tick)
@@ -36,4 +36,4 @@ void HeartbeatTimer::stop() noexcept {
   impl_->timer.cancel();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

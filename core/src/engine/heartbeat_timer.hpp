@@ -7,7 +7,7 @@
 #include <hvd/core/event_loop.hpp>
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 class HeartbeatTimer {
  public:
@@ -26,4 +26,4 @@ class HeartbeatTimer {
   std::shared_ptr<Impl> impl_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -9,7 +9,7 @@
 
 #include "engine/pending_tensor.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 struct Job {
   OpKind kind = OpKind::allreduce;
@@ -26,4 +26,4 @@ struct Job {
   std::vector<int> members;  ///< the ranks of the turn, or of the process set that is made
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

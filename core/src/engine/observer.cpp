@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 TimelineArgs args_for(const Request& request) {
@@ -50,4 +50,4 @@ void Observer::dequeued(const Job& job, Clock::time_point now) {
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 #include "engine/job.hpp"
 #include "observe/step_meter.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Any thread may call it.
 class Observer {
@@ -36,4 +36,4 @@ class Observer {
   [[nodiscard]] Stats counted() const;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 
 #include "policy/operation_key.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 struct PendingTensor {
   explicit PendingTensor(Submission asked = {}, std::shared_ptr<WorkDriver> driver = nullptr)
@@ -48,4 +48,4 @@ struct PendingTensor {
   return Work(std::shared_ptr<WorkState>(std::move(tensor), state));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -5,7 +5,7 @@
 
 #include <hvd/core/process_set.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 ProcessSets::ProcessSets(int size)
     : size_(size), everybody_([size] {
@@ -34,4 +34,4 @@ void ProcessSets::remove(std::int32_t id) {
   sets_.erase(id);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

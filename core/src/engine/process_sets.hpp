@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 class ProcessSets {
  public:
@@ -28,4 +28,4 @@ class ProcessSets {
   std::map<std::int32_t, Ranks> sets_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

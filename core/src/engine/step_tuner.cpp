@@ -8,7 +8,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/request.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // The first cycles after a freeze are not measured: caches and buffers adapt to the new buckets.
@@ -121,4 +121,4 @@ std::string StepTuner::summary() const {
                      100 * (1 - search_.best_ratio()), trials_);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

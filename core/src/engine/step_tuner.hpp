@@ -15,7 +15,7 @@
 #include "policy/frozen_schedule.hpp"
 #include "policy/fusion_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A trial measures a number of cycles of one frozen schedule, or of several with the same sizes. A
 /// cycle lasts from the begin of its first collective on this rank to that of the next cycle. Only
@@ -63,4 +63,4 @@ class StepTuner {
   std::optional<Clock::time_point> since_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -9,7 +9,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 std::vector<int> ranks_of(int size) {
@@ -311,4 +311,4 @@ void TensorTable::mark_scheduled(PendingTensor& tensor) {
   tensor.scheduled = true;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -17,7 +17,7 @@
 #include "policy/operation_key.hpp"
 #include "policy/replay.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class TensorTable {
  public:
@@ -135,4 +135,4 @@ class TensorTable {
   std::atomic<bool> ready_{false};  // written with the mutex
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

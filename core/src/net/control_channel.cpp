@@ -14,6 +14,8 @@
 namespace hvd {
 namespace {
 
+using detail::control_group;
+using detail::TreeRoutes;
 using net::FrameStream;
 using net::RankSet;
 

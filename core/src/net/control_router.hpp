@@ -32,7 +32,7 @@ class ControlRouter {
     virtual void deliver(int from, std::span<const std::byte> message) = 0;
   };
 
-  ControlRouter(const TreeRoutes& routes, int rank, Actions& actions)
+  ControlRouter(const detail::TreeRoutes& routes, int rank, Actions& actions)
       : routes_(routes), rank_(rank), actions_(actions) {}
 
   /// Throws Errc::invalid_argument unless a route leads to every rank of `to`.
@@ -44,7 +44,7 @@ class ControlRouter {
  private:
   [[nodiscard]] bool reaches(int rank) const;
 
-  const TreeRoutes routes_;
+  const detail::TreeRoutes routes_;
   const int rank_;
   Actions& actions_;
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr int kLargestStar = 256;
@@ -44,4 +44,4 @@ int control_group(int size, int fanout) noexcept {
   return root;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

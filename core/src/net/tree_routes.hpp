@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Consecutive ranks, which mostly share a host, form groups. The first rank of a group is its
 /// relay; rank 0 is the relay of the first group. A star is one group.
@@ -41,4 +41,4 @@ class TreeRoutes {
 /// ranks are one group, and larger ones have groups of the square root of their size, rounded up.
 [[nodiscard]] int control_group(int size, int fanout) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kLeast = std::size_t{64} << 10;
@@ -172,4 +172,4 @@ void Autotuner::judge() {
   stage_ = Stage::finished;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

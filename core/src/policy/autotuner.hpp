@@ -9,7 +9,7 @@
 
 #include "policy/fusion_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The search moves along one coordinate after the other, first the threshold, then the edge. All
 /// candidates are measured twice, and the best three and the start three times more (successive
@@ -78,4 +78,4 @@ class Autotuner {
   std::size_t best_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 
 #include "policy/frozen_schedule.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The members run these tensors as one collective of a process set. Each finds everything else in
 /// its own tensor table.
@@ -73,4 +73,4 @@ struct Freeze {
 
 using Decision = std::variant<FusedBatch, Rejection, SetAdded, SetRemoved, AllJoined, Freeze>;
 
-}  // namespace hvd
+}  // namespace hvd::detail

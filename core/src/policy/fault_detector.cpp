@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 FaultDetector::FaultDetector(const Settings& settings, Clock::time_point now)
     : settings_(settings), last_tick_(now) {}
@@ -84,4 +84,4 @@ std::optional<Clock::duration> FaultDetector::stood_still(Clock::time_point now)
   return std::nullopt;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

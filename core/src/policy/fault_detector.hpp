@@ -19,7 +19,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct Verdict {
   Errc code = Errc::peer_lost;
@@ -105,4 +105,4 @@ class FaultDetector {
   std::optional<Evidence> best_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -4,7 +4,7 @@
 
 #include "policy/messages.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 std::uint64_t digest_of(const FrozenSchedule& plan) {
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -21,4 +21,4 @@ int member_index(int rank, const PlannedBatch& batch) noexcept {
   return static_cast<int>(at - batch.members.begin());
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

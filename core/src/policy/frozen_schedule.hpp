@@ -7,7 +7,7 @@
 
 #include <hvd/core/request.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct PlannedBatch {
   std::int32_t process_set = 0;
@@ -31,4 +31,4 @@ struct FrozenSchedule {
 /// Returns the index of `rank` among the members of a batch; -1 when it is none of them.
 [[nodiscard]] int member_index(int rank, const PlannedBatch& batch) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -1,6 +1,6 @@
 #include "policy/fusion_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 bool may_share(const ReadyTensor& first, const ReadyTensor& second) noexcept {
   const Request& a = first.request;
@@ -42,4 +42,4 @@ std::vector<ReadyTensor> take_fused(std::deque<ReadyTensor>& ready, std::size_t 
   return batch;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

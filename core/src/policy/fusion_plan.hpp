@@ -8,7 +8,7 @@
 
 #include <hvd/core/request.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct BucketSizes {
   std::size_t threshold = 0;  ///< bytes of one collective; 0: every tensor alone
@@ -44,4 +44,4 @@ struct ReadyTensor {
 [[nodiscard]] std::vector<ReadyTensor> take_fused(std::deque<ReadyTensor>& ready,
                                                   std::size_t threshold);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <type_traits>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kMaxText = 64 * 1024;
@@ -310,4 +310,4 @@ Message decode_message(std::span<const std::byte> bytes) {
   return message;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

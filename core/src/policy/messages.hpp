@@ -14,7 +14,7 @@
 
 #include "policy/decision.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// An operation that a rank is ready for.
 struct Announcement {
@@ -90,4 +90,4 @@ using Message =
 /// Returns the canonical encoding of a plan.
 [[nodiscard]] Bytes encode(const FrozenSchedule& plan);
 
-}  // namespace hvd
+}  // namespace hvd::detail

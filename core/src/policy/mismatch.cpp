@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 struct Field {
@@ -79,4 +79,4 @@ std::string describe_group_mismatch(const Request& request, std::string_view gro
       fmt::join(without, ", "));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 
 #include <hvd/core/request.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// `requests[i]` came from `ranks[i]`. Returns nothing when they agree.
 [[nodiscard]] std::optional<std::string> describe_mismatch(std::span<const Request> requests,
@@ -20,4 +20,4 @@ namespace hvd {
                                                   std::span<const int> with,
                                                   std::span<const int> without);
 
-}  // namespace hvd
+}  // namespace hvd::detail

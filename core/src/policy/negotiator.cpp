@@ -14,7 +14,7 @@
 
 #include "policy/mismatch.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 bool contains(const std::vector<int>& sorted, int rank) {
@@ -425,4 +425,4 @@ std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age
   return stalls;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -20,7 +20,7 @@
 #include "policy/messages.hpp"
 #include "policy/operation_key.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// An operation that some ranks wait for and others have not submitted.
 struct Stall {
@@ -153,4 +153,4 @@ class Negotiator {
   bool over_contributors_ = false;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 
 #include <hvd/core/request.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Process set and name.
 using OperationKey = std::pair<std::int32_t, std::string>;
@@ -55,4 +55,4 @@ template <class Value>
 using OperationMap =
     std::unordered_map<OperationKeyView, Value, OperationKeyHash, OperationKeyEqual>;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -13,7 +13,7 @@
 
 #include "policy/replay.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // One batch runs while the next is agreed on. What becomes ready meanwhile is fused.
@@ -552,4 +552,4 @@ void Protocol::judge(Clock::time_point now) {
   actions_.failed(*verdict);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

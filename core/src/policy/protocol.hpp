@@ -15,7 +15,7 @@
 #include "policy/negotiator.hpp"
 #include "policy/schedule_learner.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class Protocol {
  public:
@@ -148,4 +148,4 @@ class Protocol {
   Clock::time_point stalls_reported_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

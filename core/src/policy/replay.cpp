@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr int kEpochShift = 40;  // 2⁴⁰ collectives in one frozen schedule
@@ -100,4 +100,4 @@ Replay::Turn Replay::begin() {
   return {begun_, mix(digest_, batch), &plan_.batches[batch], keys_[turn]};
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

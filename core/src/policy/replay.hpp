@@ -11,7 +11,7 @@
 #include "policy/frozen_schedule.hpp"
 #include "policy/operation_key.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Numbers the collectives of a frozen schedule over all its cycles. A sequence number is the same
 /// on all ranks, is never 0, and grows from cycle to cycle and from freeze to freeze.
@@ -90,4 +90,4 @@ struct SchedulePosition {
                                          std::size_t batches) noexcept;
 [[nodiscard]] SchedulePosition position_of(SequenceNumber sequence, std::size_t batches) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

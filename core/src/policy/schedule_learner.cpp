@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr int kMaxPatience = 63;
@@ -202,4 +202,4 @@ std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors, const B
   return cycle;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

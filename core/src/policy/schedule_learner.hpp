@@ -14,7 +14,7 @@
 #include "policy/negotiator.hpp"
 #include "policy/operation_key.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Divides the negotiated tensors into rounds: a round ends before a name that it already has. A
 /// schedule is learned when the last rounds repeat with a period of at most `kMaxPeriod` rounds. It
@@ -77,4 +77,4 @@ class ScheduleLearner {
 [[nodiscard]] std::vector<FusedTensors> make_buckets(std::vector<ReadyTensor> tensors,
                                                      const BucketSizes& sizes);
 
-}  // namespace hvd
+}  // namespace hvd::detail

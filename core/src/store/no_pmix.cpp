@@ -6,6 +6,6 @@ namespace hvd {
 
 std::shared_ptr<Store> connect_pmix_store(const Config&) { return nullptr; }
 
-std::optional<PmixRank> ask_pmix() { return std::nullopt; }
+std::optional<detail::PmixRank> detail::ask_pmix() { return std::nullopt; }
 
 }  // namespace hvd

@@ -99,7 +99,7 @@ class PmixStore final : public Store {
 
  private:
   [[nodiscard]] std::string full(std::string_view key) const {
-    check_store_key(key);
+    detail::check_store_key(key);
     return prefix_ + std::string(key);
   }
 
@@ -163,7 +163,7 @@ int ask_number(const pmix_proc_t& self, pmix_rank_t rank, const char* key) {
 
 }  // namespace
 
-std::optional<PmixRank> ask_pmix() {
+std::optional<detail::PmixRank> detail::ask_pmix() {
   PmixClient& client = pmix_client();
   if (!client.connected()) return std::nullopt;
   const pmix_proc_t& self = client.self();

@@ -18,7 +18,7 @@
 #include "net/interfaces.hpp"
 #include "net/socket.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{10};
@@ -225,4 +225,4 @@ ConnectedStore connect_announced_store(EventLoop& loop, const Config& config, St
   return result;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

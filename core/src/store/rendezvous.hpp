@@ -9,7 +9,7 @@
 #include <hvd/core/secret.hpp>
 #include <hvd/core/store.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct ConnectedStore {
   std::unique_ptr<StoreServer> server;  ///< on rank 0
@@ -30,4 +30,4 @@ struct ConnectedStore {
                                                      Store& launcher_store, std::string_view label,
                                                      const Secret& secret, Deadline deadline);
 
-}  // namespace hvd
+}  // namespace hvd::detail

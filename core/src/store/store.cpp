@@ -12,6 +12,9 @@
 #include "store/store_protocol.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 // It is initialised before any code runs, since it is set during static initialisation.
@@ -55,7 +58,7 @@ class HashStore final : public Store {
 
 }  // namespace
 
-void check_store_key(std::string_view key) {
+void detail::check_store_key(std::string_view key) {
   const bool printable =
       std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (key.empty() || key.size() > kMaxStoreKey || !printable) {
@@ -64,7 +67,7 @@ void check_store_key(std::string_view key) {
   }
 }
 
-void check_store_value(std::string_view key, std::size_t size) {
+void detail::check_store_value(std::string_view key, std::size_t size) {
   if (size > kMaxStoreValue) {
     throw Error(Errc::invalid_argument,
                 fmt::format("the value of store key '{}' has {} bytes, {} are the limit", key, size,

@@ -12,6 +12,9 @@
 #include "store/store_protocol.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 class StoreClient final : public Store {

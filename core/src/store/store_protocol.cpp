@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hvd {
+namespace hvd::detail {
 
 Bytes encode(const StoreRequest& request) {
   WireWriter writer;
@@ -57,4 +57,4 @@ StoreReply decode_store_reply(std::span<const std::byte> bytes) {
   return reply;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

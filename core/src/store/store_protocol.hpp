@@ -10,7 +10,7 @@
 
 #include <hvd/core/wire.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 inline constexpr std::size_t kMaxStoreKey = 256;
 inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
@@ -54,4 +54,4 @@ struct StoreReply {
 [[nodiscard]] StoreRequest decode_store_request(std::span<const std::byte> bytes);
 [[nodiscard]] StoreReply decode_store_reply(std::span<const std::byte> bytes);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,6 +14,9 @@
 #include "store/store_protocol.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 constexpr std::size_t kMaxHeld = std::size_t{256} << 20;  // keys and values together

@@ -39,7 +39,7 @@ std::int64_t ArrowPartition::rows() const noexcept {
 }
 
 std::optional<ArrowPartition> ArrowPartition::of_this_rank() {
-  const auto value = environment_variable(kVariable);
+  const auto value = detail::environment_variable(kVariable);
   if (!value) return std::nullopt;
   ArrowPartition partition;
   std::string_view text = *value;

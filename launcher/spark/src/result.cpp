@@ -37,7 +37,7 @@ void write_at(int fd, std::span<const std::byte> bytes, std::size_t offset) {
 }
 
 bool hand_over(ResultKind kind, std::span<const std::byte> bytes) {
-  const auto value = environment_variable(kVariable);
+  const auto value = detail::environment_variable(kVariable);
   if (!value) return false;
   int fd = -1;
   const char* const last = value->data() + value->size();

@@ -31,8 +31,8 @@ void leave_at_exit() { default_context().leave(); }
 
 }  // namespace
 
-void init_default_context(const Config& config,
-                          const std::function<std::unique_ptr<Context>(const Config&)>& make) {
+void detail::init_default_context(
+    const Config& config, const std::function<std::unique_ptr<Context>(const Config&)>& make) {
   DefaultContext& instance = default_context();
   if (instance.context) return;
   Config settings = config;
@@ -45,7 +45,8 @@ void init_default_context(const Config& config,
 }
 
 void init(const Config& config) {
-  init_default_context(config, [](const Config& settings) { return make_context(settings); });
+  detail::init_default_context(config,
+                               [](const Config& settings) { return make_context(settings); });
 }
 
 void shutdown() {

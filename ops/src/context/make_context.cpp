@@ -18,7 +18,7 @@
 #include "shm/descriptors.hpp"
 #include "tuning/agree_on_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 void require_known(std::string_view variable, const std::string& value,
@@ -183,11 +183,6 @@ std::unique_ptr<ReadyFence> make_fence(Session& session, std::unique_ptr<ReadyFe
 
 }  // namespace
 
-std::unique_ptr<Context> make_context(const Config& config, std::shared_ptr<Store> store) {
-  return compose_context(config, std::move(store),
-                         [](Session& session) { return make_mpi_backend(session); });
-}
-
 std::unique_ptr<Context> compose_context(const Config& config, std::shared_ptr<Store> store,
                                          const MakeMpiBackend& make_mpi) {
   require_known("HVD_BACKEND", config.backend, {"auto", "native", "mpi", "nccl"});
@@ -213,6 +208,15 @@ std::unique_ptr<Context> compose_context(const Config& config, std::shared_ptr<S
   auto fence = make_fence(*session, std::move(host.fence));
   return std::make_unique<Context>(std::move(session), std::move(backends), std::move(fence),
                                    std::move(host.arena));
+}
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+std::unique_ptr<Context> make_context(const Config& config, std::shared_ptr<Store> store) {
+  return detail::compose_context(config, std::move(store),
+                                 [](Session& session) { return make_mpi_backend(session); });
 }
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 
 #include <hvd/core/context.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Makes the MPI backend of a session like `make_mpi_backend`. Collective.
 using MakeMpiBackend = std::function<std::unique_ptr<Backend>(Session&)>;
@@ -20,4 +20,4 @@ using MakeMpiBackend = std::function<std::unique_ptr<Backend>(Session&)>;
 void init_default_context(const Config& config,
                           const std::function<std::unique_ptr<Context>(const Config&)>& make);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 Request request_for(OpKind kind, const CollectiveOptions& options, std::int64_t count,
@@ -95,4 +95,4 @@ Submission barrier_of(const CollectiveOptions& options) {
   return submission;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

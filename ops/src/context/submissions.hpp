@@ -7,7 +7,7 @@
 
 #include <hvd/ops/array_collectives.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the allocator that resizes `output`.
 [[nodiscard]] AllocateResult resized(Bytes& output, DType dtype);
@@ -26,4 +26,4 @@ namespace hvd {
                                      const CollectiveOptions& options);
 [[nodiscard]] Submission barrier_of(const CollectiveOptions& options);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 void Settlements::settle(std::span<const std::uint64_t> reached) {
   if (reached.empty()) return;
@@ -62,4 +62,4 @@ void check_order(std::uint64_t last, std::uint64_t sequence) {
   throw Error(Errc::invalid_argument, fmt::format("sequence number {} after {}", sequence, last));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// What `settle` has said about an operation.
 enum class FenceOutcome {
@@ -53,4 +53,4 @@ class Settlements {
 /// Throws Errc::invalid_argument unless `sequence` comes after `last`, and after 0.
 void check_order(std::uint64_t last, std::uint64_t sequence);
 
-}  // namespace hvd
+}  // namespace hvd::detail

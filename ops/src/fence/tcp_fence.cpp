@@ -19,6 +19,9 @@
 #include "transport/poll.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 using Verdict = Token::Verdict;

@@ -2,7 +2,7 @@
 
 #include <concepts>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 using Verdict = Token::Verdict;
@@ -63,4 +63,4 @@ std::optional<Token> decode_token(std::span<const std::byte, kTokenBytes> bytes,
   return token;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

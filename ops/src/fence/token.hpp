@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-namespace hvd {
+namespace hvd::detail {
 
 struct Token {
   /// What a rank knows when it sends a token.
@@ -31,4 +31,4 @@ using TokenBytes = std::array<std::byte, kTokenBytes>;
 [[nodiscard]] std::optional<Token> decode_token(std::span<const std::byte, kTokenBytes> bytes,
                                                 int size) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 [[nodiscard]] bool try_again() noexcept {
@@ -68,4 +68,4 @@ bool TokenStream::fill() noexcept {
   return end_ >= kTokenBytes;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

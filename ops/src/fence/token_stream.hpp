@@ -11,7 +11,7 @@
 
 #include "fence/token.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Tokens follow each other without framing, since all have the same length. No call blocks. One
 /// thread at a time.
@@ -55,4 +55,4 @@ class TokenStream {
   bool ended_ = false;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

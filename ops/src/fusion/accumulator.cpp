@@ -5,7 +5,7 @@
 #include "reduce/integer_mean.hpp"
 #include "reduce/scale.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 Accumulator::Accumulator(const Arithmetic& arithmetic) noexcept
     : asked_(arithmetic),
@@ -42,4 +42,4 @@ void Accumulator::unload(std::byte* to, const std::byte* from, std::int64_t coun
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/backend.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// What a reduction does to every element.
 struct Arithmetic {
@@ -67,4 +67,4 @@ class Accumulator {
   int lanes_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

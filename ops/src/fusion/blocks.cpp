@@ -1,6 +1,6 @@
 #include "fusion/blocks.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 GatherBlocks::GatherBlocks(const AllgatherCall& call, int ranks)
     : element_(static_cast<std::int64_t>(size_of(call.dtype))),
@@ -48,4 +48,4 @@ ScatterBlocks::ScatterBlocks(std::span<const ScatterSlice> tensors, int ranks)
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

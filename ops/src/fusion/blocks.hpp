@@ -12,7 +12,7 @@
 
 #include "fusion/layout.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Copies bytes. Both pointers may be null where `size` is 0. They are equal, and then nothing is
 /// done, or they do not overlap.
@@ -103,4 +103,4 @@ class ScatterBlocks {
   std::vector<std::int64_t> bounds_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 void FusionBuffer::Free::operator()(std::byte* memory) const noexcept {
   ::operator delete (memory, std::align_val_t{kAlignment});
@@ -25,4 +25,4 @@ std::byte* FusionBuffer::reserve(std::size_t size) {
   return memory_.get();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Grows to the largest size asked for and keeps it until it is destroyed. One thread at a time.
 class FusionBuffer {
@@ -28,4 +28,4 @@ class FusionBuffer {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

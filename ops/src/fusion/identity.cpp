@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 template <class T>
@@ -75,4 +75,4 @@ void fill_identity(DType dtype, ReduceOp op, std::byte* data, std::int64_t count
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

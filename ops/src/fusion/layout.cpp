@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns floor(count·k/parts) for k <= parts. Only the remainder is multiplied by k before
@@ -26,4 +26,4 @@ FusionLayout::FusionLayout(std::vector<std::int64_t> counts, int chunks)
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

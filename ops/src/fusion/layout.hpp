@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Elements [begin, end).
 struct Range {
@@ -53,4 +53,4 @@ class FusionLayout {
   std::vector<std::int64_t> bounds_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

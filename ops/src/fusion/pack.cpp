@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns the address of an element. Null remains null.
@@ -61,4 +61,4 @@ void unpack(std::span<const ScatterSlice> tensors, const ScatterBlocks& blocks, 
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

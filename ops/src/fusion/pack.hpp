@@ -9,7 +9,7 @@
 #include "fusion/blocks.hpp"
 #include "fusion/layout.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the layout of tensors over `ranks` chunks.
 [[nodiscard]] FusionLayout layout_of(std::span<const TensorSlice> tensors, int ranks);
@@ -41,4 +41,4 @@ void observed(CallObserver* observer,
   (observer->*report)(began, Clock::now());
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

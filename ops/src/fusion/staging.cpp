@@ -2,7 +2,7 @@
 
 #include "fusion/blocks.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 std::int64_t total_count(std::span<const TensorSlice> tensors) noexcept {
   std::int64_t count = 0;
@@ -48,4 +48,4 @@ void staged_allgather(
   if (!in_place) blocks.unpack(call, data, staging.copy);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -10,7 +10,7 @@
 
 #include "fusion/blocks.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// How a backend fuses tensors.
 struct Staging {
@@ -44,4 +44,4 @@ void for_each_fused(std::span<const TensorSlice> tensors, DType dtype, std::byte
 /// Returns the number of elements of all tensors.
 [[nodiscard]] std::int64_t total_count(std::span<const TensorSlice> tensors) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -9,7 +9,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -35,11 +35,11 @@ std::size_t copy_whole_groups(std::byte* dst, const std::byte* src, std::size_t 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 HWY_EXPORT(copy_whole_groups);
@@ -51,5 +51,5 @@ void copy_vectors(std::byte* dst, const std::byte* src, std::size_t size) {
   std::memcpy(dst + done, src + done, size - done);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail
 #endif  // HWY_ONCE

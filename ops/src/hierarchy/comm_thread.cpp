@@ -8,7 +8,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 CommThread::~CommThread() {
   {
@@ -89,4 +89,4 @@ void CommThread::run() {
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

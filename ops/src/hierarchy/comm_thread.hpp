@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Runs jobs in order on a thread of its own, which starts with the first job and sleeps between
 /// jobs. Every wait here ends because the jobs have deadlines. All calls come from one thread.
@@ -51,4 +51,4 @@ class CommThread {
   std::thread thread_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 #include "hierarchy/rounds.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kLeadersBelow = std::size_t{16} << 10;
@@ -400,10 +400,14 @@ std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> 
                                                std::move(options));
 }
 
+}  // namespace hvd::detail
+
+namespace hvd {
+
 std::unique_ptr<Backend> make_hierarchical_backend(std::unique_ptr<Backend> flat,
                                                    std::unique_ptr<Backend> host,
                                                    const Topology& topology, Deadline deadline) {
-  return compose_hierarchy(std::move(flat), std::move(host), topology, deadline);
+  return detail::compose_hierarchy(std::move(flat), std::move(host), topology, deadline);
 }
 
 }  // namespace hvd

@@ -16,8 +16,10 @@
 #include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
-
 struct Topology;
+}
+
+namespace hvd::detail {
 
 struct HierarchyOptions {
   int rank = 0;
@@ -96,4 +98,4 @@ class HierarchicalBackend final : public Backend {
                                                                      const Topology& topology,
                                                                      Deadline deadline);
 
-}  // namespace hvd
+}  // namespace hvd::detail

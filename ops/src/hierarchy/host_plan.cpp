@@ -14,7 +14,7 @@
 #include "tuning/link_cost.hpp"
 #include "tuning/measure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::array kSizes{
@@ -86,4 +86,4 @@ AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts) {
                   choose(OpKind::allreduce, with_unmeasured(timings), candidates, defaults));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,10 +6,13 @@
 #include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
+class Session;
+}
+
+namespace hvd::detail {
 
 class HierarchicalBackend;
 class RingBackend;
-class Session;
 
 /// Chooses doubling or ring by size for a ring over all ranks. Collective.
 [[nodiscard]] AlgorithmPlan measure_ring(Session& session, RingBackend& ring);
@@ -20,4 +23,4 @@ class Session;
 /// default length.
 [[nodiscard]] AlgorithmPlan measure_hosts(Session& session, HierarchicalBackend& hosts);
 
-}  // namespace hvd
+}  // namespace hvd::detail

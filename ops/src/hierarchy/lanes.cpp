@@ -7,7 +7,7 @@
 
 #include "fusion/buffer.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns the first lane of a local rank among `ranks` of a host.
@@ -89,4 +89,4 @@ LaneParts::LaneParts(const EvenHosts& shape, int rank,
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

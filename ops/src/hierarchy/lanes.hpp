@@ -9,7 +9,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The lanes of a tensor as one rank sees them; see docs/internals/hierarchy.md.
 struct Lanes {
@@ -83,4 +83,4 @@ class LaneParts {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

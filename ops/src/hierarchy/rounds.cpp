@@ -3,7 +3,7 @@
 #include "fusion/buffer.hpp"
 #include "fusion/layout.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 std::vector<Round> plan_rounds(std::span<const TensorSlice> tensors, std::int64_t most) {
   std::vector<Round> rounds;
@@ -73,4 +73,4 @@ std::vector<GatherSlice> RoundSlices::results(std::span<const TensorSlice> tenso
   return slices;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -10,7 +10,7 @@
 
 #include "hierarchy/lanes.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Consecutive elements of one tensor, reduced as if they were a tensor of their own.
 struct Segment {
@@ -63,4 +63,4 @@ class RoundSlices {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 #include "host/operation_name.hpp"
 #include "reduce/reduce_all.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Large results bypass the cache, unless they replace the input: then their lines are in the cache
@@ -95,4 +95,4 @@ void direct_allreduce(HostGroup& group, const DirectTensors& tensors,
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

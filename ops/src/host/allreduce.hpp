@@ -14,7 +14,7 @@
 #include "host/group.hpp"
 #include "host/tensor_list.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the name of a stage of `call`, which all ranks must have in common.
 [[nodiscard]] std::uint64_t name_of(int stage, const AllreduceCall& call,
@@ -48,4 +48,4 @@ struct DirectTensors {
 void direct_allreduce(HostGroup& group, const DirectTensors& tensors,
                       const HostArithmetic& arithmetic);
 
-}  // namespace hvd
+}  // namespace hvd::detail

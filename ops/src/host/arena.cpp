@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin)
     : segment_(std::move(segment)),
@@ -114,4 +114,4 @@ std::size_t HostArena::used() const noexcept {
   return blocks_.used();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

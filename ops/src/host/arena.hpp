@@ -12,7 +12,7 @@
 #include "host/block_list.hpp"
 #include "host/segment.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Keeps this rank's segment alive, and no other rank's. Pages are committed when they are first
 /// allocated, so that without memory `allocate` returns null and the process is not killed. Freed
@@ -60,4 +60,4 @@ class HostArena final : public Arena {
   std::size_t keep_;  ///< as many bytes may lie idle
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -3,7 +3,7 @@
 #include "fusion/identity.hpp"
 #include "reduce/scale.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 void HostArithmetic::load(std::byte* to, const std::byte* from, std::int64_t count) const {
   if (from == nullptr) {
@@ -13,4 +13,4 @@ void HostArithmetic::load(std::byte* to, const std::byte* from, std::int64_t cou
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -7,7 +7,7 @@
 #include "fusion/accumulator.hpp"
 #include "reduce/reduce_all.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class HostArithmetic {
  public:
@@ -34,4 +34,4 @@ class HostArithmetic {
 /// only evict other data.
 inline constexpr std::size_t kHostStreamed = std::size_t{8} << 20;
 
-}  // namespace hvd
+}  // namespace hvd::detail

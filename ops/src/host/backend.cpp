@@ -17,7 +17,7 @@
 #include "shm/descriptors.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Describes for the log which algorithm an allreduce of each size uses.
@@ -219,6 +219,12 @@ int HostBackend::group_rank() const noexcept {
   return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), memory_->shared->rank) -
                           ranks_.begin());
 }
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+using namespace detail;
 
 HostEngine make_host_engine(Session& session) {
   std::vector<int> ranks = ranks_here(session.topology());

@@ -12,7 +12,7 @@
 #include "host/shared.hpp"
 #include "host/staged.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// What a backend shares with its subsets, of which one works at a time.
 struct HostMemory {
@@ -76,4 +76,4 @@ class HostBackend final : public Backend {
   std::uint64_t copied_ahead_ = 0;  ///< what StagedAllreduce::copy_ahead returned for that call
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
@@ -69,4 +69,4 @@ std::optional<BlockList::Block> BlockList::give(std::size_t offset) {
   return block;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

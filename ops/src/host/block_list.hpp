@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Best fit over free blocks that are joined with their neighbours. Knows offsets only and touches
 /// no memory. One thread at a time.
@@ -50,4 +50,4 @@ class BlockList {
   std::unordered_map<std::size_t, std::size_t> taken_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

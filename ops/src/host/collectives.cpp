@@ -6,7 +6,7 @@
 #include "host/exchange.hpp"
 #include "host/operation_name.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Advances a pointer, unless it is null.
@@ -111,4 +111,4 @@ void host_alltoall(HostGroup& group, const HostArena& arena, const AlltoallCall&
   exchange.run(name_of(OpKind::alltoall, {static_cast<std::uint64_t>(call.dtype)}), std::nullopt);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 #include "host/arena.hpp"
 #include "host/group.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCall& call,
                     Deadline deadline);
@@ -19,4 +19,4 @@ void host_reducescatter(HostGroup& group, const HostArena& arena, const Reducesc
 void host_alltoall(HostGroup& group, const HostArena& arena, const AlltoallCall& call,
                    Deadline deadline);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -7,7 +7,7 @@
 #include "fusion/blocks.hpp"
 #include "reduce/reduce_all.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Reading in the giver's arena takes a second turn. It pays from this multiple of
@@ -276,4 +276,4 @@ void HostExchange::reduce_from(std::uint64_t index, From from) {
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

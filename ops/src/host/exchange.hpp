@@ -13,7 +13,7 @@
 #include "host/group.hpp"
 #include "host/rows.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// One operation of a group. Fill in the rows of `give` and `take`, then `run` it, once.
 ///
@@ -75,4 +75,4 @@ class HostExchange {
   std::uint64_t given_chunks_ = 0;  ///< the number of chunks in this rank's slots
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

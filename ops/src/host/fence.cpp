@@ -1,6 +1,6 @@
 #include "host/fence.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 bool HostFence::arrive_and_wait(std::uint64_t sequence, std::uint64_t digest,
                                 std::span<const int> members) {
@@ -67,4 +67,4 @@ bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) 
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

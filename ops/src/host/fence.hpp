@@ -10,7 +10,7 @@
 #include "fence/settlements.hpp"
 #include "host/shared.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A rank arrives by publishing its message of the group's current turn with the sequence number
 /// and the digest of the operation. Where the host backend has prepared that message, it also
@@ -41,4 +41,4 @@ class HostFence final : public ReadyFence {
   std::uint64_t last_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 static_assert(HostGroup::kSmall <= HostMessage::kLong);
 
@@ -189,4 +189,4 @@ void HostGroup::wait_reduced(int position, std::uint64_t chunks, Deadline deadli
       position, [&] { return reduced.load(std::memory_order_acquire) >= chunks; }, deadline);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 #include "host/tensor_list.hpp"
 #include "shm/wait.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// What a rank knows of a member; the member's position is its index.
 struct HostMember {
@@ -171,4 +171,4 @@ class HostGroup {
   std::vector<std::uint64_t> copied_;       ///< by position: what note_copied was told
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns a hash of everything in an operation, or in a turn of it, that must be equal on all
 /// ranks.
@@ -20,4 +20,4 @@ namespace hvd {
   return name;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

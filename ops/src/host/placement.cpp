@@ -10,7 +10,7 @@
 
 #include <hvd/core/log.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
@@ -117,4 +117,4 @@ void Exposure::end_by_copying() noexcept {
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

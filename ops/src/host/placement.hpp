@@ -11,7 +11,7 @@
 #include "host/arena.hpp"
 #include "host/group.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Finds where this rank's tensors lie and exchanges that with the other ranks.
 class ArenaPlacement {
@@ -90,4 +90,4 @@ class Exposure {
   bool exposed_ = false;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

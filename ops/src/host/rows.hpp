@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A row has a piece of every tensor, one after the other; pieces may be empty. `Byte` is
 /// std::byte or const std::byte. Keeps its memory from one operation to the next.
@@ -68,4 +68,4 @@ class HostRows {
   std::size_t width_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

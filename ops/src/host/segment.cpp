@@ -10,7 +10,7 @@
 
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -113,4 +113,4 @@ std::size_t arena_size_for(std::size_t setting, int ranks) noexcept {
   return std::max(kMiB, bytes / kMiB * kMiB);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

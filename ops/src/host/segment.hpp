@@ -13,7 +13,7 @@
 #include "shm/sealed_memory.hpp"
 #include "shm/wait.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The first bytes of the segment. Its owner writes them before another rank maps it.
 struct HostHeader {
@@ -131,4 +131,4 @@ class HostSegment {
 /// memory divided by the ranks of the host. These are whole MiB, at least one.
 [[nodiscard]] std::size_t arena_size_for(std::size_t setting, int ranks) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 
 #include "shm/descriptors.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns the name by which the members of a process set find each other's blocks; it is never 0.
@@ -120,4 +120,4 @@ std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t aren
   return shared;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -16,8 +16,10 @@
 #include "transport/failure.hpp"
 
 namespace hvd {
-
 class Session;
+}
+
+namespace hvd::detail {
 
 /// The segments of the host's ranks, a stream to each of them, and the groups that this rank is in.
 /// The host backend, its subsets and the ready fence share it; one of them works at a time, and the
@@ -64,4 +66,4 @@ struct HostShared {
 /// errors of `exchange_on_host`.
 [[nodiscard]] std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t arena);
 
-}  // namespace hvd
+}  // namespace hvd::detail

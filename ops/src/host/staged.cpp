@@ -4,7 +4,7 @@
 
 #include "fusion/vector_copy.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// It costs less to gather pieces of fewer bytes in a slot than to reduce them one by one.
@@ -238,4 +238,4 @@ void StagedAllreduce::copy_out(const Chunk& chunk) {
   out_ += now() - from;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

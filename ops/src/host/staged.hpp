@@ -12,7 +12,7 @@
 #include "host/group.hpp"
 #include "host/tensor_list.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Works chunk by chunk. A rank copies its contribution to the other ranks' shares into its slot;
 /// it reduces its own share from its memory and the others' slots, and stores the result there; and
@@ -86,4 +86,4 @@ class StagedAllreduce {
   std::vector<std::byte*>& to_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

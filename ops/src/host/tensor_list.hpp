@@ -9,7 +9,7 @@
 
 #include "fusion/layout.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Holds the tensors' numbers of elements only, not where they lie.
 class TensorList {
@@ -50,4 +50,4 @@ class TensorList {
   std::vector<std::int64_t> ends_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

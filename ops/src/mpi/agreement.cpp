@@ -7,7 +7,7 @@
 
 #include <hvd/core/log.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 bool all_can_use_mpi(const Session& session, const std::string& trouble) {
   const std::string answer =
@@ -24,4 +24,4 @@ bool all_can_use_mpi(const Session& session, const std::string& trouble) {
   return answer.empty();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

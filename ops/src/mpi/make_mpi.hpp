@@ -8,9 +8,9 @@
 #include <hvd/core/backend.hpp>
 #include <hvd/core/session.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Does what `make_mpi_backend(session)` does, on a duplicate of `comm`.
 [[nodiscard]] std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 #include "ring/ring_backend.hpp"
 #include "tuning/agree_on_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Throws Errc::unsupported when MPI cannot be used here, or means other ranks.
@@ -81,6 +81,12 @@ std::unique_ptr<Backend> make_mpi_backend(Session& session, MPI_Comm comm) {
   const MpiTables tables(agree(*collective, *ring, session));
   return std::make_unique<MpiChosenBackend>(std::move(collective), std::move(ring), tables);
 }
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+using namespace detail;
 
 std::unique_ptr<Backend> make_mpi_backend(Session& session) {
   return make_mpi_backend(session, MPI_COMM_WORLD);

@@ -10,7 +10,7 @@
 #include "mpi/mpi_comm.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::string_view kEngine = "MPI";
@@ -169,4 +169,4 @@ void MpiBackend::barrier(Deadline deadline) {
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -15,7 +15,7 @@
 #include "mpi/mpi_process.hpp"
 #include "mpi/mpi_reduction.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 struct MpiOptions {
   /// The most bytes of one MPI call, at least 8. MPI counts in int.
@@ -87,4 +87,4 @@ class MpiBackend final : public Backend {
   std::shared_ptr<const MpiComm> comm_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include "fusion/staging.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // The most used operation comes first; see docs/internals/backends.md.
@@ -143,4 +143,4 @@ void MpiChosenBackend::abort() noexcept {
   ring_->abort();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 #include "tuning/algorithm_plan.hpp"
 #include "tuning/measure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The tables of the operations that have two algorithms. Pure.
 class MpiTables {
@@ -78,4 +78,4 @@ class MpiChosenBackend final : public Backend {
   std::shared_ptr<Shared> shared_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

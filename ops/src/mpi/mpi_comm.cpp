@@ -12,7 +12,7 @@
 #include "mpi/mpi_process.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 Errc code_of(int error_class) {
@@ -151,4 +151,4 @@ void exchange_pieces(const MpiComm& comm, const MpiExchange& job, std::size_t ma
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -9,7 +9,7 @@
 
 #include "polling/watch.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 inline constexpr int kExchangeTag = 0;
 inline constexpr int kSubsetTag = 1;
@@ -60,4 +60,4 @@ struct MpiExchange {
 void exchange_pieces(const MpiComm& comm, const MpiExchange& job, std::size_t max_piece,
                      Watch& watch);
 
-}  // namespace hvd
+}  // namespace hvd::detail

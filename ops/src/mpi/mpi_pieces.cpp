@@ -6,7 +6,7 @@
 #include "mpi/mpi_backend.hpp"
 #include "mpi/mpi_comm.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Calls fn(offset, int count) for pieces of at most `most`.
@@ -131,4 +131,4 @@ void MpiBackend::exchange_parts(const AlltoallCall& call, const std::byte* input
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

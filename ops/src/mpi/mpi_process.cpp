@@ -9,7 +9,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// The state of the process that MPI itself cannot tell. It is never destroyed, because the exit
@@ -141,4 +141,4 @@ void MpiUse::require_here() {
   require_no_other_user();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

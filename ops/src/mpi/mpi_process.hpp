@@ -1,7 +1,7 @@
 // The initialisation and finalisation of MPI, which a process can do only once.
 #pragma once
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Everything that calls MPI holds one. The first one initialises MPI unless the program has done
 /// so. MPI then stays initialised through `shutdown()` and another `init()`, and is finalised when
@@ -30,4 +30,4 @@ class MpiUse {
   static void require_here();
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -3,7 +3,7 @@
 #include "mpi/mpi_process.hpp"
 #include "reduce/reduce.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// MPI passes no argument of ours to a user function, so there is one function for each pair.
@@ -107,4 +107,4 @@ MPI_Op MpiReductions::op(DType dtype, ReduceOp op) const noexcept {
   return MPI_OP_NULL;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

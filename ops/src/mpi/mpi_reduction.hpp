@@ -7,7 +7,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 [[nodiscard]] MPI_Datatype mpi_type(DType dtype) noexcept;
 
@@ -31,4 +31,4 @@ class MpiReductions {
       own_;  ///< null where MPI's own is used
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

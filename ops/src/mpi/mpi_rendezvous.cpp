@@ -21,6 +21,9 @@
 #include "mpi/mpi_process.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 struct Found {

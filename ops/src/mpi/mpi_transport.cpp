@@ -7,7 +7,7 @@
 
 #include "mpi/mpi_comm.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns the error of MPI or of the watch with the peer that was waited for.
@@ -189,4 +189,4 @@ void MpiTransport::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

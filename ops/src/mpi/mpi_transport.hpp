@@ -17,7 +17,7 @@
 #include "mpi/mpi_process.hpp"
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// One direction of an exchange, as segments that begin and finish in order. Some of them are under
 /// way at a time.
@@ -96,4 +96,4 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Slots> slots_ = std::make_unique<Slots>();
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 namespace hvd {
 
 std::unique_ptr<Backend> make_mpi_backend(Session& session) {
-  static_cast<void>(all_can_use_mpi(session, "this build has no MPI"));
+  static_cast<void>(detail::all_can_use_mpi(session, "this build has no MPI"));
   return nullptr;
 }
 

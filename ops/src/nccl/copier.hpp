@@ -11,7 +11,7 @@
 
 #include "polling/watch.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Pieces of one `run` do not overlap, but `dst` may equal `src`.
 struct DeviceCopy {
@@ -51,4 +51,4 @@ class Copier {
 /// Uses CUDA's own copies, one after the other. Scales floating point by a reduction of NCCL.
 [[nodiscard]] std::unique_ptr<Copier> make_plain_copier();
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -1,7 +1,7 @@
 // The kernel of copy_table.hpp.
 #include "nccl/copy_table.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 __global__ void __launch_bounds__(kCopyThreads)
@@ -18,4 +18,4 @@ cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream) {
                           stream);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -13,7 +13,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The type as which elements are multiplied. `bytes` are not multiplied.
 enum class CopyElement : std::uint8_t { bytes, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
@@ -259,4 +259,4 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
 /// Queues the kernel on `stream`, which is of the current device (copy_kernel.cu).
 [[nodiscard]] cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream);
 
-}  // namespace hvd
+}  // namespace hvd::detail

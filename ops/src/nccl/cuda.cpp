@@ -4,7 +4,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 void check(cudaError_t result, std::string_view what) {
   if (result == cudaSuccess) return;
@@ -15,4 +15,4 @@ void check(cudaError_t result, std::string_view what) {
       fmt::format("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

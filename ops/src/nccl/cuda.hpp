@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Throws Errc::resource when the device is out of memory, else Errc::internal, with CUDA's text.
 /// `what` names the call.
@@ -162,4 +162,4 @@ class PinnedBuffer {
   std::size_t size_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -5,7 +5,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/nccl_features.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 FusionMemory::~FusionMemory() { release(); }
 
@@ -42,4 +42,4 @@ void FusionMemory::release() noexcept {
   size_ = 0;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

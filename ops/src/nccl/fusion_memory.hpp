@@ -10,7 +10,7 @@
 
 #include "nccl/nccl_comm.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Memory of the current device for fused tensors, registered with every communicator that uses it.
 /// One thread at a time.
@@ -70,4 +70,4 @@ class AlignedOffsets {
   std::size_t size_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

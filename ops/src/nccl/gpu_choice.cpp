@@ -13,7 +13,7 @@
 
 #include "nccl/cuda.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns 0 also without a driver, since a machine without a GPU is no error.
@@ -65,4 +65,4 @@ std::optional<GpuChoice> choose_gpu(Session& session) {
   return GpuChoice{device, false};
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

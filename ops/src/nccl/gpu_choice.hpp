@@ -7,8 +7,10 @@
 #include <hvd/core/types.hpp>
 
 namespace hvd {
-
 class Session;
+}
+
+namespace hvd::detail {
 
 /// A rank of a group and its GPU.
 struct GpuRank {
@@ -32,4 +34,4 @@ struct GpuChoice {
 /// some rank sees no GPU. Rank 0 logs when there is none or some GPU is shared. Collective.
 [[nodiscard]] std::optional<GpuChoice> choose_gpu(Session& session);
 
-}  // namespace hvd
+}  // namespace hvd::detail

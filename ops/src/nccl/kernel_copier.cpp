@@ -8,7 +8,7 @@
 #include "nccl/copy_table.hpp"
 #include "nccl/cuda.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // The largest part, 16 GiB, so that units and blocks are counted in 32 bits.
@@ -98,4 +98,4 @@ class KernelCopier final : public Copier {
 
 std::unique_ptr<Copier> make_kernel_copier() { return std::make_unique<KernelCopier>(); }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,6 +14,9 @@
 #include "nccl/pinned_backend.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 /// Returns rank 0's id on every rank.

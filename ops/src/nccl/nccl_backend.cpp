@@ -13,7 +13,7 @@
 #include "nccl/reduce_recipe.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // A clean end waits so long for the other ranks before the communicator is aborted.
@@ -355,4 +355,4 @@ void NcclBackend::barrier(Deadline deadline) {
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -19,7 +19,7 @@
 #include "nccl/nccl_comm.hpp"
 #include "nccl/reduce_recipe.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class NcclBackend final : public Backend {
  public:
@@ -134,4 +134,4 @@ class NcclBackend final : public Backend {
   std::unique_ptr<AsyncCollective> async_;  ///< what `take_async` returns for the last call
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

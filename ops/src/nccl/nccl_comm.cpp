@@ -10,7 +10,7 @@
 
 #include "nccl/nccl_features.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 union Scalar {
@@ -165,4 +165,4 @@ void NcclScaler::scale(const void* src, void* dst, std::int64_t count, ncclDataT
 
 ncclComm_t NcclScaler::release() noexcept { return comm_ == nullptr ? nullptr : comm_->release(); }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -16,7 +16,7 @@
 
 #include "polling/watch.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// An owned, non-blocking NCCL communicator. Any call on it may return before it has taken effect,
 /// and work is in its stream only after `settle`. One thread at a time.
@@ -142,4 +142,4 @@ class NcclScaler {
   std::unique_ptr<NcclComm> comm_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -4,7 +4,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 void* nccl_allocate(std::size_t size) {
   void* data = nullptr;
@@ -33,4 +33,4 @@ ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* chi
   return ncclCommSplit(parent, member ? 0 : NCCL_SPLIT_NOCOLOR, key, child, &config);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <nccl.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns memory of the current device that all transports of NCCL can use directly. Throws
 /// Errc::resource.
@@ -23,4 +23,4 @@ void nccl_deregister(ncclComm_t comm, void* handle) noexcept;
 /// Splits a communicator without blocking. A rank that is no `member` gets no `child`.
 [[nodiscard]] ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* child);
 
-}  // namespace hvd
+}  // namespace hvd::detail

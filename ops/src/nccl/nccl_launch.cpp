@@ -2,7 +2,7 @@
 #include "nccl/nccl_backend.hpp"
 #include "nccl/nccl_comm.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns the size between two neighbours of `bounds`.
@@ -113,4 +113,4 @@ void NcclBackend::scatter(const ReduceRecipe& recipe, const std::byte* src, std:
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

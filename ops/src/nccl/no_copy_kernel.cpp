@@ -1,8 +1,8 @@
 // Replaces kernel_copier.cpp and copy_kernel.cu where the build has no nvcc.
 #include "nccl/copier.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 std::unique_ptr<Copier> make_kernel_copier() { return nullptr; }
 
-}  // namespace hvd
+}  // namespace hvd::detail

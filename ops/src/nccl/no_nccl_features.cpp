@@ -2,7 +2,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/nccl_features.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 void* nccl_allocate(std::size_t size) {
   void* data = nullptr;
@@ -20,4 +20,4 @@ bool nccl_can_split() noexcept { return false; }
 
 ncclResult_t nccl_split(ncclComm_t, bool, int, ncclComm_t*) { return ncclInvalidUsage; }
 
-}  // namespace hvd
+}  // namespace hvd::detail

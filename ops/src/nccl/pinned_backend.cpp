@@ -7,7 +7,7 @@
 #include "nccl/cuda.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // The alignment of the host's fusion memory.
@@ -265,4 +265,4 @@ std::unique_ptr<Backend> PinnedBackend::split(std::span<const int> ranks, bool m
   return host ? over(ranks, std::move(host)) : nullptr;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

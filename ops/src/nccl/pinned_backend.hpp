@@ -15,7 +15,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Copies inputs to pinned memory in one launch, runs the operation there with a backend of the
 /// host, and copies results back in another launch. Types, operations, scales and the order of a
@@ -91,4 +91,4 @@ class PinnedBackend final : public Backend {
   std::byte* memory_ = nullptr;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -8,7 +8,7 @@
 #include "nccl/nccl_comm.hpp"
 #include "nccl/reduce_recipe.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 void copy(std::byte* dst, const std::byte* src, std::size_t size, cudaStream_t stream) {
@@ -63,4 +63,4 @@ class PlainCopier final : public Copier {
 
 std::unique_ptr<Copier> make_plain_copier() { return std::make_unique<PlainCopier>(); }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -2,7 +2,7 @@
 
 #include "nccl/cuda.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // The type of cuDevicePrimaryCtxGetState. The runtime has no such function, and it is not linked to
@@ -26,4 +26,4 @@ bool has_primary_context(int device) noexcept {
   return active != 0;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

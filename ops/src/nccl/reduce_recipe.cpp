@@ -4,7 +4,7 @@
 
 #include "nccl/nccl_comm.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 std::optional<ncclDataType_t> nccl_type(DType dtype, ReduceOp op) noexcept {
   if (op == ReduceOp::average && !is_floating_point(dtype)) return std::nullopt;
@@ -86,4 +86,4 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
   return recipe;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 #include "fusion/accumulator.hpp"
 #include "nccl/copier.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns NCCL's type, or nothing where NCCL cannot do the reduction: it has no type of 16-bit
 /// integers, and it sums integers in their own type, while their average needs the exact sum.
@@ -39,4 +39,4 @@ struct ReduceRecipe {
 [[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size,
                                          const Copier& copier, bool copied);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // A test costs 50 to 200 ns: a few µs of spinning, about the latency of a small message.
@@ -49,4 +49,4 @@ void Watch::pause() {
   std::this_thread::yield();
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -7,7 +7,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 class Watch {
  public:
@@ -34,4 +34,4 @@ class Watch {
   unsigned pauses_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

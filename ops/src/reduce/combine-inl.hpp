@@ -12,7 +12,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -56,7 +56,7 @@ struct Maximum {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -17,7 +17,7 @@
 #include "reduce/simd-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 template <class T>
@@ -188,7 +188,7 @@ class Finish {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "reduce/scale.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Calls `fn` with a value of the element type.
@@ -81,4 +81,4 @@ void narrow_mean(DType dtype, void* dst, const std::int64_t* wide, std::int64_t 
   });
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

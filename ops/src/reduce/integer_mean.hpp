@@ -5,7 +5,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The number of 64-bit values as which an element is reduced, so that sums cannot overflow: one
 /// for an integer, and two for an i64, namely its quotient and remainder by the number of ranks.
@@ -20,4 +20,4 @@ void widen_for_mean(DType dtype, std::int64_t* wide, const void* src, std::int64
 void narrow_mean(DType dtype, void* dst, const std::int64_t* wide, std::int64_t count, int ranks,
                  double postscale);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -13,7 +13,7 @@
 #include "reduce/simd-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 /// Highway cannot multiply lanes of every width. Blocks are copied because the pointers may be
@@ -83,11 +83,11 @@ void reduce_simd(DType dtype, ReduceOp op, void* dst, const void* a, const void*
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace hvd {
+namespace hvd::detail {
 
 HWY_EXPORT(reduce_simd);
 
@@ -96,5 +96,5 @@ void reduce(DType dtype, ReduceOp op, void* dst, const void* a, const void* b, s
   HWY_DYNAMIC_DISPATCH(reduce_simd)(dtype, op, dst, a, b, static_cast<std::size_t>(count));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail
 #endif

@@ -5,7 +5,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Stores a[i] op b[i] in dst[i] for `count` elements of any alignment; dst may be a. An average is
 /// a sum here, which `finish_average` divides. The result is the same in every SIMD lane and on
@@ -14,4 +14,4 @@ namespace hvd {
 /// are; boolean sum and max are or, and boolean product and min are and.
 void reduce(DType dtype, ReduceOp op, void* dst, const void* a, const void* b, std::int64_t count);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -21,7 +21,7 @@
 #include "reduce/group-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 /// One reduction: the pointers to sources and targets, and the loop over the elements. For each
@@ -235,11 +235,11 @@ void reduce_all_simd(const ReduceAll& what, std::span<std::byte* const> to,
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 HWY_EXPORT(reduce_all_simd);
@@ -292,5 +292,5 @@ void reduce_all(const ReduceAll& what, std::span<std::byte* const> to,
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail
 #endif

@@ -7,7 +7,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The operation on the contributions, and the factors on the result.
 struct ReduceAll {
@@ -30,4 +30,4 @@ void reduce_all(const ReduceAll& what, std::span<std::byte* const> to,
                 std::span<const std::byte* const> from, std::int64_t count,
                 Stores stores = Stores::cached);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 #include "reduce/simd-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace hvd {
+namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
 template <class T>
@@ -77,11 +77,11 @@ void average_floats(DType dtype, void* data, std::size_t count, int ranks, doubl
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace hvd
+}  // namespace hvd::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Converts toward zero and clamps to the range of T; NaN becomes 0. A plain cast outside the range
@@ -148,5 +148,5 @@ void finish_average(DType dtype, void* data, std::int64_t count, int ranks, doub
   (dtype, data, static_cast<std::size_t>(count), ranks, postscale);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail
 #endif

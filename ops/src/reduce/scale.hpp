@@ -5,7 +5,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Stores src[i] · factor in dst[i]; dst may be src, any alignment. A factor of 1 copies. Integers
 /// are scaled in double, truncated toward zero and clamped to their range; f16, bf16 and f32 in
@@ -16,4 +16,4 @@ void scale(DType dtype, void* dst, const void* src, std::int64_t count, double f
 /// that the mean of equal values is that value; f16 and bf16 are rounded once, after both steps.
 void finish_average(DType dtype, void* data, std::int64_t count, int ranks, double postscale);
 
-}  // namespace hvd
+}  // namespace hvd::detail

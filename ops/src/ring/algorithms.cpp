@@ -7,7 +7,7 @@
 #include "fusion/blocks.hpp"
 #include "reduce/reduce.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// Returns where the partial sum of a chunk is stored in a step. It must not be the destination of
@@ -170,4 +170,4 @@ void dissemination_barrier(Transport& transport, Deadline deadline) {
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -13,7 +13,7 @@
 #include "fusion/buffer.hpp"
 #include "ring/plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A reduction of contiguous memory in one chunk per rank.
 struct Reduction {
@@ -78,4 +78,4 @@ void pairwise_all_to_all(Transport& transport, const AlltoallCall& call, Deadlin
 /// Dissemination barrier (Hensgen, Finkel & Manber 1988): ceil(log2 n) turns of one byte each.
 void dissemination_barrier(Transport& transport, Deadline deadline);
 
-}  // namespace hvd
+}  // namespace hvd::detail

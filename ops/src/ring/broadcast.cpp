@@ -2,7 +2,7 @@
 
 #include "ring/algorithms.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kTreeBytes = std::size_t{64} << 10;
@@ -74,4 +74,4 @@ void broadcast_bytes(Transport& transport, std::byte* data, std::size_t size, in
   run(transport, order, data, size, deadline);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace hvd {
+namespace hvd::detail {
 
 bool RingOrder::is_by_rank() const { return std::is_sorted(ranks.begin(), ranks.end()); }
 
@@ -46,4 +46,4 @@ RingPlan plan_ring(const RingOrder& order, int rank) {
   return plan;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// The order of a group's ranks around a ring. The ranks of a host are next to each other, so that
 /// the ring enters and leaves every host once.
@@ -44,4 +44,4 @@ struct RingPlan {
 /// that own them, and the rank after rank k in that order sends chunk k first.
 [[nodiscard]] RingPlan plan_ring(const RingOrder& order, int rank);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,7 +11,7 @@
 #include "fusion/pack.hpp"
 #include "transport/rank_view.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 // Tensors of this size or more are reduced where they lie: copying one to and from fusion memory
@@ -185,10 +185,6 @@ void RingBackend::barrier(Deadline deadline) {
   dissemination_barrier(around(), deadline);
 }
 
-std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport) {
-  return make_ring_backend(std::move(transport), {});
-}
-
 std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
                                            std::vector<int> host_of) {
   if (log_enabled(LogLevel::plan)) {
@@ -196,6 +192,14 @@ std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
         fmt::format("host memory: ring over {}, doubling when small", transport->name()));
   }
   return std::make_unique<RingBackend>(std::move(transport), std::move(host_of));
+}
+
+}  // namespace hvd::detail
+
+namespace hvd {
+
+std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport) {
+  return detail::make_ring_backend(std::move(transport), {});
 }
 
 }  // namespace hvd

@@ -16,7 +16,7 @@
 #include "ring/plan.hpp"
 #include "tuning/algorithm_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 class RingBackend final : public Backend {
  public:
@@ -84,4 +84,4 @@ class RingBackend final : public Backend {
 [[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
                                                          std::vector<int> host_of);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -18,7 +18,7 @@
 #include "transport/failure.hpp"
 #include "transport/poll.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 /// The first byte of a message.
@@ -261,4 +261,4 @@ std::vector<int> ranks_here(const Topology& topology) {
   return ranks;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

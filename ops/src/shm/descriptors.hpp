@@ -12,9 +12,11 @@
 #include <hvd/core/types.hpp>
 
 namespace hvd {
-
 class Session;
 struct Topology;
+}  // namespace hvd
+
+namespace hvd::detail {
 
 /// Sends descriptors, which one call of `receive_descriptors` receives. Both throw Errc::timeout or
 /// Errc::peer_lost naming `peer`, the rank at the other end.
@@ -48,4 +50,4 @@ struct HostDescriptors {
 /// Returns the ranks of this rank's host, ascending.
 [[nodiscard]] std::vector<int> ranks_here(const Topology& topology);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -14,7 +14,7 @@
 
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -120,4 +120,4 @@ std::string SealedMemory::make_private(std::size_t offset, std::size_t size) con
   return {};
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 
 #include <hvd/core/fd.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A memfd, which has no name in /dev/shm and is freed with its last holder. It is sealed, so that
 /// no holder can shrink it while others use it. A forked child does not inherit the mapping.
@@ -48,4 +48,4 @@ class SealedMemory {
   std::size_t size_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

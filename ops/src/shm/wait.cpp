@@ -10,7 +10,7 @@
 
 #include "transport/poll.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr int kSpins = 200;  // about 5 µs
@@ -105,4 +105,4 @@ const Neighbour* ShmWait::find_lost(const For& call) {
   return lost;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

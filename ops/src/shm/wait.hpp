@@ -16,7 +16,7 @@
 
 #include "transport/failure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Processors prefetch cache lines in pairs of 128 bytes, so data that different ranks write is put
 /// into different pairs.
@@ -129,4 +129,4 @@ class ShmWait {
   std::vector<pollfd> polled_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

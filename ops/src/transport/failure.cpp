@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 Error about(Errc code, int peer, std::string cause) {
@@ -30,4 +30,4 @@ void Failure::check() const {
   if (aborted()) throw Error(Errc::aborted, "the transport was aborted");
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -7,7 +7,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 [[nodiscard]] Error peer_lost(int peer, std::string cause);
 [[nodiscard]] Error peer_timeout(int peer, std::string cause);
@@ -42,4 +42,4 @@ class Failure {
   std::exception_ptr first_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -11,6 +11,9 @@
 #include "transport/failure.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 /// One message from one rank to another. The sender posts it and takes it back; in between the

@@ -13,7 +13,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::chrono::microseconds kYield{100};
@@ -56,4 +56,4 @@ bool YieldBeforeSleep::pause() noexcept {
   return true;
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

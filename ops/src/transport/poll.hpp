@@ -9,7 +9,7 @@
 #include <hvd/core/fd.hpp>
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// As poll(2), but it goes on after a signal. Returns false when the deadline came first. With a
 /// deadline in the past it does not wait. Throws Errc::resource when the system refuses.
@@ -45,4 +45,4 @@ class YieldBeforeSleep {
   Clock::time_point until_{};
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

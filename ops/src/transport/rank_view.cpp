@@ -8,7 +8,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 int rank_in_subset(std::span<const int> ranks, int rank, int size) {
   const bool ascending =
@@ -47,4 +47,4 @@ void RankView::exchange(const Outgoing& out, const Incoming& in, Deadline deadli
   whole_.exchange({.peer = translated(out.peer), .bytes = out.bytes}, from, deadline);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

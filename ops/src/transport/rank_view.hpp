@@ -9,7 +9,7 @@
 
 #include <hvd/ops/transport.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the rank that `rank` has in the subset `ranks`. Throws Errc::invalid_argument unless
 /// `ranks` are ascending, below `size`, and `rank` among them.
@@ -47,4 +47,4 @@ class RankView final : public Transport {
   int rank_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace hvd {
+namespace hvd::detail {
 
 std::optional<std::chrono::microseconds> shortest_round_trip(int stream) noexcept {
   tcp_info info{};
@@ -17,4 +17,4 @@ std::optional<std::chrono::microseconds> shortest_round_trip(int stream) noexcep
   return std::chrono::microseconds(info.tcpi_min_rtt);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

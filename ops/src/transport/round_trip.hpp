@@ -4,10 +4,10 @@
 #include <chrono>
 #include <optional>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// Returns the shortest round trip that the kernel has measured on a connected stream, including
 /// its handshake; nothing where the kernel does not tell. Any thread.
 [[nodiscard]] std::optional<std::chrono::microseconds> shortest_round_trip(int stream) noexcept;
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace hvd {
+namespace hvd::detail {
 
 /// One stream's part of a message: stripe i of 256 KiB is on stream i modulo their number. A
 /// message below a MiB is on the first stream alone.
@@ -43,4 +43,4 @@ class Stripes {
   std::size_t moved_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::detail

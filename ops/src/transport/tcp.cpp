@@ -20,6 +20,9 @@
 #include "transport/stripes.hpp"
 
 namespace hvd {
+
+using namespace detail;
+
 namespace {
 
 /// Bytes for a sink are received in memory of this size, which stays in the cache.

@@ -11,7 +11,7 @@
 #include <hvd/core/log.hpp>
 #include <hvd/core/session.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::string_view kMeasure = "measure";
@@ -87,4 +87,4 @@ AlgorithmPlan agree_on_plan(Session& session, const PlanQuestion& question) {
   return AlgorithmPlan::parse(text);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -9,8 +9,10 @@
 #include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
-
 class Session;
+}
+
+namespace hvd::detail {
 
 struct PlanQuestion {
   std::string_view engine;  ///< each engine asks once
@@ -30,4 +32,4 @@ struct PlanQuestion {
 [[nodiscard]] std::string plan_signature(std::string_view engine, std::span<const int> host_of,
                                          int streams);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -15,7 +15,7 @@
 
 #include <hvd/core/error.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::array<std::string_view, kAlgorithmCount> kNames{"collective", "ring",    "doubling",
@@ -211,4 +211,4 @@ void save_plan(const std::string& path, std::string_view signature, const Algori
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

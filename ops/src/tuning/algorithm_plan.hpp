@@ -13,7 +13,7 @@
 
 #include <hvd/core/types.hpp>
 
-namespace hvd {
+namespace hvd::detail {
 
 inline constexpr std::size_t kKi = 1024;  ///< bounds of sizes are written in KiB
 
@@ -100,4 +100,4 @@ class AlgorithmPlan {
 /// the same time, one line may be lost. Throws Errc::resource.
 void save_plan(const std::string& path, std::string_view signature, const AlgorithmPlan& plan);
 
-}  // namespace hvd
+}  // namespace hvd::detail

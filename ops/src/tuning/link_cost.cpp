@@ -6,7 +6,7 @@
 
 #include "tuning/measure.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kFew = 4;
@@ -57,4 +57,4 @@ std::size_t segment_for(const LinkCost& cost, int hosts) {
   return power_of_two(bytes / ring_bytes(1, hosts), kKi * kKi, 8 * kKi * kKi);
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

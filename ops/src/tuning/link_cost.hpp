@@ -8,7 +8,7 @@
 
 #include "tuning/algorithm_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// A message of b bytes takes latency + b / bandwidth (Hockney 1994).
 struct LinkCost {
@@ -30,4 +30,4 @@ struct LinkCost {
 /// that latency and hand-overs take a small part of the time of a round.
 [[nodiscard]] std::size_t segment_for(const LinkCost& cost, int hosts);
 
-}  // namespace hvd
+}  // namespace hvd::detail

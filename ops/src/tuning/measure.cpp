@@ -9,7 +9,7 @@
 
 #include "fusion/buffer.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kRepeats = 5;
@@ -184,4 +184,4 @@ std::string describe(const Timing& timing, std::span<const Candidate> candidates
          fmt::format(": {}", to_string(candidates[best(timing, candidates, defaults)].algorithm));
 }
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -13,7 +13,7 @@
 
 #include "tuning/algorithm_plan.hpp"
 
-namespace hvd {
+namespace hvd::detail {
 
 /// One of the algorithms that are compared.
 struct Candidate {
@@ -72,4 +72,4 @@ inline constexpr double kClearlyFaster = 0.85;
 [[nodiscard]] std::string describe(const Timing& timing, std::span<const Candidate> candidates,
                                    const AlgorithmTable& defaults);
 
-}  // namespace hvd
+}  // namespace hvd::detail

@@ -61,7 +61,7 @@ TEST_P(ControlChannelSuite, MessagesArriveInOrder) {
   const auto [size, fanout] = GetParam();
   constexpr int kCount = 300;
   const auto store = make_hash_store();
-  const TreeRoutes routes(size, fanout);
+  const detail::TreeRoutes routes(size, fanout);
   expect_threads(size, [&, size = size, fanout = fanout](int rank) {
     Rank self(*store, rank, size);
     self.open(rank, size, fanout);

@@ -7,6 +7,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using test::bytes_of;
 using test::expect_error;
 

@@ -25,6 +25,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using namespace std::chrono_literals;
 using test::bytes_of;
 using test::expect_error;

@@ -8,6 +8,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using testing::ElementsAre;
 using testing::IsEmpty;
 

@@ -29,6 +29,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 TEST(BlockList, JoinsWhatIsGivenBack) {

@@ -21,6 +21,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Buffer = std::vector<std::byte>;
 
 TEST(HostRows, WalkThePiecesOfARowAndNotItsEmptyOnes) {

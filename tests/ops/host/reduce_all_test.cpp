@@ -17,6 +17,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using Buffer = std::vector<std::byte>;
 
 /// Once for every kind of CPU that this one can stand in for.

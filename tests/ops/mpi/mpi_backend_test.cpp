@@ -229,7 +229,7 @@ TEST_P(MpiBackendTest, OnlyOneAtATimeWhenMpiIsSerialized) {
   int level = 0;
   MPI_Query_thread(&level);
   if (level >= MPI_THREAD_MULTIPLE) GTEST_SKIP() << "needs an MPI without MPI_THREAD_MULTIPLE";
-  EXPECT_THROW(MpiUse(), Error);
+  EXPECT_THROW(detail::MpiUse(), Error);
 }
 
 TEST_P(MpiBackendTest, LeavesDevicesToOthers) {

@@ -16,6 +16,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::microseconds;
 
 Timing sample(std::size_t bytes, double collective, double ring, OpKind kind = OpKind::allreduce) {

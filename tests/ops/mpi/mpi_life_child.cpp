@@ -34,9 +34,9 @@ using std::chrono::seconds;
 
 int rank() { return hvd::test::rank_of_world(); }
 
-std::unique_ptr<hvd::MpiBackend> make_backend() {
-  return std::make_unique<hvd::MpiBackend>(std::make_unique<hvd::MpiUse>(), MPI_COMM_WORLD,
-                                           in(seconds(20)));
+std::unique_ptr<hvd::detail::MpiBackend> make_backend() {
+  return std::make_unique<hvd::detail::MpiBackend>(std::make_unique<hvd::detail::MpiUse>(),
+                                                   MPI_COMM_WORLD, in(seconds(20)));
 }
 
 void twice() {
@@ -47,8 +47,8 @@ void twice() {
 }
 
 /// Lives longer than the exit handlers that the first use of MPI registers.
-std::unique_ptr<hvd::MpiBackend>& kept() {
-  static std::unique_ptr<hvd::MpiBackend> backend;
+std::unique_ptr<hvd::detail::MpiBackend>& kept() {
+  static std::unique_ptr<hvd::detail::MpiBackend> backend;
   return backend;
 }
 
@@ -87,12 +87,12 @@ void abort_from_another_thread() {
   }
 }
 
-std::unique_ptr<hvd::MpiTransport> make_transport() {
-  auto use = std::make_shared<hvd::MpiUse>();
+std::unique_ptr<hvd::detail::MpiTransport> make_transport() {
+  auto use = std::make_shared<hvd::detail::MpiUse>();
   const std::atomic<bool> never{false};
-  hvd::Watch watch(in(seconds(20)), never, "init", "MPI");
-  auto comm = std::make_shared<const hvd::MpiComm>(MPI_COMM_WORLD, watch);
-  return std::make_unique<hvd::MpiTransport>(std::move(use), std::move(comm));
+  hvd::detail::Watch watch(in(seconds(20)), never, "init", "MPI");
+  auto comm = std::make_shared<const hvd::detail::MpiComm>(MPI_COMM_WORLD, watch);
+  return std::make_unique<hvd::detail::MpiTransport>(std::move(use), std::move(comm));
 }
 
 void await_message(hvd::Transport& transport, hvd::Deadline deadline) {

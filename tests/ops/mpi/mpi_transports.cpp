@@ -56,7 +56,7 @@ void let_program_initialise() {
 /// Returns the parameters for the number of ranks that mpirun started.
 std::vector<std::tuple<Kind, int>> transport_parameters(const std::vector<int>& sizes) {
   let_program_initialise();
-  static_cast<void>(MpiUse());  // the number is MPI's to tell, once initialised
+  static_cast<void>(detail::MpiUse());  // the number is MPI's to tell, once initialised
   const int size = world_size();
   if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) return {};
   return {{Kind::mpi, size}};

@@ -13,6 +13,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 /// Alternates between the algorithms for small, middle and large sizes, so that every kind uses
 /// both.
 MpiTables alternating() {

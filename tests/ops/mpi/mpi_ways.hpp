@@ -19,15 +19,16 @@ enum class Way {
 [[nodiscard]] std::string to_string(Way way);
 
 struct WayOptions {
-  MpiOptions collective;
-  MpiTransportOptions ring;
+  detail::MpiOptions collective;
+  detail::MpiTransportOptions ring;
 };
 
 /// Makes the backend. Collective.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(Way way, const WayOptions& options = {});
 
 /// Makes the transport alone.
-[[nodiscard]] std::unique_ptr<MpiTransport> make_transport(const MpiTransportOptions& options = {});
+[[nodiscard]] std::unique_ptr<detail::MpiTransport> make_transport(
+    const detail::MpiTransportOptions& options = {});
 
 [[nodiscard]] int world_rank();
 [[nodiscard]] int world_size();

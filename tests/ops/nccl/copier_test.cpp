@@ -20,6 +20,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 enum class Way { kernel, plain };
 
 class CopierTest : public ::testing::TestWithParam<Way> {

@@ -19,17 +19,20 @@ class CudaMemory final : public TestMemory {
 
   [[nodiscard]] std::byte* put(const Bytes& bytes) override {
     void* block = nullptr;
-    check(cudaMalloc(&block, bytes.empty() ? 1 : bytes.size()), "cudaMalloc");
+    detail::check(cudaMalloc(&block, bytes.empty() ? 1 : bytes.size()), "cudaMalloc");
     blocks_.push_back(block);
     if (!bytes.empty()) {
-      check(cudaMemcpy(block, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+      detail::check(cudaMemcpy(block, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+                    "cudaMemcpy");
     }
     return static_cast<std::byte*>(block);
   }
 
   [[nodiscard]] Bytes get(const std::byte* data, std::size_t size) override {
     Bytes bytes(size);
-    if (size > 0) check(cudaMemcpy(bytes.data(), data, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    if (size > 0) {
+      detail::check(cudaMemcpy(bytes.data(), data, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    }
     return bytes;
   }
 

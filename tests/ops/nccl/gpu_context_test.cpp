@@ -21,6 +21,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;

@@ -25,6 +25,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 
 constexpr int kRanks = 3;

@@ -18,6 +18,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 
 /// How fused tensors are moved: by our kernel, or as a build without nvcc does.

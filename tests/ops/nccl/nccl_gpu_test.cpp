@@ -15,6 +15,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 class NcclGpuTest : public ::testing::Test {
  protected:
   void SetUp() override {

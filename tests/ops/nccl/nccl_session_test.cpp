@@ -18,6 +18,8 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
+
 class NcclSessionTest : public ::testing::Test {
  protected:
   ~NcclSessionTest() override { fake_gpu::reset(0); }

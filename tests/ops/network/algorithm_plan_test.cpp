@@ -26,6 +26,7 @@
 namespace hvd::test {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 using testing::HasSubstr;
 
 TEST(AlgorithmTableTest, AreTextAndBack) {

@@ -132,17 +132,17 @@ struct Strike {
 std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, const Strike& strike,
                                                   hvd::test::Doom& doom) {
   auto session = std::make_unique<hvd::Session>(config, nullptr);
-  auto ring = std::make_unique<hvd::RingBackend>(
+  auto ring = std::make_unique<hvd::detail::RingBackend>(
       hvd::test::make_doomed(hvd::make_tcp_transport(*session), doom), session->topology().host_of);
-  ring->use(hvd::AlgorithmTable::parse(strike.ring));
+  ring->use(hvd::detail::AlgorithmTable::parse(strike.ring));
   hvd::HostEngine host;
-  if (hvd::ranks_here(session->topology()).size() > 1) {
+  if (hvd::detail::ranks_here(session->topology()).size() > 1) {
     host = hvd::make_host_engine(*session);
     host.backend = hvd::test::make_doomed(std::move(host.backend), doom);
   }
-  auto hosts = hvd::compose_hierarchy(std::move(ring), std::move(host.backend), session->topology(),
-                                      session->start_deadline());
-  hosts->use(hvd::AlgorithmTable::parse(strike.ways));
+  auto hosts = hvd::detail::compose_hierarchy(std::move(ring), std::move(host.backend),
+                                              session->topology(), session->start_deadline());
+  hosts->use(hvd::detail::AlgorithmTable::parse(strike.ways));
   std::vector<std::unique_ptr<hvd::Backend>> backends;
   backends.push_back(std::move(hosts));
   auto fence = hvd::make_tcp_fence(*session);

@@ -22,7 +22,7 @@ std::unique_ptr<Backend> make_hosts(std::unique_ptr<Transport> transport, std::u
     topology.host_of.push_back(std::min(host, hosts));
     if (topology.host_of.back() == hosts) ++hosts;
   }
-  auto ring = make_ring_backend(std::move(transport), topology.host_of);
+  auto ring = detail::make_ring_backend(std::move(transport), topology.host_of);
   return make_hierarchical_backend(std::move(ring), nullptr, topology, soon());
 }
 

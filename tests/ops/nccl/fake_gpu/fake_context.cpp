@@ -4,7 +4,7 @@
 
 namespace hvd {
 
-bool has_primary_context(int device) noexcept {
+bool detail::has_primary_context(int device) noexcept {
   return test::fake_gpu::contexts().count(device) > 0;
 }
 

@@ -11,6 +11,7 @@
 namespace hvd {
 namespace {
 
+using namespace detail;  // NOLINT: a test
 namespace fake = test::fake_gpu;
 
 cudaError_t misuse(const std::string& what) {
@@ -27,7 +28,7 @@ std::size_t bytes_of(const CopyTable& table, std::uint32_t index) {
 
 }  // namespace
 
-cudaError_t launch_copies(const CopyTable& table, cudaStream_t handle) {
+cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   fake::note("launch_copies");
   const std::shared_ptr<fake::Stream> stream = fake::runtime().stream(handle);
   if (!stream || stream->device() != fake::current_device()) {
