@@ -11,7 +11,7 @@
 
 namespace hvd::detail {
 
-/// Whether the result is a new tensor or overwrites the given one.
+/// Says whether the result is a new tensor or overwrites the given one.
 enum class Form { copy, in_place };
 
 struct Operation {

@@ -262,7 +262,7 @@ double ParameterShards::clip_grad_norm(double max_norm) {
     squares += bucket.gradient().to(torch::kFloat64).square().sum().cpu();
   }
   const double norm = std::sqrt(impl.reduce(squares, "norm", ReduceOp::sum).item<double>());
-  // The same formula as in torch::nn::utils::clip_grad_norm_.
+  // This is the formula of torch::nn::utils::clip_grad_norm_.
   const double scale = max_norm / (norm + 1e-6);
   if (scale < 1) {
     for (ShardBucket& bucket : impl.buckets) bucket.gradient().mul_(scale);

@@ -35,7 +35,7 @@ struct ValidationChoice : Validation {
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
-/// How `fit` starts processes when it is called outside a job.
+/// Options for the processes that `fit` starts when it is called outside a job.
 struct RunnerOptions {
   /// The greatest number of processes that this machine runs at once; 0: one for each core that
   /// this process may use.

@@ -1,4 +1,4 @@
-// What `DistributedOptimizer` and `ShardedOptimizer` have in common.
+// The common parts of `DistributedOptimizer` and `ShardedOptimizer`.
 #pragma once
 
 #include <torch/optim/optimizer.h>
