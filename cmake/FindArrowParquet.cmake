@@ -2,9 +2,9 @@
 #
 #   ArrowParquet_FOUND, ArrowParquet_VERSION, ArrowParquet_PREFIX
 #   ArrowParquet::parquet     both libraries, and Arrow's own S3 library where it is a separate one
-#   ArrowParquet_FILESYSTEMS  of S3, AZURE, GCS, HDFS those that this Arrow was built with
+#   ArrowParquet_FILESYSTEMS  those of S3, AZURE, GCS and HDFS that this Arrow was built with
 #
-# Looked for, first hit wins:
+# These places are searched, and the first hit wins:
 #   1. the `pyarrow` wheel, which is a C++ SDK without a CMake package: Arrow_ROOT (variable or
 #      environment), each entry of CMAKE_PREFIX_PATH (variable and environment)
 #   2. the wheel in ArrowParquet_HINTS (the installed hvd package names what it was built against)
@@ -13,8 +13,8 @@
 #      ${HVD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hvd}
 # An entry for the wheel is its `pyarrow` folder or the folder that holds it.
 
-# _arrow_find_wheel(<folder>...): sets ArrowParquet_PREFIX, and _arrow_library_<name> for its libraries,
-# whose file names end in the version.
+# _arrow_find_wheel(<folder>...) sets ArrowParquet_PREFIX and, for each library, _arrow_library_<name>.
+# The file names of a wheel's libraries end in the version, so find_library() does not find them.
 macro(_arrow_find_wheel)
   foreach(_arrow_folder IN ITEMS ${ARGN})
     foreach(_arrow_suffix IN ITEMS "" /pyarrow)
@@ -33,7 +33,7 @@ macro(_arrow_find_wheel)
   endforeach()
 endmacro()
 
-# _arrow_macros(<config.h>): the version and what is in it, as it says itself.
+# _arrow_macros(<config.h>) reads the version and the file systems of this Arrow from its header.
 macro(_arrow_macros header)
   file(STRINGS "${header}" _arrow_lines REGEX "^#define ARROW_")
   string(REGEX MATCH "ARROW_VERSION_STRING \"([0-9.]+)" _arrow_match "${_arrow_lines}")

@@ -1,13 +1,13 @@
-# Finds LibTorch for C++ only: no CUDA toolkit, no global compiler flags, no Python.
-# (LibTorch's own package of a CUDA build demands a toolkit and rewrites CMAKE_CXX_FLAGS.)
+# Finds LibTorch for C++ only, without a CUDA toolkit, global compiler flags or Python. (LibTorch's own
+# CMake package of a CUDA build demands a toolkit and changes CMAKE_CXX_FLAGS.)
 #
 #   LibTorch_FOUND, LibTorch_VERSION
 #   LibTorch_PREFIX      the folder with include/ and lib/
 #   LibTorch::torch      what a CPU program needs: libtorch_cpu and libc10, headers as system headers
-#   LibTorch::cuda       in a CUDA build: CUDA tensors as well. Its own libraries (cuDNN, NCCL, ...) must
-#                        be found by the linker; they are not looked for here
+#   LibTorch::cuda       in a CUDA build: CUDA tensors as well. The linker must find its own libraries
+#                        (cuDNN, NCCL, ...); they are not searched for here
 #
-# Looked for, first hit wins:
+# These places are searched, and the first hit wins:
 #   1. LibTorch_ROOT (variable or environment), Torch_DIR (variable or environment)
 #   2. each entry of CMAKE_PREFIX_PATH (variable and environment)
 #   3. LibTorch_HINTS (the installed hvd package names what it was built against)
@@ -77,7 +77,7 @@ if(LibTorch_PREFIX)
          REGEX "set\\(PACKAGE_VERSION " LIMIT_COUNT 1)
     string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" LibTorch_VERSION "${_libtorch_line}")
   endif()
-  # Builds before 2.7 may use the old ABI of std::string; they say so in their own package.
+  # Builds before 2.7 may use the old ABI of std::string; their own CMake package tells which.
   if(EXISTS "${_libtorch_cmake}/TorchConfig.cmake")
     file(STRINGS "${_libtorch_cmake}/TorchConfig.cmake" _libtorch_line
          REGEX "_GLIBCXX_USE_CXX11_ABI=[01]" LIMIT_COUNT 1)
@@ -116,7 +116,8 @@ endif()
 if(LibTorch_FOUND
    AND NOT TARGET LibTorch::cuda
    AND EXISTS "${LibTorch_PREFIX}/lib/libtorch_cuda.so")
-  # Registers itself when loaded, so it must be linked although nothing calls it by name.
+  # libtorch_cuda registers its kernels when it is loaded, so it must be linked although no symbol of
+  # it is used.
   set(_libtorch_forced "-Wl,--push-state,--no-as-needed")
   string(APPEND _libtorch_forced ",${LibTorch_PREFIX}/lib/libtorch_cuda.so")
   string(APPEND _libtorch_forced ",${LibTorch_PREFIX}/lib/libc10_cuda.so,--pop-state")

@@ -1,12 +1,13 @@
-# Finds NCCL and the CUDA runtime it works with, without enabling the CUDA language and without
-# nvcc, so that a C++-only project can use it.
+# Finds NCCL and the CUDA runtime, without enabling the CUDA language and without nvcc, so that a
+# C++-only project can use it.
 #
-#   NCCL_FOUND     everything needed to run is there
-#   NCCL_MISSING   what is not
+#   NCCL_FOUND     true when everything needed to run was found
+#   NCCL_MISSING   the parts that were not found
 #   NCCL::headers  nccl.h and cuda_runtime_api.h, even when the libraries are missing
 #   NCCL::nccl     both libraries and the headers
 #
-# Hints: NCCL_ROOT, CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH; else /usr/local/cuda and the usual places.
+# NCCL_ROOT, CUDAToolkit_ROOT, CUDA_HOME and CUDA_PATH are searched first, then /usr/local/cuda and the
+# usual places.
 set(_nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} $ENV{NCCL_HOME})
 set(_cuda_hints ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH})
 set(_cuda_suffixes "" targets/${CMAKE_SYSTEM_PROCESSOR}-linux)

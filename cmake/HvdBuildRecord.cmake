@@ -1,5 +1,5 @@
-# share/hvd/build.json: what this build contains, read by `hvdrun --check-build`. It lies at the same
-# place relative to bin/ in the build tree and when installed.
+# Writes share/hvd/build.json, which says what this build contains; `hvdrun --check-build` reads it. Its
+# path relative to bin/ is the same in the build tree and in an installation.
 foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSION"
                       "TORCH:LibTorch_VERSION" "TORCH_CUDA:LibTorch_VERSION"
                       "ARROW:ArrowParquet_VERSION")
@@ -13,7 +13,7 @@ foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSI
     set(record_${name}_VERSION "${${version}}")
   endif()
 endforeach()
-# Whose MPI, and which CUDA runtime: what mpirun on a host and a driver have to go with.
+# The MPI library and the CUDA runtime are recorded because mpirun and the GPU driver must fit them.
 set(record_MPI_LIBRARY "")
 if(HVD_HAVE_MPI)
   foreach(directory IN LISTS MPI_CXX_INCLUDE_DIRS)

@@ -1,6 +1,6 @@
-# Compiler settings of this build. Nothing here reaches a project that uses hvd.
+# Compiler settings of this build. None of them applies to a project that uses hvd.
 
-# A plain `cmake -B build` makes what one would measure and install.
+# A plain `cmake -B build` makes an optimised build.
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
 endif()
@@ -17,8 +17,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
-# -fPIC for programs too (not -fPIE): then they share the libraries' precompiled LibTorch header,
-# which g++ accepts only when the position-independence flags are the same.
+# Programs are compiled with -fPIC too (not -fPIE), so that they share the libraries' precompiled
+# LibTorch header, which g++ accepts only if the position-independence flags are the same.
 add_compile_options(-fPIC)
 
 if(HVD_SANITIZE)
@@ -26,11 +26,11 @@ if(HVD_SANITIZE)
   add_link_options(-fsanitize=${HVD_SANITIZE})
 endif()
 if(HVD_FUZZ)
-  add_compile_options(-fsanitize=fuzzer-no-link) # coverage of the libraries guides the fuzzers
+  add_compile_options(-fsanitize=fuzzer-no-link) # the fuzzers need the coverage of the libraries
 endif()
 
-# Compiled objects are reused between clones: ccache sees paths relative to the source tree. It remembers the
-# hashes of files by inode, since LibTorch's precompiled header alone is 700 MB to hash for each file that uses it.
+# Clones of the repository share compiled objects, because ccache sees paths relative to the source tree. It keeps
+# the hashes of files by inode, because it would otherwise hash LibTorch's precompiled header, 700 MB, for each file.
 if(HVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(HVD_CCACHE_PROGRAM ccache)
   mark_as_advanced(HVD_CCACHE_PROGRAM)

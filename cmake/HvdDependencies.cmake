@@ -1,11 +1,11 @@
-# Everything hvd is built from. The reasons for each are in docs/reference/dependencies.md.
+# All dependencies of hvd. docs/reference/dependencies.md has the reason for each.
 
-# The LibTorch that scripts/install_deps fetches.
+# This file pins the LibTorch that scripts/install_deps fetches.
 set(HVD_LIBTORCH_PINS "${PROJECT_SOURCE_DIR}/scripts/libtorch.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HVD_LIBTORCH_PINS}")
 file(STRINGS "${HVD_LIBTORCH_PINS}" HVD_LIBTORCH_VERSION REGEX "^torch==")
 string(REPLACE "torch==" "" HVD_LIBTORCH_VERSION "${HVD_LIBTORCH_VERSION}")
-# The Arrow that it fetches.
+# This file pins the Arrow that scripts/install_deps fetches.
 set(HVD_ARROW_PINS "${PROJECT_SOURCE_DIR}/scripts/arrow.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HVD_ARROW_PINS}")
 file(STRINGS "${HVD_ARROW_PINS}" HVD_ARROW_VERSION REGEX "^pyarrow==")
@@ -32,7 +32,7 @@ hvd_optional(MPI AUTO "The MPI backend")
 hvd_optional(NCCL AUTO "The NCCL backend, with the CUDA runtime")
 hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
 hvd_optional(TORCH AUTO "The LibTorch bindings")
-# Off: a CPU program starts much faster without libtorch_cuda.
+# The default is OFF because a CPU program starts much faster without libtorch_cuda.
 hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
 hvd_optional(ARROW AUTO "The estimator, on Arrow and Parquet")
 
@@ -42,15 +42,14 @@ endif()
 hvd_resolve(PMIX FOUND "${PMIx_FOUND}" NEEDS "pmix.h and libpmix (Debian: libpmix-dev, or PMIx_ROOT)")
 
 if(NOT HVD_WITH_MPI STREQUAL "OFF")
-  set(MPI_CXX_SKIP_MPICXX TRUE) # the C interface is all that is used
+  set(MPI_CXX_SKIP_MPICXX TRUE) # only the C interface is used
   find_package(MPI 3 QUIET COMPONENTS CXX)
 endif()
 hvd_resolve(MPI FOUND "${MPI_CXX_FOUND}" NEEDS
             "an MPI 3 library with mpicxx (Debian: libopenmpi-dev openmpi-bin, or MPI_HOME)")
 
-# The headers alone are enough to test the NCCL backend's real source against a fake runtime, so
-# they are looked for even when the backend is off: then NCCL::headers may exist, NCCL::nccl may not
-# be used.
+# The tests compile the NCCL backend's real source against a fake runtime, for which the headers are
+# enough. So the headers are searched for even when the backend is off; then NCCL::nccl must not be used.
 find_package(NCCL MODULE QUIET)
 hvd_resolve(NCCL FOUND "${NCCL_FOUND}" NEEDS
             "${NCCL_MISSING} (the CUDA toolkit and NCCL; set CUDAToolkit_ROOT or NCCL_ROOT)")
@@ -76,7 +75,7 @@ if(HVD_HAVE_TORCH)
   endif()
 endif()
 
-# A CUDA build of LibTorch brings libtorch_cuda, but not always all that it needs: try to link it.
+# A CUDA build of LibTorch contains libtorch_cuda, but not always all that it needs, so this links it.
 if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch::cuda)
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_LIBRARIES LibTorch::cuda)
@@ -85,14 +84,13 @@ if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch
   unset(CMAKE_REQUIRED_LIBRARIES)
   unset(CMAKE_REQUIRED_QUIET)
   if(NOT HVD_TORCH_CUDA_LINKS)
-    unset(HVD_TORCH_CUDA_LINKS CACHE) # look again next time
+    unset(HVD_TORCH_CUDA_LINKS CACHE) # the next configuration tries again
   endif()
 endif()
 hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
             "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")
 
-# The estimator is made of these: without LibTorch there is nothing to train, and hvd::spawn, which runs its
-# processes, is the launcher's.
+# The estimator needs these parts: LibTorch, and the launcher for hvd::spawn, which starts its processes.
 set(hvd_arrow_usable OFF)
 if(HVD_HAVE_TORCH AND HVD_BUILD_LAUNCHER AND NOT HVD_WITH_ARROW STREQUAL "OFF")
   find_package(ArrowParquet 21 MODULE QUIET)

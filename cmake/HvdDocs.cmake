@@ -1,6 +1,6 @@
-# The target `docs`: the site of all pages, with search that works without a server, in docs/site of the build folder,
-# and the API reference in its folder api. It exists where Sphinx and Doxygen are found (scripts/install_deps --tests);
-# the tests docs_site and docs_doxygen say so where they are not.
+# The target `docs` builds the site of all pages, with search that works without a server, in docs/site of the build
+# folder, and the API reference in its folder api. The target exists if Sphinx and Doxygen are found
+# (scripts/install_deps --tests); otherwise the tests docs_site and docs_doxygen report that they are missing.
 find_program(HVD_DOXYGEN doxygen DOC "Doxygen, for the API reference")
 find_program(HVD_SPHINX sphinx-build DOC "Sphinx, for the documentation site")
 mark_as_advanced(HVD_DOXYGEN HVD_SPHINX)
@@ -10,7 +10,7 @@ set(HVD_DOXYFILE "${PROJECT_BINARY_DIR}/docs/Doxyfile")
 file(MAKE_DIRECTORY "${HVD_DOCS_OUTPUT}")
 configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${HVD_DOXYFILE}" @ONLY)
 
-# Warnings are errors: among them a link to a page that is not there, and a page that no table of contents lists.
+# Warnings are errors, such as a link to a missing page or a page that no table of contents lists.
 set(HVD_SPHINX_COMMAND
     sphinx-build -q -W --keep-going -c "${PROJECT_SOURCE_DIR}/docs" -d "${PROJECT_BINARY_DIR}/docs/doctrees"
     -b html "${PROJECT_SOURCE_DIR}")

@@ -1,4 +1,4 @@
-# The package: find_package(hvd COMPONENTS core ops torch estimator).
+# Installs the CMake package: find_package(hvd COMPONENTS core ops torch estimator).
 include(CMakePackageConfigHelpers)
 
 set(HVD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hvd)
@@ -12,7 +12,7 @@ install(
         cmake/FindArrowParquet.cmake cmake/FindLibTorch.cmake cmake/FindNCCL.cmake cmake/FindPMIx.cmake
   DESTINATION ${HVD_PACKAGE_DIR}
   COMPONENT core)
-foreach(component IN ITEMS core launcher) # hvdrun reads it, also where it is installed alone
+foreach(component IN ITEMS core launcher) # hvdrun reads build.json, also if it is installed alone
   install(
     FILES "${PROJECT_BINARY_DIR}/share/hvd/build.json"
     DESTINATION ${CMAKE_INSTALL_DATADIR}/hvd

@@ -1,14 +1,15 @@
-# Compiles single CUDA files with nvcc, by a command of its own and not as a language of the project:
-# CMake would then link a library with such a file as CUDA, the CUDA runtime a second time with it, in
-# the stranger's project too, which has C++ only; and nvcc does not know this project's C++ flags.
+# Compiles single CUDA files with nvcc by a custom command. If CUDA were a language of the project, CMake
+# would link a library with such a file as CUDA, and so would a project that uses hvd and has C++ only;
+# the CUDA runtime would be linked twice; and nvcc does not accept this project's C++ flags.
 
-# A kernel of ours only moves memory: what is compiled for 8.0 runs as fast on 8.6 and 8.9.
+# The kernels only move memory, so code that is compiled for 8.0 runs as fast on 8.6 and 8.9.
 set(HVD_CUDA_ARCHITECTURES
     "75;80;90;100;120"
     CACHE STRING "GPUs whose machine code is included; later ones get the last one's PTX")
 
-# Sets HVD_NVCC, HVD_NVCC_ARCHITECTURES, those of the above that it knows, and HVD_NVCC_WORKS, which is
-# on when it compiles a kernel for the first of them with this project's compiler as the host's.
+# Sets HVD_NVCC to the path of nvcc, HVD_NVCC_ARCHITECTURES to those architectures of
+# HVD_CUDA_ARCHITECTURES that nvcc knows, and HVD_NVCC_WORKS to ON if nvcc compiles a kernel for the first
+# of them with this project's C++ compiler as host compiler.
 macro(hvd_find_nvcc)
   find_program(
     HVD_NVCC nvcc HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH}
@@ -42,8 +43,8 @@ macro(hvd_find_nvcc)
   endif()
 endmacro()
 
-# hvd_cuda_object(<variable> <source>): sets <variable> to the object file of a CUDA source, to be
-# listed among a target's sources.
+# hvd_cuda_object(<variable> <source>) sets <variable> to the object file of a CUDA source. A target lists
+# the object file among its sources.
 function(hvd_cuda_object variable source)
   get_filename_component(name "${source}" NAME_WE)
   set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o")

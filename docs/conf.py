@@ -20,5 +20,5 @@ html_show_sphinx = False
 
 
 def setup(app):
-    # Folders of the source tree are no pages of the site: a link to one becomes plain text.
+    # A folder of the source tree is not a page of the site, so a link to it becomes plain text.
     app.connect("missing-reference", lambda app, env, node, text: text if node["reftarget"].endswith("/") else None)

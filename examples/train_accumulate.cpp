@@ -1,5 +1,5 @@
-// Batches larger than memory: gradients of several passes add up, are averaged over the ranks once,
-// and are clipped. Two ways that do the same.
+// Trains with batches that are larger than memory. The gradients of several passes add up, are
+// averaged over the ranks once, and are clipped. An option of the optimizer does it, or `no_sync`.
 //
 //   hvdrun -np 4 train_accumulate --passes 4
 //   hvdrun -np 4 train_accumulate --passes 4 --by-hand
@@ -23,16 +23,16 @@ namespace {
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   int steps = 1000;
-  int passes = 4;          // per step
-  std::size_t batch = 16;  // per pass and rank
-  double clip = 1.0;       // the norm of all gradients together
+  int passes = 4;          // backward passes per step
+  std::size_t batch = 16;  // images per pass and rank
+  double clip = 1.0;       // the greatest norm of all gradients together
   bool by_hand = false;
 };
 
 void train(const Options& options) {
   mnist::Net model(/*dropout=*/false);
-  // 2. Average the gradients, with the last of so many passes. By hand it is one, and what the
-  //    others are for is said below.
+  // 2. Average the gradients over the ranks in the last pass of each step. With --by-hand the
+  //    optimizer does so in every pass, except where `no_sync` below prevents it.
   hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
       model->named_parameters(), torch::optim::SGDOptions(0.05).momentum(0.9),
       {.backward_passes_per_step = options.by_hand ? 1 : options.passes,
@@ -51,10 +51,10 @@ void train(const Options& options) {
       if (!options.by_hand) {
         loss.backward();
       } else if (pass < options.passes) {
-        const auto pause = optimizer.no_sync();  // adds up, sends nothing
+        const auto pause = optimizer.no_sync();  // gradients add up, and nothing is sent
         (loss / options.passes).backward();
       } else {
-        (loss / options.passes).backward();  // sends the sum
+        (loss / options.passes).backward();  // the sum is sent
       }
       loss_of_step += loss.item<double>() / options.passes;
     }
@@ -91,7 +91,7 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   hvd::init();            // 1. Join the job.
-  torch::manual_seed(1);  // both ways begin with the same model
+  torch::manual_seed(1);  // with and without --by-hand, training begins with the same model
   train(options);
   hvd::shutdown();
   return 0;

@@ -1,4 +1,5 @@
-// Two models against each other: a DCGAN (Radford, Metz & Chintala 2015) that draws clothes.
+// Trains a DCGAN (Radford, Metz & Chintala 2015), a generator and a discriminator, on images of
+// clothes.
 //
 //   hvdrun -np 4 train_dcgan --steps 2000 --save drawn.pt
 //
@@ -28,7 +29,7 @@ struct Options {
   std::string save;
 };
 
-/// Noise [B, kNoise, 1, 1] to images [B, 1, 28, 28] between -1 and 1.
+/// Maps noise [B, kNoise, 1, 1] to images [B, 1, 28, 28] between -1 and 1.
 Sequential make_generator() {
   const auto up = [](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
     return ConvTranspose2d(
@@ -40,7 +41,7 @@ Sequential make_generator() {
                     up(kWidth, 1, 4, 2), Tanh());                                       // 28x28
 }
 
-/// Images to logits [B, 1, 1, 1]: are they real?
+/// Maps images to logits [B, 1, 1, 1], which are positive for images that look real.
 Sequential make_discriminator() {
   const auto down = [](std::int64_t in, std::int64_t out) {
     return Conv2d(Conv2dOptions(in, out, 4).stride(2).padding(1).bias(false));
@@ -57,7 +58,7 @@ torch::Tensor loss_for(const torch::Tensor& logits, double answer) {
 }
 
 void train(const Options& options) {
-  // Every rank draws noise of its own.
+  // Every rank draws different noise.
   torch::manual_seed(1 + static_cast<std::uint64_t>(hvd::rank()));
   Sequential generator = make_generator();
   Sequential discriminator = make_discriminator();
@@ -88,7 +89,8 @@ void train(const Options& options) {
     generator_steps.zero_grad();
     const torch::Tensor fooled = loss_for(discriminator->forward(drawn), 1);
     {
-      // 4. This pass goes through the discriminator, but is not for it: nothing of it is sent.
+      // 4. This pass also gives the discriminator gradients, which are not used, so do not send
+      // them.
       const auto pause = discriminator_steps.no_sync();
       fooled.backward();
     }

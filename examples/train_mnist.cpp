@@ -1,9 +1,9 @@
-// Trains the network of Horovod's MNIST tutorial on Fashion-MNIST: alone, or as many ranks.
+// Trains the network of Horovod's MNIST tutorial on Fashion-MNIST, in one process or on many ranks.
 //
 //   train_mnist
 //   hvdrun -np 4 train_mnist --epochs 3 --json result.json --plot loss.svg
 //
-// What makes a trainer for one process one for many is marked 1., 2. and 3.
+// The lines that make it distributed are marked 1., 2. and 3.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -33,13 +33,13 @@ using Steady = std::chrono::steady_clock;
 constexpr std::int64_t kTestBatch = 500;
 constexpr double kBatchOfLearningRate = 64;
 
-/// Sums over the ranks.
+/// Returns the sums of the values over the ranks.
 torch::Tensor total(const char* name, const std::vector<double>& values) {
   return hvd::allreduce(torch::tensor(values, torch::kFloat64),
                         {.name = name, .op = hvd::ReduceOp::sum});
 }
 
-/// Of images that come once each: rank r tests r, r + size, r + 2·size, …
+/// Returns the accuracy over all test images. Rank r tests the images r, r + size, r + 2·size, …
 double test_accuracy(mnist::Net& model, const Dataset& test) {
   const torch::NoGradGuard no_grad;
   model->eval();
@@ -55,19 +55,19 @@ double test_accuracy(mnist::Net& model, const Dataset& test) {
 }
 
 struct Training {
-  double learning_rate = 0;  ///< at the start; falls to 0 in a straight line
+  double learning_rate = 0;  ///< the rate at the start, from which it falls linearly to 0
   std::int64_t steps = 0;
-  std::int64_t images = 0;  ///< of this rank
+  std::int64_t images = 0;  ///< the images that this rank has used
   double seconds = 0;
   bool shards_disjoint = true;
-  mnist::LossCurve curve;  ///< of this rank
+  mnist::LossCurve curve;  ///< the losses of this rank
 };
 
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
-/// One pass over this rank's shard, or what is left of `--steps`.
+/// Trains on this rank's shard once, or for the rest of `--steps`.
 void train_epoch(int epoch, const Options& options, std::int64_t batch_size, mnist::Net& model,
                  torch::optim::Optimizer& optimizer, hvd::DistributedSampler& sampler,
                  const Dataset& data, mnist::Progress& progress, Training& training) {
@@ -123,7 +123,7 @@ void train_epoch(int epoch, const Options& options, std::int64_t batch_size, mni
                             sums[1].item<double>() / all_seen, seconds));
 }
 
-/// Each loss averaged over the ranks, which have done equally many steps.
+/// Averages each loss over the ranks, which have done equally many steps.
 void average_losses(std::vector<double>& losses) {
   const torch::Tensor averaged =
       hvd::allreduce(torch::tensor(losses, torch::kFloat64), {.name = "losses"});
@@ -167,14 +167,14 @@ torch::optim::SGDOptions sgd_options(const Options& options, std::int64_t batch_
 }
 
 void train(const Options& options) {
-  // 1. Join the job: who am I, how many are we?
+  // 1. Join the job, which tells this process its rank and the number of ranks.
   hvd::init();
 
   const std::int64_t batch_size = batch_size_of_rank(options);
   const Dataset train_set = mnist::load(options.data, mnist::Split::train, options.limit);
   const Dataset test_set = mnist::load(options.data, mnist::Split::test);
 
-  // Every rank begins elsewhere, until the optimizer broadcasts the parameters of rank 0.
+  // The ranks' initial parameters differ until the optimizer broadcasts those of rank 0.
   torch::manual_seed(options.seed + static_cast<std::uint64_t>(hvd::rank()));
   mnist::Net model(options.dropout);
 
@@ -226,7 +226,7 @@ void train(const Options& options) {
           {"shards_disjoint", training.shards_disjoint},
           {"images_seen", images},
           {"fused_tensors", stats.fused_tensors},
-          // In the median of the last steps.
+          // The following are medians over the last steps.
           {"control_messages_per_step", stats.step.p50.messages},
           {"exposed_comm_ms", milliseconds(stats.step.p50.exposed)},
           {"step_ms_p50", milliseconds(stats.step.p50.duration)}};

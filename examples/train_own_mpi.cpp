@@ -1,5 +1,5 @@
-// A program with MPI of its own, in which some ranks train and the last one does something else:
-// it hears of the losses by MPI and prints them.
+// A program that uses MPI itself. All ranks but the last train; the last one receives the losses by
+// MPI and prints them.
 //
 //   mpirun -np 5 train_own_mpi --steps 1000
 //
@@ -27,7 +27,7 @@ struct Options {
   std::size_t batch = 64;  // per rank
 };
 
-/// A step and its loss, from rank 0 of the trainers to `listener`. A negative step is the end.
+/// Sends a step and its loss to the rank `listener`. A negative step ends the listener's loop.
 void tell(int step, double loss, int listener) {
   const double message[]{static_cast<double>(step), loss};
   MPI_Send(message, 2, MPI_DOUBLE, listener, 0, MPI_COMM_WORLD);
@@ -43,7 +43,7 @@ void listen() {
 }
 
 void train(MPI_Comm trainers, int listener, const Options& options) {
-  // 1. The job is this communicator, and ranks are its ranks.
+  // 1. Join the job. Its ranks are those of this communicator.
   hvd::init(trainers);
   {
     mnist::Net model(/*dropout=*/false);
@@ -87,7 +87,7 @@ int main(int argc, char** argv) try {
   app.add_option("--batch", options.batch, "Images per rank and step")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  int provided = 0;  // hvd's own transports need no threads of MPI; HVD_BACKEND=mpi does
+  int provided = 0;  // HVD_BACKEND=mpi needs MPI_THREAD_MULTIPLE; other backends do not
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   int rank = 0;
   int size = 0;
@@ -107,7 +107,7 @@ int main(int argc, char** argv) try {
   MPI_Finalize();
   return 0;
 } catch (const std::exception& error) {
-  // The listener waits in MPI_Recv: ending this rank alone would leave it there.
+  // MPI_Abort ends the listener too, which would otherwise wait in MPI_Recv for ever.
   std::fprintf(stderr, "train_own_mpi: %s\n", error.what());
   MPI_Abort(MPI_COMM_WORLD, 1);
   return 1;

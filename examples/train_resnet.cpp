@@ -1,4 +1,4 @@
-// Trains ResNet-18 or -50 on Fashion-MNIST, its images enlarged and given three channels.
+// Trains ResNet-18 or -50 on Fashion-MNIST, whose images it enlarges and gives three channels.
 //
 //   hvdrun -np 4 train_resnet --model resnet50 --steps 1000
 //
@@ -25,7 +25,7 @@ struct Options {
   int steps = 1000;
   std::size_t batch = 32;  // per rank
   std::int64_t pixels = 32;
-  double lr = 0.005;  // times the ranks
+  double lr = 0.005;  // multiplied by the number of ranks
 };
 
 template <class Model>
@@ -54,19 +54,19 @@ void train(Model& model, const Options& options) {
     optimizer.step();
 
     if (step % 10 == 0 || step + 1 == options.steps) {
-      // 4. Numbers for a person: of all ranks, printed by one.
+      // 4. Average a loss over the ranks, and print it on one of them.
       const double mean = hvd::average_metric(loss.item<double>(), "loss");
       if (hvd::rank() == 0) std::printf("step %d loss %.4f\n", step, mean);
     }
   }
 
-  // Parameters are equal by now. The running statistics of BatchNorm are each rank's own.
+  // The parameters are equal on all ranks, but the running statistics of BatchNorm are not.
   const hvd::Verification same = hvd::verify(hvd::NamedTensors(model.named_parameters()));
   if (hvd::rank() == 0) {
     std::printf("%s\n",
                 same ? "all ranks hold identical parameters" : same.first_difference.c_str());
   }
-  // 5. So agree on rank 0's before the model is tested or saved.
+  // 5. Give all ranks the statistics of rank 0 before the model is tested or saved.
   hvd::broadcast_parameters(model);
 }
 

@@ -1,4 +1,4 @@
-// Trains a TorchScript module: the one below, or one that torch.jit.script saved in Python.
+// Trains a TorchScript module, which is made here or was saved in Python (torch.jit.script).
 //
 //   hvdrun -np 4 train_torchscript --steps 1000 --save trained.pt
 //   hvdrun -np 4 train_torchscript --module trained.pt
@@ -26,7 +26,7 @@ struct Options {
   std::size_t batch = 64;  // per rank
 };
 
-/// [B, 1, 28, 28] to logits [B, 10].
+/// Returns a module that maps images [B, 1, 28, 28] to logits [B, 10].
 torch::jit::Module make_module() {
   torch::jit::Module module("Perceptron");
   const auto add = [&](const char* name, const torch::Tensor& values) {
@@ -44,7 +44,7 @@ torch::jit::Module make_module() {
   return module;
 }
 
-/// As all functions of hvd take them: pairs of name and tensor.
+/// Returns the module's parameters with their names, the form that the functions of hvd take.
 hvd::NamedTensors parameters_of(const torch::jit::Module& module) {
   std::vector<hvd::NamedTensors::Item> parameters;
   for (const auto& parameter : module.named_parameters()) {
@@ -58,7 +58,7 @@ void train(const Options& options) {
       options.module.empty() ? make_module() : torch::jit::load(options.module);
   module.train();
 
-  // 2. Wrap the optimizer that is there: step() is called on the wrapper from now on.
+  // 2. Wrap the existing optimizer. From now on step() is called on the wrapper.
   const hvd::NamedTensors parameters = parameters_of(module);
   torch::optim::SGD sgd(parameters.tensors(), torch::optim::SGDOptions(0.05).momentum(0.9));
   hvd::DistributedOptimizer optimizer(sgd, parameters);
@@ -82,7 +82,7 @@ void train(const Options& options) {
   }
 
   const hvd::Verification same = hvd::verify(parameters);
-  // 4. One rank speaks and saves.
+  // 4. Let one rank print and save.
   if (hvd::rank() == 0) {
     std::printf("%s\n",
                 same ? "all ranks hold identical parameters" : same.first_difference.c_str());

@@ -1,4 +1,4 @@
-// A small transformer that learns to write like a text, character by character.
+// Trains a small transformer to predict the next character of a text.
 //
 //   hvdrun -np 4 train_transformer novel.txt --steps 2000
 //
@@ -18,7 +18,7 @@ namespace {
 
 using namespace torch::nn;
 
-constexpr std::int64_t kCharacters = 256;  // bytes, whatever they mean
+constexpr std::int64_t kCharacters = 256;  // a character is a byte, in any encoding
 
 struct Options {
   std::string text;
@@ -27,10 +27,10 @@ struct Options {
   std::size_t batch = 8;   // windows per rank
   std::int64_t window = 64;
   double lr = 2e-3;
-  double clip = 1.0;  // the norm of all gradients together
+  double clip = 1.0;  // the greatest norm of all gradients together
 };
 
-/// [T, B] characters to logits [T, B, kCharacters] of the next ones.
+/// Maps characters [T, B] to the logits [T, B, kCharacters] of the next characters.
 class WriterImpl : public Module {
  public:
   explicit WriterImpl(std::int64_t window)
@@ -61,7 +61,7 @@ class WriterImpl : public Module {
 };
 TORCH_MODULE(Writer);
 
-/// The file's bytes, i64 [N].
+/// Returns the bytes of the file, i64 [N].
 torch::Tensor read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<unsigned char> bytes{std::istreambuf_iterator<char>(file), {}};
@@ -79,7 +79,7 @@ void train(const Options& options) {
   hvd::DistributedOptimizer<torch::optim::AdamW> optimizer(model->named_parameters(),
                                                            torch::optim::AdamWOptions(options.lr));
   hvd::WarmupLR warm_up(optimizer, options.warm_up, /*start_factor=*/0.01);
-  // 3. A shard of the windows, which begin at every character.
+  // 3. A shard of the windows. A window begins at every character.
   hvd::DistributedSampler sampler(static_cast<std::size_t>(starts));
 
   const torch::Tensor steps_in_window = torch::arange(options.window + 1);
@@ -92,7 +92,7 @@ void train(const Options& options) {
     }
     const torch::Tensor begins =
         torch::tensor(std::vector<std::int64_t>(chosen->begin(), chosen->end()), torch::kInt64);
-    // [window + 1, B]
+    // The shape is [window + 1, B].
     const torch::Tensor windows = text.index({steps_in_window.unsqueeze(1) + begins});
 
     optimizer.zero_grad();

@@ -1,4 +1,5 @@
-// Ranks with different amounts of data: those that run out help the others until the epoch is over.
+// Trains on ranks with different amounts of data. Ranks that have no more data take part in the
+// collectives of the others until the epoch ends.
 //
 //   hvdrun -np 4 train_uneven --epochs 3
 //
@@ -20,11 +21,11 @@ struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   int epochs = 3;
   std::int64_t batch = 64;     // per rank
-  std::int64_t images = 6000;  // of rank 0; half of it on rank 1, a third on rank 2, …
+  std::int64_t images = 6000;  // on rank 0; rank 1 has a half of it, rank 2 a third, …
 };
 
 void train(const Options& options) {
-  // As if each rank had a file of its own.
+  // Each rank picks its own part, as if it had a file of its own.
   const mnist::Dataset all = mnist::load(options.data, mnist::Split::train);
   const std::int64_t count = options.images / (hvd::rank() + 1);
   const mnist::Dataset mine = all.pick(
@@ -37,7 +38,7 @@ void train(const Options& options) {
       model->named_parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
 
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    // 3. A mean over images, of which ranks have different numbers.
+    // 3. Take the mean over images, because ranks have different numbers of images.
     hvd::Metric mean_loss("loss");
     for (const torch::Tensor& indices : torch::randperm(count).split(options.batch)) {
       const mnist::Dataset batch = mine.pick(indices);
@@ -47,9 +48,9 @@ void train(const Options& options) {
       optimizer.step();
       mean_loss.update(loss.item<double>(), static_cast<double>(batch.size()));
     }
-    // 4. No more data here. Averages are over the ranks that still have some.
+    // 4. This rank has no more data. The others now average over the ranks that still have some.
     const int last = hvd::join({.average_over_contributors = true});
-    // 5. The last to come has made every step: its model, and its momentum, go to all.
+    // 5. The rank that joined last has made every step, so all ranks get its model and momentum.
     hvd::broadcast_parameters(model, last);
     hvd::broadcast_optimizer_state(optimizer, last);
 

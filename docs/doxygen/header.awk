@@ -1,11 +1,11 @@
-# Tells Doxygen what the comments of this project's headers mean. No line changes its number.
-# - The comment at the top of a file describes the file, and a class that the file is named after
-#   and that has none of its own.
+# Turns the comments of this project's headers into comments for Doxygen. Lines keep their numbers.
+# - The comment at the top of a file describes the file, and also the class that the file is named
+#   after if that class has no comment.
 # - Other `//` paragraphs at the left margin belong to the file as well.
-# - A comment holds for the declarations right below it up to a blank line, as of overloads.
+# - A comment belongs to all declarations below it up to the next blank line, such as overloads.
 # - The comment at `class X;` is that of X.
-# With -v overloads=1 later overloads in the file have the comment as well: the check for functions
-# without any asks for no more.
+# With -v overloads=1, later overloads in the file get the comment too. The check for functions without
+# a comment uses this, because one comment for all overloads is enough.
 
 function base_name(path) {
   sub(/.*\//, "", path)
@@ -26,7 +26,7 @@ function text_of(line) {
   return line
 }
 
-# X of "class X {", "class X final : …" or "class X;".
+# Returns X of "class X {", "class X final : …" or "class X;".
 function type_name(line) {
   if (line !~ /^(class|struct) /) return ""
   sub(/^(class|struct) /, "", line)
@@ -34,7 +34,7 @@ function type_name(line) {
   return line
 }
 
-# f of "R f(…"; a function begins at the left margin.
+# Returns f of "R f(…". A function begins at the left margin.
 function function_name(line) {
   if (line !~ /^[^ ].*[a-z_]\(/ || line ~ /^(using|class|struct|enum|inline constexpr)/) return ""
   sub(/\(.*/, "", line)
@@ -51,7 +51,7 @@ function named_after(type) {
 BEGIN { top = 1 }
 NR == 1 { file = base_name(FILENAME) }
 
-# The top of the file, up to `#pragma once`, which makes room for the end of the comment.
+# The top of the file ends at `#pragma once`, whose line is used for the end of the comment.
 top && /^\/\// {
   about_file = about_file text_of($0) " "
   print NR == 1 ? "/** \\file" : ""
@@ -65,7 +65,7 @@ top {
   }
 }
 
-# A paragraph of its own. The blank line before it was held back, to open the comment.
+# A separate paragraph. The blank line before it was held back and is used to open the comment.
 /^\/\/( |$)/ {
   if (blank_held) print paragraph ? "" : "/** \\file"
   if (blank_held) paragraph = 1

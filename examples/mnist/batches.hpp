@@ -1,4 +1,4 @@
-// A rank's batches, as the sampler deals them out.
+// The batches of a rank, in the order of its sampler.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace mnist {
 
-/// Batches of this rank's shard, epoch after epoch.
+/// Returns the batches of this rank's shard, and begins a new epoch after the last one.
 class Batches {
  public:
   Batches(Dataset data, hvd::DistributedSampler sampler, std::size_t batch_size)

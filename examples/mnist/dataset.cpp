@@ -10,7 +10,7 @@ namespace mnist {
 
 namespace {
 
-constexpr double kMean = 0.2860;  // of Fashion-MNIST's training pixels, as fractions of 255
+constexpr double kMean = 0.2860;  // the mean of Fashion-MNIST's training pixels, divided by 255
 constexpr double kDeviation = 0.3530;
 
 class GzipFile {
@@ -38,7 +38,8 @@ class GzipFile {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-/// An IDX file: two zero bytes, the type (8: bytes), the number of dimensions, their sizes, values.
+/// Reads an IDX file: two bytes of zero, the type (8 for bytes), the number of dimensions, their
+/// sizes, and the values.
 torch::Tensor read_idx(const std::string& path, std::int64_t dimensions, std::int64_t limit) {
   GzipFile file(path);
   if (file.read_big_endian() != (8 << 8 | dimensions)) {

@@ -14,11 +14,11 @@ struct Dataset {
   torch::Tensor labels;  ///< i64 [N]
 
   [[nodiscard]] std::int64_t size() const { return labels.size(0); }
-  /// The examples of these indices, i64 [B].
+  /// Returns the examples of these indices, i64 [B].
   [[nodiscard]] Dataset pick(const torch::Tensor& indices) const {
     return {images.index_select(0, indices), labels.index_select(0, indices)};
   }
-  /// As a sampler gives them.
+  /// Does the same for indices as a sampler returns them.
   [[nodiscard]] Dataset pick(const std::vector<std::size_t>& indices) const {
     return pick(
         torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kInt64));
@@ -27,8 +27,8 @@ struct Dataset {
 
 enum class Split { train, test };
 
-/// Reads `train-*` or `t10k-*` from `folder`, the first `limit` examples of it when not 0.
-/// Throws std::runtime_error naming the file.
+/// Reads the files `train-*` or `t10k-*` in `folder`; only the first `limit` examples unless that
+/// is 0. Throws std::runtime_error, which names the file.
 [[nodiscard]] Dataset load(const std::string& folder, Split split, std::int64_t limit = 0);
 
 }  // namespace mnist

@@ -11,9 +11,9 @@ namespace {
 
 constexpr double kWidth = 800, kHeight = 450;
 constexpr double kLeft = 70, kRight = 20, kTop = 50, kBottom = 55;
-constexpr std::size_t kMostPoints = 1500;  // more than there are pixels
+constexpr std::size_t kMostPoints = 1500;  // more points than pixels would not be visible
 
-/// A step of 1, 2 or 5 times a power of ten that divides `range` into about five.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides `range` into about five parts.
 double tick_step(double range) {
   const double rough = range / 5;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -110,11 +110,10 @@ std::string to_svg(const LossCurve& curve) {
   }
   out += chart.line(losses, R"(stroke="#c8d4e6" stroke-width="1")");
   out += chart.line(running_mean(losses), R"(stroke="#1f5fb4" stroke-width="2")");
-  out += fmt::format(
-      R"(<text x="{0}" y="{1}" text-anchor="middle">step</text>)"
-      "\n"
-      R"(<text x="14" y="{2}" font-size="11">loss</text>)",
-      kLeft + (kWidth - kLeft - kRight) / 2, kHeight - 14, kTop + 4);
+  out += fmt::format(R"(<text x="{0}" y="{1}" text-anchor="middle">step</text>)"
+                     "\n"
+                     R"(<text x="14" y="{2}" font-size="11">loss</text>)",
+                     kLeft + (kWidth - kLeft - kRight) / 2, kHeight - 14, kTop + 4);
   return out + "\n</svg>\n";
 }
 

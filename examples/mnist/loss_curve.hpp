@@ -12,8 +12,8 @@ struct LossCurve {
   std::vector<std::size_t> epochs;  ///< the step at which each epoch ended
 };
 
-/// A chart in SVG: every step's loss in light grey, a running mean over it, epochs as vertical
-/// lines.
+/// Returns an SVG chart with the loss of every step in light grey, its running mean, and a vertical
+/// line for each epoch.
 [[nodiscard]] std::string to_svg(const LossCurve& curve);
 
 }  // namespace mnist

@@ -5,8 +5,8 @@
 
 namespace mnist {
 
-/// [B, 1, 28, 28] → log-probabilities [B, 10]. The tutorial drops a half where this drops a
-/// quarter: a half needs many more epochs.
+/// Maps images [B, 1, 28, 28] to log-probabilities [B, 10]. Dropout is a quarter and not a half as
+/// in the tutorial, because a half needs many more epochs.
 class NetImpl : public torch::nn::Module {
  public:
   explicit NetImpl(bool dropout)

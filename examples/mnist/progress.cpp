@@ -14,7 +14,7 @@ constexpr int kWidth = 30;
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr const char* kEraseToEnd = "\033[K";
 
-/// Under a launcher, stdout is a pipe to it; it says so when the pipe ends on a terminal.
+/// Under hvdrun, stdout is a pipe, and HVD_TERMINAL is set when hvdrun itself writes to a terminal.
 bool on_terminal() { return isatty(STDOUT_FILENO) == 1 || std::getenv("HVD_TERMINAL") != nullptr; }
 
 }  // namespace
@@ -27,7 +27,7 @@ void Progress::step(int epoch, int epochs, std::int64_t done, std::int64_t total
   if (now - drawn_ < kRedraw && done < total) return;
   drawn_ = now;
   const auto filled = static_cast<std::size_t>(total > 0 ? kWidth * done / total : kWidth);
-  // The carriage return comes last: a launcher that passes lines on passes this one on.
+  // The carriage return comes last, because hvdrun passes on whole lines, which it may end.
   fmt::print("epoch {}/{} [{}{}] {:3}%  loss {:.4f}{}\r", epoch, epochs, std::string(filled, '='),
              std::string(kWidth - filled, ' '), total > 0 ? 100 * done / total : 100, loss,
              kEraseToEnd);

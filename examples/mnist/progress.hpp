@@ -1,4 +1,4 @@
-// What a person sees while the ranks train: a bar on a terminal, plain lines elsewhere.
+// Shows the progress of training: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,12 @@ namespace mnist {
 
 class Progress {
  public:
-  /// Rank 0 prints, the others are silent.
+  /// `speaks` is true on rank 0; the other ranks print nothing.
   explicit Progress(bool speaks);
 
   /// Redraws the bar, at most ten times a second.
   void step(int epoch, int epochs, std::int64_t done, std::int64_t total, double loss);
-  /// A whole line, which takes the bar's place.
+  /// Prints a whole line in place of the bar.
   void line(const std::string& text);
 
  private:

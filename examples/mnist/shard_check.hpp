@@ -1,11 +1,11 @@
-// Did the ranks really train on different images?
+// Checks that the ranks have trained on different images.
 #pragma once
 
 #include <torch/types.h>
 
 namespace mnist {
 
-/// Counts which images this rank used in an epoch, then adds the ranks' counts up.
+/// Counts how often this rank uses each image in an epoch, and adds up the counts of the ranks.
 class ShardCheck {
  public:
   explicit ShardCheck(std::int64_t images)
@@ -15,8 +15,9 @@ class ShardCheck {
     uses_.index_add_(0, indices, one_.expand(indices.size(0)));
   }
 
-  /// Collective, at the end of an epoch; forgets it. `padding` images may come twice, since ranks
-  /// get equally many; all others at most once, and exactly once in a `complete` epoch.
+  /// To be called at the end of an epoch; it also clears the counts. Collective. `padding` images
+  /// may come twice, because all ranks get equally many. All others come at most once, and exactly
+  /// once in a `complete` epoch.
   [[nodiscard]] bool disjoint(std::int64_t padding, bool complete);
 
  private:

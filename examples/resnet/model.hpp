@@ -15,7 +15,7 @@ inline torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t ke
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// The shortcut where the shape changes; else nothing.
+/// Returns the shortcut for a block that changes the shape, and an empty module otherwise.
 inline torch::nn::Sequential shortcut(std::int64_t in, std::int64_t out, std::int64_t stride) {
   torch::nn::Sequential layers;
   if (stride != 1 || in != out) {
@@ -25,7 +25,7 @@ inline torch::nn::Sequential shortcut(std::int64_t in, std::int64_t out, std::in
   return layers;
 }
 
-/// Two 3x3 convolutions: ResNet-18 and -34.
+/// Two 3x3 convolutions, for ResNet-18 and -34.
 class BasicBlockImpl : public torch::nn::Module {
  public:
   static constexpr std::int64_t kExpansion = 1;
@@ -47,7 +47,7 @@ class BasicBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BasicBlock);
 
-/// 1x1, 3x3, 1x1: ResNet-50 and deeper.
+/// Convolutions of 1x1, 3x3 and 1x1, for ResNet-50 and deeper.
 class BottleneckImpl : public torch::nn::Module {
  public:
   static constexpr std::int64_t kExpansion = 4;
@@ -71,11 +71,12 @@ class BottleneckImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Bottleneck);
 
-/// [B, 3, H, W] to logits [B, classes], for H and W from 32 on.
+/// Maps images [B, 3, H, W] to logits [B, classes]. H and W are at least 32.
 template <class Block>
 class ResNetImpl : public torch::nn::Module {
  public:
-  /// `blocks` in each of the four stages, of 64, 128, 256 and 512 channels.
+  /// `blocks` holds the number of blocks of each stage. The stages have 64, 128, 256 and 512
+  /// channels.
   ResNetImpl(const std::array<int, 4>& blocks, std::int64_t classes) {
     layers_->push_back(conv(3, kStem, 7, 2));
     layers_->push_back(torch::nn::BatchNorm2d(kStem));

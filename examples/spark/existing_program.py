@@ -1,10 +1,10 @@
 """Runs an existing program with its arguments as the tasks of a barrier stage.
 
     python existing_program.py build/release/bin/train_mnist --epochs 1
-    spark-submit --master spark://... existing_program.py --processes 8 /shared/train_mnist --epochs
-    3
+    spark-submit --master spark://... existing_program.py --processes 8 \\
+        /shared/train_mnist --epochs 3
 
-What its ranks print comes out here; it fails as the program fails.
+The script prints what the ranks print, and fails when the program fails.
 """
 
 import argparse

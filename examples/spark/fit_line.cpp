@@ -1,5 +1,5 @@
-// Fits a line to points that every rank has a share of, without LibTorch, and hands the result to
-// whoever started it: returned_result.py runs it on Spark. Alone or with hvdrun it only prints.
+// Fits a line to points, of which every rank has a share, without LibTorch. On Spark,
+// returned_result.py runs it and gets the result. Alone or with hvdrun it only prints.
 //
 //   fit_line [steps]
 //   hvdrun -np 4 fit_line [steps]
@@ -20,7 +20,7 @@ struct Point {
   double y = 0;
 };
 
-/// This rank's share: points around y = 3 x + 1.
+/// Returns this rank's share: points around y = 3 x + 1.
 std::vector<Point> make_points(int rank) {
   std::mt19937_64 random(static_cast<std::uint64_t>(rank) + 1);
   std::uniform_real_distribution<double> place(-1, 1);
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   double slope = 0;
   double intercept = 0;
   for (int step = 0; step < steps; ++step) {
-    std::array<double, 3> sums{};  // of the gradient, and of the loss
+    std::array<double, 3> sums{};  // two for the gradient and one for the loss
     for (const Point& point : points) {
       const double error = slope * point.x + intercept - point.y;
       sums[0] += error * point.x;

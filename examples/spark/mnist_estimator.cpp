@@ -1,11 +1,11 @@
-// The network of Horovod's MNIST tutorial as an estimator: what HvdEstimator runs on Spark, and
-// what trains on Parquet files without it.
+// The network of Horovod's MNIST tutorial as an estimator. HvdEstimator runs it on Spark; it also
+// trains on Parquet files without Spark.
 //
-//   mnist_estimator data FOLDER PARQUET_FOLDER   Fashion-MNIST's IDX files as Parquet: train, test
+//   mnist_estimator data FOLDER PARQUET_FOLDER   writes Fashion-MNIST's IDX files as Parquet
 //   mnist_estimator local STORE TRAIN [TEST]     trains on a Parquet folder and tests on another
 //   hvdrun -np 2 mnist_estimator local …
-//   mnist_estimator score MODEL FROM TO          a Parquet folder with the predictions, into
-//   another mnist_estimator fit|transform|columns …      for hvd_spark (docs/how-to/estimator.md)
+//   mnist_estimator score MODEL FROM TO          writes the rows of FROM with predictions to TO
+//   mnist_estimator fit|transform|columns …      is for hvd_spark (docs/how-to/estimator.md)
 #include <exception>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ constexpr double kLearningRate = 0.01;
 constexpr double kMomentum = 0.5;
 constexpr std::int64_t kTestBatch = 500;
 
-/// [B, 1, 28, 28] → log-probabilities [B, 10].
+/// Maps images [B, 1, 28, 28] to log-probabilities [B, 10].
 class NetImpl : public torch::nn::Module {
  public:
   NetImpl()
@@ -50,9 +50,9 @@ class NetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// All that the program decides; HvdEstimator's parameters come over it.
+/// Returns the program's own parameters. Those of HvdEstimator replace them.
 hvd::EstimatorOptions options_of(const hvd::EstimatorArguments& /*arguments*/) {
-  torch::manual_seed(1);  // of the parameters to begin with; rank 0's are taken
+  torch::manual_seed(1);  // for the initial parameters; all ranks get those of rank 0
   return {.model = Net(),
           .optimizer =
               [](auto parameters) {
@@ -107,7 +107,7 @@ void train_here(const std::string& store, const std::string& train, const std::s
   hvd::shutdown();
 }
 
-/// What HvdModel.transform does on Spark.
+/// Does without Spark what HvdModel.transform does on Spark.
 void score(const std::string& model, const std::string& from, const std::string& to) {
   const auto scored = hvd::Model::load(model, Net()).transform(hvd::ParquetSource::open(from), to);
   fmt::print("{} rows\n", scored.rows());

@@ -1,6 +1,6 @@
-"""Trains with a program that hands back what it learnt, and uses that on a DataFrame.
+"""Runs a program that returns what it has learnt, and uses the result on a DataFrame.
 
-python returned_result.py build/release/bin/fit_line
+    python returned_result.py build/release/bin/fit_line
 """
 
 import argparse
@@ -13,7 +13,7 @@ def run(spark, program, processes, hvdrun="hvdrun"):
     distributor = HvdDistributor(
         num_processes=processes, local_mode=False, use_gpu=False, hvdrun=hvdrun
     )
-    line = distributor.run(program, 200)  # what rank 0 gave to hvd::set_result
+    line = distributor.run(program, 200)  # what rank 0 passed to hvd::set_result
     points = spark.range(5).withColumnRenamed("id", "x")
     return points.selectExpr("x", "%r * x + %r as y" % (line["slope"], line["intercept"]))
 

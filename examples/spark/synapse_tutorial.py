@@ -1,11 +1,11 @@
-"""Azure Synapse's tutorial "Distributed training with Horovod and PyTorch", step by step, with a
-program in C++ in the place of the network: mnist_estimator, on the clothes of Fashion-MNIST.
+"""Follows Azure Synapse's tutorial "Distributed training with Horovod and PyTorch" step by step.
+The network is that of mnist_estimator, a program in C++; the images are those of Fashion-MNIST.
 
     python synapse_tutorial.py build/release/bin/mnist_estimator
     spark-submit --master spark://... synapse_tutorial.py --processes 8 --store s3://bucket/runs \\
         /shared/mnist_estimator
 
-Prints the accuracy on images that were not trained with.
+Prints the accuracy on images that were not used for training.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
-MEAN, DEVIATION = 0.2860, 0.3530  # of the training pixels, as fractions of 255
-DATA = "/usr/share/datasets/fashion-mnist"  # of Debian's dataset-fashion-mnist
+MEAN, DEVIATION = 0.2860, 0.3530  # of the training pixels, divided by 255
+DATA = "/usr/share/datasets/fashion-mnist"  # from Debian's package dataset-fashion-mnist
 
 
 def images(spark, folder, name, rows=None):
-    """A DataFrame of `features`, 784 numbers, and `label`."""
+    """Returns a DataFrame with the columns `features`, 784 numbers, and `label`."""
 
     def read(kind, header):
         with gzip.open(os.path.join(folder, "%s-%s-ubyte.gz" % (name, kind))) as file:
@@ -35,7 +35,7 @@ def images(spark, folder, name, rows=None):
     pixels = read("images-idx3", 16).reshape(-1, 784)[: len(labels)]
     table = {"image": [image.tobytes() for image in pixels], "label": labels.astype(numpy.int64)}
 
-    def decode(batches):  # on the executors: a byte per pixel is what travels to them
+    def decode(batches):  # runs on the executors, which get one byte per pixel
         for batch in batches:
             values = numpy.frombuffer(b"".join(batch["image"].to_pylist()), numpy.uint8)
             values = (values.astype(numpy.float32) / 255 - MEAN) / DEVIATION
@@ -48,8 +48,8 @@ def images(spark, folder, name, rows=None):
 
 
 def estimator(program, store, processes, **other):
-    """Network, optimizer (SGD with momentum 0.5) and loss are the program's. other: parameters that
-    differ from the tutorial's."""
+    """The program defines network, optimizer (SGD with momentum 0.5) and loss. other: parameters
+    that differ from those of the tutorial."""
     parameters = {
         "feature_cols": ["features"],
         "label_cols": ["label"],
@@ -64,7 +64,7 @@ def estimator(program, store, processes, **other):
 
 def accuracy(model, test):
     scored = model.setOutputCols(["label_prob"]).transform(test)
-    # The class of the largest output.
+    # The prediction is the class with the largest output.
     best = expr("cast(array_position(label_prob, array_max(label_prob)) - 1 as double)")
     scored = scored.withColumn("label_pred", best)
     evaluator = MulticlassClassificationEvaluator(
@@ -74,7 +74,7 @@ def accuracy(model, test):
 
 
 def run(spark, program, store, processes, folder=DATA, rows=None, test_rows=None, **other):
-    """The model, and its accuracy."""
+    """Returns the model and its accuracy."""
     train = images(spark, folder, "train", rows)
     test = images(spark, folder, "t10k", test_rows)
     model = estimator(program, store, processes, **other).fit(train)

@@ -1,4 +1,4 @@
-// A trainer for one process, before.cpp, and the same for many, after.cpp. Between them are three
+// before.cpp is a trainer for one process, and after.cpp is the same for many. They differ in three
 // lines and an include:  diff before.cpp after.cpp
 //
 //   three_lines_before [steps]

@@ -60,8 +60,9 @@ class AgentStore final : public Store {
   }
 
  private:
-  /// Makes a call to the store, and turns its error into an `Error` that says `complaint`. LibTorch
-  /// distinguishes a timeout from a broken connection by its text only, so the clock decides.
+  /// Makes a call to the store, and turns its error into an `Error` that says `complaint`.
+  /// LibTorch's exceptions differ for a timeout and a broken connection only in their text, so this
+  /// takes an error after `deadline` for a timeout.
   void request(Deadline deadline, const std::string& complaint, const std::function<void()>& call) {
     try {
       if (store_) store_->setTimeout(time_until(deadline));

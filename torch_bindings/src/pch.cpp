@@ -1,1 +1,1 @@
-// Exists to give the precompiled LibTorch header a target.
+// This file is empty: CMake needs a source file for the target of the precompiled LibTorch header.

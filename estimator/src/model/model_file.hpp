@@ -1,5 +1,4 @@
-// The content of a model's file. A checkpoint is the same file with the optimizer's state behind
-// it.
+// The content of a model's file. In a checkpoint, the optimizer's state follows it.
 #pragma once
 
 #include <string>
@@ -11,7 +10,7 @@
 
 namespace hvd::detail {
 
-/// The archive holds the tensors by number, and a JSON text with their names, shapes and types, the
+/// Writes the tensors under their numbers, and a JSON text with their names, shapes and types, the
 /// description and `more`.
 void write_model(torch::serialize::OutputArchive& archive, const torch::nn::Module& module,
                  const ModelDescription& description, const nlohmann::ordered_json& more = {});

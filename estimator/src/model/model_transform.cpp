@@ -1,4 +1,4 @@
-// A model scores Arrow's record batches, and Parquet files.
+// The functions with which a model scores Arrow's record batches and Parquet files.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -24,8 +24,8 @@ using namespace detail;
 
 namespace {
 
-constexpr std::int64_t kRowsOfForward = 1024;  // in one forward pass
-constexpr std::int64_t kRowsOfRead = 4096;     // in one batch of a file
+constexpr std::int64_t kRowsOfForward = 1024;  // the most rows of a forward pass
+constexpr std::int64_t kRowsOfRead = 4096;     // the most rows that are read from a file at once
 
 bool is_number(const std::vector<std::int64_t>& shape) {
   return shape.empty() || shape == std::vector<std::int64_t>{1};

@@ -66,7 +66,7 @@ CommandLine parse(int argc, char** argv) {
   return line;
 }
 
-/// Reserves standard output for the results: other writes to it go to stderr from now on.
+/// Reserves standard output for the results. The program's other writes to it go to stderr.
 class OwnOutput {
  public:
   OwnOutput() : fd_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {

@@ -24,8 +24,8 @@ template <class... Arguments>
       fmt::format("{}: {}", kVariable, fmt::format(format, std::forward<Arguments>(arguments)...)));
 }
 
-/// Returns the value if it has exactly that JSON type. The library would convert silently (2.5 to
-/// an int, true to a number).
+/// Returns the value if it has exactly that JSON type. Without this check the JSON library would
+/// convert silently, such as 2.5 to an int or true to a number.
 template <class T>
 bool fits(const json& value) {
   if constexpr (std::is_same_v<T, bool>)
@@ -163,7 +163,7 @@ FitRequest apply_request(const std::string& text, EstimatorOptions& options) {
   RequestKeys keys(options, request);
   for (const auto& [key, value] : all.items()) keys.take(key, value);
   if (request.train_data.empty()) refuse_request("train_data is missing");
-  if (request.val_data) {  // the request has chosen the rows, so the program's own choice is void
+  if (request.val_data) {  // the request has chosen the rows and replaces the program's own choice
     const json rule = all.value("validation", json(""));
     options.validation_rule = rule.is_string() ? rule.get<std::string>() : rule.dump();
     options.validation = {};

@@ -1,5 +1,5 @@
-// The parts of `estimator_main`: the request that a fit gets, and the stream that a transform
-// scores.
+// Two parts of `estimator_main`: it applies the request for a fit, and scores the stream of a
+// transform.
 #pragma once
 
 #include <optional>

@@ -22,8 +22,8 @@ arrow::Status refused(const char* what) {
   return arrow::Status::IOError("cannot ", what, ": ", error.message());
 }
 
-/// Reads a descriptor that the caller owns. A read returns fewer bytes than asked only at the end
-/// of the stream.
+/// Reads a descriptor that the caller owns. A read returns fewer bytes than requested only at the
+/// end of the stream.
 class PipeInput final : public arrow::io::InputStream {
  public:
   explicit PipeInput(int fd) : fd_(fd) {}
@@ -90,7 +90,8 @@ class PipeOutput final : public arrow::io::OutputStream {
   std::int64_t position_ = 0;
 };
 
-/// The input comes from outside, so an error of Arrow means a damaged stream.
+/// Throws Errc::protocol for an error of Arrow, because the input comes from another process and an
+/// error means that it is damaged.
 void require_read(const arrow::Status& status) {
   if (status.ok()) return;
   throw Error(status.IsOutOfMemory() ? Errc::resource : Errc::protocol,
@@ -115,7 +116,7 @@ void score_stream(const Model& model, int input, int output) {
   for (;;) {
     const std::shared_ptr<arrow::RecordBatch> batch = take_read(reader->Next());
     if (!batch) break;
-    require_read(batch->ValidateFull());  // offsets in bytes from outside may point anywhere
+    require_read(batch->ValidateFull());  // offsets in a damaged stream may point anywhere
     check(writer->WriteRecordBatch(*model.outputs(*batch, rows)), what);
     rows += batch->num_rows();
   }

@@ -22,7 +22,8 @@ struct Location {
 
   /// Returns the location of a path below this one, whose parts are separated by '/'.
   [[nodiscard]] std::string path_of(const std::string& below) const;
-  /// Returns its URI. The path is percent-encoded when there is a scheme; a query comes behind it.
+  /// Returns the URI of this path. With a scheme, the path is percent-encoded; the query follows
+  /// it.
   [[nodiscard]] std::string uri_of(const std::string& below) const;
 };
 
@@ -39,8 +40,8 @@ struct SplitUri {
 /// without a region.
 [[nodiscard]] Location locate(const std::string& uri, const StorageOptions& options);
 
-/// One function for each scheme; each sets `path` to the path in the file system. A scheme that
-/// this Arrow lacks has a sibling file file_systems/no_x.cpp.
+/// There is one function for each scheme. Each sets `path` to the path in the file system. When
+/// this Arrow lacks a scheme, its function comes from file_systems/no_<scheme>.cpp and throws.
 [[nodiscard]] std::shared_ptr<arrow::fs::FileSystem> open_s3(const std::string& uri,
                                                              const StorageOptions& options,
                                                              std::string& path);

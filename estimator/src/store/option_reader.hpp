@@ -9,8 +9,8 @@
 
 namespace hvd::detail {
 
-/// Returns options one by one, and then refuses the options that were not asked for. Messages never
-/// contain values, because some are secrets. Every member throws Errc::invalid_argument.
+/// Returns options one by one, and refuses at the end the options that were not requested. Messages
+/// never contain values, because some are secrets. Every member throws Errc::invalid_argument.
 class OptionReader {
  public:
   /// `what` names the file system in messages, such as "s3://".
@@ -23,10 +23,10 @@ class OptionReader {
   [[nodiscard]] std::optional<int> take_int(const std::string& name);
   /// Throws when one of several options that belong together is missing.
   void need_all(const std::vector<std::string>& names) const;
-  /// Throws when an option was not asked for; the message lists the known names.
+  /// Throws when an option was not requested; the message lists the known names.
   void finish() const;
 
-  /// All these throw Errc::invalid_argument.
+  /// Throws Errc::invalid_argument.
   [[noreturn]] void fail(const std::string& why) const;
 
  private:

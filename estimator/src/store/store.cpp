@@ -40,8 +40,8 @@ void require_id(const char* what, const std::string& id) {
   }
 }
 
-/// Returns the path, whose parts are separated by one '/' and do not lead out of the store; throws
-/// otherwise.
+/// Returns the path. Throws unless its parts are separated by one '/' and do not lead out of the
+/// store.
 const std::string& checked(const std::string& path, bool may_be_empty = false) {
   if (path.empty() && may_be_empty) return path;
   std::string_view rest = path;

@@ -1,4 +1,4 @@
-// The values of an Arrow column as a tensor.
+// Copies the values of an Arrow column into a tensor.
 #pragma once
 
 #include <cstdint>

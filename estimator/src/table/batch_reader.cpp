@@ -182,7 +182,7 @@ std::optional<Batch> BatchReader::next() {
   }
   batch.features = joined(features);
   batch.labels = joined(labels);
-  if (state.none.features.empty()) {  // needed in a step in which this rank has no rows
+  if (state.none.features.empty()) {  // a step in which this rank has no rows needs empty tensors
     for (const auto& tensor : batch.features) {
       state.none.features.push_back(tensor.narrow(0, 0, 0).clone());
     }

@@ -24,8 +24,8 @@ bool is_hidden(std::string_view below) {
   }
 }
 
-/// Returns the files relative to the location, sorted. A location that is a file gives one empty
-/// name.
+/// Returns the paths of the files relative to the location, sorted. If the location is a file, it
+/// returns one empty path.
 std::vector<std::string> parquet_files_in(const Location& location) {
   const auto info = take(location.file_system->GetFileInfo(location.path), location.uri);
   if (info.type() == arrow::fs::FileType::NotFound) {

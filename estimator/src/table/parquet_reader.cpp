@@ -18,8 +18,8 @@
 
 namespace hvd::detail {
 
-/// Forwards all calls to another file and keeps the first failure of the storage. The Parquet
-/// decoder reports such a failure in the same way as a damaged file.
+/// Forwards all calls to another file and keeps the first failure of the storage, because the
+/// Parquet decoder reports such a failure in the same way as a damaged file.
 class WatchedFile : public arrow::io::RandomAccessFile {
  public:
   explicit WatchedFile(std::shared_ptr<arrow::io::RandomAccessFile> file);
@@ -135,7 +135,7 @@ ParquetReader::ParquetReader(arrow::fs::FileSystem& file_system, const std::stri
   reading.set_buffer_size(kBufferBytes);
   reading.set_page_checksum_verification(true);
   parquet::ArrowReaderProperties arrow_reading(/*use_threads=*/false);
-  arrow_reading.set_pre_buffer(false);  // it would read whole row groups ahead
+  arrow_reading.set_pre_buffer(false);  // pre-buffering would hold whole row groups in memory
   reader_ = guarded([&]() -> arrow::Result<std::unique_ptr<parquet::arrow::FileReader>> {
     parquet::arrow::FileReaderBuilder builder;
     ARROW_RETURN_NOT_OK(builder.Open(file_, reading));

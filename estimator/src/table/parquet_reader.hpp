@@ -16,7 +16,7 @@ namespace hvd::detail {
 
 class WatchedFile;
 
-/// Reads with a fixed small buffer per column, and one page of it decoded, however large a row
+/// Holds a small buffer of fixed size and one decoded page for each column, however large a row
 /// group is. Throws Errc::resource when the storage fails, Errc::protocol when the file is damaged.
 class ParquetReader {
  public:
@@ -26,8 +26,8 @@ class ParquetReader {
   [[nodiscard]] const std::shared_ptr<arrow::Schema>& schema() const noexcept { return schema_; }
   [[nodiscard]] std::vector<std::int64_t> row_groups() const;
 
-  /// Starts a row group: `next` returns it from its first row, `rows` at a time, with these columns
-  /// only. The columns must exist.
+  /// Starts a row group. After this, `next` returns its rows from the first on, `rows` at a time,
+  /// with these columns only. The columns must exist.
   void begin(int row_group, const std::vector<std::string>& columns, std::int64_t rows);
   /// Returns null at the end of the row group.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> next();

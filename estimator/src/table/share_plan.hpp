@@ -1,5 +1,5 @@
-// Decides which rank reads which rows of an epoch. The functions are pure, so all ranks decide
-// alike without a message.
+// Decides which rank reads which rows of an epoch. The functions depend on their arguments only, so
+// all ranks decide alike without communication.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hvd::detail {
 
-/// `count` of the chosen rows of a row group, beginning with the `first`.
+/// A part of the chosen rows of a row group: `count` rows, beginning with the `first`.
 struct GroupSlice {
   std::size_t group = 0;
   std::int64_t first = 0;
@@ -35,8 +35,7 @@ struct GroupSlice {
 [[nodiscard]] std::int64_t steps_of(std::int64_t rows, int size, std::int64_t batch_size) noexcept;
 /// Returns how many of a rank's rows come before a step, which is at most `steps`. All steps have
 /// nearly the same number of rows. With full batches, the last step of an epoch could have very few
-/// rows, and its gradient, which would be mostly noise, would change the parameters as much as the
-/// others do.
+/// rows; its gradient would be mostly noise, but would have the same weight as the others.
 [[nodiscard]] std::int64_t rows_before(std::int64_t step, std::int64_t rows_of_rank,
                                        std::int64_t steps) noexcept;
 /// Returns the number of rows that all ranks read in a step.

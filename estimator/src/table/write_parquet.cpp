@@ -126,14 +126,15 @@ void write_parquet(const std::string& uri, const std::vector<std::string>& names
   const auto sink = take(arrow::io::BufferOutputStream::Create(), uri);
   std::unique_ptr<parquet::arrow::FileWriter> writer;
   std::int64_t from = 0;
-  do {  // runs at least once, since a file without rows has columns too
+  do {  // a file without rows needs its columns too, so this runs at least once
     const std::int64_t count = std::min(options.rows_per_group, rows - from);
     std::vector<torch::Tensor> group;
     for (const torch::Tensor& tensor : all) group.push_back(tensor.narrow(0, from, count));
     const auto table = table_of(names, group, options.fixed_size_lists);
     if (writer == nullptr) {
-      const auto kept =
-          parquet::ArrowWriterProperties::Builder().store_schema()->build();  // fixed-size lists
+      const auto kept = parquet::ArrowWriterProperties::Builder()
+                            .store_schema()
+                            ->build();  // keeps fixed-size lists
       const auto pages = parquet::WriterProperties::Builder().enable_page_checksum()->build();
       writer = take(parquet::arrow::FileWriter::Open(*table->schema(), arrow::default_memory_pool(),
                                                      sink, pages, kept),

@@ -26,7 +26,7 @@ namespace {
 class DefaultContext {
  public:
   explicit DefaultContext(const Config& config) { init(config); }
-  /// After an error the fit throws that error, so an error of the shutdown is dropped.
+  /// Drops an error of the shutdown, because a destructor must not throw.
   ~DefaultContext() {
     try {
       shutdown();
@@ -138,7 +138,7 @@ Model Estimator::fit_or_spawn(const ParquetSource& train, const ParquetSource* v
   if (options_.context != nullptr) return run(*options_.context);
   if (is_initialized()) return run(context());
   // A process that `hvd::spawn` started repeats the program up to the call that started it, and
-  // becomes a rank there. Until then its environment says nothing about this call.
+  // becomes a rank there. Its environment describes the job of that call, so it is not read before.
   const bool in_child = spawn_is_ahead();
   const Config config = in_child ? Config{} : Config::from_environment();
   if (!config.rank_source.empty()) return init_and_run(config);

@@ -33,7 +33,7 @@ void Progress::step(int epoch, int epochs, std::int64_t done, std::int64_t total
   if (now - drawn_ < kRedraw && done < total) return;
   drawn_ = now;
   const auto filled = static_cast<std::size_t>(total > 0 ? kWidth * done / total : kWidth);
-  // The carriage return comes last because a launcher passes on whole lines only.
+  // The carriage return comes last, because hvdrun passes on whole lines, which it may end.
   fmt::print("epoch {}/{} [{}{}] {:3}%  loss {:.4f}{}\r", epoch, epochs, std::string(filled, '='),
              std::string(kWidth - filled, ' '), total > 0 ? 100 * done / total : 100, loss,
              kEraseToEnd);

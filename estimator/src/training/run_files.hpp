@@ -23,7 +23,7 @@ class RunFiles {
   /// The last epoch that has a checkpoint, or 0.
   [[nodiscard]] int last_epoch() const;
   [[nodiscard]] bool exists() const { return store_.exists(store_.run(run_id_)); }
-  /// The text of the error for a checkpoint that cannot be read.
+  /// Returns the advice in the error for a checkpoint that cannot be read.
   [[nodiscard]] std::string advice(int epoch) const;
 
  private:

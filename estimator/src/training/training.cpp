@@ -21,8 +21,8 @@ namespace {
 using nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
 
-/// Operations of different phases have different names, so that a rank in another phase is a
-/// mismatch.
+/// Operations of different phases have different names, so that the sums of ranks in different
+/// phases are never added up.
 constexpr const char* kTrainSums = "estimator/train";
 constexpr const char* kValidationSums = "estimator/validation";
 
@@ -247,8 +247,8 @@ void Training::train_epoch(int epoch) {
   history_.epochs.push_back(std::move(entry));
 }
 
-/// The gradient is the mean over the rows of all ranks. Each rank weighs its loss by its share of
-/// the rows, because `DistributedOptimizer` averages over ranks.
+/// Makes the gradient the mean over the rows of all ranks. To this end each rank weights its loss
+/// by its share of the rows, because `DistributedOptimizer` averages over ranks.
 void Training::train_step(std::vector<Batch>& batches, RowSums& sums) {
   std::int64_t rows = 0;
   for (const Batch& batch : batches) rows += batch.rows_of_all_ranks;
@@ -292,7 +292,7 @@ void Training::note_outputs(const std::vector<torch::Tensor>& outputs, std::int6
   output_shapes_ = std::move(shapes);
 }
 
-/// Buffers, such as running statistics, differ between ranks. The model gets those of rank 0.
+/// Gives all ranks the buffers of rank 0, because buffers such as running statistics differ.
 void Training::share_buffers() {
   const auto buffers = options_.model.module().named_buffers();
   if (!buffers.is_empty()) broadcast_parameters(buffers, 0, context_);
@@ -323,7 +323,7 @@ RowMeans Training::validate() {
   return sums.means(context_, kValidationSums);
 }
 
-// ---- what is kept
+// ---- checkpoints and results
 
 ModelDescription Training::description() const {
   return {.run_id = files_->run_id(),

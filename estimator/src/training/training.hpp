@@ -25,7 +25,7 @@ class Training {
   Training(const EstimatorOptions& options, Context& context, const ParquetSource& train,
            const ParquetSource* validation);
 
-  /// Trains. Collective; throws what `Estimator::fit` throws.
+  /// Trains, and returns the model. Collective; throws what `Estimator::fit` throws.
   [[nodiscard]] Model run();
 
  private:

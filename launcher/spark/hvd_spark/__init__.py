@@ -8,7 +8,7 @@ from .errors import HvdError, ProgramError, StartError
 from .store import Store
 from .version import VERSION as __version__
 
-# Read when they are asked for: they need all of pyspark.ml.
+# These are imported on first use, because they need all of pyspark.ml.
 _LATER = {"HvdEstimator": ".estimator", "HvdModel": ".estimator_model"}
 
 __all__ = [

@@ -1,7 +1,7 @@
 """A running `hvdrun --remote-agent`, the process that starts, watches and ends the ranks of a host.
 
-Its standard input is the life line: when that ends, for whatever reason, it kills all ranks and
-what they have started. What it says is between it and the driver's hvdrun.
+The agent kills all ranks and what they have started as soon as its standard input reaches its end,
+whatever the reason. This module passes the agent's messages to the driver's hvdrun unread.
 """
 
 import os
@@ -10,18 +10,19 @@ import subprocess
 
 from .own_part import as_file
 
-# Secrets by which Spark knows its own processes: nothing for a program that it runs.
+# Spark's processes prove with these secrets who they are; the ranks must not get them.
 _SPARKS_OWN = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET")
 _MOST = 1 << 16
 
 
 def own_environment():
-    """This process's, as a program may see it."""
+    """Returns this process's environment without Spark's secrets."""
     return {name: value for name, value in os.environ.items() if name not in _SPARKS_OWN}
 
 
 def find_hvdrun(hvdrun, directory, path):
-    """Where it is; path: of folders. Raises FileNotFoundError, which names it."""
+    """Returns the path of hvdrun. A name with a slash is relative to `directory`; any other name is
+    searched for in the folders of `path`, as in PATH. Raises FileNotFoundError, which names it."""
     name = os.path.join(directory, hvdrun) if os.sep in hvdrun else hvdrun
     found = shutil.which(name, path=path)
     if found is None:
@@ -32,12 +33,13 @@ def find_hvdrun(hvdrun, directory, path):
 
 
 class Agent:
-    """send, receive and close as a Link has them, for any bytes. One thread sends, one receives."""
+    """Has the members send, receive and close of a Link, but for any bytes. One thread sends and
+    one receives."""
 
     def __init__(self, hvdrun, directory, path, own, descriptors):
-        """path: of folders, where hvdrun and the ranks' program are looked for. own: what own_part
-        gave. descriptors: that the ranks inherit. Raises OSError, saying which hvdrun it is
-        about."""
+        """path: the folders, as in PATH, in which hvdrun and the ranks' program are looked for.
+        own: the result of own_part. descriptors: the descriptors that the ranks inherit. Raises
+        OSError, which names hvdrun."""
         found = find_hvdrun(hvdrun, directory, path)
         environment = own_environment()
         environment["PATH"] = path
@@ -49,7 +51,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 env=environment,
                 pass_fds=[own_file, *descriptors],
-                start_new_session=True,  # Ctrl-C is for the driver, which then ends the ranks
+                start_new_session=True,  # Ctrl-C reaches the driver only, which ends the ranks
             )
         finally:
             os.close(own_file)
@@ -59,11 +61,12 @@ class Agent:
         try:
             self._process.stdin.write(data)
             self._process.stdin.flush()
-        except ValueError as error:  # closed meanwhile
+        except ValueError as error:  # another thread has closed the pipe
             raise BrokenPipeError(str(error)) from None
 
     def receive(self):
-        """What it says next, some bytes; None, once, when the agent has ended."""
+        """Waits for the agent's next output and returns some bytes of it, or None, once, when the
+        agent has ended."""
         data = os.read(self._process.stdout.fileno(), _MOST)
         if data:
             return data
@@ -71,7 +74,7 @@ class Agent:
         return None
 
     def close(self):
-        """The agent kills what still runs, and ends. Returns when it has."""
+        """Makes the agent kill what still runs, and returns when the agent has ended."""
         try:
             self._process.stdin.close()
         except OSError:

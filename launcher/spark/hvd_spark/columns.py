@@ -1,11 +1,11 @@
-"""The columns that an estimator or a model needs of a DataFrame: there, of a type that a tensor can
-have, and as Arrow carries them."""
+"""Checks that a DataFrame has the columns of an estimator or a model, with types that a tensor can
+have, and converts them to types that Arrow has."""
 
 import math
 
 
 def numbers(values, name, least=1):
-    """Raises unless it is a whole number from `least` on."""
+    """Returns the value. Raises unless it is a whole number of at least `least`."""
     if isinstance(values, bool) or not isinstance(values, int):
         raise TypeError("%s is %r: expected a whole number" % (name, values))
     if values < least:
@@ -14,7 +14,7 @@ def numbers(values, name, least=1):
 
 
 def names(values, what):
-    """Raises unless it is a list of names, each once."""
+    """Returns the list. Raises unless it holds names, each of them once."""
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError("%s is %r: expected a list of column names" % (what, values))
     values = list(values)
@@ -27,8 +27,8 @@ def names(values, what):
 
 
 def shapes(values, feature_cols):
-    """A shape per feature column, or one for all of them, without the dimension of the rows, which
-    may lead as -1."""
+    """Returns one shape for each feature column, or one for all of them, without a leading -1,
+    which stands for the rows."""
     values = [list(shape) for shape in values]
     if len(values) not in (1, len(feature_cols)):
         raise ValueError(
@@ -42,7 +42,7 @@ def shapes(values, feature_cols):
 
 
 def check_types(schema, wanted, what, only_numbers=False):
-    """Raises ValueError for a column that is not there, or of another type."""
+    """Raises ValueError for a column that is missing or has another type."""
     expected = "a number" if only_numbers else "a number, an array of numbers or a vector"
     for name in wanted:
         if name not in schema.names:
@@ -58,8 +58,8 @@ def check_types(schema, wanted, what, only_numbers=False):
 
 
 def check_shapes(schema, feature_cols, input_shapes):
-    """How many numbers a row has, by column, of columns that do not say it by their type. Raises
-    ValueError where types and shapes cannot fit."""
+    """Returns how many numbers a row has, by column, for the columns whose type does not tell it.
+    Raises ValueError when types and shapes do not fit."""
     single = [name for name in feature_cols if is_number(schema[name].dataType)]
     if len(input_shapes) != len(feature_cols):
         if input_shapes and single == feature_cols and math.prod(input_shapes[0]) != len(single):
@@ -86,7 +86,7 @@ def is_number(kind):
 
 
 def is_array(kind):
-    """Also of arrays."""
+    """Returns whether the type is an array of numbers, of arrays of numbers, and so on."""
     from pyspark.sql import types
 
     return isinstance(kind, types.ArrayType) and (
@@ -99,12 +99,12 @@ def is_nested(kind):
 
 
 def is_vector(kind):
-    """Spark ML's."""
+    """Returns whether the type is a vector of Spark ML."""
     return type(kind).__name__ == "VectorUDT"
 
 
 def as_numbers(dataframe, name):
-    """The column as Arrow can carry it: vectors become arrays of float."""
+    """Returns the column. Vectors, which Arrow does not have, become arrays of float."""
     column = dataframe[quoted(name)]
     if not is_vector(dataframe.schema[name].dataType):
         return column
@@ -114,5 +114,5 @@ def as_numbers(dataframe, name):
 
 
 def quoted(name):
-    """A name that Spark takes as one, whatever is in it."""
+    """Returns the name in backticks, so that Spark does not interpret dots and spaces in it."""
     return "`%s`" % name.replace("`", "``")

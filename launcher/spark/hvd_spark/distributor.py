@@ -1,4 +1,4 @@
-"""HvdDistributor: what TorchDistributor is for Python functions, for C++ programs."""
+"""HvdDistributor runs C++ programs as Spark's TorchDistributor runs Python functions."""
 
 import os
 import secrets
@@ -14,22 +14,23 @@ from .result import ResultDescriptor, to_object
 from .shipping import send_by_value
 from .task import Spec, host_key, run_task, visible_gpus
 
-_STAGE_END_SECONDS = 10.0  # for Spark to end a stage whose tasks have been told to end
+_STAGE_END_SECONDS = 10.0  # the time that Spark has to end a stage whose tasks must end
 
 
 class HvdDistributor:
     """Runs a C++ program of hvd as `num_processes` ranks: on the driver's machine (local_mode), or
     as the tasks of a barrier stage.
 
-    use_gpu: each process has GPUs that Spark assigned, in CUDA_VISIBLE_DEVICES; else none is
-    visible.
-    hvdrun: where it is on the driver and on the machines that run ranks, a name on the PATH or a path.
-    environment: more variables of all ranks, a dict.
-    slot_timeout: seconds to wait for executors of a session that has just begun.
-    stdout, stderr: text streams for what the ranks write, instead of the driver's own.
-    prefix_output_with_timestamp: the time in front of each line.
+    use_gpu: each process sees the GPUs that Spark has assigned to it, by CUDA_VISIBLE_DEVICES;
+    without it, a process sees no GPU.
+    hvdrun: the path of hvdrun on the driver and on the machines that run ranks, or a name that is
+    searched for in PATH.
+    environment: a dict of further variables for all ranks.
+    slot_timeout: the seconds to wait for executors of a session that has just begun.
+    stdout, stderr: the text streams for the output of the ranks, in place of the driver's own.
+    prefix_output_with_timestamp: whether each line begins with the time.
 
-    Raises TypeError and ValueError for what cannot work, before anything starts.
+    Raises TypeError and ValueError for wrong arguments, before anything starts.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class HvdDistributor:
                 )
 
     def run(self, program, *args):
-        """Runs `program` with `args`, prints what its ranks write, and returns what rank 0 gave to
-        hvd::set_result: bytes, what its JSON describes, or None.
+        """Runs `program` with `args`, prints what its ranks write, and returns what rank 0 passed
+        to hvd::set_result: bytes, the object that its JSON describes, or None.
 
-        Raises ProgramError when a rank fails, StartError when none could start.
+        Raises ProgramError when a rank fails, and StartError when no rank has started.
         """
         command = _command(program, args)
         if self.local_mode:
@@ -90,8 +91,9 @@ class HvdDistributor:
         return self._run_stage(command, self._plain_stage, None)
 
     def run_on(self, dataframe, program, *args):
-        """As `run`, and every rank has a share of the rows: hvd::ArrowPartition. Needs
-        local_mode=False, pyarrow on driver and executors, and one process per task."""
+        """Does what `run` does; in addition each rank gets a share of the rows, which it reads with
+        hvd::ArrowPartition. Needs local_mode=False, pyarrow on driver and executors, and one
+        process per task."""
         command = _command(program, args)
         if self.local_mode:
             raise ValueError(
@@ -156,8 +158,8 @@ class HvdDistributor:
         return partitions.mapPartitions(lambda _: [run_task(spec)]).collect()
 
     def wait_for_slots(self):
-        """Until all ranks can be tasks at once. `run` does it itself. Raises StartError with the
-        counts."""
+        """Waits until Spark can run the tasks of all ranks at once. `run` does so itself. Raises
+        StartError, which says how many slots there are."""
         wait_for_slots(self._context, self._tasks(), self._slot_timeout)
 
     def _tasks(self):
@@ -186,11 +188,11 @@ class HvdDistributor:
         )
         results = []
         thread = InheritableThread(target=self._spark_job, args=(job, stage, spec, tasks, results))
-        thread.daemon = True  # Spark may hang; who wants to leave can
+        thread.daemon = True  # the driver can exit although Spark hangs
         try:
             thread.start()
             job.meet(tasks, self._ranks_per_task)
-            server.close()  # nobody else is expected, least of all a second attempt
+            server.close()  # all tasks are connected, and a second attempt is not accepted
             _carry_out(job)
             thread.join()
         finally:
@@ -204,7 +206,7 @@ class HvdDistributor:
         return to_object(results[0])
 
     def _spark_job(self, job, stage, spec, tasks, results):
-        """On a thread of its own, so that the caller's can print, and be interrupted."""
+        """Runs on a thread of its own, so that the caller's thread can print and be interrupted."""
         try:
             send_by_value()
             self._context.addJobTag(job.id)
@@ -215,7 +217,8 @@ class HvdDistributor:
             job.put("spark", error)
 
     def _end_of(self, thread, job):
-        """The tasks end with their links; Spark may have begun to try again."""
+        """Waits for the end of the Spark job. The tasks end when their links are closed. Spark may
+        have started a second attempt by then, which is cancelled."""
         thread.join(_STAGE_END_SECONDS)
         if thread.is_alive():
             self._context.cancelJobsWithTag(job.id)
@@ -244,7 +247,7 @@ def spark_context():
     from pyspark.sql import SparkSession
 
     try:
-        session = SparkSession.active()  # or, on threads of the user's own, the default one
+        session = SparkSession.active()  # the default session, on a thread without one of its own
     except PySparkRuntimeError as error:
         raise HvdError("hvd_spark needs an active SparkSession") from error
     try:
@@ -268,7 +271,7 @@ def _command(program, args):
 
 
 def as_variables(environment):
-    """A list of "NAME=value". Raises ValueError."""
+    """Returns a list of "NAME=value". Raises ValueError for a name that is not allowed."""
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + str(value):
             raise ValueError("%r cannot be a variable of the environment" % name)

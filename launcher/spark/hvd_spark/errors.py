@@ -1,21 +1,24 @@
-"""What `HvdDistributor.run` raises once a job was to start; wrong arguments are ValueError or
-TypeError."""
+"""The errors that `HvdDistributor.run` raises when a job does not start or fails. Wrong arguments
+raise ValueError or TypeError."""
 
 
 class HvdError(RuntimeError):
-    """Base class."""
+    """The base class of all errors of hvd_spark."""
 
 
 class StartError(HvdError):
-    """No rank ran: too few slots, a program that is not there, a host without hvdrun."""
+    """No rank has run, for example because there are too few slots, or because the program or
+    hvdrun is missing on a host."""
 
 
 class ProgramError(HvdError):
-    """A rank failed, or was lost, and the job was ended.
+    """A rank has failed or was lost, and the job was ended.
 
-    rank: the one to blame. code: what it exited with, 128 + N when signal N killed it, 70 when it
-    left the others without a shutdown, None when its whole task was lost. lines: the last 100 lines
-    of it, or of the first rank that failed because of it, as they were printed.
+    rank: the rank that is to blame.
+    code: its exit status; 128 + N when signal N killed it, 70 when it exited without a shutdown
+    while the other ranks still needed it, and None when its whole task was lost.
+    lines: the last 100 lines that this rank printed; with code 70, those of the first rank that
+    failed because of it, if there is one.
     """
 
     def __init__(self, message, rank, code, lines):

@@ -37,7 +37,7 @@ def _verbose(value):
 
 
 def _run_id(value):
-    """The name of a folder, as hvd::EstimatorStore takes it."""
+    """Returns the text if hvd::EstimatorStore accepts it as the name of a run."""
     value = _text(value)
     strange = "/" in value or "\\" in value or not value.isprintable()
     if value in ("", ".", "..") or strange or len(value.encode()) > 200:
@@ -59,7 +59,7 @@ def _columns(name):
 
 
 def _validation(value):
-    """None, a fraction, or the name of a column."""
+    """Returns None, a fraction, or the name of a column."""
     if value is None or isinstance(value, str) and value:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
@@ -69,7 +69,8 @@ def _validation(value):
     return float(value) or None
 
 
-# Name, what it converts a value with, whether the program is told it, and what it is.
+# Each parameter has a name, a function that checks and converts its value, a flag that says whether
+# the program gets it, and a description.
 _PARAMETERS = [
     ("program", _text, False, "on the executors: a name on the PATH, or a path"),
     ("args", _words, False, "arguments of the program, when it trains and when it scores"),
@@ -117,7 +118,8 @@ _PARAMETERS = [
 
 
 def _with_parameters(cls):
-    """A Param of each name, setNumProc and getNumProc."""
+    """Adds to the class, for each parameter, a Param and methods such as setNumProc and getNumProc.
+    """
     for name, convert, _, doc in _PARAMETERS:
         setattr(cls, name, Param(Params._dummy(), name, doc, convert))
         camel = "".join(word.capitalize() for word in name.split("_"))
@@ -139,11 +141,13 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
     """Trains the estimator of a C++ program (hvd::estimator_main) on a DataFrame.
 
     fit(dataframe) writes the columns to the store as Parquet, runs `program fit` as num_proc tasks
-    of a barrier stage, and returns an HvdModel. What is not given here is the program's own choice.
+    of a barrier stage, and returns an HvdModel. The program chooses the parameters that are not
+    given here.
 
-    Beside the parameters (explainParams): store, a Store; environment, a dict of more variables of
-    the ranks; stdout and stderr, text streams for what they write; slot_timeout, seconds to wait
-    for executors. None of these is saved with the estimator but the store's URI.
+    There are arguments beside the parameters, which explainParams lists: store is a Store,
+    environment a dict of further variables for the ranks, stdout and stderr are text streams for
+    their output, and slot_timeout is the seconds to wait for executors. Of these, only the store's
+    URI and save_runs are saved with the estimator.
     """
 
     def __init__(
@@ -193,7 +197,7 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
         return self
 
     def _given(self, name):
-        """What the user, or a default, says; None when nobody does."""
+        """Returns the value that the user has set, else the default, else None."""
         return self.getOrDefault(name) if self.isDefined(name) else None
 
     def _need(self, name):
@@ -224,7 +228,8 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
         return self._model(result)
 
     def _checked_columns(self, schema):
-        """The columns to write, and how many numbers a row of each has where that is known."""
+        """Returns the columns to write, and how many numbers a row of each has, if that is
+        known."""
         features, labels = self._need("feature_cols"), self._need("label_cols")
         both = next((name for name in features if name in labels), None)
         if both is not None:
@@ -257,14 +262,14 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
             storage_options=self._store.storage_options,
             train_data=train,
             val_data=val,
-            save_runs=True,  # until the model has been read; see _model
+            save_runs=True,  # `_model` reads the model and then removes the run
         )
         return HvdDistributor(
             self._given("num_proc"),
             local_mode=False,
             use_gpu=self._given("use_gpu"),
             hvdrun=self._given("hvdrun"),
-            # In the environment, and not in the arguments, because it may hold credentials.
+            # The settings may hold credentials, so they do not go into the arguments.
             environment={**self._environment, "HVD_ESTIMATOR": json.dumps(settings)},
             slot_timeout=self._slot_timeout,
             stdout=self._streams[0],
@@ -318,7 +323,8 @@ class _Writer(MLWriter):
 
 
 class _Reader(MLReader):
-    """A store that needs storage_options is set again with setStore."""
+    """Loads an estimator. Storage options are not saved: the user sets such a store again with
+    setStore."""
 
     def load(self, path):
         metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession)

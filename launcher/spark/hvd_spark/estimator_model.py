@@ -1,4 +1,4 @@
-"""HvdModel: what HvdEstimator.fit returns, a stage of Spark ML that scores DataFrames with a C++
+"""HvdModel, the result of HvdEstimator.fit: a stage of Spark ML that scores DataFrames with a C++
 program."""
 
 import json
@@ -21,15 +21,15 @@ from .errors import HvdError
 from .scorer import Scoring, columns_of, score
 from .shipping import send_by_value
 
-_CHUNK_BYTES = 8 << 20  # of a saved model: a task's worth
+_CHUNK_BYTES = 8 << 20  # the bytes of a saved model that one task writes
 _FEATURE = "__hvd_feature_%d"
 
 
 class HvdModel(Model, MLReadable, MLWritable):
-    """A trained model, with the program that knows how to use it. transform(dataframe) appends a
-    column for each of its outputs.
+    """A trained model with the program that can use it. transform(dataframe) appends a column for
+    each output.
 
-    Made by HvdEstimator.fit, HvdModel.of_run and HvdModel.load.
+    HvdEstimator.fit, HvdModel.of_run and HvdModel.load return one.
     """
 
     output_cols = Param(
@@ -71,8 +71,11 @@ class HvdModel(Model, MLReadable, MLWritable):
         use_gpu=False,
         args=()
     ):
-        """program, args: as in HvdEstimator. model: the bytes of a model.hvd. columns: what
-        `program columns` says of it; asked, in a Spark task, when it is not given."""
+        """program, args: the same as in HvdEstimator.
+        model: the bytes of a model.hvd.
+        columns: what `program columns` prints for this model. Without it, a Spark task runs
+        `program columns`.
+        """
         super().__init__()
         self._setDefault(timeout=600.0, use_gpu=use_gpu)
         self._set(program=os.fspath(program), args=[str(word) for word in args])
@@ -85,8 +88,8 @@ class HvdModel(Model, MLReadable, MLWritable):
 
     @staticmethod
     def of_run(program, store, run_id, args=()):
-        """The model of a run whose folder is still in the store. Raises HvdError naming the runs
-        that there are."""
+        """Returns the model of a run whose folder is still in the store. Raises HvdError, which
+        lists the existing runs."""
         model = store.read_model(run_id)
         history = json.loads(store.read("runs/%s/logs/history.json" % run_id))
         return HvdModel(program, model, history=history, run_id=run_id, args=args)
@@ -107,14 +110,14 @@ class HvdModel(Model, MLReadable, MLWritable):
         return self._set(timeout=value)
 
     def setProgram(self, value):
-        """After load: where it is here."""
+        """Sets the path of the program, which may be another one after `load`."""
         return self._set(program=os.fspath(value))
 
     def setUseGpu(self, value):
         return self._set(use_gpu=value)
 
     def setEnvironment(self, value):
-        """A dict of more variables of the program. Not saved."""
+        """Sets further variables of the program, a dict. They are not saved."""
         self._environment = as_variables(value or {})
         return self
 
@@ -125,14 +128,14 @@ class HvdModel(Model, MLReadable, MLWritable):
         return self._columns.label_cols
 
     def getHistory(self):
-        """Losses and metrics per epoch, as runs/<run_id>/logs/history.json has them."""
+        """Returns the losses and metrics per epoch, as in runs/<run_id>/logs/history.json."""
         return self._history
 
     def getRunId(self):
         return self._run_id
 
     def getSummary(self):
-        """Of the fit, a dict: learning_rate (the effective one), ranks, resumed_epochs."""
+        """Returns a dict about the fit: the effective learning_rate, ranks, and resumed_epochs."""
         return self._summary
 
     def _transform(self, dataset):
@@ -149,7 +152,7 @@ class HvdModel(Model, MLReadable, MLWritable):
                     "the DataFrame already has a column %r; setOutputCols gives the model's output "
                     "another name" % name
                 )
-        given = {}  # by the column's name in the table: the name that the program knows
+        given = {}  # the program's name of a feature, by the name of its column in the table
         table = dataset
         for at, name in enumerate(features):
             if is_vector(schema[name].dataType):
@@ -175,14 +178,15 @@ class HvdModel(Model, MLReadable, MLWritable):
         )
 
     def _shared(self):
-        """The model, once on every executor. Copies of this object share it."""
+        """Returns the broadcast model, of which each executor gets one copy. Copies of this object
+        share it."""
         context = spark_context()
         if self._broadcast is None or self._broadcast._sc is not context:
             self._broadcast = context.broadcast(self._model)
         return self._broadcast
 
     def _ask_columns(self):
-        """Where the program is: in a task."""
+        """Runs `program columns` in a task, because the program may exist on executors only."""
         send_by_value()
         scoring, shared = self._scoring(), self._shared()
 
@@ -190,7 +194,7 @@ class HvdModel(Model, MLReadable, MLWritable):
             try:
                 return [(True, columns_of(scoring.in_task([]), shared.value))]
             except (OSError, HvdError) as error:
-                return [(False, str(error))]  # once, and not four times
+                return [(False, str(error))]  # Spark would run a failed task four times
 
         ((good, text),) = spark_context().parallelize([0], 1).mapPartitions(ask).collect()
         if not good:
@@ -209,13 +213,13 @@ class HvdModel(Model, MLReadable, MLWritable):
 
 
 class Columns:
-    """What `program columns` says."""
+    """The columns of a model, as `program columns` prints them."""
 
     KEYS = ("feature_cols", "label_cols", "input_shapes", "output_cols", "output_types")
 
     @staticmethod
     def of(told, program):
-        """Raises HvdError when it is something else."""
+        """Raises HvdError when `told` does not describe columns."""
         try:
             return Columns(told)
         except (KeyError, TypeError, ValueError) as error:
@@ -235,7 +239,7 @@ class Columns:
             raise ValueError("output_types")
 
     def types(self):
-        """Spark's, of the outputs."""
+        """Returns Spark's types of the outputs."""
         return [_spark_type(text) for text in self._told["output_types"]]
 
     def to_json(self):
@@ -249,7 +253,8 @@ def _spark_type(text):
 
 
 def _task(scoring, use_gpu, shared, given, outputs, kept):
-    """What mapInArrow runs: without HvdModel, which would bring the model once more."""
+    """Returns the function that mapInArrow runs. It does not refer to an HvdModel, because Spark
+    would then send the model once more."""
 
     def run(batches):
         from pyspark import TaskContext
@@ -263,7 +268,8 @@ def _task(scoring, use_gpu, shared, given, outputs, kept):
 
 
 class _Writer(MLWriter):
-    """metadata: JSON, as of all stages of Spark ML. model: its bytes, in pieces."""
+    """Writes the folders `metadata`, with JSON as for all stages of Spark ML, and `model`, with the
+    bytes of the model in pieces."""
 
     def __init__(self, instance):
         super().__init__()

@@ -1,8 +1,9 @@
-"""Arrow's file systems by URI, with the same storage_options as hvd::EstimatorStore takes."""
+"""Opens Arrow's file systems by URI, with the same storage_options as hvd::EstimatorStore."""
 
 import urllib.parse
 
-# By scheme: its options, and what Arrow calls them in Python. None: handled below.
+# These map the options of each scheme to Arrow's names in Python. An option with None is handled
+# below.
 _S3 = {
     "key": "access_key",
     "secret": "secret_key",
@@ -48,19 +49,20 @@ OPTIONS = {
     "hdfs": _HDFS,
     "viewfs": _HDFS,
 }
-_CONNECT_SECONDS = 5.0  # of S3, times a few attempts
+_CONNECT_SECONDS = 5.0  # the timeout of S3 for each of a few attempts
 _REQUEST_SECONDS = 30.0
 _ATTEMPTS = 4
 
 
 def scheme_of(uri):
-    """Empty for a path."""
+    """Returns the scheme of a URI, or an empty text for a path."""
     scheme, separator, _ = uri.partition("://")
     return scheme if separator else ""
 
 
 def check(uri, options):
-    """Raises ValueError for what `locate` cannot work with, without asking the file system."""
+    """Raises ValueError for a URI or options that `locate` does not accept. It does not access the
+    file system."""
     scheme = scheme_of(uri)
     if scheme not in OPTIONS:
         raise ValueError(
@@ -79,7 +81,7 @@ def check(uri, options):
 
 
 def locate(uri, options):
-    """A pyarrow.fs.FileSystem, and the path of `uri` on it. Raises what Arrow raises."""
+    """Returns a pyarrow.fs.FileSystem and the path of `uri` on it. Raises what Arrow raises."""
     from pyarrow import fs
 
     scheme = scheme_of(uri)
@@ -125,7 +127,7 @@ def _s3(fs, uri, options):
 
 
 def _azure(fs, parts, given, options):
-    """abfs://container@account.dfs.core.windows.net/path, or abfs://container/path."""
+    """Opens abfs://container@account.dfs.core.windows.net/path or abfs://container/path."""
     container, at, host = parts.netloc.partition("@")
     given.pop(None, None)
     if at:

@@ -1,9 +1,9 @@
-"""A DataFrame as Parquet in a Store: written by the tasks of a Spark stage through Arrow's file
-systems, so that every URI works alike and Spark needs no connector.
+"""Writes a DataFrame to a Store as Parquet. The tasks of a Spark stage write it through Arrow's
+file systems, so that every URI works alike and Spark needs no connector.
 
-Each attempt of a task writes under names of its own; the driver gives those of the attempts that
-Spark counted their names when the stage is over. So nothing is doubled by a task that is tried
-again or runs twice.
+Each attempt of a task writes files with names of its own. When the stage is over, the driver
+renames the files of the attempts whose results Spark has returned. Thus no row is there twice when
+Spark repeats a task or runs it twice.
 """
 
 import concurrent.futures
@@ -18,15 +18,15 @@ from .shipping import send_by_value
 from .store import Store
 
 _VALIDATION = "__hvd_validation"
-_GROUP_BYTES = 4 << 20  # of a row group: what ranks shuffle, and hold a few of
+_GROUP_BYTES = 4 << 20  # the size of a row group, the unit that ranks shuffle and read
 _GROUP_ROWS = (128, 64 << 10)
-_SPLIT = 1 << 32  # a fraction's resolution
-_MOVES = 8  # files are renamed so many at a time
+_SPLIT = 1 << 32  # the resolution of a fraction
+_MOVES = 8  # the number of files that are renamed at a time
 
 
 class IntermediateData:
-    """`train` and `val` folders of one fit. A context: they are gone at its end, and also when the
-    driver is killed."""
+    """The folders with the training and validation rows of one fit. It is a context manager, which
+    removes the folders at its end; they are also removed when the driver is killed."""
 
     def __init__(self, store, with_validation):
         self._store = store
@@ -37,7 +37,8 @@ class IntermediateData:
         self._keeper = None
 
     def uris(self):
-        """Of the rows to train with, and of those to validate with, or None."""
+        """Returns the URIs of the training rows and of the validation rows; the second is None when
+        there is no validation."""
         found = [self._store.uri_of(folder) for folder in self._folders]
         return (found + [None])[:2]
 
@@ -56,12 +57,15 @@ class IntermediateData:
             self._keeper.close()
 
     def write(self, dataframe, columns, lengths, files, validation, seed):
-        """Writes `columns` in at most `files` files a folder; `lengths` of rows: how many numbers
-        a column's row has, by name. Returns the number of rows in each folder.
+        """Writes `columns` into at most `files` files per folder and returns the number of rows in
+        each folder.
 
-        validation: None, the name of a column, or a fraction: rows are chosen by what is in them
-        and the seed, so that the same ones are however the DataFrame lies. Raises HvdError for a
-        Store that cannot be written, ValueError for rows that do not fit and folders without any.
+        lengths: how many numbers a row has, by the name of the column.
+        validation: None, the name of a column, or a fraction. A fraction selects rows by a hash of
+        their values and the seed, so the choice does not depend on the DataFrame's partitions.
+
+        Raises HvdError when the Store cannot be written, and ValueError for rows that do not fit
+        and for a folder without rows.
         """
         for folder in self._folders:
             self._store.create_folder(folder)
@@ -136,15 +140,15 @@ def _is_validation(dataframe, columns, validation, seed):
 
 
 class _Task(NamedTuple):
-    """What the tasks are told."""
+    """What the tasks need to know."""
 
     store: Store
     folders: tuple
     lengths: dict
 
     def write_partition(self, batches):
-        """A generator of one row, the report. What the Store refuses is told to the driver, and no
-        failure of the task, which Spark would run again."""
+        """Yields one row, the report. An error of the Store goes into the report and does not make
+        the task fail, because Spark would run a failed task again."""
         import pyarrow
         from pyspark import TaskContext
 
@@ -187,8 +191,8 @@ class _Task(NamedTuple):
         return [data.filter(pyarrow.compute.invert(chosen)), data.filter(chosen)]
 
     def _look_through(self, batch, wrong):
-        """Counts rows, by column, that have no value, or not as many numbers as they should. What
-        lies deeper is for the program to find."""
+        """Counts, by column, the rows that have no value or another number of numbers than
+        expected. The program checks nested lists itself."""
         import pyarrow
         from pyarrow import compute
 
@@ -224,7 +228,7 @@ def _say(column, good, is_list):
 
 
 class _Output:
-    """One file, made when the first row comes."""
+    """One file, which is created when the first row comes."""
 
     def __init__(self, store, folder, name):
         self._store, self._folder, self._name = store, folder, name
@@ -255,7 +259,7 @@ class _Output:
                 self._stream.close()
 
     def abandon(self):
-        """Without a word: what went wrong is known."""
+        """Removes the file. Errors are dropped, because the report has the first one already."""
         self._writer = None
         try:
             if self._stream is not None:

@@ -1,7 +1,9 @@
-"""A job whose agents are reached through channels: an Agent, or a Link to a task that has one.
+"""A job whose agents are reached through channels. A channel is an Agent, or a Link to a task that
+has one.
 
-`hvdrun --attached` is the front end: it prepares and launches the ranks, says who is to blame and
-ends the others. Here its agents' streams are carried, and what it prints is printed.
+`hvdrun --attached` is the front end: it prepares and launches the ranks, finds out which rank is to
+blame, and ends the others. This module carries the streams between it and its agents and prints
+what it prints.
 """
 
 import codecs
@@ -22,7 +24,7 @@ from .agent import find_hvdrun, own_environment
 from .errors import HvdError, ProgramError, StartError
 
 TAIL_LINES = 100
-_END_SECONDS = 15.0  # for hvdrun to end the ranks: its own deadlines are shorter
+_END_SECONDS = 15.0  # the time that hvdrun has to end the ranks; its own deadlines are shorter
 _MOST = 1 << 16
 
 
@@ -40,26 +42,26 @@ class _Printer:
         to = self._to or getattr(sys, self._name)
         try:
             to.write(text)
-        except UnicodeEncodeError:  # a driver with another locale
+        except UnicodeEncodeError:  # the driver's locale lacks a character
             to.write(text.encode("ascii", "backslashreplace").decode("ascii"))
         to.flush()
 
 
 class Job:
-    """Used by one thread, but for `adopt` and `put`.
+    """One thread uses a Job; any thread may call `adopt` and `put`.
 
-    streams: two text streams that take the place of sys.stdout and sys.stderr, or None for each.
+    streams: two text streams for the output of the ranks; None stands for sys.stdout or sys.stderr.
     """
 
     def __init__(self, hvdrun, streams=(None, None), timestamps=False):
         self.id = "spark-" + secrets.token_hex(8)
         self._hvdrun, self._streams, self._timestamps = hvdrun, streams, timestamps
-        self._events = queue.Queue()  # (who, what)
-        self._channels = []  # all, also those without ranks yet
-        self._agents = []  # what hvdrun is told of each
-        self._near = {}  # by channel: this end of the socket that leads to hvdrun
-        self._far = []  # hvdrun's ends, by agent
-        self._places = []  # (channel, what its task is told once hvdrun runs)
+        self._events = queue.Queue()  # pairs: a channel or "spark", and its message
+        self._channels = []  # all channels, also those that have no ranks yet
+        self._agents = []  # the description of each agent for hvdrun
+        self._near = {}  # this process's end of the socket to hvdrun, by channel
+        self._far = []  # hvdrun's ends of these sockets, by agent
+        self._places = []  # pairs: a channel, and the message for its task once hvdrun runs
         self._closed = False
         self._process = None
         self._outcome = b""
@@ -71,8 +73,9 @@ class Job:
         self._events.put((who, what))
 
     def adopt(self, channel):
-        """Listens to it. Until it is attached each message is an event, (channel, message), and so
-        is its end, (channel, None); afterwards all goes to hvdrun."""
+        """Starts to read the channel. Until it is attached, each of its messages becomes an event
+        (channel, message), and its end the event (channel, None). Afterwards everything is passed
+        on to hvdrun."""
         self._channels.append(channel)
         if self._closed:
             channel.close()
@@ -86,7 +89,7 @@ class Job:
                     else:
                         near.sendall(data)
             except OSError:
-                channel.close()  # hvdrun is gone
+                channel.close()  # hvdrun has ended
             near = self._near.get(channel)
             if near is None:
                 self.put(channel, None)
@@ -95,11 +98,12 @@ class Job:
 
         threading.Thread(target=listen, daemon=True, name="hvd-spark-channel").start()
 
-    # ---- what is done in this order
+    # ---- the steps of a job, in this order
 
     def meet(self, tasks, ranks_per_task):
-        """Waits until the tasks of the stage have said hello, and attaches them. How long they take
-        is up to Spark, which says so itself when one fails: put("spark", exception)."""
+        """Waits for the first message of every task of the stage and attaches the tasks. There is
+        no deadline, because only Spark knows how long they take. When the stage fails, the thread
+        of the Spark job ends the wait with put("spark", exception)."""
         hellos = {}
         while len(hellos) < tasks:
             who, what = self._events.get()
@@ -118,8 +122,8 @@ class Job:
             self._places.append((channel, json.dumps({"first": task == 0}).encode()))
 
     def attach(self, channel, ranks, name, machine):
-        """The agent behind `channel` has the next `ranks` ranks. Those with an equal `machine` are
-        neighbours. `name`: of the host, for messages."""
+        """Gives the next `ranks` ranks to the agent behind `channel`. Agents with an equal
+        `machine` are on one host. name: the name of the host in messages."""
         near, far = socket.socketpair()
         self._near[channel] = near
         self._far.append(far)
@@ -128,8 +132,8 @@ class Job:
         )
 
     def run(self):
-        """Runs the ranks, and prints what they write. Raises ProgramError, StartError when no rank
-        ran, and HvdError."""
+        """Runs the ranks and prints what they write. Raises ProgramError when a rank fails,
+        StartError when no rank has run, and HvdError when hvdrun fails."""
         self._start()
         for channel, near in self._near.items():
             threading.Thread(
@@ -139,7 +143,7 @@ class Job:
             try:
                 channel.send(place)
             except OSError:
-                pass  # its end is noticed where it is listened to
+                pass  # the thread that reads the channel sees its end
         self._print()
         self._process.wait()
         self._raise_outcome()
@@ -157,7 +161,7 @@ class Job:
             stderr=subprocess.PIPE,
             env=own_environment(),
             pass_fds=[told, *(far.fileno() for far in self._far)],
-            start_new_session=True,  # Ctrl-C is for the driver, which passes it on
+            start_new_session=True,  # Ctrl-C reaches the driver only, which passes it on
         )
         os.close(told)
         for far in self._far:
@@ -172,7 +176,7 @@ class Job:
             with self._process.stdin as pipe:
                 pipe.write(json.dumps(description).encode())
         except OSError:
-            pass  # it has ended, and said why
+            pass  # hvdrun has ended and printed the reason
         stdout, stderr = (
             _Printer(stream, name) for stream, name in zip(self._streams, ("stdout", "stderr"))
         )
@@ -187,7 +191,8 @@ class Job:
         self._outcome += data
 
     def _print(self, deadline=None):
-        """Until hvdrun has said all, or the deadline (monotonic) has passed."""
+        """Prints until hvdrun has closed its output or the deadline, a time of time.monotonic(),
+        has passed."""
         while self._selector.get_map():
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = self._selector.select(left)
@@ -216,19 +221,19 @@ class Job:
         raise ProgramError(what, rank, None if outcome["lost"] else outcome["code"], lines)
 
     def interrupt(self):
-        """The ranks get SIGINT, and what they still say is printed. Returns when hvdrun has ended
-        them."""
+        """Sends SIGINT to the ranks, through hvdrun, and prints what they still write. Returns when
+        hvdrun has ended them."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._print(time.monotonic() + _END_SECONDS)
 
     def close(self):
-        """Every agent kills what it still has."""
+        """Closes all channels, so that every agent kills the ranks that it still has."""
         self._closed = True
         for channel in self._channels:
             channel.close()
         for end in (*self._near.values(), *self._far):
-            _shut_down(end, socket.SHUT_RDWR)  # wakes up who receives
+            _shut_down(end, socket.SHUT_RDWR)  # wakes up the thread that receives
             end.close()
         if self._process is not None:
             try:
@@ -242,7 +247,8 @@ class Job:
 
 
 def _pass_on(near, channel):
-    """What hvdrun tells an agent. Its end is the agent's."""
+    """Passes hvdrun's messages on to an agent, and closes the channel at their end, which ends the
+    agent."""
     try:
         while data := near.recv(_MOST):
             channel.send(data)
@@ -259,7 +265,8 @@ def _shut_down(connection, how):
 
 
 def _text(what):
-    """Its first line, and the last that looks like the cause: Java's are pages long."""
+    """Returns the first line of an error and the last line that names an exception, because Java's
+    error texts are pages long."""
     lines = str(what).strip().splitlines() or [repr(what)]
     causes = [line for line in lines[1:] if re.match(r"\w[\w.]*(Error|Exception): ", line)]
     return "; ".join(line[:500] for line in lines[:1] + causes[-1:])

@@ -1,5 +1,5 @@
-"""Removes folders of a Store when the driver ends without having done so itself, even by SIGKILL: a
-child that listens to a pipe whose other end only the driver has."""
+"""Removes folders of a Store when the driver ends without having removed them itself, even by
+SIGKILL. A child process does it; it reads a pipe whose write end only the driver holds."""
 
 import json
 import os
@@ -21,13 +21,13 @@ class Keeper:
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
             cwd="/",
-            start_new_session=True,  # Ctrl-C is for the driver
+            start_new_session=True,  # Ctrl-C reaches the driver only
         )
-        # Through the pipe, because the options may be credentials.
+        # The options may hold credentials, so they go through the pipe and not into the arguments.
         self._tell(json.dumps([store.uri, store.storage_options, folders]).encode() + b"\n")
 
     def close(self):
-        """There is nothing left to do."""
+        """Ends the child, which removes nothing then."""
         self._tell(_DONE)
         self._process.stdin.close()
         self._process.wait()
@@ -37,7 +37,7 @@ class Keeper:
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except OSError:
-            pass  # it was killed: then nobody keeps watch
+            pass  # the child was killed, and the folders are no longer watched
 
 
 def _main():

@@ -1,8 +1,9 @@
 """Messages between a task and the driver over TCP, for both ends.
 
-Both prove that they know the key, which only Spark carried, by HMAC-SHA256 over both nonces; every
-message carries one over its number and bytes. Nobody else can join in, change or replay anything.
-What is said, the program's output, can be read on the way; no secret is among it.
+Only Spark carries the key. Each end proves that it knows the key by an HMAC-SHA256 over both
+nonces, and every message has an HMAC over its number and its bytes. So nobody else can take part,
+or change or replay a message. The messages are not encrypted: they carry the program's output and
+no secret.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ _MAX_MESSAGE = 16 << 20
 
 
 class LinkError(OSError):
-    """The other end is not who it should be, or something between changed what it said."""
+    """The other end does not know the key, a message was changed on its way, or the connection
+    ended."""
 
 
 def _mac(key, *parts):
@@ -28,12 +30,12 @@ def _mac(key, *parts):
 
 
 def key_of(secret):
-    """The key of a job's links. It tells nothing about the secret."""
+    """Returns the key of a job's links, from which the secret cannot be computed."""
     return _mac(secret, b"hvd-spark link key")
 
 
 class Link:
-    """One end of an authenticated connection. One thread receives, any may send."""
+    """One end of an authenticated connection. One thread receives; any thread may send."""
 
     def __init__(self, connection, send_key, receive_key):
         self._socket = connection
@@ -43,7 +45,7 @@ class Link:
 
     @classmethod
     def of_task(cls, address, key):
-        """Connects to the driver. Raises OSError, LinkError."""
+        """Connects to the driver. Raises OSError, also as a LinkError."""
         connection = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
         try:
             own = os.urandom(_NONCE)
@@ -61,7 +63,8 @@ class Link:
 
     @classmethod
     def of_driver(cls, connection, key):
-        """The other end of it, for a connection that was accepted. Raises OSError, LinkError."""
+        """Makes the driver's end from an accepted connection. Raises OSError, also as a
+        LinkError."""
         try:
             connection.settimeout(_HANDSHAKE_SECONDS)
             if _receive(connection, len(_MAGIC)) != _MAGIC:
@@ -82,7 +85,7 @@ class Link:
     def _ready(cls, connection, send_key, receive_key):
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A machine that is gone without a word: nothing acknowledges for ten seconds.
+        # These end the connection when the other machine has acknowledged nothing for ten seconds.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
@@ -91,14 +94,14 @@ class Link:
         return cls(connection, send_key, receive_key)
 
     def send(self, message):
-        """Raises OSError when the other end is gone."""
+        """Sends one message. Raises OSError when the other end has closed the connection."""
         with self._lock:
             digest = _mac(self._send_key, struct.pack("<Q", self._sent), message)
             self._sent += 1
             self._socket.sendall(struct.pack("<I", len(message)) + message + digest)
 
     def receive(self):
-        """The next message; None when there will be none."""
+        """Waits for the next message. Returns None when the connection has ended."""
         try:
             (size,) = struct.unpack("<I", _receive(self._socket, 4))
             if size > _MAX_MESSAGE:
@@ -116,16 +119,17 @@ class Link:
             return None
 
     def finish(self):
-        """Nothing more is sent. Who receives goes on until the other end, which then has heard
-        all, closes: to close with something unread would take back what is on its way (TCP's
-        reset)."""
+        """Tells the other end that nothing more is sent. This end keeps receiving until the other
+        end, which has then read everything, closes. If this end closed with unread data, TCP would
+        reset the connection and discard what it has sent."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 
     def close(self):
-        """Also wakes up who receives. Any thread, any number of times."""
+        """Closes the connection and wakes up the thread that receives. Any thread may call it, also
+        again."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -145,12 +149,13 @@ def _receive(connection, size):
 
 
 class LinkServer:
-    """Where the tasks of a job find the driver. Strangers are dropped and hold up nobody."""
+    """Accepts the links of a job's tasks on the driver. A connection without the key is closed and
+    does not delay the others."""
 
     _MAX_STRANGERS = 64
 
     def __init__(self, host, key, on_link):
-        """Listens on a free port of host. on_link(Link) is called on threads of this object."""
+        """Listens on a free port of `host`. Threads of this object call on_link(Link)."""
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family, kind, protocol)
         self._socket.bind(address)
@@ -165,7 +170,7 @@ class LinkServer:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return  # closed
+                return  # `close` was called
             if not self._strangers.acquire(blocking=False):
                 connection.close()
                 continue

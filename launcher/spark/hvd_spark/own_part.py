@@ -1,5 +1,6 @@
-"""What an agent is told by whoever starts it on its own machine, so that none of it goes over the
-way to the driver: a Prepare frame of launcher/src/transport/frames.hpp."""
+"""The part of an agent's orders that comes from the process that starts it on its own machine, so
+that none of it crosses the network: program, environment and secret. It is a Prepare frame of
+launcher/src/transport/frames.hpp."""
 
 import os
 import struct
@@ -21,15 +22,20 @@ def _texts(values):
 
 
 def own_part(*, program, directory, environment, interfaces, secret, of_first_rank=()):
-    """environment: of all ranks, "NAME=value" each. of_first_rank: more of the agent's first one.
-    Raises ValueError."""
+    """Returns the bytes of the frame.
+
+    environment: the variables of all ranks, as "NAME=value".
+    of_first_rank: further variables of the agent's first rank.
+
+    Raises ValueError when the secret has the wrong size or the frame is too large.
+    """
     if len(secret) != SECRET_SIZE:
         raise ValueError("a secret has %d bytes" % SECRET_SIZE)
     frame = b"".join(
         [
             struct.pack("<B", _PREPARE),
             _text(VERSION),
-            _text(""),  # the job's name, its restarts, where it meets and its timeout: hvdrun's
+            _text(""),  # the job's name; hvdrun sends it, and the next three numbers, itself
             struct.pack("<IBq", 0, 0, 0),
             _text(interfaces),
             _text(directory),
@@ -48,7 +54,7 @@ def own_part(*, program, directory, environment, interfaces, secret, of_first_ra
 
 
 def as_file(own):
-    """A descriptor that an agent inherits; it has no name in any file system."""
+    """Returns a descriptor that an agent inherits. Its file has no name in any file system."""
     fd = os.memfd_create("hvd-own-part")
     try:
         with open(fd, "wb", closefd=False) as file:

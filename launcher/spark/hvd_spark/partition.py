@@ -1,14 +1,16 @@
-"""A partition of a DataFrame as an Arrow IPC file without a name, so that nothing is left of it."""
+"""A partition of a DataFrame as an Arrow IPC file without a name, which disappears with the last
+process that has it open."""
 
 import os
 import tempfile
 
 
 class PartitionFile:
-    """Lies in Spark's local directory; the rank opens it as /dev/fd/N, which it inherits."""
+    """A file in Spark's local directory. The rank inherits its descriptor and opens /dev/fd/N."""
 
     def __init__(self, batches, schema):
-        """batches: an iterator of pyarrow.RecordBatch. schema: for a partition without any."""
+        """batches: an iterator of pyarrow.RecordBatch. schema: the schema of the file when there is
+        no batch."""
         import pyarrow
 
         folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None

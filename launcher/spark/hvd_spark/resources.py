@@ -1,4 +1,4 @@
-"""Slots and GPUs, as Spark knows them."""
+"""The slots and GPUs that Spark knows of."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ _POLL_SECONDS = 0.2
 
 
 def wait_for_slots(context, needed, seconds):
-    """Spark itself would look for them every 15 s for ten minutes. Executors of a session that has
-    just begun come up within `seconds`. Raises StartError with the counts."""
+    """Waits up to `seconds` for the executors of a session that has just begun. Spark itself checks
+    only every 15 s, and for ten minutes. Raises StartError, which says how many slots there are."""
     scala = context._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
     deadline = time.monotonic() + seconds
@@ -40,7 +40,7 @@ def warn_of_plain_output(context):
 
 
 def gpus_per_task(context):
-    """Raises ValueError unless tasks are given GPUs."""
+    """Returns the number of GPUs of each task. Raises ValueError when it is 0."""
     amount = context.getConf().get("spark.task.resource.gpu.amount", "0")
     if float(amount) < 1:
         raise ValueError(
@@ -51,7 +51,7 @@ def gpus_per_task(context):
 
 
 def driver_gpus(context, needed):
-    """The addresses of GPUs of the driver. Raises ValueError with the counts."""
+    """Returns the addresses of `needed` GPUs of the driver. Raises ValueError when it has fewer."""
     resources = context.resources
     addresses = list(resources["gpu"].addresses) if "gpu" in resources else []
     if len(addresses) < needed:

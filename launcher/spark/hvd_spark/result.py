@@ -1,5 +1,5 @@
-"""What rank 0 hands back with hvd::set_result: a descriptor without a name, so that nothing is
-left."""
+"""The result that rank 0 passes to hvd::set_result. It lies in a memfd, which has no name and
+leaves nothing behind."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from .errors import HvdError
 
 
 class ResultDescriptor:
-    """The rank inherits it; core/src/bootstrap/result.hpp tells how a result lies in it."""
+    """The descriptor that rank 0 inherits. launcher/spark/src/result.hpp describes its format."""
 
     def __init__(self):
         self.fd = os.memfd_create("hvd-result")
@@ -17,7 +17,8 @@ class ResultDescriptor:
         return ["HVD_RESULT_FD=%d" % self.fd]
 
     def take(self):
-        """Its bytes, of which the first tells the kind; empty when there is no result."""
+        """Returns the bytes of the result, of which the first tells the kind, or no bytes when
+        there is no result."""
         with open("/proc/self/fd/%d" % self.fd, "rb") as file:
             data = file.read()
         return b"" if data[:1] == b"\0" else data
@@ -30,7 +31,8 @@ class ResultDescriptor:
 
 
 def to_object(data):
-    """bytes, what the JSON describes, or None. Raises HvdError for text that is no JSON."""
+    """Returns bytes, the object that the JSON describes, or None when there is no result. Raises
+    HvdError for text that is not JSON."""
     kind, data = data[:1], data[1:]
     if kind == b"b":
         return bytes(data)

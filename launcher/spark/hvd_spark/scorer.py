@@ -1,7 +1,7 @@
-"""A running `program transform`: record batches in, as many with as many rows out.
+"""A running `program transform`, which answers each record batch with one of as many rows.
 
-Runs in a task, and ends with it. One thread asks and takes the answers; what it asks is written by
-another one, so that two full pipes never wait for each other.
+It runs in a task and ends with it. The caller's thread passes batches and reads the answers;
+another thread writes the batches to the pipe, so that two full pipes cannot block each other.
 """
 
 import collections
@@ -24,36 +24,36 @@ from .task import visible_gpus
 
 TAIL_LINES = 100
 _AHEAD = 2  # batches that the program has been given and has not answered
-_END_SECONDS = 10.0  # for the program to end once it has been told all
+_END_SECONDS = 10.0  # the time that the program has to end after its last batch
 _PR_SET_PDEATHSIG = 1
 
 
 class ScorerError(HvdError):
-    """The program failed, or did not answer as it should."""
+    """The program failed or gave a wrong answer."""
 
 
 class Scoring(NamedTuple):
-    """What a task has to know to start the program."""
+    """What a task needs to start the program."""
 
     program: str
-    args: list  # after our own
+    args: list  # arguments that follow those of hvd_spark
     directory: str  # the driver's working directory
-    seconds: float  # without an answer, until it is given up
-    environment: list  # more variables, "NAME=value"
-    folder: str = ""  # where the program may lie as well
+    seconds: float  # the longest wait for an answer
+    environment: list  # further variables, "NAME=value"
+    folder: str = ""  # a folder that is searched for the program after PATH
 
     def in_task(self, gpus):
-        """As the task knows it. gpus: addresses of those that it has."""
+        """Returns a copy for the task that runs now. gpus: the addresses of its GPUs."""
         from pyspark import SparkFiles
 
-        # What SparkContext.addFile brought is found by its name alone.
+        # A file that SparkContext.addFile has brought is found by its name alone.
         return self._replace(
             environment=visible_gpus(gpus) + self.environment,
             folder=SparkFiles.getRootDirectory(),
         )
 
     def command(self, what, model):
-        """With the program where it was found. Raises FileNotFoundError."""
+        """Returns the command line with the path of the program. Raises FileNotFoundError."""
         name = self.program
         if os.sep in name:
             name = os.path.join(
@@ -75,7 +75,7 @@ class Scoring(NamedTuple):
 
 
 class ModelDescriptor:
-    """The model as a file without a name."""
+    """The bytes of the model in a file without a name."""
 
     def __init__(self, model):
         self.fd = os.memfd_create("hvd-model")
@@ -97,7 +97,7 @@ class ModelDescriptor:
 
 
 def columns_of(scoring, model):
-    """What `program columns` writes, as text. Raises FileNotFoundError and ScorerError."""
+    """Returns the text that `program columns` writes. Raises FileNotFoundError and ScorerError."""
     with ModelDescriptor(model) as file:
         command = scoring.command("columns", file)
         try:
@@ -120,10 +120,10 @@ def columns_of(scoring, model):
 
 
 class Scorer:
-    """A context. Raises ScorerError from `ask`, `answer` and `finish`."""
+    """A context manager. `answer` and `finish` raise ScorerError."""
 
     def __init__(self, scoring, model, schema):
-        """schema: of what will be asked, a pyarrow.Schema."""
+        """schema: the pyarrow.Schema of the batches that will be passed to `ask`."""
         import pyarrow
 
         self._schema = schema
@@ -132,7 +132,7 @@ class Scorer:
         self._lines = collections.deque(maxlen=TAIL_LINES)
         with ModelDescriptor(model) as file:
             self._command = scoring.command("transform", file)
-            # With its task, whatever ends that: also a kill that nobody can catch.
+            # The kernel kills the program when its task ends, also when the task is killed.
             die_with = ctypes.CDLL(None).prctl
             self._process = subprocess.Popen(
                 self._command,
@@ -157,7 +157,7 @@ class Scorer:
         self._questions.put(batch)
 
     def answer(self):
-        """Of the oldest batch that has none yet."""
+        """Returns the answer to the oldest batch that has none yet."""
         import pyarrow
 
         try:
@@ -170,7 +170,7 @@ class Scorer:
             raise self._failure("its answer is no record batch: %s" % error) from None
 
     def finish(self):
-        """After the last answer."""
+        """Ends the program. To be called after the last answer."""
         import pyarrow
 
         self._questions.put(None)
@@ -187,14 +187,15 @@ class Scorer:
             raise self._failure("it did not end")
 
     def _wait(self):
-        """Its status; None where it did not end by itself."""
+        """Returns the exit status of the program, or None when it does not end in time."""
         try:
             return self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             return None
 
     def _failure(self, otherwise):
-        """Why there is no answer: the program's own end is the better reason."""
+        """Returns the error for a missing answer. It names the exit status of the program, if that
+        is not 0, rather than `otherwise`."""
         self._questions.put(None)
         status = self._wait()
         lines = self._last_lines()
@@ -220,13 +221,13 @@ class Scorer:
                     stream.write_batch(batch)
                     pipe.flush()
         except (OSError, ValueError, pyarrow.ArrowException):
-            pass  # it has ended: that is noticed where the answer is waited for
+            pass  # the program has ended, which `answer` notices
 
     def _listen(self):
         with self._process.stderr as pipe:
             for line in pipe:
                 self._lines.append(line.decode("utf-8", "replace").rstrip("\r\n"))
-                sys.stderr.write(self._lines[-1] + "\n")  # the executor's log
+                sys.stderr.write(self._lines[-1] + "\n")  # goes to the executor's log
 
     def __enter__(self):
         return self
@@ -241,7 +242,7 @@ class Scorer:
 
 
 class _Answers(io.RawIOBase):
-    """The program's standard output; TimeoutError where nothing comes."""
+    """The program's standard output. A read raises TimeoutError when nothing comes in time."""
 
     def __init__(self, fd, seconds):
         self._fd, self._seconds = fd, seconds
@@ -260,11 +261,12 @@ class _Answers(io.RawIOBase):
 
 
 def score(scoring, model, features, outputs, kept, batches):
-    """The batches with columns appended, one for each name in `outputs`.
+    """Yields the batches with a column appended for each name in `outputs`. Raises ScorerError.
 
-    model: gives its bytes, asked when there are rows. features: their names in the batches, and
-    those that the program knows them by. kept: how many of the first columns are passed on. A
-    generator; raises ScorerError.
+    model: a function that returns the bytes of the model, called only if there are rows.
+    features: a dict from the name of each feature column in the batches to the name that the
+    program uses.
+    kept: how many of the first columns are passed on.
     """
     import pyarrow
 

@@ -1,4 +1,4 @@
-"""What tasks run travels with them: executors need not have this package."""
+"""Sends the code of this package with each task, so that executors need not have the package."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Where an estimator's data and models lie: a folder of a file system, by URI. docs/how-to/estimator.md
-has its layout.
+"""The folder of a file system, named by a URI, that holds an estimator's data and models.
+docs/how-to/estimator.md has its layout.
 
-Used on the driver and in tasks: it travels by value, without connections.
+A Store is used on the driver and in tasks. It is sent by value and holds no connection.
 """
 
 import os
@@ -12,7 +12,7 @@ from .errors import HvdError
 
 
 class Store:
-    """Made by Store.create."""
+    """A folder of a file system. Store.create makes one."""
 
     def __init__(self, uri, save_runs, storage_options):
         self.uri = uri
@@ -21,16 +21,17 @@ class Store:
 
     @staticmethod
     def create(uri, save_runs=True, storage_options=None):
-        """uri: of a folder that driver, executors and ranks all reach: a path, file://, s3://,
-        abfs://, gs://, hdfs://. storage_options: a dict of text, as hvd::EstimatorStore takes it
-        (docs/how-to/spark.md); it may hold credentials, and is never written to a file. save_runs:
-        whether runs/<run_id> stays after a fit that succeeded.
+        """uri: a folder that driver, executors and ranks all reach: a path, file://, s3://,
+        abfs://, gs:// or hdfs://.
+        storage_options: a dict of texts, the same as for hvd::EstimatorStore
+        (docs/how-to/spark.md). It may hold credentials and is never written to a file.
+        save_runs: whether runs/<run_id> is kept after a fit that succeeded.
 
-        Raises TypeError and ValueError; nothing is asked of the file system yet.
+        Raises TypeError and ValueError. It does not access the file system yet.
         """
         uri = os.fspath(uri)
         if uri.startswith("file:/") and not uri.startswith("file://"):
-            uri = "file://" + uri[len("file:") :]  # Spark writes it so
+            uri = "file://" + uri[len("file:") :]  # Spark writes file:/path
         if not uri:
             raise ValueError("the Store's URI is empty")
         options = {}
@@ -44,7 +45,7 @@ class Store:
         return Store(uri.rstrip("/") or "/", bool(save_runs), options)
 
     def __repr__(self):
-        return "Store(%r)" % self.uri  # without the options
+        return "Store(%r)" % self.uri  # the options may hold credentials
 
     def uri_of(self, name):
         if not file_system.scheme_of(self.uri):
@@ -53,14 +54,14 @@ class Store:
         return base.rstrip("/") + "/" + urllib.parse.quote(name) + mark + query
 
     def folder(self, name):
-        """The file system, and the path of `name` on it. Raises HvdError."""
+        """Returns the file system and the path of `name` on it. Raises HvdError."""
         return self._locate(self.uri_of(name))
 
     def _locate(self, uri):
         try:
             files, path = file_system.locate(uri, self.storage_options)
             return files, path.rstrip("/") or "/"
-        except Exception as error:  # each file system has its own
+        except Exception as error:  # each file system raises exceptions of its own
             raise HvdError("%r cannot be opened: %s" % (self, error)) from error
 
     def create_folder(self, name):
@@ -69,7 +70,7 @@ class Store:
             files.create_dir(path, recursive=True)
 
     def remove(self, name):
-        """Also what is not there."""
+        """Removes a file, or a folder with its content. Does nothing when there is none."""
         from pyarrow import fs
 
         files, path = self.folder(name)
@@ -81,17 +82,17 @@ class Store:
                 files.delete_file(path)
 
     def read(self, name):
-        """Its bytes. Raises HvdError naming the file."""
+        """Returns the bytes of the file `name`. Raises HvdError, which names the file."""
         return self.read_uri(self.uri_of(name))
 
     def read_uri(self, uri):
-        """The same of a file that somebody else named."""
+        """Returns the bytes of the file with this URI, such as one that a program has returned."""
         files, path = self._locate(uri)
         with self.naming("read", uri), files.open_input_stream(path) as stream:
             return stream.read()
 
     def names(self, name):
-        """What lies in the folder `name`, sorted; nothing when it is not there."""
+        """Returns the names in the folder `name`, sorted; none when there is no such folder."""
         from pyarrow import fs
 
         files, path = self.folder(name)
@@ -100,7 +101,7 @@ class Store:
         return sorted(info.base_name for info in found)
 
     def check_run(self, run_id):
-        """Raises HvdError, with the runs that there are."""
+        """Raises HvdError, which lists the existing runs, when there is no such run."""
         runs = self.names("runs")
         if run_id not in runs:
             raise HvdError(
@@ -108,7 +109,7 @@ class Store:
             )
 
     def read_model(self, run_id):
-        """The result of a run. Raises HvdError."""
+        """Returns the bytes of the model of a run. Raises HvdError."""
         self.check_run(run_id)
         return self.read("runs/%s/model.hvd" % run_id)
 
@@ -117,7 +118,7 @@ class Store:
 
 
 class _Naming:
-    """Makes HvdErrors of what file systems raise."""
+    """A context manager that turns the exceptions of file systems into HvdError."""
 
     def __init__(self, text):
         self._text = text

@@ -1,7 +1,7 @@
-"""One task of the barrier stage: starts an agent for its ranks, and relays between it and the
-driver's hvdrun.
+"""One task of the barrier stage. It starts an agent for its ranks and relays between the agent and
+the driver's hvdrun.
 
-Sent to the executors by value: nothing of this package has to be installed there.
+The code is sent to the executors by value, so this package need not be installed there.
 """
 
 import json
@@ -18,31 +18,33 @@ from .result import ResultDescriptor
 
 
 class Spec(NamedTuple):
-    """What all tasks of a job are told, through Spark."""
+    """What Spark carries to all tasks of a job."""
 
-    address: tuple  # of the driver: host, port
+    address: tuple  # host and port of the driver
     secret: bytes
     hvdrun: str
     program: list
     directory: str
-    environment: list  # "NAME=value"
+    environment: list  # strings "NAME=value"
     interfaces: str
     use_gpu: bool
-    schema: Optional[object] = None  # of the DataFrame, in Arrow's terms
+    schema: Optional[object] = None  # the Arrow schema of the DataFrame
 
     def __repr__(self):
-        return "Spec of %r" % self.program[0]  # without the secret
+        return "Spec of %r" % self.program[0]  # the secret must not appear in logs
 
 
 def host_key():
-    """Equal for processes that can share memory and Unix sockets, as the library compares them."""
+    """Returns a text that is equal for processes that can share memory and Unix sockets. The
+    library compares hosts in the same way."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return "%s %d" % (boot, os.stat("/proc/self/ns/net").st_ino)
 
 
 def visible_gpus(addresses):
-    """Addresses count what is visible already, if anything is named."""
+    """Returns the variable that shows these GPUs to a rank. When CUDA_VISIBLE_DEVICES is set here,
+    the addresses are indices into its list."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if named and all(address.isdigit() and int(address) < len(named) for address in addresses):
         addresses = [named[int(address)] for address in addresses]
@@ -50,8 +52,9 @@ def visible_gpus(addresses):
 
 
 def run_task(spec, batches=None):
-    """The bytes of the result for task 0, else none. Whatever the program does is told to the
-    driver and is no failure of the task, which Spark would run again."""
+    """Returns the bytes of the result in task 0, and no bytes in other tasks. A failure of the
+    program is reported to the driver and does not make the task fail, because Spark would run a
+    failed task again."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
@@ -77,10 +80,10 @@ def _run_ranks(spec, place, context, partition, link):
         try:
             agent = _start_agent(spec, context, inherited)
         except (OSError, ValueError) as error:
-            # In the place of an agent's greeting: hvdrun says that this is what came.
+            # hvdrun expects an agent's greeting; it reports this text as what came instead.
             link.send(str(error).encode())
             link.finish()
-            while link.receive() is not None:  # until the driver has heard it
+            while link.receive() is not None:  # ends when the driver has read the text
                 pass
             return b""
         relay(agent, link)
@@ -91,7 +94,7 @@ def _start_agent(spec, context, inherited):
     from pyspark import SparkFiles
 
     directory = spec.directory if os.path.isdir(spec.directory) else os.getcwd()
-    # What SparkContext.addFile brought is found by its name alone.
+    # A file that SparkContext.addFile has brought is found by its name alone.
     path = os.environ.get("PATH", os.defpath) + os.pathsep + SparkFiles.getRootDirectory()
     gpus = context.resources()["gpu"].addresses if spec.use_gpu else []
     own = own_part(
@@ -106,14 +109,14 @@ def _start_agent(spec, context, inherited):
 
 
 def relay(agent, link):
-    """Passes on what the one says to the other until either has ended, and with it the ranks."""
+    """Passes on messages in both directions until one side ends, which ends the ranks too."""
 
     def pass_orders():
         while (data := link.receive()) is not None:
             try:
                 agent.send(data)
             except OSError:
-                pass  # it has ended, and the driver does not know yet
+                pass  # the agent has ended, and the driver does not know it yet
         agent.close()
 
     orders = threading.Thread(target=pass_orders, daemon=True, name="hvd-spark-orders")
@@ -122,6 +125,6 @@ def relay(agent, link):
         try:
             link.send(data)
         except OSError:  # the driver is gone
-            link.close()  # and so ends the agent
+            link.close()  # then `pass_orders` closes the agent
     link.finish()
-    orders.join()  # until the driver has heard all, or is gone
+    orders.join()  # ends when the driver has read everything or is gone

@@ -1,3 +1,3 @@
-"""The version of hvd this package belongs to: an hvdrun of another one is refused."""
+"""The version of hvd that this package belongs to. An hvdrun of another version is refused."""
 
 VERSION = "0.1.0"

@@ -19,7 +19,8 @@ ArrowFile parse_line(std::string_view line) {
   ArrowFile file;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), file.rows);
   const std::string_view rest = line.substr(static_cast<std::size_t>(end - line.data()));
-  // The bound keeps the sum of any number of files that an environment holds in range.
+  // With this bound the sum of the rows cannot overflow, because the number of files is limited by
+  // the size of the environment.
   const bool number = error == std::errc{} && file.rows >= 0 &&
                       file.rows <= std::numeric_limits<std::int64_t>::max() >> 24;
   if (!number || rest.size() < 2 || rest.front() != ' ') {

@@ -59,7 +59,7 @@ void write_result(int fd, ResultKind kind, std::span<const std::byte> bytes) {
   }
   if (::ftruncate(fd, 0) != 0) fail_to("replace");
   write_at(fd, bytes, 1);
-  // The kind comes last, so that a reader ignores a result that is not whole.
+  // The kind is written last, so that a reader ignores an incomplete result.
   const std::byte first{static_cast<unsigned char>(kind)};
   write_at(fd, {&first, 1}, 0);
 }

@@ -1,5 +1,5 @@
-// How a result lies in its descriptor: a byte that tells its kind, which is 0 until the rest is
-// there, and the result. launcher/spark/hvd_spark/result.py reads it.
+// The format of a result in its descriptor: one byte for the kind, followed by the bytes of the
+// result. The kind is 0 until the result is complete. launcher/spark/hvd_spark/result.py reads it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace hvd {
 
 enum class ResultKind : std::uint8_t { bytes = 'b', json = 'j' };
 
-/// Replaces what is in `fd`, a file or memfd. Throws like `set_result`.
+/// Replaces the content of `fd`, which is a file or a memfd. Throws what `set_result` throws.
 void write_result(int fd, ResultKind kind, std::span<const std::byte> bytes);
 
 }  // namespace hvd

@@ -13,8 +13,7 @@ namespace hvd::detail {
 
 namespace {
 
-// In the source text of TorchScript, every function, method and `__setstate__` begins with this
-// word.
+// In TorchScript source, every function, method and `__setstate__` begins with this word.
 constexpr std::string_view kFunction = "def";
 
 bool is_word_character(char c) {

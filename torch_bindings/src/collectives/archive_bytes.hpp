@@ -14,8 +14,8 @@ namespace hvd::detail {
 [[nodiscard]] Bytes bytes_of(torch::serialize::OutputArchive& archive);
 
 /// Throws Errc::protocol, naming `what`, when the archive contains code or cannot be read. When
-/// LibTorch loads an archive, it compiles the classes in it and runs their `__setstate__`; an
-/// archive without functions has nothing to run.
+/// LibTorch loads an archive, it compiles the classes in it and runs their `__setstate__`.
+/// Therefore an archive with any function is refused.
 [[nodiscard]] torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
                                                         const std::string& what);
 

@@ -11,8 +11,7 @@ namespace hvd::detail {
 
 namespace {
 
-/// Autograd functions can save values of LibTorch's types only. This type carries a `Backward` in
-/// one.
+/// Autograd functions can save only values of LibTorch's types, so this type wraps a `Backward`.
 struct SavedBackward final : torch::CustomClassHolder {
   explicit SavedBackward(Backward function) : call(std::move(function)) {}
   Backward call;
@@ -28,7 +27,7 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
     const auto backward = c10::static_intrusive_pointer_cast<SavedBackward>(
         saved->saved_data["backward"].toCapsule());
     Tensors all = backward->call(gradients);
-    all.resize(all.size() + 2);  // the last two arguments of forward() are no tensors
+    all.resize(all.size() + 2);  // the last two arguments of forward() have no gradients
     return all;
   }
 };
@@ -47,7 +46,7 @@ Options backward_of(Options options, const char* what = "backward") {
   return options;
 }
 
-/// Reduces the tensors as a group; a single tensor does not need the cost of one.
+/// Reduces the tensors as a group, or a single tensor without one, which costs less.
 Tensors reduce(const Tensors& tensors, const AllreduceOptions& options,
                Compression compression = Compression::none) {
   if (tensors.size() != 1) return grouped_allreduce(tensors, options, compression);

@@ -1,5 +1,5 @@
-// Collectives that autograd records, and what their backward functions compute: the gradient of the
-// sum of all ranks' losses.
+// Collectives that autograd records. Their backward functions compute the gradient of the sum of
+// all ranks' losses.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,15 @@ using Backward = std::function<Tensors(const Tensors& gradients)>;
 
 /// Returns whether autograd records what is computed from these tensors now.
 [[nodiscard]] bool is_recorded(const Tensors& inputs);
-/// Returns the results of `forward`; backward() will call `backward`.
+/// Calls `forward` and returns its results. `backward` is called in the backward pass.
 [[nodiscard]] Tensors record(const Tensors& inputs, const Forward& forward, Backward backward);
 
 // The backward functions of one tensor or a group. The forward pass makes them. They keep shapes
-// but no tensors, and call the recorded forms of the collectives, so that gradients of gradients
-// work.
+// and no tensors, and call collectives that autograd records, so that second derivatives work.
 
 [[nodiscard]] Backward allreduce_backward(const AllreduceOptions& options, Compression compression);
 [[nodiscard]] Backward broadcast_backward(int root, const CollectiveOptions& options);
-/// `inputs` tells how many rows of the results come from this rank.
+/// The rows of `inputs` are the part of the results that comes from this rank.
 [[nodiscard]] Backward allgather_backward(const Tensors& inputs, const CollectiveOptions& options);
 [[nodiscard]] Backward reducescatter_backward(const AllreduceOptions& options);
 /// The forward pass writes the received splits into `received`.

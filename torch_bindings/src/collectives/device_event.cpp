@@ -16,7 +16,8 @@ StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.de
 
 void StreamEvent::record() { event_.record(stream_); }
 
-// LibTorch's events have no wait with a deadline, so this queries the event and yields in between.
+// LibTorch's events have no wait with a deadline, so this queries the event again and again and
+// yields the processor in between.
 void StreamEvent::wait(Deadline deadline) {
   while (!event_.query()) {
     if (Clock::now() >= deadline) {

@@ -15,9 +15,9 @@ namespace hvd::detail {
 /// An event of a stream. It uses LibTorch's own device interface, so no build needs CUDA headers.
 class StreamEvent final : public DeviceEvent {
  public:
-  /// Records the event behind the work that the stream has so far.
+  /// Records the event after the work that is in the stream now.
   explicit StreamEvent(c10::Stream stream);
-  /// Records the event anew, behind the work that the stream has now.
+  /// Records the event again, after the work that is in the stream now.
   void record();
   void wait(Deadline deadline) override;
   [[nodiscard]] void* handle() const noexcept override;
@@ -38,8 +38,8 @@ void synchronize_stream(const torch::Tensor& tensor);
 /// program's stream reads them. It is constructed on the program's thread and used on the engine's.
 class ResultMemory {
  public:
-  /// Results have the dtype and device of `tensor`. They belong to the stream that is current now:
-  /// the allocator may reuse their memory in the order of that stream's work. `ready` is an event
+  /// Results have the dtype and device of `tensor`. They belong to the stream that is current now,
+  /// so the allocator reuses their memory in the order of that stream's work. `ready` is an event
   /// of that stream, or null on the CPU.
   ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready);
 

@@ -6,7 +6,7 @@
 
 namespace hvd::detail {
 
-/// For work that has to be finished although a part of it failed. Not thread-safe.
+/// Keeps the first error of work that has to go on after a part of it has failed. Not thread-safe.
 class FirstError {
  public:
   /// Calls the function and keeps what it throws, unless there is an earlier error.

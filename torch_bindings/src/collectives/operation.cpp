@@ -56,8 +56,7 @@ Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffe
   return submission;
 }
 
-/// Returns the function that copies the result to the program's tensor. The engine's thread calls
-/// it.
+/// Returns a function for the engine's thread that copies the result to the program's tensor.
 std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buffers>& buffers) {
   return [target = std::move(target), reduced = buffers->output] {
     const torch::NoGradGuard no_grad_there;  // on the engine's thread

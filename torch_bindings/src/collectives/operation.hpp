@@ -11,7 +11,7 @@
 
 namespace hvd::detail {
 
-/// Whether the result is a new tensor or overwrites the given one.
+/// Says whether the result is a new tensor or overwrites the given one.
 enum class Form { copy, in_place };
 
 struct Operation {
@@ -21,7 +21,8 @@ struct Operation {
   std::shared_ptr<std::vector<std::int64_t>> received;  ///< the received splits of an alltoall
 };
 
-// Each of these throws what is wrong with the tensor, and names the operation. They send nothing.
+// Each of these throws an error that names the operation if the tensor is not accepted. They send
+// nothing.
 [[nodiscard]] Operation allreduce_operation(const torch::Tensor& tensor,
                                             const AllreduceOptions& options,
                                             Compression compression, Form form);
@@ -32,7 +33,7 @@ struct Operation {
 [[nodiscard]] Operation reducescatter_operation(const torch::Tensor& tensor,
                                                 const AllreduceOptions& options,
                                                 Compression compression);
-/// Without splits the rows are divided evenly among the ranks, whose number the context knows.
+/// Without splits the rows are divided evenly among the ranks of the process set.
 [[nodiscard]] Operation alltoall_operation(const Context& context, const torch::Tensor& tensor,
                                            torch::IntArrayRef splits,
                                            const CollectiveOptions& options);
@@ -46,7 +47,7 @@ torch::Tensor run(Context& context, Operation operation);
                                                   std::vector<Operation> operations,
                                                   const std::string& name);
 
-/// The index of this rank among the ranks of a process set, in rank order, and their number.
+/// The index of this rank among the ranks of a process set, and the number of these ranks.
 struct RankInSet {
   std::int64_t index = 0;
   std::int64_t size = 1;

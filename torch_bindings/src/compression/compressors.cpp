@@ -42,8 +42,8 @@ class LargestElements final : public CompressedGradient {
     const torch::Tensor indices = std::get<1>(rest_.abs().topk(count_));
     const torch::Tensor values = rest_.index_select(0, indices);
     rest_.index_fill_(0, indices, 0);
-    // Infinity and NaN count as the largest elements, so all ranks receive them. They must not stay
-    // in the rest.
+    // Infinity and NaN count as the largest elements, so all ranks receive them. The error feedback
+    // must not keep them, because every later gradient would get them too.
     rest_.nan_to_num_(0, 0, 0);
     indices_ = exchange.gather(indices, "indices");
     values_ = exchange.gather(values, "values");
@@ -53,8 +53,8 @@ class LargestElements final : public CompressedGradient {
     const torch::Tensor indices = indices_.wait();
     const torch::Tensor values = values_.wait();
     torch::Tensor sum = torch::zeros({gradient.numel()}, gradient.options());
-    // The indices of one rank differ from each other, so adding rank by rank gives the same order
-    // of additions, and the same bits, on all ranks.
+    // All ranks add the parts in rank order. The indices within a part are distinct, so each
+    // element has the same order of additions, and the same bits, on all ranks.
     const auto ranks = exchange.ranks();
     for (int rank = 0; rank < ranks; ++rank) {
       sum.index_add_(0, indices.narrow(0, rank * count_, count_),
@@ -66,7 +66,7 @@ class LargestElements final : public CompressedGradient {
 
  private:
   const std::int64_t count_;
-  torch::Tensor rest_;  ///< what has not been sent yet
+  torch::Tensor rest_;  ///< the part of the gradients that has not been sent yet
   TensorWork indices_;
   TensorWork values_;
 };
@@ -116,8 +116,8 @@ void orthonormalize(torch::Tensor& matrix) {
 
 bool all_finite(const torch::Tensor& values) { return torch::isfinite(values).all().item<bool>(); }
 
-/// Approximates the gradient plus the rest of the last step by P Qᵀ, with orthonormal P, and keeps
-/// the new rest.
+/// Approximates the gradient plus the error of the last step by P Qᵀ, with orthonormal P, and keeps
+/// the new error.
 class LowRank final : public CompressedGradient {
  public:
   LowRank(const torch::Tensor& parameter, std::int64_t rank, std::uint64_t seed)
@@ -155,8 +155,8 @@ class LowRank final : public CompressedGradient {
   }
 
  private:
-  /// Ends the step when some rank's gradient is infinite or NaN, which all ranks see. The result is
-  /// NaN, and nothing of it stays in the rest.
+  /// Ends the step when a rank's gradient is infinite or NaN, which all ranks see. The result is
+  /// NaN, and the kept error becomes zero.
   bool end_with_nan(const torch::Tensor& gradient) {
     rest_.zero_();
     gradient.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -167,7 +167,7 @@ class LowRank final : public CompressedGradient {
   const std::int64_t columns_;
   torch::Tensor rest_;
   torch::Tensor p_;
-  torch::Tensor q_;  ///< of the last step, from which the next one starts
+  torch::Tensor q_;  ///< the Q of the last step, with which the next step starts
   TensorWork work_;
   bool has_p_ = false;
 };

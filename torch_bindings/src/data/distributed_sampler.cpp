@@ -75,8 +75,9 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   State& state = *state_;
   const std::size_t epoch =
       read_sampler(archive, state.dataset_size, state.options.seed, "DistributedSampler");
-  // The examples that all ranks together have returned. Another number of ranks continues from the
-  // same point of the epoch; when the number does not divide, a few examples come again.
+  // The saved position counts the examples of all ranks together, so another number of ranks can
+  // continue from the same point of the epoch. If it does not divide the position, a few examples
+  // come again.
   c10::IValue ranks;
   const std::int64_t saved_ranks =
       archive.try_read("ranks", ranks) ? ranks.toInt() : state.options.size;

@@ -11,8 +11,8 @@
 
 namespace hvd::detail {
 
-// std::shuffle and the distributions differ between standard libraries, but the random engine does
-// not.
+// This uses only the random engine, because std::shuffle and the distributions differ between
+// standard libraries.
 void shuffle(std::vector<std::size_t>& values, std::uint64_t seed, std::size_t epoch) {
   std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
                       static_cast<std::uint32_t>(epoch)};

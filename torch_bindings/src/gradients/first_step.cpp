@@ -12,12 +12,12 @@ namespace hvd::detail {
 
 namespace {
 
-// Larger gradients are not compared. The small gradients of a model depend on its data as well.
+// Larger gradients are not compared. Small gradients differ just as well when the data differ.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-// The message begins with two numbers: the digest and its complement. Their maxima over the ranks
-// are the greatest digest and the complement of the least one. One flag for each rank and one for
-// each parameter follow.
+// The message begins with two numbers, the digest and its complement. Their maxima over the ranks
+// are the greatest digest and the complement of the least one, so one allreduce shows whether all
+// digests are equal. One flag for each rank and one for each parameter follow.
 constexpr std::size_t kDigests = 2;
 
 }  // namespace
@@ -36,7 +36,7 @@ void FirstStepExchange::add(std::size_t parameter, const torch::Tensor& gradient
   Digest digest;
   digest.add(parameter);
   digest.add_values(gradient);
-  digest_ += digest.value();  // a sum, because gradients come in any order
+  digest_ += digest.value();  // a sum does not depend on the order in which gradients come
   nonzero_ = nonzero_ || gradient.any().item<bool>();
 }
 

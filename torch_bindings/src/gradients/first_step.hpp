@@ -1,4 +1,4 @@
-// What the ranks of an optimizer exchange once, in its first step.
+// The exchange of an optimizer's ranks in its first step.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,21 @@
 
 namespace hvd::detail {
 
-/// Finds out which gradients are sparse, for ranks that have none of them yet, and whether all
-/// ranks have the same gradients, bit by bit, which suggests that they read the same data.
+/// Finds out which parameters have sparse gradients, for ranks that have no gradient yet, and
+/// whether all ranks have the same gradients, bit by bit, which suggests that they read the same
+/// data.
 class FirstStepExchange {
  public:
   FirstStepExchange(Context& context, std::int32_t process_set, std::size_t parameters);
 
-  /// Adds this rank's gradient of a parameter, before it is reduced. One thread at a time.
+  /// Adds this rank's gradient of a parameter, before it is reduced. One thread at a time calls it.
   void add(std::size_t parameter, const torch::Tensor& gradient);
   /// Submits an allreduce, in which ranks that have joined take part as well. Collective.
   void start(const std::string& name);
-  /// Waits for it.
+  /// Waits for the allreduce.
   void finish();
 
-  /// Returns whether some rank's gradient is sparse. To be called after `finish`.
+  /// Returns whether any rank's gradient of the parameter is sparse. To be called after `finish`.
   [[nodiscard]] bool is_sparse(std::size_t parameter) const { return sparse_[parameter] == 1; }
   /// Returns whether several ranks had gradients that were not all zeros, and all had the same. To
   /// be called after `finish`.

@@ -10,13 +10,12 @@
 namespace hvd::detail {
 namespace {
 
-// A plain pointer, because a thread may read it after its other variables have been destroyed. The
-// thread's HeapUser owns what it points to.
+// A thread may read this pointer after its other thread-local variables have been destroyed, so it
+// has no destructor. The thread's HeapUser owns the heap.
 thread_local GradientHeap* heap_of_this_thread = nullptr;
 
-/// Keeps the heap of a thread among the heaps of the installed allocator. The thread may be about
-/// to allocate while the last optimizer is destroyed, and `deallocate` has to find the heap of the
-/// block.
+/// Keeps the heap of a thread in the list of the installed allocator. The thread may still allocate
+/// while the last optimizer is destroyed, and `deallocate` must find the heap of that block.
 struct HeapUser {
   ~HeapUser() { use(nullptr); }
   void use(std::shared_ptr<GradientHeap> next) noexcept {

@@ -24,8 +24,8 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
 
   void expect(std::size_t bytes) noexcept { ++expected_[hash_of(bytes)]; }
   void forget(std::size_t bytes) noexcept { --expected_[hash_of(bytes)]; }
-  /// Returns true for every size that is expected. Another size with the same hash gives true as
-  /// well; then something else is allocated in the arena, which does no harm.
+  /// Returns true for every size that is expected, and for other sizes with the same hash. Then a
+  /// tensor that is not a gradient is allocated in the arena, which does no harm.
   [[nodiscard]] bool expects(std::size_t bytes) const noexcept {
     return expected_[hash_of(bytes)].load(std::memory_order_relaxed) > 0;
   }
@@ -59,17 +59,17 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
   std::atomic<int> blocks_{0};
 };
 
-/// The one allocator of the process, which stands in front of LibTorch's own for the rest of the
-/// process. What a thread allocates during a backward pass in a size that its heap expects comes
-/// from that heap. Everything else is passed on to the allocator that was there before.
+/// The one allocator of this kind in the process. It stands in front of LibTorch's own until the
+/// process ends. A request during a backward pass comes from the thread's heap if the heap expects
+/// its size; all other requests are passed on to the allocator that was there before.
 /// docs/reference/torch.md says what that costs.
 class GradientAllocator final : public c10::Allocator {
  public:
   /// Returns the allocator. The first call puts it in front of the one that is there.
   static GradientAllocator& installed();
 
-  /// Returns the heap of an arena, and makes it when there is none. Each call needs one of
-  /// `release`.
+  /// Returns the heap of an arena, and makes it when there is none. Every call must be paired with
+  /// a call of `release`.
   [[nodiscard]] std::shared_ptr<GradientHeap> acquire(const std::shared_ptr<Arena>& arena);
   void release(const std::shared_ptr<GradientHeap>& heap) noexcept;
   /// From now on the calling thread allocates gradients in `heap`, which has been acquired.

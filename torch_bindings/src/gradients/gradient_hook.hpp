@@ -14,11 +14,11 @@ namespace hvd::detail {
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
-  /// A backward pass is about to add to the parameter's gradient. An exception leaves `backward()`,
-  /// and nothing is added.
+  /// Called before a backward pass adds to the parameter's gradient. An exception makes
+  /// `backward()` throw it, and nothing is added.
   virtual void before_gradient(std::size_t /*index*/) {}
-  /// Autograd has accumulated the gradient. `incoming` is what it added, and is valid until this
-  /// returns.
+  /// Called after autograd has accumulated the gradient. `incoming` is the tensor that it has
+  /// added, which is valid until this returns.
   virtual void on_gradient(std::size_t index, const torch::Tensor& incoming) = 0;
 };
 
@@ -41,8 +41,8 @@ class GradientHook {
   void remove() noexcept;
 
   // The type is shared_ptr<Node> or an intrusive pointer, depending on LibTorch's version. The
-  // tensor holds its accumulator weakly, so without this owner the accumulator and its hooks would
-  // be destroyed before the next forward pass.
+  // tensor holds only a weak pointer to its accumulator, so without this member the accumulator and
+  // its hooks would be destroyed before the next forward pass.
   decltype(torch::autograd::impl::grad_accumulator(
       std::declval<const torch::Tensor&>())) accumulator_;
   const torch::autograd::FunctionPreHook* before_ = nullptr;  ///< owned by the accumulator

@@ -21,9 +21,9 @@ torch::Tensor empty_for(const torch::Tensor& parameter) {
                               parameter.options().requires_grad(false));
 }
 
-/// Returns whether nothing else will read or write the gradient's memory. While the hook runs,
-/// autograd holds the incoming gradient, and a view holds its base. Any other holder of one of them
-/// may pass it to another parameter.
+/// Returns whether no other tensor uses the gradient's memory. While the hook runs, autograd holds
+/// the incoming gradient, and a view holds its base. If there are more references, the memory may
+/// become the gradient of another parameter too.
 bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming) {
   const std::size_t holders = gradient.storage().use_count();
   const bool handed_over =

@@ -13,10 +13,10 @@
 
 namespace hvd::detail {
 
-/// The engine may write to a gradient only if no other tensor uses its memory, and if its elements
-/// are laid out as the parameter's, which is the same on every rank. The reduction is fast if the
-/// gradient lies in the arena. This class copies a gradient that does not fulfil these conditions,
-/// once.
+/// The engine may write to a gradient only if no other tensor uses its memory and if it has the
+/// strides of the parameter, which are the same on every rank. The reduction is fast if the
+/// gradient lies in the arena. This class makes one copy of a gradient that does not meet these
+/// conditions.
 class GradientPlacement {
  public:
   /// From now on the calling thread allocates gradients of the parameters' sizes in the arena, if
@@ -27,14 +27,14 @@ class GradientPlacement {
   GradientPlacement(const GradientPlacement&) = delete;
   GradientPlacement& operator=(const GradientPlacement&) = delete;
 
-  /// Says that the calling thread runs backward passes.
+  /// Makes the calling thread, which runs backward passes, allocate gradients in the arena.
   void use_on_this_thread() const;
 
-  /// Makes `parameter.grad()`, which is defined and dense, fulfil the conditions, and counts what
-  /// that took. `incoming` is the gradient that autograd still holds, or undefined. One thread at a
-  /// time.
+  /// Makes `parameter.grad()`, which is defined and dense, meet the conditions, and counts copies.
+  /// `incoming` is the gradient that autograd still holds, or undefined. One thread at a time calls
+  /// it.
   void place(const torch::Tensor& parameter, const torch::Tensor& incoming);
-  /// Returns a gradient of zeros that fulfils the conditions.
+  /// Returns a gradient of zeros that meets the conditions.
   [[nodiscard]] torch::Tensor zeros_for(const torch::Tensor& parameter) const;
   /// Returns an uninitialised row of `count` elements, in the arena if there is room.
   [[nodiscard]] torch::Tensor empty_row(std::int64_t count,

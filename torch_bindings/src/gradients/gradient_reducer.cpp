@@ -77,7 +77,7 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
 
 void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& incoming) {
   const std::lock_guard lock(mutex);
-  // A pass that failed has thrown its error and ended its step, because other ranks may have
+  // The pass that failed has thrown its error. Its step is over, because other ranks may have
   // continued.
   if (std::exchange(is_reduced, false) && error) {
     error.clear();
@@ -118,10 +118,10 @@ void GradientReducer::Impl::expect_end_of_pass() {
   torch::autograd::Engine::get_default_engine().queue_callback([this, queued] { end_pass(); });
 }
 
-/// Submits the missing gradients and then waits for all, each in a callback of its own. A callback
-/// that another one queues runs after all that are queued already. So this rank waits only after
-/// all optimizers of the pass have submitted everything, which is necessary because the optimizers'
-/// callbacks may run in another order on other ranks.
+/// Submits the missing gradients, and waits for all in a second callback. A callback that is queued
+/// by another one runs after all that are queued already. So this rank waits only after all
+/// optimizers of the pass have submitted everything. Otherwise ranks could wait for each other for
+/// ever, because the callbacks of the optimizers may run in another order on other ranks.
 void GradientReducer::Impl::end_pass() {
   auto& engine = torch::autograd::Engine::get_default_engine();
   {

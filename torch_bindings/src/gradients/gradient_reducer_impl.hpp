@@ -48,9 +48,9 @@ struct GradientSlot {
   bool compressing = false;
 };
 
-/// A reduction reduces every parameter once. The hooks submit the gradients of a backward pass.
-/// Then missing gradients are submitted as zeros, and everything is waited for. It ends with the
-/// backward pass in which it began, or in `synchronize()` or `step()`.
+/// A reduction reduces the gradient of every parameter once. The hooks submit the gradients of a
+/// backward pass. Then zeros are submitted for missing gradients, and the thread waits for all. A
+/// reduction ends with the backward pass in which it began, or in `synchronize()` or `step()`.
 struct GradientReducer::Impl final : GradientListener {
   /// Parameters that are submitted together.
   struct Group {
@@ -116,8 +116,8 @@ struct GradientReducer::Impl final : GradientListener {
   bool is_reduced = false;       ///< this step has had a reduction, and no gradient has come since
   int reductions = 0;            ///< the number of reductions in this step
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
-  /// A parameter without a gradient, when the last pass that called `end_pass` ran inside another
-  /// one.
+  /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;
+  /// otherwise null.
   const GradientSlot* missing_after_nested = nullptr;
   int skip_depth = 0;
   int no_sync_depth = 0;

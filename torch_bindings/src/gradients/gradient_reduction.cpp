@@ -15,9 +15,9 @@ namespace hvd::detail {
 
 namespace {
 
-// Each reduction of a step has its own names, so that ranks which make different numbers of
-// reductions do not add up gradients of different passes. After this many reductions the names
-// repeat, so that the schedule of a program that never calls step() can freeze as well.
+// Each reduction of a step has its own names, so that the gradients of different passes are not
+// added up when ranks make different numbers of reductions. After this many reductions the names
+// repeat, so that the schedule of a program that never calls step() can freeze too.
 constexpr int kNamedReductions = 8;
 
 }  // namespace
@@ -104,9 +104,9 @@ std::string GradientReducer::Impl::named(const std::string& name) const {
   return number == 0 ? name : fmt::format("{} #{}", name, number + 1);
 }
 
-/// Submits the gradient of a parameter whose hook has not submitted it: the parameter is unused or
-/// frozen, or has had fewer passes than planned. Without a gradient it submits zeros. `factor`
-/// multiplies the gradient.
+/// Submits the gradient of a parameter whose hook has not submitted it, because the parameter is
+/// unused or frozen or has had fewer passes than planned. Without a gradient it submits zeros.
+/// `factor` multiplies the gradient.
 void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double factor) {
   if (slot.grad_is_reduced) slot.set_aside = std::exchange(slot.parameter.mutable_grad(), {});
   const bool has_none = !slot.parameter.grad().defined();
@@ -199,8 +199,8 @@ void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
   }
 }
 
-/// Waits for everything that was submitted. After an error as well, the other ranks have received
-/// this rank's gradients, and nothing is still being written when this returns.
+/// Waits for everything that was submitted. When this returns, also after an error, the other ranks
+/// have received this rank's gradients, and no thread writes to gradients any more.
 void GradientReducer::Impl::finish_reduction() {
   const torch::NoGradGuard no_grad;
   for (GradientSlot& slot : slots) {

@@ -43,9 +43,9 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 [[nodiscard]] std::vector<NamedDigest> describe(const NamedTensors& parameters,
                                                 const DistributedOptimizerOptions& options);
 
-/// Returns the factor that turns an average over `planned` backward passes into one over the
-/// `passes` that there were, as at the end of an epoch. It is 1 when gradients are not averaged
-/// over passes.
+/// Returns the factor that turns an average over `planned` backward passes into one over `passes`,
+/// the number of passes before a step at the end of an epoch. It is 1 when gradients are not
+/// averaged over passes.
 [[nodiscard]] double factor_of_fewer_passes(bool average, int passes, int planned) noexcept;
 
 }  // namespace hvd::detail

@@ -57,8 +57,8 @@ torch::Tensor describe_batch(const torch::Tensor& input) {
   return torch::cat({count, mean, variance * count});
 }
 
-/// Combines one such row for each rank (Chan, Golub & LeVeque 1979, "Updating formulae and a
-/// pairwise algorithm for computing sample variances").
+/// Combines the rows that `describe_batch` returns on the ranks (Chan, Golub & LeVeque 1979,
+/// "Updating formulae and a pairwise algorithm for computing sample variances").
 BatchStatistics combine_batches(const torch::Tensor& rows) {
   const std::int64_t channels = (rows.size(1) - 1) / 2;
   const torch::Tensor counts = rows.narrow(1, 0, 1);
@@ -151,8 +151,8 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   }
 }
 
-/// Returns a name that only this layer has, and that stays the same, so that the schedule of the
-/// steps can freeze.
+/// Returns a name that only this layer has. The name is the same in every step, so that the
+/// schedule can freeze.
 std::string SyncBatchNormImpl::exchange_name() {
   if (instance_ < 0) {
     instance_ = detail::agree_on_instance(context(), "sync_batch_norm", scope_.process_set);

@@ -110,8 +110,8 @@ void ShardBucket::move_here(std::size_t parameter) {
   moved.set_data(mine);
 }
 
-/// Restores the values of parameters that require no gradient. Momentum and weight decay still
-/// change their part of the shard, because the optimizer's state is one for the whole shard.
+/// Restores the values of parameters that require no gradient. Momentum and weight decay change
+/// their part of the shard, because the optimizer sees the whole shard as one parameter.
 void ShardBucket::keep_frozen() {
   const std::int64_t end = begin_ + shard_.numel();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

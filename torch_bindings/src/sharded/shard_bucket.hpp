@@ -1,4 +1,4 @@
-// A bucket of parameters in one piece of memory, of which each rank owns a shard.
+// A bucket of parameters in contiguous memory, of which each rank owns a shard.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct BucketRange {
 [[nodiscard]] std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters,
                                                      std::int64_t bytes);
 
-/// One thread at a time may use it.
+/// The parameters, gradients and collectives of one bucket. One thread at a time may use it.
 class ShardBucket {
  public:
   /// Moves the parameters' values into the bucket and makes the parameters views of it. The
@@ -55,8 +55,7 @@ class ShardBucket {
   [[nodiscard]] bool has(std::size_t parameter) const {
     return filled_[parameter] || reduction_.valid();
   }
-  /// Copies a gradient that the bucket does not have, and sends the bucket when it was the last
-  /// one.
+  /// Copies a gradient that the bucket does not have, and sends the bucket after the last gradient.
   void add(std::size_t parameter, const torch::Tensor& gradient);
   /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started.
   void send();
@@ -65,8 +64,8 @@ class ShardBucket {
   /// Waits for this rank's part of the reduced gradients.
   [[nodiscard]] torch::Tensor gradient();
   /// Copies this rank's part of the parameters to the shard, because the program may have changed
-  /// them. Loading may have replaced the memory of parameters; these become views of the bucket
-  /// again. Throws Errc::invalid_argument when one has another dtype or device than before.
+  /// them. A parameter whose memory was replaced by loading becomes a view of the bucket again.
+  /// Throws Errc::invalid_argument when a parameter has another dtype or device than before.
   void update_shard();
   /// Starts the allgather of the shards into the parameters. Frozen parameters keep their values.
   void gather();

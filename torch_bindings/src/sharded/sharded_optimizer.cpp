@@ -47,7 +47,7 @@ std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
   std::vector<std::vector<NamedTensors::Item>> items(groups.size());
   for (const auto& [name, parameter] : parameters_of(groups, names, kName).items()) {
     if (!parameter.is_floating_point()) refuse_sharding(fmt::format("{} is not floating", name));
-    // Each would get its own elements in the buckets, and would no longer share them.
+    // Two parameters with the same memory would no longer share it after the copy to the buckets.
     const auto [first, alone] = name_of.emplace(parameter.const_data_ptr(), name);
     if (parameter.numel() > 0 && !alone) {
       refuse_sharding(fmt::format(
@@ -158,8 +158,8 @@ void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&)
   if (!slot.bucket->has(slot.index) && ++slot.passes < options.backward_passes_per_step) return;
   const bool sent = slot.bucket->has(slot.index);
   error.keep([&] { submit(slot); });
-  // This is misuse and no error of communication: it leaves backward() at once, and step() repeats
-  // it.
+  // A second gradient for a bucket that has one is an error of the program: backward() throws it at
+  // once, and step() throws it again. Errors of communication are kept for step().
   if (sent) error.rethrow();
 }
 
@@ -175,8 +175,8 @@ void ParameterShards::Impl::submit(Slot& slot, double factor) {
   slot.bucket->add(slot.index, gradient);
 }
 
-/// Sends all buckets that have not been sent, with the gradients that fewer passes than planned
-/// have left, and with zeros for missing ones.
+/// Sends all buckets that have not been sent, also with the gradients of fewer passes than planned,
+/// and with zeros for missing gradients.
 void ParameterShards::Impl::send_all() {
   const std::lock_guard lock(mutex);
   int passes = 0;
@@ -262,7 +262,7 @@ double ParameterShards::clip_grad_norm(double max_norm) {
     squares += bucket.gradient().to(torch::kFloat64).square().sum().cpu();
   }
   const double norm = std::sqrt(impl.reduce(squares, "norm", ReduceOp::sum).item<double>());
-  // The same formula as in torch::nn::utils::clip_grad_norm_.
+  // This is the formula of torch::nn::utils::clip_grad_norm_.
   const double scale = max_norm / (norm + 1e-6);
   if (scale < 1) {
     for (ShardBucket& bucket : impl.buckets) bucket.gradient().mul_(scale);

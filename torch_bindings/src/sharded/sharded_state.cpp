@@ -21,7 +21,7 @@ namespace {
 using torch::optim::Optimizer;
 using torch::serialize::InputArchive;
 
-// The keys of the archive. They contain no dots, which LibTorch would take for submodules.
+// The keys of the archive contain no dots, because LibTorch takes a dot for a submodule.
 constexpr std::int64_t kFormat = 2;
 const std::string kFormatKey = "format";
 const std::string kOptimizerKey = "optimizer";
@@ -127,7 +127,8 @@ std::int64_t integer_of(double number) {
   return static_cast<std::int64_t>(number);
 }
 
-/// Sets the numbers from such a row, and returns the flags of the tensors.
+/// Sets the numbers from a row that `numbers_of` has returned, and returns the flags of the
+/// tensors.
 std::vector<bool> set_numbers(const StateFields& fields, const torch::Tensor& numbers) {
   const std::int64_t count = std::ssize(fields.doubles) + std::ssize(fields.integers) +
                              std::ssize(fields.flags) + std::ssize(fields.tensors);

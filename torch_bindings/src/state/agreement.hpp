@@ -1,4 +1,4 @@
-// What ranks compare and agree on before they go on together. All functions are collective.
+// Functions with which ranks compare values, or agree on one. All of them are collective.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hvd::detail {
 
-/// Something that a rank holds: its name in messages, and its digest.
+/// The name of a value in messages, and the digest of the value on this rank.
 using NamedDigest = std::pair<std::string, std::uint64_t>;
 
 /// Returns the first difference between the ranks of the process set, in words, or an empty text
@@ -35,8 +35,8 @@ void require_equal(Context& context, const std::vector<NamedDigest>& mine, const
 void broadcast_tensors(Context& context, const NamedTensors& tensors, const std::string& prefix,
                        int root, std::int32_t process_set = 0);
 
-/// Whether rank 0 succeeded. Rank 0 calls `attempt`, and all ranks call `share`, which throws the
-/// error of rank 0 on every rank.
+/// Tells all ranks whether rank 0 has succeeded. Rank 0 calls `attempt`, and all ranks call
+/// `share`, which throws the error of rank 0 on every rank.
 class Outcome {
  public:
   /// Calls the function and keeps what it throws, as an Error.

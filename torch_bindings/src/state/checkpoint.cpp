@@ -22,8 +22,8 @@ using namespace detail;
 
 namespace {
 
-// The footer follows the archive. LibTorch's reader searches for the end of an archive backwards
-// from the end of the file, and skips the footer.
+// The footer follows the archive. LibTorch's reader searches backwards from the end of the file for
+// the end of the archive, and so skips the footer.
 constexpr std::string_view kMark = "hvd-checkpoint-1";
 constexpr std::size_t kFooterBytes = kMark.size() + sizeof(std::uint64_t);
 
@@ -58,8 +58,8 @@ std::span<const std::byte> checked_content(std::span<const std::byte> bytes,
   return content;
 }
 
-/// Tells all ranks the digest of the bytes that this rank received, and its error, if any. Returns
-/// the first problem of any rank, in words, or an empty text.
+/// Exchanges, among all ranks, the digest of the bytes that each received, and its error, if any.
+/// Returns the text of the first rank's problem, or an empty text. Collective.
 std::string problem_of_any_rank(Context& context, std::uint64_t digest, const std::string& error) {
   WireWriter mine;
   mine.u64(digest);

@@ -9,7 +9,7 @@
 namespace hvd::detail {
 
 void Digest::add(std::uint64_t value) noexcept {
-  // This is a bijection of the state, and of the value.
+  // For a fixed value this maps states one to one, and for a fixed state it maps values one to one.
   state_ = splitmix64(std::rotl(state_, 5) + value + 0x9e3779b97f4a7c15);
 }
 
@@ -23,8 +23,8 @@ void Digest::add_elements(std::span<const std::byte> bytes, std::size_t element_
     const std::size_t taken = std::min(bytes.size(), sizeof(std::uint64_t));
     std::byte word[sizeof(std::uint64_t)]{};
     std::memcpy(word, bytes.data(), taken);
-    // The word becomes the same number on every machine: the first element is the lowest one, and
-    // each is in little-endian order.
+    // This makes the word the same number on every machine: the first element has the lowest bits,
+    // and each element is in little-endian order.
     if constexpr (std::endian::native == std::endian::big) {
       for (std::size_t at = 0; at < taken; at += element_size) {
         std::reverse(word + at, word + at + element_size);

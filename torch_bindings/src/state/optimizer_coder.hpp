@@ -12,8 +12,8 @@
 
 namespace hvd::detail {
 
-/// Writes numbers, and the dtypes and shapes of tensors, as bytes. The tensors form a list of their
-/// own.
+/// Writes numbers, and the dtypes and shapes of tensors, as bytes. The tensors go into a separate
+/// list.
 class FieldWriter {
  public:
   template <class... Fields>
@@ -52,7 +52,7 @@ class FieldReader {
  public:
   explicit FieldReader(std::span<const std::byte> bytes) : wire_(bytes, "optimizer state") {}
 
-  /// Says which parameter's state comes next. New tensors get its device and, if they have its
+  /// Sets the parameter whose state is read next. New tensors get its device and, if they have its
   /// shape, its strides.
   void set_like(const torch::Tensor& parameter) { like_ = parameter; }
   template <class... Fields>

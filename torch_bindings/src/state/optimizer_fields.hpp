@@ -1,4 +1,4 @@
-// Lists the fields of LibTorch's optimizers. Each list serves for writing and for reading.
+// Lists the fields of LibTorch's optimizers. The same lists are used for writing and for reading.
 #pragma once
 
 #include <string_view>

@@ -19,7 +19,7 @@ namespace {
 
 using torch::optim::Optimizer;
 
-/// What must be equal on every rank before the state can be sent.
+/// The values that must be equal on every rank before the state can be sent.
 struct Signature {
   std::int64_t code = -1;
   std::int64_t groups = 0;
@@ -149,7 +149,7 @@ NamedTensors numbered(std::vector<torch::Tensor> tensors) {
   return named;
 }
 
-constexpr std::int64_t kRootFailed = -1;  // in place of the size
+constexpr std::int64_t kRootFailed = -1;  // the root sends it in place of the size
 
 template <class Kind>
 void send(Context& context, Optimizer& optimizer, int root) {

@@ -13,7 +13,7 @@ namespace hvd {
 
 /// Holds a callable of an output and its label, `f(torch::Tensor, torch::Tensor)`, or of all
 /// outputs and all labels, `f(std::vector<torch::Tensor>, std::vector<torch::Tensor>)`. It returns
-/// the mean over the batch's rows as a number or a tensor of one element. The first kind is applied
+/// the mean over the batch's rows as a number or a tensor of one element. The first form is applied
 /// to each output and its label, and the results are added up.
 class BatchFunction {
  public:

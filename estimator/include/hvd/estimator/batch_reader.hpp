@@ -15,7 +15,7 @@
 namespace hvd {
 
 struct BatchReaderOptions {
-  std::int64_t batch_size = 32;  ///< the most rows of this rank in a batch
+  std::int64_t batch_size = 32;  ///< the greatest number of rows of this rank in a batch
   int rank = 0;
   int size = 1;
   std::uint64_t seed = 0;  ///< all options but `rank` must be the same on every rank
@@ -34,13 +34,13 @@ struct Batch {
 
 /// The rows and their order depend only on the options, the selection and the sizes of the row
 /// groups. The row groups are shuffled. Their chosen rows, one group after another, are divided
-/// into one contiguous share for each rank; the first ranks get one row more when the number does
-/// not divide. Each rank shuffles the rows inside its window. So every chosen row comes on one
-/// rank, once. Not collective. One thread at a time may use it.
+/// into one contiguous share for each rank, of which the first may be one row longer. Each rank
+/// shuffles the rows inside its window. So every chosen row comes once, on one rank. Not
+/// collective. One thread at a time may use it.
 class BatchReader {
  public:
   /// Throws what `validate` and `ParquetSource::require` throw, and Errc::invalid_argument for
-  /// options out of range. Reads no rows, but on a rank that has none it reads one row for the
+  /// options out of range. Reads no rows, except that a rank without rows reads one to learn the
   /// shapes of its batches.
   BatchReader(ParquetSource source, Columns columns, Selection selection,
               const BatchReaderOptions& options);
@@ -49,10 +49,10 @@ class BatchReader {
   BatchReader& operator=(BatchReader&&) noexcept;
 
   /// Returns the next batch, and nothing after `steps()` batches. The batches of a rank have nearly
-  /// equally many rows. Throws Errc::invalid_argument naming file, column and row (a null, a list
-  /// of another length); Errc::resource (a file that vanished, a server that does not answer);
-  /// Errc::protocol (a damaged file, or one that was replaced since `open`). After an error the
-  /// reader cannot be used any more.
+  /// equally many rows. Throws Errc::invalid_argument, naming file, column and row, for a null or a
+  /// list of another length; Errc::resource for a file that is missing and a server that does not
+  /// answer; Errc::protocol for a file that is damaged or was replaced after `open`. After an error
+  /// the reader cannot be used any more.
   [[nodiscard]] std::optional<Batch> next();
 
   /// The number of batches of the epoch, the same on every rank.

@@ -25,8 +25,8 @@ namespace hvd {
 struct Columns {
   std::vector<std::string> features = {};
   std::vector<std::string> labels = {};
-  /// The shapes of the inputs for one row. A leading -1 for the rows is ignored (Horovod writes
-  /// it).
+  /// The shapes of the inputs for one row. A leading -1, which Horovod writes for the rows, is
+  /// ignored.
   /// - Empty: every feature column is an input with the shape that it is stored in.
   /// - One shape per feature column: every column is an input of shape [rows, shape...].
   /// - One shape for several feature columns: the values of the columns, side by side, are the only
@@ -39,18 +39,20 @@ struct Columns {
   [[nodiscard]] std::size_t inputs() const noexcept;
 };
 
-/// Throws Errc::invalid_argument: no feature column, a name twice, a wrong number of shapes or
-/// types, a shape with a size below 1.
+/// Throws Errc::invalid_argument when there is no feature column, a name comes twice, the number of
+/// shapes or types is wrong, or a shape has a size below 1.
 void validate(const Columns& columns);
 
-/// Copies the feature columns into the inputs of the model. Columns are found by name; other
-/// columns are ignored. Errors count rows from `first_row`. Throws Errc::invalid_argument, naming
-/// the column, when it is missing, has a type that cannot be read or values that do not fill the
-/// shape; and, naming the row too, for a null and for a list of another length.
+/// Copies the feature columns into the inputs of the model, [rows, …] each. Columns are found by
+/// name; other columns are ignored. Errors count rows from `first_row`. Throws
+/// Errc::invalid_argument, naming the column, when it is missing, has a type that cannot be read or
+/// values that do not fill the shape; and, naming the row too, for a null and for a list of another
+/// length.
 [[nodiscard]] std::vector<torch::Tensor> to_tensors(const arrow::RecordBatch& batch,
                                                     const Columns& columns,
                                                     std::int64_t first_row = 0);
 /// Copies the label columns: [rows] for a column with one value per row, otherwise [rows, n].
+/// Throws what `to_tensors` throws.
 [[nodiscard]] std::vector<torch::Tensor> to_labels(const arrow::RecordBatch& batch,
                                                    const Columns& columns,
                                                    std::int64_t first_row = 0);

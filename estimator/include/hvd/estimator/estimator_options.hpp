@@ -22,8 +22,8 @@
 
 namespace hvd {
 
-/// The share of the training rows that validate, as in `0.1`, or the column that marks them, as in
-/// `"is_validation"`.
+/// The share of the rows that are used for validation and not for training, such as `0.1`, or the
+/// name of the column that marks them, such as `"is_validation"`.
 struct ValidationChoice : Validation {
   ValidationChoice() = default;
   ValidationChoice(double share) : Validation{.fraction = share} {}              // NOLINT: implicit
@@ -35,19 +35,20 @@ struct ValidationChoice : Validation {
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
-/// How `fit` starts processes when it is called outside a job.
+/// Options for the processes that `fit` starts when it is called outside a job.
 struct RunnerOptions {
-  /// The most processes that this machine runs at once; 0: one for each core that this process may
-  /// use.
+  /// The greatest number of processes that this machine runs at once; 0: one for each core that
+  /// this process may use.
   int slots = 0;
-  /// Where the lines of the ranks go, each with its rank in front: a file, which is overwritten, or
-  /// a stream. By default the ranks write to this process's own streams, without a prefix.
+  /// A file, which is overwritten, or a stream, to which the lines of the ranks are written, each
+  /// with its rank in front. By default the ranks write to this process's own streams, without a
+  /// prefix.
   std::variant<std::monostate, std::string, std::ostream*> output{};
   std::variant<std::monostate, std::string, std::ostream*> error{};
   bool prefix_output_with_timestamp = false;
 };
 
-/// Names follow Horovod's estimators. The first four have no default.
+/// The names are those of Horovod's estimators. The first four options have no default.
 struct EstimatorOptions {
   std::optional<EstimatorStore> store{};
   Trainable model{};  ///< trained in place
@@ -69,23 +70,23 @@ struct EstimatorOptions {
   std::int64_t val_batch_size = 0;  ///< 0: the same as `batch_size`
   int epochs = 1;
   ValidationChoice validation{};
-  /// Describes, in any words, how the rows of a second source given to `fit` were chosen. A run can
-  /// only be resumed with the same text.
+  /// Any text that tells how the rows of the second source of `fit` were chosen. A run can only be
+  /// resumed with the same text.
   std::string validation_rule{};
   bool shuffle = true;
   std::int64_t window_rows = 16384;  ///< see `BatchReaderOptions::window_rows`
   std::uint64_t seed = 0;  ///< seeds the order of rows, the choice of validation rows, and dropout
-  /// The number of batches per step. Their gradients are reduced together, so that a step equals
-  /// one of a batch that many times as large.
+  /// The number of batches per step. Their gradients are reduced together, so a step equals a step
+  /// with one batch of all their rows.
   int backward_passes_per_step = 1;
   /// Multiplies the learning rate of the optimizer by the number of ranks.
   bool scale_learning_rate = true;
   Compression compression = Compression::none;
 
-  /// The run of the store. A run that exists is resumed after its last epoch. When empty, a new run
-  /// gets a new name.
+  /// The name of the run in the store. A run that exists is resumed after its last epoch. When
+  /// empty, `fit` begins a run with a new name.
   std::string run_id{};
-  /// Requires that the run exists.
+  /// Requires that the run exists; `fit` throws Errc::invalid_argument otherwise.
   bool resume = false;
 
   /// 0: nothing is printed; 1: a bar (on a terminal) and a line per epoch; 2: a line per epoch.

@@ -37,7 +37,7 @@ struct ModelDescription {
   History history{};
 };
 
-/// How the fit went.
+/// The circumstances of a fit.
 struct FitSummary {
   double learning_rate = 0;  ///< the effective rate of the first parameter group
   int ranks = 0;
@@ -45,8 +45,8 @@ struct FitSummary {
   std::string model_uri{};  ///< the URI of `model.hvd`; empty when the run was not kept
 };
 
-/// Shares its module with its copies and with the estimator that trained it. `transform` puts the
-/// module into evaluation mode; one thread at a time may call it.
+/// A trained network. It shares its module with its copies and with the estimator that trained it.
+/// `transform` puts the module into evaluation mode; one thread at a time may call it.
 class Model {
  public:
   Model(Trainable module, ModelDescription description, FitSummary summary = {});
@@ -57,7 +57,7 @@ class Model {
       const std::vector<torch::Tensor>& inputs) const;
   /// Returns the same rows with the output columns appended: a column of float for one number per
   /// row, otherwise a list of float. The batch must have the feature columns, and may have no rows.
-  /// Messages count rows from `first_row`. Throws what `to_tensors` throws, and
+  /// Errors count rows from `first_row`. Throws what `to_tensors` throws, and
   /// Errc::invalid_argument when the batch has an output column already or the model has another
   /// number of outputs.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> transform(const arrow::RecordBatch& batch,
@@ -67,10 +67,10 @@ class Model {
                                                             std::int64_t first_row = 0) const;
   [[nodiscard]] std::shared_ptr<arrow::Schema> output_schema() const;
   /// Writes the source's rows with the output columns into the folder `uri`, one file
-  /// `part-<n>.parquet` for each of its files, and opens the result. It holds one of the written
-  /// files in memory at a time. Throws Errc::invalid_argument before anything is written when the
-  /// source has an output column already or lacks a feature column, or the folder has Parquet files
-  /// in it; and what `BatchReader::next` throws, by file, column and row.
+  /// `part-<n>.parquet` for each of its files, and opens the result. It holds one written file in
+  /// memory at a time. Throws Errc::invalid_argument before anything is written when the source has
+  /// an output column already or lacks a feature column, or when the folder contains Parquet files;
+  /// and what `BatchReader::next` throws.
   ParquetSource transform(const ParquetSource& source, const std::string& uri,
                           const StorageOptions& storage_options = {}) const;
 
@@ -79,6 +79,7 @@ class Model {
   void set_output_cols(std::vector<std::string> names);
 
   /// Saves the values and names of the tensors and the description, but not the code of the module.
+  /// Throws what `EstimatorStore::open` and `EstimatorStore::write` throw.
   void save(const std::string& uri, const StorageOptions& storage_options = {}) const;
   [[nodiscard]] Bytes to_bytes() const;
   /// Loads the values into `module`, whose parameters and buffers must have the names, shapes and

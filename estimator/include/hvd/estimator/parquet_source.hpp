@@ -18,8 +18,8 @@ namespace detail {
 class ParquetFiles;
 }  // namespace detail
 
-/// `open` lists the files and reads their footers, on every rank by itself; `BatchReader` reads the
-/// rows. Copies are cheap. Any thread may use it.
+/// A table in Parquet files. `open` lists the files and reads their footers; every rank calls it by
+/// itself. `BatchReader` reads the rows. Copies are cheap. Any thread may use it.
 class ParquetSource {
  public:
   struct Column {
@@ -27,11 +27,11 @@ class ParquetSource {
     std::string type;  ///< as Arrow writes it: "list<element: float>"
   };
 
-  /// Opens one file, or all `*.parquet` files in a folder and below it, sorted by path, without
-  /// names that begin with '_' or '.'. Partition columns that exist only in the names of folders
-  /// (`day=1/`) are not read. Throws what `EstimatorStore::open` throws; Errc::invalid_argument
-  /// when the folder has no such file; Errc::protocol, naming the file, when it is damaged or not
-  /// Parquet; and Errc::resource.
+  /// Opens one file, or all `*.parquet` files in a folder and its subfolders, sorted by path. Files
+  /// and folders whose names begin with '_' or '.' are skipped. Partition columns that exist only
+  /// in the names of folders (`day=1/`) are not read. Throws what `EstimatorStore::open` throws;
+  /// Errc::invalid_argument when the folder has no such file; Errc::protocol, naming the file, when
+  /// it is damaged or not Parquet; and Errc::resource when the storage fails.
   [[nodiscard]] static ParquetSource open(const std::string& uri,
                                           const StorageOptions& storage_options = {});
 
@@ -39,7 +39,7 @@ class ParquetSource {
   [[nodiscard]] std::int64_t rows() const noexcept;
   /// The URIs, sorted. Rows are numbered in this order.
   [[nodiscard]] const std::vector<std::string>& files() const noexcept;
-  /// The number of rows of each row group, in that order.
+  /// The number of rows of each row group, file after file.
   [[nodiscard]] std::vector<std::int64_t> row_groups() const;
   /// The columns of the first file.
   [[nodiscard]] std::vector<Column> schema() const;
@@ -59,7 +59,7 @@ class ParquetSource {
 struct Validation {
   double fraction =
       0;  ///< the share of all rows, in [0, 1), drawn by a hash of seed and row number
-  std::string column = {};  ///< a bool or number column; rows with true, or above 0, validate
+  std::string column = {};  ///< a column of bool or numbers; it selects rows with true or above 0
 };
 
 /// Selected rows of a source, the same on every rank. A selection by column takes one bit per row.
@@ -96,9 +96,10 @@ struct WriteParquetOptions {
 };
 
 /// Writes one file, completely or not at all (`EstimatorStore::write`). The first dimension of
-/// every tensor is the rows. A tensor of shape [rows] becomes a column of values, one of shape
+/// every tensor counts the rows. A tensor of shape [rows] becomes a column of values, one of shape
 /// [rows, …] a column of flat lists. Types are float16/32/64, the integers and bool. Throws
-/// Errc::invalid_argument and Errc::resource.
+/// Errc::invalid_argument for tensors and names that do not fit, and Errc::resource when the file
+/// cannot be written.
 void write_parquet(const std::string& uri, const std::vector<std::string>& names,
                    const std::vector<torch::Tensor>& tensors,
                    const WriteParquetOptions& options = {});

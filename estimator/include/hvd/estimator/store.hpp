@@ -41,13 +41,13 @@ struct EstimatorStoreOptions {
 class EstimatorStore {
  public:
   /// `uri` is a path, or `file://`, `s3://`, `abfs://`, `abfss://`, `hdfs://`, `viewfs://` or
-  /// `gs://`. A folder that is not there is made by the first write. Throws Errc::invalid_argument:
-  /// an unknown scheme or option, credentials inside the URI; Errc::unsupported: a scheme that this
-  /// Arrow was built without.
+  /// `gs://`. If the folder does not exist, the first write makes it. Throws Errc::invalid_argument
+  /// for an unknown scheme or option and for credentials inside the URI, and Errc::unsupported for
+  /// a scheme that this build of Arrow lacks.
   [[nodiscard]] static EstimatorStore open(const std::string& uri,
                                            EstimatorStoreOptions options = {});
 
-  /// Returns the URI that `open` got; a relative path has become absolute.
+  /// Returns the URI that was passed to `open`, with an absolute path.
   [[nodiscard]] const std::string& uri() const noexcept;
   [[nodiscard]] const EstimatorStoreOptions& options() const noexcept;
 
@@ -64,17 +64,18 @@ class EstimatorStore {
   /// Returns the URI of a path of this store, for a reader elsewhere.
   [[nodiscard]] std::string uri_of(const std::string& path) const;
 
-  /// Makes the folders above the file and writes the file: under another name that is changed at
-  /// the end (local, HDFS), or as one object. When it throws, the old file still exists.
+  /// Makes the folders above the file and writes the file: in a local folder and on HDFS under
+  /// another name, which it changes at the end, and in an object store as one object. When it
+  /// throws, the old file still exists.
   void write(const std::string& path, std::span<const std::byte> bytes) const;
   void write(const std::string& path, const std::string& text) const;
   /// Returns the whole file, or nothing when there is none.
   [[nodiscard]] std::optional<Bytes> read(const std::string& path) const;
-  /// Returns whether there is such a file or folder. (In an object store, a folder exists while it
-  /// contains something.)
+  /// Returns whether there is such a file or folder. In an object store, a folder exists only while
+  /// it contains a file.
   [[nodiscard]] bool exists(const std::string& path) const;
-  /// Returns the names of the files and folders in a folder, but not below, sorted; none when there
-  /// is no such folder.
+  /// Returns the sorted names of the files and folders directly in a folder; none when there is no
+  /// such folder.
   [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
   /// Removes a file, or a folder with all that is in it. Does nothing when there is none.
   void remove(const std::string& path) const;

@@ -14,9 +14,9 @@
 
 namespace hvd {
 
-/// Holds any module whose `forward(t1, t2, …)` takes one tensor for each feature column, up to
-/// eight. It returns a tensor, a pair or a tuple of up to four tensors, or a vector of tensors. The
-/// module is shared, not copied.
+/// Holds any module whose `forward(t1, t2, …)` takes one tensor for each input, up to eight, and
+/// returns a tensor, a pair or a tuple of up to four tensors, or a vector of tensors. The module is
+/// shared, not copied.
 class Trainable {
  public:
   using Tensors = std::vector<torch::Tensor>;
@@ -26,7 +26,7 @@ class Trainable {
   Trainable() = default;
   Trainable(torch::nn::AnyModule module);       // NOLINT: implicit
   Trainable(const torch::nn::Sequential& net);  // NOLINT: implicit
-  /// Takes a holder as TORCH_MODULE makes it.
+  /// Takes a holder that TORCH_MODULE has defined.
   template <class Contained>
   Trainable(const torch::nn::ModuleHolder<Contained>& holder)  // NOLINT: implicit
       : Trainable(torch::nn::AnyModule(holder)) {}

@@ -8,7 +8,7 @@ namespace hvd::detail {
 
 namespace {
 
-constexpr double kRetrySeconds = 30;  // the library's own default is 15 minutes
+constexpr double kRetrySeconds = 30;  // the default of the library is 15 minutes
 
 }  // namespace
 

@@ -12,7 +12,7 @@ namespace hvd::detail {
 
 namespace {
 
-// An attempt to reach a server ends after these times, and a request after a few attempts.
+// The limits of one attempt to reach a server. A request consists of a few attempts.
 constexpr double kConnectSeconds = 5;
 constexpr double kRequestSeconds = 30;
 constexpr int kAttempts = 4;
@@ -22,8 +22,8 @@ class S3Library {
  public:
   S3Library() {
     check(arrow::fs::EnsureS3Initialized(), "S3");
-    // Arrow creates an object with its first client that it needs to shut S3 down, so that object
-    // has to outlive this one.
+    // Arrow needs a global object to shut S3 down, and creates it with its first client. A client
+    // is made here, so that this object is destroyed before Arrow's.
     auto options = arrow::fs::S3Options::Anonymous();
     options.region = "us-east-1";
     (void)arrow::fs::S3FileSystem::Make(options);

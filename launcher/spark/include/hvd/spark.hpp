@@ -1,5 +1,5 @@
-// What a program that hvd_spark's HvdDistributor starts gets from it and hands back to it. Neither
-// function needs `init`. docs/how-to/spark.md.
+// The input and the result of a program that HvdDistributor of hvd_spark starts. The functions do
+// not need `init`. docs/how-to/spark.md is the guide.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@
 
 namespace hvd {
 
-/// The largest result, in bytes: it becomes one value in another process's memory.
+/// The largest result, in bytes. There is a limit because Spark's driver holds the result in
+/// memory.
 inline constexpr std::size_t kMaxResult = std::size_t{512} << 20;
 
-/// Hands `bytes` to whoever started this rank and asked for a result (`HVD_RESULT_FD`), who gets
-/// them when the job has ended well; of several results the last one counts. Returns false and does
-/// nothing when nobody asked: `HvdDistributor` asks rank 0 only. Any thread, not concurrently.
-/// Throws Errc::invalid_argument above `kMaxResult` and when `HVD_RESULT_FD` is no such descriptor,
-/// Errc::resource when there is no memory for the result; an earlier result is gone then.
+/// Writes `bytes` to the descriptor `HVD_RESULT_FD`, for the process that started this rank. That
+/// process reads the result when the job has succeeded; a later result replaces an earlier one.
+/// Returns false and does nothing when the variable is not set; `HvdDistributor` sets it for rank 0
+/// only. One thread at a time may call it. Throws Errc::invalid_argument when there are more than
+/// `kMaxResult` bytes or when `HVD_RESULT_FD` is not such a descriptor, and Errc::resource when
+/// there is no memory for the result; then an earlier result is lost.
 bool set_result(std::span<const std::byte> bytes);
-/// The same with text in JSON, which arrives as what it describes. The text is not checked here.
+/// Writes text in JSON, from which hvd_spark makes a Python object. The text is not checked here.
 bool set_result(std::string_view json);
 
 /// A file in Arrow's IPC file format. Arrow reads it: `arrow::io::MemoryMappedFile` and
 /// `arrow::ipc::RecordBatchFileReader` open it by its path.
 struct ArrowFile {
-  std::string path;  ///< good in this process and in its children, while they run
+  std::string path;  ///< valid in this process and in its children, while they run
   std::int64_t rows = 0;
 };
 
@@ -39,8 +41,8 @@ struct ArrowPartition {
 
   [[nodiscard]] std::int64_t rows() const noexcept;
   /// Reads `HVD_ARROW_PARTITION`, which has a line "rows path" per file. Returns nothing when this
-  /// program was not started with a table. Throws Errc::invalid_argument quoting a line that is
-  /// something else.
+  /// program was not started with a table. Throws Errc::invalid_argument, which quotes the line,
+  /// when a line has another form.
   [[nodiscard]] static std::optional<ArrowPartition> of_this_rank();
 };
 

@@ -9,7 +9,7 @@
 namespace hvd {
 
 /// Connects to the store that listens at `address`, "tcp:host:port". One thread at a time may use
-/// the result. Keys are not prefixed. Throws Errc::timeout when nobody answers until `deadline`.
+/// the result. Keys are not prefixed. Throws Errc::timeout when no store answers before `deadline`.
 [[nodiscard]] std::shared_ptr<Store> connect_agent_store(const std::string& address,
                                                          Deadline deadline);
 

@@ -34,9 +34,8 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
 /// - Errc::resource: the file is missing or cannot be read.
 /// - Errc::protocol: the digest is not that of the content, or the archive contains code, which is
 ///   never run.
-/// - the code of the `Error` that `load` threw on this rank, or Errc::invalid_argument when it
-/// threw
-///   something else.
+/// - the code of the `Error` that `load` threw on this rank.
+/// - Errc::invalid_argument: `load` threw another exception on this rank.
 /// - Errc::mismatch: `load` threw on another rank, whose text follows, or a rank received other
 ///   bytes.
 void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
@@ -49,7 +48,8 @@ namespace detail {
 void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
                           const LoadState& load);
 
-/// Keeps the values of modules, without a copy, while others are loaded in their place.
+/// Keeps the tensors of modules, without a copy, while other values are loaded, and puts them back
+/// if loading fails.
 class ModuleValues {
  public:
   void keep(const torch::nn::Module& module);
@@ -68,7 +68,7 @@ class ModuleValues {
 /// itself.
 void require_same_kind(const torch::nn::Module& module, torch::serialize::InputArchive& archive);
 
-/// A part whose `save` all ranks call, and which fills rank 0's archive: a `ShardedOptimizer`.
+/// A part whose `save` is collective and fills rank 0's archive, such as a `ShardedOptimizer`.
 template <class Part>
 concept SavedByAllRanks = requires {
   requires Part::kSaveIsCollective;
@@ -76,9 +76,9 @@ concept SavedByAllRanks = requires {
 
 }  // namespace detail
 
-/// Saves one or more things that `torch::save` takes: a module, its optimizer, a sampler. A
-/// `ShardedOptimizer` is saved by all ranks together. Errors are those of
-/// `save_checkpoint_archive`.
+/// Saves one or more objects that `torch::save` takes: a module, its optimizer, a sampler. All
+/// ranks save a `ShardedOptimizer` together. Collective. Throws what `save_checkpoint_archive`
+/// throws.
 template <class... Parts>
 void save_checkpoint(Context& context, const std::filesystem::path& path, const Parts&... parts) {
   const auto save = [&](torch::serialize::OutputArchive& archive) {
@@ -105,10 +105,11 @@ void save_checkpoint(Context& context, const std::filesystem::path& path, const 
   save_checkpoint_archive(path, save, help, context);
 }
 
-/// Loads the same parts in the same order. Afterwards the ranks compare the modules by a digest of
-/// each tensor; Errc::mismatch on every rank names the first that differs. When anything fails, on
-/// any rank, modules get back the values that they had before; optimizers and samplers before the
-/// part that failed stay loaded.
+/// Loads the same parts in the same order. Collective. Afterwards the ranks compare the modules by
+/// a digest of each tensor, and every rank throws Errc::mismatch, which names the first tensor that
+/// differs. Also throws what `load_checkpoint_archive` throws. When anything fails on any rank,
+/// modules get back the values that they had before; optimizers and samplers that come before the
+/// failed part keep what was loaded.
 template <class... Parts>
 void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
   detail::ModuleValues before;
@@ -146,7 +147,7 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
   }
 }
 
-/// These use the default context.
+/// Does the same on the default context.
 template <class... Parts>
 void save_checkpoint(const std::filesystem::path& path, const Parts&... parts) {
   save_checkpoint(context(), path, parts...);

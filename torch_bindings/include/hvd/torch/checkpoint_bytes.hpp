@@ -27,8 +27,8 @@ using WriteCheckpoint = std::function<void(std::span<const std::byte>)>;
 void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
                            const std::function<void()>& help = nullptr,
                            Context& context = hvd::context());
-/// Does what `load_checkpoint_archive` does, but rank 0 gets the bytes from `read`. Errors name
-/// them by `what`. Collective.
+/// Does what `load_checkpoint_archive` does, but rank 0 gets the bytes from `read`. Errors call the
+/// bytes `what`. Collective.
 void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>& read,
                            const LoadState& load, Context& context = hvd::context());
 

@@ -62,8 +62,8 @@ torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
 [[nodiscard]] TensorWork broadcast_async_(const torch::Tensor& tensor, int root = 0,
                                           const CollectiveOptions& options = {});
 
-/// Returns this rank's rows of the reduced tensor. The rows are divided evenly; the first
-/// `rows % ranks` ranks get one row more.
+/// Returns this rank's rows of the reduced tensor, as a new tensor. The rows are divided evenly;
+/// the first `rows % ranks` ranks get one row more.
 [[nodiscard]] torch::Tensor reducescatter(const torch::Tensor& tensor,
                                           const AllreduceOptions& options = {},
                                           Compression compression = Compression::none);
@@ -72,7 +72,7 @@ torch::Tensor broadcast_(const torch::Tensor& tensor, int root = 0,
                                              Compression compression = Compression::none);
 
 /// Sends `splits[i]` rows to the i-th rank of the process set, in order. Without splits every rank
-/// gets equally many rows, and the number of ranks must divide that of the rows.
+/// gets equally many rows, and the number of rows must be a multiple of the number of ranks.
 [[nodiscard]] AlltoallResult alltoall(const torch::Tensor& tensor, torch::IntArrayRef splits = {},
                                       const CollectiveOptions& options = {});
 [[nodiscard]] AlltoallWork alltoall_async(const torch::Tensor& tensor,

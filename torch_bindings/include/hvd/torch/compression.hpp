@@ -1,4 +1,4 @@
-// Reducing gradients in fewer bytes than they have.
+// Compresses gradients, so that their reduction sends fewer bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hvd {
 
-/// The type in which values of f32 and f64 are sent and reduced; every sum of two is rounded to it.
+/// The type in which values of f32 and f64 are sent and reduced; each partial sum is rounded to it.
 /// Other dtypes are sent as they are. fp16 overflows above 65,504: use a prescale, or bf16.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
@@ -60,13 +60,14 @@ class GradientCompressor {
   /// not depend on the rank.
   [[nodiscard]] virtual std::unique_ptr<CompressedGradient> make(
       const torch::Tensor& parameter) const = 0;
-  /// Names the kind and its settings. Ranks compare this text to find out that they differ.
+  /// Names the kind and its settings. The ranks compare this text, because all of them need the
+  /// same compressor.
   [[nodiscard]] virtual std::string description() const = 0;
 };
 
-/// Sends the elements of largest magnitude of each rank, with error feedback (Aji & Heafield 2017,
+/// Sends the elements of largest magnitude on each rank, with error feedback (Aji & Heafield 2017,
 /// "Sparse communication for distributed gradient descent"; Stich et al. 2018, "Sparsified SGD with
-/// memory"). `ratio`, in (0, 1], is the share of elements that is sent, at least one element.
+/// memory"). `ratio`, in (0, 1], is the share of the elements that is sent; at least one is sent.
 /// Parameters of fewer than `min_count` elements are reduced without compression.
 [[nodiscard]] std::shared_ptr<const GradientCompressor> top_k(double ratio,
                                                               std::int64_t min_count = 1024);

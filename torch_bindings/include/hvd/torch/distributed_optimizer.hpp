@@ -50,9 +50,10 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
     Base::zero_grad(set_to_none);
   }
 
-  /// Returns when the gradients are reduced over all ranks; at once after a backward pass that
-  /// waited.
+  /// Waits until the gradients are reduced over all ranks, unless the backward pass has waited
+  /// already. Collective.
   void synchronize() { reducer_.synchronize(); }
+  /// While the result lives, `step()` does not synchronize, because the program has done so.
   [[nodiscard]] ScopedPause skip_synchronize() noexcept { return reducer_.skip_synchronize(); }
   /// While the result lives, backward passes add to the gradients of this rank and send nothing.
   /// The first pass after it sends the sum.
@@ -121,7 +122,7 @@ class DistributedOptimizer<void> final : public ScalableGradients {
   detail::GradientReducer reducer_;
 };
 
-/// Makes `DistributedOptimizer(optimizer, …)` the form that wraps an optimizer.
+/// Lets the compiler deduce, from `DistributedOptimizer(optimizer, …)`, the form that wraps one.
 DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
                      const DistributedOptimizerOptions& = {})
     ->DistributedOptimizer<void>;

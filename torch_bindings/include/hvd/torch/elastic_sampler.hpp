@@ -24,7 +24,7 @@ struct ElasticSamplerOptions {
 /// training loop records what it has trained on. After a change of the ranks, `synchronize` merges
 /// the records of all ranks, and the rest of the epoch is distributed anew. No example is lost, and
 /// examples whose record was lost with a rank come again. Ranks get equally many examples; when the
-/// number does not divide, the first ones come twice.
+/// number of ranks does not divide that of the examples, the first ones come twice.
 ///
 /// Copies share their state, because `make_data_loader` takes a copy. One thread at a time may use
 /// it.
@@ -56,6 +56,8 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
 
   /// Starts a pass over the examples that are not recorded.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
+  /// Returns the next indices into the data set, at most `batch_size`; nothing at the end of the
+  /// pass.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
   /// Saves data set size, seed, epoch and record.

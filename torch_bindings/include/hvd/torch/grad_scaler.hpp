@@ -28,8 +28,8 @@ struct GradScalerOptions {
 ///
 /// The scaled gradients are reduced, and an element that is infinite or NaN on one rank is so on
 /// all ranks afterwards. Therefore all ranks skip the same steps and have the same scale, without
-/// another message. To clip gradients, call `unscale_` first. One optimizer per step. Any thread
-/// may use it, one at a time.
+/// another message. To clip gradients, call `unscale_` first. A step has one optimizer. One thread
+/// at a time may use it.
 class GradScaler {
  public:
   /// Throws Errc::invalid_argument for options out of range.
@@ -37,16 +37,17 @@ class GradScaler {
 
   [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
 
-  /// Divides the gradients by the scale. For a distributed optimizer, also behind this reference,
-  /// it is collective and waits for the gradients first. At most once per step.
+  /// Divides the gradients by the scale. May be called once per step; a second call throws
+  /// Errc::invalid_argument. For a distributed optimizer, which may be passed as an `Optimizer&`
+  /// too, it is collective and waits for the gradients first.
   void unscale_(torch::optim::Optimizer& optimizer);
   template <std::derived_from<ScalableGradients> Distributed>
   void unscale_(Distributed& optimizer) {
     unscale_distributed(optimizer);
   }
 
-  /// Unscales the gradients, unless that was done, and steps, unless a gradient is infinite or NaN.
-  /// Returns whether it stepped. Collective for a distributed optimizer.
+  /// Unscales the gradients unless `unscale_` has done so, and steps unless a gradient is infinite
+  /// or NaN. Returns whether it stepped. Collective for a distributed optimizer.
   bool step(torch::optim::Optimizer& optimizer);
   template <std::derived_from<ScalableGradients> Distributed>
   bool step(Distributed& optimizer) {

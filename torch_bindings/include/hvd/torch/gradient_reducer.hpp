@@ -21,13 +21,11 @@ namespace hvd {
 /// ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
 enum class GradientMemory {
   /// Autograd allocates gradients in the arena, so that nothing is copied before or after the
-  /// reduction. For the rest of the process, LibTorch's CPU allocator is replaced by one that
-  /// passes
-  /// everything else on to it.
+  /// reduction. For the rest of the process, another allocator stands in front of LibTorch's CPU
+  /// allocator and passes all other requests on to it.
   born_shared,
   /// A gradient is copied into the arena once autograd has accumulated it. With `zero_grad(false)`
-  /// it
-  /// stays there, and is not copied again.
+  /// the gradient stays there and is not copied again.
   copied_shared,
   /// Gradients are reduced where autograd puts them; the engine copies them in and out.
   as_is,
@@ -36,7 +34,7 @@ enum class GradientMemory {
 /// Counts of one optimizer since its construction.
 struct GradientCounters {
   std::uint64_t in_place = 0;  ///< gradients that were reduced where autograd put them
-  std::uint64_t copied = 0;    ///< gradients that were copied before the reduction; never after it
+  std::uint64_t copied = 0;    ///< gradients that were copied before the reduction
   std::uint64_t copied_bytes = 0;
 };
 
@@ -44,26 +42,28 @@ struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
   /// The number of backward passes whose gradients add up before they are reduced.
   int backward_passes_per_step = 1;
-  /// Averages the gradients of those passes; of fewer passes, over the passes that there were.
+  /// Averages the gradients over those passes, or over fewer if the step comes earlier.
   bool average_accumulated = false;
   /// With `average`, gradients are divided by this before the sum and multiplied by it afterwards,
   /// so that half precision does not overflow.
   double gradient_predivide_factor = 1.0;
   /// The type in which f32 and f64 gradients are sent and summed.
   Compression compression = Compression::none;
-  /// Another kind of compression, which may keep state from step to step. Excludes `compression`.
+  /// Another kind of compression, which may keep state from step to step. It cannot be combined
+  /// with `compression`.
   std::shared_ptr<const GradientCompressor> compressor{};
-  /// Each rank steps with its own gradients, and Adasum (hvd/torch/adasum.hpp) combines the steps,
-  /// with a layer for each parameter. `op` and the other options of the reduction do not count
-  /// then.
+  /// Each rank steps with its own gradients, and Adasum (hvd/torch/adasum.hpp) combines the changes
+  /// of the parameters, each parameter by itself. `op` and the other options of the reduction have
+  /// no effect then.
   bool adasum = false;
   /// The names of parameters whose gradients are reduced together, once all of them are ready.
   std::vector<std::vector<std::string>> groups{};
-  /// Or this many groups of consecutive parameters, about equally many in each. 0: no groups.
+  /// The number of groups, as an alternative to `groups`: each consists of consecutive parameters,
+  /// about equally many. 0: no groups.
   int num_groups = 0;
-  /// Makes sparse gradients, as of embeddings, dense. Otherwise they are gathered from all ranks.
-  /// In the first step at least one rank must have a sparse gradient for such a parameter; that
-  /// tells the ranks that have none.
+  /// Makes sparse gradients, such as those of embeddings, dense. Otherwise they are gathered from
+  /// all ranks. Ranks without a gradient learn in the first step that a parameter has sparse ones,
+  /// so at least one rank must have one in that step.
   bool sparse_as_dense = false;
   /// `backward()` returns once the gradients of its pass are reduced, as with PyTorch's DDP; then
   /// they may be read, clipped and added to. When off, they are being reduced until `synchronize()`
@@ -74,9 +74,9 @@ struct DistributedOptimizerOptions {
   GradientMemory memory = GradientMemory::born_shared;
   /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
-  /// Collectives are named `<name_prefix>/<instance>/<parameter>`. One rank chooses the instance, a
-  /// number, at construction, so that the optimizers of a process never clash. All ranks construct
-  /// them in the same order.
+  /// Collectives are named `<name_prefix>/<instance>/<parameter>`. The ranks agree on the instance,
+  /// a number, at construction, so that the optimizers of a process have different names. All ranks
+  /// construct them in the same order.
   std::string name_prefix = "gradient";
   Context* context = nullptr;  ///< null: the default context. It must outlive the optimizer.
 };
@@ -85,9 +85,9 @@ namespace detail {
 
 /// The part that both forms of `DistributedOptimizer` share. A hook submits a parameter's gradient
 /// when autograd has accumulated it, and the engine reduces it in place while the backward pass
-/// goes on. At its end the pass waits for all that it submitted. Hooks run on the thread that
-/// autograd uses; everything else belongs to the training thread. docs/reference/torch.md lists
-/// what counts as misuse.
+/// goes on. At its end, the pass waits for everything that it has submitted. Hooks run on
+/// autograd's threads; only the training thread calls the members. docs/reference/torch.md lists
+/// the uses that are errors.
 class GradientReducer {
  public:
   /// Collective. Before anything is sent it throws Errc::invalid_argument for empty or repeated
@@ -106,8 +106,8 @@ class GradientReducer {
   /// is reduced as the gradients are.
   torch::Tensor step(const BaseStep& base, LossClosure closure);
 
-  /// Reduces what has not been submitted, with zeros for missing gradients, and waits for
-  /// everything. Collective unless a backward pass has done it already. Throws the first error of
+  /// Reduces the gradients that have not been submitted, with zeros for missing ones, and waits for
+  /// all of them. Collective unless a backward pass has done it already. Throws the first error of
   /// this step.
   void synchronize();
   /// Ends the step without stepping.

@@ -7,12 +7,12 @@
 
 namespace hvd {
 
-// No tensor of a group is reduced before every rank has submitted all of them, and when one cannot
-// be reduced none is. When a tensor is refused for its dtype or layout, nothing of the group is
-// sent. The name in the options is that of the group; its tensors are called `<name>/0`, `<name>/1`
-// and so on. All ranks pass the same number of tensors; otherwise all of them fail with
-// Errc::mismatch. An empty group does nothing. In all else, autograd included, these behave as the
-// single forms (collectives.hpp).
+// No tensor of a group is reduced before every rank has submitted all of them, and if one cannot be
+// reduced, none is. When a tensor is refused for its dtype or layout, nothing of the group is sent.
+// The name in the options is that of the group; its tensors are called `<name>/0`, `<name>/1` and
+// so on. All ranks pass the same number of tensors; otherwise every rank throws Errc::mismatch. An
+// empty group does nothing. Otherwise these functions behave like those for one tensor
+// (collectives.hpp), also in autograd.
 
 using Tensors = std::vector<torch::Tensor>;
 

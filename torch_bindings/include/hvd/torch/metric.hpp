@@ -10,32 +10,34 @@
 
 namespace hvd {
 
-/// Returns the mean of `value` over the ranks. Collective.
+/// Returns the mean of `value` over the ranks. Collective; throws what `allreduce` throws.
 [[nodiscard]] inline double average_metric(double value, const std::string& name = {},
                                            Context& context = hvd::context()) {
   allreduce(std::span(&value, 1), {.name = name, .context = &context});
   return value;
 }
 
-/// A mean over examples. Ranks may have different numbers of examples, also none. `update` adds up
-/// sum and weight on this rank, and `average` adds them up over the ranks, in f64.
+/// A mean over examples. Ranks may have different numbers of examples, also none. `update` adds to
+/// the sum and the weight of this rank, and `average` adds up those of all ranks, in f64. One
+/// thread at a time may use it.
 class Metric {
  public:
-  /// `name` names the collective. It is the same on all ranks and another one for each metric.
+  /// `name` is the name of the collective: the same on all ranks, and different for each metric.
   explicit Metric(std::string name) : name_(std::move(name)) {}
 
-  /// Adds a mean over `weight` examples, such as the loss of a batch with the size of the batch.
+  /// Adds a mean over `weight` examples, such as the loss of a batch and the size of the batch.
   void update(double mean, double weight = 1) {
     sum_ += mean * weight;
     weight_ += weight;
   }
-  /// Returns the mean over all ranks; NaN when no rank has an example. Collective.
+  /// Returns the mean over all ranks, or NaN when no rank has an example. Collective; throws what
+  /// `allreduce` throws.
   [[nodiscard]] double average(Context& context = hvd::context()) const {
     std::array<double, 2> sums{sum_, weight_};
     allreduce(std::span<double>(sums), {.name = name_, .op = ReduceOp::sum, .context = &context});
     return sums[0] / sums[1];
   }
-  /// Returns the mean over the examples of this rank.
+  /// Returns the mean over the examples of this rank, or NaN when it has none.
   [[nodiscard]] double local_average() const { return sum_ / weight_; }
   void reset() { sum_ = weight_ = 0; }
 

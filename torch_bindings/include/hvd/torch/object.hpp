@@ -15,8 +15,8 @@ namespace hvd {
 struct ObjectOptions {
   std::string name{};            ///< empty: the order of unnamed calls gives the name
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
-  /// An object with more bytes is Errc::invalid_argument on every rank, before memory is allocated
-  /// for it. For a gather it is the limit of all objects together. The same on all ranks.
+  /// Every rank throws Errc::invalid_argument for an object with more bytes, before memory is
+  /// allocated for it. In a gather it limits all objects together. The same on all ranks.
   std::int64_t max_bytes = std::int64_t{1} << 30;
   Context* context = nullptr;  ///< when null, the default one, `hvd::context()`
 };
@@ -45,8 +45,8 @@ struct ObjectOptions {
     torch::serialize::OutputArchive& object, const ObjectOptions& options = {});
 
 /// Overwrites `value` with that of rank `root`. It may be anything that `torch::save` and
-/// `torch::load` take: a tensor, a module, an optimizer, a sampler. When `root` cannot save it, it
-/// throws that error, and the other ranks throw Errc::protocol.
+/// `torch::load` take: a tensor, a module, an optimizer, a sampler. When rank `root` cannot save
+/// it, that rank throws the error of `torch::save`, and the other ranks throw Errc::protocol.
 template <class T>
 void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
   using torch::operator<<;  // argument-dependent lookup does not find the one for tensors

@@ -1,11 +1,12 @@
-// What `DistributedOptimizer` and `ShardedOptimizer` have in common.
+// The common parts of `DistributedOptimizer` and `ShardedOptimizer`.
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
 namespace hvd {
 
-/// Turns something off for as long as it lives. Must not outlive the optimizer that returned it.
+/// Turns a feature of an optimizer off while it lives, such as the reduction of gradients. It must
+/// not outlive the optimizer that returned it.
 class [[nodiscard]] ScopedPause {
  public:
   explicit ScopedPause(int& depth) noexcept : depth_(depth) { ++depth_; }
@@ -17,9 +18,9 @@ class [[nodiscard]] ScopedPause {
   int& depth_;
 };
 
-/// What `GradScaler` needs of an optimizer whose gradients are reduced. The distributed optimizers
-/// derive from it, so that the scaler recognises them behind an `Optimizer&` too. All three members
-/// are collective, and each is called at most once per step.
+/// The interface through which `GradScaler` uses an optimizer whose gradients are reduced. The
+/// distributed optimizers derive from it, so that the scaler recognises them behind an `Optimizer&`
+/// too. The three members are collective, and each is called at most once per step.
 class ScalableGradients {
  public:
   virtual ~ScalableGradients() = default;

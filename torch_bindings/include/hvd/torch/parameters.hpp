@@ -10,9 +10,9 @@
 
 namespace hvd {
 
-/// Overwrites the tensors with those of rank `root`, in place; autograd does not record it. All are
-/// submitted before the first is waited for, so small ones are fused. Names, shapes and dtypes must
-/// be the same on every rank. Collective; throws what the collectives throw.
+/// Overwrites the tensors with those of rank `root`, in place; autograd does not record it. All
+/// broadcasts are submitted before the first one is waited for, so small tensors are fused. Names,
+/// shapes and dtypes must be the same on every rank. Collective; throws what the collectives throw.
 void broadcast_parameters(const NamedTensors& tensors, int root = 0,
                           Context& context = hvd::context());
 

@@ -25,12 +25,12 @@ struct ShardedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average or sum
   /// The number of backward passes whose gradients add up before they are reduced.
   int backward_passes_per_step = 1;
-  /// Averages the gradients of those passes; of fewer passes, over the passes that there were.
+  /// Averages the gradients over those passes, or over fewer if the step comes earlier.
   bool average_accumulated = false;
   /// The type in which f32 and f64 gradients are sent and summed. Parameters are sent as they are.
   Compression compression = Compression::none;
-  /// The size of a bucket of parameters, in bytes. A bucket is reduced while the backward pass goes
-  /// on, and it is stepped and gathered as one.
+  /// The size of a bucket of parameters, in bytes. A bucket is reduced in one collective while the
+  /// backward pass goes on, and its parameters are gathered in one.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
@@ -83,14 +83,14 @@ class ParameterShards {
 }  // namespace detail
 
 /// Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models",
-/// stage 1: every rank has all parameters, but it keeps the optimizer's state of, and steps, only
-/// one n-th of the elements. Gradients are reduce-scattered while the backward pass runs. `step()`
-/// updates this rank's shards and gathers those of all ranks, bucket by bucket.
+/// stage 1: each of the n ranks has all parameters, but it steps only one n-th of the elements and
+/// keeps the optimizer's state only of those. Gradients are reduce-scattered while the backward
+/// pass runs. `step()` updates this rank's shards and gathers those of all ranks, bucket by bucket.
 ///
-/// `Base` must step each element by itself: SGD, Adam, AdamW, Adagrad or RMSprop. The optimizer is
-/// a `Base`, for schedulers and everything that takes an `Optimizer&`; its parameters are the
-/// shards. `backward()` moves the gradients out of the model, so they are clipped by
-/// `clip_grad_norm`.
+/// `Base` must step each element by itself, as SGD, Adam, AdamW, Adagrad and RMSprop do. The
+/// optimizer derives from `Base`, so schedulers and everything that takes an `Optimizer&` accept
+/// it; its parameters are the shards. `backward()` moves the gradients out of the model, so clip
+/// them with `clip_grad_norm` and not with LibTorch's function.
 template <class Base>
 class ShardedOptimizer final : private detail::ParameterShards,
                                public Base,

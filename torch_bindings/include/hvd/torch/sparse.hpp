@@ -14,7 +14,7 @@ namespace hvd {
 
 namespace detail {
 
-/// How the gathered parts of a sparse allreduce are added up.
+/// Describes how the gathered parts of a sparse allreduce are added up.
 struct SparseReduction {
   std::vector<std::int64_t> sizes{};
   std::int64_t sparse_dimensions = 1;
@@ -46,10 +46,10 @@ class SparseWork {
 };
 
 /// Returns the average (by default) or the sum of COO tensors. It gathers the indices and values of
-/// all ranks, so it suits embeddings of which each rank uses a few rows. Ranks may have different
-/// numbers of values, also none. Values of f16 and bf16 are added up in f32. Autograd does not
-/// record it. Before anything is sent it throws Errc::invalid_argument for a tensor that is not
-/// COO, for another op, and for scales of integers.
+/// all ranks, so it suits embeddings of which each rank uses a few rows. The tensors have the same
+/// shape on all ranks, but may have different numbers of values, also none. Values of f16 and bf16
+/// are added up in f32. Autograd does not record it. Before anything is sent it throws
+/// Errc::invalid_argument for a tensor that is not COO, for another op, and for scales of integers.
 [[nodiscard]] torch::Tensor sparse_allreduce(const torch::Tensor& tensor,
                                              const AllreduceOptions& options = {});
 [[nodiscard]] SparseWork sparse_allreduce_async(const torch::Tensor& tensor,

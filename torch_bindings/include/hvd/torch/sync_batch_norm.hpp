@@ -18,7 +18,7 @@ struct SyncBatchNormScope {
 };
 
 /// Replaces `torch::nn::BatchNorm1d`, `2d` and `3d` for inputs of shape [N, C, …]. Mean and
-/// variance are those of the ranks' batches together, so the result equals that of one process with
+/// variance are taken over the batches of all ranks, so the result equals that of one process with
 /// the concatenated batches. The ranks' batches may differ in size and be empty. It works on the
 /// CPU and on CUDA, and computes f16 and bf16 in f32.
 ///
@@ -26,13 +26,13 @@ struct SyncBatchNormScope {
 /// rank sends 2 · C + 1 numbers, and the variances are combined as in Chan, Golub & LeVeque 1979.
 /// Weight and bias get the gradients of this rank's batch, which the optimizer reduces with all
 /// others. Running statistics are equal on all ranks. If one rank calls `backward()`, every rank
-/// does, also one with an empty batch. In evaluation nothing is sent, unless the layer keeps no
-/// running statistics.
+/// must call it, also one with an empty batch. In evaluation mode nothing is sent, unless the layer
+/// keeps no running statistics.
 ///
-/// Parameters and buffers have the names that LibTorch's layers give them, so that states can be
-/// exchanged with those. `forward` throws Errc::invalid_argument for an input with another number
-/// of channels or fewer than 2 dimensions, and on every rank when all batches together have fewer
-/// than 2 values per channel.
+/// Parameters and buffers have the same names as in LibTorch's layers, so that either can load the
+/// other's checkpoint. `forward` throws Errc::invalid_argument for an input with another number of
+/// channels or fewer than 2 dimensions, and on every rank when all batches together have fewer than
+/// 2 values per channel.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

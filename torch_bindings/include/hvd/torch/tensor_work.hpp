@@ -23,13 +23,14 @@ class TensorWork {
       : work_(std::move(work)), result_(std::move(result)) {}
 
   [[nodiscard]] bool valid() const noexcept { return work_.valid(); }
-  /// Returns the result: the given tensor for the in-place forms, otherwise a new one. The program
-  /// must not read or write it before.
+  /// Waits for the operation and returns the result: the given tensor for the in-place forms,
+  /// otherwise a new one. The program must not read or write the tensor before.
   torch::Tensor wait() const {
     work_.wait();
     return *result_;
   }
-  /// Waits as `wait()` does, but returns false when `deadline` comes first.
+  /// Waits until the operation has ended, and returns true or throws its error. Returns false when
+  /// `deadline` comes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const { return work_.wait_until(deadline); }
   [[nodiscard]] bool done() const noexcept { return work_.done(); }
   /// Returns null while the operation runs, and after its success.
@@ -75,7 +76,7 @@ class GroupWork {
   GroupWork() = default;
   explicit GroupWork(std::vector<Each> works) noexcept : works_(std::move(works)) {}
 
-  /// Returns when all have ended, and throws the first error among them.
+  /// Returns the results when all operations have ended, or throws the first error among them.
   std::vector<Result> wait() const {
     std::exception_ptr first;
     std::vector<Result> results;
@@ -90,6 +91,8 @@ class GroupWork {
     if (first) std::rethrow_exception(first);
     return results;
   }
+  /// Waits until all operations have ended, and returns true or throws an error. Returns false when
+  /// `deadline` comes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const {
     return std::all_of(works_.begin(), works_.end(),
                        [deadline](const Each& work) { return work.wait_until(deadline); });

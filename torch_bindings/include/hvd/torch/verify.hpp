@@ -16,8 +16,9 @@ class ElasticSampler;
 
 struct Verification {
   bool identical = false;
-  /// The first tensor that differs, and on which ranks; empty when all are identical. The tensor
-  /// has the name that it has on this rank; otherwise the text is the same on every rank.
+  /// Names the first tensor that differs and the ranks on which it does; empty when all tensors are
+  /// identical. The text is the same on every rank, except that it gives the tensor the name that
+  /// it has on this rank.
   std::string first_difference;
 
   explicit operator bool() const noexcept { return identical; }
@@ -44,10 +45,10 @@ template <class Contained>
 }
 
 /// Checks, for the pass that was begun last, that the ranks' shards have the same size and together
-/// contain every example once. When the number of examples does not divide, fewer examples than
-/// there are ranks may be missing (a DistributedSampler with `drop_last`) or come twice (all
-/// others). `first_difference` says what is wrong, in the same words on every rank. Collective.
-/// Every rank receives all indices, so this is for the first epoch or for a test.
+/// contain every example once. When the number of ranks does not divide that of the examples, fewer
+/// examples than there are ranks may be missing (a DistributedSampler with `drop_last`) or come
+/// twice (all others). `first_difference` says what is wrong, with the same text on every rank.
+/// Collective. Every rank receives all indices, so call this in the first epoch or in a test.
 [[nodiscard]] Verification verify(const DistributedSampler& sampler,
                                   Context& context = hvd::context());
 [[nodiscard]] Verification verify(const ElasticSampler& sampler, Context& context = hvd::context());
