@@ -32,7 +32,7 @@ struct GradientSlot {
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step
   int passes = 0;                ///< the number of backward passes since the last reduction
-  bool in_flight = false;        ///< submitted, or waiting for the rest of its group
+  bool in_flight = false;        ///< submitted, or tried to, or waiting for the rest of its group
   bool grad_is_reduced = false;  ///< `.grad` has been reduced since the last step
   bool is_sparse = false;        ///< the gradients are sparse, and are not made dense
   torch::Tensor set_aside;       ///< a reduced gradient, while that of another pass is reduced

@@ -24,6 +24,9 @@ constexpr int kNamedReductions = 8;
 
 void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming) {
   const torch::NoGradGuard no_grad;
+  // This is set also when the submission fails. A second attempt could succeed, after the operation
+  // that bears the same name has ended, and would then match the next step of the other ranks.
+  slot.in_flight = true;
   const torch::Tensor& gradient = slot.parameter.grad();
   if (gradient.is_sparse()) {
     if (!options.sparse_as_dense) return submit_sparse(slot);
@@ -43,7 +46,6 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
       add_to_group(slot, std::move(submission));
     }
   }
-  slot.in_flight = true;
   note_overwritten(gradient);
   slot.version = gradient._version();
 }
@@ -57,7 +59,6 @@ void GradientReducer::Impl::submit_sparse(GradientSlot& slot) {
                              .context = &context};
   if (options.average_accumulated) reduction.postscale = 1.0 / options.backward_passes_per_step;
   slot.sparse_work = sparse_allreduce_async(slot.gradient, reduction);
-  slot.in_flight = true;
   slot.version = slot.gradient._version();
 }
 
