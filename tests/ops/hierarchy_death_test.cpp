@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include <hvd/ops/backends.hpp>
 
 #include "death/doomed.hpp"
+#include "death/fork_rank.hpp"
 #include "death/leftovers.hpp"
 #include "death/operation.hpp"
 #include "hierarchy/hierarchical_backend.hpp"
@@ -198,10 +198,10 @@ TEST_P(HierarchyDeath, IsATypedErrorOnEveryRankInTime) {
       fmt::format("unix:@hvd-test-hosts-{}-{}-{}-{}", ::getpid(), one.name, one.members, fate);
   const std::ptrdiff_t descriptors = entries("/proc/self/fd");
   std::array<pid_t, kRanks> children{};
-  for (int rank = 1; rank < kRanks; ++rank) {  // fork before this process has threads
-    const pid_t child = ::fork();
+  for (int rank = 1; rank < kRanks; ++rank) {
+    const pid_t child =
+        fork_rank([&] { return is_expected(fail_at(GetParam(), rank, store), fate) ? 0 : 1; });
     ASSERT_GE(child, 0);
-    if (child == 0) std::_Exit(is_expected(fail_at(GetParam(), rank, store), fate) ? 0 : 1);
     children[static_cast<std::size_t>(rank)] = child;
   }
   const auto began = Clock::now();

@@ -11,6 +11,7 @@
 
 #include <hvd/core/store.hpp>
 
+#include "death/fork_rank.hpp"
 #include "transports.hpp"
 
 namespace hvd::test {
@@ -40,9 +41,8 @@ Config config_of(int rank, const std::string& store) {
 
 TEST(PeerDeath, IsALostPeerWithItsRank) {
   const std::string store = fmt::format("unix:@hvd-test-{}", ::getpid());
-  const pid_t child = ::fork();  // before this process has threads
+  const pid_t child = fork_rank([&]() -> int { die_while_receiving(store); });
   ASSERT_GE(child, 0);
-  if (child == 0) die_while_receiving(store);
   {
     EventLoop loop;
     const StoreServer server(loop, store,

@@ -16,6 +16,7 @@
 #include <hvd/core/store.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "death/fork_rank.hpp"
 #include "transports.hpp"
 
 namespace hvd::test {
@@ -114,9 +115,9 @@ TEST_P(HostDeath, IsATypedErrorInTime) {
   fate = signal;
   const std::string store = fmt::format("unix:@hvd-test-host-{}-{}-{}-{}", ::getpid(),
                                         static_cast<int>(kind), static_cast<int>(way), signal);
-  const pid_t child = ::fork();  // before this process has threads
+  const pid_t child =
+      fork_rank([&, kind = kind, way = way]() -> int { fall_over(kind, way, store); });
   ASSERT_GE(child, 0);
-  if (child == 0) fall_over(kind, way, store);
   {
     EventLoop loop;
     const StoreServer server(loop, store,

@@ -19,6 +19,7 @@
 #include <hvd/core/store.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "death/fork_rank.hpp"
 #include "host/host_ranks.hpp"
 #include "transports.hpp"
 
@@ -152,9 +153,8 @@ class HostFence : public testing::TestWithParam<FenceCase> {};
 TEST_P(HostFence, WhoWasGivenUpWritesToNobody) {
   const FenceCase& one = GetParam();
   const std::string store = fmt::format("unix:@hvd-test-fence-{}-{}", ::getpid(), one.name);
-  const pid_t child = ::fork();  // before this process has threads
+  const pid_t child = fork_rank([&]() -> int { stop_and_go_on(one, store); });
   ASSERT_GE(child, 0);
-  if (child == 0) stop_and_go_on(one, store);
 
   std::shared_ptr<Arena> arena;
   std::optional<Tensors> tensors;

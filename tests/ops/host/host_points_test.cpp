@@ -24,6 +24,7 @@
 #include <hvd/core/store.hpp>
 #include <hvd/ops/backends.hpp>
 
+#include "death/fork_rank.hpp"
 #include "death/leftovers.hpp"
 #include "transports.hpp"
 
@@ -239,12 +240,12 @@ TEST_P(HostPoints, EverybodyIsToldWhoItWas) {
   };
   const std::ptrdiff_t descriptors = entries("/proc/self/fd");
   std::vector<pid_t> children;
-  for (int rank = 1; rank < size; ++rank) {  // before this process has threads
-    children.push_back(::fork());
+  for (int rank = 1; rank < size; ++rank) {
+    children.push_back(fork_rank([&] {
+      if (rank == job.victim()) be_struck(job);
+      return as_expected(job, fail(job, rank, may_come)) ? 0 : 1;
+    }));
     ASSERT_GE(children.back(), 0);
-    if (children.back() != 0) continue;
-    if (rank == job.victim()) be_struck(job);
-    std::_Exit(as_expected(job, fail(job, rank, may_come)) ? 0 : 1);
   }
   const auto began = Clock::now();
   {
