@@ -199,8 +199,8 @@ TEST_P(HierarchyDeath, IsATypedErrorOnEveryRankInTime) {
   const std::ptrdiff_t descriptors = entries("/proc/self/fd");
   std::array<pid_t, kRanks> children{};
   for (int rank = 1; rank < kRanks; ++rank) {
-    const pid_t child =
-        fork_rank([&] { return is_expected(fail_at(GetParam(), rank, store), fate) ? 0 : 1; });
+    const pid_t child = fork_rank(
+        [&, fate = fate] { return is_expected(fail_at(GetParam(), rank, store), fate) ? 0 : 1; });
     ASSERT_GE(child, 0);
     children[static_cast<std::size_t>(rank)] = child;
   }

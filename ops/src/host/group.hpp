@@ -102,11 +102,12 @@ class HostGroup {
   /// which goes on. Otherwise that turn is over.
   void pass_fence() noexcept;
 
-  /// Waits until `ready()`, which depends on what `position` stores.
+  /// Waits until `ready()`, which depends on what `position` stores. For this rank's own position
+  /// it is true at once.
   template <class Ready>
   void wait_for(int position, Ready ready, Deadline deadline) {
-    wait_.until(ready,
-                {others_, &others_[other_index_[static_cast<std::size_t>(position)]], deadline});
+    const std::size_t other = other_index_[static_cast<std::size_t>(position)];
+    wait_.until(ready, {others_, others_.data() + other, deadline});
   }
 
   /// Returns the address of `bytes` at `offset` of a member's segment. Throws Errc::protocol naming
