@@ -22,7 +22,8 @@
 namespace hvd {
 namespace {
 
-// How long the loop stays awake after `expect_more`: some times what a sleep in the kernel costs.
+// The time for which the loop polls after `expect_more` before it sleeps. It is a few times what a
+// sleep in the kernel costs.
 constexpr std::chrono::microseconds kYield{100};
 
 void run_to_the_end(boost::asio::io_context& io, const Clock::time_point& awake_until) {
@@ -51,7 +52,8 @@ void run(boost::asio::io_context& io, const Clock::time_point& awake_until) {
   }
 }
 
-/// How a task ended, on the stack of the thread that waits for it.
+/// Lets a thread wait for the end of a task and get its exception. The object is on the stack of
+/// that thread.
 class Outcome {
  public:
   void set(std::exception_ptr error) {

@@ -7,10 +7,10 @@
 namespace hvd {
 namespace {
 
-/// How long a rank waits beyond its own deadline for rank 0's answer, because the answer names the
-/// ranks that are missing.
+/// The time that a rank waits for rank 0's answer beyond its own deadline, because the answer names
+/// the ranks that are missing.
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
-/// How long a rank asks the store which ranks are missing.
+/// The longest time that a rank takes to ask the store which ranks are missing.
 constexpr std::chrono::milliseconds kMissingRanksTime{500};
 constexpr std::size_t kMaxText = 4096;
 constexpr auto kLastErrc = static_cast<std::uint8_t>(Errc::internal);
@@ -145,13 +145,13 @@ std::vector<int> Bootstrap::missing_ranks(std::string_view label) const {
   const std::string prefix = record_prefix(label);
   const Deadline last = Clock::now() + kMissingRanksTime;
   try {
-    // Where this rank has published no record, no rank does, and only rank 0's answer is awaited.
+    // If this rank has published no record, no rank does, and only rank 0's answer is awaited.
     const bool gathered = store_->get(prefix + std::to_string(rank_), last).has_value();
     for (int rank = 0; gathered && rank < size_; ++rank) {
       if (!store_->get(prefix + std::to_string(rank), last)) missing.push_back(rank);
     }
   } catch (const Error&) {
-    // The store is too slow to ask for all of them.
+    // The store is too slow to be asked for the records of all ranks.
   }
   return missing;
 }

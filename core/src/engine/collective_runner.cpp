@@ -164,8 +164,8 @@ bool CollectiveRunner::runs_alone(const Job& job) noexcept {
          job.kind == OpKind::barrier;
 }
 
-/// What two backends queue on a device has no common order there, and a backend that allocates
-/// device memory may wait without a deadline for what the other one has queued.
+/// The work that two backends queue on a device has no common order there. A backend that allocates
+/// device memory may also wait without a deadline for work that the other one has queued.
 bool CollectiveRunner::must_complete_before(const Job& job, std::string_view last) const noexcept {
   if (runs_alone(job)) return true;
   const Request& request = first_of(job);

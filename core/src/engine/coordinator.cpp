@@ -19,8 +19,9 @@ namespace {
 constexpr std::chrono::milliseconds kSettleLeader{200};
 constexpr std::chrono::milliseconds kSettleFollower{1'000};
 
-// How long a frozen collective waits for other ranks, or for this rank to submit the rest of it,
-// before the schedule is thawed. The negotiation then knows which rank is missing, and reports it.
+// The time for which a frozen collective waits for other ranks, or for this rank to submit the rest
+// of it, before the schedule is thawed. The negotiation then finds out and reports which rank is
+// missing.
 constexpr std::chrono::seconds kFrozenPatience{1};
 
 Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {

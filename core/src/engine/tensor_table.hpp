@@ -23,7 +23,7 @@ class TensorTable {
  public:
   TensorTable(int rank, int size);
 
-  /// What the caller has to do after a change of the table.
+  /// Tells what the caller has to do after a change of the table.
   struct Next {
     bool announce = false;  ///< the loop has something to announce
     bool run = false;       ///< a collective of the frozen schedule may begin

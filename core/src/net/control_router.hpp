@@ -1,5 +1,5 @@
-// How messages travel between rank 0 and the other ranks through the control tree. Pure: the caller
-// owns the streams.
+// Routes messages between rank 0 and the other ranks through the control tree. It does no I/O: the
+// caller owns the streams.
 #pragma once
 
 #include <cstddef>

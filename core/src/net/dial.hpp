@@ -20,7 +20,7 @@ struct DialOptions {
   std::string host;  ///< of the peer, for errors
   std::string label;
   Deadline deadline;
-  /// How long a refused connection is tried again. Then the peer is lost.
+  /// The time for which a refused connection is tried again. After it the peer counts as lost.
   std::chrono::milliseconds refusal_patience = std::chrono::hours(24);
 };
 

@@ -1,5 +1,5 @@
-// Which address of this machine the ranks of other machines reach, and whether a host's name means
-// this machine.
+// Chooses the address at which ranks on other machines reach this one, and tells whether a host's
+// name means this machine.
 #pragma once
 
 #include <cstddef>

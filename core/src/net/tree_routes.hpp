@@ -1,4 +1,4 @@
-// Which ranks have a stream with each other on the control channel. Pure.
+// Tells which ranks have a stream with each other on the control channel. The functions are pure.
 //
 //   rank 0 ─┬─ 1, 2, …                       the rest of its own group
 //           ├─ relay g ──┬─ g+1, g+2, …      its members

@@ -1,4 +1,4 @@
-// Which ready tensors share one collective, and how large buckets may be. Pure functions.
+// Decides which ready tensors share one collective, and how large buckets may be. It does no I/O.
 #pragma once
 
 #include <cstddef>

@@ -141,8 +141,8 @@ struct Run {
   std::set<std::string> names;
 };
 
-// Where each tensor waited for the one before, thousands of tensors make thousands of runs, so only
-// the latest runs are searched.
+// If each tensor waits for the result of the one before it, thousands of tensors make thousands of
+// runs. Therefore only the latest runs are searched.
 constexpr std::size_t kRunsSearched = 64;
 
 /// Cuts a run of tensors that may all share a call.

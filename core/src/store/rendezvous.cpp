@@ -213,7 +213,7 @@ ConnectedStore connect_announced_store(EventLoop& loop, const Config& config, St
   const Bootstrap bootstrap(launcher_store, config.rank, config.size, deadline, config.generation);
   const std::string answer = bootstrap.share(label, [&] {
     const Secret fresh = secret.empty() ? Secret::random() : Secret();
-    // Where all ranks are on one host, a Unix socket keeps others out.
+    // If all ranks are on one host, the store uses a Unix socket, which other hosts cannot reach.
     result.server = std::make_unique<StoreServer>(
         loop, one_host(config) ? "unix:@" : net::listen_address(config.interfaces, false),
         identity(secret.empty() ? fresh : secret));

@@ -1,4 +1,4 @@
-// How ranks that hvdrun has not started find a store: rank 0 serves one.
+// Connects ranks that hvdrun has not started to a store, which rank 0 serves.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// How contexts are made, for callers that bring ranks of their own.
+// Makes contexts for callers that determine the ranks themselves, as from an MPI communicator.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// What all ready fences share: a record of what `settle` told them, and checks of arguments.
+// Has the parts that all ready fences share: a record of what `settle` told them, and checks of
+// arguments.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,7 @@
 
 namespace hvd::detail {
 
-/// What `settle` has said about an operation.
+/// Tells what `settle` has said about an operation.
 enum class FenceOutcome {
   open,      ///< nothing is known yet
   runs,      ///< every member has come to it, or will
@@ -47,8 +48,8 @@ class Settlements {
   std::vector<Settlement> settlements_;  ///< in the order of their numbers
 };
 
-/// Where `rank` stands among `members`. Throws Errc::invalid_argument unless they are ascending
-/// ranks of a job of `size` and `rank` is among them.
+/// Returns the index of `rank` in `members`. Throws Errc::invalid_argument unless they are
+/// ascending ranks of a job of `size` and `rank` is among them.
 [[nodiscard]] std::size_t position_in(std::span<const int> members, int rank, int size);
 /// Throws Errc::invalid_argument unless `sequence` comes after `last`, and after 0.
 void check_order(std::uint64_t last, std::uint64_t sequence);

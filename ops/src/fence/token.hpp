@@ -1,4 +1,4 @@
-// What ranks send each other at a ready fence over streams.
+// Defines the token, the message that ranks send each other at a ready fence over streams.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 namespace hvd::detail {
 
 struct Token {
-  /// What a rank knows when it sends a token.
+  /// Tells whether the sender knows of an error: a rank is lost, or came with another operation.
   struct Verdict {
     enum class Kind : std::uint8_t { fine, lost, differs };
     Kind kind = Kind::fine;
-    int culprit = -1;  ///< a rank; -1 when fine
+    int culprit = -1;  ///< that rank; -1 when fine
   };
 
   std::uint64_t sequence = 0;

@@ -23,7 +23,8 @@ class TokenStream {
       : fd_(std::move(fd)), peer_(peer), size_(size) {}
   TokenStream(TokenStream&&) noexcept = default;
   TokenStream& operator=(TokenStream&&) noexcept = default;
-  /// What was sent still arrives, even if this rank has not read all that it received.
+  /// Closes the connection. Tokens that were sent still arrive, even if this rank has not read all
+  /// that it received.
   ~TokenStream();
 
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(fd_); }

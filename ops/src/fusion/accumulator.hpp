@@ -8,7 +8,7 @@
 
 namespace hvd::detail {
 
-/// What a reduction does to every element.
+/// Describes what a reduction does to every element.
 struct Arithmetic {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;

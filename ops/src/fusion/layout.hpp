@@ -1,4 +1,4 @@
-// Where the elements of fused tensors lie in the buffer.
+// Tells where the elements of fused tensors lie in the buffer.
 #pragma once
 
 #include <cstdint>

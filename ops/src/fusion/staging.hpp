@@ -12,7 +12,7 @@
 
 namespace hvd::detail {
 
-/// How a backend fuses tensors.
+/// Describes how a backend fuses tensors.
 struct Staging {
   ByteCopy copy;
   std::function<std::byte*(std::size_t size)> reserve;  ///< the fused buffer

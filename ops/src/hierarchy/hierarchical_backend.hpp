@@ -24,7 +24,7 @@ namespace hvd::detail {
 struct HierarchyOptions {
   int rank = 0;
   std::vector<int> host_of;  ///< by rank; a host is numbered by its first rank
-  /// Whether `host` and `flat` may work at the same time on two threads.
+  /// True if `host` and `flat` may work at the same time on two threads.
   bool overlaps = false;
   Deadline deadline;  ///< of the set-up
 };

@@ -1,4 +1,4 @@
-// Which rank reduces which part of a tensor across hosts. These are pure functions.
+// Tells which rank reduces which part of a tensor across hosts. The functions are pure.
 #pragma once
 
 #include <cstddef>

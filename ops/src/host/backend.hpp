@@ -14,7 +14,7 @@
 
 namespace hvd::detail {
 
-/// What a backend shares with its subsets, of which one works at a time.
+/// Holds what a backend shares with its subsets. Only one of these backends works at a time.
 struct HostMemory {
   explicit HostMemory(std::shared_ptr<HostShared> with)
       : shared(std::move(with)),

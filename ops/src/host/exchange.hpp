@@ -29,11 +29,12 @@ class HostExchange {
   HostExchange(HostGroup& group, const HostArena& arena, const HostArithmetic* reduction,
                Deadline deadline);
 
-  /// What this rank gives: one row for all ranks, or one row for each, this one included. In a
-  /// reduction a null piece stands for identity elements.
+  /// Returns the rows that this rank gives: one for all ranks, or one for each rank, this one
+  /// included. In a reduction a null piece stands for identity elements.
   [[nodiscard]] HostRows<const std::byte>& give() noexcept { return give_; }
-  /// What this rank takes: one row from each rank, this one included. In a reduction it is a single
-  /// row, with pieces of the same sizes as those given. What comes for a null piece is discarded.
+  /// Returns the rows that this rank takes: one from each rank, this one included. In a reduction
+  /// it is a single row, with pieces of the same sizes as those given. Bytes that come for a null
+  /// piece are discarded.
   [[nodiscard]] HostRows<std::byte>& take() noexcept { return take_; }
 
   /// `name` and `most` are the same on all ranks. `most` is the bytes of the largest row that any

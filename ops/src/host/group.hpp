@@ -16,7 +16,7 @@
 
 namespace hvd::detail {
 
-/// What a rank knows of a member; the member's position is its index.
+/// Holds what a rank knows of a member. The index of a member is its position in the group.
 struct HostMember {
   Neighbour neighbour;
   std::byte* segment = nullptr;    ///< as this process maps it
@@ -147,7 +147,7 @@ class HostGroup {
     std::uint64_t detail = 0;
   };
 
-  /// Whether the member's block is known.
+  /// Looks for the member's block, unless it is known. Returns whether it is known now.
   [[nodiscard]] bool attach(HostMember& member) const;
   [[nodiscard]] HostControl& control(int position) const noexcept;
   [[nodiscard]] HostMessage& message(int position) const noexcept {
@@ -163,7 +163,7 @@ class HostGroup {
   std::uint64_t name_;
   HostWorkspace workspace_;
   std::uint64_t turn_ = 1;
-  bool published_ = false;  ///< this rank's message of this turn has been seen by others
+  bool published_ = false;  ///< others may have seen this rank's message of this turn
   bool fenced_ = false;     ///< the messages of this turn came with the fence
   Prepared prepared_;
   bool unheard_ = false;  ///< something was published since `wake_others`

@@ -1,4 +1,5 @@
-// Where the tensors of a call lie in the arenas, and which of them other ranks may still write to.
+// Finds where the tensors of a call lie in the arenas, and records which of them other ranks may
+// still write to.
 #pragma once
 
 #include <cstdint>

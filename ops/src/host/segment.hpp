@@ -30,14 +30,14 @@ struct HostHeader {
   std::uint64_t cpus[kCpus / 64];  ///< bit mask of those that the owner may run on
 };
 
-/// What a rank publishes in one turn of a group, or to the group's ready fence. Short contributions
-/// travel in the line of the number itself, so that a hand-over moves one cache line.
+/// Holds what a rank publishes in one turn of a group, or to the group's ready fence. A short
+/// contribution is in the same cache line as `number`, so that another rank fetches only one.
 struct alignas(kLinePair) HostMessage {
   static constexpr std::size_t kShort = 40;
   static constexpr std::size_t kLong = std::size_t{32} << 10;
 
-  /// Stored last: twice the number of the turn, or one more than twice the sequence number of the
-  /// fence that begins the turn.
+  /// Twice the number of the turn, or one more than twice the sequence number of the fence that
+  /// begins the turn. It is stored after the rest of the message.
   std::atomic<std::uint64_t> number{0};
   std::atomic<std::uint64_t> operation{0};  ///< its name, which must be the same on all ranks
   std::uint64_t detail = 0;                 ///< one more word, which may differ between ranks
@@ -49,10 +49,12 @@ struct alignas(kLinePair) HostMessage {
   }
 };
 
-/// How far a rank has come with staged operations, in chunks since the group began.
+/// Tells how far a rank has come with staged operations, in chunks since the group began.
 struct HostProgress {
-  alignas(kLinePair) std::atomic<std::uint64_t> copied{0};   ///< chunks that it put in its slots
-  alignas(kLinePair) std::atomic<std::uint64_t> reduced{0};  ///< chunks it needs in no other slot
+  /// The number of chunks that the rank has put into its slots.
+  alignas(kLinePair) std::atomic<std::uint64_t> copied{0};
+  /// The number of chunks that the rank is done with in the other ranks' slots.
+  alignas(kLinePair) std::atomic<std::uint64_t> reduced{0};
 };
 
 /// One rank's block of a group. The slots follow: see HostSlots.

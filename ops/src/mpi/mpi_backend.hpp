@@ -53,7 +53,7 @@ class MpiBackend final : public Backend {
     FusionBuffer received;
   };
 
-  /// What a backend shares with its subsets, of which one works at a time.
+  /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     MpiOptions options;
     std::shared_ptr<MpiUse> use;

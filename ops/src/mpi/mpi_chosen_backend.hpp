@@ -60,7 +60,7 @@ class MpiChosenBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// What a backend and its subsets share.
+  /// Holds what a backend and its subsets share.
   struct Shared {
     MpiTables tables;
     std::exception_ptr first_error;

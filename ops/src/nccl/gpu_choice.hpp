@@ -1,4 +1,4 @@
-// Which GPU this rank uses, and whether each rank has one of its own, as NCCL requires.
+// Chooses the GPU of this rank, and tells whether each rank has one of its own, as NCCL requires.
 #pragma once
 
 #include <optional>

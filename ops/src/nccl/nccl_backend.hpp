@@ -47,7 +47,7 @@ class NcclBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// Made and destroyed while this backend's device is the current one.
+  /// These are made and destroyed while this backend's device is the current one.
   struct Resources {
     CudaStream stream;
     FusionMemory fusion;
@@ -56,7 +56,7 @@ class NcclBackend final : public Backend {
     PinnedBuffer mailbox;       ///< for the id of a subset
   };
 
-  /// What a backend shares with its subsets, of which one works at a time.
+  /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     std::atomic<bool> aborted{false};
     std::mutex mutex;  ///< guards what follows: one thread may poll while another makes a call

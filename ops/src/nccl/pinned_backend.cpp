@@ -12,7 +12,7 @@ namespace {
 
 // The alignment of the host's fusion memory.
 constexpr std::size_t kAlignment = 64;
-// How long copies may still run after an error.
+// The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
 std::int64_t sum(std::span<const std::int64_t> counts) {

@@ -43,14 +43,14 @@ class PinnedBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// Made and destroyed while this backend's device is the current one.
+  /// These are made and destroyed while this backend's device is the current one.
   struct Resources {
     CudaStream stream;
     CudaEvent finished;
     PinnedBuffer memory;
   };
 
-  /// What a backend shares with its subsets, of which one works at a time.
+  /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     std::atomic<bool> aborted{false};
     std::exception_ptr first_error;

@@ -1,5 +1,5 @@
-// How a reduction with its scales is made of what NCCL offers, and its types and operations in
-// NCCL's terms.
+// Composes a reduction and its scales from what NCCL offers, and translates its types and
+// operations to NCCL's.
 #pragma once
 
 #include <optional>

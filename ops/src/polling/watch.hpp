@@ -1,5 +1,5 @@
-// How to wait for an engine that can only be asked whether it is done: test, yield, look at the
-// clock and the abort flag.
+// Paces the wait for an engine that can only be asked whether it is done. Between two tests a Watch
+// yields the core and checks the clock and the abort flag.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,9 @@ class Watch {
 
   /// Throws Errc::aborted or Errc::timeout when it is time to give up.
   void check() const;
-  /// Between two tests: spins a few times, since most waits are short, then yields the core, since
-  /// the rank for which all others wait may need it. Throws as `check`.
+  /// To be called between two tests. Spins in the first calls, since most waits are short, and
+  /// later yields the core, since the rank for which all others wait may need it. Throws as `check`
+  /// does.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }

@@ -47,7 +47,7 @@ class RingBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// What a backend shares with its subsets, of which one works at a time.
+  /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     AlgorithmTable table = default_table();
     FusionBuffer fused;

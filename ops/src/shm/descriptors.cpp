@@ -156,10 +156,10 @@ void send_error(int stream, const Error& error) noexcept {
 
 namespace {
 
-/// How long a rank waits beyond its own deadline for the leader, which knows which ranks are
-/// missing.
+/// The time that a rank waits for the leader beyond its own deadline, because the leader knows
+/// which ranks are missing.
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
-/// Descriptors of a rank: its memory and its stream.
+/// The number of descriptors of a rank: those of its memory and of its stream.
 constexpr std::size_t kEach = 2;
 
 struct StreamPair {

@@ -74,8 +74,8 @@ void ShmWait::sleep(const Ready& ready, const For& call) {
   const std::uint32_t rings = own_.rings.load(std::memory_order_seq_cst);
   own_.sleeping.store(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The condition is checked again, now that the others see that they must wake this rank: for what
-  // they stored before they have not.
+  // From now on the others see that they must wake this rank. They did not wake it for what they
+  // stored before, so the condition is checked again.
   if (!ready() && !failure_.aborted()) {
     futex_wait(own_.rings, rings, std::min(call.deadline, Clock::now() + kNap));
   }
@@ -83,7 +83,7 @@ void ShmWait::sleep(const Ready& ready, const For& call) {
   if (ready()) return;
 
   const Neighbour* const lost = find_lost(call);
-  // What a rank stored before it ended is still valid.
+  // Values that a rank stored before it ended are still valid, so the wait may still succeed.
   if (lost == nullptr || ready()) return;
   throw peer_lost(lost->rank, "closed its connection");
 }

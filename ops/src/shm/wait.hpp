@@ -1,4 +1,4 @@
-// How a rank waits for what other ranks of its host store in shared memory.
+// Lets a rank wait for values that other ranks of its host store in shared memory.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct alignas(kLinePair) Doorbell {
   std::atomic<std::uint32_t> sleeping{0};
 };
 
-/// What is needed to wake another rank and to notice its end.
+/// Holds what is needed to wake another rank and to notice its end.
 struct Neighbour {
   int rank = -1;
   Doorbell* bell = nullptr;
@@ -111,7 +111,7 @@ class ShmWait {
 
   /// Wakes those of the neighbours that sleep. To be called after storing what they may wait for.
   static void ring(std::span<const Neighbour> neighbours) noexcept;
-  /// Whether the rank has ended, or has given up its shared memory.
+  /// Returns whether the rank has ended, or has given up its shared memory.
   [[nodiscard]] static bool is_gone(const Neighbour& other);
   /// Makes this rank check its condition again, also while it sleeps. Any thread.
   void wake() noexcept;

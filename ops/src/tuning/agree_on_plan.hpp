@@ -1,4 +1,4 @@
-// How all ranks come to the same plan.
+// Lets all ranks agree on one plan, which says which algorithm is used for which size.
 #pragma once
 
 #include <functional>

@@ -30,7 +30,7 @@ struct CallSize {
   std::size_t bytes = 0;
 };
 
-/// How long such a call took.
+/// Holds the time that such a call took with each candidate.
 struct Timing {
   OpKind kind = OpKind::allreduce;
   std::size_t bytes = 0;

@@ -1,4 +1,4 @@
-// What the executor calls. Implementations live in ops.
+// Declares the interface through which the executor calls a backend. Implementations are in ops.
 #pragma once
 
 #include <cstddef>

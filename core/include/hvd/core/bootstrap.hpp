@@ -1,4 +1,4 @@
-// How the ranks of a job agree while it starts: every rank publishes at most one record in the
+// Lets the ranks of a job agree while it starts: every rank publishes at most one record in the
 // store, rank 0 gathers them and publishes one answer, and every rank reads that answer.
 #pragma once
 

@@ -11,7 +11,7 @@
 
 namespace hvd {
 
-/// How a rank finds the others.
+/// Selects how a rank finds the others.
 enum class Rendezvous : std::uint8_t {
   none,    ///< one process, alone
   store,   ///< a store server at `Config::store_address` (`hvdrun` runs one)

@@ -1,5 +1,5 @@
-// Which address of this machine `HVD_NETWORK_INTERFACES` means, for a launcher that has to agree
-// with the ranks it starts.
+// Finds the address of this machine that `HVD_NETWORK_INTERFACES` selects, for a launcher that has
+// to choose the same one as the ranks it starts.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct ReachableAddress {
 };
 
 /// Returns the address at which the ranks of other machines reach this one;
-/// docs/internals/protocol.md has the rules. `wanted` as in `Config::interfaces`. Throws
-/// Errc::invalid_argument listing what there is when nothing fits.
+/// docs/internals/protocol.md has the rules. `wanted` is as in `Config::interfaces`. Throws
+/// Errc::invalid_argument with a list of the addresses that there are when none fits.
 [[nodiscard]] ReachableAddress reachable_address(std::string_view wanted);
 
 }  // namespace hvd

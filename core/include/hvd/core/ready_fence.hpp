@@ -1,4 +1,5 @@
-// How ranks agree, without a coordinator, that all of them have come to an operation.
+// Declares the fence at which ranks agree, without a coordinator, that all of them have come to an
+// operation.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which rank runs where.
+// Tells which rank runs on which host.
 #pragma once
 
 #include <cstdint>
