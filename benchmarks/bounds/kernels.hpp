@@ -6,15 +6,16 @@
 
 namespace hvd::bounds {
 
-/// How results are stored. Streamed results bypass the caches; their addresses are multiples of 64.
+/// Selects how results are stored. Streamed results bypass the caches, and their addresses are
+/// multiples of 64.
 enum class Store {
   cached,
   stream,
-  stream_first,  ///< stream the first output only; the others are staging that is read soon
+  stream_first,  ///< streams the first output only; the others are staging that is read soon
 };
 
-/// Whether inputs are prefetched. The hardware's prefetcher stops at page boundaries. But
-/// prefetching a line that another core holds fetches it twice, once to read and once to write.
+/// Selects whether inputs are prefetched. The hardware's prefetcher stops at page boundaries. But a
+/// prefetched line that another core holds is fetched twice, once to read and once to write.
 enum class Fetch { plain, ahead };
 
 /// Sets every output to the sum of the inputs, added in order. An output may be an input but must

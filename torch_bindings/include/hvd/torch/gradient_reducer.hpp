@@ -17,8 +17,8 @@
 
 namespace hvd {
 
-/// Where gradients lie while they are reduced. It concerns gradients on the CPU in a job whose
-/// ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
+/// Selects where gradients lie while they are reduced. It concerns gradients on the CPU in a job
+/// whose ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
 enum class GradientMemory {
   /// Autograd allocates gradients in the arena, so that nothing is copied before or after the
   /// reduction. For the rest of the process, another allocator stands in front of LibTorch's CPU
