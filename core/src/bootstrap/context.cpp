@@ -134,7 +134,7 @@ struct Context::Impl {
       result = values.front();
       if (is_join) joined();
     };
-    coordinator->submit(std::move(submission), true).wait();
+    coordinator->submit_and_wait(std::move(submission));
     return result;
   }
 };
@@ -169,12 +169,12 @@ const std::shared_ptr<Arena>& Context::arena() const noexcept { return impl_->ar
 
 Work Context::submit(Submission submission) {
   impl_->complete(submission);
-  return impl_->coordinator->submit(std::move(submission), false);
+  return impl_->coordinator->submit(std::move(submission));
 }
 
 void Context::run(Submission submission) {
   impl_->complete(submission);
-  impl_->coordinator->submit(std::move(submission), true).wait();
+  impl_->coordinator->submit_and_wait(std::move(submission));
 }
 
 std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std::string group) {

@@ -182,12 +182,25 @@ std::shared_ptr<PendingTensor> Coordinator::accept(Submission&& submission) {
   return tensor;
 }
 
-Work Coordinator::submit(Submission&& submission, bool waits) {
+TensorTable::Next Coordinator::add(std::span<const std::shared_ptr<PendingTensor>> tensors) {
+  const TensorTable::Next next = table_.add(tensors, executor_->observations());
+  observer_.counters.submitted.fetch_add(tensors.size(), std::memory_order_relaxed);
+  if (next.announce) session_.loop().post([this] { announce(); });
+  if (next.thaw) want_thaw();
+  return next;
+}
+
+Work Coordinator::submit(Submission&& submission) {
   std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
-  const TensorTable::Next next = table_.add({&tensor, 1}, executor_->observations());
-  observer_.counters.submitted.fetch_add(1, std::memory_order_relaxed);
-  follow_up(next, waits);
+  if (add({&tensor, 1}).run) executor_->turn_came();
   return work_of(std::move(tensor));
+}
+
+void Coordinator::submit_and_wait(Submission&& submission) {
+  std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
+  static_cast<void>(add({&tensor, 1}));  // this thread takes the turn
+  executor_->drive(tensor->work, tensor->since);
+  work_of(std::move(tensor)).wait();
 }
 
 std::vector<Work> Coordinator::submit_all(std::vector<Submission> submissions) {
@@ -196,16 +209,8 @@ std::vector<Work> Coordinator::submit_all(std::vector<Submission> submissions) {
   for (Submission& submission : submissions) {
     works.push_back(work_of(tensors.emplace_back(accept(std::move(submission)))));
   }
-  const TensorTable::Next next = table_.add(tensors, executor_->observations());
-  observer_.counters.submitted += tensors.size();
-  follow_up(next, false);
+  if (add(tensors).run) executor_->turn_came();
   return works;
-}
-
-void Coordinator::follow_up(const TensorTable::Next& next, bool waits) {
-  if (next.announce) session_.loop().post([this] { announce(); });
-  if (next.thaw) want_thaw();
-  if (next.run && !waits) executor_->turn_came();
 }
 
 void Coordinator::want_thaw() {
@@ -381,7 +386,9 @@ void Coordinator::carry_out(const Freeze& freeze) {
   ++observer_.counters.freezes;
   observer_.timeline.mark("freeze", Clock::now());
   if (tuner_) tuner_->frozen(freeze.plan, freeze.epoch);
-  follow_up(table_.freeze(freeze.plan, freeze.epoch), false);
+  const TensorTable::Next next = table_.freeze(freeze.plan, freeze.epoch);
+  if (next.thaw) want_thaw();
+  if (next.run) executor_->turn_came();
 }
 
 std::uint64_t Coordinator::stop_replay() {

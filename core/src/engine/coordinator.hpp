@@ -40,9 +40,10 @@ class Coordinator : private ControlChannel::Listener,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;
 
-  /// Any thread. The request is valid and named. Throws as `Context::submit`. `waits` says that the
-  /// caller waits for this work next, and then runs it itself where it can.
-  [[nodiscard]] Work submit(Submission&& submission, bool waits);
+  /// Any thread. The request is valid and named. Throws as `Context::submit`.
+  [[nodiscard]] Work submit(Submission&& submission);
+  /// As `submit`, and waits for the result. This thread runs the operation where it can.
+  void submit_and_wait(Submission&& submission);
   /// As `submit`, all or nothing.
   [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
   /// Any thread but the loop's. As `Context::shutdown`.
@@ -91,7 +92,7 @@ class Coordinator : private ControlChannel::Listener,
   void serve_metrics();
   [[nodiscard]] RankReport report() const;
   void announce();
-  void follow_up(const TensorTable::Next& next, bool waits);
+  [[nodiscard]] TensorTable::Next add(std::span<const std::shared_ptr<PendingTensor>> tensors);
   void want_thaw();
   void tune();
   void on_tick();

@@ -352,11 +352,10 @@ void Executor::thread_main() {
   wake_waiting();
 }
 
-void Executor::drive(const WorkState& work) {
+void Executor::drive(const WorkState& work, Clock::time_point began) {
   Lock lock(mutex_);
   ++drivers_;
   auto sleep = Clock::duration(kFirstWakeUp);
-  const auto began = Clock::now();
   auto now = began;  // read again whenever this thread has waited
   auto yield_until = began + kYield;
   while (!work.done() && !over_) {

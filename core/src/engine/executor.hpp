@@ -16,11 +16,11 @@
 #include <thread>
 
 #include <hvd/core/ready_fence.hpp>
-#include <hvd/core/work.hpp>
 
 #include "engine/collective_runner.hpp"
 #include "engine/job.hpp"
 #include "engine/tensor_table.hpp"
+#include "engine/work_state.hpp"
 
 namespace hvd::detail {
 
@@ -80,7 +80,9 @@ class Executor final : public WorkDriver {
   void join();
 
   // WorkDriver
-  void drive(const WorkState& work) override;
+  void drive(const WorkState& work) override { drive(work, Clock::now()); }
+  /// As above, for a thread that has waited since `began`.
+  void drive(const WorkState& work, Clock::time_point began);
   void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t observations() const noexcept {
     return observed_.load(std::memory_order_relaxed);

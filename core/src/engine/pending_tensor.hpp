@@ -12,12 +12,13 @@
 #include <hvd/core/request.hpp>
 #include <hvd/core/work.hpp>
 
+#include "engine/work_state.hpp"
 #include "policy/operation_key.hpp"
 
 namespace hvd::detail {
 
 struct PendingTensor {
-  explicit PendingTensor(Submission asked = {}, std::shared_ptr<WorkDriver> driver = nullptr)
+  explicit PendingTensor(Submission&& asked = {}, std::shared_ptr<WorkDriver> driver = nullptr)
       : submission(std::move(asked)), work(std::move(driver)) {}
 
   Submission submission;

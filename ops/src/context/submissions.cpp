@@ -5,8 +5,9 @@
 namespace hvd::detail {
 namespace {
 
-Request request_for(OpKind kind, const CollectiveOptions& options, std::int64_t count,
-                    DType dtype) {
+/// `Options` are those of any collective.
+template <class Options>
+Request request_for(OpKind kind, const Options& options, std::int64_t count, DType dtype) {
   Request request;
   request.name = options.name;
   request.kind = kind;
@@ -18,7 +19,7 @@ Request request_for(OpKind kind, const CollectiveOptions& options, std::int64_t 
 
 Request reduction_for(OpKind kind, const AllreduceOptions& options, std::int64_t count,
                       DType dtype) {
-  Request request = request_for(kind, {options.name, options.process_set}, count, dtype);
+  Request request = request_for(kind, options, count, dtype);
   request.op = options.op;
   request.prescale = options.prescale;
   request.postscale = options.postscale;

@@ -8,13 +8,14 @@
 
 namespace hvd {
 
-/// The side that completes a `Work`. Owned by the engine; users hold `Work`.
-class WorkState;
+namespace detail {
+class WorkState;  // the engine's side
+}
 
 class Work {
  public:
   Work() noexcept = default;
-  explicit Work(std::shared_ptr<WorkState> state) noexcept : state_(std::move(state)) {}
+  explicit Work(std::shared_ptr<detail::WorkState> state) noexcept : state_(std::move(state)) {}
 
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// Returns when the result is in place; throws the operation's `Error`. The wait is bounded,
@@ -28,39 +29,7 @@ class Work {
   [[nodiscard]] std::exception_ptr error() const noexcept;
 
  private:
-  std::shared_ptr<WorkState> state_;
-};
-
-/// Lets a thread that waits do the engine's work meanwhile, because handing it to another thread
-/// costs more than a small collective. Lives as long as any work that refers to it.
-class WorkDriver {
- public:
-  virtual ~WorkDriver() = default;
-  /// Returns once `work` is done.
-  virtual void drive(const WorkState& work) = 0;
-  /// The user has seen a result, so that later submissions may depend on it.
-  virtual void observed() noexcept = 0;
-};
-
-class WorkState {
- public:
-  explicit WorkState(std::shared_ptr<WorkDriver> driver = nullptr);
-  ~WorkState();
-  WorkState(const WorkState&) = delete;
-  WorkState& operator=(const WorkState&) = delete;
-
-  /// Completes the work. Later calls are ignored. Any thread.
-  void complete(std::exception_ptr error) noexcept;
-  [[nodiscard]] bool done() const noexcept;
-  void wait() const;
-  [[nodiscard]] bool wait_until(Deadline deadline) const;
-  [[nodiscard]] std::exception_ptr error() const noexcept;
-  /// Tells the driver that the user has seen the end.
-  void observed() const noexcept;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<detail::WorkState> state_;
 };
 
 }  // namespace hvd

@@ -1,55 +1,45 @@
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <hvd/core/work.hpp>
+
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/work.hpp>
+
+#include "engine/work_state.hpp"
 
 namespace hvd {
 
-struct WorkState::Impl {
-  std::shared_ptr<WorkDriver> driver;
-  std::atomic<bool> done{false};
-  std::exception_ptr error;  // written before `done`
-  std::mutex mutex;
-  std::condition_variable changed;
-};
-
-WorkState::WorkState(std::shared_ptr<WorkDriver> driver) : impl_(std::make_unique<Impl>()) {
-  impl_->driver = std::move(driver);
-}
-WorkState::~WorkState() = default;
+namespace detail {
 
 void WorkState::complete(std::exception_ptr error) noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->done.load(std::memory_order_relaxed)) return;
-  impl_->error = std::move(error);
-  impl_->done.store(true, std::memory_order_release);
-  impl_->changed.notify_all();
+  const std::lock_guard lock(mutex_);
+  if (done_.load(std::memory_order_relaxed)) return;
+  error_ = std::move(error);
+  done_.store(true, std::memory_order_release);
+  changed_.notify_all();
 }
 
-bool WorkState::done() const noexcept { return impl_->done.load(std::memory_order_acquire); }
-
 void WorkState::wait() const {
-  if (!done() && impl_->driver) impl_->driver->drive(*this);
+  if (!done() && driver_) driver_->drive(*this);
   if (done()) return;
-  std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [this] { return done(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return done(); });
 }
 
 bool WorkState::wait_until(Deadline deadline) const {
   if (done()) return true;
-  std::unique_lock lock(impl_->mutex);
-  return impl_->changed.wait_until(lock, deadline, [this] { return done(); });
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [this] { return done(); });
 }
-
-std::exception_ptr WorkState::error() const noexcept { return done() ? impl_->error : nullptr; }
 
 void WorkState::observed() const noexcept {
-  if (impl_->driver) impl_->driver->observed();
+  if (driver_) driver_->observed();
 }
+
+}  // namespace detail
+
+using detail::WorkState;
 
 namespace {
 
