@@ -15,8 +15,10 @@ constexpr std::size_t kAlignment = 64;
 // The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
-std::int64_t sum(std::span<const std::int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+/// Returns the size of `counts` elements in all.
+std::size_t all_bytes(std::span<const std::int64_t> counts, DType dtype) {
+  return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) *
+         size_of(dtype);
 }
 
 }  // namespace
@@ -74,6 +76,10 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
   }
 }
 
+std::size_t PinnedBackend::own_bytes(std::span<const std::int64_t> counts, DType dtype) const {
+  return static_cast<std::size_t>(counts[static_cast<std::size_t>(self_.rank)]) * size_of(dtype);
+}
+
 PinnedBackend::Resources& PinnedBackend::own() {
   if (!shared_->resources) shared_->resources.emplace();
   return *shared_->resources;
@@ -108,139 +114,107 @@ void PinnedBackend::transfer(Watch& watch) {
   while (!own().finished.done()) watch.pause();
 }
 
-void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  run("allreduce", deadline, [&](Watch& watch) {
-    std::vector<std::size_t> offsets;
-    for (const TensorSlice& tensor : call.tensors) {
-      offsets.push_back(allot(static_cast<std::size_t>(tensor.count) * element));
+void PinnedBackend::through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
+                                 Deadline deadline,
+                                 const std::function<void(std::span<const Part>)>& collective) {
+  run(phase, deadline, [&](Watch& watch) {
+    std::vector<std::pair<std::size_t, std::size_t>> offsets;
+    for (const Part& part : parts) {
+      const std::size_t input = allot(part.input_bytes);
+      offsets.emplace_back(input, in_place ? input : allot(part.output_bytes));
     }
     begin();
-    std::vector<TensorSlice> here;
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      const TensorSlice& tensor = call.tensors[i];
-      std::byte* const staged = at(offsets[i]);
-      here.push_back({tensor.input == nullptr ? nullptr : staged,
-                      tensor.output == nullptr ? nullptr : staged, tensor.count});
-      copy(staged, tensor.input, static_cast<std::size_t>(tensor.count) * element);
+    std::vector<Part> pinned(parts.begin(), parts.end());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].input != nullptr) pinned[i].input = at(offsets[i].first);
+      if (parts[i].output != nullptr) pinned[i].output = at(offsets[i].second);
+      copy(at(offsets[i].first), parts[i].input, parts[i].input_bytes);
     }
     transfer(watch);
-    AllreduceCall host_call = call;
-    host_call.tensors = here;
-    host_call.device = {};
-    host_.allreduce(host_call, deadline);
-    for (std::size_t i = 0; i < here.size(); ++i) {
-      copy(call.tensors[i].output, here[i].output,
-           static_cast<std::size_t>(here[i].count) * element);
+    collective(pinned);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      copy(parts[i].output, pinned[i].output, parts[i].output_bytes);
     }
     transfer(watch);
+  });
+}
+
+void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
+  std::vector<Part> parts;
+  for (const TensorSlice& tensor : call.tensors) {
+    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    parts.push_back({tensor.input, bytes, tensor.output, bytes});
+  }
+  through_host("allreduce", parts, true, deadline, [&](std::span<const Part> pinned) {
+    std::vector<TensorSlice> tensors;
+    for (std::size_t i = 0; i < pinned.size(); ++i) {
+      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].count});
+    }
+    AllreduceCall on_host = call;
+    on_host.tensors = tensors;
+    on_host.device = {};
+    host_.allreduce(on_host, deadline);
   });
 }
 
 void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  run("broadcast", deadline, [&](Watch& watch) {
-    std::vector<std::size_t> offsets;
-    for (const TensorSlice& tensor : call.tensors) {
-      offsets.push_back(allot(static_cast<std::size_t>(tensor.count) * element));
+  std::vector<Part> parts;
+  for (const TensorSlice& tensor : call.tensors) {
+    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    const bool sends = self_.rank == call.root;
+    parts.push_back({sends ? tensor.input : nullptr, bytes, tensor.output, bytes});
+  }
+  through_host("broadcast", parts, true, deadline, [&](std::span<const Part> pinned) {
+    std::vector<TensorSlice> tensors;
+    for (std::size_t i = 0; i < pinned.size(); ++i) {
+      tensors.push_back({pinned[i].output, pinned[i].output, call.tensors[i].count});
     }
-    begin();
-    std::vector<TensorSlice> here;
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      const TensorSlice& tensor = call.tensors[i];
-      std::byte* const staged = tensor.count == 0 ? nullptr : at(offsets[i]);
-      here.push_back({staged, staged, tensor.count});
-      if (self_.rank != call.root) continue;
-      copy(staged, tensor.input, static_cast<std::size_t>(tensor.count) * element);
-    }
-    transfer(watch);
-    host_.broadcast({here, {}, call.dtype, call.root}, deadline);
-    for (std::size_t i = 0; i < here.size(); ++i) {
-      copy(call.tensors[i].output, here[i].output,
-           static_cast<std::size_t>(here[i].count) * element);
-    }
-    transfer(watch);
+    host_.broadcast({tensors, {}, call.dtype, call.root}, deadline);
   });
 }
 
 void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const auto mine = [&](const GatherSlice& tensor) {
-    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(self_.rank)]) * element;
-  };
-  const auto all = [&](const GatherSlice& tensor) {
-    return static_cast<std::size_t>(sum(tensor.counts)) * element;
-  };
-  run("allgather", deadline, [&](Watch& watch) {
-    std::vector<std::pair<std::size_t, std::size_t>> offsets;
-    for (const GatherSlice& tensor : call.tensors) {
-      const std::size_t input = allot(mine(tensor));
-      offsets.emplace_back(input, allot(all(tensor)));
+  std::vector<Part> parts;
+  for (const GatherSlice& tensor : call.tensors) {
+    parts.push_back({tensor.input, own_bytes(tensor.counts, call.dtype), tensor.output,
+                     all_bytes(tensor.counts, call.dtype)});
+  }
+  through_host("allgather", parts, false, deadline, [&](std::span<const Part> pinned) {
+    std::vector<GatherSlice> tensors;
+    for (std::size_t i = 0; i < pinned.size(); ++i) {
+      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
     }
-    begin();
-    std::vector<GatherSlice> here;
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      here.push_back({at(offsets[i].first), at(offsets[i].second), call.tensors[i].counts});
-      copy(at(offsets[i].first), call.tensors[i].input, mine(call.tensors[i]));
-    }
-    transfer(watch);
-    host_.allgather({here, {}, call.dtype}, deadline);
-    for (std::size_t i = 0; i < here.size(); ++i) {
-      copy(call.tensors[i].output, here[i].output, all(call.tensors[i]));
-    }
-    transfer(watch);
+    host_.allgather({tensors, {}, call.dtype}, deadline);
   });
 }
 
 void PinnedBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const auto mine = [&](const ScatterSlice& tensor) {
-    return static_cast<std::size_t>(tensor.counts[static_cast<std::size_t>(self_.rank)]) * element;
-  };
-  const auto all = [&](const ScatterSlice& tensor) {
-    return static_cast<std::size_t>(sum(tensor.counts)) * element;
-  };
-  run("reducescatter", deadline, [&](Watch& watch) {
-    std::vector<std::pair<std::size_t, std::size_t>> offsets;
-    for (const ScatterSlice& tensor : call.tensors) {
-      const std::size_t input = allot(all(tensor));
-      offsets.emplace_back(input, allot(mine(tensor)));
+  std::vector<Part> parts;
+  for (const ScatterSlice& tensor : call.tensors) {
+    parts.push_back({tensor.input, all_bytes(tensor.counts, call.dtype), tensor.output,
+                     own_bytes(tensor.counts, call.dtype)});
+  }
+  through_host("reducescatter", parts, false, deadline, [&](std::span<const Part> pinned) {
+    std::vector<ScatterSlice> tensors;
+    for (std::size_t i = 0; i < pinned.size(); ++i) {
+      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
     }
-    begin();
-    std::vector<ScatterSlice> here;
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      here.push_back({at(offsets[i].first), at(offsets[i].second), call.tensors[i].counts});
-      copy(at(offsets[i].first), call.tensors[i].input, all(call.tensors[i]));
-    }
-    transfer(watch);
-    ReducescatterCall host_call = call;
-    host_call.tensors = here;
-    host_call.device = {};
-    host_.reducescatter(host_call, deadline);
-    for (std::size_t i = 0; i < here.size(); ++i) {
-      copy(call.tensors[i].output, here[i].output, mine(call.tensors[i]));
-    }
-    transfer(watch);
+    ReducescatterCall on_host = call;
+    on_host.tensors = tensors;
+    on_host.device = {};
+    host_.reducescatter(on_host, deadline);
   });
 }
 
 void PinnedBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
-  const std::size_t element = size_of(call.dtype);
-  const std::size_t sent = static_cast<std::size_t>(sum(call.send_counts)) * element;
-  const std::size_t received = static_cast<std::size_t>(sum(call.receive_counts)) * element;
-  run("alltoall", deadline, [&](Watch& watch) {
-    const std::size_t input = allot(sent);
-    const std::size_t output = allot(received);
-    begin();
-    copy(at(input), call.input, sent);
-    transfer(watch);
-    AlltoallCall host_call = call;
-    host_call.input = at(input);
-    host_call.output = at(output);
-    host_call.device = {};
-    host_.alltoall(host_call, deadline);
-    copy(call.output, at(output), received);
-    transfer(watch);
+  const Part part{call.input, all_bytes(call.send_counts, call.dtype), call.output,
+                  all_bytes(call.receive_counts, call.dtype)};
+  through_host("alltoall", {&part, 1}, false, deadline, [&](std::span<const Part> pinned) {
+    AlltoallCall on_host = call;
+    on_host.input = pinned.front().input;
+    on_host.output = pinned.front().output;
+    on_host.device = {};
+    host_.alltoall(on_host, deadline);
   });
 }
 

@@ -7,6 +7,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hvd/core/backend.hpp>
@@ -58,12 +61,28 @@ class PinnedBackend final : public Backend {
     std::optional<Resources> resources;
   };
 
+  /// The memory of one tensor of a call, on the device or in pinned memory. An input or output that
+  /// is null is not copied.
+  struct Part {
+    const std::byte* input;
+    std::size_t input_bytes;
+    std::byte* output;
+    std::size_t output_bytes;
+  };
+
   PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host, std::shared_ptr<Shared> shared);
   [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
                                               std::unique_ptr<Backend> host);
 
   /// Runs `body` with the device current. After an error every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
+  /// Copies the inputs of `parts` to pinned memory, calls `collective` with the parts as they lie
+  /// there, and copies the outputs back. With `in_place` an output takes the place of its input.
+  void through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
+                    Deadline deadline,
+                    const std::function<void(std::span<const Part>)>& collective);
+  /// Returns the size of this rank's count of elements.
+  [[nodiscard]] std::size_t own_bytes(std::span<const std::int64_t> counts, DType dtype) const;
   /// To be called after an error. Waits, for a bounded time, until nothing on the device writes to
   /// memory any more.
   void drain() noexcept;
