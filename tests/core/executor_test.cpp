@@ -35,11 +35,11 @@ class IdleBackend final : public Backend {
 
 class CountingListener final : public Executor::Listener {
  public:
-  void turn_taken(const Job&, const SchedulePosition&, Clock::time_point) override {}
+  void turn_taken(const Batch&, const SchedulePosition&, Clock::time_point) override {}
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override {
     tensor.work.complete(std::move(error));
   }
-  void job_done() override {}
+  void batch_done() override {}
   void backend_failed(const Error& error) override { ADD_FAILURE() << error.what(); }
   void waited(Clock::time_point, Clock::time_point) override {}
   void nothing_runs() override {}
@@ -94,10 +94,10 @@ TEST(Executor, ATurnThatIsTakenAwayBeforeAnybodyTookItEndsNothing) {
       ASSERT_TRUE(tensor->work.wait_until(Clock::now() + kPatience)) << "in epoch " << epoch;
     }
   }
-  Job job;  // the executor goes on
-  job.tensors.push_back(tensor_of(request));
-  const auto last = job.tensors.front();
-  executor.run(std::move(job));
+  Batch batch;  // the executor goes on
+  batch.tensors.push_back(tensor_of(request));
+  const auto last = batch.tensors.front();
+  executor.run(std::move(batch));
   EXPECT_TRUE(last->work.wait_until(Clock::now() + kPatience));
   executor.stop();
   executor.join();
@@ -111,13 +111,13 @@ class WithdrawnTurn : public testing::Test {
     static_cast<void>(table_.freeze(schedule_of(request), epoch));
     auto tensor = tensor_of(request);
     add(table_, tensor);
-    EXPECT_TRUE(table_.take_turn(job_, Clock::now()));
+    EXPECT_TRUE(table_.take_turn(batch_, Clock::now()));
     return tensor;
   }
   void thaw() { table_.resume({table_.stop(), 0}); }
 
   TensorTable table_{0, 2};
-  Job job_;
+  Batch batch_;
 };
 
 TEST_F(WithdrawnTurn, IsNotAnnounced) {
@@ -136,7 +136,7 @@ TEST_F(WithdrawnTurn, IsNotBeingAnnouncedAnyMoreWhenItsTensorsAreTakenBack) {
     const auto tensor = take(epoch);
     std::thread executor([&] {
       if (table_.begin_announcing()) {
-        EXPECT_NE(job_.tensors.front()->submission.keep_alive, nullptr);
+        EXPECT_NE(batch_.tensors.front()->submission.keep_alive, nullptr);
         table_.end_announcing();
       }
       table_.end_turn();

@@ -16,39 +16,39 @@ DataPlane::DataPlane(int ranks, EventQueue& events, Delays& delays, Random& rand
       receiver_(std::move(receiver)),
       next_(static_cast<std::size_t>(ranks)) {}
 
-void DataPlane::start(int rank, const Job& job) {
-  const bool makes_set = job.kind == OpKind::add_process_set;
+void DataPlane::start(int rank, const Batch& batch) {
+  const bool makes_set = batch.kind == OpKind::add_process_set;
   const bool takes_part =
-      !makes_set || std::binary_search(job.members.begin(), job.members.end(), rank);
-  if (job.kind == OpKind::remove_process_set || !takes_part) {
+      !makes_set || std::binary_search(batch.members.begin(), batch.members.end(), rank);
+  if (batch.kind == OpKind::remove_process_set || !takes_part) {
     events_.at(events_.now() + delays_.transfer(rank), rank,
                [this, rank] { receiver_.finished(rank); });
     return;
   }
-  const std::uint64_t number = next_[static_cast<std::size_t>(rank)][job.process_set]++;
-  Collective& collective = open_[{job.process_set, number}];
+  const std::uint64_t number = next_[static_cast<std::size_t>(rank)][batch.process_set]++;
+  Collective& collective = open_[{batch.process_set, number}];
   if (collective.members.empty()) {
-    collective.members = makes_set ? job.members : oracle_.members(job.process_set);
-    collective.jobs.resize(collective.members.size());
+    collective.members = makes_set ? batch.members : oracle_.members(batch.process_set);
+    collective.batches.resize(collective.members.size());
   }
   const auto at = std::lower_bound(collective.members.begin(), collective.members.end(), rank);
   if (at == collective.members.end() || *at != rank) {
     throw Violation("members only",
-                    fmt::format("rank {} runs a collective of set {}", rank, job.process_set));
+                    fmt::format("rank {} runs a collective of set {}", rank, batch.process_set));
   }
-  collective.jobs[static_cast<std::size_t>(at - collective.members.begin())] = &job;
+  collective.batches[static_cast<std::size_t>(at - collective.members.begin())] = &batch;
   for (const int member : collective.members) {
     if (gone_.count(member) > 0 && member != rank) return fail(rank, collective, member);
   }
   if (++collective.here < collective.members.size()) return;
   ++collectives_;
-  trace_.mix(static_cast<std::uint64_t>(job.process_set) * 1'000'003 + number);
-  if (!makes_set) oracle_.paired(collective.members, collective.jobs);
+  trace_.mix(static_cast<std::uint64_t>(batch.process_set) * 1'000'003 + number);
+  if (!makes_set) oracle_.paired(collective.members, collective.batches);
   for (const int member : collective.members) {
     events_.at(events_.now() + delays_.transfer(member), member,
                [this, member] { receiver_.finished(member); });
   }
-  open_.erase({job.process_set, number});
+  open_.erase({batch.process_set, number});
 }
 
 void DataPlane::fail(int rank, const Collective& collective, int gone) {
@@ -66,8 +66,9 @@ void DataPlane::dropped(int rank) {
   for (auto& [key, collective] : open_) {
     const auto at = std::lower_bound(collective.members.begin(), collective.members.end(), rank);
     if (at == collective.members.end() || *at != rank) continue;
-    const Job*& job = collective.jobs[static_cast<std::size_t>(at - collective.members.begin())];
-    if (std::exchange(job, nullptr)) --collective.here;
+    const Batch*& batch =
+        collective.batches[static_cast<std::size_t>(at - collective.members.begin())];
+    if (std::exchange(batch, nullptr)) --collective.here;
   }
 }
 
@@ -77,7 +78,7 @@ void DataPlane::gone(int rank) {
     if (!std::binary_search(collective.members.begin(), collective.members.end(), rank)) continue;
     for (std::size_t place = 0; place < collective.members.size(); ++place) {
       const int member = collective.members[place];
-      if (collective.jobs[place] && gone_.count(member) == 0) fail(member, collective, rank);
+      if (collective.batches[place] && gone_.count(member) == 0) fail(member, collective, rank);
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delays.hpp"
-#include "engine/job.hpp"
+#include "engine/batch.hpp"
 #include "oracle.hpp"
 #include "random.hpp"
 #include "trace.hpp"
@@ -33,8 +33,8 @@ class DataPlane {
   DataPlane(int ranks, EventQueue& events, Delays& delays, Random& random, Oracle& oracle,
             Trace& trace, Receiver receiver);
 
-  /// Starts the rank's next collective. `job` must live until it has finished or failed.
-  void start(int rank, const detail::Job& job);
+  /// Starts the rank's next collective. `batch` must live until it has finished or failed.
+  void start(int rank, const detail::Batch& batch);
   /// The rank takes part in no further collective.
   void gone(int rank);
   /// The rank's collective failed on this rank only, so the other ranks hang.
@@ -44,7 +44,7 @@ class DataPlane {
  private:
   struct Collective {
     std::vector<int> members;
-    std::vector<const detail::Job*> jobs;  // by position in the process set
+    std::vector<const detail::Batch*> batches;  // by position in the process set
     std::size_t here = 0;
   };
 

@@ -20,8 +20,8 @@ void ExecutorModel::later(void (ExecutorModel::*step)()) {
   events_.at(events_.now() + delays_.local(rank_), rank_, [this, step] { (this->*step)(); });
 }
 
-void ExecutorModel::run(Job job) {
-  queue_.push_back(std::move(job));
+void ExecutorModel::run(Batch batch) {
+  queue_.push_back(std::move(batch));
   wake();
 }
 
@@ -54,15 +54,15 @@ void ExecutorModel::look() {
   looking_ = false;
   if (over_) return;
   if (can_run()) {
-    std::optional<Job> job;
+    std::optional<Batch> batch;
     if (queue_.empty()) {
-      job = callbacks_.take_turn();
+      batch = callbacks_.take_turn();
     } else {
-      job = std::move(queue_.front());
+      batch = std::move(queue_.front());
       queue_.pop_front();
     }
-    if (!job) return;
-    job_ = std::move(*job);
+    if (!batch) return;
+    batch_ = std::move(*batch);
     busy_ = true;
     later(&ExecutorModel::begin);
     return;
@@ -78,10 +78,10 @@ void ExecutorModel::look() {
 void ExecutorModel::begin() {
   if (state_ == State::stopped) return end_job();
   waits_ = true;
-  if (job_.sequence != 0) {
-    fences_.come(rank_, job_);
+  if (batch_.sequence != 0) {
+    fences_.come(rank_, batch_);
   } else {
-    data_.start(rank_, job_);
+    data_.start(rank_, batch_);
   }
 }
 
@@ -94,29 +94,29 @@ void ExecutorModel::met(bool all) {
   }
   ++turns_;
   callbacks_.turn_committed();
-  data_.start(rank_, job_);
+  data_.start(rank_, batch_);
 }
 
 void ExecutorModel::transferred() {
   if (!waits_) return;
   waits_ = false;
-  if (job_.sequence != 0) callbacks_.turn_over();
+  if (batch_.sequence != 0) callbacks_.turn_over();
   finish(0);
 }
 
 /// Completes one tensor. Other threads may run between the completion of two tensors.
 void ExecutorModel::finish(std::size_t tensor) {
-  for (; tensor < job_.tensors.size(); ++tensor) {
+  for (; tensor < batch_.tensors.size(); ++tensor) {
     if (random_.chance(20)) {
       events_.at(events_.now() + delays_.local(rank_), rank_, [this, tensor] {
-        callbacks_.tensor_done(*job_.tensors[tensor]);
+        callbacks_.tensor_done(*batch_.tensors[tensor]);
         finish(tensor + 1);
       });
       return;
     }
-    callbacks_.tensor_done(*job_.tensors[tensor]);
+    callbacks_.tensor_done(*batch_.tensors[tensor]);
   }
-  if (job_.sequence == 0) callbacks_.job_done();
+  if (batch_.sequence == 0) callbacks_.batch_done();
   end_job();
 }
 
@@ -130,7 +130,7 @@ void ExecutorModel::broken(Blame blame) {
 
 void ExecutorModel::end_job() {
   busy_ = false;
-  job_ = {};
+  batch_ = {};
   wake();
 }
 

@@ -1,5 +1,5 @@
-// Models the product's executor in virtual time: it runs one job at a time, and negotiated jobs
-// before those of the frozen schedule. docs/internals/simulator.md compares the two.
+// Models the product's executor in virtual time: it runs one batch at a time, and negotiated
+// batches before those of the frozen schedule. docs/internals/simulator.md compares the two.
 #pragma once
 
 #include <deque>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "data_plane.hpp"
-#include "engine/job.hpp"
+#include "engine/batch.hpp"
 #include "fence_model.hpp"
 
 namespace hvd::sim {
@@ -15,12 +15,12 @@ namespace hvd::sim {
 class ExecutorModel {
  public:
   struct Callbacks {
-    std::function<std::optional<detail::Job>()> take_turn;
+    std::function<std::optional<detail::Batch>()> take_turn;
     std::function<bool()> turn_ready;
     std::function<void()> turn_committed;
     std::function<void()> turn_over;
     std::function<void(detail::PendingTensor&)> tensor_done;
-    std::function<void()> job_done;
+    std::function<void()> batch_done;
     std::function<void(Blame)> failed;
     std::function<void()> stopped;
   };
@@ -28,8 +28,8 @@ class ExecutorModel {
   ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, FenceModel& fences,
                 DataPlane& data, Callbacks callbacks);
 
-  void run(detail::Job job);
-  /// Tells the executor that a job may be ready.
+  void run(detail::Batch batch);
+  /// Tells the executor that a batch may be ready.
   void wake();
   void settle(const std::vector<std::uint64_t>& reached) { fences_.settle(rank_, reached); }
   void drain();
@@ -64,14 +64,14 @@ class ExecutorModel {
   FenceModel& fences_;
   DataPlane& data_;
   Callbacks callbacks_;
-  std::deque<detail::Job> queue_;
+  std::deque<detail::Batch> queue_;
   State state_ = State::running;
   bool busy_ = false;
   bool waits_ = false;  // waits at a ready fence or in a collective
   bool failed_ = false;
   bool over_ = false;
   bool looking_ = false;
-  detail::Job job_;
+  detail::Batch batch_;
   std::uint64_t turns_ = 0;
 };
 

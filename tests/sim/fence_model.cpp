@@ -16,43 +16,43 @@ FenceModel::FenceModel(int ranks, EventQueue& events, Delays& delays, Random& ra
       receiver_(std::move(receiver)),
       of_(static_cast<std::size_t>(ranks)) {}
 
-void FenceModel::come(int rank, const Job& job) {
+void FenceModel::come(int rank, const Batch& batch) {
   OfRank& mine = of(rank);
-  if (job.sequence <= mine.sequence) {
+  if (batch.sequence <= mine.sequence) {
     throw Violation("sequence numbers grow",
-                    fmt::format("rank {}: {} after {}", rank, job.sequence, mine.sequence));
+                    fmt::format("rank {}: {} after {}", rank, batch.sequence, mine.sequence));
   }
-  mine.sequence = job.sequence;
+  mine.sequence = batch.sequence;
   mine.waits = true;
-  if (cancelled(rank, job)) return end(rank, job.sequence, false, delays_.local(rank));
+  if (cancelled(rank, batch)) return end(rank, batch.sequence, false, delays_.local(rank));
 
   std::vector<std::string> names;
-  for (const auto& tensor : job.tensors) names.push_back(tensor->submission.request.name);
-  const auto [stood_for, is_new] = digests_.try_emplace(job.digest, names);
+  for (const auto& tensor : batch.tensors) names.push_back(tensor->submission.request.name);
+  const auto [stood_for, is_new] = digests_.try_emplace(batch.digest, names);
   if (!is_new && stood_for->second != names) {
     throw Violation("digests tell collectives apart",
-                    fmt::format("{} is {} and {}", job.digest, fmt::join(stood_for->second, ","),
+                    fmt::format("{} is {} and {}", batch.digest, fmt::join(stood_for->second, ","),
                                 fmt::join(names, ",")));
   }
-  OpenFence& fence = open_[job.sequence];
+  OpenFence& fence = open_[batch.sequence];
   if (fence.here.empty()) {
-    fence.members = job.members;
-    fence.digest = job.digest;
+    fence.members = batch.members;
+    fence.digest = batch.digest;
   }
-  if (fence.members != job.members || fence.digest != job.digest) {
+  if (fence.members != batch.members || fence.digest != batch.digest) {
     throw Violation(
         "equal collectives",
-        fmt::format("rank {} came to sequence number {} with another one", rank, job.sequence));
+        fmt::format("rank {} came to sequence number {} with another one", rank, batch.sequence));
   }
   fence.here.insert(rank);
   for (const int member : fence.members) {
-    if (gone_.count(member) > 0 && member != rank) return fail(rank, job.sequence, member);
+    if (gone_.count(member) > 0 && member != rank) return fail(rank, batch.sequence, member);
   }
   if (fence.here.size() < fence.members.size()) return;
   for (const int member : fence.members) {
-    end(member, job.sequence, true, random_.spread(kMicro, kMilli));
+    end(member, batch.sequence, true, random_.spread(kMicro, kMilli));
   }
-  open_.erase(job.sequence);
+  open_.erase(batch.sequence);
 }
 
 void FenceModel::end(int rank, std::uint64_t sequence, bool met, Nanos delay) {
@@ -81,11 +81,11 @@ bool FenceModel::cancelled(const std::vector<std::uint64_t>& reached, std::uint6
   });
 }
 
-bool FenceModel::cancelled(int rank, const Job& job) const {
+bool FenceModel::cancelled(int rank, const Batch& batch) const {
   // Uses the first settlement that covers this sequence number; later ones do not concern it.
   for (const auto& reached : of_[static_cast<std::size_t>(rank)].settlements) {
-    if (*std::max_element(reached.begin(), reached.end()) < job.sequence) continue;
-    return cancelled(reached, job.sequence, job.members);
+    if (*std::max_element(reached.begin(), reached.end()) < batch.sequence) continue;
+    return cancelled(reached, batch.sequence, batch.members);
   }
   return false;
 }

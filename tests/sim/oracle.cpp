@@ -130,28 +130,28 @@ void Oracle::set_added(std::int32_t id, const std::vector<int>& ranks) {
 
 void Oracle::set_removed(std::int32_t id) { removed_[id] = true; }
 
-void Oracle::paired(const std::vector<int>& members, const std::vector<const Job*>& jobs) {
-  const Job& first = *jobs.front();
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const Job& job = *jobs[i];
-    if (job.kind != first.kind || job.tensors.size() != first.tensors.size() ||
-        job.contributors != first.contributors || job.digest != first.digest ||
-        job.sequence != first.sequence) {
+void Oracle::paired(const std::vector<int>& members, const std::vector<const Batch*>& batches) {
+  const Batch& first = *batches.front();
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const Batch& batch = *batches[i];
+    if (batch.kind != first.kind || batch.tensors.size() != first.tensors.size() ||
+        batch.contributors != first.contributors || batch.digest != first.digest ||
+        batch.sequence != first.sequence) {
       throw Violation("equal collectives", fmt::format("rank {} and rank {} run different ones",
                                                        members.front(), members[i]));
     }
   }
   for (std::size_t index = 0; index < first.tensors.size(); ++index) {
-    check_tensor(members, jobs, index);
+    check_tensor(members, batches, index);
   }
 }
 
-void Oracle::check_tensor(const std::vector<int>& members, const std::vector<const Job*>& jobs,
+void Oracle::check_tensor(const std::vector<int>& members, const std::vector<const Batch*>& batches,
                           std::size_t index) {
   const Logical* logical = nullptr;
   const Record* one = nullptr;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const PendingTensor& tensor = *jobs[i]->tensors[index];
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const PendingTensor& tensor = *batches[i]->tensors[index];
     if (tensor.stand_in) continue;
     const Record* record = record_of(tensor);
     if (record->rank != members[i]) throw Violation("own operations", "one of another rank");
@@ -173,8 +173,8 @@ void Oracle::check_tensor(const std::vector<int>& members, const std::vector<con
     }
   }
   if (!logical) throw Violation("right partners", "a collective of stand-ins only");
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (!jobs[i]->tensors[index]->stand_in) continue;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    if (!batches[i]->tensors[index]->stand_in) continue;
     const auto joined = joined_in_.find(logical->era);
     if (joined == joined_in_.end() || !joined->second[static_cast<std::size_t>(members[i])]) {
       throw Violation("stand-ins",
@@ -187,28 +187,29 @@ void Oracle::check_tensor(const std::vector<int>& members, const std::vector<con
   }
   const int contributors = static_cast<int>(logical->records.size());
   const int divisor = over_contributors_ && contributors < std::ssize(members) ? contributors : 0;
-  if (jobs.front()->contributors != divisor) {
-    throw Violation("divisor", fmt::format("{} for {} of {} ranks: {}", jobs.front()->contributors,
-                                           contributors, members.size(), to_string(*logical)));
+  if (batches.front()->contributors != divisor) {
+    throw Violation("divisor",
+                    fmt::format("{} for {} of {} ranks: {}", batches.front()->contributors,
+                                contributors, members.size(), to_string(*logical)));
   }
-  check_rows(*logical, members, jobs, index);
-  for (const Job* job : jobs) {
-    if (job->tensors[index]->stand_in) continue;
-    const_cast<Record*>(record_of(*job->tensors[index]))->paired = true;
+  check_rows(*logical, members, batches, index);
+  for (const Batch* batch : batches) {
+    if (batch->tensors[index]->stand_in) continue;
+    const_cast<Record*>(record_of(*batch->tensors[index]))->paired = true;
   }
 }
 
 void Oracle::check_rows(const Logical& logical, const std::vector<int>& members,
-                        const std::vector<const Job*>& jobs, std::size_t index) const {
+                        const std::vector<const Batch*>& batches, std::size_t index) const {
   const OpKind kind = logical.records.begin()->second->request.kind;
   if (!needs_rows(kind)) return;
-  for (std::size_t place = 0; place < jobs.size(); ++place) {
+  for (std::size_t place = 0; place < batches.size(); ++place) {
     std::vector<std::int64_t> right;
     for (const int member : members) {
       const Request& request = logical.records.at(member)->request;
       right.push_back(kind == OpKind::allgather ? request.shape.front() : request.splits[place]);
     }
-    if (jobs[place]->rows.size() <= index || jobs[place]->rows[index] != right) {
+    if (batches[place]->rows.size() <= index || batches[place]->rows[index] != right) {
       throw Violation("rows", fmt::format("rank {}: {}", members[place], to_string(logical)));
     }
   }

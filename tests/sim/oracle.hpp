@@ -15,7 +15,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/request.hpp>
 
-#include "engine/job.hpp"
+#include "engine/batch.hpp"
 #include "event_queue.hpp"
 #include "policy/operation_key.hpp"
 
@@ -65,8 +65,8 @@ class Oracle {
   void set_removed(std::int32_t id);
   [[nodiscard]] const std::vector<int>& members(std::int32_t set) const { return sets_.at(set); }
   [[nodiscard]] bool knows(std::int32_t set) const { return sets_.count(set) > 0; }
-  /// The members, in the order of the set, run these jobs as one collective.
-  void paired(const std::vector<int>& members, const std::vector<const detail::Job*>& jobs);
+  /// The members, in the order of the set, run these batches as one collective.
+  void paired(const std::vector<int>& members, const std::vector<const detail::Batch*>& batches);
   void resolved(Record& record, std::optional<Errc> error);
 
   /// The run is over. `failure`: what the job ended with, if it failed.
@@ -79,10 +79,10 @@ class Oracle {
     bool complete = true;       // every rank has submitted it, or had joined
   };
 
-  void check_tensor(const std::vector<int>& members, const std::vector<const detail::Job*>& jobs,
-                    std::size_t index);
+  void check_tensor(const std::vector<int>& members,
+                    const std::vector<const detail::Batch*>& batches, std::size_t index);
   void check_rows(const Logical& logical, const std::vector<int>& members,
-                  const std::vector<const detail::Job*>& jobs, std::size_t index) const;
+                  const std::vector<const detail::Batch*>& batches, std::size_t index) const;
   [[nodiscard]] Expectation expected(const Logical& logical) const;
   [[nodiscard]] std::optional<Errc> own_error(const Logical& logical) const;
   [[nodiscard]] bool left_out(const Logical& logical, int member) const;

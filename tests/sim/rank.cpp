@@ -59,7 +59,7 @@ ExecutorModel::Callbacks SimRank::callbacks() {
     table_.end_turn();
   };
   it.tensor_done = [this](PendingTensor& tensor) { tensor_done(tensor, std::nullopt); };
-  it.job_done = [this] {
+  it.batch_done = [this] {
     if (rank_ == 0) post([this] { protocol_.batch_done(now()); });
   };
   it.failed = [this](Blame blame) {
@@ -207,28 +207,28 @@ std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
   return tensor;
 }
 
-void SimRank::run(const FusedBatch& batch) {
-  world_.trace.say(world_.events.now(), rank_, "runs [{}] of set {}", fmt::join(batch.names, ","),
-                   batch.process_set);
-  Job job;
-  job.process_set = batch.process_set;
-  job.rows = batch.rows;
-  job.contributors = batch.contributors;
-  for (std::size_t i = 0; i < batch.names.size(); ++i) {
-    auto tensor = scheduled({batch.process_set, batch.names[i]});
-    if (!tensor && !batch.requests.empty()) {
+void SimRank::run(const FusedBatch& fused) {
+  world_.trace.say(world_.events.now(), rank_, "runs [{}] of set {}", fmt::join(fused.names, ","),
+                   fused.process_set);
+  Batch batch;
+  batch.process_set = fused.process_set;
+  batch.rows = fused.rows;
+  batch.contributors = fused.contributors;
+  for (std::size_t i = 0; i < fused.names.size(); ++i) {
+    auto tensor = scheduled({fused.process_set, fused.names[i]});
+    if (!tensor && !fused.requests.empty()) {
       tensor = std::make_shared<PendingTensor>();
       tensor->stand_in = true;
-      tensor->submission.request = batch.requests[i];
+      tensor->submission.request = fused.requests[i];
     }
     if (!tensor) {
       throw Violation("what is scheduled is pending",
-                      fmt::format("rank {}: '{}'", rank_, batch.names[i]));
+                      fmt::format("rank {}: '{}'", rank_, fused.names[i]));
     }
-    job.tensors.push_back(std::move(tensor));
+    batch.tensors.push_back(std::move(tensor));
   }
-  job.kind = job.tensors.front()->submission.request.kind;
-  executor_.run(std::move(job));
+  batch.kind = batch.tensors.front()->submission.request.kind;
+  executor_.run(std::move(batch));
 }
 
 void SimRank::carry_out(const Rejection& rejection) {
@@ -244,25 +244,25 @@ void SimRank::carry_out(const Rejection& rejection) {
 
 void SimRank::carry_out(const SetAdded& added) {
   world_.oracle.set_added(added.id, added.ranks);
-  Job job;
-  job.kind = OpKind::add_process_set;
-  job.process_set = added.id;
-  job.members = added.ranks;
+  Batch batch;
+  batch.kind = OpKind::add_process_set;
+  batch.process_set = added.id;
+  batch.members = added.ranks;
   if (auto tensor = scheduled({0, added.name})) {
     const std::array<std::int64_t, 1> id{added.id};
     tensor->submission.report(id);
-    job.tensors.push_back(std::move(tensor));
+    batch.tensors.push_back(std::move(tensor));
   }
-  executor_.run(std::move(job));
+  executor_.run(std::move(batch));
 }
 
 void SimRank::carry_out(const SetRemoved& removed) {
   world_.oracle.set_removed(removed.id);
-  Job job;
-  job.kind = OpKind::remove_process_set;
-  job.process_set = removed.id;
-  if (auto tensor = scheduled({0, removed.name})) job.tensors.push_back(std::move(tensor));
-  executor_.run(std::move(job));
+  Batch batch;
+  batch.kind = OpKind::remove_process_set;
+  batch.process_set = removed.id;
+  if (auto tensor = scheduled({0, removed.name})) batch.tensors.push_back(std::move(tensor));
+  executor_.run(std::move(batch));
 }
 
 void SimRank::carry_out(const AllJoined& joined) {
@@ -340,18 +340,18 @@ void SimRank::shutdown_acknowledged() {
 // ---------------------------------------------------------------------------------------------
 // Executor thread.
 
-std::optional<Job> SimRank::take_turn() {
-  Job job;
-  const std::optional<SchedulePosition> position = table_.take_turn(job, now());
+std::optional<Batch> SimRank::take_turn() {
+  Batch batch;
+  const std::optional<SchedulePosition> position = table_.take_turn(batch, now());
   if (!position) return std::nullopt;
   if (!replaying_ || position->epoch != epoch_) {
     throw Violation("nothing begins out of its epoch",
-                    fmt::format("rank {}: sequence number {:#x}", rank_, job.sequence));
+                    fmt::format("rank {}: sequence number {:#x}", rank_, batch.sequence));
   }
-  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", job.sequence,
-                   job.tensors.size());
+  world_.trace.say(world_.events.now(), rank_, "takes turn {:#x}, {} tensors", batch.sequence,
+                   batch.tensors.size());
   turn_since_ = world_.events.now();
-  return job;
+  return batch;
 }
 
 void SimRank::tensor_done(PendingTensor& tensor, std::optional<Errc> error) {

@@ -52,7 +52,7 @@ class SimRank final : private detail::Protocol::Actions {
  private:
   // Protocol::Actions
   void send(const std::vector<int>& to, const detail::Message& message) override;
-  void run(const detail::FusedBatch& batch) override;
+  void run(const detail::FusedBatch& fused) override;
   void carry_out(const detail::Rejection& rejection) override;
   void carry_out(const detail::SetAdded& added) override;
   void carry_out(const detail::SetRemoved& removed) override;
@@ -66,7 +66,7 @@ class SimRank final : private detail::Protocol::Actions {
   void shutdown_acknowledged() override;
 
   ExecutorModel::Callbacks callbacks();
-  std::optional<detail::Job> take_turn();
+  std::optional<detail::Batch> take_turn();
   void tensor_done(detail::PendingTensor& tensor, std::optional<Errc> error);
   void fail_pending();
   void tick();

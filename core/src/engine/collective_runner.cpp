@@ -40,10 +40,10 @@ std::string first_line(const std::exception_ptr& exception) {
   }
 }
 
-const Request& first_of(const Job& job) { return job.tensors.front()->submission.request; }
+const Request& first_of(const Batch& batch) { return batch.tensors.front()->submission.request; }
 
-bool waits_for_data(const Job& job) {
-  return std::any_of(job.tensors.begin(), job.tensors.end(),
+bool waits_for_data(const Batch& batch) {
+  return std::any_of(batch.tensors.begin(), batch.tensors.end(),
                      [](const auto& tensor) { return tensor->submission.ready != nullptr; });
 }
 
@@ -113,62 +113,63 @@ void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, D
   groups_.emplace(id, std::move(group));
 }
 
-/// Returns the group of the job's process set. A pair set gets its backends at its first operation,
-/// to which both of its ranks come.
-const CollectiveRunner::Group& CollectiveRunner::group_of(const Job& job, Deadline deadline) {
-  const auto at = groups_.find(job.process_set);
+/// Returns the group of the batch's process set. A pair set gets its backends at its first
+/// operation, to which both of its ranks come.
+const CollectiveRunner::Group& CollectiveRunner::group_of(const Batch& batch, Deadline deadline) {
+  const auto at = groups_.find(batch.process_set);
   if (at != groups_.end()) return at->second;
   const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
-  if (const auto pair = pair_members(job.process_set, everybody)) {
-    add_pair(job.process_set, *pair, deadline);
+  if (const auto pair = pair_members(batch.process_set, everybody)) {
+    add_pair(batch.process_set, *pair, deadline);
   }
-  return groups_.at(job.process_set);
+  return groups_.at(batch.process_set);
 }
 
-CollectiveRunner::Ran CollectiveRunner::run(const Job& job, Clock::time_point now,
+CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_point now,
                                             Deadline deadline) {
-  if (job.kind == OpKind::add_process_set) {
-    add_set(job.process_set, job.members, deadline);
+  if (batch.kind == OpKind::add_process_set) {
+    add_set(batch.process_set, batch.members, deadline);
     return {nullptr, Clock::now(), {}};
   }
-  if (job.kind == OpKind::remove_process_set) {
-    groups_.erase(job.process_set);
+  if (batch.kind == OpKind::remove_process_set) {
+    groups_.erase(batch.process_set);
     return {nullptr, now, {}};
   }
-  const Group& group = group_of(job, deadline);
-  Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(job), group);
-  observer_.dequeued(job, now);
+  const Group& group = group_of(batch, deadline);
+  Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(batch), group);
+  observer_.dequeued(batch, now);
   Clock::time_point began = now;
-  allocate_results(job, group);  // before the wait for data, which then covers this memory too
-  if (told_ == nullptr && waits_for_data(job)) {
-    wait_for_data(backend, job, now, deadline);
+  allocate_results(batch, group);  // before the wait for data, which then covers this memory too
+  if (told_ == nullptr && waits_for_data(batch)) {
+    wait_for_data(backend, batch, now, deadline);
     began = Clock::now();
   }
   count_up(observer_.counters.collectives_started);
-  if (!runs_alone(job)) backend.allow_async();
-  call(backend, job, group, deadline);
+  if (!runs_alone(batch)) backend.allow_async();
+  call(backend, batch, group, deadline);
   if (auto async = backend.take_async()) {
-    count(job);
+    count(batch);
     return {std::move(async), began, backend.name()};
   }
   const auto ended = Clock::now();
-  over(job, backend.name(), began, ended);
-  count(job);
+  over(batch, backend.name(), began, ended);
+  count(batch);
   return {nullptr, ended, {}};
 }
 
-/// Tells whether a job begins only when all jobs before it are complete, and is complete when its
-/// call returns: so it is for making and removing a process set, and a barrier promises it.
-bool CollectiveRunner::runs_alone(const Job& job) noexcept {
-  return job.kind == OpKind::add_process_set || job.kind == OpKind::remove_process_set ||
-         job.kind == OpKind::barrier;
+/// Tells whether a batch begins only when all batches before it are complete, and is complete when
+/// its call returns: so it is for making and removing a process set, and a barrier promises it.
+bool CollectiveRunner::runs_alone(const Batch& batch) noexcept {
+  return batch.kind == OpKind::add_process_set || batch.kind == OpKind::remove_process_set ||
+         batch.kind == OpKind::barrier;
 }
 
 /// The work that two backends queue on a device has no common order there. A backend that allocates
 /// device memory may also wait without a deadline for work that the other one has queued.
-bool CollectiveRunner::must_complete_before(const Job& job, std::string_view last) const noexcept {
-  if (runs_alone(job)) return true;
-  const Request& request = first_of(job);
+bool CollectiveRunner::must_complete_before(const Batch& batch,
+                                            std::string_view last) const noexcept {
+  if (runs_alone(batch)) return true;
+  const Request& request = first_of(batch);
   if (request.device.kind == Device::Kind::cpu) return false;
   const std::size_t index = index_for(request);
   return index < backends_.size() && backends_[index]->name() != last;
@@ -176,57 +177,57 @@ bool CollectiveRunner::must_complete_before(const Job& job, std::string_view las
 
 /// The device runs one collective after the other, so this one began when the one before it was
 /// complete.
-void CollectiveRunner::completed(const Job& job, const Ran& ran) {
+void CollectiveRunner::completed(const Batch& batch, const Ran& ran) {
   const auto began = std::max(ran.time, completed_);
   completed_ = Clock::now();
-  over(job, ran.backend, began, completed_);
+  over(batch, ran.backend, began, completed_);
 }
 
-void CollectiveRunner::over(const Job& job, std::string_view backend, Clock::time_point began,
+void CollectiveRunner::over(const Batch& batch, std::string_view backend, Clock::time_point began,
                             Clock::time_point ended) {
   observer_.meter.communication(began, ended);
-  observer_.phase(job, to_string(job.kind), began, ended, backend);
+  observer_.phase(batch, to_string(batch.kind), began, ended, backend);
 }
 
-void CollectiveRunner::wait_for_data(Backend& backend, const Job& job, Clock::time_point began,
+void CollectiveRunner::wait_for_data(Backend& backend, const Batch& batch, Clock::time_point began,
                                      Deadline deadline) {
-  for (const auto& tensor : job.tensors) {
+  for (const auto& tensor : batch.tensors) {
     if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
   }
   const auto ended = Clock::now();
   observer_.meter.waited_for_data(ended - began);
-  observer_.phase(job, timeline_phase::kWaitForData, began, ended);
+  observer_.phase(batch, timeline_phase::kWaitForData, began, ended);
 }
 
-void CollectiveRunner::call(Backend& backend, const Job& job, const Group& group,
+void CollectiveRunner::call(Backend& backend, const Batch& batch, const Group& group,
                             Deadline deadline) {
-  switch (job.kind) {
+  switch (batch.kind) {
     case OpKind::allreduce:
-      return allreduce(backend, job, deadline);
+      return allreduce(backend, batch, deadline);
     case OpKind::allgather:
-      return allgather(backend, job, deadline);
+      return allgather(backend, batch, deadline);
     case OpKind::broadcast:
-      return broadcast(backend, job, group, deadline);
+      return broadcast(backend, batch, group, deadline);
     case OpKind::reducescatter:
-      return reducescatter(backend, job, group, deadline);
+      return reducescatter(backend, batch, group, deadline);
     case OpKind::alltoall:
-      return alltoall(backend, job, deadline);
+      return alltoall(backend, batch, deadline);
     default:
       return backend.barrier(deadline);
   }
 }
 
-void CollectiveRunner::count(const Job& job) {
+void CollectiveRunner::count(const Batch& batch) {
   Counters& counters = observer_.counters;
   std::uint64_t bytes = 0;
-  for (const auto& tensor : job.tensors) {
+  for (const auto& tensor : batch.tensors) {
     const Request& request = tensor->submission.request;
     bytes += static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
   }
   count_up(counters.collectives);
   count_up(counters.bytes, bytes);
-  if (job.tensors.size() == 1) return;
-  count_up(counters.fused_tensors, job.tensors.size());
+  if (batch.tensors.size() == 1) return;
+  count_up(counters.fused_tensors, batch.tensors.size());
   count_up(counters.fused_bytes, bytes);
 }
 
@@ -235,7 +236,7 @@ namespace {
 /// Reports the copies of a fused call to the meter and the timeline.
 class Copies final : public CallObserver {
  public:
-  Copies(Observer& observer, const Job& job) : observer_(observer), job_(job) {}
+  Copies(Observer& observer, const Batch& batch) : observer_(observer), batch_(batch) {}
   void copied_in(Clock::time_point begin, Clock::time_point end) override {
     tell(timeline_phase::kMemcpyIn, begin, end);
   }
@@ -246,20 +247,21 @@ class Copies final : public CallObserver {
  private:
   void tell(std::string_view phase, Clock::time_point begin, Clock::time_point end) {
     observer_.meter.packed(end - begin);
-    observer_.phase(job_, phase, begin, end);
+    observer_.phase(batch_, phase, begin, end);
   }
 
   Observer& observer_;
-  const Job& job_;
+  const Batch& batch_;
 };
 
 }  // namespace
 
-/// Returns the slices of the job's tensors. `announce` has already made those of an announced job.
-std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
+/// Returns the slices of the batch's tensors. `announce` has already made those of an announced
+/// batch.
+std::span<const TensorSlice> CollectiveRunner::slices(const Batch& batch) {
   if (told_ != nullptr) return slices_;
   slices_.clear();
-  for (const auto& tensor : job.tensors) {
+  for (const auto& tensor : batch.tensors) {
     const Submission& submission = tensor->submission;
     slices_.push_back({bytes(submission.input), bytes(submission.output),
                        element_count(submission.request.shape)});
@@ -267,25 +269,25 @@ std::span<const TensorSlice> CollectiveRunner::slices(const Job& job) {
   return slices_;
 }
 
-AllreduceCall CollectiveRunner::allreduce_call(const Job& job, CallObserver* observer) {
-  const Request& first = first_of(job);
-  return {slices(job),    first.device,    first.dtype,      first.op,
-          first.prescale, first.postscale, job.contributors, observer};
+AllreduceCall CollectiveRunner::allreduce_call(const Batch& batch, CallObserver* observer) {
+  const Request& first = first_of(batch);
+  return {slices(batch),  first.device,    first.dtype,        first.op,
+          first.prescale, first.postscale, batch.contributors, observer};
 }
 
-Backend* CollectiveRunner::backend_to_tell(const Job& job) const noexcept {
-  if (job.kind != OpKind::allreduce || waits_for_data(job)) return nullptr;
-  const auto at = groups_.find(job.process_set);
-  const std::size_t index = index_for(first_of(job));
+Backend* CollectiveRunner::backend_to_tell(const Batch& batch) const noexcept {
+  if (batch.kind != OpKind::allreduce || waits_for_data(batch)) return nullptr;
+  const auto at = groups_.find(batch.process_set);
+  const std::size_t index = index_for(first_of(batch));
   if (at == groups_.end() || index == backends_.size()) return nullptr;
   const Group& group = at->second;
   return group.subsets.empty() ? backends_[index].get() : group.subsets[index].get();
 }
 
-void CollectiveRunner::announce(const Job& job) {
-  Backend* const backend = backend_to_tell(job);
+void CollectiveRunner::announce(const Batch& batch) {
+  Backend* const backend = backend_to_tell(batch);
   if (backend == nullptr) return;
-  backend->announce(allreduce_call(job, nullptr), job.sequence);
+  backend->announce(allreduce_call(batch, nullptr), batch.sequence);
   told_ = backend;
 }
 
@@ -298,21 +300,22 @@ void CollectiveRunner::abandon() noexcept {
 }
 
 /// Returns the rows of a tensor's result on this rank.
-std::int64_t CollectiveRunner::result_rows(const Job& job, std::size_t tensor, const Group& group) {
-  if (job.kind != OpKind::reducescatter) {
-    const std::vector<std::int64_t>& rows = job.rows[tensor];
+std::int64_t CollectiveRunner::result_rows(const Batch& batch, std::size_t tensor,
+                                           const Group& group) {
+  if (batch.kind != OpKind::reducescatter) {
+    const std::vector<std::int64_t>& rows = batch.rows[tensor];
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   }
-  return scattered_rows(job.tensors[tensor]->submission.request.shape.front(),
+  return scattered_rows(batch.tensors[tensor]->submission.request.shape.front(),
                         std::ssize(group.ranks), group.place);
 }
 
-void CollectiveRunner::allocate_results(const Job& job, const Group& group) const {
-  if (!needs_rows(job.kind) && job.kind != OpKind::reducescatter) return;
-  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
-    PendingTensor& tensor = *job.tensors[i];
+void CollectiveRunner::allocate_results(const Batch& batch, const Group& group) const {
+  if (!needs_rows(batch.kind) && batch.kind != OpKind::reducescatter) return;
+  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+    PendingTensor& tensor = *batch.tensors[i];
     Shape shape = tensor.submission.request.shape;
-    shape.front() = result_rows(job, i, group);
+    shape.front() = result_rows(batch, i, group);
     tensor.submission.output = allocate(tensor, shape);
   }
 }
@@ -339,43 +342,43 @@ void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) cons
   return tensor.substitute.data();
 }
 
-void CollectiveRunner::allreduce(Backend& backend, const Job& job, Deadline deadline) {
-  Copies copies(observer_, job);
-  const AllreduceCall call = allreduce_call(job, &copies);
+void CollectiveRunner::allreduce(Backend& backend, const Batch& batch, Deadline deadline) {
+  Copies copies(observer_, batch);
+  const AllreduceCall call = allreduce_call(batch, &copies);
   told_ = nullptr;
   backend.allreduce(call, deadline);
 }
 
-void CollectiveRunner::broadcast(Backend& backend, const Job& job, const Group& group,
+void CollectiveRunner::broadcast(Backend& backend, const Batch& batch, const Group& group,
                                  Deadline deadline) {
-  const Request& first = first_of(job);
+  const Request& first = first_of(batch);
   const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
   backend.broadcast(
-      {slices(job), first.device, first.dtype, static_cast<int>(root - group.ranks.begin())},
+      {slices(batch), first.device, first.dtype, static_cast<int>(root - group.ranks.begin())},
       deadline);
 }
 
-void CollectiveRunner::allgather(Backend& backend, const Job& job, Deadline deadline) {
-  const Request& first = first_of(job);
+void CollectiveRunner::allgather(Backend& backend, const Batch& batch, Deadline deadline) {
+  const Request& first = first_of(batch);
   std::vector<GatherSlice> tensors;
-  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
-  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
-    const Submission& submission = job.tensors[i]->submission;
+  std::vector<std::vector<std::int64_t>> counts(batch.tensors.size());
+  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+    const Submission& submission = batch.tensors[i]->submission;
     const std::int64_t row = row_elements(submission.request.shape);
-    for (const std::int64_t rows : job.rows[i]) counts[i].push_back(rows * row);
+    for (const std::int64_t rows : batch.rows[i]) counts[i].push_back(rows * row);
     tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
   }
   backend.allgather({tensors, first.device, first.dtype}, deadline);
 }
 
-void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Group& group,
+void CollectiveRunner::reducescatter(Backend& backend, const Batch& batch, const Group& group,
                                      Deadline deadline) {
-  const Request& first = first_of(job);
+  const Request& first = first_of(batch);
   const std::int64_t ranks = std::ssize(group.ranks);
   std::vector<ScatterSlice> tensors;
-  std::vector<std::vector<std::int64_t>> counts(job.tensors.size());
-  for (std::size_t i = 0; i < job.tensors.size(); ++i) {
-    const Submission& submission = job.tensors[i]->submission;
+  std::vector<std::vector<std::int64_t>> counts(batch.tensors.size());
+  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+    const Submission& submission = batch.tensors[i]->submission;
     const Shape& shape = submission.request.shape;
     const std::int64_t row = row_elements(shape);
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -387,10 +390,10 @@ void CollectiveRunner::reducescatter(Backend& backend, const Job& job, const Gro
       {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
 }
 
-void CollectiveRunner::alltoall(Backend& backend, const Job& job, Deadline deadline) {
-  PendingTensor& tensor = *job.tensors.front();
+void CollectiveRunner::alltoall(Backend& backend, const Batch& batch, Deadline deadline) {
+  PendingTensor& tensor = *batch.tensors.front();
   const Request& request = tensor.submission.request;
-  const std::vector<std::int64_t>& received = job.rows.front();
+  const std::vector<std::int64_t>& received = batch.rows.front();
   const std::int64_t row = row_elements(request.shape);
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> receive_counts;

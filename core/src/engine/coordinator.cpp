@@ -312,18 +312,18 @@ std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
   return tensor;
 }
 
-void Coordinator::run(const FusedBatch& batch) {
-  Job job;
-  job.process_set = batch.process_set;
-  job.rows = batch.rows;
-  job.contributors = batch.contributors;
-  for (std::size_t i = 0; i < batch.names.size(); ++i) {
-    auto tensor = scheduled({batch.process_set, batch.names[i]});
-    if (!tensor && !batch.requests.empty()) {  // this rank has joined
+void Coordinator::run(const FusedBatch& fused) {
+  Batch batch;
+  batch.process_set = fused.process_set;
+  batch.rows = fused.rows;
+  batch.contributors = fused.contributors;
+  for (std::size_t i = 0; i < fused.names.size(); ++i) {
+    auto tensor = scheduled({fused.process_set, fused.names[i]});
+    if (!tensor && !fused.requests.empty()) {  // this rank has joined
       tensor = std::make_shared<PendingTensor>();
       tensor->stand_in = true;
       Request& request = tensor->submission.request;
-      request = batch.requests[i];
+      request = fused.requests[i];
       // The request has the device index of the rank that submitted it.
       if (request.device.kind != Device::Kind::cpu) request.device.index = kOwnDevice;
       tensor->since = tensor->scheduled_at = Clock::now();
@@ -331,14 +331,14 @@ void Coordinator::run(const FusedBatch& batch) {
     if (!tensor) {
       // Rank 0 has scheduled an operation that is not pending on this rank, which is an error.
       protocol_.collective_failed(
-          Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", batch.names[i]),
+          Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", fused.names[i]),
           Clock::now());
       return;
     }
-    job.tensors.push_back(std::move(tensor));
+    batch.tensors.push_back(std::move(tensor));
   }
-  job.kind = job.tensors.front()->submission.request.kind;
-  executor_->run(std::move(job));
+  batch.kind = batch.tensors.front()->submission.request.kind;
+  executor_->run(std::move(batch));
 }
 
 void Coordinator::carry_out(const Rejection& rejection) {
@@ -351,25 +351,25 @@ void Coordinator::carry_out(const Rejection& rejection) {
 
 void Coordinator::carry_out(const SetAdded& added) {
   sets_.add(added.id, added.ranks);
-  Job job;
-  job.kind = OpKind::add_process_set;
-  job.process_set = added.id;
-  job.members = added.ranks;
+  Batch batch;
+  batch.kind = OpKind::add_process_set;
+  batch.process_set = added.id;
+  batch.members = added.ranks;
   if (auto tensor = scheduled({0, added.name})) {
     const std::array<std::int64_t, 1> id{added.id};
     tensor->submission.report(id);
-    job.tensors.push_back(std::move(tensor));
+    batch.tensors.push_back(std::move(tensor));
   }
-  executor_->run(std::move(job));
+  executor_->run(std::move(batch));
 }
 
 void Coordinator::carry_out(const SetRemoved& removed) {
   sets_.remove(removed.id);
-  Job job;
-  job.kind = OpKind::remove_process_set;
-  job.process_set = removed.id;
-  if (auto tensor = scheduled({0, removed.name})) job.tensors.push_back(std::move(tensor));
-  executor_->run(std::move(job));
+  Batch batch;
+  batch.kind = OpKind::remove_process_set;
+  batch.process_set = removed.id;
+  if (auto tensor = scheduled({0, removed.name})) batch.tensors.push_back(std::move(tensor));
+  executor_->run(std::move(batch));
 }
 
 void Coordinator::carry_out(const AllJoined& joined) {
@@ -470,13 +470,13 @@ void Coordinator::end(End how) {
 // ---------------------------------------------------------------------------------------------
 // The executor thread, and threads that wait for a result.
 
-void Coordinator::turn_taken(const Job& job, const SchedulePosition& position,
+void Coordinator::turn_taken(const Batch& batch, const SchedulePosition& position,
                              Clock::time_point now) {
   if (tuner_ && tuner_->turn(position.epoch, position.cycle, now)) {
     session_.loop().post([this] { tune(); });
   }
-  count_up(observer_.counters.schedule_hits, job.tensors.size());
-  for (const auto& tensor : job.tensors) observer_.scheduled(*tensor, false, now);
+  count_up(observer_.counters.schedule_hits, batch.tensors.size());
+  for (const auto& tensor : batch.tensors) observer_.scheduled(*tensor, false, now);
 }
 
 /// Releases what the submission refers to, because the user may keep the `Work` for long, and it
@@ -489,7 +489,7 @@ void Coordinator::tensor_done(PendingTensor& tensor, std::exception_ptr error) {
   tensor.work.complete(std::move(error));
 }
 
-void Coordinator::job_done() {
+void Coordinator::batch_done() {
   if (rank_ == 0) session_.loop().post([this] { protocol_.batch_done(Clock::now()); });
 }
 

@@ -66,7 +66,7 @@ class Coordinator : private ControlChannel::Listener,
 
   // Protocol::Actions
   void send(const std::vector<int>& to, const Message& message) override;
-  void run(const FusedBatch& batch) override;
+  void run(const FusedBatch& fused) override;
   void carry_out(const Rejection& rejection) override;
   void carry_out(const SetAdded& added) override;
   void carry_out(const SetRemoved& removed) override;
@@ -80,9 +80,10 @@ class Coordinator : private ControlChannel::Listener,
   void shutdown_acknowledged() override;
 
   // Executor::Listener
-  void turn_taken(const Job& job, const SchedulePosition& position, Clock::time_point now) override;
+  void turn_taken(const Batch& batch, const SchedulePosition& position,
+                  Clock::time_point now) override;
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override;
-  void job_done() override;
+  void batch_done() override;
   void backend_failed(const Error& error) override;
   void waited(Clock::time_point begin, Clock::time_point end) override;
   void nothing_runs() override;

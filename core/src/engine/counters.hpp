@@ -8,7 +8,7 @@
 
 namespace hvd::detail {
 
-/// For a counter that one thread at a time writes: the one that runs a job.
+/// For a counter that one thread at a time writes: the one that runs a batch.
 inline void count_up(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {
   counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }

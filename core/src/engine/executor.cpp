@@ -76,9 +76,9 @@ bool Executor::supports(const Request& request) {
   return true;
 }
 
-void Executor::run(Job job) {
+void Executor::run(Batch batch) {
   const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(job));
+  queue_.push_back(std::move(batch));
   wake_one();
 }
 
@@ -87,7 +87,7 @@ void Executor::turn_came() {
   wake_one();
 }
 
-/// Wakes the thread that shall run the next job: one that waits for a result, if there is one.
+/// Wakes the thread that shall run the next batch: one that waits for a result, if there is one.
 void Executor::wake_one() {
   const bool a_driver_can = drivers_ > 0 && async_.empty();
   (a_driver_can ? waiting_ : idle_).notify_one();
@@ -132,8 +132,8 @@ bool Executor::can_run() const {
 
 bool Executor::can_poll() const { return !async_.empty() && !polling_; }
 
-/// A thread in `drive` runs a job only when no asynchronous one is pending: its own work may be
-/// among those, and the next job may have to wait for other ranks.
+/// A thread in `drive` runs a batch only when no asynchronous one is pending: its own work may be
+/// among those, and the next batch may have to wait for other ranks.
 bool Executor::driver_can_run() const { return async_.empty() && can_run(); }
 
 /// The executor thread leaves polling to threads in `drive`.
@@ -141,38 +141,38 @@ bool Executor::executor_can_poll() const { return drivers_ == 0 && can_poll(); }
 
 bool Executor::busy() const { return running_ || polling_ || !async_.empty(); }
 
-/// Puts the next job into `job_`; returns false when there is none.
+/// Puts the next batch into `batch_`; returns false when there is none.
 bool Executor::take_next(Clock::time_point now) {
   if (queue_.empty()) {
-    const std::optional<SchedulePosition> position = table_.take_turn(job_, now);
-    if (position) listener_.turn_taken(job_, *position, now);
+    const std::optional<SchedulePosition> position = table_.take_turn(batch_, now);
+    if (position) listener_.turn_taken(batch_, *position, now);
     return position.has_value();
   }
-  job_ = std::move(queue_.front());
+  batch_ = std::move(queue_.front());
   queue_.pop_front();
   return true;
 }
 
-/// Runs one job. The clock shows `now` before it and the returned time after it, so that it is read
-/// once per job.
+/// Runs one batch. The clock shows `now` before it and the returned time after it, so that it is
+/// read once per batch.
 Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   if (!take_next(now)) return now;
   running_ = true;
-  if (!async_.empty() && runner_->must_complete_before(job_, async_.back().ran.backend)) {
+  if (!async_.empty() && runner_->must_complete_before(batch_, async_.back().ran.backend)) {
     complete_all(lock);
   }
   const bool runs = !failed_;
   lock.unlock();
   std::optional<CollectiveRunner::Ran> ran;
-  if (runs) ran = execute(job_);
+  if (runs) ran = execute(batch_);
   const bool is_async = ran && ran->async;
-  AsyncJob async;
+  AsyncBatch async;
   if (is_async) {
-    async = {std::exchange(job_, {}), std::move(*ran)};
+    async = {std::exchange(batch_, {}), std::move(*ran)};
     now = Clock::now();
   } else {
-    job_.tensors.clear();  // what they keep alive is released without the lock
-    if (ran && job_.sequence == 0) listener_.job_done();
+    batch_.tensors.clear();  // what they keep alive is released without the lock
+    if (ran && batch_.sequence == 0) listener_.batch_done();
     if (ran) now = ran->time;
   }
   lock.lock();
@@ -186,14 +186,14 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
 
 /// Announces a turn of the frozen schedule and waits until all its members have come to it. Returns
 /// false when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
-bool Executor::arrive(const Job& job) {
+bool Executor::arrive(const Batch& batch) {
   if (ready_fence_) {
     if (!table_.begin_announcing()) return false;
     {
       const Announcing announcing(table_);
-      runner_->announce(job);
+      runner_->announce(batch);
     }
-    if (!ready_fence_->arrive_and_wait(job.sequence, job.digest, job.members)) {
+    if (!ready_fence_->arrive_and_wait(batch.sequence, batch.digest, batch.members)) {
       runner_->retract();
       return false;
     }
@@ -202,16 +202,16 @@ bool Executor::arrive(const Job& job) {
   return true;
 }
 
-/// Runs a job. Nothing is returned when a backend failed.
-std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
-  const bool is_turn = job.sequence != 0;
+/// Runs a batch. Nothing is returned when a backend failed.
+std::optional<CollectiveRunner::Ran> Executor::execute(const Batch& batch) {
+  const bool is_turn = batch.sequence != 0;
   try {
-    if (is_turn && !arrive(job)) {
+    if (is_turn && !arrive(batch)) {
       table_.end_turn();
       return CollectiveRunner::Ran{nullptr, Clock::now(), {}};
     }
     const Clock::time_point began = Clock::now();
-    CollectiveRunner::Ran ran = runner_->run(job, began, began + timeout_);
+    CollectiveRunner::Ran ran = runner_->run(batch, began, began + timeout_);
     if (ran.async) {
       if (is_turn) table_.end_turn();  // the next turn may begin; the names stay taken
       return ran;
@@ -219,14 +219,14 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const Job& job) {
     // The names become free before the works are done, so that a thread that sees a work done can
     // submit under its name again.
     if (is_turn) {
-      table_.end_turn(job.tensors);
+      table_.end_turn(batch.tensors);
     } else {
-      table_.remove(job.tensors);
+      table_.remove(batch.tensors);
     }
     // Completing a single work without a `finish` takes so little time that the clock is not read
     // again.
-    const bool at_once = job.tensors.size() == 1 && !job.tensors.front()->submission.finish;
-    finish(job);
+    const bool at_once = batch.tensors.size() == 1 && !batch.tensors.front()->submission.finish;
+    finish(batch);
     if (!at_once) ran.time = Clock::now();
     return ran;
   } catch (...) {
@@ -254,7 +254,7 @@ void Executor::report_failure() const {
 /// Polls the oldest asynchronous collective once; returns true when it is complete or has failed.
 bool Executor::poll_first(Lock& lock) {
   polling_ = true;
-  AsyncJob& first = async_.front();  // it stays where it is: others are only added behind it
+  AsyncBatch& first = async_.front();  // it stays where it is: others are only added behind it
   lock.unlock();
   bool complete = true;
   bool failed = false;
@@ -264,7 +264,7 @@ bool Executor::poll_first(Lock& lock) {
     failed = true;
     report_failure();
   }
-  if (complete) first.job.tensors.clear();
+  if (complete) first.batch.tensors.clear();
   if (!complete) ::sched_yield();
   lock.lock();
   polling_ = false;
@@ -278,12 +278,12 @@ bool Executor::poll_first(Lock& lock) {
   return complete;
 }
 
-bool Executor::try_complete(const AsyncJob& async) const {
+bool Executor::try_complete(const AsyncBatch& async) const {
   if (!async.ran.async->try_complete()) return false;
-  runner_->completed(async.job, async.ran);
-  table_.remove(async.job.tensors);
-  finish(async.job);
-  if (async.job.sequence == 0) listener_.job_done();
+  runner_->completed(async.batch, async.ran);
+  table_.remove(async.batch.tensors);
+  finish(async.batch);
+  if (async.batch.sequence == 0) listener_.batch_done();
   return true;
 }
 
@@ -299,8 +299,8 @@ void Executor::complete_all(Lock& lock) {
   }
 }
 
-void Executor::finish(const Job& job) const {
-  for (const auto& tensor : job.tensors) finish(*tensor);
+void Executor::finish(const Batch& batch) const {
+  for (const auto& tensor : batch.tensors) finish(*tensor);
 }
 
 void Executor::finish(PendingTensor& tensor) const {
@@ -386,7 +386,7 @@ void Executor::drive(const WorkState& work, Clock::time_point began) {
   }
   --drivers_;
   if (!over_) listener_.waited(began, now);
-  // The executor thread takes over the jobs that this thread no longer runs or polls.
+  // The executor thread takes over the batches that this thread no longer runs or polls.
   if (can_run() || can_poll()) idle_.notify_one();
 }
 

@@ -1,9 +1,10 @@
-// Runs jobs one at a time, on the executor thread or on a thread that waits for a result.
+// Runs batches one at a time, on the executor thread or on a thread that waits for a result.
 //
 // A small collective costs less than waking another thread, so a thread that waits for a result
-// runs jobs itself (`drive`). Whichever thread runs a job holds `running_` until the backend's call
-// returns. A backend may return while its device still works (AsyncCollective); such a job is kept
-// in `async_`, and a thread that has nothing to run polls the oldest one until it is complete.
+// runs batches itself (`drive`). Whichever thread runs a batch holds `running_` until the backend's
+// call returns. A backend may return while its device still works (AsyncCollective); such a batch
+// is kept in `async_`, and a thread that has nothing to run polls the oldest one until it is
+// complete.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 
 #include <hvd/core/ready_fence.hpp>
 
+#include "engine/batch.hpp"
 #include "engine/collective_runner.hpp"
-#include "engine/job.hpp"
 #include "engine/tensor_table.hpp"
 #include "engine/work_state.hpp"
 
@@ -31,19 +32,19 @@ class Executor final : public WorkDriver {
   class Listener {
    public:
     /// A turn of the frozen schedule was taken from the table. The clock shows `now`.
-    virtual void turn_taken(const Job& job, const SchedulePosition& position,
+    virtual void turn_taken(const Batch& batch, const SchedulePosition& position,
                             Clock::time_point now) = 0;
     /// The tensor's name is free and its result is in place, or `error` concerns it alone. The
     /// listener completes its work.
     virtual void tensor_done(PendingTensor& tensor, std::exception_ptr error) = 0;
-    /// A job that was given to `run` is complete.
-    virtual void job_done() = 0;
-    /// A backend failed. Nothing more runs, the job's tensors are not done, and the listener calls
-    /// `stop`.
+    /// A batch that was given to `run` is complete.
+    virtual void batch_done() = 0;
+    /// A backend failed. Nothing more runs, the batch's tensors are not done, and the listener
+    /// calls `stop`.
     virtual void backend_failed(const Error& error) = 0;
     /// A thread waited for a work from `begin` to `end`.
     virtual void waited(Clock::time_point begin, Clock::time_point end) = 0;
-    /// A thread has waited for a while, and no job runs.
+    /// A thread has waited for a while, and no batch runs.
     virtual void nothing_runs() = 0;
     /// The executor thread ends; no other call follows.
     virtual void stopped() = 0;
@@ -63,8 +64,8 @@ class Executor final : public WorkDriver {
 
   /// Any thread.
   [[nodiscard]] bool supports(const Request& request);
-  /// Any thread. Queues a job that was negotiated.
-  void run(Job job);
+  /// Any thread. Queues a batch that was negotiated.
+  void run(Batch batch);
   /// Any thread. The table has a turn; wakes a thread that takes it.
   void turn_came();
   /// Any thread. A work was completed elsewhere; wakes the threads that may wait for it.
@@ -76,7 +77,7 @@ class Executor final : public WorkDriver {
   /// Any thread. Aborts what runs, drops the queue and ends. Does not wait.
   void stop() noexcept;
   /// Waits for the end, after `drain` or `stop`, and then destroys the backends. Neither the loop
-  /// thread nor a thread that runs a job may call it.
+  /// thread nor a thread that runs a batch may call it.
   void join();
 
   // WorkDriver
@@ -91,8 +92,8 @@ class Executor final : public WorkDriver {
  private:
   enum class State { running, draining, stopped };
   using Lock = std::unique_lock<std::mutex>;
-  struct AsyncJob {
-    Job job;
+  struct AsyncBatch {
+    Batch batch;
     CollectiveRunner::Ran ran;
   };
 
@@ -108,10 +109,10 @@ class Executor final : public WorkDriver {
   bool poll_first(Lock& lock);
   void poll_and_rest(Lock& lock, Clock::time_point& yield_until);
   void complete_all(Lock& lock);
-  [[nodiscard]] bool arrive(const Job& job);
-  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Job& job);
-  [[nodiscard]] bool try_complete(const AsyncJob& async) const;
-  void finish(const Job& job) const;
+  [[nodiscard]] bool arrive(const Batch& batch);
+  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Batch& batch);
+  [[nodiscard]] bool try_complete(const AsyncBatch& async) const;
+  void finish(const Batch& batch) const;
   void finish(PendingTensor& tensor) const;
   void report_failure() const;
 
@@ -126,15 +127,15 @@ class Executor final : public WorkDriver {
   mutable std::mutex mutex_;
   std::condition_variable idle_;     // the executor thread waits
   std::condition_variable waiting_;  // threads in `drive` wait
-  std::deque<Job> queue_;
+  std::deque<Batch> queue_;
   State state_ = State::running;
-  bool running_ = false;        // a thread runs `job_`
-  Job job_;                     // keeps its memory from job to job
-  std::deque<AsyncJob> async_;  // in the order in which they complete
-  bool polling_ = false;        // a thread polls the first of them
-  bool failed_ = false;         // a backend failed
-  bool over_ = false;           // the executor thread has ended
-  int drivers_ = 0;             // threads in `drive`
+  bool running_ = false;          // a thread runs `batch_`
+  Batch batch_;                   // keeps its memory from batch to batch
+  std::deque<AsyncBatch> async_;  // in the order in which they complete
+  bool polling_ = false;          // a thread polls the first of them
+  bool failed_ = false;           // a backend failed
+  bool over_ = false;             // the executor thread has ended
+  int drivers_ = 0;               // threads in `drive`
   std::thread thread_;
 };
 

@@ -30,21 +30,21 @@ void Observer::scheduled(PendingTensor& tensor, bool negotiated, Clock::time_poi
                     args_for(request));
 }
 
-void Observer::phase(const Job& job, std::string_view name, Clock::time_point begin,
+void Observer::phase(const Batch& batch, std::string_view name, Clock::time_point begin,
                      Clock::time_point end, std::string_view algorithm) {
   if (!timeline.on()) return;
-  for (const auto& tensor : job.tensors) {
+  for (const auto& tensor : batch.tensors) {
     const Request& request = tensor->submission.request;
     TimelineArgs args = args_for(request);
-    args.fused = job.tensors.size();
+    args.fused = batch.tensors.size();
     args.algorithm = algorithm;
     timeline.complete(request.name, name, begin, end, args);
   }
 }
 
-void Observer::dequeued(const Job& job, Clock::time_point now) {
+void Observer::dequeued(const Batch& batch, Clock::time_point now) {
   if (!timeline.on()) return;
-  for (const auto& tensor : job.tensors) {
+  for (const auto& tensor : batch.tensors) {
     timeline.complete(tensor->submission.request.name, timeline_phase::kQueue, tensor->scheduled_at,
                       now);
   }

@@ -4,8 +4,8 @@
 #include <hvd/core/stats.hpp>
 #include <hvd/core/timeline.hpp>
 
+#include "engine/batch.hpp"
 #include "engine/counters.hpp"
-#include "engine/job.hpp"
 #include "observe/step_meter.hpp"
 
 namespace hvd::detail {
@@ -22,11 +22,11 @@ class Observer {
   }
   /// An operation has left the negotiation, or its place in the frozen schedule has come.
   void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);
-  /// One phase of every tensor of a job is over.
-  void phase(const Job& job, std::string_view name, Clock::time_point begin, Clock::time_point end,
-             std::string_view algorithm = {});
-  /// The job has left the queue and begins.
-  void dequeued(const Job& job, Clock::time_point now);
+  /// One phase of every tensor of a batch is over.
+  void phase(const Batch& batch, std::string_view name, Clock::time_point begin,
+             Clock::time_point end, std::string_view algorithm = {});
+  /// The batch has left the queue and begins.
+  void dequeued(const Batch& batch, Clock::time_point now);
 
   Counters counters;
   observe::StepMeter meter;

@@ -25,7 +25,7 @@ struct PendingTensor {
   WorkState work;                  ///< a `Work` of it keeps the whole tensor: see `work_of`
   Clock::time_point since;         ///< when it was submitted
   Clock::time_point scheduled_at;  ///< when it left the negotiation or its turn was taken
-  // Written by the thread that runs the job.
+  // Written by the thread that runs the batch.
   std::exception_ptr error;           ///< concerns this tensor on this rank alone
   std::vector<std::byte> substitute;  ///< memory for the result when the user's allocation failed
 

@@ -167,29 +167,29 @@ std::optional<Clock::time_point> TensorTable::waits_since() const {
   return turn_.since;
 }
 
-std::optional<SchedulePosition> TensorTable::take_turn(Job& job, Clock::time_point now) {
+std::optional<SchedulePosition> TensorTable::take_turn(Batch& batch, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (!turn_ready()) return std::nullopt;
   const Replay::Turn next = replay_->begin();
-  const PlannedBatch& batch = *next.batch;
-  job.kind = batch.requests.front().kind;
-  job.process_set = batch.process_set;
-  job.rows = batch.rows;
-  job.contributors = 0;
-  job.sequence = next.sequence;
-  job.digest = next.digest;
-  job.members = batch.members.empty() ? everybody_ : batch.members;
-  job.tensors.clear();
+  const PlannedBatch& planned = *next.batch;
+  batch.kind = planned.requests.front().kind;
+  batch.process_set = planned.process_set;
+  batch.rows = planned.rows;
+  batch.contributors = 0;
+  batch.sequence = next.sequence;
+  batch.digest = next.digest;
+  batch.members = planned.members.empty() ? everybody_ : planned.members;
+  batch.tensors.clear();
   turn_.tensors.clear();
   for (const OperationKeyView& key : next.keys) {
     const Tensor& tensor = pending_.find(key)->second;
     tensor->scheduled = true;
-    job.tensors.push_back(tensor);
+    batch.tensors.push_back(tensor);
     turn_.tensors.push_back(tensor.get());
   }
   turn_.sequence = next.sequence;
   turn_.since = now;
-  turn_.members = job.members;
+  turn_.members = batch.members;
   phase_.store(TurnPhase::begun, std::memory_order_relaxed);
   look_ahead();
   return position_of(next.sequence, replay_->plan().batches.size());

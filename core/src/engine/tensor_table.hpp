@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/job.hpp"
+#include "engine/batch.hpp"
 #include "engine/pending_tensor.hpp"
 #include "policy/messages.hpp"
 #include "policy/operation_key.hpp"
@@ -54,10 +54,10 @@ class TensorTable {
   /// Returns since when a turn waits for other ranks; nothing when none does.
   [[nodiscard]] std::optional<Clock::time_point> waits_since() const;
 
-  /// Begins the next collective of the frozen schedule, a turn: writes it over `job`, whose memory
-  /// is used again. Returns its position in the schedule, or nothing when none may begin. One turn
-  /// is taken at a time, and each is ended by `end_turn`. The clock shows `now`.
-  [[nodiscard]] std::optional<SchedulePosition> take_turn(Job& job, Clock::time_point now);
+  /// Begins the next collective of the frozen schedule, a turn: writes it over `batch`, whose
+  /// memory is used again. Returns its position in the schedule, or nothing when none may begin.
+  /// One turn is taken at a time, and each is ended by `end_turn`. The clock shows `now`.
+  [[nodiscard]] std::optional<SchedulePosition> take_turn(Batch& batch, Clock::time_point now);
   /// To be called before this rank announces the turn, with data of its tensors. Returns false when
   /// `resume` has withdrawn the turn: then its tensors must not be touched any more.
   [[nodiscard]] bool begin_announcing() noexcept;

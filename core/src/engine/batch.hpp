@@ -1,4 +1,4 @@
-// One thing for the executor to run.
+// The tensors of this rank that one call of a backend reduces or moves together.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,10 @@
 
 namespace hvd::detail {
 
-struct Job {
+/// A collective as the executor runs it. Rank 0 decides on it (FusedBatch), or the frozen schedule
+/// holds it (PlannedBatch). One that makes or removes a process set has no tensor on ranks that
+/// have joined.
+struct Batch {
   OpKind kind = OpKind::allreduce;
   std::int32_t process_set = 0;
   std::vector<std::shared_ptr<PendingTensor>> tensors;  ///< alike but for shape
@@ -19,7 +22,7 @@ struct Job {
   int contributors = 0;                                 ///< see FusedBatch
 
   // The sequence number and digest for the ready fence of a frozen schedule's turn; 0 in a
-  // negotiated job.
+  // negotiated batch.
   std::uint64_t sequence = 0;
   std::uint64_t digest = 0;
 
