@@ -328,14 +328,14 @@ TEST(JobVariablesTest, FirstNodes) {
   EXPECT_EQ(first_node_of("n[1"), "");
 }
 
-// One launcher inside another.
+// Tests of one launcher inside another.
 
 TEST(NestedJobTest, ABatchScriptIsNoRank) {
   EXPECT_EQ(parse(without(kSlurm, "SLURM_STEP_ID")).size, 1);
 }
 
 TEST(NestedJobTest, NorIsTheShellOfAnAllocation) {
-  // slurm.h: SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP.
+  // These are SLURM_BATCH_SCRIPT and SLURM_INTERACTIVE_STEP of slurm.h.
   for (const char* step : {"4294967291", "4294967290"}) {
     EXPECT_EQ(parse(kSlurm + Variables{{"SLURM_STEP_ID", step}}).size, 1) << step;
   }
@@ -379,7 +379,7 @@ TEST(NestedJobTest, HvdrunInsideOfTorchrun) {
   EXPECT_EQ(config.store_address, "unix:@s");
 }
 
-// Where they meet.
+// Tests of the address at which ranks meet, and of their secret.
 
 TEST(RendezvousTest, AnAddressOfOnesOwn) {
   const Variables by_hand = {

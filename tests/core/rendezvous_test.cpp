@@ -96,7 +96,8 @@ TEST(RendezvousTest, JobsAndRestartsDoNotMix) {
   });
 }
 
-/// Two neighbouring ports on which other programs listen; nothing when the second one is taken.
+/// Listens on two neighbouring ports, as another program. The constructor throws when the second
+/// port is taken.
 class Strangers {
  public:
   [[nodiscard]] static std::unique_ptr<Strangers> find() {
@@ -105,7 +106,7 @@ class Strangers {
       try {
         return std::make_unique<Strangers>();
       } catch (const Error&) {
-        // Somebody has the next port.
+        // Another program has the second port.
       }
     }
     return nullptr;
@@ -177,7 +178,7 @@ TEST(RendezvousTest, ManyRanksWithoutAPlaceToMeetAreAnError) {
   EXPECT_THAT(error.what(), HasSubstr("HVD_RENDEZVOUS"));
 }
 
-// torchrun's store, played by one of ours.
+// Tests with a store of ours in place of torchrun's.
 
 std::shared_ptr<Store>& board() {
   static std::shared_ptr<Store> store = make_hash_store();

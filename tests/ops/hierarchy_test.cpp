@@ -437,8 +437,8 @@ TEST_P(Hosts, ABroadcastFromAnyRootLeavesAHostOnce) {
   }
 }
 
-/// So does the half of a sum that a reducescatter or an allgather is, where hosts are alike.
-/// Elsewhere a link carries no block twice: all but that of who is next after the host.
+/// A reducescatter or an allgather is half of a sum. With even hosts (see EvenHosts), each host
+/// sends half as many bytes as in a sum; otherwise a link carries every block but one, each once.
 TEST_P(Hosts, ALinkCarriesWhatOthersNeedOnce) {
   const bool even = EvenHosts::of(GetParam().host_of).has_value();
   const double once = even ? carried_once(hosts()) / 2 : carried_once(size()) / 2;

@@ -26,7 +26,7 @@ Config config_of(int rank, const std::string& store) {
   return config;
 }
 
-/// Rank 1: kills itself once a tenth has come.
+/// Runs rank 1, which kills itself once a tenth of the bytes has come.
 [[noreturn]] void die_while_receiving(const std::string& store) {
   Session session(config_of(1, store));
   const auto transport = make_transport(Kind::tcp, session);

@@ -1,4 +1,4 @@
-// The parts of a ready fence: what a group's messages tell of it, and what is settled.
+// Tests the parts of a ready fence: the messages of its members, and the settling of operations.
 #include <atomic>
 #include <thread>
 #include <vector>

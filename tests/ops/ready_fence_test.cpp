@@ -1,4 +1,5 @@
-// What every ready fence promises: all have arrived, or nobody goes on; and typed errors.
+// Tests what every ready fence promises: no member continues before all have arrived, and failures
+// are typed errors.
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -32,7 +33,7 @@ namespace {
 using namespace detail;  // NOLINT: a test
 using Members = std::vector<int>;
 
-/// Far away: what waits for it is a failed test.
+/// Returns a deadline so late that only a test that fails waits for it.
 Deadline soon() { return Clock::now() + std::chrono::seconds(30); }
 
 Members everyone(int size) {
@@ -49,7 +50,7 @@ std::unique_ptr<ReadyFence> make_fence(Kind kind, Session& session) {
 
 using Body = std::function<void(int rank, std::unique_ptr<ReadyFence> fence)>;
 
-/// One thread per rank; a rank that throws fails the test.
+/// Runs `body` on one thread per rank; a rank that throws fails the test.
 void with_ranks(Kind kind, int size, const Body& body) {
   const auto store = make_hash_store();
   expect_threads(size, [&](int rank) {
@@ -58,7 +59,7 @@ void with_ranks(Kind kind, int size, const Body& body) {
   });
 }
 
-/// Gives the core away until it is so, at most until the far deadline.
+/// Yields until `condition` holds. Fails the test when that takes too long.
 void until(const std::function<bool()>& condition) {
   const Deadline deadline = soon();
   while (!condition()) {
@@ -67,7 +68,7 @@ void until(const std::function<bool()>& condition) {
   }
 }
 
-/// A thread that others can see fall asleep.
+/// Lets other threads see whether a thread sleeps.
 class Sleeper {
  public:
   void is_this_thread() { thread_ = static_cast<pid_t>(::syscall(SYS_gettid)); }
@@ -84,7 +85,7 @@ class Sleeper {
   std::atomic<pid_t> thread_{0};
 };
 
-/// All ranks of a test, seen by the one that is late.
+/// Lets the rank of a test that is late see the other ranks.
 struct Crowd {
   explicit Crowd(int size)
       : sleepers(static_cast<std::size_t>(size)),
@@ -97,7 +98,7 @@ struct Crowd {
     fence[at] = &own;
     sleepers[at].is_this_thread();
   }
-  /// Everybody but `rank` has gone to the fence and sleeps.
+  /// Waits until all ranks but `rank` have gone to the fence and sleep.
   void wait_for_sleep(int rank) {
     for (std::size_t other = 0; other < sleepers.size(); ++other) {
       if (other != static_cast<std::size_t>(rank)) until([&] { return sleepers[other].asleep(); });
@@ -106,7 +107,7 @@ struct Crowd {
 
   std::vector<Sleeper> sleepers;
   std::vector<std::atomic<ReadyFence*>> fence;
-  std::barrier<> over;  ///< nobody leaves while others look at it
+  std::barrier<> over;  ///< no rank leaves while the late one looks at it
 };
 
 std::string name_of(const std::tuple<Kind, int>& parameter) {
@@ -149,7 +150,7 @@ TEST_P(ReadyFenceTest, ALateRankWakesTheSleepers) {
   std::atomic<bool> came{false};
   with_ranks(kind(), size(), [&](int rank, std::unique_ptr<ReadyFence> fence) {
     for (std::uint64_t sequence = 1; sequence <= 5; ++sequence) {
-      // Each is the late one in turn; the first time streams are still to be opened.
+      // Each rank is late in turn. In the first round, streams are still to be opened.
       const int late = static_cast<int>(sequence) % size();
       came = false;
       crowd.over.arrive_and_wait();
@@ -192,7 +193,7 @@ TEST_P(ReadyFenceTest, CancelledOperationsAreNotWaitedForAndLaterOnesAre) {
 TEST_P(ReadyFenceTest, SettledOperationsEndAlikeOnAllRanks) {
   constexpr std::uint64_t kRounds = 100;
   std::mt19937 random(7);
-  // Which rank does not come to the round's sequence; -1: all come.
+  // The rank that does not come to the operation of each round; a negative number if all come.
   std::vector<int> absent(kRounds);
   for (int& rank : absent) rank = static_cast<int>(random() % (2 * size())) - size();
   std::barrier round_begins(2 * size());
@@ -315,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ReadyFenceTest,
                                           testing::Values(1, 2, 3, 4, 5, 8)),
                          [](const auto& test) { return name_of(test.param); });
 
-/// Rank 1 writes to its stream what it likes; rank 0 says who did.
+/// Lets rank 1 write `bytes` to its stream. Returns the error of rank 0 at the fence.
 Error error_at_the_fence(const std::vector<std::byte>& bytes) {
   const auto store = make_hash_store();
   std::optional<Error> error;

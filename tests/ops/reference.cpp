@@ -13,7 +13,7 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-/// The smallest (or largest) integer of a type, without naming the type.
+/// Returns the smallest or the largest integer that a type holds.
 std::int64_t limit_of(DType dtype, bool largest) {
   const int bits = static_cast<int>(8 * size_of(dtype));
   if (dtype == DType::u8) return largest ? 255 : 0;
@@ -21,12 +21,12 @@ std::int64_t limit_of(DType dtype, bool largest) {
   return static_cast<std::int64_t>(largest ? half - 1 : ~half + 1);
 }
 
-/// The product in double, cut toward zero and to what the type holds.
+/// Returns the product in double, cut toward zero and to the range of the type.
 std::int64_t scaled_integer(DType dtype, std::int64_t value, double factor) {
   if (factor == 1.0) return value;
   if (dtype == DType::boolean) return factor == 0.0 ? 0 : value;
   const double product = std::trunc(static_cast<double>(value) * factor);
-  // The largest i64 is no double: what compares equal to the double next to it is beyond.
+  // The largest i64 is not a double and becomes the next one, which is beyond the range itself.
   if (product >= static_cast<double>(limit_of(dtype, true))) return limit_of(dtype, true);
   if (product <= static_cast<double>(limit_of(dtype, false))) return limit_of(dtype, false);
   return static_cast<std::int64_t>(product);
@@ -131,7 +131,7 @@ void expect_reduced(const Operation& operation, const std::vector<Buffer>& contr
       continue;
     }
     const Bounded wanted = reduced_float(operation, contributions, i);
-    // In long double: as doubles, both could be rounded away from each other.
+    // They are compared in long double, because rounding to double could move them apart.
     const long double found = load(operation.dtype, result.data(), i);
     if (std::fabs(found - wanted.value) <= wanted.error) continue;
     ASSERT_NEAR(load(operation.dtype, result.data(), i), static_cast<double>(wanted.value),

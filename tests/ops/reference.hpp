@@ -1,4 +1,4 @@
-// The serial reference of a reduction: in long double, or exactly.
+// Compares reductions with a serial reference, which is in long double, or exact for integers.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hvd::test {
 
-/// What is to be reduced, and how.
+/// A reduction with its type and its factors.
 struct Operation {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;

@@ -29,7 +29,7 @@ TEST_P(DoublingTest, AgreesWithTheRingToTheBit) {
           const int divisor = is_floating(dtype) && op == ReduceOp::average ? n : 1;
           std::vector<std::byte> by_ring(own.size());
           std::vector<std::byte> by_doubling = own;  // in place
-          // An integer mean is not what it would be, but the same sum.
+          // Integers are not divided here, so both algorithms must give the same sum.
           Reduction job{.elements = Accumulator({.dtype = dtype, .op = op, .divisor = divisor}),
                         .bounds = layout.bounds(),
                         .own = own.data(),

@@ -1,4 +1,4 @@
-// The order in which hosts are added up, whatever ranks they have.
+// Tests that the ring adds up host by host, whatever ranks the hosts have.
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
@@ -19,7 +19,7 @@ using Bits = std::vector<std::byte>;
 
 constexpr std::int64_t kCount = 5'003;
 
-/// The sum by every rank, of whom rank r puts in what `seed_of` gives for it.
+/// Returns the sum that each rank gets. Rank r contributes random values of the seed `seed_of[r]`.
 std::vector<Bits> sums(DType dtype, const char* ways, const std::vector<int>& host_of,
                        const std::vector<int>& seed_of) {
   std::vector<Bits> results(seed_of.size());

@@ -1,4 +1,4 @@
-// Backends for some of a group's ranks, over every transport.
+// Tests backends for some of a group's ranks, over every transport.
 #include <algorithm>
 #include <atomic>
 #include <future>
@@ -27,7 +27,7 @@ void sum(Backend& backend, std::vector<float>& data) {
   backend.allreduce({.tensors = {&slice, 1}, .device = {}, .op = ReduceOp::sum}, soon());
 }
 
-/// Every operation once, with values that name the rank of the whole group.
+/// Checks every operation once, with values that tell the ranks of the whole group apart.
 void check_group(Backend& backend, const Ranks& ranks, int rank, std::int64_t count) {
   const auto size = static_cast<std::int64_t>(ranks.size());
   const auto position = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
@@ -104,7 +104,7 @@ TEST_P(SubsetTest, OfASubset) {
     ranks.erase(ranks.begin());
     const auto without_first = whole->subset(ranks, soon());
     if (rank == 1) return;
-    // Its ranks are those of the subset: 1 and up are the whole's 2 and up.
+    // These are ranks in the subset: 1 and up are the ranks 2 and up of the whole group.
     Ranks inner = everybody(size() - 1);
     inner.erase(inner.begin());
     const auto without_two = without_first->subset(inner, soon());

@@ -1,4 +1,4 @@
-// Several TCP streams between two ranks.
+// Tests several TCP streams between two ranks.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -77,7 +77,8 @@ TEST_P(TcpStreams, CarryMessagesOfAllSizesBothWays) {
     const auto byte = [](int from, std::size_t i) {
       return static_cast<std::byte>(i * 31 + i / 4'096 + static_cast<std::size_t>(from));
     };
-    // Small ones first: the others' streams do not exist yet. Two directions of unequal sizes.
+    // The sizes go up and down, since streams are opened when a message first needs them. Rank 0
+    // sends more than the others.
     for (const std::size_t bytes :
          {std::size_t{8}, 3 * kMiB + 8, kMiB, kMiB - 8, std::size_t{16}}) {
       const auto size_from = [&](int from) { return bytes + (from == 0 ? kMiB : 0); };

@@ -1,4 +1,4 @@
-// What every transport promises: bytes in order, both ways at once, and typed ends.
+// Tests what every transport promises: bytes in order, both ways at once, and typed errors.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +14,8 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-/// Bytes that differ from one place and seed to the next; cut from one pattern, to be fast.
+/// Returns bytes that differ from place to place and from seed to seed. To be fast, they are cut
+/// from one pattern.
 Buffer message(std::size_t size, unsigned seed) {
   static const Buffer pattern = [] {
     Buffer bytes(std::size_t{1} << 18);
@@ -35,7 +36,7 @@ Buffer message(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-/// Compares at once: element by element takes long under a sanitizer.
+/// Compares all bytes at once, because a comparison of each takes long under a sanitizer.
 void expect_message(const Buffer& bytes, std::size_t size, unsigned seed) {
   ASSERT_EQ(bytes.size(), size);
   const Buffer wanted = message(size, seed);
@@ -45,7 +46,7 @@ void expect_message(const Buffer& bytes, std::size_t size, unsigned seed) {
 
 class TransportTest : public EveryTransport {};
 
-/// Around the unit of a ring, the size of a piece and, at last, more than a whole ring.
+/// These are empty, around a cache line and a page, around 64 KiB, and more than 1 MiB.
 constexpr std::size_t kSizes[] = {
     0, 1, 63, 64, 65, 4096, 65535, 70 * 1024 + 7, 8, (1 << 20) + 4096};
 
@@ -169,7 +170,7 @@ TEST_P(BrokenExchange, AbortWakesIt) {
       EXPECT_EQ(error_of([&] { wait_for_answer(*transport); }).code(), Errc::aborted);
       EXPECT_EQ(error_of([&] { wait_for_answer(*transport); }).code(), Errc::aborted);
       over.set_value();
-      aborted.get_future().wait_until(soon());  // whoever aborts it needs it until then
+      aborted.get_future().wait_until(soon());  // rank 1 uses this transport until then
     } else {
       take_question(*transport);
       auto other = shared.get_future();
@@ -193,7 +194,7 @@ TEST_P(BrokenExchange, DeadlineEndsItNamingThePeer) {
   std::promise<void> over;
   expect_ranks(kind(), size(), [&](int rank, std::unique_ptr<Transport> transport) {
     if (rank == 0) {
-      // The connection first, so that only the answer is missing.
+      // The connection is made first, so that only the answer is missing.
       const std::byte token{1};
       transport->exchange({.peer = 1, .bytes = {&token, 1}}, {}, soon());
       const auto began = Clock::now();

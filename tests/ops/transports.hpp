@@ -1,5 +1,5 @@
-// Every transport under one roof, with ranks as threads; or, with mpi/mpi_transports.cpp in place
-// of transports.cpp, MPI's, with ranks as processes that mpirun started.
+// Runs tests over every transport, with ranks as threads. With mpi/mpi_transports.cpp in place of
+// transports.cpp, it is MPI's transport, with ranks as processes that mpirun started.
 #pragma once
 
 #include <exception>
@@ -23,7 +23,7 @@ enum class Kind { in_process, tcp, mpi };
 
 [[nodiscard]] std::string_view to_string(Kind kind);
 
-/// Far away: what waits for it is a failed test.
+/// Returns a deadline so late that only a test that fails waits for it.
 [[nodiscard]] Deadline soon();
 
 /// Joins the transport of one rank over an existing session. Not for in_process.
@@ -34,10 +34,10 @@ using RankBody = std::function<void(int rank, std::unique_ptr<Transport> transpo
 /// Runs `body` on one thread per rank, each with its session where the kind needs one; returns what
 /// each rank threw.
 [[nodiscard]] std::vector<std::exception_ptr> run_ranks(Kind kind, int size, const RankBody& body);
-/// As `run_ranks`; a rank that throws fails the test.
+/// Does the same; a rank that throws fails the test.
 void expect_ranks(Kind kind, int size, const RankBody& body);
 
-/// Suites run once per transport and number of ranks.
+/// The base of suites that run once per transport and number of ranks.
 class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {
  protected:
   [[nodiscard]] static Kind kind() { return std::get<0>(GetParam()); }
@@ -46,7 +46,7 @@ class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {
 
 [[nodiscard]] std::string parameter_name(const testing::TestParamInfo<std::tuple<Kind, int>>& info);
 
-/// Every kind that can run here with each of these numbers of ranks that can run here.
+/// Returns every kind that can run here, with each of these numbers of ranks that can run here.
 [[nodiscard]] std::vector<std::tuple<Kind, int>> transport_parameters(
     const std::vector<int>& sizes);
 

@@ -21,7 +21,7 @@ void put(std::byte* data, std::int64_t index, T value) {
   std::memcpy(data + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-/// A small format given by its widths, by the definition of IEEE 754.
+/// Decodes a number of a format with these widths, by the definition of IEEE 754.
 double decode(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -54,7 +54,7 @@ struct Format {
     const auto above =
         static_cast<std::size_t>(std::upper_bound(values.begin(), end, magnitude) - values.begin());
     const std::size_t below = above - 1;
-    // The number that would follow the largest finite one takes infinity's place.
+    // In place of infinity, this is the number that would follow the largest finite one.
     const double high = above == infinity ? 2 * values[below] - values[below - 1] : values[above];
     const double middle = values[below] + (high - values[below]) / 2;
     const bool up = magnitude > middle || (magnitude == middle && below % 2 == 1);

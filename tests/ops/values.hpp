@@ -17,28 +17,28 @@ inline constexpr ReduceOp kAllOps[] = {ReduceOp::average, ReduceOp::sum, ReduceO
                                        ReduceOp::max, ReduceOp::product};
 
 [[nodiscard]] bool is_floating(DType dtype);
-/// Half the distance between 1 and the next number: the relative error of one rounding.
+/// Returns half the distance between 1 and the next number: the relative error of one rounding.
 [[nodiscard]] double unit_roundoff(DType dtype);
-/// The smallest distance between two numbers.
+/// Returns the smallest distance between two numbers.
 [[nodiscard]] double smallest_step(DType dtype);
 
 [[nodiscard]] double half_to_double(std::uint16_t bits);
 [[nodiscard]] double bfloat16_to_double(std::uint16_t bits);
-/// Nearest, ties to even; what is too large becomes infinite.
+/// Rounds to the nearest number, and ties to even. Numbers that are too large become infinite.
 [[nodiscard]] std::uint16_t double_to_half(double value);
 [[nodiscard]] std::uint16_t double_to_bfloat16(double value);
 
-/// Element `index` of `data`, any alignment. An i64 beyond 2^53 is rounded.
+/// Returns element `index` of `data`, which may have any alignment. An i64 beyond 2^53 is rounded.
 [[nodiscard]] double load(DType dtype, const std::byte* data, std::int64_t index);
 [[nodiscard]] std::int64_t load_integer(DType dtype, const std::byte* data, std::int64_t index);
 void store(DType dtype, std::byte* data, std::int64_t index, double value);
 
-/// `count` elements that depend on `seed` alone: integers over their whole range, floating-point
-/// numbers between -2 and 2.
+/// Returns `count` elements that depend on `seed` alone: integers over their whole range, or
+/// floating-point numbers between -2 and 2.
 [[nodiscard]] std::vector<std::byte> random_values(DType dtype, std::int64_t count,
                                                    std::uint64_t seed);
 
-/// The integer whose bits are the lowest of `value`, as an element of `dtype`.
+/// Returns the integer whose bits are the lowest of `value`, as an element of `dtype`.
 [[nodiscard]] std::int64_t wrap(DType dtype, std::uint64_t value);
 
 }  // namespace hvd::test

@@ -9,12 +9,12 @@ constexpr std::array<std::string_view, kFaultKinds> kNames{
     "slow phase",     "reordered threads", "pause", "partition",       "crash",  "long pause",
     "long partition", "limit pause",       "abort", "backend failure", "absence"};
 
-// How long a rank is stopped. The peer timeout is 1.8 s.
+// The times for which a rank is stopped. The peer timeout is 1.8 s.
 constexpr Nanos kBriefly = 1'200 * kMilli;
 constexpr Nanos kTooLong = 2'600 * kMilli;
 constexpr Nanos kAboutTheLimit = 1'300 * kMilli;
-// How long a stream is cut. The host timeout is 5 s. After a brief cut, bytes pass again before
-// twice its length is over.
+// The times for which a stream is cut. The host timeout is 5 s. After a brief cut, bytes pass again
+// before twice its length is over.
 constexpr Nanos kCutBriefly = 2'300 * kMilli;
 constexpr Nanos kCutTooLong = 5'800 * kMilli;
 

@@ -244,7 +244,7 @@ std::optional<Errc> Oracle::own_error(const Logical& logical) const {
   return std::nullopt;
 }
 
-/// Returns whether the rank has joined and has not submitted the operation.
+/// Returns whether the member, which has not submitted the operation, has joined instead.
 bool Oracle::left_out(const Logical& logical, int member) const {
   const auto joined = joined_in_.find(logical.era);
   return joined != joined_in_.end() && joined->second[static_cast<std::size_t>(member)];

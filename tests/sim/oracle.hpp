@@ -69,7 +69,8 @@ class Oracle {
   void paired(const std::vector<int>& members, const std::vector<const detail::Batch*>& batches);
   void resolved(Record& record, std::optional<Errc> error);
 
-  /// The run is over. `failure`: what the job ended with, if it failed.
+  /// Checks the outcome of every operation when the run is over. After a failed job any error is
+  /// right.
   void conclude(bool job_failed) const;
   [[nodiscard]] std::string unresolved() const;
 

@@ -16,7 +16,7 @@ namespace hvd::sim {
 
 struct World;
 
-/// How a rank's part in the job ended.
+/// The end of a rank's part in the job.
 enum class End { none, shut_down, failed };
 
 class SimRank final : private detail::Protocol::Actions {

@@ -20,7 +20,8 @@ using Arguments = std::vector<std::string>;
 
 constexpr int kLost = 3;
 
-/// A line for each rank: who it is, by its own environment and by what the ranks found out.
+/// Prints a line with the rank's place, by its environment and by what the ranks found out. Returns
+/// a sum over the ranks as the result.
 int place(const Arguments& arguments) {
   hvd::init();
   const char* const gpus = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -38,7 +39,7 @@ int place(const Arguments& arguments) {
   return 0;
 }
 
-/// Bytes 0, 1, …, 255, 0, … of the size asked for.
+/// Returns the bytes 0, 1, …, 255, 0, … as the result, as many as it is asked for.
 int bytes(const Arguments& arguments) {
   std::vector<std::byte> data(std::stoul(arguments.at(0)));
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = std::byte{static_cast<unsigned char>(i)};
@@ -52,7 +53,7 @@ int text(const Arguments& arguments) {
   return 0;
 }
 
-/// All ranks sum until one, which exits with a code or kills itself, is lost.
+/// Sums on all ranks until one of them, which exits with a code or kills itself, is lost.
 int fail(const Arguments& arguments) {
   const int rank = std::stoi(arguments.at(0));
   const int code = std::stoi(arguments.at(1));
@@ -71,7 +72,7 @@ int fail(const Arguments& arguments) {
   while (true) sum();
 }
 
-/// Says who it is and what it has started, and is there until it is ended.
+/// Prints its pid and that of a child in another session, and waits until it is ended.
 int wait(const Arguments&) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -89,7 +90,7 @@ int flood(const Arguments& arguments) {
   return 0;
 }
 
-/// Copies the rank's rows to a folder as they are, and says how many there are.
+/// Copies the files with the rank's rows to a folder, and prints the number of rows.
 int rows(const Arguments& arguments) {
   const auto partition = hvd::ArrowPartition::of_this_rank();
   if (!partition) {

@@ -21,7 +21,7 @@
 
 namespace hvd {
 
-/// A process of `spawn` failed, and the others were ended.
+/// Thrown when a process of `spawn` has failed and the others have been ended.
 class ProcessError : public std::runtime_error {
  public:
   struct End {
@@ -46,27 +46,27 @@ class ProcessError : public std::runtime_error {
 struct SpawnOptions {
   std::chrono::milliseconds timeout{0};  ///< of the whole call; 0: none
 
-  // Where the program runs once on every node; all with the same number of processes.
+  // For a program that is started once on every node. All nodes have the same number of processes.
   int nodes = 1;
   int node_rank = 0;
   std::string address{};  ///< "HOST:PORT" of node 0, which serves the store there
 
-  /// Get what the processes write to stdout and stderr, in whole lines, each with its rank in front
-  /// ("[1]<stdout>:…"); on a thread of the call's own, one at a time. One that throws is not called
-  /// again. Null: the processes have this process's own stream.
+  /// A function that gets what the processes write to stdout or stderr, in whole lines, each with
+  /// its rank in front ("[1]<stdout>:…"). Both are called one at a time, on threads of the call's
+  /// own. One that throws is not called again. Null: the processes have this process's own stream.
   using TakeOutput = std::function<void(std::string_view lines)>;
   TakeOutput output{};
   TakeOutput error{};
   bool prefix_output_with_timestamp = false;
 };
 
-/// From "--init_method tcp://HOST:PORT --rank R --world_size N" among the arguments, which count
-/// nodes; all other arguments are ignored. Throws Errc::invalid_argument naming the one that is
-/// malformed.
+/// Returns the options that "--init_method tcp://HOST:PORT --rank R --world_size N" among the
+/// arguments ask for, which count nodes; all other arguments are ignored. Throws
+/// Errc::invalid_argument naming the one that is malformed.
 [[nodiscard]] SpawnOptions node_options(int argc, const char* const* argv);
 
-/// Whether this process was started by a call of `spawn` that it has not come to yet: it is on its
-/// way there, and no rank so far, although its environment has the place that it will have.
+/// Returns whether this process was started by a call of `spawn` that it has not reached yet. It is
+/// not a rank before that call, although its environment already has the variables of one.
 [[nodiscard]] bool spawn_is_ahead();
 
 /// The place of a call in the program.
@@ -81,7 +81,7 @@ struct SpawnSite {
 
 namespace detail {
 
-/// What the processes of one call do and have done, without its types.
+/// Runs the processes of one call, whose results are bytes here, whatever the function returns.
 class SpawnCall {
  public:
   /// In the parent: starts the processes. In a child that was started by this call: runs `body` and
@@ -173,20 +173,20 @@ struct SpawnResult<std::string> {
 
 }  // namespace detail
 
-/// Processes that run. Used by one thread at a time.
+/// The processes of a call of `spawn_async`. Used by one thread at a time.
 template <typename R>
 class Spawned {
  public:
   explicit Spawned(detail::SpawnCall call) : call_(std::move(call)) {}
 
   /// Waits for all and returns the results of this node's ranks, in order. Throws ProcessError, and
-  /// Error: timeout, resource. Once.
+  /// Error: timeout, resource, and aborted after `terminate`. To be called once.
   typename detail::SpawnResult<R>::All join() {
     return detail::SpawnResult<R>::collect(call_.join());
   }
-  /// Whether all are over. Waits until `deadline`.
+  /// Waits until all are over, but not beyond `deadline`. Returns whether they are.
   [[nodiscard]] bool wait_until(Deadline deadline) { return call_.wait_until(deadline); }
-  /// Ends the processes; `join` will say which one went first.
+  /// Ends the processes; `join` then throws.
   void terminate() { call_.terminate(); }
   [[nodiscard]] std::vector<pid_t> pids() const { return call_.pids(); }
 
@@ -195,7 +195,7 @@ class Spawned {
 };
 
 /// Starts `function(rank)` in `nprocs` processes of this program, which run its `main` again up to
-/// this call. In those it does not return. Throws Errc::invalid_argument, resource,
+/// this call, which does not return there. Throws Errc::invalid_argument, resource,
 /// unauthenticated.
 template <typename F>
 [[nodiscard]] auto spawn_async(F function, int nprocs, const SpawnOptions& options = {},
@@ -206,8 +206,9 @@ template <typename F>
       options, site));
 }
 
-/// The same, and waits: returns the results by rank, nothing for a function that returns nothing.
-/// Throws ProcessError for the first process that fails, within 2 s, whatever the others do.
+/// Does the same and waits. Returns the results by rank, or nothing for a function that returns
+/// nothing. Throws ProcessError for the first process that fails, within 2 s, whatever the others
+/// do.
 template <typename F>
 auto spawn(F function, int nprocs, const SpawnOptions& options = {},
            SpawnSite site = SpawnSite::here()) {

@@ -26,12 +26,12 @@
 
 namespace hvd::launcher {
 
-/// How an agent differs from one that hvdrun has started.
+/// The options of an agent. An agent that hvdrun has started has the defaults.
 struct AgentOptions {
   std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
-  /// The process to which a user sends signals. While it lives, a signal that comes is for the
+  /// The process to which a user sends signals. While it lives, a signal to the agent is for the
   /// whole job and is forwarded to the leading node. -1: there is none, and SIGTERM ends the agent.
   pid_t user = -1;
 };

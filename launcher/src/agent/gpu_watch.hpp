@@ -20,14 +20,14 @@ namespace hvd::launcher {
 /// Used, and destroyed, on the thread that runs `io`.
 class GpuWatch {
  public:
-  /// How long `look` waits for the driver. hvdrun waits longer than this for an answer.
+  /// The time that `look` waits for the driver. hvdrun waits longer than this for an answer.
   static constexpr std::chrono::milliseconds kPatience{250};
   /// The age from which an earlier result is no longer used.
   static constexpr std::chrono::milliseconds kFresh{5'000};
 
   explicit GpuWatch(boost::asio::io_context& io);
-  /// Does not wait for a driver that hangs: a call that does not return is abandoned and ends with
-  /// the process.
+  /// Waits at most `kPatience` for a driver that hangs. A call that does not return is abandoned
+  /// and ends with the process.
   ~GpuWatch();
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;

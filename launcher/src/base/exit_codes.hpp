@@ -27,7 +27,7 @@ inline constexpr int kExitSignalBase = 128;
                                                   : kExitInternal;
 }
 
-/// Why the job could not be started: one line for the user and the code to exit with.
+/// An error that ends hvdrun: one line for the user and the code to exit with.
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}

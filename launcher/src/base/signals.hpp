@@ -1,4 +1,4 @@
-// Which signals a job forwards to its ranks, and how threads are kept from receiving any.
+// Lists the signals that a job forwards to its ranks, and keeps threads from receiving signals.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ inline bool is_forwarded(int signal) {
          kForwardedSignals.end();
 }
 
-/// A signal that was ignored when hvdrun started (nohup, a shell's background job) stays ignored.
+/// Returns whether this process ignores the signal. One that was ignored when hvdrun started
+/// (nohup, a shell's background job) stays ignored.
 inline bool is_ignored(int signal) {
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

@@ -10,13 +10,13 @@
 
 namespace hvd::launcher {
 
-/// "-x NAME=VALUE", or "-x NAME": as hvdrun's own environment has it.
+/// The option "-x NAME=VALUE", or "-x NAME", which takes the value from hvdrun's own environment.
 struct ExportSpec {
   std::string name;
   std::optional<std::string> value;
 };
 
-/// What starts the ranks of other hosts.
+/// Selects the program that starts the ranks of other hosts.
 enum class Launcher { automatic, local, ssh, slurm };
 
 struct Options {
@@ -37,13 +37,14 @@ struct Options {
   std::chrono::milliseconds grace{5'000};
   std::optional<std::chrono::milliseconds> start_timeout;
   std::optional<std::chrono::milliseconds> timeout;  ///< of the whole job
-  /// How long a host may be silent: -x HVD_HOST_TIMEOUT_S, --host-timeout or hvdrun's own variable.
+  /// The time that a host may be silent, from -x HVD_HOST_TIMEOUT_S, --host-timeout or hvdrun's own
+  /// variable.
   std::chrono::milliseconds host_timeout{10'000};
 
-  int max_restarts = 0;   ///< how often a job that lost a rank is started anew
-  int restart_count = 0;  ///< how often this one was
+  int max_restarts = 0;   ///< the restarts that are allowed for a job that loses ranks
+  int restart_count = 0;  ///< the restarts of this job so far
 
-  bool status = false;  ///< say from time to time how the ranks get on
+  bool status = false;  ///< print the progress of the ranks from time to time
   std::optional<std::chrono::milliseconds> status_interval;
 
   bool verbose = false;
@@ -59,18 +60,18 @@ struct Options {
   static constexpr std::chrono::milliseconds kDefaultStartTimeout{30'000};
 };
 
-/// Options end at the program's name, or after "--". Throws LaunchError (usage) with one line that
-/// names what is wrong. `arguments` are those after hvdrun's own name. Reads the file that
-/// --config-file names; what the command line says wins over it. `environment` is
-/// hvdrun's own, for a platform's variables.
+/// Parses hvdrun's arguments after its own name. Options end at the program's name, or after "--".
+/// Reads the file that --config-file names; what the command line says wins over it. `environment`
+/// is hvdrun's own, for the host timeout and a platform's variables. Throws LaunchError (usage)
+/// with one line that names what is wrong.
 [[nodiscard]] Options parse_options(const std::vector<std::string>& arguments,
                                     const std::vector<std::string>& environment = {});
 
-/// What hvdrun's own options mean to every rank, however it is started: "NAME=value" each. -x wins
-/// over it.
+/// Returns the variables ("NAME=value") that hvdrun's own options set for every rank, however it is
+/// started. -x wins over them.
 [[nodiscard]] std::vector<std::string> option_variables(const Options& options);
 
-/// What --help prints.
+/// Returns what --help prints.
 [[nodiscard]] std::string help_text();
 
 }  // namespace hvd::launcher

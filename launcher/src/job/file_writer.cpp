@@ -19,7 +19,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// How long writing may delay the end of hvdrun, after its own deadlines.
+/// The time by which writing may delay the end of hvdrun, beyond hvdrun's own deadlines.
 constexpr std::chrono::milliseconds kPatience{250};
 
 std::error_code write_all(int fd, std::string_view bytes) {

@@ -23,9 +23,10 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// How long hvdrun waits after a failure for a reader that does not read its output.
+/// The time that hvdrun waits after a failure for a reader that does not read its output.
 constexpr milliseconds kDrain{400};
-/// How long an agent may take beyond its grace.
+/// The time that agents may take to end beyond the grace period of their ranks, and that the
+/// processes of a job may take to die after SIGKILL.
 constexpr milliseconds kAgentPatience{1'500};
 
 double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
@@ -275,7 +276,7 @@ void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   write_off(host);
 }
 
-/// Nothing more is expected of the host: its ranks count as killed.
+/// Expects nothing more of the host: its ranks count as killed.
 void Job::write_off(std::size_t host) {
   hosts_[host].over = true;
   for (const int rank : hosts_[host].session.running_ranks()) {

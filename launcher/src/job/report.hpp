@@ -1,4 +1,4 @@
-// What hvdrun says at the end of a job that did not succeed.
+// Writes hvdrun's report on a job that did not succeed.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ struct RankLocation {
   int pid = 0;  ///< 0: unknown
 };
 
-/// "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s"
+/// Returns text such as "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s".
 [[nodiscard]] std::string describe(const RankEnd& end, const RankLocation& place);
 
 /// Returns whole lines, each with "hvdrun: " in front except those that the culprit wrote; empty
@@ -35,8 +35,8 @@ struct RankLocation {
 /// ("peer lost: rank 1 on b"), which most programs print at their end.
 [[nodiscard]] std::optional<int> lost_peer(const std::deque<Tail::Line>& tail);
 
-/// For a job over several hosts: a line that suggests --network-interfaces when `tail`, the
-/// culprit's last lines, looks as if ranks could not connect; else empty.
+/// Returns, for a job over several hosts, a line that suggests --network-interfaces when `tail`,
+/// the culprit's last lines, looks as if ranks could not connect, and else an empty text.
 [[nodiscard]] std::string network_hint(const std::deque<Tail::Line>& tail);
 
 }  // namespace hvd::launcher

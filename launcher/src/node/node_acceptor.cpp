@@ -1,4 +1,4 @@
-// How node 0 lets the other nodes join the job.
+// Admits the other nodes to the job, on node 0.
 #include <algorithm>
 #include <iterator>
 

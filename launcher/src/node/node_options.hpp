@@ -1,4 +1,5 @@
-// The command line of node mode (docs/how-to/node_mode.md): what every node is told about itself.
+// Holds the options of node mode (docs/how-to/node_mode.md), which tell each node its place in the
+// job, and works out their meaning.
 #pragma once
 
 #include <chrono>
@@ -33,7 +34,7 @@ struct NodeOptions {
   bool use_env = false;    ///< accepted without further effect
   bool no_python = false;  ///< likewise
 
-  /// Returns whether any of them was given: then hvdrun is the agent of its node.
+  /// Returns whether any of them was given, which makes hvdrun the agent of its node.
   [[nodiscard]] bool given() const;
 };
 
@@ -45,7 +46,7 @@ void add_node_options(CLI::App& app, NodeOptions& to);
 /// LaunchError (usage).
 void settle_node_mode(Options& options, const std::vector<std::string>& own);
 
-/// Whether this node listens at the address where the nodes meet.
+/// Says whether this node listens at the address where the nodes meet.
 enum class Hosting { yes, no, if_free };
 
 /// The meaning of the options.
@@ -66,8 +67,9 @@ struct NodeConfig {
   [[nodiscard]] std::string endpoint() const;
 };
 
-/// `own` is hvdrun's environment, `program` the program with its arguments; both are read only for
-/// a platform. Throws LaunchError (usage) naming the option or variable.
+/// Returns the meaning of `options`. `own` is hvdrun's environment, `program` the program with its
+/// arguments; both are read only for a platform. Throws LaunchError (usage) naming the option or
+/// variable.
 [[nodiscard]] NodeConfig config_of(const NodeOptions& options, const std::vector<std::string>& own,
                                    const std::vector<std::string>& program);
 

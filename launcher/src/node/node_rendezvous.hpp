@@ -1,4 +1,4 @@
-// How the hvdruns of several nodes find and trust each other.
+// Lets the hvdruns of several nodes find and trust each other.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@
 
 namespace hvd::launcher {
 
-/// What a node uses to trust the others. The secret is empty on one machine, where the kernel tells
-/// which user is at the other end of a Unix socket.
+/// The means by which a node trusts the others. The secret is empty when all nodes are on one
+/// machine, where the kernel tells which user is at the other end of a Unix socket.
 struct NodeTrust {
   Secret secret;
   bool insecure = false;  ///< anybody may join

@@ -1,4 +1,4 @@
-// What hvdrun knows about the machine and the shell that it was started in.
+// Describes the machine and the shell in which hvdrun was started.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ class SpawnJournal {
   /// reads there for which call it was started.
   [[nodiscard]] static SpawnJournal& own();
 
-  /// What to do at a call.
+  /// Tells what to do at a call.
   struct Step {
     enum class Kind {
       start,   ///< start processes, which get `path`

@@ -27,9 +27,10 @@ class SpawnOutput {
   SpawnOutput(const SpawnOutput&) = delete;
   SpawnOutput& operator=(const SpawnOutput&) = delete;
 
-  /// Whether there is a function for this stream.
+  /// Returns whether there is a function for this stream.
   [[nodiscard]] bool takes(Stream stream) const;
-  /// Queues what a rank wrote; callers bound it. `on_taken` is called on the other thread.
+  /// Queues what a rank wrote. The caller limits the bytes that are queued at a time. `on_taken` is
+  /// called on the other thread.
   void take(int rank, Stream stream, Bytes bytes, std::function<void()> on_taken);
 
  private:

@@ -1,4 +1,5 @@
-// Encodes the calls that led to a process of hvd::spawn, which it is told, and its report.
+// Encodes what a process of hvd::spawn and its parent tell each other: the calls that led to the
+// process, and its report.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// How a call ended. Processes of later calls run the program again and get this outcome there.
+/// The outcome of a call. Processes of later calls run the program again and get it at this call.
 struct SpawnOutcome {
   enum class Kind : std::uint8_t { open, results, process_error, error };
   Kind kind = Kind::open;  ///< open: the call has not been joined yet
@@ -37,7 +38,7 @@ using SpawnPath = std::vector<SpawnLevel>;
 /// Throws Errc::protocol.
 [[nodiscard]] SpawnPath decode_spawn_path(std::span<const std::byte> bytes);
 
-/// What a process tells its parent through a file.
+/// The report of a process to its parent, in a file that both have open.
 struct SpawnReport {
   enum class Stage : std::uint8_t { before, running, returned, threw };
   Stage stage = Stage::before;  ///< before: it has not reached its call
@@ -45,7 +46,7 @@ struct SpawnReport {
   std::string text{};           ///< what it threw
 };
 
-/// An anonymous file in memory that closes on exec, with `content`. Throws Errc::resource.
+/// Returns an anonymous file in memory that closes on exec, with `content`. Throws Errc::resource.
 [[nodiscard]] UniqueFd make_memory_file(const char* name, std::span<const std::byte> content);
 /// Throws Errc::resource.
 [[nodiscard]] Bytes read_memory_file(int fd);

@@ -18,7 +18,7 @@ class StatusServer {
   /// Called when a shell asks. Pass the text to `answer`, once, within 2 s.
   using OnAsked = std::function<void(std::function<void(std::string)> answer)>;
 
-  /// When the socket cannot be made nobody is served, since a job must not fail for that.
+  /// When the socket cannot be made, no shell is served, since a job must not fail for that.
   StatusServer(boost::asio::io_context& io, const std::string& job_id, OnAsked on_asked);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;

@@ -23,7 +23,7 @@ namespace {
 
 [[noreturn]] void run_child(const std::function<int(pid_t)>& work, pid_t guard,
                             GuardSignals signals) {
-  // What an agent below ssh writes is shown with "hvdrun: HOST: " in front of it.
+  // hvdrun itself puts "hvdrun: HOST: " in front of what an agent below ssh writes.
   const char* const prefix = signals == GuardSignals::pass_on ? "hvdrun: " : "";
   int code = kExitInternal;
   try {

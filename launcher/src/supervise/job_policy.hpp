@@ -20,7 +20,7 @@ struct End {
   std::chrono::milliseconds grace{0};
 };
 
-/// How a rank ended.
+/// The end of a rank.
 struct RankEnd {
   int rank = 0;
   int status = 0;  ///< as from waitpid
@@ -30,7 +30,7 @@ struct RankEnd {
   bool without_shutdown = false;
 };
 
-/// How a job ended, for the report.
+/// The end of a job, for the report.
 struct Outcome {
   int code = 0;
   std::optional<RankEnd> culprit;  ///< the rank that failed first
@@ -44,7 +44,7 @@ struct Outcome {
 
 class JobPolicy {
  public:
-  /// The settle time: how long failures are collected before one rank is blamed. The death of a
+  /// The settle time, in which failures are collected before one rank is blamed. The death of a
   /// rank makes others fail within microseconds, and hvdrun may hear of them in any order.
   static constexpr std::chrono::milliseconds kSettle{200};
   /// The settle time where ranks are on several machines, whose reports take different times to
@@ -64,19 +64,20 @@ class JobPolicy {
 
   // Events. The returned order, if any, goes to all agents.
 
-  /// `at` is when the rank ended, as far as that is known; agents may report late.
+  /// A rank has ended. `at` is the time of its end as far as that is known; agents may report late.
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
                                            Clock::time_point at);
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now) {
     return on_exit(end, now, now);
   }
-  /// A user's signal such as SIGINT. The ranks get the same signal; a second one ends them at once.
+  /// A user has sent a signal such as SIGINT. The ranks get the same signal; a second one ends them
+  /// at once.
   [[nodiscard]] std::optional<End> on_signal(int signal);
   /// An agent or a whole host is lost, which makes its ranks fail, and then ranks elsewhere. The
   /// loss is blamed instead of ranks that exited with an error within the settle time before it.
   [[nodiscard]] std::optional<End> on_loss(int code, const std::string& what);
-  /// A failure that is not a rank's: hvdrun exits with `code` and says `what`, unless a rank failed
-  /// before.
+  /// Something other than a rank has failed. hvdrun exits with `code` and says `what`, unless a
+  /// rank failed before.
   [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
   [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
 

@@ -1,5 +1,5 @@
-// The ranks that one process has started on its machine: watches them, reads what they write, and
-// ends them. An agent of hvdrun and hvd::spawn have one each.
+// Watches the ranks that one process has started on its machine, reads what they write, and ends
+// them. An agent of hvdrun has one group, and so has a call of hvd::spawn.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace hvd::launcher {
 
-/// What a group does about processes that its ranks start.
+/// Says what a group does about processes that its ranks start.
 enum class Descendants {
   /// This process has no other children and is a subreaper: all descendants of a rank are ended
   /// with the rank, and get the signals that the rank gets.
@@ -42,12 +42,12 @@ class RankGroup {
     /// Rank `index`, in the order of `start`, has ended. `status` is as from waitpid, or 0 where
     /// other code in this process has waited for it.
     std::function<void(std::size_t index, int status, std::chrono::milliseconds elapsed)> on_exit;
-    /// At most `kMaxOutput` bytes that a rank wrote. Each byte takes credit, which `add_credit`
+    /// A rank has written `bytes`, at most `kMaxOutput`. Each byte takes credit, which `add_credit`
     /// gives back.
     std::function<void(std::size_t index, Stream stream, Bytes bytes)> on_output;
     /// No process of the group is left; the rest of their output may still follow.
     std::function<void()> on_gone;
-    /// All output of the ranks was handed over. This is the last call.
+    /// All output of the ranks has been handed over. This is the last call.
     std::function<void()> on_done;
   };
 

@@ -1,4 +1,4 @@
-// How an agent is started: this program again, here or over ssh.
+// Makes the commands that start an agent: this program again, on this host or through ssh or srun.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,13 @@ struct AgentCommand {
   int standard_input = -1;  ///< for the first rank of the host, -1 for none; local agents only
 };
 
-/// `variables` is the environment of the agent and, except for what `Prepare` adds, of its ranks.
+/// Returns the command that starts an agent on this host. `variables` is the environment of the
+/// agent and, except for what `Prepare` adds, of its ranks.
 [[nodiscard]] AgentCommand local_agent(Variables variables, int standard_input);
 
-/// ssh is looked for along `own`'s PATH and runs with `own` as its environment. Throws LaunchError:
-/// 69 when there is no ssh, 64.
+/// Returns the command that starts an agent on `host` through ssh. ssh is looked for along `own`'s
+/// PATH and runs with `own` as its environment. Throws LaunchError: 69 when there is no ssh, 64 as
+/// `ssh_command` does.
 [[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const SshOptions& options,
                                         Variables own);
 

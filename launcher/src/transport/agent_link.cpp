@@ -26,11 +26,13 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// How long a closed agent, or the ssh client that leads to it, may take to end. A local agent
-/// kills what is left within 2 s; a remote one does so even when its ssh client has been killed.
+/// The time that an agent of this host may take to end after `close`. It kills what is left of its
+/// ranks within 2 s.
 constexpr milliseconds kPatience{3'000};
+/// The same for the ssh or srun client that leads to a remote agent, which kills what is left
+/// within 2 s even when its client has been killed.
 constexpr milliseconds kRemotePatience{1'500};
-/// How long ssh may run on after its stream has ended.
+/// The time that such a client may run on after its stream has ended.
 constexpr milliseconds kSshPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
 

@@ -19,7 +19,7 @@
 
 namespace hvd::launcher {
 
-/// Whether an agent serves the store in which the ranks of the job find each other.
+/// Says whether an agent serves the store in which the ranks of the job find each other.
 enum class RendezvousReach : std::uint8_t {
   elsewhere,  ///< another host's agent serves the store
   machine,    ///< this agent serves it on a Unix socket: all ranks are on this machine
@@ -36,8 +36,8 @@ struct Prepare {
   std::string job_id;
   std::uint32_t epoch = 0;  ///< restarts so far
   RendezvousReach rendezvous = RendezvousReach::elsewhere;
-  /// How long a host may be silent, 2 s or more; then both sides send `Beat`. 0 when there is no
-  /// network between hvdrun and the agent.
+  /// The time that a host may be silent, 2 s or more, for which both sides send `Beat`; 0 when
+  /// there is no network between hvdrun and the agent.
   std::chrono::milliseconds host_timeout{0};
   std::string interfaces;  ///< as in `Config::interfaces`
   std::string directory;

@@ -1,4 +1,4 @@
-// What hvdtrace does with the files of several ranks.
+// Implements the commands of hvdtrace on the files of several ranks.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace hvd::trace {
 /// files are of the same rank.
 void merge(const std::string& out, const std::vector<std::string>& files);
 
-/// Says how much time each phase took, over all ranks: a table with one line per phase (and
-/// algorithm), the longest in total first, then one line for each rank that dropped events. Throws
-/// TraceError.
+/// Returns a table of the time that each phase took, over all ranks. It has one line per phase (and
+/// algorithm), the longest in total first, and then one line for each rank that dropped events.
+/// Throws TraceError.
 [[nodiscard]] std::string summarize(const std::vector<std::string>& files);
 
 }  // namespace hvd::trace

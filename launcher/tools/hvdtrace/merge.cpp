@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Removes the file unless it was kept.
+/// Writes the file OUT.part. `keep` renames it to OUT; otherwise the destructor removes it.
 class Part {
  public:
   explicit Part(const std::string& out) : out_(out), path_(fmt::format("{}.part", out)) {
@@ -57,7 +57,8 @@ class Part {
   bool kept_ = false;
 };
 
-/// When the earliest event of all was, since 1970; 0 when there is none.
+/// Returns the time of the earliest event of all, in nanoseconds since 1970, or 0 when there is
+/// none. Throws TraceError when two files are of the same rank.
 std::int64_t earliest(const std::vector<std::string>& files) {
   constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
   std::int64_t first = kNone;

@@ -24,8 +24,9 @@ Origin origin_of(const json& event) {
               args.at("clock_offset_ns").get<std::int64_t>()};
 }
 
-// A rank that was killed while it wrote leaves an array without its end: the last element is cut,
-// or what replaces the closing bracket is.
+// Returns whether a parse error at this byte means only that the file ends early. A rank that was
+// killed while it wrote leaves an array that is cut in its last element, or where a new element was
+// to replace the closing bracket.
 bool ends_early(std::ifstream& file, std::size_t error_at) {
   constexpr std::size_t kBracket = 3;  // "\n]\n"
   file.clear();

@@ -15,7 +15,7 @@ inline constexpr int kExitUsage = 64;
 inline constexpr int kExitData = 65;   // EX_DATAERR of sysexits.h
 inline constexpr int kExitWrite = 74;  // EX_IOERR
 
-/// One line for the user and the code to exit with.
+/// An error of hvdtrace: one line for the user and the code to exit with.
 class TraceError : public std::runtime_error {
  public:
   TraceError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -25,11 +25,11 @@ class TraceError : public std::runtime_error {
   int code_;
 };
 
-/// Whose events they are; what the file's "hvd_rank" element says.
+/// The rank whose events follow, and its clock, from the "hvd_rank" element of the file.
 struct Origin {
   int rank = 0;
   std::string host;
-  /// Added to a time of the file: nanoseconds since 1970 on the reference clock.
+  /// The number to add to a time of the file for nanoseconds since 1970 on the reference clock.
   std::int64_t to_unix_ns = 0;
 };
 
@@ -39,7 +39,7 @@ void for_each_event(const std::string& path,
                     const std::function<void(nlohmann::json& event, const Origin& origin)>& body);
 
 [[nodiscard]] bool is_origin(const nlohmann::json& event);
-/// Of "ts" or "dur", which are microseconds with a fraction.
+/// Returns the nanoseconds of "ts" or "dur", which are microseconds with a fraction.
 [[nodiscard]] std::int64_t nanoseconds_in(const nlohmann::json& event, const char* key);
 
 }  // namespace hvd::trace

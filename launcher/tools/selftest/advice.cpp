@@ -11,9 +11,9 @@
 namespace hvd::selftest {
 namespace {
 
-/// Less than gigabit Ethernet gives.
+/// The bytes per second below which a network counts as slow. Gigabit Ethernet gives more.
 constexpr double kSlowNetwork = 100e6;
-/// A pair so much below the median of its kind is worth a word.
+/// A pair of ranks is reported when its rate is this many times below the median of its kind.
 constexpr double kOutlier = 3.0;
 /// NCCL and Open MPI want some tens of MiB a rank.
 constexpr std::uint64_t kSmallShm = std::uint64_t{128} << 20;
@@ -50,7 +50,7 @@ std::string other_interfaces(const HostFacts& host) {
   return fmt::format("{}", fmt::join(others, ", "));
 }
 
-/// The first host that has another interface to try; null when none has.
+/// Returns the first host that has another interface to try; null when none has.
 const HostFacts* with_a_choice(const Findings& findings) {
   for (const HostFacts& host : findings.hosts) {
     if (host.interfaces.size() > 1) return &host;

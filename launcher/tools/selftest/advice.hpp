@@ -1,4 +1,4 @@
-// What to change, from what was found. Pure.
+// Derives advice from what a self-test has found. Has no side effects.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct HostFacts {
   std::string name;
   int cores = 1;
   std::uint64_t shared_memory = 0;      ///< bytes of /dev/shm
-  std::string interface;                ///< that other hosts reach it by; empty: none
-  std::vector<std::string> interfaces;  ///< all that are up, but for the loopback
+  std::string interface;                ///< the one by which other hosts reach it; empty: none
+  std::vector<std::string> interfaces;  ///< all that are up, except the loopback
 };
 
 struct Findings {
@@ -26,11 +26,12 @@ struct Findings {
   bool has_secret = true;  ///< ranks prove to each other that they belong to the job
 };
 
-/// A sentence each, the most important first; empty when there is nothing to say.
+/// Returns one sentence for each piece of advice, the most important first.
 [[nodiscard]] std::vector<std::string> advise(const Findings& findings);
 
-/// Bytes, to be sent to rank 0, and back. Throws hvd::Error (protocol).
+/// Encodes the facts as bytes, to be sent to rank 0.
 [[nodiscard]] std::string to_text(const HostFacts& facts);
+/// Decodes them. Throws hvd::Error (protocol).
 [[nodiscard]] HostFacts facts_from(const std::string& text);
 
 }  // namespace hvd::selftest

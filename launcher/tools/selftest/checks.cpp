@@ -17,7 +17,7 @@ namespace {
 /// One element, a few, and enough for every algorithm to cut them into segments.
 constexpr std::array<std::int64_t, 3> kCounts = {1, 1003, 300'007};
 
-/// Rank `rank`'s element: 1, 2 or 3, so that every sum is exact.
+/// Returns an element of `rank`: 1, 2 or 3, so that every sum is exact.
 int value_of(int rank, std::int64_t index) { return 1 + static_cast<int>((index + rank) % 3); }
 
 double expected_of(ReduceOp op, std::int64_t index, int ranks) {
@@ -47,7 +47,8 @@ double expected_of(ReduceOp op, std::int64_t index, int ranks) {
   return sum / ranks;
 }
 
-/// A product over many ranks would overflow: only two of them bring another factor than 1.
+/// Returns an element that `rank` contributes. A product over many ranks would overflow, so only
+/// two of them contribute other factors than 1.
 int own_value(ReduceOp op, int rank, std::int64_t index) {
   return op == ReduceOp::product && rank >= 2 ? 1 : value_of(rank, index);
 }
@@ -80,7 +81,7 @@ std::int64_t check_allreduce(Context& context, ReduceOp op) {
   return wrong;
 }
 
-/// 2.0 on the last rank and 1.0 elsewhere: both half types spell 2.0 as 0x4000.
+/// The last rank has 2.0, which both half types encode as 0x4000, and the others have 1.0.
 std::int64_t check_half(Context& context, DType dtype, std::uint16_t one) {
   constexpr std::uint16_t kTwo = 0x4000;
   const bool last = context.rank() == context.size() - 1;
@@ -124,7 +125,7 @@ bool has_elements(const Bytes& bytes, std::int64_t count) {
   return bytes.size() == static_cast<std::size_t>(count) * sizeof(std::int32_t);
 }
 
-/// Every rank brings another number of elements.
+/// Every rank contributes another number of elements.
 std::int64_t check_allgather(Context& context) {
   const auto own = own_data<std::int32_t>(ReduceOp::sum, context.rank(), 10 + context.rank());
   Bytes output;
@@ -198,7 +199,7 @@ std::int64_t check_alltoall(Context& context) {
   return wrong;
 }
 
-/// Each rank to the next.
+/// Each rank sends to the next one.
 std::int64_t check_send(Context& context) {
   if (context.size() == 1) return 0;
   const int to = (context.rank() + 1) % context.size();
@@ -215,7 +216,7 @@ std::int64_t check_send(Context& context) {
   return wrong;
 }
 
-/// A sum over the ranks with an even number.
+/// The ranks with even numbers compute a sum.
 std::int64_t check_process_set(Context& context) {
   std::vector<int> ranks;
   for (int rank = 0; rank < context.size(); rank += 2) ranks.push_back(rank);

@@ -1,4 +1,4 @@
-// Every operation with data whose result is known.
+// Checks every operation with data whose result is known.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace hvd::selftest {
 
 struct Check {
   std::string name;  ///< "allreduce sum f32"
-  /// Collective. The number of wrong elements on this rank.
+  /// Collective. Returns the number of wrong elements on this rank.
   std::function<std::int64_t(Context&)> run;
 };
 

@@ -9,7 +9,8 @@
 namespace hvd::selftest {
 namespace {
 
-/// Without the native engine that a context would fall back to: that must not pass for MPI.
+/// Makes a context without the native engine, since a context that falls back to it would not test
+/// MPI.
 std::unique_ptr<Context> make_mpi_context(const Config& config) {
   auto session = std::make_unique<Session>(config);
   std::vector<std::unique_ptr<Backend>> backends;
@@ -35,7 +36,8 @@ std::vector<Engine> engines_of(const Topology& topology, const Config& config) {
   };
   if (one_host) engines.push_back({"shared memory", native("shm")});
   engines.push_back({"TCP", native("tcp")});
-  // MPI's ranks are ours only where mpirun, or srun with PMIx, has started them.
+  // The ranks of MPI_COMM_WORLD are those of this job only where mpirun, or srun with PMIx, has
+  // started them.
   if (config.rendezvous == Rendezvous::pmix) engines.push_back({"MPI", make_mpi_context});
   return engines;
 }

@@ -1,4 +1,4 @@
-// The ways in which this job's ranks can be joined, each to be tested in a context of its own.
+// Lists the engines that can join this job's ranks, each to be tested in a context of its own.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@ namespace hvd::selftest {
 
 struct Engine {
   std::string name;
-  /// Collective. Null when the ranks cannot use it.
+  /// Collective. Returns null when the ranks cannot use the engine.
   std::function<std::unique_ptr<Context>(Config)> make;
 };
 
-/// The first is the one that a program gets with nothing set. The same on all ranks. `topology` is
-/// that of the job, `config` that of the environment.
+/// Returns the same engines on all ranks. The first is the one that a program gets with `config`,
+/// the configuration of the environment. `topology` is that of the job.
 [[nodiscard]] std::vector<Engine> engines_of(const Topology& topology, const Config& config);
 
 }  // namespace hvd::selftest

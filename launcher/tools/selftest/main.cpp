@@ -1,6 +1,7 @@
-// hvd_selftest [-v]: does every operation work between these hosts, and how fast? Run it as the job
-// it stands for: hvdrun -np 4 -H a:2,b:2 hvd_selftest -v. Rank 0 speaks. Exit status: 0, 1 when a
-// result was wrong or the job failed, 64 for a wrong command line.
+// hvd_selftest [-v] tests whether every operation works between these hosts, and measures how fast.
+// Run it with the hosts of the job in question: hvdrun -np 4 -H a:2,b:2 hvd_selftest -v. Rank 0
+// prints the results. The exit status is 0, 1 when a result was wrong or the job failed, or 64 for
+// a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -29,7 +30,7 @@ using hvd::Context;
 
 constexpr int kUsage = 64;
 
-/// Shown at once: what hangs is then the next thing.
+/// Shows the text at once, so that a test that hangs is the one after the last text shown.
 void say(bool speaks, const std::string& text) {
   if (!speaks) return;
   std::fputs(text.c_str(), stdout);
@@ -64,7 +65,7 @@ std::vector<HostFacts> gather_hosts(Context& context) {
   return hosts;
 }
 
-/// Collective: the same on all ranks.
+/// Collective. Returns the same result on all ranks.
 EngineResult test_engine(Context& context, const std::string& name) {
   EngineResult result{.name = name, .available = true, .checks = {}, .rate = {}};
   const std::vector<Check> checks = all_checks();
@@ -78,7 +79,7 @@ EngineResult test_engine(Context& context, const std::string& name) {
   return result;
 }
 
-/// Whether every result was right.
+/// Returns whether every result was right.
 bool run(bool verbose) {
   hvd::Config config = hvd::Config::from_environment();
   const bool speaks = config.rank == 0;

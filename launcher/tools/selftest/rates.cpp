@@ -93,7 +93,7 @@ AllreduceRate measure_allreduce(Context& context) {
     allreduce(std::span(large), {.name = "large", .op = ReduceOp::sum, .context = &context});
     best = std::min(best, seconds_since(begin));
   }
-  // The slowest rank's view.
+  // The times of the slowest rank count.
   std::vector<double> times = {small[kSmallRounds / 2], best};
   allreduce(std::span(times), {.op = ReduceOp::max, .context = &context});
   return {times[0], static_cast<double>(kLarge) / std::max(times[1], 1e-9)};

@@ -1,4 +1,4 @@
-// How fast the ranks reach each other.
+// Measures how fast the ranks reach each other.
 #pragma once
 
 #include <vector>
@@ -19,19 +19,21 @@ struct PairRate {
   double bytes_per_second = 0;
 };
 
-/// Up to 8 ranks: all pairs of them. More: the first ranks of all pairs of hosts, and on each host
-/// its first two ranks; at most `kMostPairs`, beyond that hosts that follow each other. Pure.
+/// Returns all pairs of up to 8 ranks. Of more ranks, returns the first two ranks of each host, and
+/// the first ranks of each two hosts, or only of each host and the next one where there are many
+/// hosts; at most `kMostPairs`.
 [[nodiscard]] std::vector<Pair> pairs_to_measure(const Topology& topology);
 inline constexpr std::size_t kMostPairs = 200;
 
-/// Collective; one pair at a time, the others wait. The same result on all ranks.
+/// Collective. Measures one pair at a time while the others wait. Returns the same result on all
+/// ranks.
 [[nodiscard]] std::vector<PairRate> measure_pairs(Context& context);
 
 struct AllreduceRate {
   double seconds_small = 0;     ///< of four bytes, the median
   double bytes_per_second = 0;  ///< of 16 MiB, its size over the best time
 };
-/// Collective. The same result on all ranks.
+/// Collective. Returns the same result on all ranks.
 [[nodiscard]] AllreduceRate measure_allreduce(Context& context);
 
 }  // namespace hvd::selftest

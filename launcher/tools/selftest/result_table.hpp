@@ -1,4 +1,4 @@
-// What rank 0 prints. Pure.
+// Formats what rank 0 prints. Has no side effects.
 #pragma once
 
 #include <string>
@@ -23,11 +23,12 @@ struct EngineResult {
 
 [[nodiscard]] bool passed(const EngineResult& result);
 
-/// "4 ranks on 2 hosts: a (2), b (2)"
+/// Returns a line such as "4 ranks on 2 hosts: a (2), b (2)".
 [[nodiscard]] std::string heading(const Findings& findings);
-/// A line for the engine; `verbose`: and one for every check. Wrong results always have theirs.
+/// Returns a line for the engine and one for each check with wrong results, or for every check if
+/// `verbose`.
 [[nodiscard]] std::string table(const EngineResult& result, bool verbose);
-/// A line per pair of ranks.
+/// Returns a line for each pair of ranks, below a heading.
 [[nodiscard]] std::string table(const Findings& findings);
 
 }  // namespace hvd::selftest

@@ -352,7 +352,7 @@ TEST(ControlChannel, MalformedFramesOfRank0AndOfAMemberEndTheirStreams) {
   });
 }
 
-/// The relay 2 of `0 1 | 2 3`, whose neighbours may leave little unread.
+/// Makes `self` the relay 2 of `0 1 | 2 3`, which limits how much its neighbours leave unread.
 void open_small_relay(Rank& self) {
   self.channel = make_control_channel(self.loop, self.network, 2, 4, 2, soon(), kSmall);
 }
@@ -453,7 +453,8 @@ TEST(ControlChannel, NothingIsCalledAfterClose) {
   });
 }
 
-/// Rank 1 that speaks raw bytes.
+/// Runs two ranks. Rank 1 writes raw bytes to rank 0, and `check` gets the causes for which rank 0
+/// counts it as lost.
 void with_raw_peer(const std::function<void(int fd)>& speak,
                    const std::function<void(const std::vector<std::string>&)>& check) {
   const auto store = make_hash_store();

@@ -1,4 +1,4 @@
-// What a relay does with messages that wait, and how a frame of the control channel is written.
+// Tests how a relay combines messages that wait, and the encoding of the control channel's frames.
 #include "net/control_router.hpp"
 
 #include <map>
@@ -46,10 +46,10 @@ TEST(CombiningQueue, NobodyOvertakesItself) {
   CombiningQueue queue;
   queue.push(1, bytes_of("a"));
   queue.push(1, bytes_of("b"));
-  queue.push(2, bytes_of("b"));  // joins
-  queue.push(2, bytes_of("a"));  // must not join the first
-  queue.push(1, bytes_of("a"));  // joins that
-  queue.push(1, bytes_of("a"));  // sends it again
+  queue.push(2, bytes_of("b"));  // is combined with rank 1's
+  queue.push(2, bytes_of("a"));  // must stay behind rank 2's "b"
+  queue.push(1, bytes_of("a"));  // is combined with rank 2's second
+  queue.push(1, bytes_of("a"));  // is a message of its own
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2));
@@ -67,7 +67,7 @@ TEST(CombiningQueue, WhatHasLeftIsNotJoined) {
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(2));
 }
 
-/// However many messages wait, a new one is compared with a few of them.
+/// A new message is compared with only a few of those that wait, however many they are.
 TEST(CombiningQueue, AMessageThatIsFarBehindIsNotSearchedFor) {
   CombiningQueue queue;
   for (int i = 0; i < 100; ++i) queue.push(1, bytes_of(std::to_string(i)));
@@ -78,7 +78,7 @@ TEST(CombiningQueue, AMessageThatIsFarBehindIsNotSearchedFor) {
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(3));
 }
 
-/// Whatever is pushed and popped in between: each rank's messages come out as they went in.
+/// Each rank's messages come out in their order, whatever is pushed and popped in between.
 TEST(CombiningQueue, KeepsTheOrderOfEveryRank) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -131,7 +131,7 @@ TEST(ControlFrame, RanksOutsideTheGroupAndOtherSpellingsAreRefused) {
   refused(ranges({{-1, 5}}));
   refused(ranges({{4, 4}}));
   refused(ranges({{5, 4}}));
-  refused(ranges({{4, 5}, {5, 6}}));  // is one range
+  refused(ranges({{4, 5}, {5, 6}}));  // should be one range
   refused(ranges({{6, 7}, {4, 5}}));
   refused(ranges({{4, 8}, {4, 8}}));
   Bytes cut = ranges({{4, 5}, {6, 7}});
@@ -139,7 +139,7 @@ TEST(ControlFrame, RanksOutsideTheGroupAndOtherSpellingsAreRefused) {
     if (cut.size() < 4 + 16) refused(cut);
   }
   Bytes many = ranges({{4, 5}});
-  many[3] = std::byte{0x40};  // a billion of them
+  many[3] = std::byte{0x40};  // claims a billion ranges
   refused(many);
   refused({});
 }

@@ -31,7 +31,7 @@ TEST(Frame, TooLongIsRefusedOnBothSides) {
   });
 }
 
-// Magic, type and version leave no bit free, and a length may only shrink.
+// Magic, type and version must be exact, and the length, which is at its limit, may only shrink.
 TEST(Frame, EveryFlippedBitOfTheHeaderIsSeen) {
   const Bytes frame = encode_frame(FrameType::store_reply, Bytes(8));
   for (std::size_t bit = 0; bit < 8 * kFrameHeaderSize; ++bit) {

@@ -16,8 +16,8 @@ constexpr std::string_view kLabel = "ring/0";
 
 Identity identity(int rank, const Secret& secret) { return {"job-7", 3, rank, secret}; }
 
-/// Lets two handshakes talk; `on_wire` may change what a side sends (0: client, 1: server).
-/// Throws what either throws.
+/// Passes the messages of two handshakes to each other; `on_wire` may change what a side sends (0:
+/// client, 1: server). `run` throws what either handshake throws.
 struct Talk {
   Handshake client;
   Handshake server;
@@ -103,7 +103,7 @@ TEST(Handshake, AnotherSecretIsUnauthenticated) {
   EXPECT_FALSE(talk.server.done());
 }
 
-// The server does not take the client's word for it either.
+// The server also checks that the client knows the secret.
 TEST(Handshake, ServerRefusesAClientWithoutTheSecret) {
   const Secret secret = Secret::random();
   Handshake server = Handshake::server(identity(0, secret), fresh_nonce());
@@ -168,7 +168,7 @@ TEST(Handshake, EveryFlippedBitFails) {
         seen += bytes.size();
       };
       EXPECT_THROW(talk.run(flip), Error) << "side " << side << " bit " << bit;
-      // The very last message only tells the client; before it neither may believe the other.
+      // The client is never done. The server may be done when only its own messages are changed.
       EXPECT_FALSE(talk.client.done());
       EXPECT_FALSE(side == 0 && talk.server.done());
     }
@@ -190,7 +190,7 @@ TEST(Handshake, TruncatedMessagesNeverComplete) {
   expect_error(Errc::internal, [&] { other.consume(hello); });
 }
 
-// A peer without the secret that sends our own messages back at us.
+// A peer without the secret sends our own messages back to us.
 TEST(Handshake, ReflectedMessagesFail) {
   const Secret secret = Secret::random();
   Handshake client = Handshake::client(identity(2, secret), 2, kLabel, fresh_nonce());
@@ -209,7 +209,7 @@ TEST(Handshake, ReflectedMessagesFail) {
   expect_error(Errc::unauthenticated, [&] { server.consume(proof); });
 }
 
-// A man in the middle with two sessions to the same server, the first one honest.
+// An attacker without the secret repeats the messages of an earlier, honest session.
 TEST(Handshake, ReplayedMessagesFail) {
   const Secret secret = Secret::random();
   Talk honest = talk_between(identity(2, secret), identity(0, secret));

@@ -51,7 +51,7 @@ std::string receive_text(int fd, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// One rank of a job around a hash store.
+/// One rank of a job whose ranks are threads and share a hash store.
 struct Rank {
   Rank(Store& store, int rank, int size, Deadline deadline = soon(), const Secret& secret = {},
        std::uint32_t generation = 0)
@@ -215,7 +215,7 @@ TEST(PeerNetwork, APeerThatHasGoneIsLost) {
 
 TEST(PeerNetwork, AbortWakesBothSides) {
   const auto store = make_hash_store();
-  // Rank 1 listens to nobody: it looks like a rank whose process is stopped.
+  // Rank 1 accepts no connections, like a rank whose process is stopped.
   const net::Listener frozen({Address::Kind::unix_socket, "@", 0});
   std::thread stopped([&] {
     const net::PeerRecord own{HostIdentity::of_this_process(), frozen.address().to_string(), ""};
@@ -257,7 +257,7 @@ TEST(PeerNetwork, StrayConnectionsDoNotDisturb) {
   });
 }
 
-// A peer that connected, died and was started again: its new stream counts.
+// When a peer connects again, as after a restart, its new stream counts.
 TEST(PeerNetwork, ALaterStreamReplacesThePendingOne) {
   const auto store = make_hash_store();
   std::promise<void> second;

@@ -1,4 +1,4 @@
-// What only a store on the network can do: be gone, be attacked, be somebody else's.
+// Tests a store with a server, which may be lost, attacked, or another job's or user's.
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -76,7 +76,7 @@ TEST_P(StoreServerTest, ConnectWaitsForTheServer) {
   auto client = std::async(std::launch::async, [&] {
     connect_store(address, identity(0), soon())->set("k", bytes_of("v"), soon());
   });
-  // Both orders are legal; the client must come through in either.
+  // Either side may be first, and the client must succeed in both cases.
   StoreServer late(loop_, address, identity(-1));
   client.get();
   EXPECT_EQ(connect_store(address, identity(1), soon())->get("k", soon()), bytes_of("v"));
@@ -205,7 +205,7 @@ TEST(StoreSecurity, TcpNeedsASecret) {
             std::nullopt);
 }
 
-/// Runs `body` on a thread that acts as another user; only root can.
+/// Runs `body` on a thread that acts as another user, which only root can do.
 void as_another_user(const std::function<void()>& body) {
   std::thread([&] {
     constexpr uid_t kKeep = static_cast<uid_t>(-1);
@@ -227,7 +227,8 @@ TEST(StoreSecurity, AnotherUserIsRefusedByBothSidesOfAUnixSocket) {
     });
   });
 
-  // The server's side: a client that does not look whom it talks to, and knows all there is.
+  // The rest tests the server's check, with a client that does not check the server's user, and
+  // that knows all that the handshake asks for.
   const std::string name = Address::parse(server.address()).host;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -1,4 +1,4 @@
-// One suite for every store: what `Store` promises.
+// Tests what `Store` promises, with one suite for every store.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -139,7 +139,7 @@ TEST_P(StoreSuite, WaitAllReturnsWhenTheLastOfManyIsSet) {
   EXPECT_TRUE(store_->wait_all("none/", 0, soon()).empty());
   test::expect_threads(kRanks, [&](int rank) {
     const std::shared_ptr<Store> store = meeting_->join(rank);
-    // In the opposite order, so that whoever waits for the first key finds the others there.
+    // The keys are set in the opposite order, so that the others exist when the first one is set.
     if (rank + 1 < kRanks) static_cast<void>(store->wait("k/" + std::to_string(rank + 1), soon()));
     const Bytes own(static_cast<std::size_t>(rank), std::byte{7});
     store->set("k/" + std::to_string(rank), own, soon());

@@ -1,4 +1,4 @@
-// Whole contexts around a control tree, ranks as threads.
+// Tests whole contexts with a control tree, with ranks as threads.
 #include <functional>
 #include <latch>
 #include <string>
@@ -29,7 +29,7 @@ std::vector<std::exception_ptr> run(int size, int fanout,
   });
 }
 
-/// A few sums at once, in an order of this rank's own.
+/// Submits a few sums at once, in an order of this rank's own, and checks them.
 void step(Context& context, int number) {
   constexpr int kTensors = 6;
   std::vector<std::vector<float>> data(kTensors);
@@ -48,7 +48,7 @@ void step(Context& context, int number) {
   }
 }
 
-/// Ranks and fanout.
+/// Parameters: ranks and fanout.
 class TreeContext : public testing::TestWithParam<std::pair<int, int>> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, TreeContext,
                          testing::Values(std::pair(5, 2), std::pair(6, 2), std::pair(8, 3)),
@@ -69,7 +69,7 @@ TEST_P(TreeContext, FreezesThawsAndLeavesInPeace) {
 
 TEST_P(TreeContext, ARankThatVanishesIsNamedByEverySurvivor) {
   const auto [size, fanout] = GetParam();
-  // Rank 0, one that talks to it, a relay, a member.
+  // The victims are rank 0, a member of its group, a relay, and a member of the relay's group.
   for (const int victim : {0, 1, fanout, fanout + 1}) {
     const auto errors = run(size, fanout, [&](Context& context) {
       step(context, 0);
@@ -81,7 +81,7 @@ TEST_P(TreeContext, ARankThatVanishesIsNamedByEverySurvivor) {
       EXPECT_EQ(error.fault().rank, victim) << error.what();
     });
     for (int rank = 0; rank < size; ++rank) {
-      // The end of a survivor repeats what it was told.
+      // In the survivors, shutdown throws the same error again.
       EXPECT_EQ(errors[static_cast<std::size_t>(rank)] != nullptr, rank != victim) << rank;
     }
   }

@@ -1,4 +1,4 @@
-// Real ranks around a control tree, killed and stopped: every survivor names the same one.
+// Kills and stops real ranks of a control tree: every survivor must name the same lost rank.
 #include <csignal>
 #include <memory>
 #include <string>
@@ -31,7 +31,7 @@ class TreeProcesses : public testing::TestWithParam<std::tuple<int, int>> {
                              {"HVD_SIZE", std::to_string(kRanks)},
                              {"HVD_STORE", server_.address()},
                              {"HVD_CONTROL_FANOUT", "2"},
-                             // Six on a machine of two cores.
+                             // Six ranks may share two cores.
                              {"HVD_PEER_TIMEOUT_MS", "3000"}};
       ranks_.push_back(std::make_unique<test::Process>(std::move(options)));
     }
@@ -47,7 +47,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
   return (std::get<1>(info.param) == SIGKILL ? "Killed" : "Stopped") +
          std::to_string(std::get<0>(info.param));
 }
-// Rank 0, one that talks to it, a relay, a member.
+// The victims are rank 0, a member of its group, a relay, and a member of the relay's group.
 INSTANTIATE_TEST_SUITE_P(Victims, TreeProcesses,
                          testing::Combine(testing::Values(0, 1, 2, 3),
                                           testing::Values(SIGKILL, SIGSTOP)),

@@ -1,4 +1,4 @@
-// The command over files that real timelines wrote.
+// Runs hvdtrace on files that real timelines wrote.
 #include <fstream>
 #include <map>
 #include <string>
@@ -24,7 +24,8 @@ ProcessResult hvdtrace(std::vector<std::string> arguments) {
   return run_process(std::move(options), in(std::chrono::seconds(30)));
 }
 
-/// Rank r's tensor takes r+1 ms and, by its own clock, begins at the same moment as the others'.
+/// Writes the file of a rank. Rank r's tensor takes r + 1 ms; by the rank's own clock it begins at
+/// the same moment as the tensors of the others.
 std::string write_rank(const Scratch& scratch, int rank, Clock::time_point begin,
                        microseconds clock_offset) {
   TimelineOptions options;
@@ -75,7 +76,7 @@ TEST(Hvdtrace, MergesRanksOnOneClock) {
   EXPECT_EQ(first, 0.0);
   ASSERT_EQ(begins.size(), 3U);
   EXPECT_EQ(names.at(2), "rank 2 (node \\xff\")");
-  // Ranks read the wall clock at different moments: it may have been adjusted between them.
+  // Ranks read the wall clock at different moments, and it may have been adjusted in between.
   EXPECT_NEAR(begins.at(0), 100.0, 1000.0);
   EXPECT_NEAR(begins.at(1) - begins.at(0), 100'000.0, 1000.0);
   EXPECT_NEAR(begins.at(2) - begins.at(0), 200'000.0, 1000.0);
@@ -86,7 +87,7 @@ TEST(Hvdtrace, AMergedFileIsAnInputToo) {
   const ThreeRanks ranks;
   const std::string two = ranks.scratch.file("two.json");
   ASSERT_EQ(hvdtrace({"merge", two, ranks.files[0], ranks.files[1]}).exit_code(), 0);
-  // Into one of its inputs.
+  // The output is one of the inputs.
   ASSERT_EQ(hvdtrace({"merge", two, two, ranks.files[2]}).exit_code(), 0);
   const std::string all = ranks.scratch.file("all.json");
   ASSERT_EQ(hvdtrace(ranks.command({"merge", all})).exit_code(), 0);

@@ -1,4 +1,4 @@
-// The endpoint over real sockets, also with clients that misbehave.
+// Tests the endpoint over real sockets, also with clients that misbehave.
 #include "observe/metrics_server.hpp"
 
 #include <array>
@@ -33,7 +33,7 @@ class Client {
     }
   }
 
-  /// False when the server has reset the connection.
+  /// Returns false when the server has reset the connection.
   bool send(std::string_view text) const {
     while (!text.empty()) {
       const ssize_t sent = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -42,7 +42,7 @@ class Client {
     }
     return true;
   }
-  /// What the server sends until it closes; throws after 30 s.
+  /// Returns what the server sends until it closes. Throws after 30 s.
   [[nodiscard]] std::string read_all() const {
     std::string text;
     const Deadline deadline = Clock::now() + std::chrono::seconds(30);
@@ -59,7 +59,7 @@ class Client {
       text.append(block.data(), static_cast<std::size_t>(got));
     }
   }
-  /// Whether the server has closed already.
+  /// Returns whether the server has closed the connection already, or has answered.
   [[nodiscard]] bool closed() const {
     pollfd ready{fd_.get(), POLLIN, 0};
     return ::poll(&ready, 1, 0) == 1;
@@ -175,13 +175,13 @@ TEST_F(MetricsServerTest, ASourceThatThrowsIsAServerError) {
 TEST_F(MetricsServerTest, ClosesEverythingAtTheEnd) {
   const Client waiting(server_->port());
   ASSERT_TRUE(waiting.send("GET /met"));
-  // Answered: so the connection before it was accepted as well.
+  // The answer shows that the connection before it was accepted as well.
   EXPECT_EQ(ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").substr(9, 3), "200");
   const std::uint16_t port = server_->port();
   server_.reset();
   EXPECT_EQ(waiting.read_all(), "");
   EXPECT_THROW(Client{port}, std::runtime_error);
-  // The same port again, at once.
+  // The same port can be used again at once.
   MetricsServer next(loop_, MetricsOptions{.port = port, .labels = {}}, [] { return Stats{}; });
   EXPECT_EQ(next.port(), port);
 }

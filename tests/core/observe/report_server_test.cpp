@@ -99,7 +99,7 @@ class ReportServerTest : public testing::Test {
 
   void ask() const { ASSERT_EQ(::send(asker_.get(), "?", 1, MSG_NOSIGNAL), 1); }
 
-  /// The next datagram; empty at the deadline.
+  /// Returns the next datagram, or nothing after 10 s.
   [[nodiscard]] Bytes answer() const {
     pollfd readable{asker_.get(), POLLIN, 0};
     if (::poll(&readable, 1, 10'000) != 1) return {};

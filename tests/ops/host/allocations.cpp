@@ -9,7 +9,7 @@ thread_local std::uint64_t count = 0;
 
 }  // namespace
 
-// Of the whole program: [replacement.functions].
+// These replace the functions of the whole program ([replacement.functions]).
 void* operator new(std::size_t size) {
   ++count;
   if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;

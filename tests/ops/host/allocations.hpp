@@ -1,4 +1,4 @@
-// Counts what a thread takes from the heap with `new`.
+// Counts how often a thread allocates from the heap with `new`.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace hvd::test {
 
-/// Since the calling thread began; nothing where a sanitizer has the heap.
+/// Returns the count since the calling thread began, or nothing where a sanitizer has the heap.
 [[nodiscard]] std::optional<std::uint64_t> allocations() noexcept;
 
 }  // namespace hvd::test

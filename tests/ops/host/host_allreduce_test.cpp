@@ -1,4 +1,5 @@
-// Allreduce inside a host against a serial reference: every way it can go, and the same bits.
+// Compares allreduce within a host, by all of its algorithms, with a serial reference, and the bits
+// of the ranks with each other.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-/// Where a tensor lies: on every rank, or by turns.
+/// Says whether tensors lie in the arena, in private memory, or some here and some there.
 enum class Where { arena, apart, mixed };
 
 struct Case {
@@ -36,7 +37,8 @@ struct Case {
     return random_values(dtype, counts[tensor],
                          static_cast<std::uint64_t>(rank) * 977 + tensor + 1);
   }
-  /// Mixed: the first tensor on all ranks, the second on some, the third on none, …
+  /// If mixed, the first tensor lies in the arena on all ranks, the second on some, the third on
+  /// none, and so on.
   [[nodiscard]] bool in_arena(int rank, std::size_t tensor) const {
     if (where != Where::mixed) return where == Where::arena;
     return tensor % 3 == 0 || (tensor % 3 == 1 && rank % 2 == 0);
@@ -51,7 +53,7 @@ struct Case {
 
 constexpr std::byte kGuard{0x5A};
 
-/// The outputs, one per tensor. Checks that nothing else was written.
+/// Runs the case and returns the outputs, one per tensor. Checks that nothing else was written.
 std::vector<Buffer> run_case(HostEngine& engine, int rank, const Case& test) {
   const std::size_t size = size_of(test.dtype);
   std::vector<Block> inputs;
@@ -95,7 +97,7 @@ std::vector<Buffer> run_case(HostEngine& engine, int rank, const Case& test) {
   return results;
 }
 
-/// Right on rank 0, and the same bits on the others.
+/// Runs the cases. Results must be right on rank 0 and have the same bits on the other ranks.
 void run_all(int size, const std::vector<Case>& cases) {
   std::mutex mutex;
   std::vector<std::vector<std::vector<Buffer>>> by_rank(static_cast<std::size_t>(size));
@@ -155,7 +157,7 @@ TEST_P(HostAllreduceTest, EveryTypeOperationAndAwkwardSize) {
   run_all(size(), cases);
 }
 
-/// Bytes that make one chunk which all reduce, and more; with a core for each rank or without.
+/// Of private tensors, every rank reduces all if they are of the first size, and else its share.
 TEST_P(HostAllreduceTest, EveryTypeAndOperationWhenLarge) {
   std::vector<Case> cases;
   int turn = 0;
@@ -248,7 +250,7 @@ TEST_P(HostAllreduceTest, ScalesBeforeAndAfter) {
   run_all(size(), cases);
 }
 
-/// (((x0 + x1) + x2) + …), in float, rounded once.
+/// Returns (((x0 + x1) + x2) + …) in float. It is rounded once, when it is stored.
 float in_rank_order(const std::vector<Buffer>& inputs, DType dtype, std::int64_t i) {
   auto sum = static_cast<float>(load(dtype, inputs[0].data(), i));
   for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
@@ -289,7 +291,7 @@ TEST_P(HostAllreduceTest, SpreadsNanFromAnyRankToAll) {
           const Block block(arena, static_cast<std::size_t>(count) * sizeof(float));
           auto* const data = reinterpret_cast<float*>(block.data());
           std::fill_n(data, count, 1.0F);
-          // Every rank spoils elements of its own.
+          // Every rank puts NaN into elements of its own.
           for (auto i = static_cast<std::size_t>(rank); i < static_cast<std::size_t>(count);
                i += 2 * n) {
             data[i] = std::numeric_limits<float>::quiet_NaN();
@@ -326,7 +328,7 @@ TEST_P(HostAllreduceTest, KeepsInfinitiesDenormalsAndExtremes) {
   });
 }
 
-/// As those ranks do that have joined.
+/// The last of several ranks has neither input nor output, like a rank that has joined.
 TEST_P(HostAllreduceTest, RanksMayHaveNothingAndWantNothing) {
   const int n = size();
   expect_host_ranks(n, [n](int rank, HostEngine& engine) {

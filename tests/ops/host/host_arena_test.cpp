@@ -1,4 +1,4 @@
-// The allocator of the shared arena, and the memory that it comes from.
+// Tests the allocator of the shared arena, and the memory in which the arena lies.
 
 #include <algorithm>
 #include <chrono>
@@ -186,7 +186,7 @@ TEST(HostArena, TakesPagesBackFromTheOthers) {
   std::fill_n(before, 640, std::byte{5});
   std::fill_n(first, kBytes, std::byte{1});
   std::fill_n(second, 3 * kMiB, std::byte{2});
-  // One after the other in memory or not, and one that is told twice.
+  // The blocks are not in the order of their addresses, and a part of one is listed again.
   EXPECT_EQ(arena.make_private({{arena.offset_of(second), 3 * kMiB},
                                 {arena.offset_of(first), kBytes},
                                 {arena.offset_of(first), 100}}),
@@ -199,7 +199,7 @@ TEST(HostArena, TakesPagesBackFromTheOthers) {
   std::fill_n(second, 3 * kMiB, std::byte{3});
   EXPECT_EQ(other.data()[arena.offset_of(second)], std::byte{9});
 
-  // All of it can still be given back and taken again, and stays this process's.
+  // All blocks can still be deallocated and allocated again, and their pages stay private.
   for (std::byte* const block : {before, first, second, after}) arena.deallocate(block);
   auto* const all = static_cast<std::byte*>(arena.allocate(8 * kMiB));
   ASSERT_NE(all, nullptr);
@@ -231,7 +231,7 @@ TEST(HostArena, LosesNothingThatIsWrittenWhileItTakesPagesBack) {
   EXPECT_EQ(*count, counted);
 }
 
-/// A limit on what the process may have of its own.
+/// A limit on the private memory of the process makes the copy of the pages fail.
 TEST(HostArena, SaysSoWhenItCannotTakePagesBack) {
   if (!allocations()) GTEST_SKIP() << "needs a heap without a sanitizer";
   const auto segment = segment_of(64 * kMiB);
@@ -248,7 +248,7 @@ TEST(HostArena, SaysSoWhenItCannotTakePagesBack) {
   const std::string refused = arena.make_private({{arena.offset_of(block), 64 * kMiB}});
   ASSERT_EQ(::setrlimit(RLIMIT_DATA, &limit), 0);
   EXPECT_NE(refused, "");
-  // As if nothing had been asked.
+  // The block has the same contents as before and is still shared.
   EXPECT_EQ(std::count(block, block + 64 * kMiB, std::byte{1}), std::ptrdiff_t{64 * kMiB});
   other.data()[arena.offset_of(block)] = std::byte{2};
   EXPECT_EQ(*block, std::byte{2});
@@ -313,7 +313,7 @@ TEST(HostSegment, RefusesForeignHeaders) {
   EXPECT_NE(problem(bad), "");
 }
 
-/// What a rank says of where its tensors lie is not believed.
+/// A rank does not trust the offsets at which the tensors of other ranks are said to lie.
 TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   const HostSegment own = HostSegment::create(3, 8, kMiB);
   const HostSegment other = HostSegment::create(5, 8, 2 * kMiB);
@@ -346,7 +346,7 @@ TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   }
 }
 
-/// A rank that has no memory for a process set says so to the others.
+/// A rank that has no memory for a process set tells the other members.
 TEST(HostGroup, NamesAMemberWithoutMemoryForASet) {
   HostShared::Peer own;
   HostShared::Peer other;

@@ -1,4 +1,4 @@
-// Every operation of the host engine, and how it fails.
+// Tests every operation of the host engine, and its failures.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -28,7 +28,7 @@ namespace {
 constexpr DType kDTypes[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DType::i64,
                              DType::f16, DType::bf16, DType::f32, DType::f64};
 
-/// Every other block in the arena.
+/// Puts every other block into the arena.
 class MixedMemory final : public TestMemory {
  public:
   explicit MixedMemory(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
@@ -118,7 +118,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
     std::mt19937 draw(7);  // the same on every rank
     for (std::uint64_t sequence = 1; sequence <= 300; ++sequence) {
       const std::size_t count = std::array<std::size_t, 5>{1, 10, 600, 6'000, kMost}[draw() % 5];
-      const auto where = draw() % 3;  // not the same on every rank, in a third of them
+      const auto where = draw() % 3;  // 0: in the arena; 1: in none; 2: on even ranks only
       const bool resident = where == 2 ? rank % 2 == 0 : where == 0;
       std::byte* const bytes = (resident ? here : there).data();
       const std::span data(reinterpret_cast<float*>(bytes), count);
@@ -130,11 +130,11 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
         engine.backend->announce(call, sequence);
         ASSERT_TRUE(engine.fence->arrive_and_wait(sequence, 0, all));
       } else {
-        if ((sequence + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // the others never came
+        if ((sequence + static_cast<std::uint64_t>(rank)) % 2 == 0) {  // as if others never came
           std::fill(data.begin(), data.end(), -1.0F);
           engine.backend->announce(call, sequence);
           engine.backend->retract();
-          for (int i = 0; i < 20; ++i) std::this_thread::yield();  // they could take it for theirs
+          for (int i = 0; i < 20; ++i) std::this_thread::yield();  // no rank may use that message
         }
         std::fill(data.begin(), data.end(), value + static_cast<float>(rank));
       }
@@ -145,7 +145,8 @@ TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
   });
 }
 
-/// Private memory of one turn has gone with the fence: then none waits for another any more.
+/// A private tensor of one chunk is copied when it is announced, and the fence tells the other
+/// ranks. So after the fence no rank waits for another.
 TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
   const int n = GetParam();
   const std::size_t count = 3'000;  // 12 KB: beyond what is small
@@ -236,7 +237,7 @@ TEST(HostBackend, SubsetsNeedNoRoomInTheArena) {
       kTiny);
 }
 
-/// By the context, as a program sees it.
+/// This is the error that a program gets from make_context.
 TEST(HostBackend, WithoutMemoryTheErrorSaysWhatToDo) {
   const auto store = make_hash_store();
   expect_threads(2, [&](int rank) {
@@ -303,7 +304,7 @@ TEST(HostBackend, NoticesAnotherOperation) {
   for (const std::exception_ptr& thrown : errors) {
     ASSERT_TRUE(thrown);
     const Error error = error_from([&] { std::rethrow_exception(thrown); });
-    // Whoever comes second may find that the first has left.
+    // The rank that comes second may find that the first has left already.
     EXPECT_TRUE(error.code() == Errc::protocol || error.code() == Errc::peer_lost) << error.what();
   }
 }

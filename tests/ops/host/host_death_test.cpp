@@ -1,5 +1,5 @@
-// A real process dies, or stops, in the middle of an operation of the host engine: when it touches
-// a page that it may not.
+// A real process dies, or stops, in the middle of an operation of the host engine, when it touches
+// a page that mprotect forbids.
 #include <csignal>
 #include <cstdlib>
 #include <tuple>
@@ -25,7 +25,7 @@ namespace {
 enum class Way { small, direct, staged };
 constexpr std::size_t kLarge = std::size_t{16} << 20;
 
-volatile std::sig_atomic_t fate = SIGKILL;  // of the child, by signal
+volatile std::sig_atomic_t fate = SIGKILL;  // the signal that the child raises
 
 void meet_fate(int) { ::raise(fate); }
 
@@ -37,7 +37,7 @@ Config config_of(int rank, const std::string& store) {
   return config;
 }
 
-/// Page-aligned and zeroed.
+/// Returns memory that is page-aligned and zeroed.
 std::byte* memory_for(Way way, Arena& arena) {
   if (way == Way::direct) return static_cast<std::byte*>(arena.allocate(kLarge));
   void* const memory =
@@ -45,14 +45,14 @@ std::byte* memory_for(Way way, Arena& arena) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-/// What one rank of the two works on.
+/// The input and the output of one of the two ranks.
 struct Tensors {
   Tensors(Way way, Arena& arena)
       : input(memory_for(way, arena)),
         output(memory_for(way, arena)),
         count(static_cast<std::int64_t>((way == Way::small ? 1024 : kLarge) / sizeof(float))) {}
 
-  /// From three quarters on; when small, all.
+  /// Forbids the last quarter of each, or all of it when the operation is small.
   void forbid() const {
     const std::size_t begin = count * sizeof(float) < kLarge ? 0 : kLarge / 4 * 3;
     for (std::byte* const data : {input, output}) {
@@ -65,7 +65,8 @@ struct Tensors {
   std::int64_t count;
 };
 
-/// Both ranks come with `count` elements or take as many, and the second needs the last of them.
+/// Runs an operation in which both ranks give or take `count` elements, and rank 1 needs the last
+/// of them.
 void run(OpKind kind, Backend& backend, const Tensors& tensors, Deadline deadline) {
   const std::int64_t count = tensors.count;
   const std::vector<std::int64_t> halves{count / 2, count / 2};
@@ -84,7 +85,7 @@ void run(OpKind kind, Backend& backend, const Tensors& tensors, Deadline deadlin
     case OpKind::alltoall:
       return backend.alltoall({tensors.input, tensors.output, halves, halves, {}, DType::f32},
                               deadline);
-    case OpKind::barrier: {  // moves nothing: struck as it arrives
+    case OpKind::barrier: {  // moves nothing, so that rank 1 touches the page before it
       [[maybe_unused]] const std::byte first =
           *static_cast<const volatile std::byte*>(tensors.input);
       return backend.barrier(deadline);
@@ -96,7 +97,7 @@ void run(OpKind kind, Backend& backend, const Tensors& tensors, Deadline deadlin
 
 using Case = std::tuple<OpKind, Way, int>;
 
-/// Rank 1: one operation goes well, the second one hits a page.
+/// Runs rank 1. Its first operation succeeds, and in the second one it touches a forbidden page.
 [[noreturn]] void fall_over(OpKind kind, Way way, const std::string& store) {
   std::signal(SIGSEGV, meet_fate);
   Session session(config_of(1, store));
@@ -131,13 +132,13 @@ TEST_P(HostDeath, IsATypedErrorInTime) {
     const bool dies = signal == SIGKILL;
     const Deadline deadline = dies ? soon() : began + std::chrono::milliseconds(200);
     const Error error = error_of([&, op = kind] {
-      // Whoever gives may be through before another takes: then it is the next that waits.
+      // A rank that only gives may finish before the other one takes. Then the barrier fails.
       run(op, *engine.backend, tensors, deadline);
       engine.backend->barrier(deadline);
     });
     EXPECT_EQ(error.code(), dies ? Errc::peer_lost : Errc::timeout) << error.what();
     EXPECT_EQ(error.fault().rank, 1);
-    // A peer that dies is noticed within 50 ms, on a machine with time for it.
+    // A peer that dies is noticed within 50 ms, but the machine may be busy.
     EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
   }
   ::kill(child, SIGKILL);

@@ -1,4 +1,5 @@
-// The operations of the host engine that are exchanges: every way that bytes can go.
+// Tests the exchanges of the host engine (broadcast, allgather, reducescatter and alltoall), in
+// every way that bytes can go.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -54,7 +55,7 @@ TEST(SpinBudget, ShrinksWhileItIsInVainAndGrowsWhenItHelps) {
   EXPECT_EQ(budget.now(), 160);
   for (int again = 0; again < 10; ++again) budget.came_after(budget.now() + 1);
   EXPECT_EQ(budget.now(), 10);
-  budget.came_after(0);  // had come already
+  budget.came_after(0);  // the event had come already
   EXPECT_EQ(budget.now(), 10);
   for (int again = 0; again < 50; ++again) budget.came_after(5);
   EXPECT_EQ(budget.now(), 160);
@@ -63,7 +64,7 @@ TEST(SpinBudget, ShrinksWhileItIsInVainAndGrowsWhenItHelps) {
   EXPECT_EQ(none.now(), 0);
 }
 
-// A little more than the least would never be spun for otherwise.
+// Otherwise no wait would spin long enough for events that take a little more than the least.
 TEST(SpinBudget, TriesTheMostAgainNowAndThen) {
   SpinBudget budget(160);
   constexpr int kTakes = 40;  // looks
@@ -72,7 +73,7 @@ TEST(SpinBudget, TriesTheMostAgainNowAndThen) {
   EXPECT_EQ(budget.now(), 10);
   for (int again = 0; again < 40; ++again) wait();
   EXPECT_GE(budget.now(), kTakes);
-  // In vain for good: hardly ever more than the least.
+  // While every wait spins in vain, the budget is hardly ever more than the least.
   int spins = 0;
   for (int again = 0; again < 1'000; ++again) {
     spins += budget.now();
@@ -81,7 +82,7 @@ TEST(SpinBudget, TriesTheMostAgainNowAndThen) {
   EXPECT_LT(spins, 1'000 * 16);
 }
 
-/// Which blocks lie in the arena.
+/// Says which blocks lie in the arena.
 enum class Where { arena, apart, by_turns, on_odd_ranks };
 
 class PlacedMemory final : public TestMemory {
@@ -116,7 +117,7 @@ class HostExchangeTest : public testing::TestWithParam<int> {
  protected:
   [[nodiscard]] static int size() { return GetParam(); }
 
-  /// `body` returns how much is wrong; with memory of its own for each place.
+  /// Runs `body`, which returns the number of wrong elements, with memory in each of the places.
   static void check(const std::function<std::int64_t(BackendChecks&)>& body) {
     expect_host_ranks(size(), [&](int rank, HostEngine& engine) {
       for (const Where where : kPlaces) {
@@ -128,7 +129,7 @@ class HostExchangeTest : public testing::TestWithParam<int> {
   }
 };
 
-/// 5'000: one chunk. 120'000: more chunks than there are slots, of every operation.
+/// With 5'000 every operation takes one chunk, and with 120'000 more chunks than there are slots.
 TEST_P(HostExchangeTest, SmallOneChunkAndLongerThanAllSlots) {
   for (const std::int64_t base : {1, 100, 5'000, 120'000}) {
     check([&](BackendChecks& checks) {
@@ -155,7 +156,7 @@ TEST_P(HostExchangeTest, FusedTensorsOfAwkwardSizes) {
   });
 }
 
-/// Who gives may be ahead by all its slots of who takes, into the next operation.
+/// A rank that gives may be ahead of those that take by all its slots, and in the next operation.
 TEST_P(HostExchangeTest, OneAfterTheOtherWithoutARest) {
   check([](BackendChecks& checks) {
     std::int64_t wrong = 0;
@@ -172,7 +173,7 @@ TEST_P(HostExchangeTest, OneAfterTheOtherWithoutARest) {
   });
 }
 
-/// More tensors than places can be told of in one turn.
+/// A message of one turn has no room for the offsets of so many tensors.
 TEST_P(HostExchangeTest, MoreTensorsThanATurnTakes) {
   const std::vector<std::int64_t> many(4'100, 3);
   check([&](BackendChecks& checks) {
@@ -181,7 +182,7 @@ TEST_P(HostExchangeTest, MoreTensorsThanATurnTakes) {
   });
 }
 
-/// The parts of a reducescatter are those of an allreduce, to the last bit.
+/// A reducescatter has the bits of the corresponding parts of an allreduce.
 TEST_P(HostExchangeTest, ReducescatterAddsUpInRankOrderWhicheverWay) {
   expect_host_ranks(size(), [](int rank, HostEngine& engine) {
     const auto n = static_cast<std::size_t>(size());
@@ -218,7 +219,8 @@ TEST_P(HostExchangeTest, ReducescatterAddsUpInRankOrderWhicheverWay) {
   });
 }
 
-/// As those do that have joined: the identity goes in, and what comes out is thrown away.
+/// The last rank has no input and counts as identity elements, like a rank that has joined. All
+/// ranks but the first get results.
 TEST_P(HostExchangeTest, ReducescatterWithoutDataOrUseForIt) {
   expect_host_ranks(size(), [](int rank, HostEngine& engine) {
     const bool last = rank == size() - 1;
@@ -241,7 +243,7 @@ TEST_P(HostExchangeTest, ReducescatterWithoutDataOrUseForIt) {
   });
 }
 
-/// A stretch of its own memory that a rank may not touch for a while.
+/// Forbids this rank to touch a part of its own memory, for the lifetime of this object.
 class Forbidden {
  public:
   Forbidden(std::byte* begin, std::size_t bytes) : begin_(begin), bytes_(bytes) {
@@ -258,7 +260,8 @@ class Forbidden {
 
 constexpr std::size_t kPart = std::size_t{256} << 10;  // whole pages, and not small
 
-/// What lies in the arena is read by those who want it: whoever gives it need not be able to.
+/// Ranks read in each other's arenas. A rank gives a tensor without touching it, which is forbidden
+/// here.
 TEST_P(HostExchangeTest, TheArenaIsReadInPlace) {
   expect_host_ranks(size(), [](int rank, HostEngine& engine) {
     const auto n = static_cast<std::size_t>(size());
@@ -301,7 +304,7 @@ TEST_P(HostExchangeTest, TheArenaIsReadInPlace) {
       engine.backend->reducescatter({{&slice, 1}, {}, DType::u8, ReduceOp::max}, soon());
     }
     expect_part(0, size());
-    {  // in place: this rank's block is where it belongs
+    {  // in place: the input is already at its place in the output
       const Forbidden mine(given.data() + self * kPart, kPart);
       const GatherSlice slice{given.data() + self * kPart, given.data(), parts};
       engine.backend->allgather({{&slice, 1}, {}, DType::u8}, soon());
@@ -312,8 +315,8 @@ TEST_P(HostExchangeTest, TheArenaIsReadInPlace) {
   });
 }
 
-/// Of what lies in the arena each rank reduces its part, for all: the rest of its own memory it
-/// need not be able to touch.
+/// Each rank reduces its part of the tensors, in the arenas of all ranks. It does not touch the
+/// rest of its own tensors, which is forbidden here.
 TEST_P(HostExchangeTest, TheAllreduceHappensInTheArena) {
   expect_host_ranks(size(), [](int rank, HostEngine& engine) {
     const auto n = static_cast<std::size_t>(size());
@@ -344,7 +347,7 @@ TEST_P(HostExchangeTest, TheAllreduceHappensInTheArena) {
   });
 }
 
-/// Of every kind, in every way, once the first have made room.
+/// Operations of every kind and way allocate nothing after the first ones.
 TEST_P(HostExchangeTest, OperationsTakeNothingFromTheHeap) {
   if (!allocations()) GTEST_SKIP() << "needs a heap without a sanitizer";
   expect_host_ranks(size(), [](int rank, HostEngine& engine) {
@@ -381,7 +384,7 @@ TEST_P(HostExchangeTest, OperationsTakeNothingFromTheHeap) {
 INSTANTIATE_TEST_SUITE_P(Ranks, HostExchangeTest, testing::Values(2, 3, 4, 5),
                          testing::PrintToStringParamName());
 
-/// From the arena to the arena, with stores past the cache: every element.
+/// Reduces from arena to arena with stores that bypass the cache, and checks every element.
 TEST(HostExchange, ReducesMoreThanACacheHolds) {
   constexpr std::int64_t kAll = (std::int64_t{8} << 20) + 4'000;  // bytes of all ranks
   for (const int size : {2, 3}) {
@@ -396,7 +399,8 @@ TEST(HostExchange, ReducesMoreThanACacheHolds) {
   }
 }
 
-/// Who neither gives nor takes has come, and leaves while others have chunks to come.
+/// Rank 0 neither gives nor takes, and destroys its engine after the call. The call must not return
+/// while the others may still wait, since they would then count rank 0 as lost.
 TEST(HostExchange, NobodyLeavesWhileOthersMayHaveToWait) {
   constexpr std::int64_t kMany = 4'000'000;
   for (int again = 0; again < 5; ++again) {
@@ -418,7 +422,7 @@ TEST(HostExchange, NobodyLeavesWhileOthersMayHaveToWait) {
   }
 }
 
-/// What lies in the arena may be changed as soon as the call is over.
+/// A rank may change its tensors in the arena as soon as its call has returned.
 TEST(HostExchange, NobodyReadsAfterTheCall) {
   constexpr std::int64_t kBytes = 3 << 20;
   expect_host_ranks(3, [&](int rank, HostEngine& engine) {
@@ -443,11 +447,11 @@ TEST(HostExchange, NobodyReadsAfterTheCall) {
   });
 }
 
-// How they fail.
+// Tests of failures.
 
 constexpr std::int64_t kCount = 100'000;
 
-/// One call of every kind, of `kCount` floats or few.
+/// Returns one call of every kind for two ranks; `each` has the number of floats for each rank.
 std::vector<std::function<void(Backend&)>> calls_of_a_pair(std::vector<float>& from,
                                                            std::vector<float>& to,
                                                            const std::vector<std::int64_t>& each) {
@@ -502,7 +506,7 @@ TEST(HostExchange, NoticesAnotherOperation) {
     for (const std::exception_ptr& thrown : errors) {
       ASSERT_TRUE(thrown);
       const Error error = error_of([&] { std::rethrow_exception(thrown); });
-      // Whoever comes second may find that the first has left.
+      // The rank that comes second may find that the first has left already.
       EXPECT_TRUE(error.code() == Errc::protocol || error.code() == Errc::peer_lost)
           << error.what();
     }

@@ -1,5 +1,5 @@
-// A rank that was stopped goes on after the other has given it up: it may still write where it was
-// told that the other's tensors lie. What the other does with its memory from then on stays.
+// A rank that was stopped continues after the other has given it up, and may still write to the
+// tensors of the other, whose offsets it knows. The memory of the other must not change.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -26,8 +26,8 @@
 namespace hvd::test {
 namespace {
 
-/// Where it stops: between two stores, before it says anything, or before it has announced what
-/// the other has announced. And what that is: of one tensor on the spot, or from one to another.
+/// Rank 1 stops between two stores of an allreduce, before it comes to one, or before it announces
+/// one that rank 0 has announced. The allreduce is in place, or from one tensor to another.
 enum class When { storing, coming, announcing };
 struct FenceCase {
   const char* name;
@@ -49,10 +49,10 @@ constexpr FenceCase kCases[] = {
     {"announcing_little", When::announcing, false, kFew},
 };
 
-std::byte* forbidden = nullptr;  // of the victim: until it goes on
+std::byte* forbidden = nullptr;  // rank 1 stops when it touches this page
 constexpr std::size_t kForbidden = 4096;
 
-/// Pages that this thread has brought in or copied so far.
+/// Returns the number of pages that this thread has mapped or copied so far.
 long page_faults() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
@@ -72,7 +72,7 @@ Config config_of(int rank, const std::string& store) {
   return config;
 }
 
-/// A tensor in the arena, and its neighbours in the same pages.
+/// The input and output in the arena, and neighbours that share pages with them.
 class Tensors {
  public:
   Tensors(const FenceCase& one, Arena& arena)
@@ -124,7 +124,7 @@ class Tensors {
   TensorSlice slice_;
 };
 
-/// Rank 1. Ends well when it goes on and is told that it has been left.
+/// Runs rank 1. It exits 0 when it continues and gets the error that rank 0 is lost.
 [[noreturn]] void stop_and_go_on(const FenceCase& one, const std::string& store) {
   std::signal(SIGSEGV, stop_here);
   Session session(config_of(1, store));
@@ -141,7 +141,7 @@ class Tensors {
   try {
     if (one.when == When::announcing) engine.backend->announce(tensors.call(), 1);
     engine.backend->allreduce(tensors.call(), soon());
-    engine.backend->barrier(soon());  // where it had all it needs, it is told at the next
+    engine.backend->barrier(soon());  // throws if the allreduce had all it needed
   } catch (const Error& error) {
     std::_Exit(error.code() == Errc::peer_lost && error.fault().rank == 0 ? 0 : 3);
   }
@@ -173,11 +173,11 @@ TEST_P(HostFence, WhoWasGivenUpWritesToNobody) {
       ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
       ASSERT_TRUE(WIFSTOPPED(status)) << status;
     }
-    if (one.when == When::announcing) {  // as when those that should come do not, and are lost
+    if (one.when == When::announcing) {  // as when rank 1 does not come and is lost
       engine.backend->announce(tensors->call(), 1);
       const long before = page_faults();
       engine.backend->abort();
-      // The thread that calls `abort` also sends the heartbeats.
+      // `abort` must be fast, because the thread that calls it also sends the heartbeats.
       if (one.bytes == kLarge) {
         EXPECT_LT(page_faults() - before, 256) << "abort copied the tensor";
       }
@@ -201,7 +201,7 @@ TEST_P(HostFence, WhoWasGivenUpWritesToNobody) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_TRUE(tensors->contents() == kept) << "the other wrote to them";
 
-  // Plain memory from here on, to be given back and taken again.
+  // The arena is plain memory now, which can be deallocated and allocated again.
   tensors->give_back(*arena);
   const std::size_t used = arena->used();
   EXPECT_EQ(used, 0U);
@@ -210,7 +210,7 @@ TEST_P(HostFence, WhoWasGivenUpWritesToNobody) {
   std::fill_n(static_cast<std::byte*>(all), arena->capacity(), std::byte{1});
   arena->deallocate(all);
 
-  // And this process may be of a job again.
+  // This process can be part of another job.
   expect_host_ranks(2, [&](int, HostEngine& engine) {
     const Tensors again(one, *engine.arena);
     engine.backend->allreduce(again.call(), soon());

@@ -1,5 +1,5 @@
-// A real process dies, or stops, at a named point of an allreduce of the host engine, of two ranks
-// and of four: all the others are told who it was, and nothing is left of it.
+// A real process dies, or stops, at a named point of an allreduce of the host engine, with two
+// ranks and with four. All other ranks are told which one it was, and nothing is left of the job.
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -32,29 +32,29 @@ namespace hvd::test {
 namespace {
 
 enum class Point {
-  small_said,   // all it had to say, before it has its result
-  staged_out,   // all it had to reduce, before it has all of the others' results
-  direct_done,  // its part, in all ranks' memory, before it has said so
-  announced,    // before it comes
-  asleep,       // until the others come
+  small_said,   // it has published its message, and has no result yet
+  staged_out,   // it has reduced all its shares, and lacks results of the others
+  direct_done,  // it has reduced its part in all arenas, and has not told the others
+  announced,    // it has announced the operation, and has not come to it
+  asleep,       // it sleeps until the others come
 };
 constexpr const char* kNames[] = {"small_said", "staged_out", "direct_done", "announced", "asleep"};
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLarge = std::size_t{1}
-                               << 20;  // chunks of 256 KiB: as many as slots, and one
+                               << 20;  // one chunk of 256 KiB more than there are slots
 
-volatile std::sig_atomic_t fate = SIGKILL;  // of the victim, by signal
+volatile std::sig_atomic_t fate = SIGKILL;  // the signal that the victim raises
 void meet_fate(int) { ::raise(fate); }
 
-/// In memory that all processes have.
+/// State in memory that all processes share.
 struct Together {
   std::atomic<bool> victim_comes{false};
   std::atomic<bool> struck{false};
-  std::atomic<int> failed{0};  // ranks
+  std::atomic<int> failed{0};  // the number of ranks that have got their error
 };
 
-/// False when it takes too long.
+/// Waits until `done()`. Returns false when that takes too long.
 template <class Done>
 bool wait_until(const Done& done) {
   for (const Deadline deadline = soon(); !done(); std::this_thread::yield()) {
@@ -63,7 +63,7 @@ bool wait_until(const Done& done) {
   return true;
 }
 
-/// Zeroes of its own pages.
+/// Zeroed memory in pages of its own.
 class Pages {
  public:
   explicit Pages(std::size_t bytes)
@@ -89,7 +89,7 @@ TensorSlice floats(std::byte* input, std::byte* output, std::size_t bytes) {
   return {input, output, static_cast<std::int64_t>(bytes / sizeof(float))};
 }
 
-/// One rank's engine, and the operation at which the last rank is struck.
+/// One rank's engine, and the operation in which the last rank is struck.
 class Rank {
  public:
   Rank(Point point, int rank, int size, const std::string& store)
@@ -104,7 +104,7 @@ class Rank {
       case Point::staged_out:
         slices_ = {floats(input_.data(), output_.data(), kLarge)};
         break;
-      case Point::direct_done:  // what is staged comes after it
+      case Point::direct_done:  // the tensor in private memory comes after the one in the arena
         slices_ = {floats(shared, shared, kLarge), floats(input_.data(), output_.data(), kLarge)};
         break;
       default:
@@ -116,13 +116,13 @@ class Rank {
   void announce() { engine_.backend->announce(call(), 1); }
   void meet(Deadline deadline) { engine_.backend->barrier(deadline); }
 
-  /// The victim's: so that it is struck when it comes, or here.
+  /// Lets the signal strike the victim in its next operation, or here.
   void prepare() {
     std::signal(SIGSEGV, meet_fate);
     switch (point_) {
       case Point::small_said:
         return output_.forbid(0, kPage);
-      case Point::staged_out:  // of the last chunk what the first rank reduces
+      case Point::staged_out:  // the part of the last chunk that rank 0 reduces
         return output_.forbid(kLarge / 4 * 3, kPage);
       case Point::direct_done:
         return input_.forbid(0, kPage);
@@ -130,7 +130,7 @@ class Rank {
         announce();
         ::raise(fate);
         return;
-      case Point::asleep:  // somebody sees to it
+      case Point::asleep:  // rank 0 strikes it
         return;
     }
   }
@@ -176,7 +176,7 @@ struct Job {
   std::_Exit(1);
 }
 
-/// How another rank fails, which comes when it `may`.
+/// Runs another rank, which comes to the operation once `may()` returns true. Returns its error.
 template <class May>
 Error fail(const Job& job, int rank, const May& may) {
   Rank self(job.point, rank, job.size, job.store);
@@ -187,11 +187,11 @@ Error fail(const Job& job, int rank, const May& may) {
   const Deadline deadline =
       job.signal == SIGKILL ? soon() : Clock::now() + std::chrono::milliseconds(400);
   const Error error = error_of([&] {
-    self.reduce(deadline);  // some have all they need before the victim falls
+    self.reduce(deadline);  // succeeds where the victim was not needed any more
     self.meet(deadline);
   });
   ++job.together->failed;
-  // Who leaves is one that is lost, to those who have not noticed yet.
+  // A rank that left now would count as lost itself with ranks that have not got their error yet.
   const bool all = wait_until([&] { return job.together->failed == job.size - 1; });
   return all ? error : Error(Errc::internal, "not all have failed");
 }
@@ -210,7 +210,7 @@ char state_of(pid_t process) {
   return state;
 }
 
-/// The victim comes alone, falls asleep, and is struck there.
+/// Strikes the victim when it has come alone and sleeps.
 bool strike_in_its_sleep(const Job& job, pid_t victim) {
   const bool asleep =
       wait_until([&] { return job.together->victim_comes && state_of(victim) == 'S'; });

@@ -1,4 +1,4 @@
-// Ranks as threads, each with the engine of its host.
+// Runs ranks as threads, each with the engine of its host.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline constexpr std::size_t kTestArena = std::size_t{64} << 20;
 /// Runs `body` on one thread per rank and returns what each threw, null where nothing.
 [[nodiscard]] std::vector<std::exception_ptr> run_host_ranks(int size, const HostBody& body,
                                                              std::size_t arena = kTestArena);
-/// As `run_host_ranks`; a rank that throws fails the test.
+/// Does the same; a rank that throws fails the test.
 void expect_host_ranks(int size, const HostBody& body, std::size_t arena = kTestArena);
 
 /// A block of the arena, or of private memory when `arena` is null.

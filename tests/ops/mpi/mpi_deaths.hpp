@@ -10,9 +10,10 @@ enum class DeathPoint {
   carrying,  ///< in the ring's other operations
 };
 
-/// Ranks 2i and 2i+1 of the world are a pair with an operation of its own; the odd one gets
-/// `signal` at the point, the even one says how that ended. One pair for each of MPI's six
-/// operations, for each of the three points of a sum, or for each other operation of the ring.
+/// Ranks 2i and 2i+1 of the world are a pair with an operation of its own. The odd one gets
+/// `signal` at the point; the even one prints the error that it gets. There is a pair for each of
+/// MPI's six operations, for each of the three points of a sum, or for each other operation of the
+/// ring.
 void peers_end_at(DeathPoint point, int signal);
 
 }  // namespace hvd::test

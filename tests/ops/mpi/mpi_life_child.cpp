@@ -46,7 +46,8 @@ void twice() {
   }
 }
 
-/// Lives longer than the exit handlers that the first use of MPI registers.
+/// Returns a place for a backend that lives longer than the exit handlers that the first use of MPI
+/// registers.
 std::unique_ptr<hvd::detail::MpiBackend>& kept() {
   static std::unique_ptr<hvd::detail::MpiBackend> backend;
   return backend;

@@ -1,6 +1,6 @@
-// When MPI begins and ends in a process, and that no call outlasts its deadline: under mpirun, with
-// the counting shim loaded. Only the rank's own words are believed: mpirun complains, rightly,
-// about ranks that failed and left MPI without finalising.
+// Tests when MPI begins and ends in a process, and that no call outlasts its deadline, under mpirun
+// and with pmpi_counter.cpp loaded. Only the output of the ranks counts, since mpirun rightly
+// complains about ranks that fail and do not finalise MPI.
 #include <array>
 #include <chrono>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The ways to reduce host memory over MPI, each as a backend of the ranks of MPI_COMM_WORLD.
+// Makes a backend of the ranks of MPI_COMM_WORLD for each way to reduce host memory over MPI.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ enum class Way {
   collective,    ///< MPI's own collectives
   ring,          ///< hvd's ring over MPI's messages
   chosen,        ///< one or the other by size
-  hierarchical,  ///< two ranks a host, that choice within and between
+  hierarchical,  ///< hosts of two ranks, with `chosen` within and between them
 };
 
 [[nodiscard]] std::string to_string(Way way);
@@ -26,7 +26,7 @@ struct WayOptions {
 /// Makes the backend. Collective.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(Way way, const WayOptions& options = {});
 
-/// Makes the transport alone.
+/// Makes only the transport.
 [[nodiscard]] std::unique_ptr<detail::MpiTransport> make_transport(
     const detail::MpiTransportOptions& options = {});
 

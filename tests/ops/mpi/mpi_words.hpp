@@ -1,4 +1,4 @@
-// The output of a rank of mpi_life_test, which alone is checked there.
+// Prints what mpi_life_test checks of a rank.
 #pragma once
 
 #include <chrono>

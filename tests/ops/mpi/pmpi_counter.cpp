@@ -1,7 +1,7 @@
 // Loaded with LD_PRELOAD: counts the MPI calls of a program that move data and their bytes, through
 // MPI's profiling interface, and writes them as JSON to $HVD_TEST_PMPI_JSON with the rank appended
 // ("F.0", "F.1", …) when MPI is finalised, or else when the process exits. `odd_bytes` are those of
-// calls whose size is no power of two: what the library sends to measure MPI always is one.
+// calls whose size is not a power of two. The library measures MPI only with powers of two.
 #include <array>
 #include <cstdio>
 #include <cstdlib>

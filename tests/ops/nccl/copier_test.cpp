@@ -1,5 +1,5 @@
-// The copies of the fused operations: the kernel's own code for a thread, run for every thread of
-// every block on the host.
+// Tests the copies of fused operations. The kernel's own code runs on the host, once for every
+// thread of every block.
 #include "nccl/copier.hpp"
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_P(CopierTest, WithoutASourceTheIdentityIsWritten) {
   }
 }
 
-/// Any bits but those of NaN and infinity: of a NaN they are the processor's choice.
+/// Removes NaN and infinity from random bits, because the bits of a NaN depend on the processor.
 Bytes finite(DType dtype, Bytes values) {
   const std::size_t element = size_of(dtype);
   const std::map<DType, std::uint16_t> exponents{
@@ -139,7 +139,7 @@ TEST_P(CopierTest, ScalesToTheBitAsTheHostDoes) {
       const Bytes values = finite(dtype, random_bytes(997 * element));
       Bytes expected(values.size());
       scale(dtype, expected.data(), values.data(), 997, factor);
-      // A tensor and a part of one, which begins in the middle of a word.
+      // The part of the tensor begins with a word, or in the middle of one.
       for (const std::size_t begin : {std::size_t{0}, element}) {
         const std::size_t size = values.size() - begin;
         std::byte* const data = memory_->put(values);

@@ -1,4 +1,4 @@
-// Whole contexts of ranks with GPUs, as `make_context` composes them, on the fake runtime.
+// Tests whole contexts of ranks with GPUs, as `make_context` composes them, on the fake runtime.
 #include <cstdint>
 #include <functional>
 #include <latch>
@@ -45,7 +45,7 @@ struct Rank {
     submission.input = submission.output = data;
     return context.submit(std::move(submission));
   }
-  /// Of `count` times `mine`; all of the result must be `expected`.
+  /// Reduces `count` elements that are `mine` on this rank. Every result must be `expected`.
   void expect_reduced(const std::string& name, DType dtype, ReduceOp op, double mine,
                       double expected, std::size_t count = 50) const {
     std::byte* const data = memory.put(encode(dtype, std::vector<double>(count, mine)));
@@ -149,7 +149,7 @@ TEST_F(GpuContext, WithoutSuchAReductionNothingIsTakenForIt) {
   EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority, greatest"), 2) << "one for each rank";
 }
 
-// Its number of a GPU is each rank's own, also for what the others reduce when it has joined.
+// Each rank's GPU has another number. A rank that has joined uses its own in others' operations.
 TEST_F(GpuContext, ARankThatHasJoinedTakesPartWithItsOwnGpu) {
   on_ranks(3, 3, [](Rank rank) {
     if (rank.number() > 0) {

@@ -1,5 +1,5 @@
-// Calls of the NCCL backend that go on after they have returned, on the fake GPU; and whole
-// contexts that let them.
+// Tests calls of the NCCL backend that continue after they have returned, on the fake GPU, and
+// whole contexts that make such calls.
 #include <functional>
 #include <future>
 #include <memory>
@@ -52,7 +52,7 @@ class NcclAsync : public ::testing::Test {
   }
 };
 
-/// Fused tensors on one rank's device, and what becomes of them.
+/// Fused tensors on one rank's device, which are reduced and then checked.
 class Tensors {
  public:
   Tensors(BackendChecks checks, std::int64_t count) : checks_(checks), count_(count) {
@@ -144,7 +144,7 @@ TEST_F(NcclAsync, ADeadlineEndsOneThatHangsAndAllBehindIt) {
     fake_gpu::hang(checks.rank);
     const Tensors first(checks, 20);
     const Tensors second(checks, 20);
-    // Long enough for a loaded machine to launch it.
+    // A loaded machine may need this much time to launch the call.
     const auto one = first.start(checks.backend, Clock::now() + milliseconds(1'000));
     const auto two = second.start(checks.backend);
     EXPECT_EQ(failure_of(*one), Errc::timeout);
@@ -154,7 +154,7 @@ TEST_F(NcclAsync, ADeadlineEndsOneThatHangsAndAllBehindIt) {
 }
 
 TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
-  // Whichever is first in the stream: a communicator that is aborted waits for what is before it.
+  // Both orders are tested: an aborted communicator waits for what is before it in the stream.
   for (const bool whole_first : {true, false}) {
     on_all_ranks([&](BackendChecks checks) {
       const std::vector<int> everybody{0, 1, 2};
@@ -205,8 +205,7 @@ TEST_F(NcclAsync, WhatNcclFindsOutIsReported) {
   });
 }
 
-/// Runs `body` on one thread per rank, each with a context and on the device of its local rank, of
-/// so many.
+/// Runs `body` on one thread per rank, each with a context. Rank r has device r % `devices`.
 void on_contexts(int devices, const std::function<void(Context&, Device)>& body) {
   fake_gpu::reset(devices);
   const std::shared_ptr<Store> store = make_hash_store();
@@ -228,7 +227,7 @@ void on_contexts(int devices, const std::function<void(Context&, Device)>& body)
   });
 }
 
-/// A sum in place of 100 elements.
+/// Submits a sum of 100 elements, in place.
 Work submit_sum(Context& context, std::string name, Device device, std::byte* data) {
   Submission submission;
   submission.request.kind = OpKind::allreduce;

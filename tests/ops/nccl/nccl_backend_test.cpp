@@ -1,5 +1,5 @@
-// The NCCL backend's real source on a fake NCCL and CUDA runtime: ranks are threads, one device
-// each.
+// Tests the NCCL backend's real source on a fake NCCL and CUDA runtime. Ranks are threads with one
+// device each.
 #include "nccl/nccl_backend.hpp"
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace {
 using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 
-/// How fused tensors are moved: by our kernel, or as a build without nvcc does.
+/// Says whether fused tensors are copied by our kernel, or as in a build without nvcc.
 enum class Copies { kernel, plain };
 
 struct Setting {
@@ -68,7 +68,7 @@ class NcclBackendTest : public ::testing::TestWithParam<Setting> {
   ncclUniqueId id_{};
 };
 
-/// The code of what `call` throws, which must come within the time of a test, not of a deadline.
+/// Returns the code of the error that `call` throws.
 template <class Call>
 Errc code_of(Call call) {
   try {
@@ -154,7 +154,7 @@ TEST_P(NcclBackendTest, TheStreamWaitsForTheInputAndNoThreadDoes) {
     std::vector<TensorSlice> tensors;
     for (int i = 0; i < 2; ++i) {
       std::byte* const gradient = checks.memory.put(Bytes(values.size()));
-      // The fake runs it when somebody waits for that stream, and never before.
+      // The fake runs the copy when something waits for that stream, and never before.
       ASSERT_EQ(cudaMemcpyAsync(gradient, values.data(), values.size(), cudaMemcpyHostToDevice,
                                 training.get()),
                 cudaSuccess);
@@ -163,7 +163,7 @@ TEST_P(NcclBackendTest, TheStreamWaitsForTheInputAndNoThreadDoes) {
     {
       StreamEvent ready(training.get());
       checks.backend.after(ready, soon());
-    }  // an event may go once somebody waits for it
+    }  // an event may be destroyed once a stream waits for it
     checks.backend.allreduce({tensors, checks.device, DType::f32, ReduceOp::sum}, soon());
     for (const TensorSlice& tensor : tensors) {
       EXPECT_EQ(count_wrong(DType::f32, checks.memory.get(tensor.output, values.size()),
@@ -247,7 +247,7 @@ TEST_P(NcclBackendTest, EqualPartsAreGatheredByOneCollective) {
 TEST_P(NcclBackendTest, CallsMayComeFromDifferentThreads) {
   on_all_ranks([](BackendChecks checks) {
     for (int i = 0; i < 3; ++i) {
-      // A new thread's device is the first one, whatever the rank's.
+      // The current device of a new thread is the first one, whichever the rank has.
       std::thread([&] { checks.backend.barrier(soon()); }).join();
       std::thread([&] {
         const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};
@@ -374,7 +374,7 @@ TEST_P(NcclBackendTest, ACommunicatorThatIsLostLeavesNoGroupOpen) {
     fake_gpu::fail(checks.rank, ncclRemoteError);
     EXPECT_EQ(code_of([&] { static_cast<void>(checks.alltoall(DType::f32, 5)); }), Errc::peer_lost);
   });
-  // What a thread leaves open keeps everything that it calls from being launched: `leaks`.
+  // A thread that left a group open would launch none of its later calls. `leaks` looks for groups.
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernel, NcclBackendTest,
@@ -404,7 +404,7 @@ TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
   fake_gpu::reset(3);
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  std::thread([&] {  // whose current device is the first one, unused
+  std::thread([&] {  // its current device is the first one, which must stay unused
     NcclBackend backend({0, 1, 2}, id, soon(), make_kernel_copier());
     backend.barrier(soon());
     const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};

@@ -5,7 +5,7 @@
 
 namespace hvd::test {
 
-/// Checks on one rank. Wrong results fail the current test with the rank.
+/// Each of these functions checks on one rank. Wrong results fail the current test with the rank.
 void check_every_reduction(BackendChecks checks);
 void check_scales(BackendChecks checks);
 /// Needs the kernel.
@@ -15,8 +15,8 @@ void check_allgathers(BackendChecks checks);
 void check_reducescatters(BackendChecks checks);
 void check_alltoalls(BackendChecks checks);
 void check_absent_ranks(BackendChecks checks);
-/// Operations that NCCL cannot do are refused before anything is launched, and the backend stays
-/// usable.
+/// Checks that operations which NCCL cannot do are refused before anything is launched, and that
+/// the backend stays usable.
 void check_refusals(BackendChecks checks);
 
 }  // namespace hvd::test

@@ -1,4 +1,4 @@
-// The NCCL backend on a real GPU, one rank: what of the fake's promises NCCL keeps.
+// Tests the NCCL backend with one rank on a real GPU, where NCCL must behave as the fake does.
 #include <limits>
 #include <memory>
 #include <vector>
@@ -31,7 +31,7 @@ class NcclGpuTest : public ::testing::Test {
     memory_ = std::make_unique<CudaMemory>();
   }
 
-  /// As the build has it.
+  /// Returns the copier of this build.
   static std::unique_ptr<Copier> copier() {
     auto kernel = make_kernel_copier();
     return kernel ? std::move(kernel) : make_plain_copier();
@@ -52,7 +52,7 @@ TEST_F(NcclGpuTest, SendsPartsToAll) { check_alltoalls(checks()); }
 TEST_F(NcclGpuTest, WorksWithoutInputAndOutput) {
   const std::vector<TensorSlice> nothing{{nullptr, nullptr, 100'000}};
   backend_->allreduce({nothing, checks().device, DType::f32, ReduceOp::min}, soon());
-  // Infinity, from the host, over the whole tensor.
+  // The whole output must become infinity, which is the identity element of the minimum.
   std::byte* const output = memory_->put(Bytes(400'000));
   const std::vector<TensorSlice> absent{{nullptr, output, 100'000}};
   backend_->allreduce({absent, checks().device, DType::f32, ReduceOp::min}, soon());
@@ -82,7 +82,7 @@ TEST_F(NcclGpuTest, TheStreamWaitsForTheInput) {
   const Bytes values = encode(DType::f32, sample(DType::f32, 0, kCount));
   std::byte* const source = memory_->put(values);
   std::byte* const gradient = memory_->put(Bytes(values.size()));
-  // A millisecond or more of copies, of which the last one counts.
+  // These take a millisecond or more, and the copy after them decides the result.
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(cudaMemsetAsync(gradient, i, values.size(), training.get()), cudaSuccess);
   }
@@ -96,7 +96,7 @@ TEST_F(NcclGpuTest, TheStreamWaitsForTheInput) {
   EXPECT_EQ(memory_->get(gradient, values.size()), values);
 }
 
-// The program may not have asked for its own errors yet, and they are none of ours.
+// An error that the program has caused and not read yet must not fail our calls.
 TEST_F(NcclGpuTest, AnErrorOfTheProgramsIsNotOurs) {
   EXPECT_NE(cudaSetDevice(1'000'000), cudaSuccess);
   EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {100, 3}, true), 0);

@@ -1,4 +1,4 @@
-// How the ranks of a session agree on GPUs and on NCCL, on the fake runtime.
+// Tests how the ranks of a session agree on GPUs and on NCCL, on the fake runtime.
 #include <algorithm>
 #include <atomic>
 
@@ -40,7 +40,7 @@ class NcclSessionTest : public ::testing::Test {
   }
 };
 
-/// What works in host memory, for the ranks of `on_sessions`.
+/// The backends for host memory of the ranks of `on_sessions`.
 class Hosts {
  public:
   explicit Hosts(int ranks) {
@@ -162,7 +162,7 @@ TEST_F(NcclSessionTest, OurStreamsGoBeforeTheProgramsOwn) {
   EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority, greatest"), 2) << "NCCL's, and no more";
 }
 
-// What grows step by step: both memories, of which each time costs a wait for the device.
+// The fusion memory and the pinned memory grow in few steps, since each step waits for the device.
 TEST_F(NcclSessionTest, SizesThatCreepUpTakeFewSteps) {
   Hosts hosts(2);
   on_sessions(2, 2, [&](Session& session, int rank) {

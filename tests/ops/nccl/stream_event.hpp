@@ -9,7 +9,7 @@
 
 namespace hvd::test {
 
-/// Ready once everything that is in `stream` now has run. To be waited for by streams only.
+/// Is ready once all that is in `stream` at the construction has run. Only streams may wait for it.
 class StreamEvent final : public DeviceEvent {
  public:
   explicit StreamEvent(cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// Algorithm plans: as text, from times, from the cost of a link, in a file, and agreed on by ranks.
+// Tests algorithm plans: as text, from times, from the cost of a link, in a file, and the agreement
+// of ranks on one.
 #include "tuning/algorithm_plan.hpp"
 
 #include <atomic>
@@ -131,7 +132,8 @@ TEST(ChooseTest, SaysWhy) {
 }
 
 TEST(LinkCostTest, DoublingEndsWhereTheRingWouldBeFaster) {
-  // 4 ranks: 2 turns and 6, all that is received or half of it: equal at 4·latency·bandwidth·2.
+  // With 4 ranks, doubling takes 2·latency + bytes/bandwidth, and the ring 6·latency +
+  // bytes/(2·bandwidth). Both take as long at 8·latency·bandwidth.
   const LinkCost cost{.latency_us = 10, .bytes_per_us = 100};
   EXPECT_EQ(ring_table(cost, 4).text(), "doubling,4097:ring") << "8,000 rounded down";
   const auto bound = [](double latency, double bandwidth, int ranks) {
@@ -193,7 +195,7 @@ TEST_F(PlanFileTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_EQ(error_of([&] { save_plan(nowhere, "tcp/2", ring_); }).code(), Errc::resource);
 }
 
-/// What three ranks agree on when each measures something else.
+/// Lets three ranks, each of which measures something else, agree on a plan.
 class AgreementTest : public PlanFileTest {
  protected:
   std::vector<std::string> agree(const std::string& plan, const std::string& path = "") {

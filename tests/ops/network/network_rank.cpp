@@ -3,12 +3,12 @@
 //                COUNT REPEATS [wait] [own | RANKS...]
 // Sums COUNT floats REPEATS times, in place, and checks the results. With `wait` it
 // goes on until something fails. Each of RANKS is a process set, like 0,2,3: the sums are made in
-// those that this rank is in, and not by all. Before, all check a reduction of their own and
-// messages; with `own` that is also what they do instead of sums. Prints "ready" before the sums,
-// then "ok SENT RECEIVED SENT RECEIVED", the bytes that its host's two links carried meanwhile, or
-// "error CODE: WHAT". Exit status 0 for both, 1 for a wrong result. A RANK to strike raises SIGNAL
-// in its second round when it comes to POINT for the VISIT-th time; all ranks then go these WAYS
-// between hosts, and RING.
+// those that this rank is in, and not by all. Before the sums, all ranks check a user-defined
+// reduction and messages; with `own` they repeat these instead of sums. The program prints "ready"
+// before the sums, and then "ok SENT RECEIVED SENT RECEIVED", the bytes that its host's two links
+// carried meanwhile, or "error CODE: WHAT". The exit status is 0 for both and 1 for a wrong result.
+// A RANK to strike raises SIGNAL in its second round when it comes to POINT for the VISIT-th time.
+// WAYS and RING are the algorithms that all ranks then use over hosts and in the ring between them.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -37,7 +37,7 @@
 
 namespace {
 
-/// By the links of this host, each sent and received; 0 where there is none.
+/// Returns the bytes that each link of this host has sent and received; 0 where there is no link.
 std::array<long, 4> carried() {
   std::array<long, 4> bytes{};
   std::size_t i = 0;
@@ -77,7 +77,7 @@ std::vector<int> ranks_in(const std::string& text) {
   return ranks;
 }
 
-/// The sets that this rank adds up in.
+/// Returns the process sets in which this rank sums.
 std::vector<hvd::ProcessSet> sets_of(hvd::Context& context, std::span<const std::string> texts) {
   if (texts.empty()) return {hvd::ProcessSet()};
   std::vector<hvd::ProcessSet> own;
@@ -88,7 +88,7 @@ std::vector<hvd::ProcessSet> sets_of(hvd::Context& context, std::span<const std:
   return own;
 }
 
-/// What programs define themselves: a reduction in rank order, and a message around.
+/// Checks a user-defined reduction, which must be in rank order, and a message to the next rank.
 bool own_operations_are_right(hvd::Context& context) {
   struct Range {
     std::int32_t first;
@@ -128,7 +128,7 @@ struct Strike {
   std::string ring;
 };
 
-/// The engine for several hosts, with parts that strike.
+/// Makes a context with the engine for several hosts, whose parts raise the signal.
 std::unique_ptr<hvd::Context> make_doomed_context(const hvd::Config& config, const Strike& strike,
                                                   hvd::test::Doom& doom) {
   auto session = std::make_unique<hvd::Session>(config, nullptr);
@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
     hvd::barrier({.context = context.get()});
     say("ready");
     const std::array<long, 4> before = carried();
-    // Who is in no set waits in the barrier.
+    // A rank that is in no set waits in the barrier.
     for (long i = 0; i < repeats || (until_failure && !sets.empty()); ++i) {
       if (i == 1 && context->rank() == strike.rank) {
         doom.arm(strike.point, strike.visit, strike.signal);

@@ -1,4 +1,5 @@
-// Jobs over several hosts: network namespaces with real links that are counted, slowed and cut.
+// Tests jobs over several hosts, which are network namespaces with real links that are counted,
+// slowed and cut.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -64,7 +65,7 @@ class Network : public testing::Test {
   /// Starts the program of every rank with these arguments.
   void start(const std::vector<std::string>& arguments,
              std::map<std::string, std::optional<std::string>> environment = {}) {
-    // Nobody else is in the namespace: any port is free.
+    // No other program is in the namespace, so any port is free.
     const std::string store = "tcp:" + hosts_->address(0) + ":29500";
     int size = 0;
     for (const int slots : kSlots) size += slots;
@@ -155,7 +156,7 @@ class Network : public testing::Test {
   static inline const std::vector<int> kSlots{3, 2, 1};
   SecretFile secret_;
   std::unique_ptr<Hosts> hosts_;
-  std::vector<Rank> ranks_;  // end before the hosts
+  std::vector<Rank> ranks_;  // destroyed before the hosts
 };
 
 TEST_F(Network, ALinkCarriesTheBytesOnce) { expect_bytes_once_over(Hosts::kDevice); }
@@ -181,7 +182,7 @@ TEST_F(Network, AProcessSetWithinAHostLeavesTheLinksAlone) {
     long sent = 0;
     long received = 0;
     ASSERT_EQ(std::sscanf(said.c_str(), "ok %ld %ld", &sent, &received), 2) << said;
-    EXPECT_LE(std::max(sent, received), kBytes / 10);  // who agrees with whom, and heartbeats
+    EXPECT_LE(std::max(sent, received), kBytes / 10);  // control messages and heartbeats
   }
 }
 
@@ -248,8 +249,9 @@ constexpr std::array kStrikes{
     Strike{"leaders_spreading", "leaders", "ring", "broadcast", "1", 2},
 };
 
-// What programs define themselves, of all ranks: an alltoall of five exchanges, whatever the hosts,
-// then an allgather of as many, then a message to the next rank and one from the previous.
+// Strikes in user-defined reductions and messages of all ranks. Such a reduction is an alltoall of
+// five exchanges, whatever the hosts, and then an allgather of as many. After it each rank sends a
+// message to the next rank and receives one from the previous.
 constexpr std::array kOwnStrikes{
     Strike{"own_reduction_giving", "lanes", "ring", "exchange", "3", 4, "own"},
     Strike{"own_reduction_between", "lanes", "ring", "exchange", "6", 4, "own"},

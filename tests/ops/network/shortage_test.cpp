@@ -61,7 +61,7 @@ bool may_mount() {
   return ::geteuid() == 0 && run_process(std::move(options), in(seconds(20))).exit_code() == 0;
 }
 
-/// In a mount namespace of its own.
+/// Returns a preparation that runs a rank in a mount namespace of its own, after `mounts`.
 std::string apart(const std::string& mounts) {
   return fmt::format("exec unshare --mount sh -c '{} || exit 9; exec \"$0\" \"$@\"' \"$0\" \"$@\";",
                      mounts);

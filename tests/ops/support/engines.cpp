@@ -11,7 +11,7 @@
 namespace hvd::test {
 namespace {
 
-/// Any distribution, numbered by first ranks.
+/// Distributes the ranks over hosts as `seed` says. Hosts are numbered by their first ranks.
 std::unique_ptr<Backend> make_hosts(std::unique_ptr<Transport> transport, std::uint64_t seed) {
   Topology topology;
   topology.rank = transport->rank();

@@ -1,4 +1,4 @@
-// Every engine of host memory under one roof, with ranks as threads.
+// Runs tests over every engine of host memory, with ranks as threads.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace hvd::test {
 
-/// `arena` is where tensors are to lie; null: in private memory.
+/// Tensors are to lie in `arena`, or in private memory when that is null.
 using BackendBody =
     std::function<void(int rank, Backend& backend, const std::shared_ptr<Arena>& arena)>;
 
-/// A name, what it is, and the transport below unless it brings its own.
+/// An engine under test. `kind` is the transport below it, unless it brings its own.
 struct Engine {
   enum class Made { ring, hosts, host_private, host_arena };
 
@@ -32,8 +32,8 @@ struct Engine {
     return out << engine.name;
   }
 
-  /// `body` on a thread per rank; one that throws fails the test. `hosts` is a seed: it places the
-  /// ranks on up to three hosts, where there are any.
+  /// Runs `body` on one thread per rank; a rank that throws fails the test. Where the engine has
+  /// hosts, `hosts` is a seed that places the ranks on up to three of them.
   void run(int ranks, std::uint64_t hosts, const BackendBody& body,
            std::size_t arena = kTestArena) const;
 };

@@ -24,17 +24,17 @@ constexpr std::int64_t kFew = 1'000;
 
 std::int64_t size_of_element(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
-/// Where the tail begins, in bytes.
+/// Returns the offset of the tail in bytes.
 std::size_t tail_begin(DType dtype) { return (std::size_t{1} << 31) * size_of(dtype) - kOwn; }
 
-/// Gigabytes take a while on a busy machine.
+/// Returns a deadline that leaves a busy machine time for gigabytes.
 Deadline patient() { return Clock::now() + std::chrono::seconds(100); }
 
 [[noreturn]] void throw_errno(const char* call) {
   throw std::system_error(errno, std::generic_category(), call);
 }
 
-/// Elements as a test holds them, few or many.
+/// A tensor of few elements, or of more than 2^31.
 class Tensor {
  public:
   Tensor(DType dtype, std::int64_t count) : dtype_(dtype), count_(count) {
@@ -45,7 +45,7 @@ class Tensor {
     }
   }
 
-  /// Null when empty, as the backends are called.
+  /// Returns null for an empty tensor, as callers of a backend pass it.
   [[nodiscard]] std::byte* data() {
     if (large_) return large_->data();
     return few_.empty() ? nullptr : few_.data();
@@ -55,13 +55,13 @@ class Tensor {
     if (large_) return large_->for_each(fn);
     for (std::int64_t i = 0; i < count_; ++i) fn(i);
   }
-  /// Element i becomes value(i).
+  /// Sets element i to value(i).
   template <class Fn>
   Tensor& fill(Fn value) {
     for_each([&](std::int64_t i) { store(dtype_, data(), i, static_cast<double>(value(i))); });
     return *this;
   }
-  /// Elements that are not value(i).
+  /// Returns the number of elements i that are not value(i).
   template <class Fn>
   [[nodiscard]] std::int64_t wrong(Fn value) {
     std::int64_t count = 0;
@@ -76,7 +76,7 @@ class Tensor {
   std::vector<std::byte> few_;
 };
 
-/// kLarge elements of rank 0, and few of the others.
+/// Returns the counts of the ranks: kLarge for rank 0, and kFew for the others.
 std::vector<std::int64_t> uneven(int ranks) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), kFew);
   counts.front() = kLarge;

@@ -28,7 +28,7 @@ double combine(DType dtype, ReduceOp op, double a, double b) {
   return 0;
 }
 
-/// As the engine scales: integers are truncated, a boolean stays what it is.
+/// Scales as the engine does: integers are truncated, and a boolean stays what it is.
 double scaled(DType dtype, double value, double factor) {
   if (dtype == DType::boolean) return value;
   return is_floating(dtype) ? value * factor : std::trunc(value * factor);

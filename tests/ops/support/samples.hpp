@@ -1,4 +1,4 @@
-// What the ranks of a backend test put in, and what must come out.
+// Makes the inputs of the ranks of a backend test, and the results that they must have.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace hvd::test {
 
-/// One element per value.
+/// Returns one element per value.
 [[nodiscard]] Bytes encode(DType dtype, const std::vector<double>& values);
 
-/// Rank `rank`'s elements: small numbers, sums and products of a few of which every type can hold.
+/// Returns the elements of `rank`: numbers so small that every type can hold sums and products of a
+/// few of them.
 [[nodiscard]] std::vector<double> sample(DType dtype, int rank, std::int64_t count);
 
 struct Scales {
@@ -20,11 +21,12 @@ struct Scales {
   double postscale = 1.0;
 };
 
-/// The serial reference: `sample` of all ranks, combined one after the other.
+/// Returns the serial reference: `sample` of all ranks, combined one after the other.
 [[nodiscard]] std::vector<double> reduced_sample(DType dtype, ReduceOp op, int ranks,
                                                  std::int64_t count, const Scales& scales = {});
 
-/// Elements that are missing or off by more than a few roundings; integers must be equal.
+/// Returns the number of elements that are missing or off by more than a few roundings. Integers
+/// must be equal.
 [[nodiscard]] std::int64_t count_wrong(DType dtype, const Bytes& bytes,
                                        const std::vector<double>& expected);
 
