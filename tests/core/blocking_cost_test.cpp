@@ -87,10 +87,10 @@ class BlockingCost : public testing::TestWithParam<int> {
     }
   }
 
-  /// The shape of the request, the operation with its handle, and what the handle keeps.
-  static constexpr std::uint64_t kAllocations = 3;
+  /// The shape of the request, and the operation with its handle.
+  static constexpr std::uint64_t kAllocations = 2;
   static constexpr std::uint64_t kLocks = 7;
-  static constexpr std::uint64_t kClocks = 4;  // submitted, begun, committed, over
+  static constexpr std::uint64_t kClocks = 3;  // submitted, committed, ended
 
   static void expect_little(const Costs& costs, std::uint64_t allocations) {
     EXPECT_LE(costs.allocations, allocations);

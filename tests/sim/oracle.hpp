@@ -88,7 +88,6 @@ class Oracle {
   [[nodiscard]] std::optional<Errc> own_error(const Logical& logical) const;
   [[nodiscard]] bool left_out(const Logical& logical, int member) const;
   [[nodiscard]] bool groups_differ(const Logical& logical) const;
-  void conclude(const Logical& logical, bool job_failed) const;
 
   struct GroupCount {
     int groups = 0;   // groups that were submitted as a whole
