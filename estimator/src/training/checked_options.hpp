@@ -22,7 +22,7 @@ void check_names(const char* parameter, const std::vector<std::string>& names);
 
 /// Describes the parameters that must be the same on all ranks.
 [[nodiscard]] nlohmann::ordered_json description_of(const EstimatorOptions& options);
-/// Describes the parameters that cannot change when a run is resumed: those that choose the
+/// Describes the parameters that cannot change when a run is resumed, namely those that choose the
 /// validation rows and the columns.
 [[nodiscard]] nlohmann::ordered_json lasting_of(const EstimatorOptions& options);
 

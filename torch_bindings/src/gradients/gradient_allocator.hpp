@@ -1,4 +1,4 @@
-// Allocates gradients in the arena of a context: a replacement for LibTorch's CPU allocator.
+// Allocates gradients in the arena of a context, in place of LibTorch's CPU allocator.
 #pragma once
 
 #include <array>

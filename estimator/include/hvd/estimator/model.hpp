@@ -1,4 +1,4 @@
-// A trained network with its columns.
+// Declares a trained network with its columns.
 #pragma once
 
 #include <cstdint>
@@ -99,7 +99,7 @@ class Model {
   [[nodiscard]] const History& history() const noexcept { return description_.history; }
   [[nodiscard]] const std::string& run_id() const noexcept { return description_.run_id; }
   [[nodiscard]] const FitSummary& summary() const noexcept { return summary_; }
-  /// The type of each output column as Spark writes it: "float" or "array<float>".
+  /// Returns the type of each output column in Spark's notation: "float" or "array<float>".
   [[nodiscard]] std::vector<std::string> output_types() const;
 
  private:

@@ -1,4 +1,4 @@
-// Checkpoints: state on disk, which rank 0 writes and all ranks read.
+// Saves state in a file, which rank 0 writes, and loads it on all ranks.
 #pragma once
 
 #include <cstdint>

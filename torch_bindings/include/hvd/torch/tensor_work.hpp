@@ -1,4 +1,4 @@
-// Completion handles of operations on tensors.
+// Declares the completion handles of operations on tensors.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A learning rate scheduler for the first steps, in which the rate grows.
+// Declares a learning rate scheduler that raises the rate during the first steps.
 #pragma once
 
 #include <vector>
