@@ -10,8 +10,8 @@ namespace hvd::detail {
 /// Throws Errc::invalid_argument, naming the parameter and its value.
 void check_options(const EstimatorOptions& options);
 
-/// Throws Errc::invalid_argument, naming the parameter, for an empty name and for a name that comes
-/// twice.
+/// Throws Errc::invalid_argument, naming the parameter, for an empty name and for a name that
+/// occurs twice.
 void check_names(const char* parameter, const std::vector<std::string>& names);
 
 [[nodiscard]] Columns columns_of(const EstimatorOptions& options);

@@ -53,7 +53,7 @@ struct Nvml::Library {
   Result (*processes)(Device, unsigned int*, ProcessInfo*) = nullptr;
 
   [[nodiscard]] std::vector<GpuState::Process> processes_on(Device gpu) const {
-    // The list may grow between the call that tells its size and the call that reads it.
+    // The list may grow between the call that returns its size and the call that reads it.
     std::vector<ProcessInfo> list(64);
     for (;;) {
       auto size = static_cast<unsigned int>(list.size());

@@ -17,7 +17,7 @@ namespace hvd::launcher {
 struct GpuState {
   struct Process {
     pid_t pid = 0;
-    std::optional<std::uint64_t> memory{};  ///< bytes on this GPU, where the driver tells
+    std::optional<std::uint64_t> memory{};  ///< bytes on this GPU, if the driver reports it
   };
   std::optional<std::uint8_t> load{};  ///< percent of the last moments in which it worked
   std::vector<Process> processes{};

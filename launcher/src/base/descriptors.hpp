@@ -36,7 +36,7 @@ void raise_descriptor_limit() noexcept;
 /// that never raised the limit. It is async-signal-safe.
 void restore_descriptor_limit() noexcept;
 
-/// Opens /dev/null in place of 0, 1 and 2 where they are closed, so that no other file gets there.
+/// Opens /dev/null as 0, 1 and 2 where they are closed, so that no other file gets these numbers.
 void fill_standard_descriptors();
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// Turns the file of --config-file into arguments that CLI11 reads in front of the command line.
+// Turns the file of --config-file into arguments that CLI11 reads before the command line.
 #pragma once
 
 #include <string>

@@ -162,7 +162,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
   AgentSession& session = hosts_[host].session;
   if (session.broken()) return;
   if (const auto wrong = session.on_frame(frame)) {
-    // The agent is told to end like all others before the host counts as lost.
+    // hvdrun asks all agents to end, this one too, before the host counts as lost.
     supervisor_.on_loss(kExitProtocol, fmt::format("{} does not keep hvdrun's protocol: {}",
                                                    name_of(host), *wrong));
     write_off(host);
@@ -248,9 +248,9 @@ void Job::send_credit() {
 void Job::on_exited(const Exited& frame) {
   const Rank& rank = ranks_.at(static_cast<std::size_t>(frame.rank));
   if (status_) status_->ended(frame.rank);
-  // The rank that failed first is to blame, but the frames of one host may come later than those of
-  // another, behind output. So the time of the exit is estimated as the time at which hvdrun heard
-  // of the start, plus how long the rank ran.
+  // The rank that failed first is to blame, but the frames of one host may arrive later than those
+  // of another host, because output precedes them. So the time of the exit is estimated as the time
+  // at which hvdrun heard of the start, plus how long the rank ran.
   supervisor_.on_exit({.rank = frame.rank,
                        .status = frame.status,
                        .elapsed = frame.elapsed,

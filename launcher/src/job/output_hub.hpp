@@ -68,7 +68,8 @@ class OutputHub {
   [[nodiscard]] bool flushed() const noexcept;
 
  private:
-  static constexpr std::size_t kRoom = std::size_t{256} << 10;  // bytes queued before we hold back
+  /// While a queue holds this many bytes, agents get no more credit.
+  static constexpr std::size_t kRoom = std::size_t{256} << 10;
 
   struct Channel {
     Channel(boost::asio::io_context& io, Stream stream, const Options& options, FileWriter& writer);

@@ -20,7 +20,7 @@
 namespace hvd::launcher {
 
 /// The means by which a node trusts the others. The secret is empty when all nodes are on one
-/// machine, where the kernel tells which user is at the other end of a Unix socket.
+/// machine, where the kernel reports which user is at the other end of a Unix socket.
 struct NodeTrust {
   Secret secret;
   bool insecure = false;  ///< any process may join

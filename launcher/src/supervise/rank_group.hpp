@@ -1,5 +1,5 @@
-// Watches the ranks that one process has started on its machine, reads what they write, and ends
-// them. An agent of hvdrun has one group, and so has a call of hvd::spawn.
+// Watches the ranks that one process has started on its machine, reads their output, and ends them.
+// An agent of hvdrun has one group, and so has a call of hvd::spawn.
 #pragma once
 
 #include <array>

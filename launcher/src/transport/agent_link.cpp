@@ -139,7 +139,7 @@ void AgentLink::on_greeting(const std::string& theirs) {
       });
 }
 
-/// An agent that has closed its stream is killed, and its wait status tells why it ended. ssh gets
+/// An agent that has closed its stream is killed, and its wait status shows why it ended. ssh gets
 /// some time to end by itself, since it then exits with the code of the remote agent.
 void AgentLink::on_stream_end(const std::string& why) {
   if (!process_) {

@@ -109,7 +109,7 @@ struct Suspend {};
 struct Join {
   std::string version;
   std::int32_t node_rank = -1;  ///< -1: any that is free
-  std::int32_t nodes = 0;       ///< the number of nodes in the job, as this node was told
+  std::int32_t nodes = 0;       ///< the number of nodes in the job, from this node's options
   std::int32_t processes = 0;   ///< the number of ranks that it will run
   std::string hostname;         ///< printable
 };

@@ -15,7 +15,7 @@ struct HostFacts {
   std::string name;
   int cores = 1;
   std::uint64_t shared_memory = 0;      ///< bytes of /dev/shm
-  std::string interface;                ///< the one by which other hosts reach it; empty: none
+  std::string interface;                ///< other hosts reach it by this interface; empty: none
   std::vector<std::string> interfaces;  ///< all that are up, except the loopback
 };
 

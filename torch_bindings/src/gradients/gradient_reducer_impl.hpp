@@ -113,7 +113,7 @@ struct GradientReducer::Impl final : GradientListener {
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
   bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
-  bool is_reduced = false;       ///< this step has had a reduction, and no gradient has come since
+  bool is_reduced = false;       ///< this step was reduced, and no gradient has arrived since
   int reductions = 0;            ///< the number of reductions in this step
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
   /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;

@@ -39,8 +39,8 @@ struct Columns {
   [[nodiscard]] std::size_t inputs() const noexcept;
 };
 
-/// Throws Errc::invalid_argument when there is no feature column, a name comes twice, the number of
-/// shapes or types is wrong, or a shape has a size below 1.
+/// Throws Errc::invalid_argument when there is no feature column, a name occurs twice, the number
+/// of shapes or types is wrong, or a shape has a size below 1.
 void validate(const Columns& columns);
 
 /// Copies the feature columns into the inputs of the model, [rows, …] each. Columns are found by

@@ -70,7 +70,7 @@ struct EstimatorOptions {
   std::int64_t val_batch_size = 0;  ///< 0: the same as `batch_size`
   int epochs = 1;
   ValidationChoice validation{};
-  /// Any text that tells how the rows of the second source of `fit` were chosen. A run can only be
+  /// Any text that says how the rows of the second source of `fit` were chosen. A run can only be
   /// resumed with the same text.
   std::string validation_rule{};
   bool shuffle = true;

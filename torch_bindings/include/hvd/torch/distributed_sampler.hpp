@@ -14,7 +14,7 @@ struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  ///< the same on every rank; the order depends on it and on the epoch
   /// Ranks get equally many examples. When the number of ranks does not divide that of the
-  /// examples, the last examples are left out, or, by default, the first ones come twice.
+  /// examples, the last examples are left out, or, by default, the first examples are used twice.
   bool drop_last = false;
   int rank = -1;  ///< -1: the rank of the default context; -1 for `size` means its size
   int size = -1;

@@ -21,10 +21,11 @@ struct ElasticSamplerOptions {
 };
 
 /// Distributes the examples of an epoch that have not been trained on yet over the ranks. The
-/// training loop records what it has trained on. After a change of the ranks, `synchronize` merges
-/// the records of all ranks, and the rest of the epoch is distributed anew. No example is lost, and
-/// examples whose record was lost with a rank come again. Ranks get equally many examples; when the
-/// number of ranks does not divide that of the examples, the first ones come twice.
+/// training loop records the examples that it has trained on. After a change of the ranks,
+/// `synchronize` merges the records of all ranks, and the rest of the epoch is distributed anew. No
+/// example is lost, and examples whose record was lost with a rank are used again. Ranks get
+/// equally many examples; when the number of ranks does not divide that of the examples, the first
+/// examples are used twice.
 ///
 /// Copies share their state, because `make_data_loader` takes a copy. One thread at a time may use
 /// it.

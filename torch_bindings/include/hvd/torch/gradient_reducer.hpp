@@ -21,8 +21,8 @@ namespace hvd {
 /// whose ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
 enum class GradientMemory {
   /// Autograd allocates gradients in the arena, so that nothing is copied before or after the
-  /// reduction. For the rest of the process, another allocator stands in front of LibTorch's CPU
-  /// allocator and passes all other requests on to it.
+  /// reduction. For the rest of the process, another allocator replaces LibTorch's CPU allocator
+  /// and passes all other requests on to it.
   born_shared,
   /// A gradient is copied into the arena once autograd has accumulated it. With `zero_grad(false)`
   /// the gradient stays there and is not copied again.

@@ -49,7 +49,7 @@ struct ObjectOptions {
 /// it, that rank throws the error of `torch::save`, and the other ranks throw Errc::protocol.
 template <class T>
 void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
-  using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
+  using torch::operator<<;  // argument-dependent lookup does not find it for tensors
   using torch::operator>>;
   torch::serialize::OutputArchive saved;
   const bool sends = context_of(options).rank() == root;

@@ -82,10 +82,11 @@ class ParameterShards {
 
 }  // namespace detail
 
-/// Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models",
-/// stage 1: each of the n ranks has all parameters, but it steps only one n-th of the elements and
-/// keeps the optimizer's state only of those. Gradients are reduce-scattered while the backward
-/// pass runs. `step()` updates this rank's shards and gathers those of all ranks, bucket by bucket.
+/// Implements stage 1 of Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training
+/// trillion parameter models". Each of the n ranks has all parameters, but it steps only one n-th
+/// of the elements and keeps the optimizer's state only of those. Gradients are reduce-scattered
+/// while the backward pass runs. `step()` updates this rank's shards and gathers those of all
+/// ranks, bucket by bucket.
 ///
 /// `Base` must step each element by itself, as SGD, Adam, AdamW, Adagrad and RMSprop do. The
 /// optimizer derives from `Base`, so schedulers and everything that takes an `Optimizer&` accept
