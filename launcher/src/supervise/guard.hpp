@@ -1,6 +1,6 @@
 // Starts a guard, the parent process of an agent, which kills the processes that the agent leaves
-// behind when it dies. hvdrun itself does this for an agent on its own machine. An agent that ssh
-// or a node's own hvdrun starts gets a guard.
+// behind when it dies. hvdrun itself does this for an agent that is its child on its own machine.
+// All other agents have a guard.
 #pragma once
 
 #include <functional>
