@@ -29,7 +29,7 @@ struct HostSpec {
 /// Parses a hostfile of at most 16 MiB as `parse_hostfile` does.
 [[nodiscard]] std::vector<HostSpec> read_hostfile(const std::string& path);
 
-/// Returns whether the name has up to 32 letters, digits, '_', '.' and '-', and does not begin with
+/// Returns whether the name has 1 to 32 letters, digits, '_', '.' and '-', and does not begin with
 /// '.' or '-'.
 [[nodiscard]] bool is_user_name(std::string_view name) noexcept;
 

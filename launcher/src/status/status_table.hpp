@@ -1,4 +1,5 @@
-// Keeps the progress of all ranks of a job, and formats as text which ranks wait for which.
+// Keeps the progress of all ranks of a job, and formats it as text that also says which ranks wait
+// for which.
 #pragma once
 
 #include <cstddef>
