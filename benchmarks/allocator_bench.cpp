@@ -1,6 +1,6 @@
 // allocator_bench measures what the replacement of LibTorch's CPU allocator costs for memory that
 // hvd does not use. Run it under hvdrun with two ranks or more on one host; rank 0 measures and
-// prints. Exit status: 0, 1 when the job failed, 64 for a wrong command line.
+// prints. The exit status is 0, 1 when the job failed, or 64 for a wrong command line.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -1,6 +1,6 @@
 // hvd_bench COLLECTIVE [-b SIZE] [-e SIZE] [-f FACTOR] … measures collectives and prints
-// nccl-tests' columns. Every rank runs it; rank 0 prints. Exit status: 0, 1 when a result was wrong
-// or the job failed, 64 for a wrong command line.
+// nccl-tests' columns. Every rank runs it; rank 0 prints. The exit status is 0, 1 when a result was
+// wrong or the job failed, or 64 for a wrong command line.
 #include <chrono>
 #include <cstdio>
 #include <exception>

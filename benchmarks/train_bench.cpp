@@ -1,6 +1,6 @@
 // train_bench --model M --mode hvd|lockstep|independent measures training steps per second, and how
-// much of the communication is hidden. Run it under hvdrun; rank 0 prints. Exit status: 0, 1 when
-// the job failed, 64 for a wrong command line.
+// much of the communication is hidden. Run it under hvdrun; rank 0 prints. The exit status is 0, 1
+// when the job failed, or 64 for a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <fstream>

@@ -13,8 +13,9 @@
 #      ${HVD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hvd}
 # An entry for the wheel is its `pyarrow` folder or the folder that holds it.
 
-# _arrow_find_wheel(<folder>...) sets ArrowParquet_PREFIX and, for each library, _arrow_library_<name>.
-# The file names of a wheel's libraries end in the version, so find_library() does not find them.
+# _arrow_find_wheel(<folder>...) sets ArrowParquet_PREFIX and, for each library,
+# _arrow_library_<name>. The file names of a wheel's libraries end in the version, so find_library()
+# does not find them.
 macro(_arrow_find_wheel)
   foreach(_arrow_folder IN ITEMS ${ARGN})
     foreach(_arrow_suffix IN ITEMS "" /pyarrow)

@@ -1,10 +1,11 @@
-# Finds LibTorch for C++ only, without a CUDA toolkit, global compiler flags or Python. (LibTorch's own
-# CMake package of a CUDA build demands a toolkit and changes CMAKE_CXX_FLAGS.)
+# Finds LibTorch for C++ only, without a CUDA toolkit, global compiler flags or Python. (LibTorch's
+# own CMake package of a CUDA build demands a toolkit and changes CMAKE_CXX_FLAGS.)
 #
 #   LibTorch_FOUND, LibTorch_VERSION
 #   LibTorch_PREFIX      the folder with include/ and lib/
-#   LibTorch::torch      what a CPU program needs: libtorch_cpu and libc10, headers as system headers
-#   LibTorch::cuda       in a CUDA build: CUDA tensors as well. The linker must find its own libraries
+#   LibTorch::torch      what a CPU program needs: libtorch_cpu, libc10 and the headers, which are
+#                        system headers
+#   LibTorch::cuda       CUDA tensors as well, in a CUDA build. The linker must find its libraries
 #                        (cuDNN, NCCL, ...); they are not searched for here
 #
 # These places are searched, and the first hit wins:
@@ -77,7 +78,7 @@ if(LibTorch_PREFIX)
          REGEX "set\\(PACKAGE_VERSION " LIMIT_COUNT 1)
     string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" LibTorch_VERSION "${_libtorch_line}")
   endif()
-  # Builds before 2.7 may use the old ABI of std::string; their own CMake package tells which.
+  # Builds before 2.7 may use the old ABI of std::string; their own CMake package says which.
   if(EXISTS "${_libtorch_cmake}/TorchConfig.cmake")
     file(STRINGS "${_libtorch_cmake}/TorchConfig.cmake" _libtorch_line
          REGEX "_GLIBCXX_USE_CXX11_ABI=[01]" LIMIT_COUNT 1)
@@ -116,8 +117,8 @@ endif()
 if(LibTorch_FOUND
    AND NOT TARGET LibTorch::cuda
    AND EXISTS "${LibTorch_PREFIX}/lib/libtorch_cuda.so")
-  # libtorch_cuda registers its kernels when it is loaded, so it must be linked although no symbol of
-  # it is used.
+  # libtorch_cuda registers its kernels when it is loaded, so it must be linked although no symbol
+  # of it is used.
   set(_libtorch_forced "-Wl,--push-state,--no-as-needed")
   string(APPEND _libtorch_forced ",${LibTorch_PREFIX}/lib/libtorch_cuda.so")
   string(APPEND _libtorch_forced ",${LibTorch_PREFIX}/lib/libc10_cuda.so,--pop-state")

@@ -6,8 +6,8 @@
 #   NCCL::headers  nccl.h and cuda_runtime_api.h, even when the libraries are missing
 #   NCCL::nccl     both libraries and the headers
 #
-# NCCL_ROOT, CUDAToolkit_ROOT, CUDA_HOME and CUDA_PATH are searched first, then /usr/local/cuda and the
-# usual places.
+# NCCL_ROOT, CUDAToolkit_ROOT, CUDA_HOME and CUDA_PATH are searched first, then /usr/local/cuda and
+# the usual places.
 set(_nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} $ENV{NCCL_HOME})
 set(_cuda_hints ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH})
 set(_cuda_suffixes "" targets/${CMAKE_SYSTEM_PROCESSOR}-linux)

@@ -1,4 +1,4 @@
-# Compiler settings of this build. None of them applies to a project that uses hvd.
+# Sets the compiler options of this build. None of them applies to a project that uses hvd.
 
 # A plain `cmake -B build` makes an optimised build.
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -29,8 +29,9 @@ if(HVD_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link) # the fuzzers need the coverage of the libraries
 endif()
 
-# Clones of the repository share compiled objects, because ccache sees paths relative to the source tree. It keeps
-# the hashes of files by inode, because it would otherwise hash LibTorch's precompiled header, 700 MB, for each file.
+# Clones of the repository share compiled objects, because ccache sees paths relative to the source
+# tree. It keeps the hashes of files by inode, because it would otherwise hash LibTorch's
+# precompiled header, 700 MB, for each file.
 if(HVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(HVD_CCACHE_PROGRAM ccache)
   mark_as_advanced(HVD_CCACHE_PROGRAM)

@@ -1,4 +1,4 @@
-# All dependencies of hvd. docs/reference/dependencies.md has the reason for each.
+# Finds all dependencies of hvd. docs/reference/dependencies.md has the reason for each.
 
 # This file pins the LibTorch that scripts/install_deps fetches.
 set(HVD_LIBTORCH_PINS "${PROJECT_SOURCE_DIR}/scripts/libtorch.txt")
@@ -49,7 +49,8 @@ hvd_resolve(MPI FOUND "${MPI_CXX_FOUND}" NEEDS
             "an MPI 3 library with mpicxx (Debian: libopenmpi-dev openmpi-bin, or MPI_HOME)")
 
 # The tests compile the NCCL backend's real source against a fake runtime, for which the headers are
-# enough. So the headers are searched for even when the backend is off; then NCCL::nccl must not be used.
+# enough. So the headers are searched for even when the backend is off; then NCCL::nccl must not be
+# used.
 find_package(NCCL MODULE QUIET)
 hvd_resolve(NCCL FOUND "${NCCL_FOUND}" NEEDS
             "${NCCL_MISSING} (the CUDA toolkit and NCCL; set CUDAToolkit_ROOT or NCCL_ROOT)")
@@ -75,7 +76,8 @@ if(HVD_HAVE_TORCH)
   endif()
 endif()
 
-# A CUDA build of LibTorch contains libtorch_cuda, but not always all that it needs, so this links it.
+# A CUDA build of LibTorch contains libtorch_cuda, but not always all libraries that it needs, so
+# this checks that a program links with it.
 if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch::cuda)
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_LIBRARIES LibTorch::cuda)
@@ -90,7 +92,7 @@ endif()
 hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
             "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")
 
-# The estimator needs these parts: LibTorch, and the launcher for hvd::spawn, which starts its processes.
+# The estimator needs LibTorch, and the launcher for hvd::spawn, which starts its processes.
 set(hvd_arrow_usable OFF)
 if(HVD_HAVE_TORCH AND HVD_BUILD_LAUNCHER AND NOT HVD_WITH_ARROW STREQUAL "OFF")
   find_package(ArrowParquet 21 MODULE QUIET)

@@ -1,6 +1,7 @@
-# The target `docs` builds the site of all pages, with search that works without a server, in docs/site of the build
-# folder, and the API reference in its folder api. The target exists if Sphinx and Doxygen are found
-# (scripts/install_deps --tests); otherwise the tests docs_site and docs_doxygen report that they are missing.
+# The target `docs` builds the site of all pages, with search that works without a server, in
+# docs/site of the build folder, and the API reference in its folder api. The target exists if
+# Sphinx and Doxygen are found (scripts/install_deps --tests); otherwise the tests docs_site and
+# docs_doxygen report that they are missing.
 find_program(HVD_DOXYGEN doxygen DOC "Doxygen, for the API reference")
 find_program(HVD_SPHINX sphinx-build DOC "Sphinx, for the documentation site")
 mark_as_advanced(HVD_DOXYGEN HVD_SPHINX)

@@ -1,6 +1,7 @@
-# Compiles single CUDA files with nvcc by a custom command. If CUDA were a language of the project, CMake
-# would link a library with such a file as CUDA, and so would a project that uses hvd and has C++ only;
-# the CUDA runtime would be linked twice; and nvcc does not accept this project's C++ flags.
+# Compiles single CUDA files with nvcc by a custom command. If CUDA were a language of the project,
+# CMake would link a library with such a file as CUDA, and so would a project that uses hvd and has
+# C++ only; the CUDA runtime would be linked twice; and nvcc does not accept this project's C++
+# flags.
 
 # The kernels only move memory, so code that is compiled for 8.0 runs as fast on 8.6 and 8.9.
 set(HVD_CUDA_ARCHITECTURES
@@ -8,8 +9,8 @@ set(HVD_CUDA_ARCHITECTURES
     CACHE STRING "GPUs whose machine code is included; later ones get the last one's PTX")
 
 # Sets HVD_NVCC to the path of nvcc, HVD_NVCC_ARCHITECTURES to those architectures of
-# HVD_CUDA_ARCHITECTURES that nvcc knows, and HVD_NVCC_WORKS to ON if nvcc compiles a kernel for the first
-# of them with this project's C++ compiler as host compiler.
+# HVD_CUDA_ARCHITECTURES that nvcc knows, and HVD_NVCC_WORKS to ON if nvcc compiles a kernel for the
+# first of them with this project's C++ compiler as host compiler.
 macro(hvd_find_nvcc)
   find_program(
     HVD_NVCC nvcc HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH}
@@ -43,8 +44,8 @@ macro(hvd_find_nvcc)
   endif()
 endmacro()
 
-# hvd_cuda_object(<variable> <source>) sets <variable> to the object file of a CUDA source. A target lists
-# the object file among its sources.
+# hvd_cuda_object(<variable> <source>) sets <variable> to the object file of a CUDA source. A target
+# lists the object file among its sources.
 function(hvd_cuda_object variable source)
   get_filename_component(name "${source}" NAME_WE)
   set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o")

@@ -1,5 +1,5 @@
-# hvd_optional(<NAME> <default> <description>) declares a part that is AUTO (used if found), ON (required)
-# or OFF. It sets the cache entry HVD_WITH_<NAME>.
+# hvd_optional(<NAME> <default> <description>) declares a part that is AUTO (used if found), ON
+# (required) or OFF. It sets the cache entry HVD_WITH_<NAME>.
 function(hvd_optional name default description)
   set(HVD_WITH_${name} ${default} CACHE STRING "${description}: AUTO, ON or OFF")
   set_property(CACHE HVD_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
@@ -15,8 +15,8 @@ function(hvd_optional name default description)
   set(HVD_WITH_${name} ${value} PARENT_SCOPE)
 endfunction()
 
-# hvd_resolve(<NAME> FOUND <bool> NEEDS <what to install>) sets HVD_HAVE_<NAME>. It is an error if the
-# part is ON and missing.
+# hvd_resolve(<NAME> FOUND <bool> NEEDS <what to install>) sets HVD_HAVE_<NAME>. It is an error if
+# the part is ON and missing.
 function(hvd_resolve name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOUND;NEEDS" "")
   set(have OFF)

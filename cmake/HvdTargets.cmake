@@ -1,6 +1,6 @@
-# hvd_library(<room>) applies the common settings to a room's library hvd_<room>, which must exist. The
-# room's CMakeLists.txt lists the sources; public headers are in <room>/include, private ones in
-# <room>/src.
+# hvd_library(<room>) applies the common settings to the library hvd_<room>, which the calling
+# CMakeLists.txt has defined. Its public headers are in the folder include beside that file, and its
+# private headers are in the folder src.
 function(hvd_library room)
   set(target hvd_${room})
   add_library(hvd::${room} ALIAS ${target})
@@ -34,9 +34,10 @@ function(hvd_library room)
   endif()
 endfunction()
 
-# hvd_check_headers(<target>) compiles each public header of the current room in a translation unit of
-# its own, so that none relies on an earlier include. With LibTorch every translation unit takes g++ at
-# least 7 s, so there are only two: one includes all headers in order, the other in reverse order.
+# hvd_check_headers(<target>) compiles each public header beside the calling CMakeLists.txt in a
+# translation unit of its own, so that none relies on an earlier include. With LibTorch every
+# translation unit takes g++ at least 7 s, so there are only two: one includes all headers in order,
+# the other in reverse order.
 function(hvd_check_headers target)
   if(NOT HVD_CHECK_HEADERS)
     return()
@@ -69,20 +70,23 @@ function(hvd_check_headers target)
   hvd_set_warnings(${target}_headers)
 endfunction()
 
-# hvd_unity(<target> [ALONE file...]) compiles up to ten files of the target together if HVD_UNITY is on. The headers
-# and templates that they share are then parsed and instantiated once; with LibTorch this takes g++ 5 to 10 s per
-# file, precompiled or not. ALONE lists files whose private names another file of the target uses too.
+# hvd_unity(<target> [ALONE file...]) compiles up to ten files of the target together if HVD_UNITY
+# is on. The headers and templates that they share are then parsed and instantiated once; with
+# LibTorch this takes g++ 5 to 10 s per file, precompiled or not. ALONE lists files whose private
+# names another file of the target uses too.
 function(hvd_unity target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${HVD_UNITY} UNITY_BUILD_BATCH_SIZE 10)
   set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(HVD_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # g++ treats an included source file as a header and warns about members of private types in its classes.
+    # g++ treats an included source file as a header and warns about members of private types in its
+    # classes.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
-# hvd_use_torch_pch(<target>...) uses the precompiled LibTorch header, which is built once per build tree.
+# hvd_use_torch_pch(<target>...) uses the precompiled LibTorch header, which is built once per build
+# tree.
 function(hvd_use_torch_pch)
   foreach(target IN LISTS ARGN)
     target_precompile_headers(${target} REUSE_FROM hvd_torch_pch)

@@ -1,5 +1,6 @@
 // Trains with batches that are larger than memory. The gradients of several passes add up, are
-// averaged over the ranks once, and are clipped. An option of the optimizer does it, or `no_sync`.
+// averaged over the ranks once, and are clipped. Either an option of the optimizer or `no_sync`
+// does this.
 //
 //   hvdrun -np 4 train_accumulate --passes 4
 //   hvdrun -np 4 train_accumulate --passes 4 --by-hand
@@ -37,7 +38,7 @@ void train(const Options& options) {
       model->named_parameters(), torch::optim::SGDOptions(0.05).momentum(0.9),
       {.backward_passes_per_step = options.by_hand ? 1 : options.passes,
        .average_accumulated = true});
-  // 3. A shard of the data.
+  // 3. Take a shard of the data.
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
                          options.batch);

@@ -63,13 +63,13 @@ void train(const Options& options) {
   Sequential generator = make_generator();
   Sequential discriminator = make_discriminator();
 
-  // 2. Two optimizers, made in the same order on every rank.
+  // 2. Make two optimizers, in the same order on every rank.
   const auto adam = torch::optim::AdamOptions(2e-4).betas({0.5, 0.999});
   hvd::DistributedOptimizer<torch::optim::Adam> generator_steps(generator->named_parameters(),
                                                                 adam);
   hvd::DistributedOptimizer<torch::optim::Adam> discriminator_steps(
       discriminator->named_parameters(), adam);
-  // 3. A shard of the data.
+  // 3. Take a shard of the data.
   mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   const torch::Tensor darkest = data.images.min();
   data.images = (data.images - darkest) / (data.images.max() - darkest) * 2 - 1;

@@ -1,5 +1,5 @@
-// A program that uses MPI itself. All ranks but the last train; the last one receives the losses by
-// MPI and prints them.
+// Uses hvd in a program that uses MPI itself. All ranks but the last train; the last one receives
+// the losses by MPI and prints them.
 //
 //   mpirun -np 5 train_own_mpi --steps 1000
 //
@@ -50,7 +50,7 @@ void train(MPI_Comm trainers, int listener, const Options& options) {
     // 2. Average the gradients.
     hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
         model->named_parameters(), torch::optim::SGDOptions(0.05).momentum(0.5));
-    // 3. A shard of the data.
+    // 3. Take a shard of the data.
     const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
     mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
                            options.batch);

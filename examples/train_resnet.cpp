@@ -35,7 +35,7 @@ void train(Model& model, const Options& options) {
   hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
       model.named_parameters(),
       torch::optim::SGDOptions(highest).momentum(0.9).weight_decay(5e-4).nesterov(true));
-  // 3. A shard of the data.
+  // 3. Take a shard of the data.
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
                          options.batch);

@@ -62,7 +62,7 @@ void train(const Options& options) {
   const hvd::NamedTensors parameters = parameters_of(module);
   torch::optim::SGD sgd(parameters.tensors(), torch::optim::SGDOptions(0.05).momentum(0.9));
   hvd::DistributedOptimizer optimizer(sgd, parameters);
-  // 3. A shard of the data.
+  // 3. Take a shard of the data.
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
                          options.batch);

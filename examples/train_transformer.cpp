@@ -79,7 +79,7 @@ void train(const Options& options) {
   hvd::DistributedOptimizer<torch::optim::AdamW> optimizer(model->named_parameters(),
                                                            torch::optim::AdamWOptions(options.lr));
   hvd::WarmupLR warm_up(optimizer, options.warm_up, /*start_factor=*/0.01);
-  // 3. A shard of the windows. A window begins at every character.
+  // 3. Take a shard of the windows. A window begins at every character.
   hvd::DistributedSampler sampler(static_cast<std::size_t>(starts));
 
   const torch::Tensor steps_in_window = torch::arange(options.window + 1);

@@ -17,7 +17,7 @@ ArenaBound::ArenaBound(Meeting meeting, float* memory, std::size_t size, float* 
 
 float* ArenaBound::memory(std::size_t bytes) {
   if (bytes > size_ * sizeof(float)) throw std::length_error("the arena is too small");
-  barrier();  // until no rank still reads
+  barrier();  // waits until no rank reads any more
   float* const own = memory_ + meeting_.rank() * size_;
   std::fill_n(own, bytes / sizeof(float), 0.0F);
   barrier();

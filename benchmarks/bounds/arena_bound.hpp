@@ -1,4 +1,4 @@
-// The bound for tensors in memory that all ranks share. Nothing is copied.
+// Declares the bound for tensors in memory that all ranks share. Nothing is copied.
 #pragma once
 
 #include "bound.hpp"
@@ -6,10 +6,10 @@
 
 namespace hvd::bounds {
 
-/// Algorithms: "line" sends the data in the flag's cache line. "one-shot" goes through staging and
-/// needs one synchronisation instead of two. In "direct", each rank sums its part from all ranks'
-/// memory and writes the result to all; inputs are prefetched or not, and stores may bypass the
-/// caches.
+/// It has these algorithms. "line" sends the data in the flag's cache line. "one-shot" goes through
+/// staging and needs one synchronisation instead of two. In "direct", each rank sums its part from
+/// all ranks' memory and writes the result to all; inputs are prefetched or not, and stores may
+/// bypass the caches.
 class ArenaBound final : public Bound {
  public:
   /// A tensor has the same offset in each rank's memory. `memory` and `stage` hold the parts of all

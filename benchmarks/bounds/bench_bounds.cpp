@@ -1,7 +1,7 @@
 // bench_bounds arena|private --np N [-b SIZE] … measures a hand-written allreduce of floats between
-// processes of this machine in the same way as hvd_bench, to show how fast it could be. Exit
-// status: 0; 1 when a result was wrong or the file cannot be written; 64 for a wrong command line;
-// 124 when --timeout has passed.
+// processes of this machine in the same way as hvd_bench, to show how fast it could be. The exit
+// status is 0, 1 when a result was wrong or the file cannot be written, 64 for a wrong command
+// line, or 124 when --timeout has passed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The interface of both bounds to the driver.
+// Declares the interface of both bounds to the driver.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The two loops of the bounds, in the machine's best SIMD instructions.
+// Declares the two loops of the bounds, which use the machine's best SIMD instructions.
 #pragma once
 
 #include <cstddef>

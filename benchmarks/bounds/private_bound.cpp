@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostOneShot = 256 << 10;  // bytes
 constexpr std::size_t kSizes[] = {32 << 10, 64 << 10, 128 << 10, PrivateBound::kSlot};
-constexpr std::size_t kLarge = 1 << 20;  // bytes; above, streaming may pay, small chunks do not
+constexpr std::size_t kLarge = 1 << 20;  // bytes; from here on, -stream is tried and 32 KiB is not
 
 }  // namespace
 

@@ -1,14 +1,15 @@
-// The bound for tensors in private memory. All data passes through shared staging memory.
+// Declares the bound for tensors in private memory. All data passes through shared staging memory.
 #pragma once
 
 #include "bound.hpp"
 
 namespace hvd::bounds {
 
-/// Ways: "line" and "one-shot" as in ArenaBound; and chunks of 32 KiB to 256 KiB, by name, that
-/// are copied in, reduced in parts and copied out, the next chunk's copy going in before this one's
-/// sum is waited for; "-stream" stores results past the caches, "-back" returns sums in the slots
-/// that the contributions came in, whose lines the reducing core has at hand.
+/// Its algorithms are "line" and "one-shot", as in ArenaBound, and one for each size of chunk from
+/// 32 KiB to 256 KiB. Chunks are copied in, reduced in parts and copied out, and the next chunk is
+/// copied in before the sum of this one is waited for. With "-stream", results bypass the caches.
+/// With "-back", sums return in the slots of the contributions, whose cache lines the reducing core
+/// has. With "-plain", inputs are not prefetched.
 class PrivateBound final : public Bound {
  public:
   /// `stage` holds the parts of all ranks, one after the other, with `stage_size` floats each, at

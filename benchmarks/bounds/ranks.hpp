@@ -6,10 +6,11 @@
 
 namespace hvd::bounds {
 
-/// Forks `count` processes, each of which returns what `program(rank)` does as its exit status, and
-/// waits for them. 0 when all returned 0; otherwise the first other status, after the rest were
-/// killed; 128 + N when a signal ended a rank or asked for the end (SIGINT, SIGTERM, SIGHUP); 124
-/// when `patience` is over. Nobody is left, nor survives this process. The caller has no threads.
+/// Forks `count` processes, each of which exits with the status that `program(rank)` returns, and
+/// waits for them. Returns 0 when all returned 0. Otherwise it returns the first other status,
+/// after the rest were killed; 128 + N when a signal ended a rank or asked for the end (SIGINT,
+/// SIGTERM, SIGHUP); or 124 when `patience` has passed. No process is left, and none survives this
+/// process. The calling process must have only one thread.
 [[nodiscard]] int run_ranks(int count, std::chrono::seconds patience,
                             const std::function<int(int rank)>& program);
 

@@ -1,4 +1,4 @@
-// Memory that this process shares at the same address with the ranks that it forks later.
+// Provides memory that this process shares at the same address with the ranks that it forks later.
 #pragma once
 
 #include <cstddef>

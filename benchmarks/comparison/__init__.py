@@ -1,1 +1,1 @@
-"""The parts of benchmarks/compare."""
+"""Contains the parts of benchmarks/compare."""

@@ -1,4 +1,4 @@
-"""Who is measured, on one host: each is found or left out by name, with the reason."""
+"""Finds the contenders on one host. For each that cannot be measured, it gives the reason."""
 import contextlib
 import dataclasses
 import os
@@ -14,7 +14,7 @@ PEERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 ONECCL = {"CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none"}
-# Large messages take memory and give it back with each call otherwise.
+# Without these, glibc gets memory for large messages from the system and returns it in each call.
 KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(256 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -24,9 +24,10 @@ KEEP_MEMORY = {
 
 @dataclasses.dataclass
 class Contender:
-    """`starts(options, rows)` says what to run: `options` are the measuring programs', `rows` the
-    file that rank 0 writes; `needs` is what is missing, empty if nothing is. `setting` says how it
-    was run, for the reader of the table. Whether an `uncertain` one is there shows a trial: not
+    """A library or a bound that is measured. `starts(options, rows)` returns the processes to
+    start, where `options` are those of the measuring programs and rank 0 writes the file `rows`.
+    `needs` says what is missing, and is empty when nothing is. `setting` says how it was run, for
+    the reader of the table. If it is `uncertain`, a trial run shows whether it works, because not
     every engine has an arena."""
 
     who: str
@@ -41,7 +42,7 @@ def cores():
 
 
 def output_of(command):
-    """What it writes, and whether it ended well."""
+    """Returns the output of the command, and whether its exit status is 0."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               errors="replace", timeout=60, check=False)
@@ -62,13 +63,14 @@ def built(bin_dir, name):
 
 
 def torch_missing(python):
-    """Empty if this Python can run c10d over gloo."""
+    """Returns why this Python cannot run c10d over gloo, or an empty text if it can."""
     check = "import torch.distributed as d; assert d.is_gloo_available()"
     return "" if output_of([python, "-c", check])[1] else f"{python} cannot import torch with gloo"
 
 
 def horovod_missing(python):
-    """Empty if this Python can run Horovod's allreduce of PyTorch tensors on the host."""
+    """Returns why this Python cannot run Horovod's allreduce of PyTorch tensors on the host, or an
+    empty text if it can."""
     check = "import horovod.torch as h; assert h.gloo_built() or h.mpi_built()"
     if output_of([python, "-c", check])[1]:
         return ""
@@ -112,7 +114,7 @@ def open_mpi_missing(bin_dir):
 
 
 def open_mpi(setup, extra=()):
-    """As it comes, and tuned."""
+    """Yields Open MPI with its defaults, and tuned."""
     needs = open_mpi_missing(setup.bin_dir)
     bench = built(setup.bin_dir, "mpi_bench")
     idle = {"OMPI_MCA_mpi_yield_when_idle": "1"} if setup.ranks >= cores() else {}
@@ -143,7 +145,7 @@ def mpich(setup):
 
 
 def gloo(setup, interface="lo", wrap=lambda rank, command: command):
-    """`wrap` puts a rank where it belongs."""
+    """Yields Gloo. `wrap(rank, command)` returns the command that runs the rank on its host."""
     bench = built(setup.bin_dir, "gloo_bench")
 
     def starts(options, rows):
@@ -177,7 +179,7 @@ def c10d(setup, address="127.0.0.1", interface="lo", port=free_port,
 
 
 def horovod(setup):
-    """Its own launcher chooses MPI or gloo."""
+    """Yields Horovod. Its own launcher chooses MPI or gloo."""
     program = os.path.join(PEERS, "horovod_bench.py")
     launcher = [setup.python, "-m", "horovod.runner.launch", "-np", str(setup.ranks)]
     yield Contender(
@@ -190,7 +192,8 @@ def horovod(setup):
 
 
 def oneccl(setup):
-    """Its ranks started by hand, over libfabric: MPI would be one that it brings along."""
+    """Yields oneCCL over libfabric. Its ranks are started by hand, because with its MPI transport
+    it would use an MPI library that is bundled with it."""
     bench = built(setup.bin_dir, "oneccl_bench")
     crowded = 2 * setup.ranks > cores()  # each rank has a worker that spins as well
     alone = {"CCL_WORKER_OFFLOAD": "0"} if crowded else {}
@@ -210,7 +213,7 @@ def oneccl(setup):
 
 @contextlib.contextmanager
 def one_host(setup):
-    """Everybody over shared memory, where they can."""
+    """Yields all contenders, over shared memory where they can use it."""
     names = ("hvd-arena", "hvd-private", "hvd-engine")
     yield [*bounds(setup), *ours(setup, names=names), *open_mpi(setup), *mpich(setup),
            *oneccl(setup), *gloo(setup), *c10d(setup), *horovod(setup)]
@@ -218,7 +221,7 @@ def one_host(setup):
 
 @contextlib.contextmanager
 def loopback(setup):
-    """Everybody over TCP on the loopback interface."""
+    """Yields all contenders that can use TCP, on the loopback interface."""
     tcp = ("--mca", "btl", "tcp,self", "--mca", "pml", "ob1")
     yield [*ours(setup, {"HVD_TRANSPORT": "tcp"}), *open_mpi(setup, tcp), *gloo(setup),
            *c10d(setup)]

@@ -1,4 +1,4 @@
-"""What was measured on: a paragraph for the reader of the table."""
+"""Describes the machine, in a paragraph for the reader of the table."""
 import contextlib
 import os
 import platform
@@ -15,7 +15,7 @@ def first(path, pattern, otherwise="unknown"):
 
 
 def cache():
-    """The last-level cache of the first core."""
+    """Describes the last-level cache of the first core."""
     folder = "/sys/devices/system/cpu/cpu0/cache"
     sizes = []
     with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ def simd():
 
 
 def load():
-    """Running tasks over the last minute, per core: what else the machine does."""
+    """Returns the running tasks per core over the last minute, to show if the machine was idle."""
     return os.getloadavg()[0] / len(os.sched_getaffinity(0))
 
 

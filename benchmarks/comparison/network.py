@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces joined by a veth pair, slowed by tc."""
+"""Makes two hosts on one machine, as network namespaces with a veth pair that tc slows down."""
 import contextlib
 import json
 import os
@@ -16,7 +16,7 @@ from comparison.processes import Failed, Start
 
 HOSTS = 2
 RATES = ("1gbit", "10gbit", "none")
-SECONDS = 2  # of iperf3, each round
+SECONDS = 2  # the time that iperf3 measures in each round
 BURST = {"1gbit": "128kb", "10gbit": "1mb"}  # tbf must hold the rate between two ticks
 PREFIX = "hvd-compare-"
 
@@ -33,7 +33,7 @@ def call(*command):
 
 
 def missing():
-    """What this machine lacks for two hosts, empty if nothing."""
+    """Returns what this machine lacks for two hosts, or an empty text."""
     if os.geteuid() != 0:
         return "two hosts need root"
     for program in ("ip", "tc", "unshare"):
@@ -43,7 +43,7 @@ def missing():
 
 
 class Hosts:
-    """The namespaces `hvd-compare-<pid>-<host>`; host h has address 10.77.0.<h + 1>."""
+    """The namespaces `hvd-compare-<pid>-<host>`. Host h has address 10.77.0.<h + 1>."""
 
     def __init__(self, rate):
         self.names = [f"{PREFIX}{os.getpid()}-{host}" for host in range(HOSTS)]
@@ -56,7 +56,7 @@ class Hosts:
         return f"10.77.0.{host + 1}"
 
     def inside(self, host, command):
-        """The command, to be run on this host."""
+        """Returns the command that runs `command` on this host."""
         return ["ip", "netns", "exec", self.names[host], *command]
 
     def __enter__(self):
@@ -85,7 +85,7 @@ class Hosts:
 
 
 def remove(name):
-    """Ends what runs in the namespace, and the namespace with its devices."""
+    """Kills the processes in the namespace, and removes it with its devices."""
     with contextlib.suppress(Failed):
         for pid in call("ip", "netns", "pids", name).split():
             with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ def remove(name):
 
 
 def remove_stale():
-    """Namespaces of a comparison that was killed."""
+    """Removes the namespaces of comparisons that were killed."""
     for line in call("ip", "netns", "list").splitlines():
         name = line.split()[0]
         if name.startswith(PREFIX) and not os.path.exists(f"/proc/{name.split('-')[2]}"):
@@ -104,7 +104,8 @@ def remove_stale():
 
 @contextlib.contextmanager
 def background(command, needle, patience=20):
-    """A server that is up once its output has `needle`; yields that line, then ends the server."""
+    """Starts a server, which is ready once its output has `needle`. Yields that line, and ends the
+    server afterwards."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as server:
         try:
@@ -122,7 +123,7 @@ def background(command, needle, patience=20):
 
 
 def iperf3_rate(on_server, on_client, address):
-    """Bytes per second each way, both ways at once: the slower direction."""
+    """Returns the bytes per second of the slower direction while both directions are used."""
     port = str(contenders.free_port())
     server = on_server(["iperf3", "-s", "-1", "-p", port, "--forceflush"])
     with background(server, "Server listening"):
@@ -142,7 +143,8 @@ def iperf3_rate(on_server, on_client, address):
 
 
 def bound_rows(rate, sizes, ranks, hosts):
-    """What the link allows: 2(h−1)/h of the bytes leave and reach each of h hosts once."""
+    """Returns the rows that the link allows. 2(h−1)/h of the bytes leave and reach each of h hosts
+    once."""
     rows = []
     for size in sizes:
         us = 1e6 * 2 * (hosts - 1) / hosts * size / rate
@@ -157,7 +159,7 @@ def bound_rows(rate, sizes, ranks, hosts):
 
 
 def ours(setup, hosts, place):
-    """hvd's ranks started by hand, one after the other host."""
+    """Yields hvd. Its ranks are started by hand on both hosts."""
     bench = contenders.built(setup.bin_dir, "hvd_bench")
     server = contenders.built(setup.bin_dir, "store_server")
     local = setup.ranks // HOSTS
@@ -190,7 +192,7 @@ def ours(setup, hosts, place):
 
 
 def open_mpi(setup, hosts):
-    """mpirun reaches the other host through a program that stands in for ssh."""
+    """Yields Open MPI. Its mpirun reaches the other host through a script that replaces ssh."""
     agent = os.path.join(setup.folder, "agent")
     cases = "\n".join(f"  {hosts.address(h)}) space={hosts.names[h]} name=compare-{h} ;;"
                       for h in range(HOSTS))
@@ -228,7 +230,7 @@ exec ip netns exec "$space" unshare --uts sh -c 'hostname "$0" && exec sh -c "$1
 
 @contextlib.contextmanager
 def two_hosts(setup):
-    """The ranks on two hosts, half each."""
+    """Yields all contenders, with half of the ranks on each of two hosts."""
     local = setup.ranks // HOSTS
     with Hosts(setup.rate) as hosts:
         setup.hosts = hosts
@@ -236,8 +238,8 @@ def two_hosts(setup):
         def place(rank, command):
             return hosts.inside(rank // local, command)
 
-        # Each host's end of the link has a name of its own, and libraries want it per rank: give
-        # both ends the name that `wrap` puts in.
+        # Each host's end of the link has another interface name, which these libraries need for
+        # each rank. So `named` replaces @IF@ in a command by the name on the rank's host.
         def named(rank, command):
             return place(rank, [word.replace("@IF@", hosts.interface(rank // local))
                                 for word in command])

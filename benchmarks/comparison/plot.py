@@ -41,7 +41,7 @@ def rate_label(gbs):
 
 
 def chart(box, low, high, label, x_of, series):
-    """Grid, axes and one line per series: (who, [(size, value)])."""
+    """Returns grid, axes and one line per series, which is (who, [(size, value)]), as SVG."""
     y_of = logarithmic(low, high, box[1], box[0])
     out = []
     for value in decades(low, high):
@@ -67,7 +67,7 @@ def padded(values):
 
 
 def draw(rows, title):
-    """The picture as text."""
+    """Returns the picture as text."""
     table = summary.cells(rows)
     present = summary.whos(rows)
     sizes = sorted({row["bytes"] for row in rows})

@@ -11,7 +11,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Failed(Exception):
-    """A program failed or took too long; the text says which and what it wrote."""
+    """Says that a program failed or took too long. The text says which, and what it wrote."""
 
 
 @dataclasses.dataclass
@@ -23,13 +23,13 @@ class Start:
 
 
 def adopt_orphans():
-    """What a launcher leaves when it dies becomes a child of this process, and is ended with it."""
+    """Makes processes whose launcher has died children of this process, which then ends them."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants():
-    """Process ids of all that run below this process, nearest first."""
+    """Returns the ids of all processes below this one, the nearest first."""
     children = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -44,7 +44,8 @@ def descendants():
 
 
 def end_all(grace=3.0):
-    """Ends every descendant: asks the launchers, which know how to end theirs, then kills."""
+    """Ends every descendant. First it asks the launchers, which know how to end their processes.
+    Then it kills."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
         deadline = time.monotonic() + patience
         for pid in descendants():
@@ -60,7 +61,7 @@ def end_all(grace=3.0):
 
 
 def run(starts, patience, folder):
-    """Runs them at the same time, in sessions of their own; what they write goes to `folder`.
+    """Runs the programs at the same time, in sessions of their own. Their output goes to `folder`.
 
     Returns their exit statuses. Raises Failed when the time is over. When one fails, the others
     have a few seconds to notice it before they are ended.
@@ -101,7 +102,7 @@ def run(starts, patience, folder):
 
 
 def last_words(folder, count):
-    """The end of what each of `count` programs wrote, for an error message."""
+    """Returns the end of the output of each of `count` programs, for an error message."""
     text = ""
     for number in range(count):
         with contextlib.suppress(OSError):

@@ -1,28 +1,28 @@
-"""Medians over rounds, what they are of the bound and of the peers, and the table."""
+"""Computes medians over rounds, compares them with bounds and peers, and makes the table."""
 import dataclasses
 import statistics
 
 OURS = ("hvd-arena", "hvd-private", "hvd-engine")
 BOUNDS = ("bound-arena", "bound-private", "iperf3")
 ORDER = (*BOUNDS, *OURS)
-CLIFF_UP_TO = 1 << 20  # bytes: beyond, p99 of a few iterations says nothing
+CLIFF_UP_TO = 1 << 20  # bytes; above this, the p99 of a few iterations says nothing
 
 
 @dataclasses.dataclass
 class Cell:
-    """One contender at one size, over all rounds. Times in µs."""
+    """One contender at one size, over all rounds. Times are in µs."""
 
     median: float
     least: float
     most: float
-    p99: float  # median of the rounds'
+    p99: float  # the median of the rounds' p99
     busbw: float  # GB/s, at the median
     wrong: int
     rounds: int
 
 
 def cells(rows):
-    """{(who, bytes): Cell} of rows as --json writes them."""
+    """Returns {(who, bytes): Cell} for rows as --json writes them."""
     groups = {}
     for row in rows:
         groups.setdefault((row["who"], row["bytes"]), []).append(row)
@@ -45,13 +45,13 @@ def cells(rows):
 
 
 def whos(rows):
-    """Bounds, then ours, then the peers, as they came."""
+    """Returns the names of the bounds, of hvd's contenders, and then of the peers."""
     seen = list(dict.fromkeys(row["who"] for row in rows))
     return [who for who in ORDER if who in seen] + [who for who in seen if who not in ORDER]
 
 
 def bound_of(who, present):
-    """The bound that `who` of ours is held against, or None."""
+    """Returns the bound with which hvd's contender `who` is compared, or None."""
     own = "bound-private" if who == "hvd-engine" else who.replace("hvd-", "bound-")
     for bound in (own, "iperf3"):
         if bound in present:
@@ -60,7 +60,7 @@ def bound_of(who, present):
 
 
 def size_text(size):
-    """4 B, 64 KiB, 1 MiB."""
+    """Returns a text such as 4 B, 64 KiB or 1 MiB."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
@@ -98,7 +98,7 @@ def cell_text(who, size, table, present):
 
 
 def legend(present):
-    """How to read the table."""
+    """Returns the explanation of the table."""
     lines = ["µs, median over the rounds of each round's p50 (least–most)."]
     ours = [our for our in OURS if our in present]
     held = [(our, bound_of(our, present)) for our in ours]
@@ -113,7 +113,7 @@ def legend(present):
 
 
 def markdown(rows):
-    """The table."""
+    """Returns the table."""
     present = whos(rows)
     table = cells(rows)
     lines = ["| bytes | " + " | ".join(present) + " |", "| ---: |" + " ---: |" * len(present)]
@@ -124,7 +124,7 @@ def markdown(rows):
 
 
 def cliffs(rows):
-    """Per contender the largest p99/p50 up to 1 MiB, and where."""
+    """Returns each contender's largest p99/p50 up to 1 MiB, and its size."""
     table = cells(rows)
     texts = []
     for who in whos(rows):
@@ -139,7 +139,7 @@ def cliffs(rows):
 
 
 def wrong(rows):
-    """Wrong elements by contender, all of them."""
+    """Returns the number of wrong elements by contender."""
     counts = {who: 0 for who in whos(rows)}
     for row in rows:
         counts[row["who"]] += row["wrong"]

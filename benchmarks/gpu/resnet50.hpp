@@ -1,4 +1,4 @@
-// The tensor sizes of a model that is common in benchmarks.
+// Lists the tensor sizes of a model that is common in benchmarks.
 #pragma once
 
 #include <cstdint>

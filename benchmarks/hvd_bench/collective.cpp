@@ -52,7 +52,7 @@ class Base : public Collective {
   Base(Context& context, const Options& options, const Extent& extent)
       : context_(context), options_(options), count_(extent.count) {}
 
-  /// The arena of the inputs with `--arena`; null means private memory.
+  /// Returns the arena of the inputs with `--arena`, or null for private memory.
   [[nodiscard]] static std::shared_ptr<Arena> home(const std::shared_ptr<Arena>& arena,
                                                    const Options& options) {
     if (!options.arena) return nullptr;
@@ -252,7 +252,7 @@ class Alltoall final : public Base {
   std::vector<std::int64_t> received_;
 };
 
-/// Each rank sends to the next one and receives from the one before, as nccl-tests do.
+/// Each rank sends to the next one and receives from the previous one, as nccl-tests do.
 class SendRecv final : public Base {
  public:
   SendRecv(Context& context, const Options& options, const Extent& extent)

@@ -1,4 +1,4 @@
-// One collective at one size: it runs an iteration and checks the result.
+// Runs one collective at one size and checks its result.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,8 @@ namespace hvd::bench {
 
 namespace {
 
-/// Sessions of one process that share a store need different generations.
+/// Returns the settings of the environment with a new generation, because sessions of one process
+/// that share a store need different ones.
 Config of_next_generation() {
   static std::uint32_t sessions = 0;
   Config config = Config::from_environment();

@@ -8,7 +8,7 @@
 
 namespace hvd::bench {
 
-/// Times in microseconds. An iteration's time is that of the slowest rank.
+/// Holds times in microseconds. An iteration's time is that of the slowest rank.
 struct Row {
   Extent extent;
   double min_us = 0;

@@ -22,8 +22,8 @@ struct Setting {
 [[nodiscard]] std::string table_header(const Setting& setting);
 [[nodiscard]] std::string table_row(const Setting& setting, const Row& row);
 
-/// The file of `--json`. Opened before anything is measured, so that a wrong path is known at once.
-/// Both throw std::runtime_error naming the file.
+/// The file of `--json`. It is opened before anything is measured, so that a wrong path is reported
+/// at once. The constructor and `write` throw std::runtime_error, which names the file.
 class JsonFile {
  public:
   explicit JsonFile(const std::string& path);

@@ -1,5 +1,5 @@
-// Buffers that iterations use in turn, so that data is not always in the caches: together at least
-// 64 MiB, which is more than most caches hold, or at most `kMost` buffers.
+// Holds buffers that iterations use in turn, so that data is not always in the caches. Together
+// they have at least 64 MiB, which is more than most caches hold, or there are `kMost` of them.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The cases of `hvd_bench negotiation` with torch.distributed over gloo, in place.
+"""Runs the cases of `hvd_bench negotiation` with torch.distributed over gloo, in place.
 
-One process of several: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun sets
-them. benchmarks/negotiation starts them.
+It is one process of several. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun
+sets them. benchmarks/negotiation starts all of them.
 """
 import argparse
 import datetime
@@ -18,7 +18,8 @@ FEWEST, MOST = 10, 20_000
 
 
 def resnet50_gradients():
-    """Elements of each, in the order of the backward pass; the same list as hvd_bench's."""
+    """Returns the number of elements of each gradient, in the order of the backward pass. The list
+    is the same as hvd_bench's."""
     counts = [64 * 3 * 7 * 7, 64, 64]
 
     def convolution(inputs, outputs, kernel):
@@ -38,7 +39,8 @@ def resnet50_gradients():
 
 
 class Workload:
-    """The tensors of one step; `fused` sends them as one, copied there and back."""
+    """The tensors of one step. With `fused` they are copied to one tensor, which is sent and copied
+    back."""
 
     def __init__(self, counts, fused):
         self.tensors = [torch.zeros(count) for count in counts]

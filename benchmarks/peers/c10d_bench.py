@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""torch.distributed's allreduce over gloo, in place, measured by the rules of hvd_bench.
+"""Measures torch.distributed's allreduce over gloo, in place, by the rules of hvd_bench.
 
-One process of several: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun sets
-them. benchmarks/compare starts them. Exit status: 0; 1 when a result was wrong.
+It is one process of several. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun
+sets them. benchmarks/compare starts all of them. The exit status is 0, or 1 when a result was
+wrong.
 """
 import datetime
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""DistributedDataParallel over gloo, training what train_bench trains, by its rules.
+"""Trains the models of train_bench with DistributedDataParallel over gloo, by its rules.
 
-One process of several: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun sets
-them. benchmarks/training starts them. Rank 0 writes train_bench's row to --json.
+It is one process of several. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun
+sets them. benchmarks/training starts all of them. Rank 0 writes train_bench's row to --json.
 """
 import argparse
 import json
@@ -78,7 +78,7 @@ def mlp():
     return nn.Sequential(*layers, nn.Linear(1024, 10))
 
 
-# By name: model, loss, batch, shape of an input, classes.
+# An entry holds model, loss, batch size, shape of an input, and number of classes.
 MODELS = {
     "cnn": (Cnn, functional.nll_loss, 64, (1, 28, 28), 10),
     "mlp25m": (mlp, functional.cross_entropy, 64, (1024,), 10),
@@ -118,7 +118,7 @@ def main():
     torch.manual_seed(1)
     make, loss_of, batch, shape, classes = MODELS[options.model]
     batch = options.batch or batch
-    # Gradients in DDP's buckets, which saves it a copy.
+    # The gradients lie in DDP's buckets, which saves DDP a copy.
     model = nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     inputs = [torch.randn(batch, *shape) for _ in range(BATCHES)]

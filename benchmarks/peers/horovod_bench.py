@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Horovod's allreduce of PyTorch tensors, in place, measured by the rules of hvd_bench.
+"""Measures Horovod's allreduce of PyTorch tensors, in place, by the rules of hvd_bench.
 
-Started by horovodrun, as benchmarks/compare does. Exit status: 0; 1 when a result was wrong.
+horovodrun starts it, as benchmarks/compare does. The exit status is 0, or 1 when a result was
+wrong.
 """
 import sys
 
@@ -25,7 +26,7 @@ class Horovod(torch_driver.Library):
         return hvd.size()
 
     def allreduce(self, tensor):
-        # By the same name each time, so that Horovod's cache of responses knows it.
+        # The name is the same each time, so that Horovod finds it in its cache of responses.
         hvd.allreduce_(tensor, op=hvd.Sum, name=f"sum.{tensor.dtype}.{tensor.numel()}")
 
     def largest(self, tensor):

@@ -1,6 +1,6 @@
-// mpi_allreduce [--json FILE]: the cases of `hvd_bench negotiation` with MPI_Allreduce, in place,
-// as a program written for MPI would do them. Exit status: 0; 1 when the file
-// cannot be written; 64 for a wrong command line.
+// mpi_allreduce [--json FILE] runs the cases of `hvd_bench negotiation` with MPI_Allreduce, in
+// place, as a program written for MPI would. The exit status is 0, 1 when the file cannot be
+// written, or 64 for a wrong command line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

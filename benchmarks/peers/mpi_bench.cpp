@@ -1,6 +1,6 @@
-// mpi_bench [-b SIZE] [-e SIZE] [-f FACTOR] …: MPI_Allreduce as hvd_bench measures allreduce, in
-// place, under mpirun. Exit status: 0; 1 when a result was wrong or the file cannot be written;
-// 64 for a wrong command line.
+// mpi_bench [-b SIZE] [-e SIZE] [-f FACTOR] … measures MPI_Allreduce under mpirun, in place, by the
+// rules of hvd_bench. The exit status is 0, 1 when a result was wrong or the file cannot be
+// written, or 64 for a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -1,7 +1,7 @@
-// oneccl_bench --rank R --ranks N --store FOLDER [-b SIZE] …: oneCCL's allreduce of host memory, in
-// place, as hvd_bench measures it. One process per rank; the folder is empty at first and the same
-// for all. Exit status: 0; 1 when a result was wrong or something failed; 64 for a wrong command
-// line.
+// oneccl_bench --rank R --ranks N --store FOLDER [-b SIZE] … measures oneCCL's allreduce of host
+// memory, in place, by the rules of hvd_bench. Each rank is one process. The folder is empty at
+// first and the same for all ranks. The exit status is 0, 1 when a result was wrong or something
+// failed, or 64 for a wrong command line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

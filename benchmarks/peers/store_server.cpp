@@ -1,6 +1,7 @@
 // store_server --listen tcp:HOST:0 --job ID --secret-file F serves the store of ranks that were
 // started by hand on several hosts. It prints the address for HVD_STORE and serves until its
-// standard input ends. Exit status: 0; 1 when it cannot listen; 64 for a wrong command line.
+// standard input ends. The exit status is 0, 1 when it cannot listen, or 64 for a wrong command
+// line.
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -1,4 +1,4 @@
-// The models for training, with their data.
+// Makes the models for training, with their data.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct Workload {
   std::int64_t classes = 0;
 };
 
-/// `cnn` (the MNIST tutorial's, 22 k parameters, batch 64), `mlp25m` (25 M, 64), `resnet18` (11.7
-/// M, 16 of 64x64) or `resnet50` (25.6 M, 8 of 64x64). `batch` 0: as said. Throws
+/// Makes one of these models: `cnn` (that of the MNIST tutorial, 22 k parameters, batches of 64),
+/// `mlp25m` (25 M, batches of 64), `resnet18` (11.7 M, batches of 16 images of 64x64) or `resnet50`
+/// (25.6 M, batches of 8 images of 64x64). A `batch` of 0 selects these sizes. Throws
 /// std::invalid_argument for another name.
 [[nodiscard]] Workload make_workload(const std::string& model, std::int64_t batch);
 

@@ -1,4 +1,4 @@
-// The batches of a rank, in the order of its sampler.
+// Reads the batches of a rank, in the order of its sampler.
 #pragma once
 
 #include <cstddef>

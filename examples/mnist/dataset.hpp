@@ -1,4 +1,4 @@
-// Images in the IDX format of MNIST and Fashion-MNIST, gzipped.
+// Reads gzipped images in the IDX format of MNIST and Fashion-MNIST.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ struct Dataset {
 
 enum class Split { train, test };
 
-/// Reads the files `train-*` or `t10k-*` in `folder`; only the first `limit` examples unless that
-/// is 0. Throws std::runtime_error, which names the file.
+/// Reads the files `train-*` or `t10k-*` in `folder`. When `limit` is not 0, it returns only the
+/// first `limit` examples. Throws std::runtime_error, which names the file.
 [[nodiscard]] Dataset load(const std::string& folder, Split split, std::int64_t limit = 0);
 
 }  // namespace mnist

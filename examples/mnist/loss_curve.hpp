@@ -1,4 +1,4 @@
-// The loss curve as a picture.
+// Draws the loss curve as a picture.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The network of Horovod's MNIST tutorial.
+// Defines the network of Horovod's MNIST tutorial.
 #pragma once
 
 #include <torch/nn.h>

@@ -1,4 +1,4 @@
-// The command line.
+// Parses the command line of the MNIST trainer.
 #pragma once
 
 #include <cstdint>

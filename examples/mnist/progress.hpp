@@ -1,4 +1,4 @@
-// Shows the progress of training: a bar on a terminal, plain lines elsewhere.
+// Shows the progress of training, as a bar on a terminal and as plain lines elsewhere.
 #pragma once
 
 #include <chrono>

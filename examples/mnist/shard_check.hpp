@@ -15,9 +15,10 @@ class ShardCheck {
     uses_.index_add_(0, indices, one_.expand(indices.size(0)));
   }
 
-  /// To be called at the end of an epoch; it also clears the counts. Collective. `padding` images
-  /// may come twice, because all ranks get equally many. All others come at most once, and exactly
-  /// once in a `complete` epoch.
+  /// Returns whether the ranks have used different images. Must be called at the end of an epoch;
+  /// it also clears the counts. Collective. `padding` images may be used twice, because all ranks
+  /// get equally many. All other images are used at most once, and exactly once in a `complete`
+  /// epoch.
   [[nodiscard]] bool disjoint(std::int64_t padding, bool complete);
 
  private:

@@ -1,5 +1,5 @@
-// Residual networks: He, Zhang, Ren & Sun 2015, "Deep residual learning for image recognition",
-// with the stride in the 3x3 convolution of a bottleneck.
+// Defines residual networks (He, Zhang, Ren & Sun 2015, "Deep residual learning for image
+// recognition"), with the stride in the 3x3 convolution of a bottleneck.
 #pragma once
 
 #include <array>

@@ -20,7 +20,7 @@ struct Point {
   double y = 0;
 };
 
-/// Returns this rank's share: points around y = 3 x + 1.
+/// Returns this rank's share, which is points around y = 3 x + 1.
 std::vector<Point> make_points(int rank) {
   std::mt19937_64 random(static_cast<std::uint64_t>(rank) + 1);
   std::uniform_real_distribution<double> place(-1, 1);

@@ -1,5 +1,5 @@
-// The network of Horovod's MNIST tutorial as an estimator. HvdEstimator runs it on Spark; it also
-// trains on Parquet files without Spark.
+// Makes an estimator of the network of Horovod's MNIST tutorial. HvdEstimator runs it on Spark; it
+// also trains on Parquet files without Spark.
 //
 //   mnist_estimator data FOLDER PARQUET_FOLDER   writes Fashion-MNIST's IDX files as Parquet
 //   mnist_estimator local STORE TRAIN [TEST]     trains on a Parquet folder and tests on another
@@ -50,7 +50,7 @@ class NetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// Returns the program's own parameters. Those of HvdEstimator replace them.
+/// Returns the program's own parameters. The parameters of HvdEstimator replace them.
 hvd::EstimatorOptions options_of(const hvd::EstimatorArguments& /*arguments*/) {
   torch::manual_seed(1);  // for the initial parameters; all ranks get those of rank 0
   return {.model = Net(),

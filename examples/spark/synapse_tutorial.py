@@ -48,8 +48,8 @@ def images(spark, folder, name, rows=None):
 
 
 def estimator(program, store, processes, **other):
-    """The program defines network, optimizer (SGD with momentum 0.5) and loss. other: parameters
-    that differ from those of the tutorial."""
+    """Returns the estimator. The program defines network, optimizer (SGD with momentum 0.5) and
+    loss. other: parameters that differ from those of the tutorial."""
     parameters = {
         "feature_cols": ["features"],
         "label_cols": ["label"],

@@ -1,4 +1,4 @@
-// The interface of a peer library that is measured: an allreduce of floats on one rank.
+// Declares the interface of a peer library that is measured: an allreduce of floats on one rank.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace hvd::peers {
 
 enum class Combine { sum, maximum };
 
-/// Used by one thread. All functions but the first three are collective.
+/// One thread uses it. All functions but the first three are collective.
 class Library {
  public:
   virtual ~Library() = default;

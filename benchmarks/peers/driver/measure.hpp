@@ -11,7 +11,7 @@
 
 namespace hvd::peers {
 
-/// Times in microseconds. An iteration's time is that of the slowest rank.
+/// Holds times in microseconds. An iteration's time is that of the slowest rank.
 struct Row {
   std::size_t bytes = 0;
   std::string way;
@@ -27,7 +27,8 @@ struct Row {
 [[nodiscard]] std::optional<Row> measure(Library& library, const Options& options,
                                          std::size_t bytes);
 
-/// Returns how many buffers of `bytes` the iterations use in turn: 64 MiB together, at most 65,536.
+/// Returns how many buffers of `bytes` the iterations use in turn. Together they have 64 MiB, but
+/// there are at most 65,536.
 [[nodiscard]] std::size_t rotation(std::size_t bytes);
 
 }  // namespace hvd::peers

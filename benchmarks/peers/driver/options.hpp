@@ -1,4 +1,5 @@
-// The options of every peer in benchmarks/compare, with hvd_bench's names where it has them.
+// Declares the options of every peer in benchmarks/compare, with hvd_bench's names where it has
+// them.
 #pragma once
 
 #include <cstddef>

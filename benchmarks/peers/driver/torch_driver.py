@@ -1,6 +1,6 @@
-"""The main program of a peer of PyTorch: every size in turn, rows with hvd_bench's keys at the end.
+"""Runs a peer of PyTorch over every size in turn, and writes rows with hvd_bench's keys.
 
-As the C++ driver beside it, by the rules of hvd_bench; a peer is one `Library`.
+Like the C++ driver beside it, it follows the rules of hvd_bench. Each peer is a `Library`.
 """
 import abc
 import argparse
@@ -15,11 +15,11 @@ FEWEST, MOST = 5, 20_000
 
 
 class Library(abc.ABC):
-    """What a peer has to offer, as one rank sees it. All but the first three are collective."""
+    """The functions of a peer on one rank. All but the first three are collective."""
 
     @abc.abstractmethod
     def name(self):
-        """With its version."""
+        """Returns the name with the version."""
 
     @abc.abstractmethod
     def rank(self): ...
@@ -29,11 +29,11 @@ class Library(abc.ABC):
 
     @abc.abstractmethod
     def allreduce(self, tensor):
-        """Sum over all ranks, in place."""
+        """Sums over all ranks, in place."""
 
     @abc.abstractmethod
     def largest(self, tensor):
-        """Element by element over all ranks."""
+        """Returns the largest value over all ranks, element by element."""
 
     @abc.abstractmethod
     def barrier(self): ...
@@ -46,7 +46,8 @@ def size(text):
 
 
 class Bench:
-    """The buffers of one size, used in turn: 64 MiB together, so that caches do not flatter."""
+    """The buffers of one size, used in turn. Together they have 64 MiB, so that the data is not
+    always in the caches."""
 
     def __init__(self, library, count):
         bytes_each = 4 * count
@@ -65,7 +66,7 @@ class Bench:
         return 1e6 * (time.perf_counter() - began)
 
     def check(self):
-        """Wrong elements on this rank."""
+        """Returns the number of wrong elements on this rank."""
         data = self.views[0]
         index = torch.arange(data.numel())
         expected = torch.zeros_like(data)
@@ -117,7 +118,7 @@ def measure(library, options, bytes_asked):
 
 
 def options_of(description):
-    """Those that every peer of benchmarks/compare understands."""
+    """Returns the options that every peer of benchmarks/compare has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("-b", "--begin", type=size, default=4, help="smallest size in bytes")
     parser.add_argument("-e", "--end", type=size, default=64 << 20, help="largest size in bytes")
@@ -130,7 +131,7 @@ def options_of(description):
 
 
 def run(library, options):
-    """Rank 0 writes the rows. True when all results were right."""
+    """Measures all sizes. Rank 0 writes the rows. Returns True when all results were right."""
     rows = []
     bytes_now = options.begin
     while bytes_now <= options.end:

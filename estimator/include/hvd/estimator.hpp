@@ -1,4 +1,4 @@
-// Everything of hvd::estimator.
+// Includes everything of hvd::estimator.
 #pragma once
 
 #include <hvd/estimator/batch_function.hpp>

@@ -1,4 +1,4 @@
-// The content of a model's file. In a checkpoint, the optimizer's state follows it.
+// Writes and reads a model's file. In a checkpoint, the optimizer's state follows its content.
 #pragma once
 
 #include <string>

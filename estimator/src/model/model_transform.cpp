@@ -1,4 +1,4 @@
-// The functions with which a model scores Arrow's record batches and Parquet files.
+// Implements the functions that apply a model to Arrow's record batches and Parquet files.
 #include <algorithm>
 #include <limits>
 #include <span>

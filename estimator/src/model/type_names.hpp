@@ -1,4 +1,4 @@
-// The names of tensor types in files.
+// Names the types of tensors in files.
 #pragma once
 
 #include <array>

@@ -25,7 +25,7 @@ template <class... Arguments>
 }
 
 /// Returns the value if it has exactly that JSON type. Without this check the JSON library would
-/// convert silently, such as 2.5 to an int or true to a number.
+/// convert it silently, for example 2.5 to an int or true to a number.
 template <class T>
 bool fits(const json& value) {
   if constexpr (std::is_same_v<T, bool>)

@@ -1,5 +1,5 @@
-// Two parts of `estimator_main`: it applies the request for a fit, and scores the stream of a
-// transform.
+// Declares two parts of `estimator_main`, which apply the request for a fit and score the stream of
+// a transform.
 #pragma once
 
 #include <optional>

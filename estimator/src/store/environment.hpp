@@ -1,4 +1,4 @@
-// The environment variables that the estimator reads. No other file of the estimator reads any.
+// Reads the environment variables of the estimator. No other file of the estimator reads any.
 #pragma once
 
 #include <cstdlib>

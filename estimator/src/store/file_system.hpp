@@ -33,7 +33,7 @@ struct SplitUri {
   std::string name;
 };
 
-/// Throws Errc::invalid_argument when the name behind the last '/' is empty.
+/// Throws Errc::invalid_argument when the name after the last '/' is empty.
 [[nodiscard]] SplitUri split_uri(const std::string& uri);
 
 /// Throws what `EstimatorStore::open` throws. Connects to a server only for HDFS, and for S3

@@ -9,8 +9,8 @@
 
 namespace hvd::detail {
 
-/// Returns options one by one, and refuses at the end the options that were not requested. Messages
-/// never contain values, because some are secrets. Every member throws Errc::invalid_argument.
+/// Returns options one by one. `finish` refuses the options that were not requested. Messages never
+/// contain values, because some are secrets. Every member throws Errc::invalid_argument.
 class OptionReader {
  public:
   /// `what` names the file system in messages, such as "s3://".

@@ -59,7 +59,7 @@ const std::string& checked(const std::string& path, bool may_be_empty = false) {
   }
 }
 
-/// Writes the bytes as one object, which exists once this returns, and not at all when it throws.
+/// Writes the bytes as one object, which exists once this returns, and does not when it throws.
 void write_object(arrow::fs::FileSystem& to, const std::string& path, const std::string& uri,
                   std::span<const std::byte> bytes) {
   const auto stream = take(to.OpenOutputStream(path), uri);

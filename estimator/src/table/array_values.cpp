@@ -98,8 +98,8 @@ torch::Tensor of_lists(const arrow::Array& array, torch::Dtype dtype,
   return lists(*list.values()->Slice(first, rows * length), rows, length, dtype, position);
 }
 
-// Spark's VectorUDT in Parquet and Arrow: struct<type, size, indices, values>, type 1 for a dense
-// one (org.apache.spark.ml.linalg.VectorUDT).
+// These are the fields of Spark's VectorUDT in Parquet and Arrow. In a dense vector the value of
+// `type` is 1 (org.apache.spark.ml.linalg.VectorUDT).
 constexpr std::array<std::string_view, 4> kVectorFields = {"type", "size", "indices", "values"};
 constexpr std::int8_t kDense = 1;
 

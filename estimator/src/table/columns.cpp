@@ -24,7 +24,7 @@ template <class... Args>
   throw Error(Errc::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Returns the shape without the -1 that stands for the rows.
+/// Returns the shape without the leading -1, which represents the rows.
 Shape row_shape(const Columns& columns, std::size_t input) {
   Shape shape = columns.input_shapes[input];
   if (!shape.empty() && shape.front() == -1) shape.erase(shape.begin());

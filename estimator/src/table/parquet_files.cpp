@@ -24,7 +24,7 @@ bool is_hidden(std::string_view below) {
   }
 }
 
-/// Returns the paths of the files relative to the location, sorted. If the location is a file, it
+/// Returns the sorted paths of the files, relative to the location. If the location is a file, it
 /// returns one empty path.
 std::vector<std::string> parquet_files_in(const Location& location) {
   const auto info = take(location.file_system->GetFileInfo(location.path), location.uri);

@@ -1,4 +1,4 @@
-// The files of a ParquetSource, and the position of each row group.
+// Lists the files of a ParquetSource, and the position of each row group.
 #pragma once
 
 #include <cstddef>

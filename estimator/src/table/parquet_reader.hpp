@@ -1,4 +1,4 @@
-// One Parquet file, opened.
+// Reads one Parquet file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace hvd::detail {
 class WatchedFile;
 
 /// Holds a small buffer of fixed size and one decoded page for each column, however large a row
-/// group is. Throws Errc::resource when the storage fails, Errc::protocol when the file is damaged.
+/// group is. Throws Errc::resource when the storage fails, and Errc::protocol when the file is
+/// damaged.
 class ParquetReader {
  public:
   ParquetReader(arrow::fs::FileSystem& file_system, const std::string& path, std::string uri,

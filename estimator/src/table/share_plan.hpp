@@ -9,7 +9,7 @@
 
 namespace hvd::detail {
 
-/// A part of the chosen rows of a row group: `count` rows, beginning with the `first`.
+/// A part of the chosen rows of a row group: `count` rows from row `first` on.
 struct GroupSlice {
   std::size_t group = 0;
   std::int64_t first = 0;

@@ -10,8 +10,8 @@ namespace hvd::detail {
 /// Throws Errc::invalid_argument, naming the parameter and its value.
 void check_options(const EstimatorOptions& options);
 
-/// Throws Errc::invalid_argument, naming the parameter, for an empty name and for a name that comes
-/// twice.
+/// Throws Errc::invalid_argument, naming the parameter, for an empty name and for a name that
+/// occurs twice.
 void check_names(const char* parameter, const std::vector<std::string>& names);
 
 [[nodiscard]] Columns columns_of(const EstimatorOptions& options);
@@ -22,7 +22,7 @@ void check_names(const char* parameter, const std::vector<std::string>& names);
 
 /// Describes the parameters that must be the same on all ranks.
 [[nodiscard]] nlohmann::ordered_json description_of(const EstimatorOptions& options);
-/// Describes the parameters that cannot change when a run is resumed: those that choose the
+/// Describes the parameters that cannot change when a run is resumed, namely those that choose the
 /// validation rows and the columns.
 [[nodiscard]] nlohmann::ordered_json lasting_of(const EstimatorOptions& options);
 

@@ -138,7 +138,8 @@ Model Estimator::fit_or_spawn(const ParquetSource& train, const ParquetSource* v
   if (options_.context != nullptr) return run(*options_.context);
   if (is_initialized()) return run(context());
   // A process that `hvd::spawn` started repeats the program up to the call that started it, and
-  // becomes a rank there. Its environment describes the job of that call, so it is not read before.
+  // becomes a rank there. Its environment describes the job of that call, so an earlier fit does
+  // not read it.
   const bool in_child = spawn_is_ahead();
   const Config config = in_child ? Config{} : Config::from_environment();
   if (!config.rank_source.empty()) return init_and_run(config);

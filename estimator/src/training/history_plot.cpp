@@ -1,4 +1,4 @@
-// Draws the history: one panel for the loss and one for each metric, side by side.
+// Draws the history as one panel for the loss and one for each metric, side by side.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -29,9 +29,9 @@ class RowSums {
     }
   }
 
-  /// The loss of this rank's last batch.
+  /// Returns the loss of this rank's last batch.
   [[nodiscard]] double last_loss() const noexcept { return last_loss_; }
-  /// The means over the rows of all ranks. Collective.
+  /// Returns the means over the rows of all ranks. Collective.
   [[nodiscard]] RowMeans means(Context& context, const char* name) const {
     const torch::Tensor all = allreduce(torch::tensor(sums_, torch::kFloat64),
                                         {.name = name, .op = ReduceOp::sum, .context = &context});

@@ -1,4 +1,4 @@
-// The files of one run in a store.
+// Finds the files of one run in a store.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class RunFiles {
   [[nodiscard]] std::string history() const;
   [[nodiscard]] std::string plot() const;
 
-  /// The last epoch that has a checkpoint, or 0.
+  /// Returns the last epoch that has a checkpoint, or 0.
   [[nodiscard]] int last_epoch() const;
   [[nodiscard]] bool exists() const { return store_.exists(store_.run(run_id_)); }
   /// Returns the advice in the error for a checkpoint that cannot be read.

@@ -1,4 +1,4 @@
-// One rank's part of a fit.
+// Runs one rank's part of a fit.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Runs a function in several processes of this very program, each of them a rank.
-// docs/how-to/spawn.md tells what that asks of the program.
+// Runs a function in several processes of this very program, each of which is a rank.
+// docs/how-to/spawn.md lists what the program must observe for that.
 #pragma once
 
 #include <chrono>
@@ -46,23 +46,25 @@ class ProcessError : public std::runtime_error {
 struct SpawnOptions {
   std::chrono::milliseconds timeout{0};  ///< of the whole call; 0: none
 
-  // For a program that is started once on every node. All nodes have the same number of processes.
+  // These are for a program that is started once on every node. All nodes have the same number of
+  // processes.
   int nodes = 1;
   int node_rank = 0;
   std::string address{};  ///< "HOST:PORT" of node 0, which serves the store there
 
   /// A function that gets what the processes write to stdout or stderr, in whole lines, each with
-  /// its rank in front ("[1]<stdout>:…"). Both are called one at a time, on threads of the call's
-  /// own. One that throws is not called again. Null: the processes have this process's own stream.
+  /// its rank in front ("[1]<stdout>:…"). Both functions are called one at a time, on threads that
+  /// `spawn` has made. A function that throws is not called again. When it is null, the processes
+  /// write to this process's own stream.
   using TakeOutput = std::function<void(std::string_view lines)>;
   TakeOutput output{};
   TakeOutput error{};
   bool prefix_output_with_timestamp = false;
 };
 
-/// Returns the options that "--init_method tcp://HOST:PORT --rank R --world_size N" among the
-/// arguments ask for, which count nodes; all other arguments are ignored. Throws
-/// Errc::invalid_argument naming the one that is malformed.
+/// Returns the options that the arguments "--init_method tcp://HOST:PORT", "--rank R" and
+/// "--world_size N" set. They count nodes. Other arguments are ignored. Throws
+/// Errc::invalid_argument, naming the argument that is malformed.
 [[nodiscard]] SpawnOptions node_options(int argc, const char* const* argv);
 
 /// Returns whether this process was started by a call of `spawn` that it has not reached yet. It is
@@ -81,11 +83,12 @@ struct SpawnSite {
 
 namespace detail {
 
-/// Runs the processes of one call, whose results are bytes here, whatever the function returns.
+/// Runs the processes of one call, whose results are bytes here, whatever type the function
+/// returns.
 class SpawnCall {
  public:
-  /// In the parent: starts the processes. In a child that was started by this call: runs `body` and
-  /// does not return.
+  /// In the parent, it starts the processes. In a child that this call has started, it runs `body`
+  /// and does not return.
   SpawnCall(const std::function<Bytes(int)>& body, int nprocs, SpawnOptions options,
             SpawnSite site);
   /// Ends the processes and waits for them.
@@ -173,18 +176,19 @@ struct SpawnResult<std::string> {
 
 }  // namespace detail
 
-/// The processes of a call of `spawn_async`. Used by one thread at a time.
+/// The processes of a call of `spawn_async`. One thread at a time may use it.
 template <typename R>
 class Spawned {
  public:
   explicit Spawned(detail::SpawnCall call) : call_(std::move(call)) {}
 
-  /// Waits for all and returns the results of this node's ranks, in order. Throws ProcessError, and
-  /// Error: timeout, resource, and aborted after `terminate`. To be called once.
+  /// Waits for all processes and returns the results of this node's ranks, in order. Must be called
+  /// at most once. Throws ProcessError when a process failed, Errc::aborted after `terminate`,
+  /// Errc::timeout and Errc::resource.
   typename detail::SpawnResult<R>::All join() {
     return detail::SpawnResult<R>::collect(call_.join());
   }
-  /// Waits until all are over, but not beyond `deadline`. Returns whether they are.
+  /// Waits until all processes have ended, but not beyond `deadline`. Returns whether they have.
   [[nodiscard]] bool wait_until(Deadline deadline) { return call_.wait_until(deadline); }
   /// Ends the processes; `join` then throws.
   void terminate() { call_.terminate(); }
@@ -194,9 +198,9 @@ class Spawned {
   detail::SpawnCall call_;
 };
 
-/// Starts `function(rank)` in `nprocs` processes of this program, which run its `main` again up to
-/// this call, which does not return there. Throws Errc::invalid_argument, resource,
-/// unauthenticated.
+/// Starts `function(rank)` in `nprocs` processes of this program. They run its `main` again up to
+/// this call, which does not return there. Throws Errc::invalid_argument, Errc::resource and
+/// Errc::unauthenticated.
 template <typename F>
 [[nodiscard]] auto spawn_async(F function, int nprocs, const SpawnOptions& options = {},
                                SpawnSite site = SpawnSite::here()) {
@@ -207,8 +211,8 @@ template <typename F>
 }
 
 /// Does the same and waits. Returns the results by rank, or nothing for a function that returns
-/// nothing. Throws ProcessError for the first process that fails, within 2 s, whatever the others
-/// do.
+/// nothing. Throws ProcessError for the first process that fails, within 2 s, whatever the other
+/// processes do.
 template <typename F>
 auto spawn(F function, int nprocs, const SpawnOptions& options = {},
            SpawnSite site = SpawnSite::here()) {

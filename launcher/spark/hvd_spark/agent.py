@@ -1,4 +1,4 @@
-"""A running `hvdrun --remote-agent`, the process that starts, watches and ends the ranks of a host.
+"""Runs an `hvdrun --remote-agent`, which starts, watches and ends the ranks of a host.
 
 The agent kills all ranks and what they have started as soon as its standard input reaches its end,
 whatever the reason. This module passes the agent's messages to the driver's hvdrun unread.
@@ -33,11 +33,11 @@ def find_hvdrun(hvdrun, directory, path):
 
 
 class Agent:
-    """Has the members send, receive and close of a Link, but for any bytes. One thread sends and
-    one receives."""
+    """Has the members send, receive and close of a Link, but they pass any bytes and not whole
+    messages. One thread sends and one thread receives."""
 
     def __init__(self, hvdrun, directory, path, own, descriptors):
-        """path: the folders, as in PATH, in which hvdrun and the ranks' program are looked for.
+        """path: the folders, as in PATH, in which hvdrun and the ranks' program are searched for.
         own: the result of own_part. descriptors: the descriptors that the ranks inherit. Raises
         OSError, which names hvdrun."""
         found = find_hvdrun(hvdrun, directory, path)
@@ -74,7 +74,8 @@ class Agent:
         return None
 
     def close(self):
-        """Makes the agent kill what still runs, and returns when the agent has ended."""
+        """Makes the agent kill the processes that still run, and returns when the agent has
+        ended."""
         try:
             self._process.stdin.close()
         except OSError:

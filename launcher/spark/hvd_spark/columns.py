@@ -14,7 +14,7 @@ def numbers(values, name, least=1):
 
 
 def names(values, what):
-    """Returns the list. Raises unless it holds names, each of them once."""
+    """Returns the list. Raises unless it holds names, and each of them once."""
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError("%s is %r: expected a list of column names" % (what, values))
     values = list(values)
@@ -27,8 +27,8 @@ def names(values, what):
 
 
 def shapes(values, feature_cols):
-    """Returns one shape for each feature column, or one for all of them, without a leading -1,
-    which stands for the rows."""
+    """Returns one shape for each feature column, or one for all of them. A leading -1, which
+    represents the rows, is removed."""
     values = [list(shape) for shape in values]
     if len(values) not in (1, len(feature_cols)):
         raise ValueError(
@@ -58,8 +58,8 @@ def check_types(schema, wanted, what, only_numbers=False):
 
 
 def check_shapes(schema, feature_cols, input_shapes):
-    """Returns how many numbers a row has, by column, for the columns whose type does not tell it.
-    Raises ValueError when types and shapes do not fit."""
+    """Returns how many numbers a row has, by column, for the columns whose type does not determine
+    it. Raises ValueError when types and shapes do not fit."""
     single = [name for name in feature_cols if is_number(schema[name].dataType)]
     if len(input_shapes) != len(feature_cols):
         if input_shapes and single == feature_cols and math.prod(input_shapes[0]) != len(single):

@@ -158,7 +158,7 @@ class HvdDistributor:
         return partitions.mapPartitions(lambda _: [run_task(spec)]).collect()
 
     def wait_for_slots(self):
-        """Waits until Spark can run the tasks of all ranks at once. `run` does so itself. Raises
+        """Waits until Spark can run the tasks of all ranks at once. `run` calls it. Raises
         StartError, which says how many slots there are."""
         wait_for_slots(self._context, self._tasks(), self._slot_timeout)
 
@@ -218,7 +218,7 @@ class HvdDistributor:
 
     def _end_of(self, thread, job):
         """Waits for the end of the Spark job. The tasks end when their links are closed. Spark may
-        have started a second attempt by then, which is cancelled."""
+        have started a second attempt before that, which is cancelled."""
         thread.join(_STAGE_END_SECONDS)
         if thread.is_alive():
             self._context.cancelJobsWithTag(job.id)

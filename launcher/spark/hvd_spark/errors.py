@@ -1,5 +1,5 @@
-"""The errors that `HvdDistributor.run` raises when a job does not start or fails. Wrong arguments
-raise ValueError or TypeError."""
+"""Defines the errors that `HvdDistributor.run` raises when a job does not start or fails. Wrong
+arguments raise ValueError or TypeError."""
 
 
 class HvdError(RuntimeError):
@@ -7,18 +7,18 @@ class HvdError(RuntimeError):
 
 
 class StartError(HvdError):
-    """No rank has run, for example because there are too few slots, or because the program or
-    hvdrun is missing on a host."""
+    """Says that no rank has run, for example because there are too few slots, or because a host
+    lacks the program or hvdrun."""
 
 
 class ProgramError(HvdError):
-    """A rank has failed or was lost, and the job was ended.
+    """Says that a rank has failed or was lost, and that the job was ended.
 
     rank: the rank that is to blame.
-    code: its exit status; 128 + N when signal N killed it, 70 when it exited without a shutdown
-    while the other ranks still needed it, and None when its whole task was lost.
-    lines: the last 100 lines that this rank printed; with code 70, those of the first rank that
-    failed because of it, if there is one.
+    code: its exit status, which is 128 + N when signal N killed it, 70 when it exited without a
+    shutdown while the other ranks still needed it, and None when its whole task was lost.
+    lines: the last 100 lines that this rank printed, or, with code 70, that the first rank printed
+    that failed because of it, if there is one.
     """
 
     def __init__(self, message, rank, code, lines):

@@ -1,4 +1,4 @@
-"""HvdEstimator: trains a C++ model on a DataFrame, as a stage of Spark ML."""
+"""Defines HvdEstimator, which trains a C++ model on a DataFrame, as a stage of Spark ML."""
 
 import json
 import os
@@ -197,7 +197,7 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
         return self
 
     def _given(self, name):
-        """Returns the value that the user has set, else the default, else None."""
+        """Returns the value that the user has set, or else the default, or else None."""
         return self.getOrDefault(name) if self.isDefined(name) else None
 
     def _need(self, name):
@@ -228,7 +228,7 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
         return self._model(result)
 
     def _checked_columns(self, schema):
-        """Returns the columns to write, and how many numbers a row of each has, if that is
+        """Returns the columns to write, and how many numbers a row of each column has, if that is
         known."""
         features, labels = self._need("feature_cols"), self._need("label_cols")
         both = next((name for name in features if name in labels), None)

@@ -1,5 +1,5 @@
-"""HvdModel, the result of HvdEstimator.fit: a stage of Spark ML that scores DataFrames with a C++
-program."""
+"""Defines HvdModel, the result of HvdEstimator.fit. It is a stage of Spark ML that scores
+DataFrames with a C++ program."""
 
 import json
 import os
@@ -254,7 +254,7 @@ def _spark_type(text):
 
 def _task(scoring, use_gpu, shared, given, outputs, kept):
     """Returns the function that mapInArrow runs. It does not refer to an HvdModel, because Spark
-    would then send the model once more."""
+    would then send the model a second time."""
 
     def run(batches):
         from pyspark import TaskContext

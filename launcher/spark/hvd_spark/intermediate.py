@@ -37,8 +37,8 @@ class IntermediateData:
         self._keeper = None
 
     def uris(self):
-        """Returns the URIs of the training rows and of the validation rows; the second is None when
-        there is no validation."""
+        """Returns the URIs of the training rows and of the validation rows. The second one is None
+        when there is no validation."""
         found = [self._store.uri_of(folder) for folder in self._folders]
         return (found + [None])[:2]
 
@@ -140,7 +140,7 @@ def _is_validation(dataframe, columns, validation, seed):
 
 
 class _Task(NamedTuple):
-    """What the tasks need to know."""
+    """The settings of one task."""
 
     store: Store
     folders: tuple
@@ -192,7 +192,7 @@ class _Task(NamedTuple):
 
     def _look_through(self, batch, wrong):
         """Counts, by column, the rows that have no value or another number of numbers than
-        expected. The program checks nested lists itself."""
+        expected. It leaves nested lists to the program, which checks them itself."""
         import pyarrow
         from pyarrow import compute
 
@@ -228,7 +228,7 @@ def _say(column, good, is_list):
 
 
 class _Output:
-    """One file, which is created when the first row comes."""
+    """One file, which is created when the first row arrives."""
 
     def __init__(self, store, folder, name):
         self._store, self._folder, self._name = store, folder, name
@@ -259,7 +259,7 @@ class _Output:
                 self._stream.close()
 
     def abandon(self):
-        """Removes the file. Errors are dropped, because the report has the first one already."""
+        """Removes the file. Errors are dropped, because the report already has the first error."""
         self._writer = None
         try:
             if self._stream is not None:

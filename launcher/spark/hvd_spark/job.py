@@ -1,9 +1,9 @@
-"""A job whose agents are reached through channels. A channel is an Agent, or a Link to a task that
-has one.
+"""Runs a job whose agents are reached through channels. A channel is an Agent, or a Link to a task
+that has an Agent.
 
-`hvdrun --attached` is the front end: it prepares and launches the ranks, finds out which rank is to
-blame, and ends the others. This module carries the streams between it and its agents and prints
-what it prints.
+`hvdrun --attached` is the front end. It prepares and launches the ranks, finds out which rank is to
+blame, and ends the others. This module passes the frames between hvdrun and its agents, and prints
+hvdrun's output.
 """
 
 import codecs
@@ -74,8 +74,8 @@ class Job:
 
     def adopt(self, channel):
         """Starts to read the channel. Until it is attached, each of its messages becomes an event
-        (channel, message), and its end the event (channel, None). Afterwards everything is passed
-        on to hvdrun."""
+        (channel, message), and its end becomes the event (channel, None). Afterwards everything is
+        passed on to hvdrun."""
         self._channels.append(channel)
         if self._closed:
             channel.close()
@@ -122,7 +122,7 @@ class Job:
             self._places.append((channel, json.dumps({"first": task == 0}).encode()))
 
     def attach(self, channel, ranks, name, machine):
-        """Gives the next `ranks` ranks to the agent behind `channel`. Agents with an equal
+        """Gives the next `ranks` ranks to the agent that `channel` reaches. Agents with an equal
         `machine` are on one host. name: the name of the host in messages."""
         near, far = socket.socketpair()
         self._near[channel] = near

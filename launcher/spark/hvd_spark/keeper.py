@@ -27,7 +27,7 @@ class Keeper:
         self._tell(json.dumps([store.uri, store.storage_options, folders]).encode() + b"\n")
 
     def close(self):
-        """Ends the child, which removes nothing then."""
+        """Ends the child. It then removes nothing."""
         self._tell(_DONE)
         self._process.stdin.close()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""Messages between a task and the driver over TCP, for both ends.
+"""Exchanges messages between a task and the driver over TCP, for both ends.
 
 Only Spark carries the key. Each end proves that it knows the key by an HMAC-SHA256 over both
 nonces, and every message has an HMAC over its number and its bytes. So nobody else can take part,
@@ -45,7 +45,7 @@ class Link:
 
     @classmethod
     def of_task(cls, address, key):
-        """Connects to the driver. Raises OSError, also as a LinkError."""
+        """Connects to the driver. Raises OSError or its subclass LinkError."""
         connection = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
         try:
             own = os.urandom(_NONCE)
@@ -63,7 +63,7 @@ class Link:
 
     @classmethod
     def of_driver(cls, connection, key):
-        """Makes the driver's end from an accepted connection. Raises OSError, also as a
+        """Makes the driver's end from an accepted connection. Raises OSError or its subclass
         LinkError."""
         try:
             connection.settimeout(_HANDSHAKE_SECONDS)
@@ -128,8 +128,8 @@ class Link:
             pass
 
     def close(self):
-        """Closes the connection and wakes up the thread that receives. Any thread may call it, also
-        again."""
+        """Closes the connection and wakes up the thread that receives. Any thread may call it, and
+        more than once."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,5 +1,5 @@
-"""The part of an agent's orders that comes from the process that starts it on its own machine, so
-that none of it crosses the network: program, environment and secret. It is a Prepare frame of
+"""Encodes the part of an agent's orders that is made on its own machine, so that it does not cross
+the network: the program, its environment and the secret. It is a Prepare frame of
 launcher/src/transport/frames.hpp."""
 
 import os

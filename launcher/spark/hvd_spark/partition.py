@@ -1,5 +1,5 @@
-"""A partition of a DataFrame as an Arrow IPC file without a name, which disappears with the last
-process that has it open."""
+"""Writes a partition of a DataFrame to an Arrow IPC file without a name, which disappears when the
+last process has closed it."""
 
 import os
 import tempfile

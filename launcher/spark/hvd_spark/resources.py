@@ -1,4 +1,4 @@
-"""The slots and GPUs that Spark knows of."""
+"""Finds the slots and GPUs that Spark knows of."""
 
 import threading
 import time

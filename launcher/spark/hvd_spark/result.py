@@ -1,5 +1,5 @@
-"""The result that rank 0 passes to hvd::set_result. It lies in a memfd, which has no name and
-leaves nothing behind."""
+"""Reads the result that rank 0 passes to hvd::set_result. It lies in a memfd, which has no name and
+leaves no file behind."""
 
 import json
 import os
@@ -17,7 +17,7 @@ class ResultDescriptor:
         return ["HVD_RESULT_FD=%d" % self.fd]
 
     def take(self):
-        """Returns the bytes of the result, of which the first tells the kind, or no bytes when
+        """Returns the bytes of the result, of which the first byte is the kind, or no bytes when
         there is no result."""
         with open("/proc/self/fd/%d" % self.fd, "rb") as file:
             data = file.read()

@@ -1,7 +1,8 @@
-"""A running `program transform`, which answers each record batch with one of as many rows.
+"""Runs `program transform`, which answers each record batch with one of as many rows.
 
-It runs in a task and ends with it. The caller's thread passes batches and reads the answers;
-another thread writes the batches to the pipe, so that two full pipes cannot block each other.
+The program runs in a task and ends with it. The caller's thread passes batches and reads the
+answers. Another thread writes the batches to the pipe, so that two full pipes cannot block each
+other.
 """
 
 import collections
@@ -33,7 +34,7 @@ class ScorerError(HvdError):
 
 
 class Scoring(NamedTuple):
-    """What a task needs to start the program."""
+    """The settings with which a task starts the program."""
 
     program: str
     args: list  # arguments that follow those of hvd_spark
@@ -46,14 +47,15 @@ class Scoring(NamedTuple):
         """Returns a copy for the task that runs now. gpus: the addresses of its GPUs."""
         from pyspark import SparkFiles
 
-        # A file that SparkContext.addFile has brought is found by its name alone.
+        # A file that SparkContext.addFile has distributed is found by its name alone.
         return self._replace(
             environment=visible_gpus(gpus) + self.environment,
             folder=SparkFiles.getRootDirectory(),
         )
 
     def command(self, what, model):
-        """Returns the command line with the path of the program. Raises FileNotFoundError."""
+        """Returns the command line with the path of the program. Raises FileNotFoundError when
+        there is no such program."""
         name = self.program
         if os.sep in name:
             name = os.path.join(
@@ -120,7 +122,8 @@ def columns_of(scoring, model):
 
 
 class Scorer:
-    """A context manager. `answer` and `finish` raise ScorerError."""
+    """Runs the program while it is open, as a context manager. `answer` and `finish` raise
+    ScorerError."""
 
     def __init__(self, scoring, model, schema):
         """schema: the pyarrow.Schema of the batches that will be passed to `ask`."""
@@ -157,7 +160,7 @@ class Scorer:
         self._questions.put(batch)
 
     def answer(self):
-        """Returns the answer to the oldest batch that has none yet."""
+        """Returns the answer to the oldest batch that has no answer yet."""
         import pyarrow
 
         try:
@@ -170,7 +173,7 @@ class Scorer:
             raise self._failure("its answer is no record batch: %s" % error) from None
 
     def finish(self):
-        """Ends the program. To be called after the last answer."""
+        """Ends the program. Must be called after the last answer."""
         import pyarrow
 
         self._questions.put(None)
@@ -242,7 +245,7 @@ class Scorer:
 
 
 class _Answers(io.RawIOBase):
-    """The program's standard output. A read raises TimeoutError when nothing comes in time."""
+    """The program's standard output. A read raises TimeoutError when no byte arrives in time."""
 
     def __init__(self, fd, seconds):
         self._fd, self._seconds = fd, seconds

@@ -1,4 +1,4 @@
-"""The folder of a file system, named by a URI, that holds an estimator's data and models.
+"""Defines the folder of a file system, named by a URI, that holds an estimator's data and models.
 docs/how-to/estimator.md has its layout.
 
 A Store is used on the driver and in tasks. It is sent by value and holds no connection.
@@ -92,7 +92,7 @@ class Store:
             return stream.read()
 
     def names(self, name):
-        """Returns the names in the folder `name`, sorted; none when there is no such folder."""
+        """Returns the sorted names in the folder `name`, or none when there is no such folder."""
         from pyarrow import fs
 
         files, path = self.folder(name)

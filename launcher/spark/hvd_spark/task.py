@@ -1,5 +1,5 @@
-"""One task of the barrier stage. It starts an agent for its ranks and relays between the agent and
-the driver's hvdrun.
+"""Runs one task of the barrier stage, which starts an agent for its ranks and passes data between
+the agent and the driver's hvdrun.
 
 The code is sent to the executors by value, so this package need not be installed there.
 """
@@ -18,7 +18,7 @@ from .result import ResultDescriptor
 
 
 class Spec(NamedTuple):
-    """What Spark carries to all tasks of a job."""
+    """The settings that Spark sends to all tasks of a job."""
 
     address: tuple  # host and port of the driver
     secret: bytes
@@ -80,7 +80,7 @@ def _run_ranks(spec, place, context, partition, link):
         try:
             agent = _start_agent(spec, context, inherited)
         except (OSError, ValueError) as error:
-            # hvdrun expects an agent's greeting; it reports this text as what came instead.
+            # hvdrun expects an agent's greeting, and reports this text in its place.
             link.send(str(error).encode())
             link.finish()
             while link.receive() is not None:  # ends when the driver has read the text
@@ -94,7 +94,7 @@ def _start_agent(spec, context, inherited):
     from pyspark import SparkFiles
 
     directory = spec.directory if os.path.isdir(spec.directory) else os.getcwd()
-    # A file that SparkContext.addFile has brought is found by its name alone.
+    # A file that SparkContext.addFile has distributed is found by its name alone.
     path = os.environ.get("PATH", os.defpath) + os.pathsep + SparkFiles.getRootDirectory()
     gpus = context.resources()["gpu"].addresses if spec.use_gpu else []
     own = own_part(

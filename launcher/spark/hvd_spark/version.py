@@ -1,3 +1,4 @@
-"""The version of hvd that this package belongs to. An hvdrun of another version is refused."""
+"""Holds the version of hvd to which this package belongs. An hvdrun of another version is refused.
+"""
 
 VERSION = "0.1.0"

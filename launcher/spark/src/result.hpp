@@ -1,5 +1,6 @@
-// The format of a result in its descriptor: one byte for the kind, followed by the bytes of the
-// result. The kind is 0 until the result is complete. launcher/spark/hvd_spark/result.py reads it.
+// Defines the format of a result in its descriptor: one byte for the kind, followed by the bytes of
+// the result. The kind is 0 until the result is complete. launcher/spark/hvd_spark/result.py reads
+// it.
 #pragma once
 
 #include <cstddef>

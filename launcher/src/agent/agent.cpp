@@ -58,7 +58,7 @@ int Agent::run() {
   watch_end_signals();
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
-                // hvdrun has ended, or needs this host no more.
+                // hvdrun has ended, or no longer needs this host.
                 [this](const std::string&) { leave(); });
   try {
     io_.run();
@@ -216,7 +216,7 @@ void Agent::start_rank(std::size_t index) {
 }
 
 /// Sends the resource use of the ranks as soon as it is measured, and each rank's answer when it
-/// comes.
+/// arrives.
 void Agent::send_status() {
   for (std::size_t index = 0; index < inquiries_.size(); ++index) {
     if (!ranks_.running(index)) continue;
@@ -224,7 +224,7 @@ void Agent::send_status() {
       stream_.send(RankAnswer{.rank = rank, .bytes = std::move(bytes)});
     });
   }
-  // NVML is not opened before all ranks are started, which would inherit its descriptors.
+  // NVML is opened only after all ranks are started, because they would inherit its descriptors.
   if (!ranks_.watching() || ranks_.ending()) return send_usage({});
   gpus_.look([this](std::span<const GpuState> gpus) { send_usage(gpus); });
 }

@@ -1,6 +1,6 @@
-// The agent of a host, which is a child of hvdrun on its own machine, and is started through ssh on
-// others. It starts the ranks of its host, watches them and passes on their output. When the stream
-// to hvdrun ends, for whatever reason, it kills all of them at once.
+// Runs the agent of a host. On hvdrun's own machine it is a child of hvdrun; on other machines ssh
+// starts it. It starts the ranks of its host, watches them and passes on their output. When the
+// stream to hvdrun ends, for whatever reason, it kills all of them at once.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,8 @@ struct AgentOptions {
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
   /// The process to which a user sends signals. While it lives, a signal to the agent is for the
-  /// whole job and is forwarded to the leading node. -1: there is none, and SIGTERM ends the agent.
+  /// whole job and is forwarded to the leading node. -1 means that there is none, and that SIGTERM
+  /// ends the agent.
   pid_t user = -1;
 };
 
@@ -42,7 +43,7 @@ class Agent {
   /// input from `stdin_of_first` if that is given; all other ranks read from /dev/null.
   Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options = {});
 
-  /// Runs until the stream has ended or SIGTERM has come, and no descendant is left. Returns the
+  /// Runs until the stream has ended or SIGTERM has arrived, and no descendant is left. Returns the
   /// exit code of the process.
   [[nodiscard]] int run();
 
@@ -79,7 +80,7 @@ class Agent {
   int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
   std::vector<std::unique_ptr<RankInquiry>> inquiries_;  ///< by local rank
   bool launched_ = false;
-  int code_ = 0;  ///< to exit with
+  int code_ = 0;  ///< the exit code of the process
 };
 
 }  // namespace hvd::launcher

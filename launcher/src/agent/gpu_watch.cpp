@@ -78,7 +78,7 @@ void GpuWatch::look(OnSeen on_seen) {
   begin();
   if (!desk_) return on_seen({});
   waiting_.push_back(std::move(on_seen));
-  if (waiting_.size() > 1) return;  // the answer to an earlier question will do
+  if (waiting_.size() > 1) return;  // an earlier call has asked; all callers get that answer
   {
     const std::lock_guard lock(desk_->mutex);
     desk_->wanted = true;

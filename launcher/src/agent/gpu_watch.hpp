@@ -17,7 +17,7 @@
 
 namespace hvd::launcher {
 
-/// Used, and destroyed, on the thread that runs `io`.
+/// Only the thread that runs `io` may use and destroy it.
 class GpuWatch {
  public:
   /// The time that `look` waits for the driver. hvdrun waits longer than this for an answer.
@@ -33,8 +33,8 @@ class GpuWatch {
   GpuWatch& operator=(const GpuWatch&) = delete;
 
   using OnSeen = std::function<void(std::span<const GpuState>)>;
-  /// Calls `on_seen` exactly once: immediately and with nothing where NVML is missing, otherwise
-  /// with the present state of the GPUs, or after `kPatience` with the last known one.
+  /// Calls `on_seen` exactly once. Where NVML is missing, it does so at once and without GPUs.
+  /// Otherwise it passes the present state of the GPUs, or after `kPatience` the last known state.
   void look(OnSeen on_seen);
 
  private:

@@ -9,8 +9,8 @@
 namespace hvd::launcher {
 namespace {
 
-// These declarations are our own and follow NVML's API reference, for the few functions that are
-// used. Names with a version are part of the library's stable ABI.
+// These declarations follow NVML's API reference, for the few functions that are used. Names with a
+// version are part of the library's stable ABI.
 using Result = int;
 using Device = void*;
 constexpr Result kSuccess = 0;
@@ -53,7 +53,7 @@ struct Nvml::Library {
   Result (*processes)(Device, unsigned int*, ProcessInfo*) = nullptr;
 
   [[nodiscard]] std::vector<GpuState::Process> processes_on(Device gpu) const {
-    // The list may grow between the call that tells its size and the call that reads it.
+    // The list may grow between the call that returns its size and the call that reads it.
     std::vector<ProcessInfo> list(64);
     for (;;) {
       auto size = static_cast<unsigned int>(list.size());
@@ -91,7 +91,7 @@ std::unique_ptr<Nvml> Nvml::open() {
   auto library = std::make_unique<Library>();
   library->handle.reset(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL));
   void* const handle = library->handle.get();
-  // The last is newer than the others; both of its versions fill the same structure.
+  // The last function is newer than the others. Both of its versions fill the same structure.
   const bool complete =
       handle != nullptr && find(handle, "nvmlInit_v2", library->init) &&
       find(handle, "nvmlShutdown", library->shutdown) &&

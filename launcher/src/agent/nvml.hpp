@@ -1,5 +1,6 @@
-// NVIDIA's management library (NVML), where the driver has brought it: which processes use which
-// GPU, and how busy the GPUs are. It is loaded by name; nothing is built against it.
+// Reads, from NVIDIA's management library (NVML), which processes use which GPU and how busy the
+// GPUs are. The driver installs the library. It is loaded by name at run time, so that no build
+// needs it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace hvd::launcher {
 struct GpuState {
   struct Process {
     pid_t pid = 0;
-    std::optional<std::uint64_t> memory{};  ///< bytes on this GPU, where the driver tells
+    std::optional<std::uint64_t> memory{};  ///< bytes on this GPU, if the driver reports it
   };
   std::optional<std::uint8_t> load{};  ///< percent of the last moments in which it worked
   std::vector<Process> processes{};
@@ -27,10 +28,10 @@ struct GpuUse {
   std::optional<std::uint64_t> memory{};  ///< bytes, on all GPUs
   std::optional<std::uint8_t> load{};     ///< of the busiest GPU that one of them uses
 };
-/// Empty when none of `pids` uses a GPU.
+/// Returns an empty result when none of `pids` uses a GPU.
 [[nodiscard]] GpuUse gpu_use(std::span<const GpuState> gpus, std::span<const pid_t> pids);
 
-/// Used by one thread at a time.
+/// One thread at a time may use it.
 class Nvml {
  public:
   /// Returns null where the library, or a function of it, is missing. Makes no call into the
@@ -40,8 +41,8 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  /// Returns the state of all GPUs of this machine, without what the driver refuses to tell. The
-  /// driver may need seconds for the first call, and a broken driver never returns.
+  /// Returns the state of all GPUs of this machine, without values that the driver refuses to
+  /// return. The driver may need seconds for the first call, and a broken driver never returns.
   [[nodiscard]] std::vector<GpuState> look();
 
  private:

@@ -16,7 +16,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// The variables with a rank's identity and the store. They are taken from hvdrun.
+/// The variables with a rank's identity and the store. An agent takes them from hvdrun.
 constexpr std::array<std::string_view, 16> kFromOutside = {
     "HVD_RANK",       "HVD_SIZE",   "HVD_LOCAL_RANK",    "HVD_LOCAL_SIZE",   "HVD_CROSS_RANK",
     "HVD_CROSS_SIZE", "HVD_JOB_ID", "HVD_RESTART_COUNT", "HVD_STORE",        "RANK",

@@ -21,7 +21,7 @@ ProcessUsage usage_of_one(pid_t pid) {
 
 ProcessUsage parse_usage(std::string_view stat, std::string_view statm) {
   ProcessUsage usage;
-  // The name in brackets may hold anything; utime and stime are the 12th and 13th field behind it.
+  // The name in brackets may hold anything. utime and stime are the 12th and 13th field after it.
   const auto name_end = stat.rfind(')');
   if (name_end == std::string_view::npos) return usage;
   std::istringstream fields{std::string(stat.substr(name_end + 1))};

@@ -43,7 +43,7 @@ void RankInquiry::wait() {
 }
 
 void RankInquiry::receive() {
-  Bytes bytes(RankReport::kMaxBytes + 1);  // longer ones are cut, and are no reports then
+  Bytes bytes(RankReport::kMaxBytes + 1);  // longer messages are cut, and then are no reports
   const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
   if (size <= 0) return;  // the rank's end is closed: no question is asked again
@@ -62,7 +62,7 @@ bool RankInquiry::take_note(const Bytes& bytes) {
 }
 
 bool RankInquiry::ended_without_shutdown() {
-  // A longer queue may have been full, so that notes are missing. Then the rank is not accused.
+  // A longer queue may have been full, so that notes are missing. Then the rank is not blamed.
   constexpr int kMost = 200;
   for (int i = 0; i < kMost; ++i) {
     Bytes bytes(sizeof(RankNote) + 1);

@@ -1,4 +1,4 @@
-// The agent's end of the socket on which a rank that uses the library reports its progress.
+// Holds the agent's end of the socket on which a rank that uses the library reports its progress.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ struct InquiryPair {
   UniqueFd ours;
   UniqueFd of_rank;
 };
-/// Throws LaunchError (71).
+/// Throws LaunchError (71) when the system refuses the sockets.
 [[nodiscard]] InquiryPair make_inquiry_pair();
 
 /// Reads one answer per question, and nothing while no question is open, so that a rank cannot
@@ -29,8 +29,8 @@ class RankInquiry {
   /// when the rank does not answer. Does nothing while a question is open.
   void ask(std::function<void(Bytes)> on_answer);
 
-  /// To be called when the rank has exited. Returns whether it had joined a job of the library that
-  /// had not ended for it, neither by a shutdown nor with an error.
+  /// Must be called when the rank has exited. Returns whether the rank had joined a job of the
+  /// library and left it neither by a shutdown nor with an error.
   [[nodiscard]] bool ended_without_shutdown();
 
  private:

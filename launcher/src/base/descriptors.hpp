@@ -1,4 +1,4 @@
-// Functions for descriptors that the parts of hvdrun share.
+// Declares functions for descriptors that the parts of hvdrun share.
 #pragma once
 
 #include <hvd/core/fd.hpp>
@@ -28,15 +28,15 @@ struct Pipe {
 [[nodiscard]] UniqueFd open_pidfd(int pid);
 
 /// Raises the soft limit on open descriptors to the hard limit, since the streams of many ranks or
-/// hosts exceed the usual one. To be called before any thread is started; later calls do nothing.
+/// hosts exceed the usual one. Must be called before any thread is started. Later calls do nothing.
 void raise_descriptor_limit() noexcept;
 
-/// Undoes `raise_descriptor_limit`, in a child between fork and exec: programs that use select()
-/// fail with descriptors above 1023, which a high limit allows. Does nothing in a process that
-/// never raised the limit. Async-signal-safe.
+/// Undoes `raise_descriptor_limit`, in a child between fork and exec, because programs that use
+/// select() fail with descriptors above 1023, which a high limit allows. Does nothing in a process
+/// that never raised the limit. It is async-signal-safe.
 void restore_descriptor_limit() noexcept;
 
-/// Opens /dev/null in place of 0, 1 and 2 where they are closed, so that no other file gets there.
+/// Opens /dev/null as 0, 1 and 2 where they are closed, so that no other file gets these numbers.
 void fill_standard_descriptors();
 
 }  // namespace hvd::launcher

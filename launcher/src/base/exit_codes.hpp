@@ -1,5 +1,5 @@
-// The exit codes of hvdrun where no rank's own code applies. docs/reference/hvdrun.md has the
-// table.
+// Defines the exit codes of hvdrun where no rank's own code applies. docs/reference/hvdrun.md has
+// the table.
 #pragma once
 
 #include <stdexcept>
@@ -27,7 +27,7 @@ inline constexpr int kExitSignalBase = 128;
                                                   : kExitInternal;
 }
 
-/// An error that ends hvdrun: one line for the user and the code to exit with.
+/// An error that ends hvdrun. It holds one line for the user and the code to exit with.
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}

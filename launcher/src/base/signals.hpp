@@ -16,14 +16,14 @@ inline bool is_forwarded(int signal) {
          kForwardedSignals.end();
 }
 
-/// Returns whether this process ignores the signal. One that was ignored when hvdrun started
+/// Returns whether this process ignores the signal. A signal that was ignored when hvdrun started
 /// (nohup, a shell's background job) stays ignored.
 inline bool is_ignored(int signal) {
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// While it exists, this thread receives no signals; nor do threads and children that it starts
+/// While it exists, this thread receives no signals. Neither do threads and children that it starts
 /// meanwhile, until they change their own mask.
 class BlockSignals {
  public:

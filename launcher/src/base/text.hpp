@@ -9,8 +9,8 @@
 
 namespace hvd::launcher {
 
-/// Returns the text in single quotes, without characters that a terminal interprets, and shortened
-/// when long.
+/// Returns the text in single quotes, without characters that a terminal interprets. A long text is
+/// shortened.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
 /// Quotes the text so that a POSIX shell reads it as one word.
@@ -28,7 +28,7 @@ namespace hvd::launcher {
 /// Returns "SIGKILL" for 9, and "signal 70" for a number without a name.
 [[nodiscard]] std::string signal_name(int signal);
 
-/// Throws LaunchError (usage): "OPTION 'VALUE': WHY".
+/// Throws LaunchError (usage) with the text "OPTION 'VALUE': WHY".
 [[noreturn]] void refuse_value(std::string_view option, std::string_view value,
                                std::string_view why);
 

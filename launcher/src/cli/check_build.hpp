@@ -1,4 +1,4 @@
-// --check-build: what this build of hvd contains.
+// Implements --check-build, which prints what this build of hvd contains.
 #pragma once
 
 #include <string>

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
-/// Options that a file may not have: the first three do not concern a job, and a file must not name
-/// another file.
+/// The options that a file may not have. The first three do not concern a job, and a file must not
+/// name another file.
 constexpr std::array<std::string_view, 4> kNotInFiles = {"--help", "--version", "--check-build",
                                                          "--config-file"};
 
@@ -46,7 +46,7 @@ class FileReader {
                       fmt::format("{}, line {}: {}", in_quotes(name_), line_of(at.Mark()), why));
   }
 
-  /// `prefix` is what the section's keys begin with on the command line.
+  /// `prefix` is the text with which the section's options begin on the command line.
   void read_map(const YAML::Node& map, const std::string& prefix) {
     std::set<std::string> seen;
     for (const auto& item : map) {
@@ -86,7 +86,8 @@ class FileReader {
     return section + "-";
   }
 
-  /// "autotune: {enabled: true}" is --autotune, "stall-check: {enabled: false}" --no-stall-check.
+  /// "autotune: {enabled: true}" means --autotune, and "stall-check: {enabled: false}" means
+  /// --no-stall-check.
   void read_enabled(const YAML::Node& at, const YAML::Node& value, const std::string& prefix) {
     const std::string section = prefix.substr(0, prefix.size() - 1);
     const bool enabled = flag(value);

@@ -1,5 +1,5 @@
-// The options of a job from a YAML file, in the two forms that horovodrun takes: flat, with the
-// long options as keys, or nested, as in "stall_check: {warning_time_seconds: 60}".
+// Reads the options of a job from a YAML file, in the two forms that horovodrun accepts. A flat
+// file has the long options as keys; a nested one has "stall_check: {warning_time_seconds: 60}".
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@ enum class OptionKind {
   list,   ///< may be given several times
 };
 
-/// One option that a file asks for.
+/// One option that a file sets.
 struct ConfigEntry {
   std::string option;                ///< "--num-proc", "-x"
   std::optional<std::string> value;  ///< none for flags
   int line = 0;                      ///< counted from 1
 };
 
-/// '-' and '_' mean the same in keys. A flag is `true` or, meaning nothing, `false`; "x" takes
-/// "NAME=VALUE" texts or a mapping; a sequence elsewhere is a list with commas. Throws LaunchError
+/// '-' and '_' mean the same in keys. A flag is `true`, or `false`, which has no effect. "x" takes
+/// "NAME=VALUE" texts or a mapping. A sequence elsewhere is a list with commas. Throws LaunchError
 /// (usage) naming `name` and the line of what is wrong, and every unknown key with its line.
 [[nodiscard]] std::vector<ConfigEntry> parse_config_file(
     const std::string& text, const std::string& name,
     const std::function<OptionKind(std::string_view option)>& kind_of);
 
-/// Reads a file of at most 1 MiB. Throws LaunchError (usage).
+/// Reads a file of at most 1 MiB. Throws LaunchError (usage) when it cannot.
 [[nodiscard]] std::string read_config_file(const std::string& path);
 
 }  // namespace hvd::launcher

@@ -10,7 +10,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// Pairs of options that exclude each other: one on the command line overrules the other in a file.
+/// Pairs of options that exclude each other. One on the command line overrules the other in a file.
 constexpr std::array<std::array<std::string_view, 2>, 2> kRivals = {
     {{"--hosts", "--hostfile"}, {"--no-prefix", "--prefix-output-with-timestamp"}}};
 

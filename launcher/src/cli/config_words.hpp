@@ -1,4 +1,4 @@
-// Turns the file of --config-file into arguments that CLI11 reads in front of the command line.
+// Turns the file of --config-file into arguments that CLI11 reads before the command line.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@
 namespace hvd::launcher {
 
 struct ConfigWords {
-  std::string path;                  ///< of the file; empty: there is none
-  std::vector<ConfigEntry> entries;  ///< those that the command line does not overrule
-  std::vector<std::string> words;    ///< the same, to go in front of the command line's
+  std::string path;                  ///< the path of the file; empty: there is none
+  std::vector<ConfigEntry> entries;  ///< the options that the command line does not overrule
+  std::vector<std::string> words;    ///< the same options as arguments
 
-  /// Returns " (file, line n)" if an error message of CLI11 is about one of these; otherwise
-  /// nothing.
+  /// Returns " (file, line n)" if an error message of CLI11 is about one of the entries, and an
+  /// empty text otherwise.
   [[nodiscard]] std::string origin_of(const std::string& complaint) const;
 };
 
-/// Reads the file that --config-file names, if it is among `own`, the options of the command line
-/// as `one_word` spells them. Options that may be given several times add up, with the file's
-/// first. Throws LaunchError (usage).
+/// Reads the file that --config-file names, if that option is in `own`, which holds the options of
+/// the command line as `one_word` spells them. For options that may be given several times, the
+/// values of the file come first. Throws LaunchError (usage).
 [[nodiscard]] ConfigWords read_config_words(const CLI::App& app,
                                             const std::vector<std::string>& own);
 

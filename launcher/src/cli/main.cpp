@@ -1,4 +1,4 @@
-// hvdrun: starts the ranks of a job, watches them and ends them together.
+// hvdrun starts the ranks of a job, watches them and ends them together.
 #include <cstdio>
 #include <exception>
 #include <memory>

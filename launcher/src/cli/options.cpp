@@ -242,8 +242,8 @@ void refuse_what_is_missing(const std::string& name) {
   }
 }
 
-/// Finds where hvdrun's own options end, and spells each "--name=value", so that values that begin
-/// with '-' and the single-dash -np reach CLI11 in a form it takes literally.
+/// Finds where hvdrun's own options end, and spells each as "--name=value", so that CLI11 reads
+/// values that begin with '-', and the single-dash -np, literally.
 struct Split {
   std::vector<std::string> own;
   std::vector<std::string> program;
@@ -291,8 +291,8 @@ Split split_at_program(const CLI::App& app, const std::vector<std::string>& argu
   return split;
 }
 
-/// Sets the timeout between hvdrun and its agents to the ranks' HVD_HOST_TIMEOUT_S: -x overrides
-/// the option, which overrides hvdrun's own variable.
+/// Sets the timeout between hvdrun and its agents to the ranks' HVD_HOST_TIMEOUT_S. The -x option
+/// overrides --host-timeout, which overrides hvdrun's own variable.
 void settle_host_timeout(Options& options, const std::vector<std::string>& environment) {
   const Variables exported = exported_variables(options.exports, environment);
   const Variables chosen = exported_variables(options.tuning, environment);

@@ -1,4 +1,4 @@
-// The command line of hvdrun.
+// Parses the command line of hvdrun.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ struct Options {
   std::string ssh_identity_file;
   std::string interfaces;  ///< of the ranks' network; empty: their own choice
   std::vector<ExportSpec> exports;
-  std::vector<ExportSpec> tuning;  ///< variables that tuning options stand for, with values
+  std::vector<ExportSpec> tuning;  ///< variables that tuning options set, with values
 
   bool prefix = true;
   bool timestamps = false;
@@ -36,7 +36,7 @@ struct Options {
 
   std::chrono::milliseconds grace{5'000};
   std::optional<std::chrono::milliseconds> start_timeout;
-  std::optional<std::chrono::milliseconds> timeout;  ///< of the whole job
+  std::optional<std::chrono::milliseconds> timeout;  ///< the greatest duration of the whole job
   /// The time that a host may be silent, from -x HVD_HOST_TIMEOUT_S, --host-timeout or hvdrun's own
   /// variable.
   std::chrono::milliseconds host_timeout{10'000};
@@ -53,7 +53,7 @@ struct Options {
   bool version = false;
   bool help = false;
 
-  NodeOptions node;  ///< of a node's own hvdrun
+  NodeOptions node;  ///< the options of node mode
 
   std::vector<std::string> program;  ///< its name and its arguments
 
@@ -61,14 +61,14 @@ struct Options {
 };
 
 /// Parses hvdrun's arguments after its own name. Options end at the program's name, or after "--".
-/// Reads the file that --config-file names; what the command line says wins over it. `environment`
+/// Reads the file that --config-file names; options on the command line override it. `environment`
 /// is hvdrun's own, for the host timeout and a platform's variables. Throws LaunchError (usage)
 /// with one line that names what is wrong.
 [[nodiscard]] Options parse_options(const std::vector<std::string>& arguments,
                                     const std::vector<std::string>& environment = {});
 
-/// Returns the variables ("NAME=value") that hvdrun's own options set for every rank, however it is
-/// started. -x wins over them.
+/// Returns the variables ("NAME=value") that hvdrun's own options set for every rank. -x overrides
+/// them.
 [[nodiscard]] std::vector<std::string> option_variables(const Options& options);
 
 /// Returns what --help prints.

@@ -1,13 +1,13 @@
-// hvdrun as the front end of a program that has other means to start agents, such as the tasks of a
-// Spark stage. That program passes a stream to each agent, reads the output of the ranks from
-// hvdrun's standard streams, and is told how the job ended.
+// Runs hvdrun as the front end of a program that has other means to start agents, such as the tasks
+// of a Spark stage. That program passes a stream to each agent, reads the output of the ranks from
+// hvdrun's standard streams, and learns from hvdrun how the job ended.
 #pragma once
 
 #include <string_view>
 
 namespace hvd::launcher {
 
-/// The hidden argument that makes hvdrun one.
+/// The hidden argument that makes hvdrun such a front end.
 inline constexpr std::string_view kAttachedArgument = "--attached";
 
 /// Reads the job from standard input, up to its end, as JSON:
@@ -17,7 +17,7 @@ inline constexpr std::string_view kAttachedArgument = "--attached";
 /// machine. Each agent is started as `hvdrun --remote-agent FD` with its own part of the job, so
 /// that neither program nor secret is sent over its stream.
 ///
-/// At the end writes to "outcome", as JSON:
+/// At the end it writes to "outcome", as JSON:
 ///   {"code": 7, "rank": 1, "lost": false, "what": "rank 1 on a (local 1, pid 9) exited 7 after …",
 ///    "quoted": 1, "lines": ["[1]<stderr>:…", …]}
 /// "rank" is the rank to blame, or null; "lost" says that it was lost together with its agent.

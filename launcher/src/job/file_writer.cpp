@@ -44,14 +44,14 @@ struct FileWriter::Shared {
   };
   struct File {
     UniqueFd fd;
-    OnError on_error;     ///< loop thread
-    bool failed = false;  ///< writing thread
+    OnError on_error;     ///< used by the loop thread
+    bool failed = false;  ///< used by the writing thread
   };
 
   std::vector<File> files;            ///< complete before the thread starts
-  std::function<void()> on_progress;  ///< loop thread
-  /// Used on the loop thread: the bytes not yet reported to it as written. When it is 0, every
-  /// error has been reported too.
+  std::function<void()> on_progress;  ///< used by the loop thread
+  /// The bytes that were not yet reported to the loop thread as written. Only the loop thread uses
+  /// it. When it is 0, every error has been reported too.
   std::size_t queued = 0;
 
   std::mutex mutex;

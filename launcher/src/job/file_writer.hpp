@@ -14,26 +14,27 @@
 
 namespace hvd::launcher {
 
-/// Used, and destroyed, on the thread that runs `io`; callbacks come there too. One thread writes
-/// all files, in the order of the calls, so that two descriptors of one file keep their order.
+/// Only the thread that runs `io` may use and destroy it, and callbacks run on that thread. One
+/// thread writes all files, in the order of the calls, so that two descriptors of one file keep
+/// their order.
 class FileWriter {
  public:
   explicit FileWriter(boost::asio::io_context& io);
-  /// Waits a moment for what is queued and drops the rest. A write that hangs is abandoned; it ends
-  /// with the process.
+  /// Waits for a moment until the queued bytes are written, and drops the rest. A write that hangs
+  /// is abandoned and ends with the process.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   using OnError = std::function<void(std::error_code)>;
-  /// Adds a file and returns its number. To be called before the first `write`. `on_error` is
-  /// called once, when writing has failed; what is queued for this file, then or later, is dropped.
+  /// Adds a file and returns its number. Must be called before the first `write`. `on_error` is
+  /// called once, when writing has failed. Then all bytes for this file are dropped.
   [[nodiscard]] std::size_t add(UniqueFd file, OnError on_error);
-  /// `on_progress` is called when some of what was queued has been written, or dropped.
+  /// `on_progress` is called when some of the queued bytes have been written or dropped.
   void start(std::function<void()> on_progress);
 
-  /// Queues the bytes; callers bound what they queue. Throws LaunchError (71) when no thread can be
-  /// started.
+  /// Queues the bytes. The caller limits how many it queues. Throws LaunchError (71) when no thread
+  /// can be started.
   void write(std::size_t file, std::string_view bytes);
   /// Returns the number of bytes that are not written yet, or whose error is not reported yet.
   [[nodiscard]] std::size_t queued() const noexcept;
@@ -44,7 +45,7 @@ class FileWriter {
   void start_thread();
 
   boost::asio::io_context& io_;
-  std::shared_ptr<Shared> shared_;  ///< with the thread
+  std::shared_ptr<Shared> shared_;  ///< shared with the thread
   std::thread thread_;
 };
 

@@ -162,7 +162,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
   AgentSession& session = hosts_[host].session;
   if (session.broken()) return;
   if (const auto wrong = session.on_frame(frame)) {
-    // The agent is told to end like all others before the host counts as lost.
+    // hvdrun asks all agents to end, this one too, before the host counts as lost.
     supervisor_.on_loss(kExitProtocol, fmt::format("{} does not keep hvdrun's protocol: {}",
                                                    name_of(host), *wrong));
     write_off(host);
@@ -248,9 +248,9 @@ void Job::send_credit() {
 void Job::on_exited(const Exited& frame) {
   const Rank& rank = ranks_.at(static_cast<std::size_t>(frame.rank));
   if (status_) status_->ended(frame.rank);
-  // The rank that failed first is to blame, but the frames of one host may come later than those of
-  // another, behind output. So the time of the exit is estimated as the time at which hvdrun heard
-  // of the start, plus how long the rank ran.
+  // The rank that failed first is to blame, but the frames of one host may arrive later than those
+  // of another host, because output precedes them. So the time of the exit is estimated as the time
+  // at which hvdrun heard of the start, plus how long the rank ran.
   supervisor_.on_exit({.rank = frame.rank,
                        .status = frame.status,
                        .elapsed = frame.elapsed,
@@ -268,7 +268,7 @@ void Job::on_stderr(std::size_t host, const std::string& text) {
 
 void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   if (hosts_[host].over) return;
-  hosts_[host].over = true;  // nothing can be sent there any more
+  hosts_[host].over = true;  // nothing can be sent to it any more
   if (!supervisor_.ending()) lost_ranks_ = hosts_[host].session.running_ranks();
   const Trouble trouble = explain(loss, name_of(host));
   supervisor_.on_loss(trouble.code, trouble.what);
@@ -276,7 +276,7 @@ void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   write_off(host);
 }
 
-/// Expects nothing more of the host: its ranks count as killed.
+/// Expects nothing more from the host. Its ranks count as killed.
 void Job::write_off(std::size_t host) {
   hosts_[host].over = true;
   for (const int rank : hosts_[host].session.running_ranks()) {
@@ -335,7 +335,7 @@ void Job::on_signal(int signal) {
   supervisor_.on_signal(signal);
 }
 
-/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are told first.
+/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
 void Job::suspend() {
   for (Host& host : hosts_) {
     if (host.remote && !host.over) host.link->send(Suspend{});
@@ -406,7 +406,7 @@ void Job::report_end() {
   }
 }
 
-/// Tells every node the report and the exit code, and whether to join again for a restart.
+/// Sends every node the report, the exit code, and whether it has to join again for a restart.
 void Job::send_finished(const std::string& report) {
   const bool again = lost_a_rank() && options_.restart_count < options_.max_restarts;
   if (again && agents_->on_restart) agents_->on_restart();

@@ -1,5 +1,5 @@
-// Runs one job from start to end: agents, timers, signals, output, report. JobPolicy makes the
-// decisions; this class carries them out.
+// Runs one job from start to end, with its agents, timers, signals, output and report. JobPolicy
+// makes the decisions; this class carries them out.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,7 @@
 
 namespace hvd::launcher {
 
-/// The agents of a job that hvdrun has not started: nodes that run their own hvdrun
+/// The agents of a job that hvdrun has not started. They are nodes that run their own hvdrun
 /// (docs/how-to/node_mode.md), or tasks of another scheduler.
 struct ConnectedAgents {
   std::vector<UniqueFd> streams{};     ///< by host of the plan; empty where hvdrun starts the agent
@@ -37,8 +37,8 @@ struct ConnectedAgents {
   Secret secret{};                     ///< the secret of the job
   bool secret_known = false;           ///< every agent has it already
   std::function<void()> on_restart{};  ///< called before the nodes connect again
-  /// If set, another program tells the user how the job ended, and quotes this many lines of a
-  /// rank.
+  /// If it is set, another program informs the user how the job ended, and quotes this many lines
+  /// of a rank.
   std::optional<std::size_t> quoted_lines{};
 };
 
@@ -50,12 +50,12 @@ class Job {
   Job(Options options, Plan plan, ConnectedAgents agents);
   ~Job();
 
-  /// Runs the ranks and returns the exit code of hvdrun. To be called once.
+  /// Runs the ranks and returns the exit code of hvdrun. Must be called at most once.
   [[nodiscard]] int run();
-  /// After `run`: whether a rank failed by itself, so that a restart may succeed.
+  /// After `run`, returns whether a rank failed by itself, so that a restart may succeed.
   [[nodiscard]] bool lost_a_rank() const noexcept { return outcome_.culprit.has_value(); }
   [[nodiscard]] const Outcome& outcome() const noexcept { return outcome_; }
-  /// The ranks that ran on the host whose loss ended the job, if one did.
+  /// Returns the ranks that ran on the host whose loss ended the job, if one did.
   [[nodiscard]] const std::vector<int>& lost_ranks() const noexcept { return lost_ranks_; }
   [[nodiscard]] RankLocation location_of(int rank) const;
   [[nodiscard]] std::deque<Tail::Line> tail(int rank) const { return output_.tail(rank); }
@@ -70,7 +70,7 @@ class Job {
   };
   struct Rank {
     int pid = 0;
-    Clock::time_point started{};  ///< when hvdrun heard of it from the agent
+    Clock::time_point started{};  ///< when the agent's report of the start arrived at hvdrun
   };
 
   Job(Options options, Plan plan, std::optional<ConnectedAgents> agents);
@@ -122,7 +122,7 @@ class Job {
   std::vector<int> lost_ranks_;
   bool draining_ = false;
   bool reported_ = false;
-  std::optional<int> late_signal_;  ///< a signal that came when all ranks had ended
+  std::optional<int> late_signal_;  ///< a signal that arrived after all ranks had ended
 };
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// The specification of a job: how its agents are started, and the first frame that each gets.
+// Specifies how the agents of a job are started, and the first frame that each agent gets.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace hvd::launcher {
 
-/// `options` and `plan` are the job's; hosts are numbered as in the plan.
+/// `options` and `plan` are those of the job. Hosts are numbered as in the plan.
 struct JobSpec {
   std::string job_id;
   Secret secret;

@@ -1,5 +1,5 @@
-// Distributes the output of all ranks: to hvdrun's stdout and stderr, to files, and to the last
-// lines that the report quotes. Bounds the memory that a slow reader costs.
+// Distributes the output of all ranks to hvdrun's stdout and stderr, to files, and to the last
+// lines that the report quotes. Limits the memory that a slow reader costs.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@
 
 namespace hvd::launcher {
 
-/// Implements --output-filename: a file per rank and stream, with the output of the rank unchanged.
+/// Implements --output-filename, with a file per rank and stream that holds the unchanged output.
 class OutputFiles {
  public:
   /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr. Existing files are emptied unless `append`.
@@ -47,7 +47,7 @@ class OutputHub {
   /// Called when there is room for more output, so that agents may get more credit.
   using OnRoom = std::function<void()>;
   /// Called when writing to `target` ("stdout", "stderr", or the directory in quotes) has failed.
-  /// From then on output for it is dropped.
+  /// From then on, output to it is dropped.
   using OnError = std::function<void(const std::string& target, std::error_code)>;
 
   /// Throws LaunchError when a file cannot be created.
@@ -59,16 +59,17 @@ class OutputHub {
   void add(const Output& output);
   /// Writes the unfinished lines of all ranks.
   void finish();
-  /// Writes whole lines of hvdrun's own to stderr.
+  /// Writes whole lines to stderr, which are hvdrun's own.
   void say(std::string_view lines);
 
   [[nodiscard]] std::deque<Tail::Line> tail(int rank) const;
-  /// Tells whether readers and file systems are keeping up.
+  /// Returns whether readers and file systems are keeping up.
   [[nodiscard]] bool has_room() const noexcept;
   [[nodiscard]] bool flushed() const noexcept;
 
  private:
-  static constexpr std::size_t kRoom = std::size_t{256} << 10;  // bytes queued before we hold back
+  /// While a queue holds this many bytes, agents get no more credit.
+  static constexpr std::size_t kRoom = std::size_t{256} << 10;
 
   struct Channel {
     Channel(boost::asio::io_context& io, Stream stream, const Options& options, FileWriter& writer);

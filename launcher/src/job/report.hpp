@@ -21,8 +21,8 @@ struct RankLocation {
 /// Returns text such as "rank 2 on b (local 0, pid 123) exited 7 after 3.2 s".
 [[nodiscard]] std::string describe(const RankEnd& end, const RankLocation& place);
 
-/// Returns whole lines, each with "hvdrun: " in front except those that the culprit wrote; empty
-/// after success.
+/// Returns whole lines, each with "hvdrun: " in front except those that the culprit wrote. The text
+/// is empty after success.
 [[nodiscard]] std::string report(const Outcome& outcome,
                                  const std::function<RankLocation(int rank)>& place,
                                  const std::function<std::deque<Tail::Line>(int rank)>& tail);
@@ -35,8 +35,9 @@ struct RankLocation {
 /// ("peer lost: rank 1 on b"), which most programs print at their end.
 [[nodiscard]] std::optional<int> lost_peer(const std::deque<Tail::Line>& tail);
 
-/// Returns, for a job over several hosts, a line that suggests --network-interfaces when `tail`,
-/// the culprit's last lines, looks as if ranks could not connect, and else an empty text.
+/// Returns a line that suggests --network-interfaces, when a job on several hosts failed and
+/// `tail`, the culprit's last lines, suggests that ranks could not connect. Otherwise returns an
+/// empty text.
 [[nodiscard]] std::string network_hint(const std::deque<Tail::Line>& tail);
 
 }  // namespace hvd::launcher

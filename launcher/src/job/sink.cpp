@@ -28,7 +28,7 @@ Sink::Sink(boost::asio::io_context& io, int fd, FileWriter& files) : files_(file
   }
   UniqueFd own(::open(fmt::format("/proc/self/fd/{}", fd).c_str(),
                       O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!own) {  // sockets, and files of another user
+  if (!own) {  // this is a socket, or a file of another user
     own = duplicate(fd);
     flags_before_ = ::fcntl(fd, F_GETFL);
   }

@@ -1,4 +1,4 @@
-// hvdrun's own stdout or stderr, written without ever blocking on a slow reader or file system.
+// Writes to hvdrun's own stdout or stderr without ever blocking on a slow reader or file system.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ class Sink {
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
-  /// Calls `on_progress` when some of what was queued here has been written, and `on_error` once
-  /// with the error that ended writing; what is queued or written after an error is dropped.
+  /// Calls `on_progress` when some of the bytes that were queued here have been written, and
+  /// `on_error` once with the error that ended writing. All bytes after an error are dropped.
   void start(std::function<void()> on_progress, std::function<void(std::error_code)> on_error);
 
   void write(std::string_view bytes);

@@ -124,10 +124,10 @@ std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(milliseconds patience
 }
 
 void NodeAcceptor::admit(JoinedNode node) {
-  // A node that went away before all had come may come again.
+  // A node that went away before all nodes had joined may join again.
   std::erase_if(joined_, [](const JoinedNode& other) { return has_ended(other.stream.get()); });
   const std::vector<Join> others = joins();
-  joined_.push_back(std::move(node));  // before the check, so that fail() tells this node as well
+  joined_.push_back(std::move(node));  // before the check, so that fail() informs this node as well
   try {
     check_join(joined_.back().join, config_, others);
   } catch (const LaunchError& error) {

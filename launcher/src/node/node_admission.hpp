@@ -15,9 +15,9 @@ namespace hvd::launcher {
 /// The most ranks that a job of several nodes may have.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
-/// Checks a node that wants to join a job that node 0 and `others` have joined already.
-/// Throws LaunchError, which names the node and what does not fit: its version, its number of
-/// nodes, a node rank that the job does not have or that another node holds, or too many ranks.
+/// Checks a node that wants to join a job that node 0 and `others` have joined already. Throws
+/// LaunchError, which names the node and the wrong value: its version, its number of nodes, a node
+/// rank that the job does not have or that another node holds, or too many ranks.
 void check_join(const Join& join, const NodeConfig& config, std::span<const Join> others);
 
 /// Returns the node ranks of the nodes that joined, in the order of `joins`, which have all passed
@@ -25,7 +25,7 @@ void check_join(const Join& join, const NodeConfig& config, std::span<const Join
 [[nodiscard]] std::vector<int> assign_node_ranks(std::span<const Join> joins);
 
 /// Names the nodes that are still missing, such as "nodes 2, 5", or counts them where a node that
-/// has come left its rank open.
+/// has joined left its rank open.
 [[nodiscard]] std::string missing_nodes(const NodeConfig& config, std::span<const Join> joins);
 
 }  // namespace hvd::launcher

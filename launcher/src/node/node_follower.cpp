@@ -23,7 +23,7 @@ namespace hvd::launcher {
 namespace {
 
 /// Returns this node's own part of the job, from its options and environment. `block` is the
-/// network that leads to node 0.
+/// address block of this node's end of the stream to node 0.
 Prepare own_part(const Options& options, const NodeTrust& trust, const std::string& block) {
   const Variables own = own_environment();
   const Variables exported = exported_variables(options.exports, own);
@@ -79,7 +79,7 @@ void send_join(int stream, const NodeConfig& config) {
   (void)::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/// Follows node 0 through one try of the job; returns node 0's last frame.
+/// Follows node 0 through one try of the job, and returns node 0's last frame.
 Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust,
                      pid_t guard) {
   const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);

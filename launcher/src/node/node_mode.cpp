@@ -67,7 +67,7 @@ int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
   }
 }
 
-/// Returns null where another node listens already and this one may follow it.
+/// Returns null when this node cannot listen but may follow another node that listens.
 std::unique_ptr<NodeAcceptor> open_acceptor(const NodeConfig& config, const NodeTrust& trust) {
   const BlockSignals blocked;  // the acceptor's thread must not receive signals
   try {

@@ -1,4 +1,4 @@
-// hvdrun as the agent of its node (docs/how-to/node_mode.md).
+// Runs hvdrun as the agent of its node (docs/how-to/node_mode.md).
 #pragma once
 
 #include "cli/options.hpp"
@@ -11,7 +11,7 @@ namespace hvd::launcher {
 [[nodiscard]] int run_node(Options options);
 
 /// Follows the leading node: this process becomes the guard of an agent. Returns the exit code,
-/// which is that of the leading node. To be called before any thread is started.
+/// which is that of the leading node. Must be called before any thread is started.
 [[nodiscard]] int follow(const Options& options, const NodeConfig& config, const NodeTrust& trust);
 
 }  // namespace hvd::launcher

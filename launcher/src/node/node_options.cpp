@@ -76,7 +76,8 @@ std::uint16_t port_of(std::string_view option, std::string_view text) {
   return static_cast<std::uint16_t>(*port);
 }
 
-/// Accepts a name or an address that the resolver takes, and refuses what looks like an option.
+/// Accepts a name or an address that the resolver takes, and refuses text that looks like an
+/// option.
 void check_host(std::string_view option, const std::string& host) {
   const auto differs = [](char c) {
     return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -1,4 +1,4 @@
-// Holds the options of node mode (docs/how-to/node_mode.md), which tell each node its place in the
+// Holds the options of node mode (docs/how-to/node_mode.md), which give each node its place in the
 // job, and works out their meaning.
 #pragma once
 
@@ -32,9 +32,9 @@ struct NodeOptions {
   std::optional<int> rank;
   std::optional<int> world_size;
   bool use_env = false;    ///< accepted without further effect
-  bool no_python = false;  ///< likewise
+  bool no_python = false;  ///< accepted without further effect
 
-  /// Returns whether any of them was given, which makes hvdrun the agent of its node.
+  /// Returns whether the user gave any of them, which makes hvdrun the agent of its node.
   [[nodiscard]] bool given() const;
 };
 
@@ -49,7 +49,7 @@ void settle_node_mode(Options& options, const std::vector<std::string>& own);
 /// Says whether this node listens at the address where the nodes meet.
 enum class Hosting { yes, no, if_free };
 
-/// The meaning of the options.
+/// The meaning of the options, with defaults and environment variables applied.
 struct NodeConfig {
   int nodes = 1;
   int node_rank = 0;  ///< -1: the hosting node assigns it

@@ -20,10 +20,10 @@
 namespace hvd::launcher {
 
 /// The means by which a node trusts the others. The secret is empty when all nodes are on one
-/// machine, where the kernel tells which user is at the other end of a Unix socket.
+/// machine, where the kernel reports which user is at the other end of a Unix socket.
 struct NodeTrust {
   Secret secret;
-  bool insecure = false;  ///< anybody may join
+  bool insecure = false;  ///< any process may join
 };
 
 /// Reads the file that HVD_SECRET_FILE in the environment `own` names. Throws LaunchError (77) when
@@ -38,14 +38,14 @@ struct NodeTrust {
 /// "10.0.0.1/32", or an empty text for a Unix socket.
 [[nodiscard]] std::string own_block(int stream);
 
-/// Reads the first frame of a stream. Returns nothing when no frame comes in time, or when it is
-/// not a Join. Blocks.
+/// Reads the first frame of a stream. Returns nothing when no frame arrives in time, or when it is
+/// not a Join. Blocks until then.
 [[nodiscard]] std::optional<Join> read_join(int stream, Deadline deadline);
 
-/// Node 0's listening end. It lives for the whole job, restarts included.
+/// Node 0's end that accepts connections. It lives for the whole job, with its restarts.
 class NodeAcceptor {
  public:
-  /// Listens. Throws LaunchError (71) when the address is taken or not this machine's.
+  /// Listens. Throws LaunchError (71) when the address is taken or does not belong to this machine.
   NodeAcceptor(const NodeConfig& config, const NodeTrust& trust);
 
   struct JoinedNode {
@@ -53,8 +53,9 @@ class NodeAcceptor {
     Join join;
   };
   /// Waits for the other nodes and returns them by node rank, from 1 on. When a node does not fit
-  /// (see check_join) or one is missing after `patience`, every node that came is told why, and
-  /// LaunchError is thrown. Once all have come, further nodes are turned away until `reopen`.
+  /// (see check_join) or one is missing after `patience`, every node that has joined receives the
+  /// reason, and LaunchError is thrown. Once all have joined, further nodes are turned away until
+  /// `reopen`.
   [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience);
   void reopen();
 

@@ -7,10 +7,10 @@
 
 namespace hvd::launcher {
 
-/// Counts the GPUs that this machine or container may use: those with a device file in `devices`.
+/// Counts the GPUs that this machine or container may use, which have a device file in `devices`.
 [[nodiscard]] int count_gpus(const std::filesystem::path& devices);
 
-/// Counts those of them that CUDA_VISIBLE_DEVICES in `own` makes visible to a program.
+/// Counts the GPUs among them that CUDA_VISIBLE_DEVICES in `own` makes visible to a program.
 [[nodiscard]] int count_visible_gpus(const std::vector<std::string>& own,
                                      const std::filesystem::path& devices = "/dev");
 

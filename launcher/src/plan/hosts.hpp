@@ -29,7 +29,8 @@ struct HostSpec {
 /// Parses a hostfile of at most 16 MiB as `parse_hostfile` does.
 [[nodiscard]] std::vector<HostSpec> read_hostfile(const std::string& path);
 
-/// Accepts up to 32 letters, digits, '_', '.' and '-'; the last two not at the beginning.
+/// Returns whether the name has 1 to 32 letters, digits, '_', '.' and '-', and does not begin with
+/// '.' or '-'.
 [[nodiscard]] bool is_user_name(std::string_view name) noexcept;
 
 /// Returns whether the two names certainly mean the same host. Case does not matter.

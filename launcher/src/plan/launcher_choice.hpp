@@ -14,14 +14,14 @@ struct Choice {
   std::vector<HostSpec> hosts;
 };
 
-/// Takes the hosts from the options, else from a Slurm allocation, else from the hostfile that
-/// OMPI_MCA_orte_default_hostfile names, else this host with one slot per rank. `automatic` becomes
-/// slurm in an allocation, ssh if some host is not this one, and local otherwise. `own` is hvdrun's
-/// environment. Throws LaunchError.
+/// Takes the hosts from the options. Without them it takes the hosts of a Slurm allocation, else
+/// those in the hostfile that OMPI_MCA_orte_default_hostfile names, else this host with one slot
+/// per rank. `automatic` becomes slurm in an allocation, ssh if some host is not this one, and
+/// local otherwise. `own` is hvdrun's environment. Throws LaunchError.
 [[nodiscard]] Choice choose_launcher(const Options& options, const Variables& own);
 
-/// Returns whether an agent on another machine, not one beside this hvdrun, starts the ranks of
-/// `host`.
+/// Returns whether an agent on another machine starts the ranks of `host`, and not an agent beside
+/// this hvdrun.
 [[nodiscard]] bool is_remote(const HostSpec& host, Launcher launcher);
 
 }  // namespace hvd::launcher

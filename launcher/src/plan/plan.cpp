@@ -54,7 +54,7 @@ Plan plan_ranks(const std::vector<HostSpec>& hosts, int num_proc) {
     num_proc -= filled.hosts.back().slots;
   }
   add_ranks(filled);
-  // Keeps the slots that the user gave, some of which may be free.
+  // This keeps the slots that the user gave, some of which may be free.
   for (std::size_t host = 0; host < filled.hosts.size(); ++host) filled.hosts[host] = hosts[host];
   return filled;
 }

@@ -1,4 +1,4 @@
-// Decides which rank runs on which host, once, before anything starts.
+// Decides which rank runs on which host, once, before any process starts.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Placement {
 struct Plan {
   std::vector<HostSpec> hosts;   ///< the hosts that get a rank
   std::vector<Placement> ranks;  ///< indexed by rank
-  /// The number of each host's machine, if several hosts of the plan may be one machine. Empty:
-  /// each host is a machine of its own.
+  /// The number of each host's machine, if several hosts of the plan may be one machine. It is
+  /// empty when each host is a machine of its own.
   std::vector<std::size_t> machines{};
 
   [[nodiscard]] std::size_t machine_of(std::size_t host) const {

@@ -20,7 +20,7 @@ constexpr std::string_view kNumHosts = "MA_NUM_HOSTS";
 constexpr std::string_view kNumGpus = "MA_NUM_GPUS";
 constexpr std::string_view kJobDir = "MA_JOB_DIR";
 
-/// Throws a LaunchError for the variable `name`.
+/// Throws a LaunchError that names the variable `name` and its value.
 [[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view why) {
   refuse_value(fmt::format("{} is", name), value, why);
 }
@@ -43,7 +43,7 @@ struct Said {
   std::optional<int> world_size;
 };
 
-/// Fills in missing values and keeps existing ones.
+/// Fills in the missing options and keeps those that are set.
 void fill(NodeOptions& to, const Said& said) {
   if (!said.init_method.empty() && to.master_address.empty() && to.rdzv_endpoint.empty()) {
     constexpr std::string_view kScheme = "tcp://";

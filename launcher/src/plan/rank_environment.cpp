@@ -30,8 +30,8 @@ bool is_secret(std::string_view name) {
                      [&](std::string_view word) { return upper.find(word) != std::string::npos; });
 }
 
-/// Tells whether a variable has no meaning, or another one, on other machines, where the login sets
-/// its own value.
+/// Returns whether a variable belongs to this machine. On other machines it has no meaning, or
+/// another one, and the login there sets its value.
 bool stays_here(std::string_view name) {
   constexpr std::array<std::string_view, 15> kNames = {"CUDA_VISIBLE_DEVICES",
                                                        "OLDPWD",

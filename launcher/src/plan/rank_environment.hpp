@@ -1,4 +1,4 @@
-// Computes the environment of a rank. docs/reference/environment.md is the contract.
+// Computes the environment of a rank, as docs/reference/environment.md specifies it.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct JobIdentity {
 /// Returns the variables that make NCCL, MPI and Gloo use `interface`.
 [[nodiscard]] Variables interface_variables(const std::string& interface);
 
-/// Merges two lists. Values of `later` win; each name appears once, in the order of first
-/// appearance.
+/// Merges two lists. Values of `later` override those of `earlier`. Each name appears once, in the
+/// order of first appearance.
 [[nodiscard]] Variables merge(const Variables& earlier, const Variables& later);
 
-/// Returns an empty text when the variable is not set.
+/// Returns the value, or an empty text when the variable is not set.
 [[nodiscard]] std::string_view value_of(const Variables& variables, std::string_view name);
 [[nodiscard]] bool contains(const Variables& variables, std::string_view name);
 
@@ -43,8 +43,8 @@ struct JobIdentity {
 /// outer job.
 [[nodiscard]] Variables inherited_variables(const Variables& own);
 
-/// The part of hvdrun's environment that all hosts of a job on several machines get. Names in
-/// `exports` are not withheld.
+/// The part of hvdrun's environment that all hosts of a job on several machines get. A name in
+/// `exports` is never withheld.
 struct Forwarding {
   Variables variables;
   std::vector<std::string> withheld;  ///< names of secrets that were left out
@@ -53,11 +53,11 @@ struct Forwarding {
 /// of this machine or login (CUDA_VISIBLE_DEVICES, HOME, SSH_*, ...) and shell functions.
 [[nodiscard]] Forwarding forwarded_variables(const Variables& own,
                                              const std::vector<ExportSpec>& exports);
-/// Returns the environment of ranks on hvdrun's own machine in such a job: all variables but the
-/// withheld secrets.
+/// Returns the environment of ranks on hvdrun's own machine in such a job, which has all variables
+/// but the withheld secrets.
 [[nodiscard]] Variables without(const Variables& variables, const std::vector<std::string>& names);
 
-/// Returns the variables of the -x options, with values from `own` for those without one. They
+/// Returns the variables of the -x options. A variable without a value gets that in `own`. They
 /// override everything but a rank's identity.
 [[nodiscard]] Variables exported_variables(const std::vector<ExportSpec>& exports,
                                            const Variables& own);

@@ -41,7 +41,8 @@ std::vector<std::string_view> split_list(std::string_view text) {
   return items;
 }
 
-/// Expands "3" or "07-09", and puts `prefix` before each and the text after the bracket behind it.
+/// Expands "3" or "07-09", and puts `prefix` before each number and the text after the bracket
+/// behind it.
 void expand_range(std::string_view whole, std::string_view range, const std::string& prefix,
                   std::vector<std::string>& to) {
   const auto dash = range.find('-');
@@ -124,8 +125,8 @@ std::optional<std::vector<HostSpec>> slurm_hosts(const Variables& own) {
 
 std::vector<std::string> srun_command(const std::string& node, const std::string& program) {
   return {"srun", "--quiet", "--nodes=1", "--ntasks=1", fmt::format("--nodelist={}", node),
-          // Each node gets a step of its own; all steps run at the same time, each with all that
-          // the allocation has on its node.
+          // Each node gets a step of its own. All steps run at the same time, and each uses
+          // everything that the allocation has on its node.
           "--overlap", "--whole", "--cpu-bind=none", "--mpi=none", "--unbuffered", "--export=ALL",
           program, std::string(kRemoteAgentArgument)};
 }

@@ -12,14 +12,14 @@
 namespace hvd::launcher {
 
 /// Expands "a,b[1-3,07-09]-ib", Slurm's abbreviation of a node list. Throws LaunchError (usage)
-/// when it is malformed or stands for more than 65,536 names.
+/// when it is malformed or represents more than 65,536 names.
 [[nodiscard]] std::vector<std::string> expand_nodelist(std::string_view text);
 
 /// Expands "2(x3),1" to 2, 2, 2, 1. Throws LaunchError (usage) like `expand_nodelist`.
 [[nodiscard]] std::vector<int> expand_counts(std::string_view text);
 
 /// Returns the nodes of the allocation in `own`. Each has as many slots as tasks were requested, or
-/// CPUs if no number of tasks was requested. Returns nothing outside of an allocation.
+/// as it has CPUs if no number of tasks was requested. Returns nothing outside of an allocation.
 [[nodiscard]] std::optional<std::vector<HostSpec>> slurm_hosts(const Variables& own);
 
 /// Returns the words of a command that runs `program` as an agent on `node` of this allocation, in

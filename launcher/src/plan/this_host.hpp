@@ -11,10 +11,10 @@ namespace hvd::launcher {
 /// function of the launcher reads it.
 [[nodiscard]] std::vector<std::string> own_environment();
 
-/// Returns the directory in which hvdrun was started: PWD from the environment `own` if it leads to
-/// the working directory, because other hosts may know it only under that name (/home/me, mounted
-/// here as /export/home/me); otherwise the kernel's name for it. Throws LaunchError (71) when the
-/// directory no longer exists.
+/// Returns the directory in which hvdrun was started. This is PWD from the environment `own` if it
+/// leads to the working directory, because other hosts may know it only under that name (/home/me,
+/// mounted here as /export/home/me), and otherwise the kernel's name for it. Throws LaunchError
+/// (71) when the directory no longer exists.
 [[nodiscard]] std::string working_directory(const std::vector<std::string>& own);
 
 /// Returns the name that `hostname` prints.

@@ -1,4 +1,4 @@
-// hvd::spawn: the public side, in the parent and in the processes that it starts.
+// Implements the public part of hvd::spawn, in the parent and in the processes that it starts.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -55,21 +55,21 @@ std::string thrown(const std::exception_ptr& exception) {
   }
 }
 
-/// A process that has failed ends at once, without exit handlers and destructors of static objects.
-/// These are for a process that ends in order; they may, for example, leave the job.
+/// Ends this process, which has failed, at once, without exit handlers and destructors of static
+/// objects. These are for a process that ends in order; they may, for example, leave the job.
 [[noreturn]] void leave_failed(int report, const std::string& text) {
   constexpr int kFailed = 1;
   try {
     launcher::write_report(report, SpawnReport::Stage::threw, std::as_bytes(std::span(text)));
   } catch (const std::exception&) {
-    // The exit code still tells of the failure.
+    // The exit code still reports the failure.
   }
   std::fflush(nullptr);
   ::_exit(kFailed);
 }
 
 /// Runs the function and ends the process, which was started for this call and must not run the
-/// program behind it. Nowhere else does the library end a process.
+/// rest of the program. Nowhere else does the library end a process.
 [[noreturn]] void run_function(const std::function<Bytes(int)>& body,
                                const SpawnJournal::Step& step, int report) {
   try {

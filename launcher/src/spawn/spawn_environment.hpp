@@ -18,17 +18,17 @@
 
 namespace hvd::launcher {
 
-/// Lives as long as the processes. To be made on a thread that blocks all signals.
+/// It must live as long as the processes, and be made on a thread that blocks all signals.
 class SpawnEnvironment {
  public:
-  /// `call` tells several calls of one program apart. Throws LaunchError, and Error:
-  /// invalid_argument, resource, unauthenticated.
+  /// `call` distinguishes several calls of one program. Throws LaunchError, and
+  /// Errc::invalid_argument, Errc::resource and Errc::unauthenticated.
   SpawnEnvironment(int nprocs, const SpawnOptions& options, std::size_t call);
 
-  /// The global rank of the first process here.
+  /// Returns the global rank of the first process that this node starts.
   [[nodiscard]] int first_rank() const noexcept { return first_rank_; }
-  /// The whole environment of one of them, except the variable of hvd::spawn itself. The process
-  /// inherits the descriptors that the environment names.
+  /// Returns the whole environment of one of the processes, except the variable of hvd::spawn
+  /// itself. The process inherits the descriptors that the environment names.
   [[nodiscard]] Variables variables(int local_rank) const;
 
  private:

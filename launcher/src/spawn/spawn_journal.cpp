@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// Takes the number in front of the next ':', or of the end.
+/// Removes from `text` the number before the next ':' or before the end, and returns it.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -42,8 +42,8 @@ SpawnJournal::SpawnJournal() {
   const auto parent = take_number(text);
   const auto state = take_number(text);
   const auto report = take_number(text);
-  // A program that such a process starts inherits the variable. It has another parent and must
-  // ignore it.
+  // A program that such a process starts inherits the variable. Its parent is another one, and it
+  // must ignore the variable.
   if (!parent || !state || !report || *parent != ::getppid()) return;
   report_ = take_descriptor(*report);
   path_ = decode_spawn_path(read_memory_file(take_descriptor(*state).get()));

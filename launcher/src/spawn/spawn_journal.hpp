@@ -1,4 +1,4 @@
-// A record of the calls of hvd::spawn in this process, and of the call for which it was started.
+// Records the calls of hvd::spawn in this process, and the call for which it was started.
 #pragma once
 
 #include <mutex>
@@ -13,11 +13,11 @@ namespace hvd::launcher {
 
 class SpawnJournal {
  public:
-  /// Returns the journal of this process. At the first call, a process that hvd::spawn has started
-  /// reads there for which call it was started.
+  /// Returns the journal of this process. If hvd::spawn has started this process, the first call of
+  /// `own` reads which call of hvd::spawn did so.
   [[nodiscard]] static SpawnJournal& own();
 
-  /// Tells what to do at a call.
+  /// Says what a call of hvd::spawn has to do.
   struct Step {
     enum class Kind {
       start,   ///< start processes, which get `path`
@@ -31,14 +31,15 @@ class SpawnJournal {
     SpawnPath path{};
     SpawnOutcome outcome{};
   };
-  /// Counts the call. Throws Errc::invalid_argument when the call that this process is started for
-  /// stands elsewhere in the source.
+  /// Counts the call. Throws Errc::invalid_argument when the call for which this process was
+  /// started is at another place in the source.
   [[nodiscard]] Step begin(const SpawnSite& site);
-  /// Tells whether this process was started for a call that it has not reached yet.
+  /// Returns whether this process was started for a call that it has not reached yet.
   [[nodiscard]] bool ahead();
   /// Records how call `index` ended, for the processes of later calls.
   void record(std::size_t index, const SpawnOutcome& outcome);
-  /// The descriptor for this process's report; -1 in a process that hvd::spawn has not started.
+  /// Returns the descriptor for this process's report, or -1 in a process that hvd::spawn has not
+  /// started.
   [[nodiscard]] int report_fd() const noexcept { return report_.get(); }
 
  private:
@@ -51,8 +52,8 @@ class SpawnJournal {
   UniqueFd report_;
 };
 
-/// The variable that makes a process one of hvd::spawn: "PARENT:STATE:REPORT", a pid and two
-/// descriptors.
+/// The variable of a process that hvd::spawn has started. Its value is "PARENT:STATE:REPORT", a pid
+/// and two descriptors.
 inline constexpr const char* kSpawnVariable = "HVD_SPAWN";
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// The node-level arguments that a platform appends to those of a program.
+// Reads the node-level arguments that a platform appends to those of a program.
 #include <charconv>
 #include <optional>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
               fmt::format("{} {}: {}", name, launcher::in_quotes(value), why));
 }
 
-/// The last one wins, as with Python's argparse.
+/// Returns the value of the argument. The last one counts, as with Python's argparse.
 std::optional<std::string> argument(int argc, const char* const* argv, std::string_view name) {
   std::optional<std::string> value;
   for (int i = 1; i < argc; ++i) {

@@ -19,10 +19,10 @@ namespace hvd::launcher {
 /// thread that watches the processes.
 class SpawnOutput {
  public:
-  /// `options` outlives it. `ranks` is one more than the highest rank.
+  /// `options` must outlive it. `ranks` is one more than the highest rank.
   SpawnOutput(const SpawnOptions& options, int ranks);
-  /// Waits until the user's functions have taken what is queued. Then passes the unfinished lines
-  /// to them, on this thread.
+  /// Waits until the user's functions have taken all queued output. Then passes the unfinished
+  /// lines to them, on this thread.
   ~SpawnOutput();
   SpawnOutput(const SpawnOutput&) = delete;
   SpawnOutput& operator=(const SpawnOutput&) = delete;

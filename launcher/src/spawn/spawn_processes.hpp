@@ -1,4 +1,4 @@
-// The processes of one call of hvd::spawn, and the thread that starts and watches them.
+// Holds the processes of one call of hvd::spawn, and the thread that starts and watches them.
 #pragma once
 
 #include <chrono>
@@ -27,17 +27,17 @@ namespace hvd::launcher {
 
 class SpawnProcesses {
  public:
-  /// Returns when all have been started. `path` leads to the call. Throws Error.
+  /// Returns when all processes have been started. `path` leads to the call. Throws Error.
   SpawnProcesses(int nprocs, const SpawnOptions& options, SpawnPath path);
   /// Ends the processes and waits for them.
   ~SpawnProcesses();
   SpawnProcesses(const SpawnProcesses&) = delete;
   SpawnProcesses& operator=(const SpawnProcesses&) = delete;
 
-  /// Waits until all are over or until `deadline`, and tells whether all are over.
+  /// Waits until all processes have ended, or until `deadline`. Returns whether all have ended.
   [[nodiscard]] bool wait_until(std::optional<Deadline> deadline);
   void terminate();
-  /// To be called once all are over.
+  /// Must be called only after all processes have ended.
   [[nodiscard]] const SpawnOutcome& outcome() const noexcept { return outcome_; }
   [[nodiscard]] const std::vector<pid_t>& pids() const noexcept { return pids_; }
 
@@ -55,12 +55,12 @@ class SpawnProcesses {
   [[nodiscard]] SpawnOutcome make_outcome();
   [[nodiscard]] ProcessError::End describe(int rank) const;
 
-  // Used by the thread, and by the constructor before the thread starts.
+  // The thread uses these members, and so does the constructor before the thread starts.
   const int nprocs_;
   const SpawnOptions options_;
   SpawnPath path_;
   boost::asio::io_context io_{1};
-  /// Keeps the event loop running until all is over, also while nothing but output is in transit.
+  /// Keeps the event loop running until all processes have ended and all output was passed on.
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   RankGroup ranks_;
   Supervisor supervisor_;

@@ -1,5 +1,5 @@
-// Encodes what a process of hvd::spawn and its parent tell each other: the calls that led to the
-// process, and its report.
+// Encodes the messages between a process of hvd::spawn and its parent, which are the calls that led
+// to the process, and its report.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace hvd::launcher {
 
-/// The outcome of a call. Processes of later calls run the program again and get it at this call.
+/// The outcome of a call. Processes of later calls run the program again and get the outcome when
+/// they reach this call.
 struct SpawnOutcome {
   enum class Kind : std::uint8_t { open, results, process_error, error };
   Kind kind = Kind::open;  ///< open: the call has not been joined yet
   std::vector<Bytes> results{};
   ProcessError::End end{};
-  Errc code = Errc::internal;  ///< of an error that is not a process's
+  Errc code = Errc::internal;  ///< the code of an error that no process reported
   std::string text{};
   std::vector<pid_t> pids{};
 };
@@ -35,7 +36,7 @@ struct SpawnLevel {
 using SpawnPath = std::vector<SpawnLevel>;
 
 [[nodiscard]] Bytes encode(const SpawnPath& path);
-/// Throws Errc::protocol.
+/// Throws Errc::protocol when the bytes are malformed.
 [[nodiscard]] SpawnPath decode_spawn_path(std::span<const std::byte> bytes);
 
 /// The report of a process to its parent, in a file that both have open.
@@ -48,10 +49,10 @@ struct SpawnReport {
 
 /// Returns an anonymous file in memory that closes on exec, with `content`. Throws Errc::resource.
 [[nodiscard]] UniqueFd make_memory_file(const char* name, std::span<const std::byte> content);
-/// Throws Errc::resource.
+/// Throws Errc::resource when it cannot read the file.
 [[nodiscard]] Bytes read_memory_file(int fd);
 
-/// Replaces what is in the file. Throws Errc::resource.
+/// Replaces the content of the file. Throws Errc::resource.
 void write_report(int fd, SpawnReport::Stage stage, std::span<const std::byte> payload);
 [[nodiscard]] SpawnReport read_report(int fd);
 

@@ -14,8 +14,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLiveInterval{1'000};
 constexpr milliseconds kPlainInterval{10'000};
-/// The time that the answers may take. A rank that computes answers at once; one that hangs never
-/// does.
+/// The time that the answers may take. A rank that computes answers at once, and a rank that hangs
+/// never answers.
 constexpr milliseconds kPatience{400};
 
 struct Screen {

@@ -1,5 +1,5 @@
-// The progress of a job as readable text: asks the agents, keeps their answers, shows them with
-// --status, and answers `hvdrun status`.
+// Shows the progress of a job as readable text. It asks the agents, keeps their answers, shows them
+// with --status, and answers `hvdrun status`.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace hvd::launcher {
 
-/// Used on the thread that runs `io`.
+/// Only the thread that runs `io` uses it.
 class StatusService {
  public:
   struct Hooks {
@@ -26,7 +26,7 @@ class StatusService {
     std::function<void(std::string_view)> show;  ///< writes to hvdrun's stderr
   };
 
-  /// `plan` outlives it.
+  /// `plan` must outlive it.
   StatusService(boost::asio::io_context& io, const Options& options, const Plan& plan,
                 const std::string& job_id, Hooks hooks);
 
@@ -35,8 +35,8 @@ class StatusService {
   void heard(const RankUsage& frame);
   void heard(const RankAnswer& frame);
 
-  /// Removes the live lines from the terminal. Called before anything else is written there. They
-  /// come back with the next round unless `written` ends within a line.
+  /// Removes the live lines from the terminal. Must be called before anything else is written
+  /// there. They return with the next round unless `written` ends within a line.
   void clear_live_lines(std::string_view written);
   /// From now on nothing is shown and no rank is asked.
   void stop();

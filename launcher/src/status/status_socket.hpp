@@ -15,7 +15,7 @@ class StatusServer {
  public:
   static constexpr std::size_t kMaxClients = 8;
 
-  /// Called when a shell asks. Pass the text to `answer`, once, within 2 s.
+  /// Called when a shell asks. The function must pass the text to `answer`, once, within 2 s.
   using OnAsked = std::function<void(std::function<void(std::string)> answer)>;
 
   /// When the socket cannot be made, no shell is served, since a job must not fail for that.
@@ -34,8 +34,8 @@ class StatusServer {
 /// Finds the jobs of `user` in the text of that file.
 [[nodiscard]] std::vector<std::string> parse_jobs(const std::string& sockets, unsigned user);
 
-/// Implements `hvdrun status [JOB]`: asks the hvdrun of the job or, without a JOB, of the only one.
-/// Blocks, at most 5 s. Throws LaunchError: 69 when there is no such job or no answer, 64 naming
+/// Implements `hvdrun status [JOB]`: asks the hvdrun of the job or, without a JOB, of the only job.
+/// Blocks for at most 5 s. Throws LaunchError: 69 when there is no such job or no answer, 64 naming
 /// the jobs when there are several, 77 when another user has taken the job's name.
 [[nodiscard]] std::string ask_status(const std::string& job_id);
 

@@ -1,4 +1,5 @@
-// Keeps the progress of all ranks of a job and formats it as text, with which ranks wait for which.
+// Keeps the progress of all ranks of a job, and formats it as text that also says which ranks wait
+// for which.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +19,20 @@ class StatusTable {
  public:
   using Time = Clock::time_point;
 
-  /// `plan` outlives it.
+  /// `plan` must outlive it.
   StatusTable(const Plan& plan, std::string job_id, Time now);
 
   void started(int rank, int pid);
   void ended(int rank);
   void used(const RankUsage& usage, Time now);
-  /// Takes the answer of a rank; one that is not a RankReport is marked as garbled.
+  /// Takes the answer of a rank. An answer that is not a RankReport is marked as garbled.
   void said(const RankAnswer& frame, Time now);
 
-  /// Tells whether every rank that runs has answered since `time`.
+  /// Returns whether every rank that runs has answered since `time`.
   [[nodiscard]] bool all_heard_since(Time time) const;
 
-  /// Returns a heading and a line per rank for at most `most` ranks, those that need attention
-  /// first.
+  /// Returns a heading and a line per rank for at most `most` ranks. Ranks that need attention are
+  /// listed first.
   [[nodiscard]] std::vector<std::string> lines(Time now, std::size_t most) const;
   /// Returns lines such as "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s".
   [[nodiscard]] std::vector<std::string> waits(Time now) const;
@@ -48,7 +49,7 @@ class StatusTable {
     bool garbled = false;  ///< its last answer was no report
     std::optional<RankReport> report;
     Time heard{};
-    Time stepped{};  ///< when a report last told of a new step
+    Time stepped{};  ///< when a report last showed a new step
     std::optional<RankUsage> usage;
     Time used{};
     double cores = 0;  ///< between the last two measurements

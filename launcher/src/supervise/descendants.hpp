@@ -22,24 +22,25 @@ inline constexpr std::chrono::milliseconds kKillDeadline{2'000};
 void become_subreaper();
 
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
-/// Returns children, their children and so on. This is a snapshot: processes start and end
-/// meanwhile.
+/// Returns children, their children and so on. The result is a snapshot, because processes start
+/// and end meanwhile.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t ancestor);
 
-/// Returns the text of a file such as /proc/PID/stat; empty where the process has ended meanwhile.
+/// Returns the text of a file such as /proc/PID/stat, or an empty text where the process has ended.
 [[nodiscard]] std::string read_process_file(const std::string& path);
 
-/// Returns the value of `variable` when the program of `pid` began; empty when unknown.
+/// Returns the value that `variable` had when the program of `pid` began, or an empty text when it
+/// is unknown.
 [[nodiscard]] std::string variable_of(pid_t pid, std::string_view variable);
 
-/// Kills descendants until this process has no child left; every child waited for is handed to
-/// `on_reaped` with its wait status. Blocks, at most until `deadline`. Returns whether all are
+/// Kills descendants until this process has no child left. Passes every child that it waited for to
+/// `on_reaped`, with its wait status. Blocks at most until `deadline`. Returns whether all are
 /// gone.
 bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline deadline);
 
 /// Kills the children whose environment has HVD_JOB_ID=`job_id`, and those that this process adopts
-/// when they end, until none is found. hvdrun calls it when an agent has died, since it may also
-/// have children that do not belong to the job. Blocks, at most until `deadline`.
+/// when they end, until none is found. hvdrun calls it when an agent has died, since hvdrun may
+/// also have children that do not belong to the job. Blocks at most until `deadline`.
 void kill_strays(std::string_view job_id, Deadline deadline);
 
 }  // namespace hvd::launcher

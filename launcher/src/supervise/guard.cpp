@@ -23,7 +23,7 @@ namespace {
 
 [[noreturn]] void run_child(const std::function<int(pid_t)>& work, pid_t guard,
                             GuardSignals signals) {
-  // hvdrun itself puts "hvdrun: HOST: " in front of what an agent below ssh writes.
+  // hvdrun itself puts "hvdrun: HOST: " in front of the output of an agent that ssh has started.
   const char* const prefix = signals == GuardSignals::pass_on ? "hvdrun: " : "";
   int code = kExitInternal;
   try {

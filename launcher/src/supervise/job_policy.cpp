@@ -13,17 +13,17 @@
 namespace hvd::launcher {
 namespace {
 
-/// Returns the signal that killed the program, also when a wrapper script reports it as 128 + N; 0
-/// when none did.
+/// Returns the signal that killed the program, also when a wrapper script reports it as 128 + N.
+/// Returns 0 when no signal killed it.
 int killing_signal(int status) {
   if (WIFSIGNALED(status)) return WTERMSIG(status);
   const int code = WEXITSTATUS(status);
   return code > kExitSignalBase && code < kExitSignalBase + NSIG ? code - kExitSignalBase : 0;
 }
 
-/// A rank that was killed is a cause; a rank that exits with an error soon after another was killed
-/// most likely fails because of that. SIGABRT counts as such an error, because an uncaught
-/// exception ends with it.
+/// Returns whether the end of the rank is a cause in itself. A rank that was killed is a cause. A
+/// rank that exits with an error soon after another was killed most likely fails because of that.
+/// SIGABRT counts as such an error, because an uncaught exception ends with it.
 bool is_strong(const RankEnd& end) {
   const int signal = killing_signal(end.status);
   return signal != 0 && signal != SIGABRT;

@@ -14,7 +14,7 @@
 
 namespace hvd::launcher {
 
-/// An order to end all ranks of a job: they get the signal now, and SIGKILL after `grace`.
+/// An order to end all ranks of a job. They get the signal now, and SIGKILL after `grace`.
 struct End {
   std::int32_t signal = 0;
   std::chrono::milliseconds grace{0};
@@ -62,7 +62,7 @@ class JobPolicy {
   };
   JobPolicy(int num_ranks, Options options);
 
-  // Events. The returned order, if any, goes to all agents.
+  // These functions handle events. The returned order, if any, goes to all agents.
 
   /// A rank has ended. `at` is the time of its end as far as that is known; agents may report late.
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
@@ -81,7 +81,7 @@ class JobPolicy {
   [[nodiscard]] std::optional<End> on_trouble(int code, const std::string& what);
   [[nodiscard]] std::optional<End> on_time(Clock::time_point now);
 
-  /// Returns when `on_time` is to be called next.
+  /// Returns when `on_time` must be called next.
   [[nodiscard]] std::optional<Clock::time_point> wake_up() const;
   [[nodiscard]] bool ending() const noexcept { return phase_ == Phase::ending; }
   [[nodiscard]] bool failed() const noexcept { return phase_ != Phase::running; }
@@ -103,7 +103,7 @@ class JobPolicy {
   int running_;
   Options options_;
   Clock::time_point settled_at_{};
-  std::vector<Failure> causes_;  ///< in the order in which they happened, then were reported
+  std::vector<Failure> causes_;  ///< in the order of their times, then of the reports
   Outcome outcome_;
 };
 

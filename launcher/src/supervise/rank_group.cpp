@@ -105,8 +105,9 @@ void RankGroup::watch_children() {
   });
 }
 
-/// Handles the orphans that this process has adopted: waits for those that have ended, and ends
-/// those whose rank is over. The children of a wrapper script become orphans when the script ends.
+/// Handles the orphans that this process has adopted. It waits for those that have ended, and ends
+/// those whose rank has ended. The children of a wrapper script become orphans when the script
+/// ends.
 void RankGroup::sweep() {
   for (const pid_t pid : children_of(::getpid())) {
     const auto is_rank = [pid](const auto& rank) { return rank->running && rank->pid == pid; };
@@ -141,8 +142,8 @@ void RankGroup::end(const End& order) {
 }
 
 /// Sends the signal once to every process: to the process groups of running ranks as a whole, and
-/// to each other process by itself. The group of a rank that was waited for gets none, since its
-/// number may belong to another process by now.
+/// to each other process by itself. The group of a rank that was waited for gets no signal, since
+/// its number may belong to another process by now.
 void RankGroup::signal(int signal) {
   std::vector<pid_t> running;
   for (const auto& rank : ranks_) {
@@ -187,7 +188,7 @@ void RankGroup::abandon() {
   }
 }
 
-/// Once all ranks have ended, ends their remaining descendants and hands over the rest of the
+/// Once all ranks have ended, this ends their remaining descendants and passes on the rest of the
 /// output.
 void RankGroup::check_done() {
   if (done_ || !watching_ || any_running()) return;

@@ -1,5 +1,5 @@
-// Watches the ranks that one process has started on its machine, reads what they write, and ends
-// them. An agent of hvdrun has one group, and so has a call of hvd::spawn.
+// Watches the ranks that one process has started on its machine, reads their output, and ends them.
+// An agent of hvdrun has one group, and so has a call of hvd::spawn.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace hvd::launcher {
 
-/// Says what a group does about processes that its ranks start.
+/// Says how a group handles processes that its ranks start.
 enum class Descendants {
   /// This process has no other children and is a subreaper: all descendants of a rank are ended
   /// with the rank, and get the signals that the rank gets.
@@ -35,7 +35,7 @@ enum class Descendants {
   are_left_alone,
 };
 
-/// Used on the thread that runs `io`, which is also the one that starts the ranks.
+/// Only the thread that runs `io` uses it. That thread also starts the ranks.
 class RankGroup {
  public:
   struct Handlers {
@@ -59,12 +59,12 @@ class RankGroup {
   /// pid. An `output` or `error` of -1 in the request becomes a pipe that the group reads. Throws
   /// LaunchError, as `start_process` does.
   pid_t start(int rank, StartRequest request);
-  /// To be called when all ranks have been started. The handlers are called from now on.
+  /// Must be called when all ranks have been started. The handlers are called from now on.
   void watch();
 
   /// Sends a signal to every process of the group.
   void signal(int signal);
-  /// Sends `order.signal` now, and SIGKILL to what is left after `order.grace`.
+  /// Sends `order.signal` now, and SIGKILL to the remaining processes after `order.grace`.
   void end(const End& order);
   /// Ends every process at once. A group that descendants belong to waits until all are gone, for
   /// at most `kKillDeadline`.
@@ -73,7 +73,7 @@ class RankGroup {
   void abandon();
 
   /// Allows the group to hand over `bytes` more of output. Without credit a rank's pipe fills up
-  /// and the rank waits, which bounds the memory that much output takes.
+  /// and the rank waits, which limits the memory that much output takes.
   void add_credit(std::size_t bytes);
 
   [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
@@ -82,7 +82,8 @@ class RankGroup {
   [[nodiscard]] bool running(std::size_t index) const { return ranks_.at(index)->running; }
   [[nodiscard]] bool any_running() const;
   [[nodiscard]] bool watching() const noexcept { return watching_; }
-  /// `end` was called. A process that outlives its rank is killed only when the grace is over.
+  /// Returns whether `end` was called. A process that outlives its rank is killed only after the
+  /// grace period.
   [[nodiscard]] bool ending() const noexcept { return ending_; }
 
  private:

@@ -1,6 +1,5 @@
-// Prepares the output of ranks for the user: LineMux puts the lines of many ranks on one stream,
-// each in one piece and with its rank in front, and Tail keeps the last lines of a rank for the
-// report.
+// Prepares the output of ranks for the user. LineMux writes the lines of many ranks to one stream,
+// each in one piece and with its rank in front. Tail keeps the last lines of a rank for the report.
 #pragma once
 
 #include <array>
@@ -16,13 +15,13 @@ namespace hvd::launcher {
 
 enum class Stream : std::uint8_t { out, err };
 
-/// Bytes of output that are handed over at once.
+/// The most bytes of output that are handed over at once.
 inline constexpr std::size_t kMaxOutput = std::size_t{64} << 10;
 /// The bytes of output that all ranks of a machine together may have in transit to the reader.
 inline constexpr std::uint32_t kOutputWindow = 1U << 20;
 
 /// Takes the bytes of ranks and returns the bytes to write. A line ends with '\n', '\r' or "\r\n",
-/// which are kept, so that a progress bar still overwrites itself; bytes are never changed, so that
+/// which are kept, so that a progress bar still overwrites itself. Bytes are never changed, so that
 /// UTF-8 stays valid.
 class LineMux {
  public:
@@ -31,7 +30,8 @@ class LineMux {
     bool prefix = true;
     bool timestamps = false;  ///< in front of the prefix
   };
-  /// The bytes of an unfinished line that are held back per rank; a longer line goes out in pieces.
+  /// The bytes of an unfinished line that are held back per rank. A longer line is written in
+  /// pieces.
   static constexpr std::size_t kMaxHeld = std::size_t{64} << 10;
 
   LineMux(Stream stream, int ranks, Options options);
@@ -43,7 +43,7 @@ class LineMux {
  private:
   struct Line {
     std::string held;
-    bool ended_with_return = false;  ///< a '\n' that follows belongs to the line before
+    bool ended_with_return = false;  ///< a '\n' that follows belongs to the previous line
   };
   void emit(int rank, std::string_view piece, WallClock::time_point now, std::string& out);
   [[nodiscard]] std::string prefix(int rank, WallClock::time_point now) const;
@@ -57,8 +57,8 @@ class LineMux {
 /// The last lines that one rank wrote.
 class Tail {
  public:
-  static constexpr std::size_t kLines = 20;       ///< unless the constructor is told otherwise
-  static constexpr std::size_t kMaxLine = 2'000;  ///< bytes; what is beyond is left out
+  static constexpr std::size_t kLines = 20;       ///< unless the constructor gets another number
+  static constexpr std::size_t kMaxLine = 2'000;  ///< bytes; the rest of a longer line is left out
 
   struct Line {
     Stream stream = Stream::out;
@@ -68,13 +68,13 @@ class Tail {
   explicit Tail(std::size_t lines = kLines) : most_(lines) {}
 
   void feed(Stream stream, std::string_view bytes);
-  /// Oldest first, both streams in order of arrival, unfinished lines last.
+  /// Returns the lines from the oldest on, both streams in order of arrival, unfinished lines last.
   [[nodiscard]] std::deque<Line> lines() const;
 
  private:
   struct Unfinished {
     std::string text;
-    bool returned = false;  ///< a '\r' came: the next character starts the line anew
+    bool returned = false;  ///< a '\r' has arrived: the next character starts the line anew
   };
   void append(Unfinished& line, std::string_view text);
   void push(std::deque<Line>& lines, Line line) const;

@@ -15,9 +15,9 @@ namespace hvd::launcher {
 /// Returns a new job id: "hvd-" and 16 random hexadecimal digits.
 [[nodiscard]] std::string random_job_id();
 
-/// A TCP port that the system gives to no other process while this object lives. Its socket is
-/// bound with SO_REUSEADDR and does not listen, so that one program can listen on the port.
-/// `address` is numeric. Throws LaunchError (71).
+/// Reserves a TCP port, which the system gives to no other process while this object lives. Its
+/// socket is bound with SO_REUSEADDR and does not listen, so that one program can listen on the
+/// port. `address` is numeric. Throws LaunchError (71).
 class ReservedPort {
  public:
   explicit ReservedPort(const std::string& address);

@@ -89,7 +89,8 @@ int why_not(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
-/// `what` is the program's name in quotes.
+/// Throws the LaunchError for a file that cannot be executed. `what` is the program's name in
+/// quotes.
 [[noreturn]] void refuse_file(const std::string& what, int reason) {
   throw LaunchError(kExitNotExecutable,
                     fmt::format("{}: cannot be executed: {}", what, error_text(reason)));
@@ -135,7 +136,7 @@ std::string find_program(const std::string& name, std::string_view search_path) 
         fmt::format("{}/{}", directory.empty() ? std::string_view(".") : directory, name);
     const int here = why_not(path);
     if (here == 0) return path;
-    // Like a shell, report a file that exists and cannot be executed, unless a later one can.
+    // Like a shell, this reports a file that exists and cannot be executed, unless a later one can.
     if (here != ENOENT && here != ENOTDIR && here != EISDIR && reason == ENOENT) reason = here;
     begin = end + 1;
   }
@@ -159,7 +160,7 @@ pid_t start_process(const StartRequest& request) {
   }
   if (child < 0) refuse_start(request, fork_error);
 
-  // The write end closes when the program is executed: then there is nothing to read.
+  // The write end closes when the program is executed. Then there is nothing to read.
   report.write.reset();
   int reason = 0;
   ssize_t size = 0;

@@ -10,8 +10,9 @@
 
 namespace hvd::launcher {
 
-/// A name with a slash is taken as it is, others are looked for along `search_path` ("" means the
-/// working directory, as in a shell). Throws LaunchError: 127 not found, 126 not executable.
+/// Returns the path of a program. A name with a slash is taken as it is. Other names are searched
+/// for along `search_path` ("" means the working directory, as in a shell). Throws LaunchError: 127
+/// when the file is not found, 126 when it is not executable.
 [[nodiscard]] std::string find_program(const std::string& name, std::string_view search_path);
 
 struct StartRequest {
@@ -27,10 +28,11 @@ struct StartRequest {
   bool die_with_parent = false;
 };
 
-/// The child ignores the signals that this process ignores, except SIGPIPE; it inherits neither
-/// handlers nor the signal mask. Returns once the program has been executed. Throws LaunchError: 71
-/// when the system refuses a process, 126 or 127 when it refuses the file. With `die_with_parent`
-/// the child gets its signal when the calling thread ends, so call it on a thread that lives long.
+/// Starts a process and returns its pid once the program has been executed. The child ignores the
+/// signals that this process ignores, except SIGPIPE. It inherits neither handlers nor the signal
+/// mask. Throws LaunchError: 71 when the system refuses a process, 126 or 127 when it refuses the
+/// file. With `die_with_parent` the child gets that signal when the calling thread ends, so the
+/// thread must live long.
 [[nodiscard]] pid_t start_process(const StartRequest& request);
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
-// Runs the policy of a job on an event loop: keeps its timers and passes its orders on. hvdrun and
-// hvd::spawn have one for each job.
+// Runs the policy of a job on an event loop. It keeps the timers of the policy and passes its
+// orders on. hvdrun and hvd::spawn have one for each job.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// Used on the thread that runs `io`.
+/// Only the thread that runs `io` uses it.
 class Supervisor {
  public:
   /// `on_end` carries out an order to end all ranks of the job.
@@ -23,7 +23,7 @@ class Supervisor {
   /// Ends the job after `time`, with exit code 124, and says `what`.
   void limit(std::chrono::milliseconds time, const std::string& what);
 
-  // The events of JobPolicy.
+  // These pass events to JobPolicy.
   void on_exit(const RankEnd& end, Clock::time_point at = Clock::now());
   void on_signal(int signal) { obey(policy_.on_signal(signal)); }
   void on_loss(int code, const std::string& what) { obey(policy_.on_loss(code, what)); }
@@ -32,8 +32,8 @@ class Supervisor {
   [[nodiscard]] bool failed() const noexcept { return policy_.failed(); }
   [[nodiscard]] bool ending() const noexcept { return policy_.ending(); }
   [[nodiscard]] Outcome outcome() const { return policy_.outcome(); }
-  /// To be called when the job is over. Cancels the timers, so that they do not keep the event loop
-  /// running.
+  /// Must be called when the job is over. Cancels the timers, so that they do not keep the event
+  /// loop running.
   void stop();
 
  private:

@@ -58,10 +58,9 @@ std::vector<std::string> ssh_command(const HostSpec& host, const std::string& pr
   std::vector<std::string> words = {
       "ssh", "-T", "-x", "-a", "-o", "BatchMode=yes",  // nobody is there to type a password
       "-o", fmt::format("ConnectTimeout={}", timeout.count()), "-o", "ClearAllForwardings=yes",
-      // The agent's connection is not shared with others, so that it ends with this process.
+      // The agent's connection is not shared with other clients, so that it ends with this process.
       "-o", "ControlMaster=no", "-o", "ControlPath=none",
-      // Beats take the place of ssh's keepalives, which end a connection after 15 s at the
-      // earliest.
+      // Heartbeats replace ssh's keepalives, which end a connection after 15 s at the earliest.
       "-o", "LogLevel=ERROR"};
   if (options.port > 0) words.insert(words.end(), {"-p", std::to_string(options.port)});
   if (!options.identity_file.empty()) {

@@ -1,4 +1,5 @@
-// Makes the commands that start an agent: this program again, on this host or through ssh or srun.
+// Makes the commands that start an agent, which is this program, on this host or through ssh or
+// srun.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,7 @@ struct SshOptions {
 };
 
 /// Returns the words of a command that runs `program`, an absolute path, as an agent on `host`. No
-/// shell on either side interprets what the user typed, except the path of hvdrun itself. Throws
+/// shell on either side interprets text from the user, except the path of hvdrun itself. Throws
 /// LaunchError (usage) when that path has characters that shells treat differently.
 [[nodiscard]] std::vector<std::string> ssh_command(const HostSpec& host, const std::string& program,
                                                    const SshOptions& options);
@@ -34,9 +35,9 @@ struct AgentCommand {
 /// agent and, except for what `Prepare` adds, of its ranks.
 [[nodiscard]] AgentCommand local_agent(Variables variables, int standard_input);
 
-/// Returns the command that starts an agent on `host` through ssh. ssh is looked for along `own`'s
-/// PATH and runs with `own` as its environment. Throws LaunchError: 69 when there is no ssh, 64 as
-/// `ssh_command` does.
+/// Returns the command that starts an agent on `host` through ssh. ssh is searched for along
+/// `own`'s PATH and runs with `own` as its environment. Throws LaunchError: 69 when there is no
+/// ssh, 64 as `ssh_command` does.
 [[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const SshOptions& options,
                                         Variables own);
 

@@ -26,11 +26,11 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// The time that an agent of this host may take to end after `close`. It kills what is left of its
+/// The time that an agent of this host may take to end after `close`. It kills the rest of its
 /// ranks within 2 s.
 constexpr milliseconds kPatience{3'000};
-/// The same for the ssh or srun client that leads to a remote agent, which kills what is left
-/// within 2 s even when its client has been killed.
+/// The same time for the ssh or srun client that leads to a remote agent. That agent kills the rest
+/// of its ranks within 2 s even when its client has been killed.
 constexpr milliseconds kRemotePatience{1'500};
 /// The time that such a client may run on after its stream has ended.
 constexpr milliseconds kSshPatience{500};
@@ -139,7 +139,7 @@ void AgentLink::on_greeting(const std::string& theirs) {
       });
 }
 
-/// An agent that has closed its stream is killed, and its wait status tells why it ended. ssh gets
+/// An agent that has closed its stream is killed, and its wait status shows why it ended. ssh gets
 /// some time to end by itself, since it then exits with the code of the remote agent.
 void AgentLink::on_stream_end(const std::string& why) {
   if (!process_) {

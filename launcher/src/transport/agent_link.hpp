@@ -1,5 +1,5 @@
-// hvdrun's end of the link to one agent: the agent's process, or the ssh client that leads to it,
-// and the stream of frames.
+// Holds hvdrun's end of the link to one agent, which consists of the stream of frames and the
+// process of the agent or of the ssh client that leads to it.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class AgentLink {
     std::function<void()> on_ready;  ///< an agent of this version has greeted: frames may be sent
     std::function<void(Frame)> on_frame;
     std::function<void(std::string)> on_stderr;  ///< what ssh or a remote agent wrote to stderr
-    /// The agent is gone without having been told to end. Called once.
+    /// Called once, when the agent has ended although hvdrun did not ask for it.
     std::function<void(AgentLoss)> on_lost;
   };
 
@@ -42,8 +42,8 @@ class AgentLink {
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
-  /// `host_timeout` is how long an agent beyond a network may be silent. 0 means for ever: then the
-  /// end of its stream tells that it is lost.
+  /// `host_timeout` is how long an agent beyond a network may be silent. 0 means for ever; then
+  /// only the end of its stream shows that it is lost.
   void start(std::chrono::milliseconds host_timeout, Handlers handlers);
   void send(const Frame& frame) { stream_->send(frame); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
@@ -65,7 +65,7 @@ class AgentLink {
   std::optional<boost::asio::posix::stream_descriptor> process_;
   std::optional<boost::asio::posix::stream_descriptor> stderr_;
   std::array<char, 4096> buffer_{};
-  std::string said_;  ///< the last bytes that came on `stderr_`
+  std::string said_;  ///< the last bytes that arrived on `stderr_`
   std::optional<FrameStream> stream_;
   Heartbeat heartbeat_;
   std::chrono::milliseconds silence_limit_{0};
@@ -73,10 +73,10 @@ class AgentLink {
   std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process
 };
 
-/// Runs hvdrun as an agent. `stdin_of_first` is the descriptor that the host's first rank reads
-/// from, -1 for none.
+/// Runs hvdrun as an agent. `stdin_of_first` is the descriptor from which the host's first rank
+/// reads, or -1.
 int run_agent(int stdin_of_first);
-/// Does the same on another host, under a guard that ends the processes a dying agent leaves
+/// Does the same on another host, under a guard that ends the processes that a dying agent leaves
 /// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
 int run_remote_agent(int own_part);
 

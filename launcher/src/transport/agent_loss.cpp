@@ -14,7 +14,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kSshFailed = 255;  // ssh itself failed; else it exits as the remote command did
+constexpr int kSshFailed = 255;  // ssh itself failed; otherwise it exits as the remote command did
 
 /// Describes a wait status. Through ssh an exit code of 128 + N means that signal N killed the
 /// agent.

@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// Thrown and caught in this file: why a frame is not accepted.
+/// Says why a frame is not accepted. It is thrown and caught in this file only.
 struct Violation {
   std::string what;
 };

@@ -1,4 +1,4 @@
-// Checks whether the frames of one agent come in an allowed order with allowed contents. An agent
+// Checks whether the frames of one agent arrive in an allowed order with allowed contents. An agent
 // may be the hvdrun of another node, so everything is checked before hvdrun acts on it.
 #pragma once
 
@@ -12,28 +12,29 @@
 
 namespace hvd::launcher {
 
-/// Gets the frames and returns what is wrong with them.
+/// Gets the frames of one agent and returns what is wrong with them.
 class AgentSession {
  public:
-  /// The agent of `host`. Only the first host's agent serves the store. `forwards_signals`: the
-  /// agent is the hvdrun of another node, whose user may send it signals for the whole job.
+  /// Checks the agent of host number `host`. Only the first host's agent serves the store.
+  /// `forwards_signals` says that the agent is the hvdrun of another node, whose user may send it
+  /// signals for the whole job.
   AgentSession(const Plan& plan, std::size_t host, bool forwards_signals);
 
-  /// Takes note of a frame that came from the agent. Returns what is wrong with it, if anything:
-  /// a frame that only hvdrun sends, a rank that does not run on this host, more output than was
-  /// credited, a signal that is not the user's to send, or the wrong order. The session is then
-  /// broken: nothing from this agent counts any more.
+  /// Takes note of a frame from the agent. Returns what is wrong with it, if anything: a frame that
+  /// only hvdrun sends, a rank that does not run on this host, more output than was credited, a
+  /// signal that a user may not send, or the wrong order. Then the session is broken, and hvdrun
+  /// ignores the agent's later frames.
   [[nodiscard]] std::optional<std::string> on_frame(const Frame& frame);
-  /// Takes note of a frame that is sent to the agent: Launch and End change what may be received.
+  /// Takes note of a frame to the agent. Launch and End change which frames the agent may send.
   void on_sent(const Frame& frame);
 
   [[nodiscard]] bool broken() const noexcept { return broken_; }
   [[nodiscard]] bool prepared() const noexcept { return prepared_; }
   [[nodiscard]] bool all_started() const noexcept;
-  /// No process of the job is left on the host.
+  /// Returns whether no process of the job is left on the host.
   [[nodiscard]] bool gone() const noexcept { return gone_; }
   [[nodiscard]] std::vector<int> running_ranks() const;
-  /// The bytes of output that came since the last call: what hvdrun has to credit.
+  /// Returns the bytes of output since the last call, which hvdrun has to credit.
   [[nodiscard]] std::uint32_t take_debt() noexcept;
 
  private:
@@ -43,7 +44,7 @@ class AgentSession {
     State state = State::waiting;
   };
 
-  // One for each kind of frame that an agent may send; each throws a Violation.
+  // There is a function for each kind of frame that an agent may send. Each may throw a Violation.
   void check(const Prepared& frame);
   void check(const Refused& frame);
   void check(const Started& frame);
@@ -58,7 +59,7 @@ class AgentSession {
   template <typename T>
   void check(const T& frame);  ///< for frames that only hvdrun sends
 
-  /// The entry of a rank that has been started.
+  /// Returns the entry of a rank that has been started. Otherwise it throws a Violation.
   [[nodiscard]] Rank& started(int rank);
   [[nodiscard]] Rank& find(int rank);
 
@@ -69,7 +70,7 @@ class AgentSession {
   bool ending_ = false;    ///< End was sent
   bool prepared_ = false;
   bool gone_ = false;
-  bool over_ = false;  ///< Refused or Done has come
+  bool over_ = false;  ///< Refused or Done has arrived
   bool broken_ = false;
   std::uint32_t debt_ = 0;
 };

@@ -1,5 +1,5 @@
-// Carries frames over a pair of descriptors: a socket on this host, ssh's standard input and output
-// to other hosts.
+// Carries frames over a pair of descriptors, which are a socket on this host, or ssh's standard
+// input and output to other hosts.
 #pragma once
 
 #include <array>
@@ -16,22 +16,23 @@
 
 namespace hvd::launcher {
 
-/// Used on the thread that runs `io`. Destroy it only when `io` runs no more handlers.
+/// Only the thread that runs `io` uses it. It may be destroyed only when `io` runs no more
+/// handlers.
 class FrameStream {
  public:
   /// `input` and `output` are two descriptors, also when they lead to one socket.
   FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
 
-  /// Calls `on_greeting` with the version of an agent that greets, and skips what a login shell
-  /// prints before. When the stream ends, or too much other text comes, `on_end` is called instead
-  /// with that text. To be called before `start`, or not at all.
+  /// Calls `on_greeting` with the version of an agent that greets, and skips the text that a login
+  /// shell prints before. When the stream ends, or too much other text arrives, `on_end` is called
+  /// instead with that text. Must be called before `start`, or not at all.
   void await_greeting(std::function<void(std::string)> on_greeting,
                       std::function<void(std::string)> on_end);
-  /// `on_end` is called once, as the last call, with what went wrong or "" for an orderly end.
+  /// `on_end` is called once, as the last call, with the error, or with "" for an orderly end.
   void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
   /// Sends the line with this program's version, with which an agent begins.
   void greet();
-  /// Queues a frame, or drops it once the stream has ended. Callers bound what they queue.
+  /// Queues a frame, or drops it once the stream has ended. The caller limits how much it queues.
   void send(const Frame& frame);
   /// Closes the stream, which the other side notices. No callback follows.
   void close();
@@ -47,7 +48,7 @@ class FrameStream {
   boost::asio::posix::stream_descriptor input_;
   boost::asio::posix::stream_descriptor output_;
   std::function<void(std::string)> on_greeting_;
-  std::string heard_;  ///< what came before the greeting
+  std::string heard_;  ///< the text before the greeting
   char next_ = 0;
   std::function<void(Frame)> on_frame_;
   std::function<void(std::string)> on_end_;

@@ -26,7 +26,8 @@ enum class RendezvousReach : std::uint8_t {
   network,    ///< this agent serves it at an address that other machines reach
 };
 
-/// hvdrun → agent, first frame: the job. The agent checks it before any rank is started.
+/// hvdrun → agent, first frame: this describes the job. The agent checks it before any rank is
+/// started.
 struct Prepare {
   struct Rank {
     std::int32_t rank = 0;
@@ -46,11 +47,11 @@ struct Prepare {
   std::vector<Rank> ranks;               ///< the ranks of this host, by local rank
   Secret secret;
 };
-/// hvdrun → agent: every host is prepared, start the ranks.
+/// hvdrun → agent: every host is prepared, and the agent shall start the ranks.
 struct Launch {
   std::vector<std::string> variables{};  ///< "NAME=value"; override `Prepare::environment`
 };
-/// hvdrun → agent: send a signal to all ranks, without ending the job.
+/// hvdrun → agent: the agent shall send a signal to all ranks, without ending the job.
 struct Forward {
   std::int32_t signal = 0;
 };
@@ -63,7 +64,7 @@ struct Credit {
 struct Prepared {
   std::string hostname;
   std::int32_t threads = 0;  ///< the OMP_NUM_THREADS that it sets; 0: the user has set it
-  // From the agent that serves the store; empty and 0 from others.
+  // The agent that serves the store sets these. They are empty and 0 from other agents.
   std::string store{};        ///< its address
   std::string master_host{};  ///< for programs that read torch's names
   std::uint16_t master_port = 0;
@@ -78,7 +79,7 @@ struct Started {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
 };
-/// agent → hvdrun: output of a rank, as far as there is credit.
+/// agent → hvdrun: this is output of a rank, as far as there is credit.
 struct Output {
   std::int32_t rank = 0;
   Stream stream = Stream::out;
@@ -101,18 +102,19 @@ struct Beat {};
 /// sign of a failure.
 struct Suspend {};
 
-// In node mode (docs/how-to/node_mode.md) nodes also send the following, and a node sends `Forward`
-// to the leading node: a signal that its user sent.
+// In node mode (docs/how-to/node_mode.md) nodes also send the frames below, and a node sends
+// `Forward` to the leading node to pass on a signal of its user.
 
-/// node → leading node, before the node greets as an agent.
+/// node → leading node: the node asks to join the job, before it greets as an agent.
 struct Join {
   std::string version;
   std::int32_t node_rank = -1;  ///< -1: any that is free
-  std::int32_t nodes = 0;       ///< the number of nodes in the job, as this node was told
+  std::int32_t nodes = 0;       ///< the number of nodes in the job, from this node's options
   std::int32_t processes = 0;   ///< the number of ranks that it will run
   std::string hostname;         ///< printable
 };
-/// leading node → node, last frame: the exit code, and the report to print before exiting.
+/// leading node → node, last frame: this try of the job has ended. The node prints the report, and
+/// exits with the code unless `again` is set.
 struct Finished {
   std::int32_t code = 0;
   bool again = false;  ///< all ranks are restarted: the node shall join again
@@ -122,16 +124,16 @@ struct Finished {
 /// hvdrun → agent: asks for the status of the ranks. The agent answers with a `RankUsage` for each
 /// running rank, and with a `RankAnswer` for each that uses the library.
 struct StatusRequest {};
-/// agent → hvdrun: the resources that the processes of a rank use.
+/// agent → hvdrun: these are the resources that the processes of a rank use.
 struct RankUsage {
   std::int32_t rank = 0;
   std::chrono::milliseconds cpu{0};  ///< user and system time so far
   std::uint64_t memory = 0;          ///< resident bytes
-  // For the GPUs that they use, where that is known.
+  // These are for the GPUs that the processes use, where that is known.
   std::optional<std::uint64_t> gpu_memory{};  ///< bytes
   std::optional<std::uint8_t> gpu_load{};     ///< percent, of the busiest
 };
-/// agent → hvdrun: what a rank answered, which should be a `RankReport`.
+/// agent → hvdrun: a rank has answered, normally with a `RankReport`.
 struct RankAnswer {
   std::int32_t rank = 0;
   Bytes bytes;

@@ -1,4 +1,4 @@
-// Heartbeats over a stream, because a network may fail without ending the stream.
+// Sends heartbeats over a stream, because a network may fail without ending the stream.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class Silence {
   explicit Silence(Clock::time_point now) : heard_(now), looked_(now) {}
 
   void heard(Clock::time_point now) noexcept { heard_ = now; }
-  /// To be called every `interval`. Tells whether nothing was heard for more than `limit`.
+  /// Must be called every `interval`. Returns whether nothing was heard for more than `limit`.
   [[nodiscard]] bool too_long(Clock::time_point now, std::chrono::milliseconds interval,
                               std::chrono::milliseconds limit) noexcept;
 
@@ -27,14 +27,14 @@ class Silence {
   Clock::time_point looked_;
 };
 
-/// Used on the thread that runs `io`.
+/// Only the thread that runs `io` uses it.
 class Heartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{200};
 
   /// Returns how long the other side may be silent for a `host_timeout` of 2 s or more. It is a
-  /// little less, since ranks wait for the whole timeout: so the lost host is reported before its
-  /// ranks.
+  /// little less, since ranks wait for the whole timeout, so that hvdrun reports the lost host
+  /// before its ranks do.
   [[nodiscard]] static constexpr std::chrono::milliseconds limit(
       std::chrono::milliseconds host_timeout) noexcept {
     return host_timeout - 3 * kInterval;
@@ -46,7 +46,7 @@ class Heartbeat {
   void start(std::chrono::milliseconds limit, std::function<void()> beat,
              std::function<void()> on_silence);
   void heard() noexcept;
-  /// The other side will be silent until it is heard again.
+  /// Excuses the other side's silence until it is heard again.
   void expect_silence() noexcept { excused_ = true; }
   void stop();
 

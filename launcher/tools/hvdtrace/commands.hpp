@@ -6,7 +6,7 @@
 
 namespace hvd::trace {
 
-/// Makes one trace of all ranks, on one clock: the earliest event of all is at time 0. `out` is
+/// Makes one trace of all ranks, on one clock, with the earliest event of all at time 0. `out` is
 /// replaced when all of it is written; it may be one of `files`. Throws TraceError, also when two
 /// files are of the same rank.
 void merge(const std::string& out, const std::vector<std::string>& files);

@@ -1,4 +1,4 @@
-// hvdtrace: merges and sums up the timelines of a job's ranks.
+// hvdtrace merges and sums up the timelines of a job's ranks.
 #include <cstdio>
 #include <exception>
 #include <string>

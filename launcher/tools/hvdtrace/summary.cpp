@@ -27,7 +27,7 @@ struct Phase {
     bytes += event_bytes;
     ns_of_rank[rank] += ns;
   }
-  /// Returns the rank with the most time, the lowest one of several.
+  /// Returns the rank with the most time, or the lowest of several such ranks.
   [[nodiscard]] int busiest_rank() const {
     const auto shorter = [](const auto& a, const auto& b) { return a.second < b.second; };
     return std::max_element(ns_of_rank.begin(), ns_of_rank.end(), shorter)->first;

@@ -15,7 +15,7 @@ inline constexpr int kExitUsage = 64;
 inline constexpr int kExitData = 65;   // EX_DATAERR of sysexits.h
 inline constexpr int kExitWrite = 74;  // EX_IOERR
 
-/// An error of hvdtrace: one line for the user and the code to exit with.
+/// An error of hvdtrace. It holds one line for the user and the code to exit with.
 class TraceError : public std::runtime_error {
  public:
   TraceError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -29,11 +29,12 @@ class TraceError : public std::runtime_error {
 struct Origin {
   int rank = 0;
   std::string host;
-  /// The number to add to a time of the file for nanoseconds since 1970 on the reference clock.
+  /// The number that turns a time of the file into nanoseconds since 1970 on the reference clock,
+  /// by addition.
   std::int64_t to_unix_ns = 0;
 };
 
-/// Calls `body` with each element and the origin of its rank, in the file's order; holds one
+/// Calls `body` with each element and the origin of its rank, in the file's order, and holds one
 /// element at a time. Throws TraceError naming the file when it is no such trace.
 void for_each_event(const std::string& path,
                     const std::function<void(nlohmann::json& event, const Origin& origin)>& body);

@@ -50,7 +50,7 @@ std::string other_interfaces(const HostFacts& host) {
   return fmt::format("{}", fmt::join(others, ", "));
 }
 
-/// Returns the first host that has another interface to try; null when none has.
+/// Returns the first host that has another interface to try, or null when no host has one.
 const HostFacts* with_a_choice(const Findings& findings) {
   for (const HostFacts& host : findings.hosts) {
     if (host.interfaces.size() > 1) return &host;

@@ -1,4 +1,4 @@
-// Derives advice from what a self-test has found. Has no side effects.
+// Derives advice from the results of a self-test. The functions have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct HostFacts {
   std::string name;
   int cores = 1;
   std::uint64_t shared_memory = 0;      ///< bytes of /dev/shm
-  std::string interface;                ///< the one by which other hosts reach it; empty: none
+  std::string interface;                ///< other hosts reach it by this interface; empty: none
   std::vector<std::string> interfaces;  ///< all that are up, except the loopback
 };
 
@@ -26,7 +26,7 @@ struct Findings {
   bool has_secret = true;  ///< ranks prove to each other that they belong to the job
 };
 
-/// Returns one sentence for each piece of advice, the most important first.
+/// Returns one sentence for each piece of advice, with the most important first.
 [[nodiscard]] std::vector<std::string> advise(const Findings& findings);
 
 /// Encodes the facts as bytes, to be sent to rank 0.

@@ -14,7 +14,7 @@
 namespace hvd::selftest {
 namespace {
 
-/// One element, a few, and enough for every algorithm to cut them into segments.
+/// The counts are one element, a few, and enough for every algorithm to cut them into segments.
 constexpr std::array<std::int64_t, 3> kCounts = {1, 1003, 300'007};
 
 /// Returns an element of `rank`: 1, 2 or 3, so that every sum is exact.

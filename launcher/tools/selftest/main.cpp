@@ -30,7 +30,7 @@ using hvd::Context;
 
 constexpr int kUsage = 64;
 
-/// Shows the text at once, so that a test that hangs is the one after the last text shown.
+/// Shows the text at once, so that the last text on the screen precedes a test that hangs.
 void say(bool speaks, const std::string& text) {
   if (!speaks) return;
   std::fputs(text.c_str(), stdout);

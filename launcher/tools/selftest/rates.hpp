@@ -1,4 +1,4 @@
-// Measures how fast the ranks reach each other.
+// Measures how fast data travels between the ranks.
 #pragma once
 
 #include <vector>
@@ -19,9 +19,9 @@ struct PairRate {
   double bytes_per_second = 0;
 };
 
-/// Returns all pairs of up to 8 ranks. Of more ranks, returns the first two ranks of each host, and
-/// the first ranks of each two hosts, or only of each host and the next one where there are many
-/// hosts; at most `kMostPairs`.
+/// Returns all pairs when there are up to 8 ranks. For more ranks it returns the first two ranks of
+/// each host, and the first ranks of each two hosts, or only of each host and the next one where
+/// there are many hosts. There are at most `kMostPairs` pairs.
 [[nodiscard]] std::vector<Pair> pairs_to_measure(const Topology& topology);
 inline constexpr std::size_t kMostPairs = 200;
 

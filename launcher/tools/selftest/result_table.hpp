@@ -1,4 +1,4 @@
-// Formats what rank 0 prints. Has no side effects.
+// Formats the text that rank 0 prints. The functions have no side effects.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace hvd::selftest {
 
 struct CheckResult {
   std::string name;
-  long wrong = 0;  ///< elements, on all ranks together
+  long wrong = 0;  ///< the number of wrong elements, on all ranks together
 };
 
 struct EngineResult {

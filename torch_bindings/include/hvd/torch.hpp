@@ -1,4 +1,4 @@
-// Everything that a LibTorch trainer needs.
+// Includes everything that a LibTorch trainer needs.
 #pragma once
 
 #include <hvd/hvd.hpp>

@@ -1,5 +1,5 @@
-// Collectives that autograd records. Their backward functions compute the gradient of the sum of
-// all ranks' losses.
+// Declares collectives that autograd records. Their backward functions compute the gradient of the
+// sum of all ranks' losses.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,9 @@ using Backward = std::function<Tensors(const Tensors& gradients)>;
 /// Calls `forward` and returns its results. `backward` is called in the backward pass.
 [[nodiscard]] Tensors record(const Tensors& inputs, const Forward& forward, Backward backward);
 
-// The backward functions of one tensor or a group. The forward pass makes them. They keep shapes
-// and no tensors, and call collectives that autograd records, so that second derivatives work.
+// These functions, for one tensor or a group, make a backward function in the forward pass. It
+// keeps shapes and no tensors, and calls collectives that autograd records, so that second
+// derivatives work.
 
 [[nodiscard]] Backward allreduce_backward(const AllreduceOptions& options, Compression compression);
 [[nodiscard]] Backward broadcast_backward(int root, const CollectiveOptions& options);

@@ -1,4 +1,4 @@
-// Tells when a tensor's data is ready on its device.
+// Detects when a tensor's data is ready on its device.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// One collective on a tensor, ready to be submitted.
+// Prepares a collective on a tensor, which is submitted later.
 #pragma once
 
 #include <cstdint>

@@ -8,10 +8,10 @@
 
 namespace hvd::detail {
 
-/// Throws Errc::unsupported, naming the dtype.
+/// Throws Errc::unsupported for a dtype without collectives, and names it.
 [[nodiscard]] DType dtype_of(const torch::Tensor& tensor);
 [[nodiscard]] torch::ScalarType scalar_type_of(DType dtype) noexcept;
-/// Throws Errc::unsupported, naming the device.
+/// Throws Errc::unsupported for a device without collectives, and names it.
 [[nodiscard]] Device engine_device_of(const torch::Tensor& tensor);
 [[nodiscard]] Shape shape_of(const torch::Tensor& tensor);
 /// Returns null for a tensor without elements.

@@ -91,7 +91,7 @@ CollectiveOptions part_of(const CollectiveOptions& options, const std::string& w
 }
 
 /// Combines the ranks' tensors along a binary tree, for this rank's share of the elements. At each
-/// level an allreduce adds up the products of the shares to those of whole tensors.
+/// level an allreduce adds up the products of the shares, which gives those of whole tensors.
 torch::Tensor combine_all(Tensors parts, const std::vector<Segment>& segments, std::size_t tensors,
                           const CollectiveOptions& options) {
   for (int level = 0; parts.size() > 1; ++level) {

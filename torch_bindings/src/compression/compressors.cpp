@@ -1,4 +1,4 @@
-// The compressors top_k and power_sgd, and the collectives that compressors use.
+// Implements the compressors top_k and power_sgd, and the collectives that compressors use.
 #include <cmath>
 #include <limits>
 
@@ -94,8 +94,9 @@ class TopK final : public GradientCompressor {
   std::int64_t min_count_;
 };
 
-/// Modified Gram-Schmidt, which is deterministic and fast enough for a few columns. A column that
-/// depends linearly on those before it becomes zero rather than noise.
+/// Makes the columns orthonormal by modified Gram-Schmidt, which is deterministic and fast enough
+/// for a few columns. A column that depends linearly on earlier ones becomes zero rather than
+/// noise.
 void orthonormalize(torch::Tensor& matrix) {
   for (std::int64_t i = 0; i < matrix.size(1); ++i) {
     torch::Tensor column = matrix.select(1, i);

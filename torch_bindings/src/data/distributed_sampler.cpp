@@ -77,7 +77,7 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
       read_sampler(archive, state.dataset_size, state.options.seed, "DistributedSampler");
   // The saved position counts the examples of all ranks together, so another number of ranks can
   // continue from the same point of the epoch. If it does not divide the position, a few examples
-  // come again.
+  // are used again.
   c10::IValue ranks;
   const std::int64_t saved_ranks =
       archive.try_read("ranks", ranks) ? ranks.toInt() : state.options.size;

@@ -1,4 +1,4 @@
-// The order of a data set in an epoch, and the shard of it that a rank gets.
+// Computes the order of a data set in an epoch, and the shard of it that a rank gets.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,12 @@ namespace hvd::detail {
 void shuffle(std::vector<std::size_t>& values, std::uint64_t seed, std::size_t epoch);
 
 /// Returns the elements rank, rank + size, rank + 2·size, … of `order`, `count` in all. Indices
-/// beyond the end continue at the beginning.
+/// beyond the end of `order` continue at its beginning.
 [[nodiscard]] std::vector<std::size_t> shard_of(const std::vector<std::size_t>& order, int rank,
                                                 int size, std::size_t count);
 
-/// Returns up to `count` values from `position` on, and advances `position`; nothing at the end.
+/// Returns up to `count` values from `position` on and advances `position`, or returns nothing at
+/// the end.
 [[nodiscard]] std::optional<std::vector<std::size_t>> take_next(
     const std::vector<std::size_t>& order, std::size_t& position, std::size_t count);
 
@@ -31,8 +32,8 @@ void resolve_rank(int& rank, int& size, std::string_view who);
 /// Writes the data set size, the seed and the epoch of a sampler.
 void write_sampler(torch::serialize::OutputArchive& archive, std::size_t dataset_size,
                    std::uint64_t seed, std::size_t epoch);
-/// Returns the epoch. Throws Errc::invalid_argument when the data set size or the seed is another
-/// one.
+/// Returns the saved epoch. Throws Errc::invalid_argument when the saved data set size or seed is
+/// another one.
 [[nodiscard]] std::size_t read_sampler(torch::serialize::InputArchive& archive,
                                        std::size_t dataset_size, std::uint64_t seed,
                                        std::string_view who);

@@ -12,7 +12,8 @@ namespace hvd::detail {
 
 namespace {
 
-// Larger gradients are not compared. Small gradients differ just as well when the data differ.
+// Gradients of more bytes are not compared. Small gradients differ just as well when the data
+// differ.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
 // The message begins with two numbers, the digest and its complement. Their maxima over the ranks
@@ -36,7 +37,7 @@ void FirstStepExchange::add(std::size_t parameter, const torch::Tensor& gradient
   Digest digest;
   digest.add(parameter);
   digest.add_values(gradient);
-  digest_ += digest.value();  // a sum does not depend on the order in which gradients come
+  digest_ += digest.value();  // a sum does not depend on the order in which gradients arrive
   nonzero_ = nonzero_ || gradient.any().item<bool>();
 }
 

@@ -1,4 +1,4 @@
-// The exchange of an optimizer's ranks in its first step.
+// Exchanges facts about the gradients among an optimizer's ranks in its first step.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,10 @@ class FirstStepExchange {
   /// Waits for the allreduce.
   void finish();
 
-  /// Returns whether any rank's gradient of the parameter is sparse. To be called after `finish`.
+  /// Returns whether any rank's gradient of the parameter is sparse. Must be called after `finish`.
   [[nodiscard]] bool is_sparse(std::size_t parameter) const { return sparse_[parameter] == 1; }
-  /// Returns whether several ranks had gradients that were not all zeros, and all had the same. To
-  /// be called after `finish`.
+  /// Returns whether several ranks had gradients that were not all zeros, and all had the same.
+  /// Must be called after `finish`.
   [[nodiscard]] bool all_are_equal() const noexcept { return all_are_equal_; }
 
  private:

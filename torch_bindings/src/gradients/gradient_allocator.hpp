@@ -1,4 +1,4 @@
-// Allocates gradients in the arena of a context: a replacement for LibTorch's CPU allocator.
+// Allocates gradients in the arena of a context, in place of LibTorch's CPU allocator.
 #pragma once
 
 #include <array>
@@ -59,13 +59,13 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
   std::atomic<int> blocks_{0};
 };
 
-/// The one allocator of this kind in the process. It stands in front of LibTorch's own until the
-/// process ends. A request during a backward pass comes from the thread's heap if the heap expects
-/// its size; all other requests are passed on to the allocator that was there before.
+/// The only allocator of this kind in the process. It replaces LibTorch's own until the process
+/// ends. A request during a backward pass gets memory of the thread's heap if the heap expects its
+/// size. All other requests are passed on to the allocator that was there before.
 /// docs/reference/torch.md says what that costs.
 class GradientAllocator final : public c10::Allocator {
  public:
-  /// Returns the allocator. The first call puts it in front of the one that is there.
+  /// Returns the allocator. The first call puts it in place of the existing allocator.
   static GradientAllocator& installed();
 
   /// Returns the heap of an arena, and makes it when there is none. Every call must be paired with

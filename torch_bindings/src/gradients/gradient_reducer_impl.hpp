@@ -1,4 +1,4 @@
-// The state of a `GradientReducer`, and the steps of one reduction.
+// Defines the state of a `GradientReducer`, and the steps of one reduction.
 #pragma once
 
 #include <cstddef>
@@ -63,14 +63,14 @@ struct GradientReducer::Impl final : GradientListener {
   Impl(torch::optim::Optimizer& wrapped, const DistributedOptimizerOptions& given,
        const NamedTensors& parameters);
 
-  // The hooks and the end of a backward pass (gradient_reducer.cpp).
+  // These are the hooks and the end of a backward pass (gradient_reducer.cpp).
   void before_gradient(std::size_t index) override;
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
   void expect_end_of_pass();
   void end_pass();
   [[noreturn]] void refuse_pass(const std::string& message);
 
-  // The step (gradient_reducer.cpp).
+  // These implement the step (gradient_reducer.cpp).
   void synchronize();
   void finish_step();
   void end_step();
@@ -78,7 +78,7 @@ struct GradientReducer::Impl final : GradientListener {
   torch::Tensor step_with_adasum(const BaseStep& base, LossClosure closure);
   void count_groups();
 
-  // Submitting gradients (gradient_reduction.cpp).
+  // These submit gradients (gradient_reduction.cpp).
   void submit(GradientSlot& slot, const torch::Tensor& incoming);
   void submit_sparse(GradientSlot& slot);
   void submit_without_backward(GradientSlot& slot, double factor);
@@ -92,7 +92,7 @@ struct GradientReducer::Impl final : GradientListener {
   void start_first_step_exchange();
   void finish_first_step_exchange();
 
-  // Waiting for them (gradient_reduction.cpp).
+  // These wait for the submitted gradients (gradient_reduction.cpp).
   void finish_reduction();
   void finish(GradientSlot& slot);
   void finish_compressed();
@@ -107,13 +107,13 @@ struct GradientReducer::Impl final : GradientListener {
   std::optional<GradientPlacement> placement;
   std::vector<Group> groups;
   std::deque<GradientSlot> slots;  // a deque, because hooks must not move
-  /// Set until the first reduction, when there are other ranks.
+  /// It is set until the first reduction, when there are other ranks.
   std::optional<FirstStepExchange> first_step;
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
-  bool has_unsent_gradients = false;  ///< gradients have come since the last reduction
-  bool is_reduced = false;       ///< this step has had a reduction, and no gradient has come since
+  bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
+  bool is_reduced = false;       ///< this step was reduced, and no gradient has arrived since
   int reductions = 0;            ///< the number of reductions in this step
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
   /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;

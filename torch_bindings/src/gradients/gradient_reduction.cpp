@@ -1,4 +1,4 @@
-// One reduction: submitting the gradients of all parameters, and waiting for them.
+// Implements one reduction, which submits the gradients of all parameters and waits for them.
 #include <algorithm>
 #include <utility>
 

@@ -27,7 +27,7 @@ std::vector<std::int64_t> all_but_channels(const torch::Tensor& values) {
   return dimensions;
 }
 
-/// The dtype of statistics: f32, or f64 for an input of f64.
+/// Returns the dtype of statistics, which is f32, or f64 for an input of f64.
 torch::ScalarType statistics_type(const torch::Tensor& input) {
   return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }

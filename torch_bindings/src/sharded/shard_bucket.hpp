@@ -1,4 +1,4 @@
-// A bucket of parameters in contiguous memory, of which each rank owns a shard.
+// Holds a bucket of parameters in contiguous memory, of which each rank owns a shard.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ struct BucketRange {
 };
 
 /// Divides the parameters into buckets of at most `bytes`, from the last parameter to the first,
-/// because gradients come in that order. The parameters of a bucket have the same dtype and device.
-/// A larger parameter has a bucket of its own.
+/// because gradients arrive in that order. The parameters of a bucket have the same dtype and
+/// device. A larger parameter has a bucket of its own.
 [[nodiscard]] std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters,
                                                      std::int64_t bytes);
 
@@ -35,20 +35,20 @@ class ShardBucket {
  public:
   /// Moves the parameters' values into the bucket and makes the parameters views of it. The
   /// context, the placement and the options must outlive the bucket. `group` is the parameter group
-  /// of all of them.
+  /// of all parameters in the bucket.
   ShardBucket(Context& context, const GradientPlacement& placement, std::string name,
               std::size_t group, const ShardedOptimizerOptions& options, const RankInSet& rank,
               std::vector<NamedTensors::Item> parameters);
 
-  /// The tensor that the optimizer steps: a copy of this rank's part of the values.
+  /// Returns the tensor that the optimizer steps, a copy of this rank's part of the values.
   [[nodiscard]] const torch::Tensor& shard() const noexcept { return shard_; }
   [[nodiscard]] const std::vector<NamedTensors::Item>& parameters() const noexcept {
     return parameters_;
   }
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
-  /// The index in the bucket of the parameter's first element.
+  /// Returns the index in the bucket of the parameter's first element.
   [[nodiscard]] std::int64_t offset_of(std::size_t parameter) const { return offsets_[parameter]; }
-  /// The index in the bucket of the shard's first element.
+  /// Returns the index in the bucket of the shard's first element.
   [[nodiscard]] std::int64_t shard_begin() const noexcept { return begin_; }
 
   /// Returns whether the bucket has the parameter's gradient, or has been sent without it.
@@ -59,7 +59,7 @@ class ShardBucket {
   void add(std::size_t parameter, const torch::Tensor& gradient);
   /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started.
   void send();
-  /// Returns whether a gradient has come since the last step.
+  /// Returns whether a gradient has arrived since the last step.
   [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || reduction_.valid(); }
   /// Waits for this rank's part of the reduced gradients.
   [[nodiscard]] torch::Tensor gradient();

@@ -235,7 +235,7 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
   if (closure) {
     impl.error.keep([&] { loss = impl.reduce(loss.detach(), "loss", impl.options.op); });
   }
-  // While one bucket is stepped, the next one is reduced and the one before is gathered.
+  // While one bucket is stepped, the next one is reduced and the previous one is gathered.
   for (ShardBucket& bucket : impl.buckets) {
     impl.error.keep([&] {
       torch::Tensor& gradient = bucket.shard().mutable_grad();

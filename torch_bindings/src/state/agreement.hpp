@@ -35,7 +35,7 @@ void require_equal(Context& context, const std::vector<NamedDigest>& mine, const
 void broadcast_tensors(Context& context, const NamedTensors& tensors, const std::string& prefix,
                        int root, std::int32_t process_set = 0);
 
-/// Tells all ranks whether rank 0 has succeeded. Rank 0 calls `attempt`, and all ranks call
+/// Informs all ranks whether rank 0 has succeeded. Rank 0 calls `attempt`, and all ranks call
 /// `share`, which throws the error of rank 0 on every rank.
 class Outcome {
  public:

@@ -28,7 +28,7 @@ struct NewFile {
 };
 
 NewFile create_beside(const std::filesystem::path& path) {
-  constexpr int kAttempts = 100;  // a process with this id may have left some of the names behind
+  constexpr int kAttempts = 100;  // a process with this id may have left some names behind
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     NewFile file;
     file.path = fmt::format("{}.tmp.{}.{}", path.string(), ::getpid(), attempt);

@@ -9,11 +9,11 @@
 
 namespace hvd::detail {
 
-/// Writes a temporary file beside `path`, flushes it to the disk, and renames it. Throws
-/// Errc::resource, and removes the temporary file then.
+/// Writes a temporary file beside `path`, flushes it to the disk, and renames it. When one of these
+/// steps fails, it removes the temporary file and throws Errc::resource.
 void write_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-/// Reads a whole file. Throws Errc::resource.
+/// Reads a whole file. Throws Errc::resource when it cannot.
 [[nodiscard]] Bytes read_file(const std::filesystem::path& path);
 
 }  // namespace hvd::detail

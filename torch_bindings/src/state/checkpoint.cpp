@@ -58,8 +58,8 @@ std::span<const std::byte> checked_content(std::span<const std::byte> bytes,
   return content;
 }
 
-/// Exchanges, among all ranks, the digest of the bytes that each received, and its error, if any.
-/// Returns the text of the first rank's problem, or an empty text. Collective.
+/// Exchanges the digest of the bytes that each rank received, and its error, if any. Returns the
+/// text of the first rank's problem, or an empty text. Collective.
 std::string problem_of_any_rank(Context& context, std::uint64_t digest, const std::string& error) {
   WireWriter mine;
   mine.u64(digest);

@@ -1,5 +1,5 @@
-// A 64-bit digest of values, which is the same on every machine. It detects differences by accident
-// and gives no security.
+// Computes a 64-bit digest of values, which is the same on every machine. It detects differences by
+// accident and gives no security.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace hvd::detail {
 
-/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-/// generators"), a bijection.
+/// Applies the finaliser of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom
+/// number generators"), which is a bijection.
 [[nodiscard]] constexpr std::uint64_t splitmix64(std::uint64_t z) noexcept {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;

@@ -1,4 +1,4 @@
-// Lists of named tensors, and the broadcast that makes them equal on all ranks.
+// Implements lists of named tensors, and the broadcast that makes them equal on all ranks.
 #include <unordered_set>
 
 #include <hvd/hvd.hpp>

@@ -1,4 +1,4 @@
-// Losses and metrics: functions of the outputs and labels of a batch.
+// Declares losses and metrics, which are functions of the outputs and labels of a batch.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@ struct BatchReaderOptions {
   std::uint64_t seed = 0;  ///< all options but `rank` must be the same on every rank
   std::size_t epoch = 0;
   bool shuffle = true;
-  /// The number of rows that are held and shuffled at a time; at least one batch.
+  /// The number of rows that are held and shuffled at a time, which is at least one batch.
   std::int64_t window_rows = 16384;
 };
 
@@ -34,9 +34,9 @@ struct Batch {
 
 /// The rows and their order depend only on the options, the selection and the sizes of the row
 /// groups. The row groups are shuffled. Their chosen rows, one group after another, are divided
-/// into one contiguous share for each rank, of which the first may be one row longer. Each rank
-/// shuffles the rows inside its window. So every chosen row comes once, on one rank. Not
-/// collective. One thread at a time may use it.
+/// into one contiguous share for each rank; the first shares may be one row longer. Each rank
+/// shuffles the rows inside its window. So exactly one rank reads each chosen row, once. Reading is
+/// not collective. One thread at a time may use the reader.
 class BatchReader {
  public:
   /// Throws what `validate` and `ParquetSource::require` throw, and Errc::invalid_argument for
@@ -55,9 +55,9 @@ class BatchReader {
   /// the reader cannot be used any more.
   [[nodiscard]] std::optional<Batch> next();
 
-  /// The number of batches of the epoch, the same on every rank.
+  /// Returns the number of batches of the epoch, which is the same on every rank.
   [[nodiscard]] std::int64_t steps() const noexcept;
-  /// The rows of this rank, and of all ranks, in the epoch.
+  /// Return the number of rows of this rank, and of all ranks, in the epoch.
   [[nodiscard]] std::int64_t rows() const noexcept;
   [[nodiscard]] std::int64_t rows_of_all_ranks() const noexcept;
 

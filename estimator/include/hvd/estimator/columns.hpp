@@ -1,4 +1,4 @@
-// The feature and label columns of a model and their shapes.
+// Describes the feature and label columns of a model and their shapes.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +32,15 @@ struct Columns {
   /// - One shape for several feature columns: the values of the columns, side by side, are the only
   ///   input.
   std::vector<std::vector<std::int64_t>> input_shapes = {};
-  /// The types of the inputs: empty (float32), one for all inputs, or one per input.
+  /// The types of the inputs: none (float32), one for all inputs, or one for each input.
   std::vector<torch::Dtype> feature_types = {};
 
-  /// The number of inputs of the model.
+  /// Returns the number of inputs of the model.
   [[nodiscard]] std::size_t inputs() const noexcept;
 };
 
-/// Throws Errc::invalid_argument when there is no feature column, a name comes twice, the number of
-/// shapes or types is wrong, or a shape has a size below 1.
+/// Throws Errc::invalid_argument when there is no feature column, a name occurs twice, the number
+/// of shapes or types is wrong, or a shape has a size below 1.
 void validate(const Columns& columns);
 
 /// Copies the feature columns into the inputs of the model, [rows, …] each. Columns are found by
@@ -57,7 +57,7 @@ void validate(const Columns& columns);
                                                    const Columns& columns,
                                                    std::int64_t first_row = 0);
 
-/// Checks the columns by the schema, before any row is read. Throws what `to_tensors` throws.
+/// Checks the columns against the schema, before any row is read. Throws what `to_tensors` throws.
 void require_columns(const arrow::Schema& schema, const Columns& columns, bool with_labels);
 
 }  // namespace hvd

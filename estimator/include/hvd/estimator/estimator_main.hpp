@@ -1,4 +1,4 @@
-// The main function of a program with an estimator, for hvd_spark and the command line.
+// Declares the main function of a program with an estimator, for hvd_spark and the command line.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The parameters of an estimator.
+// Declares the parameters of an estimator.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct ValidationChoice : Validation {
   ValidationChoice(const char* name) : ValidationChoice(std::string(name)) {}    // NOLINT: implicit
 };
 
-/// Makes the optimizer. The learning rate is that of one process.
+/// Makes the optimizer. The learning rate is meant for training with one process.
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
 /// Options for the processes that `fit` starts when it is called outside a job.
 struct RunnerOptions {
-  /// The greatest number of processes that this machine runs at once; 0: one for each core that
-  /// this process may use.
+  /// The greatest number of processes that this machine runs at once. 0 means one for each core
+  /// that this process may use.
   int slots = 0;
   /// A file, which is overwritten, or a stream, to which the lines of the ranks are written, each
   /// with its rank in front. By default the ranks write to this process's own streams, without a
@@ -70,7 +70,7 @@ struct EstimatorOptions {
   std::int64_t val_batch_size = 0;  ///< 0: the same as `batch_size`
   int epochs = 1;
   ValidationChoice validation{};
-  /// Any text that tells how the rows of the second source of `fit` were chosen. A run can only be
+  /// Any text that says how the rows of the second source of `fit` were chosen. A run can only be
   /// resumed with the same text.
   std::string validation_rule{};
   bool shuffle = true;
@@ -89,7 +89,8 @@ struct EstimatorOptions {
   /// Requires that the run exists; `fit` throws Errc::invalid_argument otherwise.
   bool resume = false;
 
-  /// 0: nothing is printed; 1: a bar (on a terminal) and a line per epoch; 2: a line per epoch.
+  /// With 0 nothing is printed, with 1 a bar (on a terminal) and a line per epoch, and with 2 only
+  /// a line per epoch.
   int verbose = 1;
 
   /// The number of ranks. Outside a job `fit` starts them, if there are more than one (0 means

@@ -1,4 +1,4 @@
-// Losses and metrics of a fit, epoch by epoch.
+// Holds the losses and metrics of a fit, epoch by epoch.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct History {
   /// "train" and "validation" (null where there was no validation). "train" and "validation" have
   /// the keys "rows" and "loss", and a key for each metric. NaN, which JSON does not have, is null.
   [[nodiscard]] std::string to_json() const;
-  /// Reads such a list. Throws Errc::protocol, which names what is wrong.
+  /// Reads such a list. Throws Errc::protocol, with a text that says what is wrong.
   [[nodiscard]] static History from_json(std::string_view json);
   /// Returns an SVG chart of the loss and each metric over the epochs, for training and validation.
   [[nodiscard]] std::string to_svg(std::string_view title) const;

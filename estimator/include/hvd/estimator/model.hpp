@@ -1,4 +1,4 @@
-// A trained network with its columns.
+// Declares a trained network with its columns.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct ModelDescription {
   std::vector<std::string> output_cols{};
   std::vector<std::vector<std::int64_t>> input_shapes{};
   std::vector<torch::Dtype> feature_types{};
-  /// The shape of each output for one row: empty or {1} is a number, any other shape a list.
+  /// The shape of each output for one row. An empty shape and {1} mean a number, any other a list.
   std::vector<std::vector<std::int64_t>> output_shapes{};
   History history{};
 };
@@ -75,7 +75,7 @@ class Model {
                           const StorageOptions& storage_options = {}) const;
 
   /// Throws Errc::invalid_argument for another number of names than there are outputs, and for a
-  /// name that is empty or comes twice.
+  /// name that is empty or occurs twice.
   void set_output_cols(std::vector<std::string> names);
 
   /// Saves the values and names of the tensors and the description, but not the code of the module.
@@ -99,7 +99,7 @@ class Model {
   [[nodiscard]] const History& history() const noexcept { return description_.history; }
   [[nodiscard]] const std::string& run_id() const noexcept { return description_.run_id; }
   [[nodiscard]] const FitSummary& summary() const noexcept { return summary_; }
-  /// The type of each output column as Spark writes it: "float" or "array<float>".
+  /// Returns the type of each output column in Spark's notation: "float" or "array<float>".
   [[nodiscard]] std::vector<std::string> output_types() const;
 
  private:

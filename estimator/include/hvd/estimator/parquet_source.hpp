@@ -1,4 +1,5 @@
-// A table in Parquet files, and which of its rows are for training and which for validation.
+// Declares a table in Parquet files, and selects which of its rows are for training and which for
+// validation.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +38,11 @@ class ParquetSource {
 
   [[nodiscard]] const std::string& uri() const noexcept;
   [[nodiscard]] std::int64_t rows() const noexcept;
-  /// The URIs, sorted. Rows are numbered in this order.
+  /// Returns the sorted URIs. Rows are numbered in this order.
   [[nodiscard]] const std::vector<std::string>& files() const noexcept;
-  /// The number of rows of each row group, file after file.
+  /// Returns the number of rows of each row group, file after file.
   [[nodiscard]] std::vector<std::int64_t> row_groups() const;
-  /// The columns of the first file.
+  /// Returns the columns of the first file.
   [[nodiscard]] std::vector<Column> schema() const;
   /// Checks that every file has these columns, with types that can be read and that fill their
   /// shapes. Throws Errc::invalid_argument, naming the file, the column and its type.

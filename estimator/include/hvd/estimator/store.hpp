@@ -1,4 +1,4 @@
-// The folder, named by a URI, that holds an estimator's data, checkpoints and results.
+// Declares the folder, named by a URI, that holds an estimator's data, checkpoints and results.
 #pragma once
 
 #include <cstddef>
@@ -74,10 +74,10 @@ class EstimatorStore {
   /// Returns whether there is such a file or folder. In an object store, a folder exists only while
   /// it contains a file.
   [[nodiscard]] bool exists(const std::string& path) const;
-  /// Returns the sorted names of the files and folders directly in a folder; none when there is no
-  /// such folder.
+  /// Returns the sorted names of the files and folders directly in a folder. The list is empty when
+  /// there is no such folder.
   [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
-  /// Removes a file, or a folder with all that is in it. Does nothing when there is none.
+  /// Removes a file, or a folder and everything in it. Does nothing when there is none.
   void remove(const std::string& path) const;
 
  private:

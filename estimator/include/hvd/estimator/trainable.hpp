@@ -1,4 +1,4 @@
-// A network for the estimator: a function from tensors to tensors.
+// Declares a network for the estimator, as a function from tensors to tensors.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,7 @@ class Trainable {
   /// Throws Errc::invalid_argument when there is no module; so does `forward`.
   [[nodiscard]] torch::nn::Module& module() const;
   /// Throws Errc::invalid_argument when `forward` takes another number of inputs or returns
-  /// something else than tensors, and what `forward` throws.
+  /// anything but tensors, and what `forward` throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs) const;
 
  private:

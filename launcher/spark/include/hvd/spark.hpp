@@ -1,5 +1,5 @@
-// The input and the result of a program that HvdDistributor of hvd_spark starts. The functions do
-// not need `init`. docs/how-to/spark.md is the guide.
+// Declares the input and the result of a program that HvdDistributor of hvd_spark starts. The
+// functions do not need `init`. docs/how-to/spark.md is the guide.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,9 @@ struct ArrowFile {
   std::int64_t rows = 0;
 };
 
-/// The rows of this rank in the table that `run_on` was given. Each row of the table is in the
-/// share of one rank; the shares differ by a few rows, and with fewer rows than ranks some are
-/// empty.
+/// The rows of this rank in the table that was passed to `run_on`. Each row of the table is in the
+/// share of one rank. The shares differ by a few rows, and when there are fewer rows than ranks,
+/// some shares are empty.
 struct ArrowPartition {
   std::vector<ArrowFile> files;
 

@@ -1,4 +1,4 @@
-// Adasum: a sum of gradients that depends on how much they agree.
+// Declares Adasum, a sum of gradients that depends on how much they agree.
 #pragma once
 
 #include <vector>
@@ -24,9 +24,10 @@ namespace hvd {
 /// bytes in another order.) The computation uses f32, or f64 when a tensor is f64; dot products use
 /// f64. All ranks get the same bits.
 ///
-/// Blocking. Collective among the ranks of the process set, which pass tensors of the same shapes.
-/// Autograd does not record it. Throws Errc::invalid_argument when a tensor is undefined, has an
-/// integer type or lies on another device than the first one, and what the collectives throw.
+/// Blocks. It is collective among the ranks of the process set, which pass tensors of the same
+/// shapes. Autograd does not record it. Throws Errc::invalid_argument when a tensor is undefined,
+/// has an integer type or lies on another device than the first one, and what the collectives
+/// throw.
 void adasum_(const std::vector<torch::Tensor>& tensors, const CollectiveOptions& options = {});
 
 /// Does the same for one tensor, and returns the result as a new tensor.

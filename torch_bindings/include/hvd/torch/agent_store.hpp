@@ -1,4 +1,4 @@
-// The store of torchrun's agent, reached through LibTorch's own client (c10d::TCPStore).
+// Reaches the store of torchrun's agent through LibTorch's own client (c10d::TCPStore).
 #pragma once
 
 #include <memory>

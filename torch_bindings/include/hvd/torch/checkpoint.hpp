@@ -1,4 +1,4 @@
-// Checkpoints: state on disk, which rank 0 writes and all ranks read.
+// Saves state in a file, which rank 0 writes, and loads it on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ template <class... Parts>
 void save_checkpoint(Context& context, const std::filesystem::path& path, const Parts&... parts) {
   const auto save = [&](torch::serialize::OutputArchive& archive) {
     const auto write = [&](int index, const auto& part) {
-      using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
+      using torch::operator<<;  // argument-dependent lookup does not find it for tensors
       torch::serialize::OutputArchive one(archive.compilation_unit());
       one << part;
       archive.write(std::to_string(index), one);

@@ -1,4 +1,4 @@
-// Checkpoints as bytes, for programs that keep them elsewhere than in a local file.
+// Turns checkpoints into bytes, for programs that keep them elsewhere than in a local file.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Collectives on tensors.
+// Declares the collectives on tensors.
 #pragma once
 
 #include <torch/types.h>

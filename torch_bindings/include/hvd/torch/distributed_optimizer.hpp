@@ -1,4 +1,4 @@
-// An optimizer that steps with the gradients of all ranks.
+// Declares an optimizer that steps with the gradients of all ranks.
 #pragma once
 
 #include <utility>
@@ -122,7 +122,8 @@ class DistributedOptimizer<void> final : public ScalableGradients {
   detail::GradientReducer reducer_;
 };
 
-/// Lets the compiler deduce, from `DistributedOptimizer(optimizer, …)`, the form that wraps one.
+/// Lets the compiler deduce, from `DistributedOptimizer(optimizer, …)`, the form that wraps an
+/// optimizer.
 DistributedOptimizer(torch::optim::Optimizer&, const NamedTensors&,
                      const DistributedOptimizerOptions& = {})
     ->DistributedOptimizer<void>;

@@ -14,7 +14,7 @@ struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  ///< the same on every rank; the order depends on it and on the epoch
   /// Ranks get equally many examples. When the number of ranks does not divide that of the
-  /// examples, the last examples are left out, or, by default, the first ones come twice.
+  /// examples, the last examples are left out, or, by default, the first examples are used twice.
   bool drop_last = false;
   int rank = -1;  ///< -1: the rank of the default context; -1 for `size` means its size
   int size = -1;
@@ -34,17 +34,17 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// From the next `reset` on, the sampler uses the order of this epoch.
   void set_epoch(std::size_t epoch);
   [[nodiscard]] std::size_t epoch() const;
-  /// The number of examples of this rank in an epoch, which is the same on every rank.
+  /// Returns the number of examples of this rank in an epoch, which is the same on every rank.
   [[nodiscard]] std::size_t size() const;
-  /// The number of examples that `next` has returned.
+  /// Returns the number of examples that `next` has returned.
   [[nodiscard]] std::size_t position() const;
   [[nodiscard]] std::size_t dataset_size() const;
-  /// The examples of this rank, in order, in the epoch that was begun last.
+  /// Returns the examples of this rank, in order, in the epoch that was begun last.
   [[nodiscard]] const std::vector<std::size_t>& indices() const;
 
   /// Starts an epoch. The first reset after `load` continues from the saved position instead.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
-  /// Returns the next indices into the data set, at most `batch_size`; nothing at the end of the
+  /// Returns the next indices into the data set, at most `batch_size`, or nothing at the end of the
   /// epoch.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 

@@ -21,10 +21,11 @@ struct ElasticSamplerOptions {
 };
 
 /// Distributes the examples of an epoch that have not been trained on yet over the ranks. The
-/// training loop records what it has trained on. After a change of the ranks, `synchronize` merges
-/// the records of all ranks, and the rest of the epoch is distributed anew. No example is lost, and
-/// examples whose record was lost with a rank come again. Ranks get equally many examples; when the
-/// number of ranks does not divide that of the examples, the first ones come twice.
+/// training loop records the examples that it has trained on. After a change of the ranks,
+/// `synchronize` merges the records of all ranks, and the rest of the epoch is distributed anew. No
+/// example is lost, and examples whose record was lost with a rank are used again. Ranks get
+/// equally many examples; when the number of ranks does not divide that of the examples, the first
+/// examples are used twice.
 ///
 /// Copies share their state, because `make_data_loader` takes a copy. One thread at a time may use
 /// it.
@@ -35,28 +36,29 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// Begins an epoch with an empty record. It takes effect with the next `reset`.
   void set_epoch(std::size_t epoch);
   [[nodiscard]] std::size_t epoch() const;
-  /// The number of examples of this rank in the pass that was begun last.
+  /// Returns the number of examples of this rank in the pass that was begun last.
   [[nodiscard]] std::size_t size() const;
   [[nodiscard]] std::size_t dataset_size() const;
-  /// The examples of this rank, in order, in the pass that was begun last.
+  /// Returns the examples of this rank, in order, in the pass that was begun last.
   [[nodiscard]] const std::vector<std::size_t>& indices() const;
-  /// The examples of all ranks in the pass that was begun last, in ascending order.
+  /// Returns the examples of all ranks in the pass that was begun last, in ascending order.
   [[nodiscard]] const std::vector<std::size_t>& remaining() const;
-  /// The examples of this epoch that have been trained on, as far as this rank knows, in ascending
-  /// order.
+  /// Returns the examples of this epoch that have been trained on, as far as this rank knows, in
+  /// ascending order.
   [[nodiscard]] std::vector<std::size_t> recorded() const;
 
   /// Records that the next `batch_size` examples of this rank, in the order of `next`, have been
   /// trained on. A count beyond the end of the pass records all that are left.
   void record_batch(std::size_t batch_size);
-  /// Merges the ranks' records, and takes rank and size from `context`. To be called after a change
-  /// of the ranks and before the state is saved. Takes effect with the next `reset`. Collective.
-  /// Throws Errc::mismatch on every rank when they differ in data set size, seed or epoch.
+  /// Merges the ranks' records, and takes rank and size from `context`. The program calls it after
+  /// a change of the ranks and before it saves the state. It takes effect with the next `reset`.
+  /// Collective. Throws Errc::mismatch on every rank when they differ in data set size, seed or
+  /// epoch.
   void synchronize(Context& context = hvd::context());
 
   /// Starts a pass over the examples that are not recorded.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
-  /// Returns the next indices into the data set, at most `batch_size`; nothing at the end of the
+  /// Returns the next indices into the data set, at most `batch_size`, or nothing at the end of the
   /// pass.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 

@@ -1,4 +1,4 @@
-// Mixed precision: scales the loss so that small gradients do not vanish.
+// Scales the loss in mixed precision, so that small gradients do not vanish.
 #pragma once
 
 #include <concepts>
@@ -47,7 +47,7 @@ class GradScaler {
   }
 
   /// Unscales the gradients unless `unscale_` has done so, and steps unless a gradient is infinite
-  /// or NaN. Returns whether it stepped. Collective for a distributed optimizer.
+  /// or NaN. Returns whether it stepped. For a distributed optimizer it is collective.
   bool step(torch::optim::Optimizer& optimizer);
   template <std::derived_from<ScalableGradients> Distributed>
   bool step(Distributed& optimizer) {
@@ -58,7 +58,7 @@ class GradScaler {
   void update();
 
   [[nodiscard]] double scale_factor() const noexcept { return scale_; }
-  /// The number of steps without an infinite gradient since the scale changed last.
+  /// Returns the number of steps without an infinite gradient since the scale changed last.
   [[nodiscard]] std::int64_t good_steps() const noexcept { return good_steps_; }
   /// Continues from the state of a checkpoint.
   void load(double scale_factor, std::int64_t good_steps);

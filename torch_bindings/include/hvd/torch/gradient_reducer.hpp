@@ -1,5 +1,5 @@
-// The options of `DistributedOptimizer`, and the hooks that reduce its gradients while the backward
-// pass is still running.
+// Declares the options of `DistributedOptimizer`, and the hooks that reduce its gradients while the
+// backward pass is still running.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace hvd {
 /// whose ranks share an arena (`Context::arena`); all others are reduced where autograd puts them.
 enum class GradientMemory {
   /// Autograd allocates gradients in the arena, so that nothing is copied before or after the
-  /// reduction. For the rest of the process, another allocator stands in front of LibTorch's CPU
-  /// allocator and passes all other requests on to it.
+  /// reduction. For the rest of the process, another allocator replaces LibTorch's CPU allocator
+  /// and passes all other requests on to it.
   born_shared,
   /// A gradient is copied into the arena once autograd has accumulated it. With `zero_grad(false)`
   /// the gradient stays there and is not copied again.
@@ -59,15 +59,16 @@ struct DistributedOptimizerOptions {
   /// The names of parameters whose gradients are reduced together, once all of them are ready.
   std::vector<std::vector<std::string>> groups{};
   /// The number of groups, as an alternative to `groups`: each consists of consecutive parameters,
-  /// about equally many. 0: no groups.
+  /// about equally many. 0 means that there are no groups.
   int num_groups = 0;
   /// Makes sparse gradients, such as those of embeddings, dense. Otherwise they are gathered from
   /// all ranks. Ranks without a gradient learn in the first step that a parameter has sparse ones,
   /// so at least one rank must have one in that step.
   bool sparse_as_dense = false;
   /// `backward()` returns once the gradients of its pass are reduced, as with PyTorch's DDP; then
-  /// they may be read, clipped and added to. When off, they are being reduced until `synchronize()`
-  /// or `step()`, as with Horovod, and must not be touched before. The same on all ranks.
+  /// they may be read, clipped and added to. When this is false, they are being reduced until
+  /// `synchronize()` or `step()`, as with Horovod, and must not be touched before. All ranks need
+  /// the same value.
   bool wait_in_backward = true;
   /// Only the members of the process set construct the optimizer; gradients are averaged over them.
   std::int32_t process_set = 0;
@@ -90,7 +91,7 @@ namespace detail {
 /// the uses that are errors.
 class GradientReducer {
  public:
-  /// Collective. Before anything is sent it throws Errc::invalid_argument for empty or repeated
+  /// Collective. Throws Errc::invalid_argument, before anything is sent, for empty or repeated
   /// names, for parameters of the optimizer without a name, and for options out of range. Throws
   /// Errc::mismatch on every rank when ranks differ in names, shapes, dtypes or options.
   GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,

@@ -1,4 +1,4 @@
-// Collectives on several tensors that are negotiated together.
+// Declares collectives on several tensors that are negotiated together.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Averages of losses and accuracies over all ranks.
+// Computes averages of losses and accuracies over all ranks.
 #pragma once
 
 #include <array>

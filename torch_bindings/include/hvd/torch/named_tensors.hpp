@@ -1,4 +1,4 @@
-// Tensors with names, in the same order on every rank.
+// Declares a list of tensors with names, which has the same order on every rank.
 #pragma once
 
 #include <initializer_list>

@@ -16,7 +16,7 @@ struct ObjectOptions {
   std::string name{};            ///< empty: the order of unnamed calls gives the name
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
   /// Every rank throws Errc::invalid_argument for an object with more bytes, before memory is
-  /// allocated for it. In a gather it limits all objects together. The same on all ranks.
+  /// allocated for it. In a gather it limits all objects together. All ranks need the same value.
   std::int64_t max_bytes = std::int64_t{1} << 30;
   Context* context = nullptr;  ///< when null, the default one, `hvd::context()`
 };
@@ -49,7 +49,7 @@ struct ObjectOptions {
 /// it, that rank throws the error of `torch::save`, and the other ranks throw Errc::protocol.
 template <class T>
 void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
-  using torch::operator<<;  // argument-dependent lookup does not find the one for tensors
+  using torch::operator<<;  // argument-dependent lookup does not find it for tensors
   using torch::operator>>;
   torch::serialize::OutputArchive saved;
   const bool sends = context_of(options).rank() == root;

@@ -1,4 +1,4 @@
-// The common parts of `DistributedOptimizer` and `ShardedOptimizer`.
+// Declares the common parts of `DistributedOptimizer` and `ShardedOptimizer`.
 #pragma once
 
 #include <torch/optim/optimizer.h>

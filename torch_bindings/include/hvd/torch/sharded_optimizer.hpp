@@ -1,4 +1,4 @@
-// An optimizer whose state is divided among the ranks (ZeRO, stage 1).
+// Declares an optimizer whose state is divided among the ranks (ZeRO, stage 1).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct ShardedOptimizerOptions {
   /// The type in which f32 and f64 gradients are sent and summed. Parameters are sent as they are.
   Compression compression = Compression::none;
   /// The size of a bucket of parameters, in bytes. A bucket is reduced in one collective while the
-  /// backward pass goes on, and its parameters are gathered in one.
+  /// backward pass goes on, and another collective gathers its parameters.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
@@ -64,9 +64,9 @@ class ParameterShards {
   /// Calls `base` for one shard after another, each with its gradient.
   torch::Tensor step(const std::function<void()>& base, const LossClosure& closure);
   /// Scales the gradients so that their norm over all parameters is at most `max_norm`, and returns
-  /// the norm that they had. To be called between `backward()` and `step()`. Collective.
+  /// the norm that they had. Must be called between `backward()` and `step()`. Collective.
   double clip_grad_norm(double max_norm);
-  /// Multiplies the gradients, and returns whether every element on all ranks is finite. To be
+  /// Multiplies the gradients, and returns whether every element on all ranks is finite. Must be
   /// called between `backward()` and `step()`. Collective.
   bool scale_gradients(double factor);
   [[nodiscard]] ScopedPause no_sync() noexcept;
@@ -82,10 +82,11 @@ class ParameterShards {
 
 }  // namespace detail
 
-/// Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models",
-/// stage 1: each of the n ranks has all parameters, but it steps only one n-th of the elements and
-/// keeps the optimizer's state only of those. Gradients are reduce-scattered while the backward
-/// pass runs. `step()` updates this rank's shards and gathers those of all ranks, bucket by bucket.
+/// Implements stage 1 of Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training
+/// trillion parameter models". Each of the n ranks has all parameters, but it steps only one n-th
+/// of the elements and keeps the optimizer's state only of those. Gradients are reduce-scattered
+/// while the backward pass runs. `step()` updates this rank's shards and gathers those of all
+/// ranks, bucket by bucket.
 ///
 /// `Base` must step each element by itself, as SGD, Adam, AdamW, Adagrad and RMSprop do. The
 /// optimizer derives from `Base`, so schedulers and everything that takes an `Optimizer&` accept
@@ -133,8 +134,8 @@ class ShardedOptimizer final : private detail::ParameterShards,
   /// The first pass after it, or `step()`, sends the sum.
   using Shards::no_sync;
 
-  /// Collective. Writes the whole state, by parameter, into the first rank's archive; those of the
-  /// other ranks stay empty. Any number of ranks can load it.
+  /// Collective. Writes the whole state, by parameter, into the first rank's archive; the archives
+  /// of the other ranks stay empty. Any number of ranks can load the state.
   void save(torch::serialize::OutputArchive& archive) const override {
     Shards::save(*this, archive);
   }

@@ -1,4 +1,4 @@
-// Batch normalization with the statistics of all ranks' batches.
+// Declares batch normalization with the statistics of all ranks' batches.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class SyncBatchNormImpl
   void update_running(const torch::Tensor& mean, const torch::Tensor& variance, double count);
 
   SyncBatchNormScope scope_;
-  /// The number in the names of the exchanges; the ranks agree on it before the first one.
+  /// The number in the names of the exchanges. The ranks agree on it before their first exchange.
   std::int64_t instance_ = -1;
 };
 TORCH_MODULE(SyncBatchNorm);

@@ -1,4 +1,4 @@
-// Completion handles of operations on tensors.
+// Declares the completion handles of operations on tensors.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class TensorWork {
     return *result_;
   }
   /// Waits until the operation has ended, and returns true or throws its error. Returns false when
-  /// `deadline` comes first.
+  /// `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const { return work_.wait_until(deadline); }
   [[nodiscard]] bool done() const noexcept { return work_.done(); }
   /// Returns null while the operation runs, and after its success.
@@ -46,7 +46,7 @@ struct AlltoallResult {
   std::vector<std::int64_t> received_splits;  ///< rows from each rank of the process set
 };
 
-/// The handle of one alltoall; otherwise the same as `TensorWork`.
+/// The handle of one alltoall. In all other respects it is the same as `TensorWork`.
 class AlltoallWork {
  public:
   AlltoallWork() noexcept = default;
@@ -92,7 +92,7 @@ class GroupWork {
     return results;
   }
   /// Waits until all operations have ended, and returns true or throws an error. Returns false when
-  /// `deadline` comes first.
+  /// `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const {
     return std::all_of(works_.begin(), works_.end(),
                        [deadline](const Each& work) { return work.wait_until(deadline); });

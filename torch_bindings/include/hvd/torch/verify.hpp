@@ -46,7 +46,7 @@ template <class Contained>
 
 /// Checks, for the pass that was begun last, that the ranks' shards have the same size and together
 /// contain every example once. When the number of ranks does not divide that of the examples, fewer
-/// examples than there are ranks may be missing (a DistributedSampler with `drop_last`) or come
+/// examples than there are ranks may be missing (a DistributedSampler with `drop_last`) or occur
 /// twice (all others). `first_difference` says what is wrong, with the same text on every rank.
 /// Collective. Every rank receives all indices, so call this in the first epoch or in a test.
 [[nodiscard]] Verification verify(const DistributedSampler& sampler,

@@ -1,4 +1,4 @@
-// A learning rate scheduler for the first steps, in which the rate grows.
+// Declares a learning rate scheduler that raises the rate during the first steps.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace hvd {
 
-/// Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.2: the rates grow linearly, over
-/// `steps` calls of `step()`, from `start_factor` times the optimizer's rates to those rates. With
-/// n ranks and a rate that was multiplied by n, `start_factor` is usually 1/n. Afterwards the
-/// scheduler changes nothing, so that the program may step another one.
+/// Implements the warmup of Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.2. The
+/// rates grow linearly, over `steps` calls of `step()`, from `start_factor` times the optimizer's
+/// rates to those rates. With n ranks and a rate that was multiplied by n, `start_factor` is
+/// usually 1/n. Afterwards the scheduler changes nothing, so that the program may step another one.
 class WarmupLR final : public torch::optim::LRScheduler {
  public:
   /// Sets the rates for the first step. Throws Errc::invalid_argument for a factor outside [0, 1].
