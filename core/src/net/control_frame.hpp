@@ -1,5 +1,5 @@
-// A frame on a stream of the control channel: the ranks that a message is from or for, and the
-// message. docs/internals/protocol.md shows the encoding.
+// Declares a frame on a stream of the control channel. It holds a message and the ranks that the
+// message is from or for. docs/internals/protocol.md shows the encoding.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hvd::net {
 
-/// A set of ranks, as ascending ranges with gaps between them.
+/// Holds a set of ranks, as ascending ranges with gaps between them.
 class RankSet {
  public:
   struct Range {

@@ -102,7 +102,7 @@ void Negotiator::submitted(int rank, Announcement operation, Clock::time_point n
   settle(group);
 }
 
-/// Tells whether every member that has not joined has submitted it.
+/// Tells whether every member that has not joined has submitted the operation.
 bool Negotiator::complete(const OperationKey& key, const Entry& entry) const {
   const std::vector<int>& members = sets_.at(key.first);
   if (entry.ranks.size() == members.size()) return true;
