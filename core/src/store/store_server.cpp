@@ -23,7 +23,7 @@ constexpr std::size_t kMaxHeld = std::size_t{256} << 20;  // keys and values tog
 constexpr std::size_t kMaxKeys = 1'000'000;
 constexpr std::size_t kMaxBacklog = 4 * kMaxStoreMessage;  // replies that a client does not read
 
-/// The keys and the clients. Loop thread only, except for the constructor.
+/// Holds the keys and the clients. Only the loop thread may call it, except for the constructor.
 class StoreTable final : private net::FrameStream::Listener {
  public:
   StoreTable(EventLoop& loop, int rank) : loop_(loop), rank_(rank) {}

@@ -12,7 +12,7 @@ void Settlements::settle(std::span<const std::uint64_t> reached) {
   if (reached.empty()) return;
   const std::uint64_t last = *std::max_element(reached.begin(), reached.end());
   const std::lock_guard lock(mutex_);
-  if (last <= settled_) return;  // no rank has come to a later operation
+  if (last <= settled_) return;  // no rank has reached a later operation
   settled_ = last;
   forget_before(asked_.load(std::memory_order_relaxed));
   settlements_.push_back({last, {reached.begin(), reached.end()}});
