@@ -49,7 +49,7 @@ class CollectiveRunner {
  private:
   struct Group {
     std::vector<int> ranks;                         // in the context, ascending
-    int place = 0;                                  // index of this rank among them
+    int place = 0;                                  // index of this rank in `ranks`
     std::vector<std::unique_ptr<Backend>> subsets;  // one per backend; empty for all ranks
   };
 

@@ -226,7 +226,7 @@ void Coordinator::shutdown() {
   if (std::exchange(shut_down_, true)) return;
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
   session_.loop().post([this] {
-    announce();  // what was submitted before the shutdown is announced before it
+    announce();  // operations submitted before the shutdown are announced before it
     protocol_.shutdown(Clock::now());
   });
   std::unique_lock lock(end_mutex_);
@@ -452,7 +452,7 @@ void Coordinator::aborted(const Abort& message) {
   }
   table_.close(error_);
   session_.network().abort();
-  executor_->stop();  // `stopped` then fails what is pending
+  executor_->stop();  // `stopped` then fails the pending operations
   end(End::failed);
 }
 

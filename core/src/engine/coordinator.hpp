@@ -34,8 +34,8 @@ class Coordinator : private ControlChannel::Listener,
                     private Protocol::Actions,
                     private Executor::Listener {
  public:
-  /// `session` outlives it; `channel` is null when the job is one rank; without `fence` several
-  /// ranks never freeze their schedule.
+  /// `session` outlives this object. `channel` is null when the job is one rank. Without `fence`
+  /// several ranks never freeze their schedule.
   Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;

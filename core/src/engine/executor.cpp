@@ -66,7 +66,7 @@ Executor::~Executor() {
 }
 
 bool Executor::supports(const Request& request) {
-  // A request is nearly always of the same kind as the one before it, and then this takes no lock.
+  // A request is nearly always of the same kind as the previous one, and then this takes no lock.
   // The lock keeps `join` from destroying the runner meanwhile.
   const std::uint64_t kind = kind_of(request);
   if (supported_.load(std::memory_order_relaxed) == kind) return true;
@@ -171,7 +171,7 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
     async = {std::exchange(batch_, {}), std::move(*ran)};
     now = Clock::now();
   } else {
-    batch_.tensors.clear();  // what they keep alive is released without the lock
+    batch_.tensors.clear();  // the memory that they keep alive is released without the lock
     if (ran && batch_.sequence == 0) listener_.batch_done();
     if (ran) now = ran->time;
   }

@@ -18,7 +18,7 @@ class RankSet {
  public:
   struct Range {
     int first = 0;
-    int end = 0;  ///< one more than the last
+    int end = 0;  ///< one more than the last rank
 
     friend bool operator==(const Range&, const Range&) = default;
   };

@@ -63,7 +63,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   Listener* listener_ = nullptr;
   Bytes input_;               // a frame may be incomplete
   std::deque<Bytes> output_;  // whole frames
-  std::size_t written_ = 0;   // bytes of the first of them that are written
+  std::size_t written_ = 0;   // bytes of the first frame that are written
   std::size_t backlog_ = 0;
   bool writing_ = false;     // a wait for room is open
   std::string write_error_;  // reading goes on, since messages of the peer may still come

@@ -49,7 +49,7 @@ struct Stopped {  ///< answers Thaw: the sender begins nothing after this sequen
 };
 
 // This message goes to the next rank on the way to rank 0.
-struct PeerLost {  ///< nothing comes from this rank any more
+struct PeerLost {  ///< no message arrives from this rank any more
   int rank = -1;   ///< from a relay: one of its members or itself; from a member: the receiver
   std::string cause;
 };

@@ -200,7 +200,7 @@ void Negotiator::remove_set(const Request& request) {
     reject(key, Errc::invalid_argument,
            fmt::format("'{}': its process set has been removed", key.second));
   }
-  removed_.insert(id);  // what is ready still needs its members
+  removed_.insert(id);  // ready operations still need its members
   after_ready_.emplace_back(SetRemoved{request.name, id});
 }
 

@@ -99,12 +99,12 @@ class Negotiator {
     Clock::time_point since;
     std::uint64_t arrival = 0;  // order among entries
   };
-  /// Every rank announces all its members of a group at once. The group is over when all ranks
-  /// have: then it runs or, if they did not name the same members, fails.
+  /// Every rank announces all its members of a group at once. The group is over when all ranks have
+  /// announced theirs: then it runs or, if they did not name the same members, fails.
   struct Group {
     struct Share {
       std::int32_t size = 0;       // the number of members according to the rank
-      std::int32_t announced = 0;  // how many of them it has announced
+      std::int32_t announced = 0;  // how many members it has announced
     };
     std::map<int, Share> shares;     // by rank
     std::size_t whole = 0;           // ranks that have announced all their members

@@ -126,7 +126,7 @@ namespace {
 struct Bucket {
   FusedTensors tensors;
   std::size_t bytes = 0;
-  std::size_t complete_at = 0;  // index of its last tensor among all
+  std::size_t complete_at = 0;  // index of its last tensor in the cycle
 };
 
 /// Holds a tensor and its index among all tensors of the cycle.
@@ -142,7 +142,7 @@ struct Run {
   std::set<std::string> names;
 };
 
-// If each tensor waits for the result of the one before it, thousands of tensors make thousands of
+// If each tensor waits for the result of the previous one, thousands of tensors make thousands of
 // runs. Therefore only the latest runs are searched.
 constexpr std::size_t kRunsSearched = 64;
 

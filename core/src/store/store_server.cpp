@@ -50,7 +50,7 @@ class StoreTable final : private net::FrameStream::Listener {
     std::shared_ptr<net::FrameStream> stream;
     StoreRequest request;                  // the last wait or wait_all
     std::uint32_t present = 0;             // the number of the request's keys that are set
-    std::optional<Waits::iterator> waits;  // while one of them is missing
+    std::optional<Waits::iterator> waits;  // while one of these keys is missing
   };
 
   void on_frame(net::FrameStream& stream, std::span<const std::byte> payload) override {

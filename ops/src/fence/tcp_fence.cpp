@@ -155,7 +155,7 @@ bool TcpFence::open(int peer, const Call& call) {
       stream(peer) =
           TokenStream(session_.network().open(peer, label, Clock::now() + limit), peer, size());
     } catch (const Error& error) {
-      failure_.check();  // the network was aborted because this fence was
+      failure_.check();  // the network was aborted because this fence was aborted
       if (dials || error.code() != Errc::timeout) throw;
       if (over(call)) return false;
     }

@@ -14,7 +14,7 @@ struct Token {
   struct Verdict {
     enum class Kind : std::uint8_t { fine, lost, differs };
     Kind kind = Kind::fine;
-    int culprit = -1;  ///< that rank; -1 when fine
+    int culprit = -1;  ///< the lost or differing rank; -1 when fine
   };
 
   std::uint64_t sequence = 0;

@@ -219,7 +219,7 @@ int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept 
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   guard([&] {
     if (!host_ || takes_one_step(call)) return flat_->allreduce(call, deadline);
-    // Each tensor's own size decides, so that bits do not depend on what it is fused with.
+    // Each tensor's own size decides, so that its bits do not depend on the other fused tensors.
     std::map<std::pair<Algorithm, std::size_t>, std::vector<TensorSlice>> by_algorithm;
     for (const TensorSlice& tensor : call.tensors) {
       const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);

@@ -25,13 +25,13 @@ namespace hvd::detail {
 /// all ranks' tensors are in arenas.
 class HostExchange {
  public:
-  /// Without a `reduction` bytes are moved. With one, what all ranks give to a rank is reduced, in
-  /// rank order, and the result is what that rank takes. The arguments outlive this object.
+  /// Without a `reduction` bytes are moved. With one, the tensors that all ranks give to a rank are
+  /// reduced, in rank order, and that rank takes the result. The arguments outlive this object.
   HostExchange(HostGroup& group, const HostArena& arena, const HostArithmetic* reduction,
                Deadline deadline);
 
   /// Returns the rows that this rank gives: one for all ranks, or one for each rank, this one
-  /// included. In a reduction a null piece stands for identity elements.
+  /// included. In a reduction a null piece contributes identity elements.
   [[nodiscard]] HostRows<const std::byte>& give() noexcept { return give_; }
   /// Returns the rows that this rank takes: one from each rank, this one included. In a reduction
   /// it is a single row, with pieces of the same sizes as those given. Bytes for a null piece are

@@ -59,7 +59,7 @@ class NcclBackend final : public Backend {
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     std::atomic<bool> aborted{false};
-    std::mutex mutex;  ///< guards what follows: one thread may poll while another makes a call
+    std::mutex mutex;  ///< guards the members below: one thread may poll while another makes a call
     std::exception_ptr first_error;
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;

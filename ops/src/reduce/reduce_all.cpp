@@ -225,7 +225,7 @@ void reduce_all_simd(const ReduceAll& what, std::span<std::byte* const> to,
       return reduce_group<PlainGroup<float>>(what, to, from, count, stream);
     case DType::f64:
       return reduce_group<PlainGroup<double>>(what, to, from, count, stream);
-    case DType::boolean: {  // maximum is or, minimum is and, whatever byte stands for true
+    case DType::boolean: {  // maximum is or, minimum is and, whatever byte represents true
       ReduceAll bytes = what;
       const bool any = what.op == ReduceOp::sum || what.op == ReduceOp::max;
       bytes.op = any || what.op == ReduceOp::average ? ReduceOp::max : ReduceOp::min;

@@ -235,7 +235,7 @@ class TcpTransport final : public Transport {
         limit_what_is_sent(peer, streams.back().get());
       }
     } catch (const Error&) {
-      failure_.check();  // the network was aborted because this transport was
+      failure_.check();  // the network was aborted because this transport was aborted
       throw;
     }
   }

@@ -44,8 +44,8 @@ struct StepStats {
 
 struct Stats {
   std::uint64_t submitted = 0;              ///< operations this rank submitted
-  std::uint64_t completed = 0;              ///< of those, completed without error
-  std::uint64_t failed = 0;                 ///< of those, completed with an error
+  std::uint64_t completed = 0;              ///< operations completed without error
+  std::uint64_t failed = 0;                 ///< operations completed with an error
   std::uint64_t collectives_started = 0;    ///< backend calls begun
   std::uint64_t collectives = 0;            ///< backend calls finished
   std::uint64_t fused_tensors = 0;          ///< tensors that shared a backend call with another

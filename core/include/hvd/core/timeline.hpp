@@ -21,7 +21,7 @@ namespace hvd {
 namespace timeline_phase {
 inline constexpr std::string_view kNegotiate = "NEGOTIATE";        ///< submitted, not yet scheduled
 inline constexpr std::string_view kQueue = "QUEUE";                ///< waits for its turn
-inline constexpr std::string_view kWaitForData = "WAIT_FOR_DATA";  ///< the device computes it still
+inline constexpr std::string_view kWaitForData = "WAIT_FOR_DATA";  ///< the device computes the data
 inline constexpr std::string_view kMemcpyIn = "MEMCPY_IN";
 inline constexpr std::string_view kMemcpyOut = "MEMCPY_OUT";
 }  // namespace timeline_phase

@@ -16,7 +16,7 @@ class Session;
 struct Topology;
 
 /// Reduces host memory over `transport` with a segmented ring, a fusion buffer and SIMD kernels.
-/// Algorithm: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms".
+/// The algorithm is that of Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms".
 [[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport);
 
 /// Makes a backend for several hosts. An allreduce goes through `host`, the backend of this host's
