@@ -45,7 +45,7 @@ struct Unreachable : std::runtime_error {
 
 /// Returns true unless `fd` is a Unix socket whose other end belongs to another user.
 [[nodiscard]] bool peer_is_same_user(int fd) noexcept;
-/// Sets no delay on TCP. Does nothing on a Unix socket.
+/// Sets TCP_NODELAY on a TCP stream. Does nothing on a Unix socket.
 void tune_stream(int fd) noexcept;
 /// Returns the system's text for an error, as "connection reset".
 [[nodiscard]] std::string describe_errno(int error);

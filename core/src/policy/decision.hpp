@@ -18,8 +18,8 @@ namespace hvd::detail {
 struct FusedBatch {
   std::int32_t process_set = 0;
   std::vector<std::string> names;
-  /// Has an entry for each name. For an allgather these are the rows that each member contributes,
-  /// for an alltoall the rows that the receiver of this message gets from each member.
+  /// By name: for an allgather the rows that each member contributes, for an alltoall the rows that
+  /// the receiver of this message gets from each member.
   std::vector<std::vector<std::int64_t>> rows;
   /// Has the request of each name. It is given only while some rank has joined, because that rank's
   /// table does not have the operation.

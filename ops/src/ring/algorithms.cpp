@@ -124,7 +124,7 @@ void ring_all_gather(Transport& transport, const RingPlan& plan, std::byte* data
     return std::span<std::byte>(data + begin, end - begin);
   };
   // Ranks and blocks are numbered modulo n around the ring. In step s, from 0 to n-2, rank r sends
-  // block r-s to the next rank: its own in step 0, later the one received in the step before. It
+  // block r-s to the next rank: its own in step 0, later the one received in the previous step. It
   // receives block r-s-1 from the previous rank at its final place. After n-1 steps it has all.
   for (const RingStep& step : plan.all_gather) {
     const std::span<std::byte> received = block(step.receive);

@@ -58,7 +58,8 @@ using Deadline = Clock::time_point;
 
 /// Returns true for the integers. A type is an integer, a floating-point number or boolean.
 [[nodiscard]] constexpr bool is_integer(DType dtype) noexcept { return dtype <= DType::i64; }
-[[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {  ///< True for f16 to f64.
+/// Returns true for f16 to f64.
+[[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {
   return dtype >= DType::f16 && dtype <= DType::f64;
 }
 

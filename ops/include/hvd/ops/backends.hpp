@@ -1,5 +1,5 @@
-// Declares the backends of this build. In a build without MPI or NCCL the functions return null
-// (mpi/no_mpi.cpp, nccl/no_nccl.cpp).
+// Declares the backends of this build. In a build without MPI or NCCL the functions return no
+// backend (mpi/no_mpi.cpp, nccl/no_nccl.cpp).
 #pragma once
 
 #include <memory>
