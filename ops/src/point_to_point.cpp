@@ -1,4 +1,4 @@
-// A message is a broadcast among two ranks.
+// Implements a message as a broadcast between two ranks.
 #include <utility>
 
 #include <fmt/format.h>

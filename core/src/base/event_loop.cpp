@@ -109,8 +109,8 @@ class BlockingCall {
 struct EventLoop::Impl {
   boost::asio::io_context io{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
-  // Asio opens its descriptors for the first timer or socket. This timer makes a lack of
-  // descriptors known here.
+  // Asio opens its descriptors for the first timer or socket. With this timer, a lack of
+  // descriptors shows here.
   boost::asio::steady_timer first{io};
   Clock::time_point awake_until{};  // loop thread
   std::thread thread{[this] { run(io, awake_until); }};

@@ -28,7 +28,7 @@ void log(LogLevel level, int rank, std::string_view message) {
   const std::string_view name = kLevels[static_cast<std::size_t>(level)];
   const std::string line = rank >= 0 ? fmt::format("hvd: [{}] {}: {}\n", rank, name, message)
                                      : fmt::format("hvd: {}: {}\n", name, message);
-  // One write per line, so that lines of several ranks on one terminal do not mix.
+  // Each line is one write, so that lines of several ranks on one terminal do not mix.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

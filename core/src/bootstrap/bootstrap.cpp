@@ -104,7 +104,7 @@ std::string Bootstrap::publish(std::string_view label, const Answer& answer) con
     try {
       store_->set(key(label), encode_error(error), Clock::now() + kAnswerTime);
     } catch (const Error&) {
-      // Without the store the others run into their own deadlines; this error is the first one.
+      // The store may be unreachable. The others then run into their own deadlines.
     }
     throw;
   }
@@ -117,7 +117,7 @@ Bytes Bootstrap::await(std::string_view label) const {
     if (error.code() != Errc::timeout) throw;
   }
   std::vector<int> missing = missing_ranks(label);
-  if (missing.empty()) missing.push_back(0);  // it has not answered
+  if (missing.empty()) missing.push_back(0);  // rank 0 has not answered
   fail(missing);
 }
 

@@ -18,7 +18,8 @@ namespace {
 
 std::string errno_text() { return std::system_category().message(errno); }
 
-// Bytes read from the start of `fd`, at most `out.size()`; -1 with errno set.
+// Returns the number of bytes read from the start of `fd`, at most `out.size()`, or -1 with errno
+// set.
 ssize_t read_start(int fd, std::span<std::byte> out) {
   std::size_t size = 0;
   while (size < out.size()) {
@@ -32,7 +33,7 @@ ssize_t read_start(int fd, std::span<std::byte> out) {
 }
 
 Secret read_secret(int fd, const std::string& source) {
-  // One byte more than a secret, to notice a file that holds something else.
+  // The buffer has one byte more than a secret, to notice a file that holds something else.
   std::array<std::byte, Secret::kSize + 1> buffer{};
   const ssize_t size = read_start(fd, buffer);
   std::array<std::byte, Secret::kSize> bytes{};
@@ -64,9 +65,9 @@ Secret Secret::random() {
 Secret Secret::from_fd(int fd) { return read_secret(fd, fmt::format("descriptor {}", fd)); }
 
 Secret Secret::from_file(const std::string& path) {
-  // Kubernetes mounts a secret as a symbolic link, so links are followed. Whoever placed the link,
-  // what counts is checked on the opened file. O_NONBLOCK: opening a FIFO must not wait for a
-  // writer.
+  // Kubernetes mounts a secret as a symbolic link, so links are followed. The checks apply to the
+  // opened file, so it does not matter who placed the link. O_NONBLOCK prevents opening a FIFO from
+  // waiting for a writer.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd) {
     throw Error(Errc::unauthenticated,

@@ -40,7 +40,7 @@ struct Session::Impl {
   Config config;
   Deadline start_deadline;
   EventLoop loop;
-  std::shared_ptr<Store> launcher_store;  // of PMIx or torchrun; connected as long as the session
+  std::shared_ptr<Store> launcher_store;  // of PMIx or torchrun; the session keeps it connected
   std::unique_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
   std::optional<Bootstrap> bootstrap;

@@ -1,4 +1,4 @@
-// The only file of the library that reads the environment.
+// This is the only file of the library that reads the environment.
 #include "config/environment.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// The environment contract as a function of any name → value lookup. docs/reference/environment.md.
+// Declares the environment contract as a function of any lookup from name to value.
+// docs/reference/environment.md describes it.
 #pragma once
 
 #include <functional>
@@ -10,13 +11,13 @@
 
 namespace hvd::detail {
 
-/// Returns the value of a variable of the environment, nothing when it is not set.
+/// Returns the value of a variable of the environment, or nothing when it is not set.
 [[nodiscard]] std::optional<std::string> environment_variable(std::string_view name);
 
-/// The value of a variable, nothing when it is not set.
+/// Returns the value of a variable, or nothing when it is not set.
 using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-/// A rank and the sizes of its job and host, as the PMIx server knows them.
+/// Holds a rank and the sizes of its job and host, as the PMIx server reports them.
 struct PmixRank {
   int rank = 0;
   int size = 1;
@@ -24,8 +25,8 @@ struct PmixRank {
   int local_size = -1;
 };
 
-/// Sources of information besides the variables. Each is asked only when a variable tells that it
-/// exists.
+/// Holds the sources of information besides the variables. Each is asked only when a variable tells
+/// that it exists.
 struct Surroundings {
   /// Returns nothing when there is no PMIx server for this process, or no PMIx in this build.
   std::function<std::optional<PmixRank>()> pmix = [] { return std::nullopt; };
@@ -43,8 +44,8 @@ struct Surroundings {
 
 class VariableReader;
 
-/// The two parts of `parse_config`. The first reads rank, size, job and rendezvous from one of
-/// several sets of variables (docs/reference/environment.md, "Who is believed").
+/// `parse_config` has two parts. The first reads rank, size, job and rendezvous from one of several
+/// sets of variables (docs/reference/environment.md, "Who is believed").
 void read_job(const VariableReader& read, const Surroundings& ask, Config& config);
 /// The second reads everything else: `HVD_*`, and `HOROVOD_*` where it means the same.
 void read_settings(const VariableReader& read, Config& config);

@@ -42,7 +42,7 @@ std::optional<RankAndSize> read_pair(const VariableReader& read, std::string_vie
   return RankAndSize{*rank, *size};
 }
 
-/// Does the same for a part of a job of `size` ranks.
+/// Reads such a pair for a part of a job of `size` ranks.
 std::optional<RankAndSize> read_part(const VariableReader& read, std::string_view rank_name,
                                      std::string_view size_name, int size) {
   const auto found = read_pair(read, rank_name, size_name);
@@ -65,7 +65,7 @@ bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
-/// Job ids become part of keys and messages.
+/// Checks a job id, which becomes part of keys and messages, and returns it.
 std::string check_job_id(std::string_view name, std::string value) {
   constexpr std::size_t kLongest = 128;
   if (value.empty() || value.size() > kLongest || !is_printable(value)) {
@@ -175,7 +175,7 @@ bool read_torch(const VariableReader& read, Config& config) {
   }
   if (all->size == 1) return true;
   const std::string address = tcp_address(read, "MASTER_ADDR", "MASTER_PORT");
-  // All jobs without a name are called "none", but no two of a host have the same port.
+  // All jobs without a name are called "none", but no two jobs on a host have the same port.
   config.job_id = job_id_from(fmt::format("torch-{}", *read.text("MASTER_PORT")),
                               read.text("TORCHELASTIC_RUN_ID").value_or("none"));
   if (one_host(config) || is_loopback(*master)) {
@@ -217,7 +217,8 @@ bool read_open_mpi(const VariableReader& read, Config& config) {
   return true;
 }
 
-/// Asks a PMIx server: that of Slurm, or that of `mpirun`, whose variables answer without asking.
+/// Reads the variables of a PMIx server and asks it for the rest. For Open MPI's `mpirun`, whose
+/// own variables hold the answer, the server is not asked.
 bool read_pmix(const VariableReader& read, const Surroundings& ask, Config& config) {
   const auto rank = read.integer("PMIX_RANK");
   const auto job = read.text("PMIX_NAMESPACE");

@@ -27,7 +27,7 @@ void read_number(const VariableReader& read, std::string_view name, std::pair<in
   }
 }
 
-// The names of horovod/common/logging.cc, in any case.
+// Reads a level by its name in horovod/common/logging.cc, in upper or lower case.
 void read_horovod_log_level(const VariableReader& read, Config& config) {
   constexpr std::string_view kName = "HOROVOD_LOG_LEVEL";
   constexpr std::array<std::pair<std::string_view, LogLevel>, 6> kWords = {

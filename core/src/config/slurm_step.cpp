@@ -33,7 +33,7 @@ int required(const VariableReader& read, std::string_view name) {
   reject_variable(step, *read.text(step), fmt::format("but {} is not set", name));
 }
 
-/// Returns entry `node` of a list like "2(x3),1", or -1.
+/// Returns entry `node` of a list like "2(x3),1", or -1 when the list has no such entry.
 int tasks_on(std::string_view name, std::string_view list, int node) {
   std::string_view rest = list;
   for (int first = 0; !rest.empty();) {

@@ -1,4 +1,4 @@
-// Rank, size, job and rendezvous from the variables of a Slurm step (`srun`).
+// Reads rank, size, job and rendezvous from the variables of a Slurm step (`srun`).
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace hvd::detail {
 struct SlurmStep {
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  ///< -1 when Slurm does not tell, likewise the next
+  int local_rank = -1;  ///< -1 when Slurm does not tell, as is `local_size`
   int local_size = -1;
   int nodes = 0;    ///< 0 when Slurm does not tell
   std::string job;  ///< "slurm-JOB.STEP"

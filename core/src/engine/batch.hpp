@@ -1,4 +1,4 @@
-// The tensors of this rank that one call of a backend reduces or moves together.
+// Holds the tensors of this rank that one call of a backend reduces or moves together.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace hvd::detail {
 
-/// A collective as the executor runs it. Rank 0 decides on it (FusedBatch), or the frozen schedule
-/// holds it (PlannedBatch). One that makes or removes a process set has no tensor on ranks that
-/// have joined.
+/// Describes a collective as the executor runs it. Rank 0 decides on it (FusedBatch), or the frozen
+/// schedule holds it (PlannedBatch). A batch that makes or removes a process set has no tensor on
+/// ranks that have joined.
 struct Batch {
   OpKind kind = OpKind::allreduce;
   std::int32_t process_set = 0;
-  std::vector<std::shared_ptr<PendingTensor>> tensors;  ///< alike but for shape
+  std::vector<std::shared_ptr<PendingTensor>> tensors;  ///< equal but for their shapes
   std::vector<std::vector<std::int64_t>> rows;          ///< see FusedBatch
   int contributors = 0;                                 ///< see FusedBatch
 

@@ -28,7 +28,8 @@ std::int64_t scattered_rows(std::int64_t rows, std::int64_t ranks, std::int64_t 
   return rows / ranks + (rank < rows % ranks ? 1 : 0);
 }
 
-/// Returns the first line of an exception's message; LibTorch's messages go on with the stack.
+/// Returns the first line of an exception's message, since LibTorch's messages continue with the
+/// stack.
 std::string first_line(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -114,7 +115,7 @@ void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, D
 }
 
 /// Returns the group of the batch's process set. A pair set gets its backends at its first
-/// operation, to which both of its ranks come.
+/// operation, in which both of its ranks take part.
 const CollectiveRunner::Group& CollectiveRunner::group_of(const Batch& batch, Deadline deadline) {
   const auto at = groups_.find(batch.process_set);
   if (at != groups_.end()) return at->second;
@@ -139,7 +140,7 @@ CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_poin
   Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(batch), group);
   observer_.dequeued(batch, now);
   Clock::time_point began = now;
-  allocate_results(batch, group);  // before the wait for data, which then covers this memory too
+  allocate_results(batch, group);  // before the wait for data, which thus covers this memory too
   if (told_ == nullptr && waits_for_data(batch)) {
     wait_for_data(backend, batch, now, deadline);
     began = Clock::now();
@@ -158,7 +159,7 @@ CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_poin
 }
 
 /// Tells whether a batch begins only when all batches before it are complete, and is complete when
-/// its call returns: so it is for making and removing a process set, and a barrier promises it.
+/// its call returns. Making and removing a process set require this, and a barrier promises it.
 bool CollectiveRunner::runs_alone(const Batch& batch) noexcept {
   return batch.kind == OpKind::add_process_set || batch.kind == OpKind::remove_process_set ||
          batch.kind == OpKind::barrier;
@@ -175,7 +176,7 @@ bool CollectiveRunner::must_complete_before(const Batch& batch,
   return index < backends_.size() && backends_[index]->name() != last;
 }
 
-/// The device runs one collective after the other, so this one began when the one before it was
+/// The device runs one collective after the other, so this one began when the previous one was
 /// complete.
 void CollectiveRunner::completed(const Batch& batch, const Ran& ran) {
   const auto began = std::max(ran.time, completed_);

@@ -20,35 +20,36 @@ class CollectiveRunner {
   CollectiveRunner(std::vector<std::unique_ptr<Backend>> backends, int rank, int size,
                    Observer& observer);
 
-  /// Any thread.
+  /// Any thread may call it.
   [[nodiscard]] bool supports(const Request& request) const noexcept;
   /// Announces an allreduce that may still be cancelled (Backend::announce). `run`, `retract` or
   /// `abandon` of the same batch follows.
   void announce(const Batch& batch);
   void retract() noexcept;
   void abandon() noexcept;
-  /// The result of `run`.
+  /// Holds the result of `run`.
   struct Ran {
     std::unique_ptr<AsyncCollective> async;  ///< null: the batch is complete
     Clock::time_point time;    ///< when the batch was complete; with `async`, when its call began
     std::string_view backend;  ///< the name of the backend; set with `async`
   };
-  /// The clock shows `now`. An error that concerns one tensor alone is kept in that tensor. Throws
-  /// what a backend throws.
+  /// `now` is the present time. An error that concerns one tensor alone is kept in that tensor.
+  /// Throws what a backend throws.
   [[nodiscard]] Ran run(const Batch& batch, Clock::time_point now, Deadline deadline);
-  /// All asynchronous collectives, the last of which runs on the backend `last`, must be complete
-  /// before this batch begins.
+  /// Tells whether all asynchronous collectives, the last of which runs on the backend `last`, must
+  /// be complete before this batch begins.
   [[nodiscard]] bool must_complete_before(const Batch& batch, std::string_view last) const noexcept;
-  /// The asynchronous collective of this batch is complete. To be called in the order in which they
-  /// were started, by one thread at a time, also while another one runs a batch.
+  /// Records that the asynchronous collective of this batch is complete. One thread at a time calls
+  /// it, in the order in which the collectives were started, also while another thread runs a
+  /// batch.
   void completed(const Batch& batch, const Ran& ran);
-  /// Any thread.
+  /// Any thread may call it.
   void abort() noexcept;
 
  private:
   struct Group {
     std::vector<int> ranks;                         // in the context, ascending
-    int place = 0;                                  // index of this rank among them
+    int place = 0;                                  // index of this rank in `ranks`
     std::vector<std::unique_ptr<Backend>> subsets;  // one per backend; empty for all ranks
   };
 

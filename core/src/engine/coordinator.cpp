@@ -119,7 +119,7 @@ void Coordinator::serve_metrics() {
                                                       [this] { return observer_.stats(); });
 }
 
-/// Loop thread.
+/// Only the loop thread calls it.
 RankReport Coordinator::report() const {
   const Stats stats = observer_.stats();
   RankReport report;
@@ -226,7 +226,7 @@ void Coordinator::shutdown() {
   if (std::exchange(shut_down_, true)) return;
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
   session_.loop().post([this] {
-    announce();  // what was submitted before the shutdown is announced before it
+    announce();  // operations submitted before the shutdown are announced before it
     protocol_.shutdown(Clock::now());
   });
   std::unique_lock lock(end_mutex_);
@@ -280,8 +280,8 @@ void Coordinator::on_tick() {
   }
 }
 
-/// A trial is over. The frozen plan holds the buckets, so other sizes take effect by a thaw and the
-/// next freeze.
+/// Handles the end of a trial. The frozen plan holds the buckets, so other sizes take effect by a
+/// thaw and the next freeze.
 void Coordinator::tune() {
   const bool finished = tuner_->finished();
   const std::optional<BucketSizes> sizes = tuner_->next();
@@ -398,7 +398,8 @@ std::uint64_t Coordinator::stop_replay() {
 }
 
 void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
-  // The table comes first: it takes the tensors back from the turn that `settle` then ends.
+  // The table comes first: it takes the tensors back from the turn, and then `settle` ends the
+  // turn.
   table_.resume(begun);
   // This happens on every rank, also where no turn waits: otherwise a later announcement could be
   // taken for one of this turn.
@@ -451,7 +452,7 @@ void Coordinator::aborted(const Abort& message) {
   }
   table_.close(error_);
   session_.network().abort();
-  executor_->stop();  // `stopped` then fails what is pending
+  executor_->stop();  // `stopped` then fails the pending operations
   end(End::failed);
 }
 

@@ -34,37 +34,37 @@ class Coordinator : private ControlChannel::Listener,
                     private Protocol::Actions,
                     private Executor::Listener {
  public:
-  /// `session` outlives it; `channel` is null when the job is one rank; without `fence` several
-  /// ranks never freeze their schedule.
+  /// `session` outlives this object. `channel` is null when the job is one rank. Without `fence`
+  /// several ranks never freeze their schedule.
   Coordinator(Session& session, std::unique_ptr<ControlChannel> channel,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;
 
-  /// Any thread. The request is valid and named. Throws as `Context::submit`.
+  /// Any thread may call it. The request is valid and named. Throws what `Context::submit` throws.
   [[nodiscard]] Work submit(Submission&& submission);
-  /// As `submit`, and waits for the result. This thread runs the operation where it can.
+  /// Does what `submit` does and waits for the result. This thread runs the operation where it can.
   void submit_and_wait(Submission&& submission);
-  /// As `submit`, all or nothing.
+  /// Does what `submit` does, for all submissions or for none.
   [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
-  /// Any thread but the loop's. As `Context::shutdown`.
+  /// Does what `Context::shutdown` does. Any thread but the loop's may call it.
   void shutdown();
-  /// Any thread but the loop's. Ends the executor thread, and this coordinator's work on the loop
-  /// thread. Without a `shutdown` before it the other ranks see this rank as lost.
+  /// Ends the executor thread, and this coordinator's work on the loop thread. Without an earlier
+  /// `shutdown` the other ranks see this rank as lost. Any thread but the loop's may call it.
   void disconnect() noexcept;
-  /// Any thread.
+  /// Does what `Context::abort` does. Any thread may call it.
   void abort(const std::string& reason) noexcept;
-  /// Any thread.
+  /// Any thread may call it.
   [[nodiscard]] Observer& observer() noexcept { return observer_; }
   [[nodiscard]] const ProcessSets& process_sets() const noexcept { return sets_; }
 
  private:
   enum class End { none, shut_down, failed };
 
-  // ControlChannel::Listener
+  // These implement ControlChannel::Listener.
   void on_message(int from, std::span<const std::byte> bytes) override;
   void on_lost(int peer, const std::string& cause) override;
 
-  // Protocol::Actions
+  // These implement Protocol::Actions.
   void send(const std::vector<int>& to, const Message& message) override;
   void run(const FusedBatch& fused) override;
   void carry_out(const Rejection& rejection) override;
@@ -79,7 +79,7 @@ class Coordinator : private ControlChannel::Listener,
   void aborted(const Abort& message) override;
   void shutdown_acknowledged() override;
 
-  // Executor::Listener
+  // These implement Executor::Listener.
   void turn_taken(const Batch& batch, const SchedulePosition& position,
                   Clock::time_point now) override;
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override;
@@ -110,7 +110,7 @@ class Coordinator : private ControlChannel::Listener,
   TensorTable table_;
   ProcessSets sets_;
   std::unique_ptr<StepTuner> tuner_;  // rank 0 with HVD_AUTOTUNE; else null
-  // Loop thread.
+  // Only the loop thread uses these.
   Protocol protocol_;
   std::optional<std::uint64_t> held_back_before_;
   std::uint64_t submitted_before_ = 0;

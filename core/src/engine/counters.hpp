@@ -1,4 +1,4 @@
-// The live form of `Stats`: written by the submitting, loop and executor threads.
+// Holds the live form of `Stats`, which the submitting, loop and executor threads write.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace hvd::detail {
 
-/// For a counter that one thread at a time writes: the one that runs a batch.
+/// Adds to a counter that only the thread which runs a batch writes, so one thread at a time.
 inline void count_up(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {
   counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }

@@ -10,7 +10,7 @@
 namespace hvd::detail {
 namespace {
 
-// A waiting thread yields the core for this long before it sleeps: to sleep and to be woken costs
+// A waiting thread yields the core for this long before it sleeps, because sleeping and waking cost
 // some tens of microseconds.
 constexpr std::chrono::microseconds kYield{100};
 
@@ -23,8 +23,8 @@ constexpr std::chrono::milliseconds kLastWakeUp{100};
 // thread waits for.
 constexpr std::chrono::microseconds kPollInterval{50};
 
-// The most asynchronous collectives that are pending at a time: enough that the device has its next
-// work before it has finished the one before.
+// At most this many asynchronous collectives are pending at a time. They suffice for the device to
+// have its next work before it has finished its current work.
 constexpr std::size_t kMaxAsync = 4;
 
 /// Packs everything on which a backend's support of a request depends into one number, never 0.
@@ -66,7 +66,7 @@ Executor::~Executor() {
 }
 
 bool Executor::supports(const Request& request) {
-  // A request is nearly always of the same kind as the one before it, and then this takes no lock.
+  // A request is nearly always of the same kind as the previous one, and then this takes no lock.
   // The lock keeps `join` from destroying the runner meanwhile.
   const std::uint64_t kind = kind_of(request);
   if (supported_.load(std::memory_order_relaxed) == kind) return true;
@@ -171,7 +171,7 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
     async = {std::exchange(batch_, {}), std::move(*ran)};
     now = Clock::now();
   } else {
-    batch_.tensors.clear();  // what they keep alive is released without the lock
+    batch_.tensors.clear();  // the memory that they keep alive is released without the lock
     if (ran && batch_.sequence == 0) listener_.batch_done();
     if (ran) now = ran->time;
   }
@@ -184,7 +184,7 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
   return now;
 }
 
-/// Announces a turn of the frozen schedule and waits until all its members have come to it. Returns
+/// Announces a turn of the frozen schedule and waits until all its members have reached it. Returns
 /// false when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
 bool Executor::arrive(const Batch& batch) {
   if (ready_fence_) {
@@ -202,7 +202,7 @@ bool Executor::arrive(const Batch& batch) {
   return true;
 }
 
-/// Runs a batch. Nothing is returned when a backend failed.
+/// Runs a batch. Returns nothing when a backend failed.
 std::optional<CollectiveRunner::Ran> Executor::execute(const Batch& batch) {
   const bool is_turn = batch.sequence != 0;
   try {
@@ -340,7 +340,7 @@ void Executor::thread_main() {
         return state_ == State::stopped || can_run() || executor_can_poll() || !busy();
       });
     } else if (state_ != State::running) {
-      break;  // drained, or a backend failed and no thread is inside one any more
+      break;  // all is drained, or a backend failed and no thread is inside one any more
     }         // else a thaw has taken the turn away again
   }
   idle_.wait(lock, [this] { return !running_ && !polling_; });

@@ -27,11 +27,12 @@ namespace hvd::detail {
 
 class Executor final : public WorkDriver {
  public:
-  /// Is told what happens, on the thread on which it happens. `turn_taken`, `waited` and
-  /// `nothing_runs` come with the executor's lock held and must not call the executor.
+  /// The executor informs it of what happens, on the thread on which it happens. The executor's
+  /// lock is held during `turn_taken`, `waited` and `nothing_runs`, so they must not call the
+  /// executor.
   class Listener {
    public:
-    /// A turn of the frozen schedule was taken from the table. The clock shows `now`.
+    /// A turn of the frozen schedule was taken from the table at the time `now`.
     virtual void turn_taken(const Batch& batch, const SchedulePosition& position,
                             Clock::time_point now) = 0;
     /// The tensor's name is free and its result is in place, or `error` concerns it alone. The
@@ -62,27 +63,28 @@ class Executor final : public WorkDriver {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Any thread.
+  /// Any thread may call it.
   [[nodiscard]] bool supports(const Request& request);
-  /// Any thread. Queues a batch that was negotiated.
+  /// Queues a batch that was negotiated. Any thread may call it.
   void run(Batch batch);
-  /// Any thread. The table has a turn; wakes a thread that takes it.
+  /// Wakes a thread to take the turn that the table has. Any thread may call it.
   void turn_came();
-  /// Any thread. A work was completed elsewhere; wakes the threads that may wait for it.
+  /// Wakes the threads that may wait for a work that was completed elsewhere. Any thread may call
+  /// it.
   void wake_waiting();
-  /// Any thread. Ends the turns that not every member has reached; see ReadyFence.
+  /// Ends the turns that not every member has reached; see ReadyFence. Any thread may call it.
   void settle(std::span<const std::uint64_t> reached);
-  /// Any thread. The executor ends once its queue is empty. Does not wait.
+  /// Lets the executor end once its queue is empty. Does not wait. Any thread may call it.
   void drain();
-  /// Any thread. Aborts what runs, drops the queue and ends. Does not wait.
+  /// Aborts what runs, drops the queue and ends. Does not wait. Any thread may call it.
   void stop() noexcept;
   /// Waits for the end, after `drain` or `stop`, and then destroys the backends. Neither the loop
   /// thread nor a thread that runs a batch may call it.
   void join();
 
-  // WorkDriver
+  // These implement WorkDriver, but for the second `drive`.
   void drive(const WorkState& work) override { drive(work, Clock::now()); }
-  /// As above, for a thread that has waited since `began`.
+  /// Does the same for a thread that has waited since `began`.
   void drive(const WorkState& work, Clock::time_point began);
   void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t observations() const noexcept {
@@ -132,7 +134,7 @@ class Executor final : public WorkDriver {
   bool running_ = false;          // a thread runs `batch_`
   Batch batch_;                   // keeps its memory from batch to batch
   std::deque<AsyncBatch> async_;  // in the order in which they complete
-  bool polling_ = false;          // a thread polls the first of them
+  bool polling_ = false;          // a thread polls the first of `async_`
   bool failed_ = false;           // a backend failed
   bool over_ = false;             // the executor thread has ended
   int drivers_ = 0;               // threads in `drive`

@@ -16,9 +16,9 @@ class HeartbeatTimer {
   HeartbeatTimer(const HeartbeatTimer&) = delete;
   HeartbeatTimer& operator=(const HeartbeatTimer&) = delete;
 
-  /// Starts the ticks. To be called on the loop thread.
+  /// Starts the ticks. Only the loop thread may call it.
   void start();
-  /// No tick comes after it. To be called on the loop thread.
+  /// Ends the ticks. Only the loop thread may call it.
   void stop() noexcept;
 
  private:

@@ -20,12 +20,13 @@ class Observer {
     timeline.mark("step", now);
     meter.step(now, counted());
   }
-  /// An operation has left the negotiation, or its place in the frozen schedule has come.
+  /// Records that an operation has left the negotiation, or that its place in the frozen schedule
+  /// was reached.
   void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);
-  /// One phase of every tensor of a batch is over.
+  /// Records that one phase of every tensor of a batch is over.
   void phase(const Batch& batch, std::string_view name, Clock::time_point begin,
              Clock::time_point end, std::string_view algorithm = {});
-  /// The batch has left the queue and begins.
+  /// Records that the batch has left the queue and begins.
   void dequeued(const Batch& batch, Clock::time_point now);
 
   Counters counters;

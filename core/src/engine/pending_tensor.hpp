@@ -1,4 +1,4 @@
-// An operation of this rank between `submit` and the end of its work.
+// Holds an operation of this rank between `submit` and the end of its work.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,22 @@ struct PendingTensor {
       : submission(std::move(asked)), work(std::move(driver)) {}
 
   Submission submission;
-  WorkState work;                  ///< a `Work` of it keeps the whole tensor: see `work_of`
+  WorkState work;                  ///< its `Work` keeps the whole tensor alive: see `work_of`
   Clock::time_point since;         ///< when it was submitted
   Clock::time_point scheduled_at;  ///< when it left the negotiation or its turn was taken
-  // Written by the thread that runs the batch.
+  // The thread that runs the batch writes these.
   std::exception_ptr error;           ///< concerns this tensor on this rank alone
   std::vector<std::byte> substitute;  ///< memory for the result when the user's allocation failed
 
-  bool stand_in = false;  ///< for an operation of others, on a rank that has joined
+  bool stand_in = false;  ///< for an operation of other ranks, on a rank that has joined
 
-  /// The number of pending members, by process set and group.
+  /// Maps a process set and group to its number of pending members.
   using Groups = std::map<OperationKey, std::size_t>;
 
-  // Guarded by the table.
+  // The table guards these.
   Groups::value_type* group = nullptr;  ///< null where it has no group
   OperationKeyView key;                 ///< the key of the request
-  std::uint64_t order = 0;              ///< among this rank's submissions
+  std::uint64_t order = 0;              ///< position among this rank's submissions
   std::uint32_t segment = 0;            ///< see Announcement
   bool scheduled = false;               ///< part of a batch that runs, or that is about to
   bool planned = false;                 ///< has a place in the frozen schedule

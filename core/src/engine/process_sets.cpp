@@ -15,7 +15,7 @@ ProcessSets::ProcessSets(int size)
       }()) {}
 
 ProcessSets::Ranks ProcessSets::ranks(std::int32_t id) const {
-  if (id == 0) return {Ranks(), &everybody_};  // owns nothing
+  if (id == 0) return {Ranks(), &everybody_};  // the pointer owns nothing
   if (auto pair = pair_members(id, size_)) {
     return std::make_shared<const std::vector<int>>(*std::move(pair));
   }

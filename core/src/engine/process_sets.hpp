@@ -1,4 +1,4 @@
-// The process sets of one rank, as its user sees them. Any thread may call it.
+// Holds the process sets of one rank, as its user sees them. Any thread may call it.
 #pragma once
 
 #include <cstdint>

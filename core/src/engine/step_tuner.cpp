@@ -47,8 +47,8 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
   const std::size_t bytes = bytes_of(plan);
   if (search_.finished() || bytes < cycle_bytes_) return;
   if (bytes > cycle_bytes_) {
-    // The current sizes may be others than the start. That does no harm, because the first trial of
-    // a search does not count.
+    // The current sizes may differ from the start of this search. That does no harm, because the
+    // first trial of a search does not count.
     search_ = Autotuner({settings_.start, bytes});
     seconds_.clear();
     cycle_bytes_ = bytes;

@@ -31,13 +31,15 @@ class StepTuner {
   /// Throws Errc::resource when the log cannot be written.
   explicit StepTuner(const Settings& settings);
 
-  /// The ranks have frozen this schedule, with the current sizes. Loop thread.
+  /// Records that the ranks have frozen this schedule, with the current sizes. Only the loop thread
+  /// may call it.
   void frozen(const FrozenSchedule& plan, std::uint32_t epoch);
-  /// This rank begins a collective in this cycle of the schedule that was frozen in `epoch`.
-  /// Returns true when a trial is over; then `next` is to be called. One thread at a time.
+  /// Records that this rank begins a collective in this cycle of the schedule that was frozen in
+  /// `epoch`. Returns true when a trial is over; the caller then calls `next`. One thread at a time
+  /// may call it.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
-  /// Ends a trial and returns the sizes from now on, for which the schedule has to be thawed;
-  /// nothing when the sizes stay. Loop thread.
+  /// Ends a trial. Returns the sizes from now on, for which the schedule has to be thawed, or
+  /// nothing when the sizes stay. Only the loop thread may call it.
   [[nodiscard]] std::optional<BucketSizes> next();
 
   [[nodiscard]] bool finished() const;
@@ -54,7 +56,7 @@ class StepTuner {
   Autotuner search_;
   std::size_t cycle_bytes_ = 0;  // bytes that a cycle of the measured schedules moves
   int trials_ = 0;
-  // The current trial.
+  // These belong to the current trial.
   BucketSizes sizes_;
   std::vector<double> seconds_;
   std::optional<std::uint32_t> epoch_;  // empty while the frozen schedule is not measured

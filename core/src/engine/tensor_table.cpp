@@ -22,7 +22,7 @@ std::vector<int> ranks_of(int size) {
 
 TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(size)) {}
 
-/// To be called after every change on which `turn_ready` depends.
+/// Updates `ready_`. It is called after every change on which `turn_ready` depends.
 void TensorTable::look_ahead() noexcept {
   ready_.store(replay_ && !stopped_ && turn_.sequence == 0 && replay_->ready(),
                std::memory_order_release);
@@ -84,7 +84,7 @@ void TensorTable::add(Next& next, const Tensor& tensor, bool fits) {
     next.announce = next.announce || unannounced_.size() == 1;
     return;
   }
-  if (stopped_) return;  // `resume` announces it
+  if (stopped_) return;  // `resume` announces the operation
   tensor->planned = fits && replay_->submitted(tensor->submission.request, tensor->key);
   if (!tensor->planned) next.thaw = true;
   next.run = replay_->ready();
@@ -205,8 +205,8 @@ void TensorTable::end_announcing() noexcept {
   phase_.notify_one();
 }
 
-/// The thread that took the turn may be about to announce it. When this returns, it has either
-/// announced the turn or will see that the turn is withdrawn.
+/// The thread that took the turn may be about to announce it. When this returns, that thread has
+/// either announced the turn or will see that the turn is withdrawn.
 void TensorTable::withdraw_turn() noexcept {
   TurnPhase begun = TurnPhase::begun;
   if (phase_.compare_exchange_strong(begun, TurnPhase::withdrawn)) return;

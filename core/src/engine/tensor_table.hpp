@@ -1,4 +1,5 @@
-// This rank's pending operations, and its place in the frozen schedule. Any thread may call it.
+// Holds this rank's pending operations and its place in the frozen schedule. Any thread may call
+// it.
 #pragma once
 
 #include <atomic>
@@ -37,37 +38,38 @@ class TensorTable {
   /// Returns what was added since the last call, in order, for the negotiation.
   [[nodiscard]] std::vector<Announcement> take_unannounced();
 
-  /// Returns the operation of this key that waits to be scheduled, or null. One that already runs
-  /// is not found, although its name is taken: a message of rank 0 means the one after it.
+  /// Returns the operation of this key that waits to be scheduled, or null. An operation that
+  /// already runs is not found, although its name is taken: a message of rank 0 concerns the next
+  /// operation of that name.
   [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
-  /// Frees the name. To be called before the work completes, so that a thread that waited for it
-  /// can submit under the name at once.
+  /// Frees the name. The caller does so before the work completes, so that a thread that waited for
+  /// the work can submit under the name at once.
   void remove(const PendingTensor& tensor);
   void remove(std::span<const std::shared_ptr<PendingTensor>> tensors);
-  /// From now on this plan is replayed; operations that wait take their places in it.
+  /// Starts to replay this plan; operations that wait take their places in it.
   Next freeze(FrozenSchedule plan, std::uint32_t epoch);
   /// Tells whether a collective may begin, so that `take_turn` returns one. Takes no lock.
   [[nodiscard]] bool turn_ready() const noexcept { return ready_.load(std::memory_order_acquire); }
   /// If operations of this rank wait because it has not submitted all of the next collective,
   /// returns the number of that collective since the freeze, otherwise nothing.
   [[nodiscard]] std::optional<std::uint64_t> held_back() const;
-  /// Returns since when a turn waits for other ranks; nothing when none does.
+  /// Returns since when a turn waits for other ranks, or nothing when none does.
   [[nodiscard]] std::optional<Clock::time_point> waits_since() const;
 
   /// Begins the next collective of the frozen schedule, a turn: writes it over `batch`, whose
   /// memory is used again. Returns its position in the schedule, or nothing when none may begin.
-  /// One turn is taken at a time, and each is ended by `end_turn`. The clock shows `now`.
+  /// One turn is taken at a time, and each is ended by `end_turn`. `now` is the present time.
   [[nodiscard]] std::optional<SchedulePosition> take_turn(Batch& batch, Clock::time_point now);
-  /// To be called before this rank announces the turn, with data of its tensors. Returns false when
-  /// `resume` has withdrawn the turn: then its tensors must not be touched any more.
+  /// The caller calls it before this rank announces the turn, with data of its tensors. Returns
+  /// false when `resume` has withdrawn the turn: then its tensors must not be touched any more.
   [[nodiscard]] bool begin_announcing() noexcept;
   void end_announcing() noexcept;
-  /// All members have come to the turn.
+  /// Records that all members have reached the turn.
   void commit_turn() noexcept { phase_.store(TurnPhase::committed, std::memory_order_relaxed); }
   /// Ends the turn and removes the tensors that were `done` in it.
   void end_turn(std::span<const std::shared_ptr<PendingTensor>> done = {});
 
-  /// Lets no further turn begin; returns the last sequence number begun, or 0.
+  /// Lets no further turn begin. Returns the last sequence number begun, or 0.
   [[nodiscard]] SequenceNumber stop();
   /// Returns to negotiation: operations of turns that not all members have begun are announced
   /// again. `begun` holds by rank what `stop` returned there. A turn that some member has not begun
@@ -75,7 +77,7 @@ class TensorTable {
   /// while the turn is being announced, which takes microseconds and depends on no other rank.
   void resume(const std::vector<SequenceNumber>& begun);
 
-  /// From now on `add` and `check_open` throw `error`. The first call counts.
+  /// Makes `add` and `check_open` throw `error` from now on. Only the first call counts.
   void close(std::exception_ptr error);
   void check_open() const;
   /// Removes and returns everything pending.
@@ -89,7 +91,7 @@ class TensorTable {
     std::int32_t process_set = 0;
   };
   [[nodiscard]] std::optional<Oldest> oldest() const;
-  /// The number of pending operations, and the oldest `most` of them, oldest first.
+  /// Holds the number of pending operations, and the oldest `most` of them, oldest first.
   struct Waiting {
     std::size_t count = 0;
     std::vector<Oldest> oldest;
@@ -100,14 +102,14 @@ class TensorTable {
  private:
   using Tensor = std::shared_ptr<PendingTensor>;
 
-  /// The progress of the turn that `take_turn` began.
+  /// Describes the progress of the turn that `take_turn` began.
   enum class TurnPhase : std::uint32_t { begun, announcing, announced, committed, withdrawn };
 
   struct Turn {
     SequenceNumber sequence = 0;  // 0: no turn runs
     Clock::time_point since;
     std::vector<int> members;
-    std::vector<PendingTensor*> tensors;  // these are in `pending_`
+    std::vector<PendingTensor*> tensors;  // all of them are in `pending_`
   };
 
   [[nodiscard]] bool insert(const Tensor& tensor);

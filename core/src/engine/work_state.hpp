@@ -1,4 +1,4 @@
-// The engine's side of a `Work`: completes it, and lets threads wait for it.
+// Declares the engine's side of a `Work`, which completes it and lets threads wait for it.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@ class WorkDriver {
   virtual ~WorkDriver() = default;
   /// Returns once `work` is done.
   virtual void drive(const WorkState& work) = 0;
-  /// The user has seen a result, so that later submissions may depend on it.
+  /// Records that the user has seen a result, so that later submissions may depend on it.
   virtual void observed() noexcept = 0;
 };
 
 /// Any thread may call it.
 class WorkState {
  public:
-  /// Without a driver a thread that waits sleeps.
+  /// Without a driver a thread that waits for the work sleeps.
   explicit WorkState(std::shared_ptr<WorkDriver> driver) noexcept : driver_(std::move(driver)) {}
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
@@ -37,7 +37,7 @@ class WorkState {
   [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
   void wait() const;
   [[nodiscard]] bool wait_until(Deadline deadline) const;
-  /// Null while running and after success.
+  /// Returns null while the operation runs and after success.
   [[nodiscard]] std::exception_ptr error() const noexcept { return done() ? error_ : nullptr; }
   /// Tells the driver that the user has seen the end.
   void observed() const noexcept;

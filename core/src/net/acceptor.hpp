@@ -24,15 +24,15 @@ class Acceptor : public std::enable_shared_from_this<Acceptor>, private ServerHa
   static constexpr std::size_t kMaxUnproven = 64;  ///< over all listeners
   static constexpr std::chrono::milliseconds kHandshakeLimit{1'000};
 
-  /// Called on the loop thread.
+  /// The loop thread calls it.
   using OnStream = std::function<void(UniqueFd stream, const Hello& peer)>;
 
-  /// Any thread; `loop` outlives the acceptor or its `close()`.
+  /// Any thread may call it. `loop` outlives the acceptor or its `close()`.
   Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream);
-  /// Loop thread.
+  /// Only the loop thread may call it.
   void listen(Listener listener);
-  /// Loop thread. Closes the listeners and the connections in the handshake; nothing is called
-  /// back afterwards.
+  /// Closes the listeners and the connections in the handshake; nothing is called back afterwards.
+  /// Only the loop thread may call it.
   void close() noexcept;
 
  private:

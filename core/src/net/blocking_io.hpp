@@ -1,4 +1,4 @@
-// Blocking reads and writes with a deadline on non-blocking sockets, for any thread but the loop's.
+// Reads and writes non-blocking sockets, blocking until a deadline, on any thread but the loop's.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace hvd::net {
 
-/// Interrupts waits: once raised, it ends every wait to which it is passed, also later ones.
+/// Interrupts waits. Once raised, it ends every wait to which it is passed, also later ones.
 class Interrupt {
  public:
   Interrupt();  ///< Throws Errc::resource.
-  /// Any thread.
+  /// Any thread may call it.
   void raise() noexcept;
   [[nodiscard]] bool raised() const noexcept;
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -24,23 +24,24 @@ class Interrupt {
   UniqueFd fd_;
 };
 
-/// The stream ended or broke; `what()` says how, as in "connection closed".
+/// Reports that the stream ended or broke; `what()` says how, as in "connection closed".
 struct StreamLost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 enum class Ready : std::uint8_t { read, write };
 
-/// Returns false when `deadline` comes first. Throws Errc::aborted when interrupted.
+/// Waits until `fd` is ready. Returns false when `deadline` comes first. Throws Errc::aborted when
+/// interrupted.
 [[nodiscard]] bool wait_ready(int fd, Ready what, Deadline deadline, const Interrupt& interrupt);
-/// Returns at `deadline`. Throws Errc::aborted when interrupted.
+/// Waits until `deadline`. Throws Errc::aborted when interrupted.
 void pause_until(Deadline deadline, const Interrupt& interrupt);
 
-/// Reads at least one byte into `out` and returns how many; 0 when `deadline` comes first. Throws
-/// like `read_exact`.
+/// Reads at least one byte into `out`. Returns the number of bytes, or 0 when `deadline` comes
+/// first. Throws like `read_exact`.
 [[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out, Deadline deadline,
                                     const Interrupt& interrupt);
-/// Fills `out`. Returns false when `deadline` comes first; throws StreamLost, Errc::aborted.
+/// Fills `out`. Returns false when `deadline` comes first. Throws StreamLost and Errc::aborted.
 [[nodiscard]] bool read_exact(int fd, std::span<std::byte> out, Deadline deadline,
                               const Interrupt& interrupt);
 /// Writes all of `bytes`, without SIGPIPE. Returns and throws like `read_exact`.

@@ -73,7 +73,7 @@ class TreeChannel final : public ControlChannel,
   }
 
  private:
-  // ControlRouter::Actions
+  // These implement ControlRouter::Actions.
   void write(int neighbour, const RankSet& ranks, std::span<const std::byte> message) override {
     if (neighbour == 0 && relays_) return combine(ranks.ranks().front(), message);
     write_frame(neighbour, ranks, message);
@@ -82,7 +82,7 @@ class TreeChannel final : public ControlChannel,
     if (!*closed_) listener_->on_message(from, message);
   }
 
-  // FrameStream::Listener
+  // These implement FrameStream::Listener.
   void on_frame(FrameStream& stream, std::span<const std::byte> payload) override {
     const int peer = peers_.at(&stream);
     const int child = peer == routes_.parent(rank_) ? rank_ : peer;
@@ -144,10 +144,10 @@ class TreeChannel final : public ControlChannel,
   net::ControlRouter router_;
   std::map<int, std::shared_ptr<FrameStream>> streams_;  // by neighbour; without those that ended
   std::map<const FrameStream*, int> peers_;
-  net::CombiningQueue to_root_;  // of a relay
+  net::CombiningQueue to_root_;  // of a relay: the messages for rank 0
   bool flush_posted_ = false;
   ControlChannel::Listener* listener_ = nullptr;
-  // Shared with tasks that the loop may run after this has been destroyed.
+  // Tasks that the loop may run after this object has been destroyed share it.
   const std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);
 };
 

@@ -60,7 +60,7 @@ RankSet RankSet::read(WireReader& in, int first, int end) {
       in.fail(fmt::format("ranks {} to {} do not belong between {} and {}", range.first, range.end,
                           first, end));
     }
-    least = range.end < end ? range.end + 1 : end;  // ranges that touch would be one
+    least = range.end < end ? range.end + 1 : end;  // ranges that touch would be one range
     set.ranges_.push_back(range);
   }
   return set;

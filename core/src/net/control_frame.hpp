@@ -1,5 +1,5 @@
-// A frame on a stream of the control channel: the ranks that a message is from or for, and the
-// message. docs/internals/protocol.md shows the encoding.
+// Declares a frame on a stream of the control channel. It holds a message and the ranks that the
+// message is from or for. docs/internals/protocol.md shows the encoding.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace hvd::net {
 
-/// A set of ranks, as ascending ranges with gaps between them.
+/// Holds a set of ranks, as ascending ranges with gaps between them.
 class RankSet {
  public:
   struct Range {
     int first = 0;
-    int end = 0;  ///< one more than the last
+    int end = 0;  ///< one more than the last rank
 
     friend bool operator==(const Range&, const Range&) = default;
   };

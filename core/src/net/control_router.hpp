@@ -17,18 +17,18 @@ namespace hvd::net {
 
 /// Routes the messages of one rank, and of a relay also those that pass through it.
 ///
-/// A message on a stream carries a set of ranks: those that it is for on its way from rank 0, those
-/// that sent it on its way to rank 0. The set is empty when a relay and a member of its group write
-/// to each other.
+/// A message on a stream carries a set of ranks. On its way from rank 0 these are the ranks that it
+/// is for, and on its way to rank 0 those that sent it. The set is empty when a relay and a member
+/// of its group write to each other.
 class ControlRouter {
  public:
-  /// Called from inside the router's methods.
+  /// The router calls it from inside its methods.
   class Actions {
    public:
     virtual ~Actions() = default;
-    /// Writes this to the stream with `neighbour`.
+    /// Writes `ranks` and `message` to the stream with `neighbour`.
     virtual void write(int neighbour, const RankSet& ranks, std::span<const std::byte> message) = 0;
-    /// The message is for this rank.
+    /// Delivers a message that is for this rank.
     virtual void deliver(int from, std::span<const std::byte> message) = 0;
   };
 
@@ -37,8 +37,8 @@ class ControlRouter {
 
   /// Throws Errc::invalid_argument unless a route leads to every rank of `to`.
   void send(std::span<const int> to, std::span<const std::byte> message);
-  /// Handles what `neighbour` has written. All of `ranks` are below the stream with it. Throws
-  /// Errc::protocol when the set is empty though rank 0 is at one end.
+  /// Handles a message that `neighbour` has written. All of `ranks` are below the stream with it.
+  /// Throws Errc::protocol when the set is empty though rank 0 is at one end.
   void receive(int neighbour, const RankSet& ranks, std::span<const std::byte> message);
 
  private:
@@ -49,8 +49,8 @@ class ControlRouter {
   Actions& actions_;
 };
 
-/// The messages that wait in a relay for its stream to rank 0, oldest first, each with the ranks
-/// that sent it. Equal messages of several ranks are combined.
+/// Holds the messages that wait in a relay for its stream to rank 0, oldest first, each with the
+/// ranks that sent it. Equal messages of several ranks are combined.
 class CombiningQueue {
  public:
   struct Entry {
@@ -64,7 +64,7 @@ class CombiningQueue {
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
   /// Removes the oldest entry.
   [[nodiscard]] Entry pop();
-  /// The size of all messages that wait.
+  /// Returns the size in bytes of all messages that wait.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:

@@ -1,4 +1,4 @@
-// The cryptographic functions that hvd takes from OpenSSL.
+// Declares the cryptographic functions that hvd takes from OpenSSL.
 #pragma once
 
 #include <array>

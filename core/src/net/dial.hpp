@@ -1,4 +1,5 @@
-// The client's side of a stream: connect, prove the secret, try again while nobody listens yet.
+// Opens the client's side of a stream: connects, proves the secret, and tries again while nobody
+// listens yet.
 #pragma once
 
 #include <chrono>
@@ -24,9 +25,9 @@ struct DialOptions {
   std::chrono::milliseconds refusal_patience = std::chrono::hours(24);
 };
 
-/// Returns a connected, authenticated, non-blocking stream. Blocks; not on the loop thread.
-/// Throws Errc::timeout, peer_lost, unauthenticated, protocol, resource or aborted; the first two
-/// with the peer's rank and host.
+/// Returns a connected, authenticated, non-blocking stream. Blocks, so the loop thread must not
+/// call it. Throws Errc::timeout, peer_lost, unauthenticated, protocol, resource or aborted; the
+/// first two with the peer's rank and host.
 [[nodiscard]] UniqueFd dial(const DialOptions& options, const Identity& self,
                             const Interrupt& interrupt);
 

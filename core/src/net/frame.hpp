@@ -1,4 +1,4 @@
-// The fixed header in front of every message after the handshake.
+// Declares the fixed header in front of every message after the handshake.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr std::size_t kMaxFrame = std::size_t{64} << 20;
 
 enum class FrameType : std::uint16_t { control = 1, store_request = 2, store_reply = 3 };
 
-/// The frames that one side of a stream may receive and send.
+/// Describes the frames that one side of a stream may receive and send.
 struct FrameRules {
   FrameType receives = FrameType::control;
   FrameType sends = FrameType::control;
@@ -29,8 +29,8 @@ struct FrameHeader {
 
 /// Returns header and payload. Throws Errc::invalid_argument when the payload exceeds `kMaxFrame`.
 [[nodiscard]] Bytes encode_frame(FrameType type, std::span<const std::byte> payload);
-/// Throws Errc::protocol when `bytes` is not the header of a frame of `expected` type of at most
-/// `limit` bytes.
+/// Decodes a header. Throws Errc::protocol when `bytes` is not the header of a frame of `expected`
+/// type of at most `limit` bytes.
 [[nodiscard]] FrameHeader decode_frame_header(std::span<const std::byte> bytes, FrameType expected,
                                               std::size_t limit);
 

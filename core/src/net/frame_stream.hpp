@@ -1,4 +1,4 @@
-// Frames on an authenticated stream, asynchronously on the loop.
+// Sends and receives frames on an authenticated stream, asynchronously on the loop.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace hvd::net {
 
-/// Frames on an authenticated stream. Loop thread only.
+/// Sends and receives frames on an authenticated stream. Only the loop thread may use it.
 class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
   /// The methods are never called from inside a method of the stream.
@@ -31,16 +31,17 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
     virtual void on_room(FrameStream&) {}
   };
 
-  /// Frames that break `rules` end the stream. Any thread.
+  /// Frames that break `rules` end the stream. Any thread may call it.
   FrameStream(EventLoop& loop, UniqueFd stream, const FrameRules& rules);
 
   /// Begins to read. `listener` lives until `on_end` or `close()`.
   void start(Listener& listener);
   /// Sends at once what the socket takes and queues the rest. After the end the payload is dropped.
   void send(std::span<const std::byte> payload);
-  /// The number of bytes that are queued and not yet taken by the socket.
+  /// Returns the number of bytes that are queued and not yet taken by the socket.
   [[nodiscard]] std::size_t backlog() const noexcept { return backlog_; }
-  /// Returns when the host at the other end last acknowledged bytes; now, if it is this host.
+  /// Returns when the host at the other end last acknowledged bytes, or the present time if it is
+  /// this host.
   [[nodiscard]] Clock::time_point host_answered();
   /// Reads and sends no more, and calls `on_end` with `cause` soon, unless closed before.
   void end_later(const std::string& cause);
@@ -62,7 +63,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   Listener* listener_ = nullptr;
   Bytes input_;               // a frame may be incomplete
   std::deque<Bytes> output_;  // whole frames
-  std::size_t written_ = 0;   // bytes of the first of them that are written
+  std::size_t written_ = 0;   // bytes of the first frame that are written
   std::size_t backlog_ = 0;
   bool writing_ = false;     // a wait for room is open
   std::string write_error_;  // reading goes on, since messages of the peer may still come

@@ -1,4 +1,4 @@
-// Mutual proof of the job's secret at the start of every stream: a state machine without I/O.
+// Proves the job's secret mutually at the start of every stream, as a state machine without I/O.
 //
 //   client                                    server
 //   Hello(role client, nonce, who, label) →
@@ -42,7 +42,7 @@ inline constexpr std::size_t kHelloSize =
 
 enum class Role : std::uint16_t { client = 1, server = 2 };
 
-/// The first message of a side: its identity, the peer that it wants, and the purpose of the
+/// Holds the first message of a side: its identity, the peer that it wants, and the purpose of the
 /// stream.
 struct Hello {
   Role role = Role::client;
@@ -54,15 +54,15 @@ struct Hello {
   std::string label;
 };
 
-/// Throws Errc::invalid_argument when a text is too long for its field.
+/// Encodes a hello. Throws Errc::invalid_argument when a text is too long for its field.
 [[nodiscard]] Bytes encode(const Hello& hello);
-/// Throws Errc::protocol; `bytes` is exactly one hello, whose texts are printable.
+/// Decodes `bytes`, which must be exactly one hello with printable texts. Throws Errc::protocol.
 [[nodiscard]] Hello decode_hello(std::span<const std::byte> bytes);
 /// Tells whether a label is printable, not empty and at most 64 bytes long.
 [[nodiscard]] bool is_label(std::string_view label) noexcept;
 
-/// One side of one handshake. The caller feeds it exactly `wanted()` bytes at a time, and sends
-/// what `take_output()` returns after every step, also after a step that threw.
+/// Runs one side of one handshake. The caller feeds it exactly `wanted()` bytes at a time, and
+/// sends what `take_output()` returns after every step, also after a step that threw.
 class Handshake {
  public:
   [[nodiscard]] static Handshake client(const Identity& self, int peer, std::string_view label,
@@ -71,13 +71,14 @@ class Handshake {
 
   [[nodiscard]] Bytes take_output() { return std::exchange(output_, {}); }
   [[nodiscard]] bool has_output() const noexcept { return !output_.empty(); }
-  /// The size of the next piece of input; 0 when the handshake is done.
+  /// Returns the size of the next piece of input, or 0 when the handshake is done.
   [[nodiscard]] std::size_t wanted() const noexcept;
-  /// Throws Errc::unauthenticated when the peer holds another secret; Errc::protocol for anything
-  /// malformed and for another version, job, epoch or rank than ours, naming both.
+  /// Handles a piece of input. Throws Errc::unauthenticated when the peer holds another secret;
+  /// Errc::protocol for anything malformed and for another version, job, epoch or rank than ours,
+  /// naming both.
   void consume(std::span<const std::byte> input);
   [[nodiscard]] bool done() const noexcept { return state_ == State::done; }
-  /// The peer's hello. It is proven once `done()`.
+  /// Returns the peer's hello, which is proven once `done()` is true.
   [[nodiscard]] const Hello& peer() const noexcept { return peer_; }
 
  private:

@@ -11,7 +11,7 @@
 
 namespace hvd::net {
 
-/// One address of one interface that is up.
+/// Holds one address of one interface that is up.
 struct InterfaceAddress {
   std::string interface;
   std::string address;  ///< numeric IPv4 or IPv6
@@ -33,12 +33,12 @@ struct InterfaceAddress {
 /// `choose_address`.
 [[nodiscard]] std::string listen_address(std::string_view wanted, bool one_host);
 
-/// True when the numeric `address` lies in the block `cidr`, as in "10.0.0.0/8" or "fd00::/8".
-/// Throws Errc::invalid_argument when `cidr` is none.
+/// Tells whether the numeric `address` lies in the block `cidr`, as in "10.0.0.0/8" or "fd00::/8".
+/// Throws Errc::invalid_argument when `cidr` is no block.
 [[nodiscard]] bool in_block(const std::string& address, std::string_view cidr);
 
-/// Returns the numeric addresses of `host`, in the resolver's order; none when it does not know the
-/// name. Blocks as long as the system's resolver does.
+/// Returns the numeric addresses of `host`, in the resolver's order, or none when the resolver does
+/// not know the name. Blocks as long as the system's resolver does.
 [[nodiscard]] std::vector<std::string> resolve(const std::string& host);
 
 /// Tells whether an address of `host` belongs to this machine, loopback included.

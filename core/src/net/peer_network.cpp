@@ -21,8 +21,8 @@ namespace {
 using net::PeerRecord;
 using net::PeerTable;
 
-/// Accepted streams that no caller of `PeerNetwork::open` has taken yet, by peer and label. Any
-/// thread.
+/// Holds accepted streams that no caller of `PeerNetwork::open` has taken yet, by peer and label.
+/// Any thread may call it.
 class PendingStreams {
  public:
   /// Replaces and closes an earlier stream of that peer and label, which the peer has given up.
@@ -83,9 +83,9 @@ std::string text_of(const Bytes& bytes) {
               "file of mode 0600 and name it in HVD_SECRET_FILE on every rank");
 }
 
-// Rank 0 only. Ranks of one host need no secret to reach each other by Unix sockets, but the TCP
-// ports beside them are open to every user: those get a secret made for this job, passed through
-// the store, which has let in this user only.
+// Only rank 0 calls it. Ranks of one host need no secret to reach each other by Unix sockets, but
+// the TCP ports beside them are open to every user. Those ports get a secret made for this job,
+// which is passed through the store, to which only this user has access.
 PeerTable make_table(const std::vector<std::string>& records, bool has_secret) {
   PeerTable table;
   for (const std::string& record : records) {

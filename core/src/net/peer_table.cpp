@@ -15,7 +15,7 @@ constexpr std::size_t kLeastRank = 3 * sizeof(std::uint32_t);
 /// Numbers hosts in the order of their first rank.
 class HostNumbers {
  public:
-  /// The host's number, and whether it is new.
+  /// Returns the host's number and whether it is new.
   std::pair<std::uint32_t, bool> add(const HostIdentity& host) {
     const auto [found, fresh] =
         numbers_.try_emplace(std::tuple(host.hostname, host.boot_id, host.network_namespace),

@@ -1,4 +1,4 @@
-// The hosts and addresses of the ranks of a job. Pure.
+// Holds the hosts and addresses of the ranks of a job. The functions have no side effects.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace hvd::net {
 
-/// The record that one rank publishes about itself.
+/// Holds the record that one rank publishes about itself.
 struct PeerRecord {
   HostIdentity host;
   std::string unix_address;
   std::string tcp_address;  ///< empty when the rank does not listen on TCP
 };
 
-/// The answer that rank 0 publishes about all ranks.
+/// Holds the answer that rank 0 publishes about all ranks.
 struct PeerTable {
   std::vector<PeerRecord> ranks;
   Secret secret;  ///< new, for ranks of one host that have none; otherwise empty
@@ -26,7 +26,7 @@ struct PeerTable {
 };
 
 [[nodiscard]] Bytes encode(const PeerRecord& record);
-/// Names each distinct host once.
+/// Encodes the table, in which it names each distinct host once.
 [[nodiscard]] Bytes encode(const PeerTable& table);
 /// Throw Errc::protocol.
 [[nodiscard]] PeerRecord decode_peer_record(std::span<const std::byte> bytes);

@@ -42,7 +42,7 @@ void ServerHandshake::wait() {
                      });
 }
 
-// The loop itself may be late, so what has arrived by now still counts.
+// The loop itself may be late, so bytes that have arrived by now still count.
 void ServerHandshake::expire() {
   if (owner_ != nullptr && rejected_.empty()) step();
   if (owner_ != nullptr) drop(rejected_.empty() ? "it did not finish the handshake" : rejected_);

@@ -1,4 +1,4 @@
-// The server's side of one handshake on the event loop.
+// Runs the server's side of one handshake on the event loop.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace hvd::net {
 
-/// Reads no byte beyond the handshake. Loop thread only.
+/// Reads no byte beyond the handshake. Only the loop thread may call it.
 class ServerHandshake : public std::enable_shared_from_this<ServerHandshake> {
  public:
   class Owner {

@@ -205,7 +205,7 @@ void tune_stream(int fd) noexcept {
     [[maybe_unused]] const int ignored = ::setsockopt(fd, level, option, &value, sizeof(value));
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // No keepalive: heartbeats decide how long a host may be silent.
+  // Keepalive stays off, because heartbeats decide how long a host may be silent.
 }
 
 std::string describe_errno(int error) {

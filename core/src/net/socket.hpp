@@ -1,4 +1,4 @@
-// The system calls around sockets: listening, connecting, and identifying the other end.
+// Wraps the system calls around sockets: listening, connecting, and identifying the other end.
 #pragma once
 
 #include <stdexcept>
@@ -12,17 +12,17 @@
 
 namespace hvd::net {
 
-/// A listening, non-blocking socket. A Unix socket with a path removes it at the end.
+/// Owns a listening, non-blocking socket. At the end it removes the path of a Unix socket.
 class Listener {
  public:
-  /// "@" stands for a fresh abstract name, port 0 for a free port. Throws Errc::resource.
+  /// "@" asks for a fresh abstract name, and port 0 for a free port. Throws Errc::resource.
   explicit Listener(const Address& wanted);
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&&) = delete;
   ~Listener();
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  /// The address to which clients connect.
+  /// Returns the address to which clients connect.
   [[nodiscard]] const Address& address() const noexcept { return address_; }
 
  private:
@@ -30,7 +30,7 @@ class Listener {
   Address address_;
 };
 
-/// An attempt to connect failed, and another one may succeed.
+/// Reports that an attempt to connect failed, and that another one may succeed.
 struct Unreachable : std::runtime_error {
   Unreachable(const std::string& cause, bool nobody_listens)
       : std::runtime_error(cause), refused(nobody_listens) {}
@@ -43,9 +43,9 @@ struct Unreachable : std::runtime_error {
 [[nodiscard]] UniqueFd connect_to(const Address& address, Deadline deadline,
                                   const Interrupt& interrupt);
 
-/// True unless `fd` is a Unix socket whose other end belongs to another user.
+/// Returns true unless `fd` is a Unix socket whose other end belongs to another user.
 [[nodiscard]] bool peer_is_same_user(int fd) noexcept;
-/// Sets no delay on TCP. Does nothing on a Unix socket.
+/// Sets TCP_NODELAY on a TCP stream. Does nothing on a Unix socket.
 void tune_stream(int fd) noexcept;
 /// Returns the system's text for an error, as "connection reset".
 [[nodiscard]] std::string describe_errno(int error);

@@ -23,8 +23,8 @@ constexpr std::string_view kTail = "\n]\n";
                                           std::system_category().message(error)));
 }
 
-// The file is a new one, so that whoever still reads the old one keeps it whole. A device or a pipe
-// of that name is left alone.
+// Makes a new file, so that a process that still reads the old one keeps it whole. It does not
+// replace a device or a pipe of that name.
 UniqueFd create(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {

@@ -1,4 +1,4 @@
-// A JSON array on disk that grows by appending.
+// Writes a JSON array to disk that grows by appending.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace hvd::observe {
 /// too early: trace viewers and hvdtrace read what is there. Each element begins on a line of its
 /// own.
 ///
-/// One thread at a time.
+/// One thread at a time may call it.
 class JsonArrayFile {
  public:
   /// Replaces the file at `path` by an array of one element. `max_bytes` is the size that `append`
-  /// respects. Throws Errc::resource naming the path, as the others do.
+  /// respects. Throws Errc::resource naming the path, as the other methods do.
   JsonArrayFile(std::string path, std::string_view first, std::size_t max_bytes);
 
-  /// `element` is JSON. False when the file would grow beyond its limit. May flush.
+  /// `element` is JSON. Returns false when the file would grow beyond its limit. May flush.
   [[nodiscard]] bool append(std::string_view element);
-  /// Appends whatever the limit is: for the note that the file is full.
+  /// Appends regardless of the limit. It serves the note that the file is full.
   void append_to_full(std::string_view element);
   /// Hands what was appended to the kernel. Without it, the destructor loses the elements.
   void flush();
@@ -33,7 +33,7 @@ class JsonArrayFile {
   std::size_t max_bytes_;
   UniqueFd fd_;
   std::size_t written_ = 0;  // bytes of the file before its final "]"
-  std::string staged_;       // follows them
+  std::string staged_;       // text that follows these bytes
 };
 
 }  // namespace hvd::observe

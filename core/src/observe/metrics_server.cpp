@@ -74,7 +74,7 @@ Response complaint_about(const error_code& error) {
   return make_complaint(http::status::bad_request, "this is not HTTP");
 }
 
-/// One connection with one request and one answer. Its pending operations keep it alive.
+/// Serves one connection with one request and one answer. Its pending operations keep it alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   using Answer = std::function<Response(const Request&)>;

@@ -45,7 +45,7 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
                       });
   }
 
-  /// False when the other side is gone.
+  /// Returns false when the other side is gone.
   [[nodiscard]] bool answer() {
     char question = 0;
     const ssize_t got = ::recv(socket.native_handle(), &question, 1, MSG_DONTWAIT);

@@ -10,7 +10,7 @@
 namespace hvd::observe {
 
 /// Runs on the loop thread and answers every datagram of one byte with one report. Apart from that
-/// it sends only the notes. Where the launcher does not read, what does not fit is dropped.
+/// it sends only the notes. While the launcher does not read, messages without room are dropped.
 class ReportServer {
  public:
   /// Duplicates `fd`. Returns null when it is no packet socket between processes of this user: a

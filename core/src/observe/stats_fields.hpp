@@ -1,4 +1,4 @@
-// The fields of `StepSample`, and those of `Stats` outside of `StepStats`, as lists with the names
+// Lists the fields of `StepSample`, and those of `Stats` outside of `StepStats`, with the names
 // that they have in text.
 #pragma once
 

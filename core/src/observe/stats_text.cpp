@@ -1,4 +1,4 @@
-// Converts `Stats` to JSON and to Prometheus text. Pure.
+// Converts `Stats` to JSON and to Prometheus text. The functions have no side effects.
 #include <array>
 #include <chrono>
 #include <cstdlib>

@@ -14,9 +14,9 @@
 
 namespace hvd::observe {
 
-/// The total length of the union of intervals: how long at least one of several threads waited. It
-/// never shrinks. It is exact while an interval overlaps none but the latest `kRemembered` separate
-/// ones. One thread at a time.
+/// Computes the total length of the union of intervals, which is how long at least one of several
+/// threads waited. The length never shrinks. It is exact while an interval overlaps none but the
+/// latest `kRemembered` separate ones. One thread at a time may call it.
 class IntervalUnion {
  public:
   static constexpr std::size_t kRemembered = 64;
@@ -35,7 +35,8 @@ class IntervalUnion {
   std::chrono::nanoseconds total_{0};
 };
 
-/// Any thread, except for the destructor. A report costs a relaxed addition or a short lock.
+/// Any thread may call it, except for the destructor. A report costs a relaxed addition or a short
+/// lock.
 ///
 /// All values are totals that grow, and a step is the difference of two readings. Nothing is lost
 /// or counted twice, and what crosses a mark belongs to the step in which it ended.
@@ -43,19 +44,20 @@ class StepMeter {
  public:
   static constexpr std::size_t kWindow = 100;
 
-  /// A backend ran. One runs at a time, and the asynchronous part of a call on a device counts from
-  /// the end of the part before it: only a call on the host can overlap with one on a device.
+  /// Records that a backend ran. One runs at a time, and the asynchronous part of a call on a
+  /// device counts from the end of the part before it: only a call on the host can overlap with one
+  /// on a device.
   void communication(Clock::time_point begin, Clock::time_point end) noexcept {
     add(communication_, end - begin);
   }
-  /// A user thread waited. Time in which several threads waited counts once.
+  /// Records that a user thread waited. Time in which several threads waited counts once.
   void blocked(Clock::time_point begin, Clock::time_point end);
-  /// An operation was scheduled `time` after it was submitted.
+  /// Records that an operation was scheduled `time` after it was submitted.
   void negotiated(std::chrono::nanoseconds time) noexcept;
   void waited_for_data(std::chrono::nanoseconds time) noexcept { add(ready_wait_, time); }
   void packed(std::chrono::nanoseconds time) noexcept { add(pack_, time); }
 
-  /// A step ends and the next begins; the first call begins the first step. `counters` has the
+  /// Ends a step and begins the next; the first call begins the first step. `counters` has the
   /// context's counters at this moment, in the fields before `negotiated`.
   void step(Clock::time_point now, const Stats& counters);
   /// Returns `counters` with the fields of the meter: the times, `negotiated` and `step`.

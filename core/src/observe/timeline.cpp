@@ -43,7 +43,7 @@ nanoseconds steady_to_unix() {
   return best;
 }
 
-/// Writes events to the file and names their lanes. One thread at a time.
+/// Writes events to the file and names their lanes. One thread at a time may call it.
 class Writer {
  public:
   Writer(const TimelineOptions& options, const std::string& path)
@@ -60,7 +60,7 @@ class Writer {
     file_.flush();
   }
 
-  /// `missing` events had no room in memory. Returns how many events have none in the file.
+  /// Writes events; `missing` more had no room in memory. Returns how many had no room in the file.
   [[nodiscard]] std::uint64_t write(const TraceBuffer& events, std::uint64_t missing) {
     std::uint64_t dropped = 0;
     const bool was_full = full_;

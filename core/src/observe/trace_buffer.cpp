@@ -7,7 +7,7 @@
 namespace hvd::observe {
 namespace {
 
-/// The head of each packed event; its texts and dimensions follow.
+/// Precedes each packed event; the event's texts and dimensions follow.
 struct Header {
   Clock::time_point begin;
   Clock::time_point end;

@@ -1,4 +1,4 @@
-// Packed events of a timeline in memory, so that recording one neither allocates nor formats.
+// Holds packed events of a timeline in memory, so that recording one neither allocates nor formats.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ class TraceBuffer {
 
   /// Returns false when the buffer is full. Texts are cut at 64 KiB, shapes at `kMaxDimensions`.
   [[nodiscard]] bool push(const TraceEvent& event) noexcept;
-  /// Calls `body` for each event in the order of `push`. The event's texts live as long as that
-  /// call.
+  /// Calls `body` for each event in the order of `push`. The event's texts are valid during that
+  /// call only.
   void for_each(const std::function<void(const TraceEvent&)>& body) const;
   void clear() noexcept { used_ = 0; }
 

@@ -1,5 +1,5 @@
-// The events of the Chrome trace format ("Trace Event Format", array form) that a timeline consists
-// of, each as one JSON object of a few kilobytes at most.
+// Formats the events of the Chrome trace format ("Trace Event Format", array form) of which a
+// timeline consists, each as one JSON object of a few kilobytes at most.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,9 @@
 
 namespace hvd::observe {
 
-/// The first element of a file: the rank, and how its clock relates to others. Viewers ignore it. A
-/// time of the trace plus both durations is the time since 1970 on the reference clock.
+/// Describes the first element of a file, which tells the rank and how its clock relates to others.
+/// Viewers ignore it. A time of the trace plus both durations is the time since 1970 on the
+/// reference clock.
 struct TraceOrigin {
   int rank = 0;
   std::string_view host;
@@ -33,9 +34,9 @@ struct TraceOrigin {
 [[nodiscard]] std::string format_event(const TraceEvent& event, int rank, int lane);
 [[nodiscard]] std::string format_dropped(int rank, Clock::time_point at, std::uint64_t events);
 
-/// Assigns tensors to lanes, numbered from 1: one of its own to each tensor while there are enough.
-/// When all are taken, a new name takes over the lane that was not used for longest, so that lanes
-/// stay bounded where names change every step.
+/// Assigns tensors to lanes, which are numbered from 1. Each tensor gets a lane of its own while
+/// there are enough. When all are taken, a new name takes over the lane that was not used for
+/// longest, so that the number of lanes is bounded where names change every step.
 class TraceLanes {
  public:
   struct Lane {

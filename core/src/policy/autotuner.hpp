@@ -1,5 +1,5 @@
-// Searches for the bucket sizes with the shortest step. Pure: step times go in, what to measure
-// next comes out.
+// Searches for the bucket sizes with the shortest step. It does no I/O: the caller reports step
+// times and gets the sizes to measure next.
 #pragma once
 
 #include <cstddef>
@@ -36,17 +36,18 @@ class Autotuner {
   /// The search is finished at once when the start has no fusion.
   explicit Autotuner(const Settings& settings);
 
-  /// Returns what to measure next; nothing when the search is finished.
+  /// Returns the sizes to measure next, or nothing when the search is finished.
   [[nodiscard]] std::optional<BucketSizes> propose() const;
-  /// A step took `seconds` with the sizes that were proposed.
+  /// Records that a step took `seconds` with the sizes that were proposed.
   void measured(double seconds);
 
   [[nodiscard]] bool finished() const noexcept { return stage_ == Stage::finished; }
-  /// The choice when the search is finished, and the best candidate so far before.
+  /// Returns the choice when the search is finished, and the best candidate so far before that.
   [[nodiscard]] BucketSizes best() const { return candidates_[best_].sizes; }
-  /// The median of the step times measured with the best; 0 when it was never measured.
+  /// Returns the median of the step times measured with the best candidate; 0 when it was never
+  /// measured.
   [[nodiscard]] double best_seconds() const;
-  /// The step time of the choice divided by that of the start, when the search is finished.
+  /// Returns the step time of the choice divided by that of the start, when the search is finished.
   [[nodiscard]] double best_ratio() const;
 
  private:

@@ -1,4 +1,4 @@
-// The decisions of rank 0, which every rank carries out in the order decided.
+// Declares the decisions of rank 0, which every rank carries out in the order decided.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ namespace hvd::detail {
 struct FusedBatch {
   std::int32_t process_set = 0;
   std::vector<std::string> names;
-  /// Per name. Allgather: the rows that each member contributes. Alltoall: the rows that the
-  /// receiver of this message gets from each member.
+  /// By name: for an allgather the rows that each member contributes, for an alltoall the rows that
+  /// the receiver of this message gets from each member.
   std::vector<std::vector<std::int64_t>> rows;
-  /// Per name, what was asked for. Given only while some rank has joined: that rank's table does
-  /// not have the operation.
+  /// Has the request of each name. It is given only while some rank has joined, because that rank's
+  /// table does not have the operation.
   std::vector<Request> requests;
   /// The number that an average divides by; 0 means the size of the set.
   std::int32_t contributors = 0;

@@ -40,7 +40,7 @@ void FaultDetector::suspected(int peer, Errc code, const std::string& cause,
 }
 
 void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point now) {
-  // The first piece of the strongest evidence stands, since later ones are likely its consequence.
+  // The first piece of the strongest evidence counts, since later ones are likely its consequence.
   if (best_ && best_->strength >= strength) return;
   best_ = Evidence{strength, std::move(verdict), now};
 }

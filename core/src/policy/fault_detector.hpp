@@ -1,4 +1,4 @@
-// Decides who failed, from what this rank saw and heard. Pure: time and evidence are arguments.
+// Decides who failed, from what this rank saw and heard. It gets time and evidence as arguments.
 //
 // A rank watches the peers that it has a control stream with. All ranks accept rank 0's verdict;
 // they judge for themselves only when their stream to rank 0 is gone or silent.
@@ -31,28 +31,29 @@ class FaultDetector {
  public:
   struct Settings {
     Clock::duration tick_interval;  ///< how often `tick` is meant to be called
-    Clock::duration peer_timeout;   ///< a peer counts as frozen when its host answered for so long
+    Clock::duration peer_timeout;   ///< a peer is frozen after so long a silence on a live host
     Clock::duration host_timeout;  ///< a peer is lost after so much silence, whatever its host does
     Clock::duration settle;        ///< how long weak evidence waits for better
   };
 
   FaultDetector(const Settings& settings, Clock::time_point now);
 
-  /// Starts the clock of a peer.
+  /// Starts to watch a peer.
   void watch(int peer, Clock::time_point now);
-  /// The peer itself said something.
+  /// Records that the peer itself sent something.
   void heard(int peer, Clock::time_point now);
-  /// The kernel of the peer's host last acknowledged bytes at `at`, whatever the peer itself does.
-  /// To be called at every tick interval, after `tick`; earlier times than before have no effect.
+  /// Records that the kernel of the peer's host last acknowledged bytes at `at`, whatever the peer
+  /// itself does. The caller calls it at every tick interval, after `tick`; a time before that of
+  /// an earlier call has no effect.
   void host_answered(int peer, Clock::time_point at);
 
-  /// The peer's control stream ended, because it has crashed, or a rank that watches it says that
-  /// it is gone. This is strong evidence.
+  /// Records that the peer's control stream ended, because it has crashed, or that a rank that
+  /// watches it says that it is gone. This is strong evidence.
   void lost(int peer, const std::string& cause, Clock::time_point now);
-  /// Some rank called `abort`. This is strong evidence.
+  /// Records that some rank called `abort`. This is strong evidence.
   void aborted(int by, const std::string& reason, Clock::time_point now);
-  /// A collective failed with `code`, and its backend blames `peer` (-1: no rank). This is weak
-  /// evidence, since the peer may be a victim of another rank's failure.
+  /// Records that a collective failed with `code`, and that its backend blames `peer` (-1: no
+  /// rank). This is weak evidence, since the peer may be a victim of another rank's failure.
   void suspected(int peer, Errc code, const std::string& cause, Clock::time_point now);
 
   /// Returns the verdict, once there is one. Time in which `tick` itself came late is not held
@@ -68,7 +69,7 @@ class FaultDetector {
   enum class Strength { weak, strong };
   struct Peer {
     Clock::time_point heard;
-    Clock::time_point answered;  // when its host last gave a sign of life
+    Clock::time_point answered;  // when its host last acknowledged or sent bytes
     Clock::time_point overdue;   // since when the peer could have been heard
   };
   void watch_silence(int number, const Peer& peer, Clock::time_point now);
@@ -76,17 +77,18 @@ class FaultDetector {
   [[nodiscard]] Clock::duration lateness(Clock::time_point now) const {
     return now - last_tick_ - settings_.tick_interval;
   }
-  /// A host that acknowledges nothing for longer was out of reach. Less than half of the timeout,
-  /// so that the peer is heard in time after a shorter outage (see `host_answered`), but longer
-  /// than what lies between two acknowledgements: a tick, TCP's delay of up to 200 ms, and a tick
-  /// until the acknowledgement is noticed.
+  /// Returns the longest time without an acknowledgement after which a host still counts as
+  /// reachable. It is less than half of the timeout, so that the peer is heard in time after a
+  /// shorter outage (see `host_answered`), but longer than the time between two acknowledgements: a
+  /// tick, TCP's delay of up to 200 ms, and a tick until the acknowledgement is noticed.
   [[nodiscard]] Clock::duration longest_gap() const {
     constexpr std::chrono::milliseconds kDelayedAcknowledgement{200};
     return std::max<Clock::duration>(settings_.peer_timeout / 3,
                                      2 * settings_.tick_interval + kDelayedAcknowledgement);
   }
-  /// A shorter pause makes no other rank give this one up. It is less than the timeout, because the
-  /// others count from the last message that they got, which was sent before the pause began.
+  /// Returns the length below which a pause of this rank makes no other rank give this one up. It
+  /// is less than the timeout, because the others count from the last message that they got, which
+  /// was sent before the pause began.
   [[nodiscard]] Clock::duration long_pause() const { return settings_.peer_timeout * 3 / 4; }
 
   Settings settings_;

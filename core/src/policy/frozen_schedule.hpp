@@ -1,4 +1,5 @@
-// The collectives of one cycle of a schedule that all ranks repeat without negotiation, in order.
+// Holds the collectives of one cycle of a schedule that all ranks repeat without negotiation, in
+// order.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ struct FrozenSchedule {
   friend bool operator==(const FrozenSchedule&, const FrozenSchedule&) = default;
 };
 
-/// Returns the FNV-1a hash of the plan's canonical encoding: equal on every rank, and different for
-/// different plans but for chance.
+/// Returns the FNV-1a hash of the plan's canonical encoding. It is equal on every rank, and
+/// different for different plans but for chance.
 [[nodiscard]] std::uint64_t digest_of(const FrozenSchedule& plan);
 
 /// Returns the index of `rank` among the members of a batch; -1 when it is none of them.

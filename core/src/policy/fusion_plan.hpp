@@ -17,12 +17,12 @@ struct BucketSizes {
   friend bool operator==(const BucketSizes&, const BucketSizes&) = default;
 };
 
-/// The sizes that are used unless better ones were measured.
+/// Returns the sizes that are used unless better ones were measured.
 [[nodiscard]] constexpr BucketSizes usual_sizes(std::size_t threshold) noexcept {
   return {threshold, threshold / 16};
 }
 
-/// An operation that every rank of its process set has submitted alike.
+/// Describes an operation that every rank of its process set has submitted alike.
 struct ReadyTensor {
   Request request;                              ///< as the first member asked for it
   std::vector<std::vector<std::int64_t>> rows;  ///< by member. Allgather: {rows}; alltoall: splits

@@ -79,7 +79,7 @@ class Reader {
   WireReader in_;
 };
 
-/// A value that a `Writer` only looks at and a `Reader` sets.
+/// Is the type of a value that a `Writer` only reads and a `Reader` sets.
 template <class Io, class T>
 using Of = std::conditional_t<Io::kReads, T, const T>;
 
@@ -101,7 +101,7 @@ void ascending_ranks(Io& io, Of<Io, std::vector<int>>& ranks) {
   });
 }
 
-/// The list is empty or has an entry for each of `tensors` tensors.
+/// Handles a list that is empty or has an entry for each of `tensors` tensors.
 template <class Io>
 void rows_of(Io& io, Of<Io, std::vector<std::vector<std::int64_t>>>& rows, std::size_t tensors) {
   io.list(rows, sizeof(std::uint32_t), [&io](auto& of_tensor) { dimensions(io, of_tensor); });
@@ -194,7 +194,8 @@ void fields(Io& io, Of<Io, Freeze>& freeze) {
   fields(io, freeze.plan);
 }
 
-/// A variant is the index of its alternative in a byte, and then the fields of that.
+/// Writes a variant as the index of its alternative in a byte, followed by that alternative's
+/// fields.
 template <class... Alternatives>
 void variant(Writer& io, const std::variant<Alternatives...>& value) {
   io.choice(value.index(), sizeof...(Alternatives));

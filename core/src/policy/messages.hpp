@@ -1,5 +1,5 @@
-// The messages that ranks send over the control channel. docs/internals/protocol.md shows the
-// encoding.
+// Declares the messages that ranks send over the control channel. docs/internals/protocol.md shows
+// the encoding.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace hvd::detail {
 
-/// An operation that a rank is ready for.
+/// Describes an operation that a rank is ready for.
 struct Announcement {
   Request request;
-  /// Grows on this rank whenever a result was seen before the next operation was submitted. What
-  /// has the same number on every rank does not depend on each other's results.
+  /// Grows on this rank whenever a result was seen before the next operation was submitted.
+  /// Operations with the same number on every rank do not depend on each other's results.
   std::uint32_t segment = 0;
 
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// Messages to rank 0. An epoch is the number of times that the sender has frozen or thawed. Rank 0
-// drops a message of another epoch, since its sender sends it again.
+// These messages go to rank 0. An epoch is the number of times that the sender has frozen or
+// thawed. Rank 0 drops a message of another epoch, since its sender sends it again.
 struct Submitted {
   std::uint32_t epoch = 0;
   std::vector<Announcement> operations;
@@ -48,13 +48,13 @@ struct Stopped {  ///< answers Thaw: the sender begins nothing after this sequen
   std::uint64_t sequence = 0;  ///< the last one begun; 0 means none
 };
 
-// A message to the next rank on the way to rank 0.
-struct PeerLost {  ///< nothing comes from this rank any more
+// This message goes to the next rank on the way to rank 0.
+struct PeerLost {  ///< no message arrives from this rank any more
   int rank = -1;   ///< from a relay: one of its members or itself; from a member: the receiver
   std::string cause;
 };
 
-// Messages from rank 0.
+// These messages come from rank 0.
 struct Schedule {
   std::vector<Decision> decisions;
 };
@@ -73,7 +73,7 @@ struct Abort {  ///< the job has failed for this reason; a relay that loses rank
   Fault fault;
 };
 
-// A message between neighbours, in both directions.
+// This message goes between neighbours, in both directions.
 struct Heartbeat {};
 
 using Message =
@@ -81,7 +81,7 @@ using Message =
                  Heartbeat, ThawRequest, Stopped, Thaw, Resume, PeerLost>;
 
 [[nodiscard]] Bytes encode(const Message& message);
-/// Throws Errc::protocol. Never trusts a length.
+/// Decodes a message without trusting any length. Throws Errc::protocol.
 [[nodiscard]] Message decode_message(std::span<const std::byte> bytes);
 
 /// Tells whether an encoded message is part of a negotiation, so that another will follow soon.

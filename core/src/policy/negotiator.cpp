@@ -102,7 +102,7 @@ void Negotiator::submitted(int rank, Announcement operation, Clock::time_point n
   settle(group);
 }
 
-/// Tells whether every member that has not joined has submitted it.
+/// Tells whether every member that has not joined has submitted the operation.
 bool Negotiator::complete(const OperationKey& key, const Entry& entry) const {
   const std::vector<int>& members = sets_.at(key.first);
   if (entry.ranks.size() == members.size()) return true;
@@ -200,7 +200,7 @@ void Negotiator::remove_set(const Request& request) {
     reject(key, Errc::invalid_argument,
            fmt::format("'{}': its process set has been removed", key.second));
   }
-  removed_.insert(id);  // what is ready still needs its members
+  removed_.insert(id);  // ready operations still need its members
   after_ready_.emplace_back(SetRemoved{request.name, id});
 }
 

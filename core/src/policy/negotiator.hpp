@@ -1,5 +1,5 @@
-// Finds the operations that all ranks are ready for. Pure: it has no clock, thread or socket and
-// iterates over nothing unordered.
+// Finds the operations that all ranks are ready for. It has no clock, thread or socket and iterates
+// over nothing unordered.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace hvd::detail {
 
-/// An operation that some ranks wait for and others have not submitted.
+/// Describes an operation that some ranks wait for and others have not submitted.
 struct Stall {
   std::string name;
   OpKind kind = OpKind::allreduce;
@@ -34,35 +34,37 @@ struct Stall {
 /// The name of every join. A rank has one pending at most.
 inline constexpr std::string_view kJoinName = "join";
 
-/// A rejection for some ranks alone: those that have announced the operation. The others have not,
-/// and may yet submit another operation under its name.
+/// Rejects an operation for those ranks alone that have announced it. The others have not, and may
+/// yet submit another operation under its name.
 struct PartialRejection {
   Rejection rejection;
   std::vector<int> ranks;
 };
 
-/// A decision of the negotiator: tensors that run as one collective, a rejection for some ranks
-/// only, or another decision, which is the same for all ranks.
+/// A decision of the negotiator is a list of tensors that run as one collective, a rejection for
+/// some ranks only, or another decision, which is the same for all ranks.
 using FusedTensors = std::vector<ReadyTensor>;
 using Agreement = std::variant<FusedTensors, Decision, PartialRejection>;
 
-/// Rank 0's state machine. Events go in, `take` returns agreements.
+/// Implements the state machine of rank 0, which turns events into the agreements that `take`
+/// returns.
 class Negotiator {
  public:
   Negotiator(int size, std::size_t fusion_threshold);
 
-  /// `rank` is ready for these operations. Throws Errc::protocol when the rank breaks the protocol:
-  /// one of the operations is still pending from it, or it is not a member of the operation's set.
+  /// Records that `rank` is ready for these operations. Throws Errc::protocol when the rank breaks
+  /// the protocol: one of the operations is still pending from it, or it is not a member of the
+  /// operation's set.
   void submitted(int rank, std::vector<Announcement> operations, Clock::time_point now);
-  /// `rank` has shut down. What is pending in its sets, and what is submitted there later, is
-  /// rejected.
+  /// Records that `rank` has shut down. Operations that are pending in its sets, or are submitted
+  /// there later, are rejected.
   void departed(int rank);
-  /// Forgets what is announced and not taken, because the ranks will announce it again. Joined and
-  /// departed ranks remain so.
+  /// Forgets the operations that are announced and not taken, because the ranks will announce them
+  /// again. Joined and departed ranks remain so.
   void forget_pending();
 
-  /// A member of this group (process set and name) has run without negotiation and the others have
-  /// not, so that they do not wait for it.
+  /// Records that a member of this group (process set and name) has run without negotiation and the
+  /// others have not, so that they do not wait for it.
   void ran(const OperationKey& group) { ++groups_[group].ran; }
 
   /// Returns all agreements that are no batch, and up to `max_batches` batches, oldest first.
@@ -77,11 +79,11 @@ class Negotiator {
   }
   /// Tells whether members of a group are ready and not taken.
   [[nodiscard]] bool group_is_ready() const;
-  /// The operations that some ranks have announced and others have not.
+  /// Returns the operations that some ranks have announced and others have not.
   [[nodiscard]] std::vector<OperationKey> pending() const;
-  /// Operations that have waited for at least `age`, oldest first.
+  /// Returns the operations that have waited for at least `age`, oldest first.
   [[nodiscard]] std::vector<Stall> stalls(Clock::time_point now, Clock::duration age) const;
-  /// The ranks of an existing set, ascending.
+  /// Returns the ranks of an existing set, ascending.
   [[nodiscard]] const std::vector<int>& members(std::int32_t process_set) const {
     return sets_.at(process_set);
   }
@@ -97,12 +99,12 @@ class Negotiator {
     Clock::time_point since;
     std::uint64_t arrival = 0;  // order among entries
   };
-  /// Every rank announces all its members of a group at once. The group is over when all ranks
-  /// have: then it runs or, if they did not name the same members, fails.
+  /// Every rank announces all its members of a group at once. The group is over when all ranks have
+  /// announced theirs: then it runs or, if they did not name the same members, fails.
   struct Group {
     struct Share {
       std::int32_t size = 0;       // the number of members according to the rank
-      std::int32_t announced = 0;  // how many of them it has announced
+      std::int32_t announced = 0;  // how many members it has announced
     };
     std::map<int, Share> shares;     // by rank
     std::size_t whole = 0;           // ranks that have announced all their members

@@ -1,4 +1,4 @@
-// The key by which the operations of different ranks match.
+// Declares the key by which the operations of different ranks match.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace hvd::detail {
 
-/// Process set and name.
+/// Holds a process set and a name.
 using OperationKey = std::pair<std::int32_t, std::string>;
 
 [[nodiscard]] inline OperationKey key_of(const Request& request) {
   return {request.process_set, request.name};
 }
 
-/// A key that refers to the name instead of holding it, with its hash: looking one up copies
+/// Is a key that refers to the name instead of holding it, with its hash: looking one up copies
 /// nothing and hashes once.
 struct OperationKeyView {
   OperationKeyView() noexcept = default;
@@ -49,7 +49,7 @@ struct OperationKeyEqual {
   }
 };
 
-/// An unordered map. Do not iterate over it where the order matters. The names outlive their
+/// Is an unordered map. Do not iterate over it where the order matters. The names outlive their
 /// entries.
 template <class Value>
 using OperationMap =

@@ -298,7 +298,7 @@ void Protocol::hand_out(const std::vector<Agreement>& agreements) {
       decide(batch_for(members.front(), tensors), members);
     }
     learner_.observe(tensors);
-    // A plan must not divide a group between its end and what follows.
+    // A plan must not divide a group between its end and the operations that follow.
     const bool divides =
         negotiator_.group_is_ready() ||
         std::any_of(&agreement + 1, agreements.data() + agreements.size(), has_group);
@@ -367,7 +367,7 @@ void Protocol::stopped(int rank, std::uint64_t sequence, Clock::time_point now) 
 }
 
 void Protocol::finish_thaw(Clock::time_point now) {
-  // The learner has to know how far the ranks got: what all members have begun is finished.
+  // The learner has to know how far the ranks got: a batch that all members have begun is finished.
   const std::uint64_t furthest = *std::max_element(begun_.begin(), begun_.end());
   std::uint64_t cycles = 0;
   std::vector<std::size_t> finished;

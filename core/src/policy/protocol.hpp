@@ -1,5 +1,6 @@
-// The coordination protocol of one rank: which messages it sends, and how it acts on those that it
-// receives. Pure: time comes in as an argument, everything goes out through `Actions`.
+// Implements the coordination protocol of one rank: which messages it sends, and how it acts on
+// those that it receives. It does no I/O: it gets the time as an argument, and acts only through
+// `Actions`.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ class Protocol {
     Clock::duration stall_abort{};  ///< 0: off
   };
 
-  /// Called from inside the protocol's methods, in order.
+  /// The protocol calls it from inside its methods, in order.
   class Actions {
    public:
     virtual ~Actions() = default;
@@ -50,9 +51,9 @@ class Protocol {
     /// again through `submitted`.
     virtual void resume(const std::vector<std::uint64_t>& begun) = 0;
     virtual void stalled(const Stall& stall) = 0;
-    /// This rank has come to a verdict. Its `followers` have to get it as an Abort.
+    /// This rank has reached a verdict. Its `followers` have to get it as an Abort.
     virtual void failed(const Verdict& verdict) = 0;
-    /// Another rank has come to a verdict.
+    /// Another rank has reached a verdict.
     virtual void aborted(const Abort& message) = 0;
     /// Every rank has requested the shutdown.
     virtual void shutdown_acknowledged() = 0;
@@ -60,31 +61,32 @@ class Protocol {
 
   Protocol(const Settings& settings, Actions& actions, Clock::time_point now);
 
-  // Events on this rank.
+  // These report events on this rank.
   void submitted(std::vector<Announcement> operations, Clock::time_point now);
   void batch_done(Clock::time_point now);
-  /// The frozen schedule does not hold what was submitted, or holds it back.
+  /// Reports that the frozen schedule does not hold a submitted operation, or holds it back.
   void thaw_wanted(Clock::time_point now);
   void collective_failed(Errc code, int culprit, const std::string& cause, Clock::time_point now);
   void abort(const std::string& reason, Clock::time_point now);
   void shutdown(Clock::time_point now);
-  /// To be called at every heartbeat interval.
+  /// The caller calls it at every heartbeat interval.
   void tick(Clock::time_point now);
 
-  // Events from other ranks.
+  // This reports a message of another rank.
   void received(int from, std::span<const std::byte> bytes, Clock::time_point now);
   void lost(int peer, const std::string& cause, Clock::time_point now);
-  /// Passes on what `FaultDetector::host_answered` needs about a neighbour. To be called after
-  /// every tick.
+  /// Passes on what `FaultDetector::host_answered` needs about a neighbour. The caller calls it
+  /// after every tick.
   void host_answered(int neighbour, Clock::time_point at);
 
-  /// The ranks that this one has a control stream with and watches.
+  /// Returns the ranks that this one has a control stream with and watches.
   [[nodiscard]] const std::vector<int>& neighbours() const noexcept { return neighbours_; }
-  /// The ranks that accept this rank's verdict: all ranks accept rank 0's, members that of their
-  /// relay.
+  /// Returns the ranks that accept this rank's verdict: all ranks accept rank 0's, members that of
+  /// their relay.
   [[nodiscard]] std::vector<int> followers() const;
 
-  /// Rank 0 only. Takes effect with the next batch, and with the next schedule that is learned.
+  /// Only rank 0 calls it. It takes effect with the next batch, and with the next schedule that is
+  /// learned.
   void set_bucket_sizes(const BucketSizes& sizes);
 
  private:
@@ -103,7 +105,7 @@ class Protocol {
   void handle(int from, const Resume& message, Clock::time_point now);
   void handle(int from, const PeerLost& message, Clock::time_point now);
 
-  // Rank 0.
+  // Only rank 0 calls these.
   void pump(Clock::time_point now);
   void hand_out(const std::vector<Agreement>& agreements);
   [[nodiscard]] std::optional<Freeze> try_to_freeze();
@@ -127,7 +129,7 @@ class Protocol {
   const Settings settings_;
   const TreeRoutes routes_;
   const int parent_;                   // -1 on rank 0
-  const std::vector<int> children_;    // on rank 0 those it talks to itself; on a relay its members
+  const std::vector<int> children_;    // on rank 0 its own neighbours; on a relay its members
   const std::vector<int> neighbours_;  // parent and children
   Actions& actions_;
   FaultDetector detector_;      // on a relay, it watches rank 0
@@ -138,13 +140,13 @@ class Protocol {
   Mode mode_ = Mode::negotiating;
   bool leaving_ = false;  // this rank has requested the shutdown
 
-  // Rank 0.
+  // Only rank 0 uses these.
   Negotiator negotiator_;
   ScheduleLearner learner_;
   std::size_t in_flight_ = 0;  // batches decided and not done on this rank
   FrozenSchedule plan_;
-  std::vector<bool> reported_;        // thawing: by rank
-  std::vector<std::uint64_t> begun_;  // thawing: by rank
+  std::vector<bool> reported_;        // by rank, during a thaw
+  std::vector<std::uint64_t> begun_;  // by rank, during a thaw
   Clock::time_point stalls_reported_;
 };
 

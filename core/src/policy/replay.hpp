@@ -1,5 +1,5 @@
-// One rank's part in a frozen schedule: counts which tensors of the next collectives this rank has
-// submitted. Pure.
+// Follows one rank's part in a frozen schedule: counts which tensors of the next collectives this
+// rank has submitted. It does no I/O.
 #pragma once
 
 #include <cstddef>
@@ -41,13 +41,13 @@ class Replay {
   };
   /// Begins the next collective, which is `ready()`.
   [[nodiscard]] Turn begin();
-  /// The sequence number of the last collective begun; 0 means none.
+  /// Returns the sequence number of the last collective begun; 0 means none.
   [[nodiscard]] SequenceNumber begun() const noexcept { return begun_; }
 
   /// Tells whether operations of this rank wait while the next collective cannot begin, because
   /// this rank itself has not submitted all of it.
   [[nodiscard]] bool held_back() const noexcept { return waiting_ > 0 && !ready(); }
-  /// The number of collectives begun, over all cycles.
+  /// Returns the number of collectives begun, over all cycles.
   [[nodiscard]] std::uint64_t turns() const noexcept { return next_; }
 
   [[nodiscard]] const FrozenSchedule& plan() const noexcept { return plan_; }
@@ -60,8 +60,8 @@ class Replay {
   };
   struct Name {
     std::vector<Occurrence> occurrences;  // in the order of the cycle
-    std::size_t next = 0;                 // which of them comes next
-    std::uint64_t cycle = 0;              // in which cycle
+    std::size_t next = 0;                 // index of the occurrence that comes next
+    std::uint64_t cycle = 0;              // the cycle of that occurrence
   };
 
   [[nodiscard]] bool comes_next(const Name& name, const Request& request) const;
@@ -72,7 +72,7 @@ class Replay {
   std::uint32_t epoch_;
   int rank_;
   std::vector<std::size_t> mine_;  // batches of the plan that this rank takes part in
-  std::vector<std::vector<OperationKeyView>> keys_;  // of them
+  std::vector<std::vector<OperationKeyView>> keys_;  // by index in `mine_`
   OperationMap<Name> names_;                         // by the names in the plan
   std::uint64_t next_ = 0;                           // turns begun, over all cycles
   std::deque<std::size_t> missing_;  // of turn next_, next_ + 1, …: tensors not submitted yet
@@ -80,7 +80,7 @@ class Replay {
   SequenceNumber begun_ = 0;
 };
 
-/// The batch of a plan that a sequence number stands for, and the number of cycles before it.
+/// Holds the batch of a plan that a sequence number means, and the number of cycles before it.
 struct SchedulePosition {
   std::uint32_t epoch = 0;
   std::uint64_t cycle = 0;

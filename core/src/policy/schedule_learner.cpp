@@ -23,7 +23,8 @@ bool plannable(const ReadyTensor& tensor) {
   return tensor.request.kind != OpKind::alltoall && !tensor.segments.empty();
 }
 
-/// Tells whether the tensors may share a call and no rank submitted one after the other's result.
+/// Tells whether the tensors may share a call and no rank submitted one after it saw the other's
+/// result.
 bool may_share_bucket(const ReadyTensor& a, const ReadyTensor& b) {
   return may_share(a, b) && a.segments == b.segments;
 }
@@ -61,8 +62,8 @@ void ScheduleLearner::reset() {
   recent_.clear();
 }
 
-/// Returns the shortest period of the rounds, where the open round counts as complete; 0 when there
-/// is none yet.
+/// Returns the shortest period of the rounds, where the open round counts as complete, or 0 when
+/// there is none yet.
 int ScheduleLearner::period() const {
   std::vector<std::uint64_t> rounds(closed_.begin(), closed_.end());
   rounds.push_back(recent_.back().fingerprint);
@@ -125,27 +126,27 @@ namespace {
 struct Bucket {
   FusedTensors tensors;
   std::size_t bytes = 0;
-  std::size_t complete_at = 0;  // index of its last tensor among all
+  std::size_t complete_at = 0;  // index of its last tensor in the cycle
 };
 
-/// A tensor and its index among all tensors of the cycle.
+/// Holds a tensor and its index among all tensors of the cycle.
 struct IndexedTensor {
   ReadyTensor tensor;
   std::size_t index = 0;
 };
 
-/// Tensors that may all share a call. A name is in a run once: if it comes twice in a cycle, the
-/// second waited for the first.
+/// Holds tensors that may all share a call. A run has a name only once: if a name occurs twice in a
+/// cycle, the second operation waited for the first.
 struct Run {
   std::vector<IndexedTensor> tensors;
   std::set<std::string> names;
 };
 
-// If each tensor waits for the result of the one before it, thousands of tensors make thousands of
+// If each tensor waits for the result of the previous one, thousands of tensors make thousands of
 // runs. Therefore only the latest runs are searched.
 constexpr std::size_t kRunsSearched = 64;
 
-/// Cuts a run of tensors that may all share a call.
+/// Cuts a run of tensors that may all share a call into buckets.
 void cut(std::vector<IndexedTensor> run, const BucketSizes& sizes, std::vector<Bucket>& buckets) {
   std::size_t total = 0;
   for (const IndexedTensor& one : run) total += bytes_of(one.tensor);

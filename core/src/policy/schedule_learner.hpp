@@ -1,4 +1,5 @@
-// Notices that the ranks repeat their operations, and makes a plan of what they repeat. Pure.
+// Notices that the ranks repeat their operations, and makes a plan of the repeated cycle. It does
+// no I/O.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class ScheduleLearner {
 
   explicit ScheduleLearner(Settings settings) : settings_(settings) {}
 
-  /// Takes note of tensors of one process set that the ranks were told to run, in order.
+  /// Records tensors of one process set that rank 0 has told the ranks to run, in order.
   void observe(std::span<const ReadyTensor> batch);
   /// Forgets the rounds, because something happened that no plan can hold.
   void reset();
@@ -39,9 +40,10 @@ class ScheduleLearner {
   /// collective.
   [[nodiscard]] std::optional<std::vector<FusedTensors>> learned() const;
 
-  /// From now on the ranks repeat `cycle` without negotiation.
+  /// Records that from now on the ranks repeat `cycle` without negotiation.
   void frozen(std::vector<FusedTensors> cycle);
-  /// The ranks negotiate again, after `cycles` whole cycles and the given buckets of the next one.
+  /// Records that the ranks negotiate again, after `cycles` whole cycles and the given buckets of
+  /// the next one.
   /// The same rounds are frozen again after one repetition. After each plan in a row that did not
   /// last two cycles, more repetitions are needed.
   void thawed(std::uint64_t cycles, std::span<const std::size_t> buckets_of_this_cycle);
@@ -63,10 +65,10 @@ class ScheduleLearner {
 
   Settings settings_;
   std::deque<std::uint64_t> closed_;  // fingerprints of rounds
-  std::deque<Round> recent_;          // the last ones; the very last is open
+  std::deque<Round> recent_;          // the last rounds, of which the very last is open
   std::vector<std::uint64_t> known_;  // the rounds of the cycle that was frozen last
   std::vector<FusedTensors> cycle_;
-  int patience_ = 0;  // more repetitions than usual
+  int patience_ = 0;  // number of repetitions needed beyond the usual ones
 };
 
 /// Divides the tensors of one cycle, given in the order in which they became ready, into buckets. A

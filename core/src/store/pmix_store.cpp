@@ -1,4 +1,4 @@
-// The PMIx server of mpirun or srun as a store (PMIx Standard 4.1, chapters 6 and 7).
+// Implements a store on the PMIx server of mpirun or srun (PMIx Standard 4.1, chapters 6 and 7).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,8 +26,9 @@ constexpr std::size_t kMaxPmixValue = 4096;
 constexpr std::chrono::milliseconds kFirstPause{5};
 constexpr std::chrono::milliseconds kLongestPause{100};
 
-// A process has one PMIx client, and so one of these. It stays connected until the process ends:
-// Open MPI 4 cannot be initialised in a process that has left PMIx once (its job data is gone).
+// A process has one PMIx client, and so one object of this class. It stays connected until the
+// process ends: Open MPI 4 cannot be initialised in a process that has left PMIx once (its job data
+// is gone).
 class PmixClient {
  public:
   PmixClient() : connected_(PMIx_Init(&self_, nullptr, 0) == PMIX_SUCCESS), owner_(::getpid()) {}
@@ -57,7 +58,7 @@ PmixClient& pmix_client() {
 
 std::string describe(pmix_status_t status) { return PMIx_Error_string(status); }
 
-/// A store in which rank 0 sets keys and all ranks read them.
+/// Implements a store in which rank 0 sets keys and all ranks read them.
 class PmixStore final : public Store {
  public:
   PmixStore(const pmix_proc_t& self, std::string prefix)
@@ -84,7 +85,7 @@ class PmixStore final : public Store {
 
   std::optional<Bytes> get(std::string_view key, Deadline) override { return ask(full(key)); }
 
-  // PMIx answers "not found" once rank 0 has published anything, so this asks again.
+  // PMIx answers "not found" once rank 0 has published any key, so this asks again.
   Bytes wait(std::string_view key, Deadline deadline) override {
     const std::string name = full(key);
     std::chrono::milliseconds pause = kFirstPause;

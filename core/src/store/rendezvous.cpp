@@ -35,7 +35,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Rank 0's announcement: the address of its store, and the job's secret or zeros.
+/// Holds rank 0's announcement: the address of its store, and the job's secret or zeros.
 struct Announcement {
   std::string address;
   Secret secret;
@@ -80,7 +80,7 @@ std::string rendezvous_name(const Config& config) {
   return fmt::format("hvd-job-{:02x}", fmt::join(digest.begin(), digest.begin() + 16, ""));
 }
 
-// Everybody can compute this key, so the handshake only keeps out those who connect by mistake.
+// Everybody can compute this key, so the handshake only keeps out clients that connect by mistake.
 Secret open_secret(const Config& config) {
   return Secret(net::hmac_sha256(bytes_of("HVD_INSECURE"), bytes_of(rendezvous_name(config))));
 }

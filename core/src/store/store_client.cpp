@@ -72,7 +72,7 @@ class StoreClient final : public Store {
       send(request, key, deadline);
       for (;;) {
         StoreReply reply = receive(key, deadline);
-        // Replies to requests that timed out may still come in.
+        // Replies to requests that timed out may still arrive.
         if (reply.id != request.id) continue;
         if (reply.outcome == StoreOutcome::full) {
           throw Error(Errc::resource, fmt::format("the store at {} is full", address_));
@@ -95,7 +95,7 @@ class StoreClient final : public Store {
     timed_out(key);
   }
 
-  // A reply that the deadline cuts stays in `input_`, and the next call reads the rest.
+  // When the deadline cuts a reply, its first part stays in `input_`, and the next call reads on.
   StoreReply receive(std::string_view key, Deadline deadline) {
     fill(net::kFrameHeaderSize, key, deadline);
     const net::FrameHeader header =

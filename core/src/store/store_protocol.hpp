@@ -1,5 +1,5 @@
-// The limits of every store, and the requests of a store's clients and the replies of its server,
-// each in one frame. docs/internals/protocol.md has the layout.
+// Defines the limits of every store, and the requests of a store's clients and the replies of its
+// server, each in one frame. docs/internals/protocol.md has the layout.
 #pragma once
 
 #include <cstddef>

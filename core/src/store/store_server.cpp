@@ -23,7 +23,7 @@ constexpr std::size_t kMaxHeld = std::size_t{256} << 20;  // keys and values tog
 constexpr std::size_t kMaxKeys = 1'000'000;
 constexpr std::size_t kMaxBacklog = 4 * kMaxStoreMessage;  // replies that a client does not read
 
-/// The keys and the clients. Loop thread only, except for the constructor.
+/// Holds the keys and the clients. Only the loop thread may call it, except for the constructor.
 class StoreTable final : private net::FrameStream::Listener {
  public:
   StoreTable(EventLoop& loop, int rank) : loop_(loop), rank_(rank) {}
@@ -50,7 +50,7 @@ class StoreTable final : private net::FrameStream::Listener {
     std::shared_ptr<net::FrameStream> stream;
     StoreRequest request;                  // the last wait or wait_all
     std::uint32_t present = 0;             // the number of the request's keys that are set
-    std::optional<Waits::iterator> waits;  // while one of them is missing
+    std::optional<Waits::iterator> waits;  // while one of these keys is missing
   };
 
   void on_frame(net::FrameStream& stream, std::span<const std::byte> payload) override {

@@ -1,4 +1,4 @@
-// All of hvd that needs no LibTorch: the default context, and collectives on plain memory.
+// Declares all of hvd that needs no LibTorch: the default context, and collectives on plain memory.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,9 @@ namespace hvd {
 [[nodiscard]] std::unique_ptr<Context> make_context(
     const Config& config = Config::from_environment(), std::shared_ptr<Store> store = nullptr);
 
-/// The default context of this process, for programs that need one only. `init` is collective and
-/// may follow `shutdown`; a second `init` without one does nothing. Any thread, not concurrently.
+/// Begin and end the default context of this process, for programs that need only one. `init` is
+/// collective and may follow `shutdown`; a second `init` without one does nothing. Any thread may
+/// call these functions, but not concurrently.
 void init(const Config& config = Config::from_environment());
 void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;

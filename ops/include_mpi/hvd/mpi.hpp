@@ -1,5 +1,5 @@
-// For programs that use MPI themselves and train on some of its ranks. Only in builds with MPI; the
-// program links MPI's C interface, the same MPI that hvd was built with.
+// Serves programs that use MPI themselves and train on some of its ranks. It exists only in builds
+// with MPI; the program links MPI's C interface, the same MPI that hvd was built with.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The default context, for programs that need only one.
+// Implements the default context, for programs that need only one.
 #include <cstdlib>
 #include <utility>
 

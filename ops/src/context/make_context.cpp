@@ -62,7 +62,7 @@ constexpr int kStreamsBetweenHosts = 4;
 // Within a host, one stream can be read while the other is being filled.
 constexpr int kStreamsWithinHost = 2;
 
-/// Rank 0's decisions for all ranks.
+/// Holds rank 0's decisions for all ranks.
 struct Decisions {
   std::string engine;   ///< "shm", "tcp" or "mpi"
   int tcp_streams = 0;  ///< per neighbour
@@ -96,7 +96,7 @@ std::unique_ptr<Backend> make_planned_ring(Session& session, std::unique_ptr<Rin
       AlgorithmPlan().set(AlgorithmPlan::kRing, RingBackend::default_table());
   const AlgorithmPlan plan = agree_on_plan(
       session, {.engine = ring->transport_name(), .defaults = defaults, .measure = [&] {
-                  // So many ranks of a host share cores, and a measurement would be one of the
+                  // So many ranks on one host share cores, and a measurement would measure the
                   // scheduler.
                   if (most_on_a_host(session.topology()) > kMostSharing) return defaults;
                   return measure_ring(session, *ring);
@@ -171,8 +171,8 @@ HostEngine make_engine(Session& session, const Decisions& decided, const MakeMpi
   return make_hosts(session, "mpi+hosts", std::move(mpi), nullptr);
 }
 
-/// Returns `of_host`, the fence of the host engine where that is the engine of all ranks, or makes
-/// one.
+/// Returns `of_host`, the fence of the host engine, where that engine serves all ranks, or makes a
+/// fence.
 std::unique_ptr<ReadyFence> make_fence(Session& session, std::unique_ptr<ReadyFence> of_host) {
   if (session.topology().size == 1) return nullptr;  // there is no other rank to wait for
   if (of_host) return of_host;

@@ -1,4 +1,4 @@
-// The submissions of operations on plain memory.
+// Makes the submissions of operations on plain memory.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ void Settlements::settle(std::span<const std::uint64_t> reached) {
   if (reached.empty()) return;
   const std::uint64_t last = *std::max_element(reached.begin(), reached.end());
   const std::lock_guard lock(mutex_);
-  if (last <= settled_) return;  // no rank has come to a later operation
+  if (last <= settled_) return;  // no rank has reached a later operation
   settled_ = last;
   forget_before(asked_.load(std::memory_order_relaxed));
   settlements_.push_back({last, {reached.begin(), reached.end()}});
@@ -31,8 +31,8 @@ FenceOutcome Settlements::of(std::uint64_t sequence, std::span<const int> member
   const std::lock_guard lock(mutex_);
   forget_before(sequence);
   if (settlements_.empty()) return FenceOutcome::open;
-  // The first settlement that is left is the first that covers this number. Later ones do not tell:
-  // a rank that skipped this operation may have reached later ones by then.
+  // The first settlement that is left is the first that covers this number. Later settlements do
+  // not answer the question: a rank that skipped this operation may have reached later operations.
   const std::vector<std::uint64_t>& reached = settlements_.front().reached;
   const bool all = std::all_of(members.begin(), members.end(), [&](int member) {
     const auto rank = static_cast<std::size_t>(member);

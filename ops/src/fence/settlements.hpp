@@ -1,4 +1,4 @@
-// Has the parts that all ready fences share: a record of what `settle` told them, and checks of
+// Holds the parts that all ready fences share: a record of the calls of `settle`, and checks of
 // arguments.
 #pragma once
 
@@ -14,14 +14,14 @@ namespace hvd::detail {
 /// Tells what `settle` has said about an operation.
 enum class FenceOutcome {
   open,      ///< nothing is known yet
-  runs,      ///< every member has come to it, or will
-  cancelled  ///< some member never comes to it
+  runs,      ///< every member has reached it, or will reach it
+  cancelled  ///< some member never reaches it
 };
 
-/// The record of what `ReadyFence::settle` said. Any thread may call it.
+/// Records what `ReadyFence::settle` reported. Any thread may call it.
 class Settlements {
  public:
-  /// `reached` has for each rank the last sequence number that it has come to, or will come to.
+  /// `reached` has for each rank the last sequence number that it has reached, or will reach.
   void settle(std::span<const std::uint64_t> reached);
 
   /// Tells whether a settlement covers `sequence`. It costs one atomic load.

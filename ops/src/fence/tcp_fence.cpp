@@ -1,5 +1,5 @@
-// Ranks on any hosts: a dissemination barrier (Hensgen, Finkel & Manber, "Two algorithms for
-// barrier synchronization", 1988) whose tokens name the operation.
+// Implements the fence of ranks on any hosts, as a dissemination barrier (Hensgen, Finkel & Manber,
+// "Two algorithms for barrier synchronization", 1988) whose tokens name the operation.
 #include <array>
 #include <cstddef>
 #include <string>
@@ -27,7 +27,7 @@ namespace {
 using Verdict = Token::Verdict;
 
 /// Cancelling an operation does not interrupt the opening of a stream, so this rank waits for a
-/// stream in slices of this length and looks in between.
+/// stream in slices of this length and checks for the cancellation in between.
 constexpr std::chrono::milliseconds kOpenSlice{10};
 /// The longest sleep. Every reason to wake is an event, so this is only a precaution.
 constexpr std::chrono::minutes kLookAgain{1};
@@ -63,7 +63,7 @@ class TcpFence final : public ReadyFence {
     std::uint64_t digest = 0;
     std::span<const int> members;
   };
-  /// Whom this rank sends to and hears from in one round.
+  /// Names the ranks that this rank sends to and receives from in one round.
   struct Round {
     int to = -1;
     int from = -1;
@@ -155,7 +155,7 @@ bool TcpFence::open(int peer, const Call& call) {
       stream(peer) =
           TokenStream(session_.network().open(peer, label, Clock::now() + limit), peer, size());
     } catch (const Error& error) {
-      failure_.check();  // the network was aborted because this fence was
+      failure_.check();  // the network was aborted because this fence was aborted
       if (dials || error.code() != Errc::timeout) throw;
       if (over(call)) return false;
     }
@@ -163,8 +163,8 @@ bool TcpFence::open(int peer, const Call& call) {
   return true;
 }
 
-/// Sends the token that was posted in this round and waits for the one to be received. Returns
-/// false when the operation is cancelled.
+/// Sends the token that was posted in this round and waits for the token to be received in it.
+/// Returns false when the operation is cancelled.
 bool TcpFence::exchange(const Call& call, std::size_t round, Verdict& verdict) {
   // Looking at a socket is a system call, so this loop yields the core instead of spinning.
   YieldBeforeSleep yields;
@@ -186,8 +186,8 @@ const std::optional<Token>& TcpFence::first_from(TokenStream& in, std::uint64_t 
   }
 }
 
-/// Returns whether the token of this round has come or never will. `verdict` is then what it says,
-/// or that its sender is lost, or that its sender is at another operation.
+/// Returns whether the token of this round has arrived or never will. `verdict` is then that of the
+/// token, or says that its sender is lost or at another operation.
 bool TcpFence::heard(const Call& call, std::size_t round, Verdict& verdict) {
   const int from = rounds_[round].from;
   TokenStream& in = stream(from);

@@ -10,11 +10,11 @@
 namespace hvd::detail {
 
 struct Token {
-  /// Tells whether the sender knows of an error: a rank is lost, or came with another operation.
+  /// Tells whether the sender knows of an error: a rank is lost, or arrived at another operation.
   struct Verdict {
     enum class Kind : std::uint8_t { fine, lost, differs };
     Kind kind = Kind::fine;
-    int culprit = -1;  ///< that rank; -1 when fine
+    int culprit = -1;  ///< the lost or differing rank; -1 when fine
   };
 
   std::uint64_t sequence = 0;
@@ -27,7 +27,7 @@ inline constexpr std::size_t kTokenBytes = 24;
 using TokenBytes = std::array<std::byte, kTokenBytes>;
 
 [[nodiscard]] TokenBytes encode(const Token& token) noexcept;
-/// Returns nothing when the bytes are no token of a job of `size` ranks.
+/// Decodes a token. Returns nothing when the bytes are no token of a job of `size` ranks.
 [[nodiscard]] std::optional<Token> decode_token(std::span<const std::byte, kTokenBytes> bytes,
                                                 int size) noexcept;
 

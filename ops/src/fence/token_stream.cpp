@@ -55,7 +55,7 @@ const std::optional<Token>& TokenStream::peek() {
   return next_;
 }
 
-/// Moves the rest of what was received to the front and receives once, without blocking. Returns
+/// Moves the received bytes that are left to the front and receives once, without blocking. Returns
 /// whether there is a whole token now.
 bool TokenStream::fill() noexcept {
   std::memmove(received_.data(), received_.data() + begin_, end_ - begin_);

@@ -1,4 +1,4 @@
-// One end of a connection over which two ranks send each other tokens.
+// Holds one end of a connection over which two ranks send each other tokens.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace hvd::detail {
 
 /// Tokens follow each other without framing, since all have the same length. No call blocks. One
-/// thread at a time.
+/// thread at a time may call it.
 class TokenStream {
  public:
   TokenStream() noexcept = default;
@@ -31,15 +31,16 @@ class TokenStream {
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
   void post(const Token& token);
-  /// Sends what was posted; returns false when some is left. Tokens for a peer that is gone are
-  /// dropped: the ranks that wait for that peer report it.
+  /// Sends the tokens that were posted. Returns false when some are left. Tokens for a peer that is
+  /// gone are dropped: the ranks that wait for that peer report it.
   bool flush();
 
-  /// Returns the next token without removing it, or nothing when none has come. Throws
+  /// Returns the next token without removing it, or nothing when none has arrived. Throws
   /// Errc::protocol naming the peer.
   [[nodiscard]] const std::optional<Token>& peek();
   void pop() noexcept { next_.reset(); }
-  /// Tells, after an empty `peek`, whether the peer has closed its end, so that none will come.
+  /// Tells, after an empty `peek`, whether the peer has closed its end, so that no token will
+  /// arrive.
   [[nodiscard]] bool ended() const noexcept { return ended_; }
 
  private:

@@ -1,4 +1,5 @@
-// The arithmetic of a reduction, and the form that elements have while they are being reduced.
+// Defines the arithmetic of a reduction, and the form that elements have while they are being
+// reduced.
 #pragma once
 
 #include <cstddef>
@@ -38,16 +39,16 @@ class Accumulator {
  public:
   explicit Accumulator(const Arithmetic& arithmetic) noexcept;
 
-  /// The type that is reduced.
+  /// Returns the type that is reduced.
   [[nodiscard]] DType dtype() const noexcept { return widened_ ? DType::i64 : asked_.dtype; }
-  /// The operation between two values; for an average it is the sum.
+  /// Returns the operation between two values, which for an average is the sum.
   [[nodiscard]] ReduceOp op() const noexcept { return widened_ ? ReduceOp::sum : asked_.op; }
-  /// The number of values of `dtype` per element.
+  /// Returns the number of values of `dtype` per element.
   [[nodiscard]] int lanes() const noexcept { return lanes_; }
   [[nodiscard]] std::size_t element_size() const noexcept {
     return size_of(dtype()) * static_cast<std::size_t>(lanes_);
   }
-  /// The bytes of an element of the caller.
+  /// Returns the number of bytes of an element of the caller.
   [[nodiscard]] std::size_t given_size() const noexcept { return size_of(asked_.dtype); }
   [[nodiscard]] bool widened() const noexcept { return widened_; }
   /// Tells whether elements are reduced as the caller gives them, so that no copy is needed.

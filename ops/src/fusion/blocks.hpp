@@ -1,4 +1,4 @@
-// Fused tensors as one block per rank, and other bytes in a row.
+// Lays fused tensors out as one block per rank, for allgather and reducescatter.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace hvd::detail {
 
-/// Copies bytes. Both pointers may be null where `size` is 0. They are equal, and then nothing is
-/// done, or they do not overlap.
+/// Copies bytes. Both pointers may be null where `size` is 0. If they are equal nothing is done;
+/// otherwise the memory does not overlap.
 using ByteCopy = std::function<void(std::byte* dst, const std::byte* src, std::size_t size)>;
 
-/// The copy within host memory.
+/// Copies within host memory.
 inline void copy_bytes(std::byte* dst, const std::byte* src, std::size_t size) {
   if (size > 0 && dst != src) std::memcpy(dst, src, size);
 }
@@ -34,13 +34,14 @@ inline void copy_bytes(std::byte* dst, const std::byte* src, std::size_t size) {
   return offsets;
 }
 
-/// A fused allgather as one block of bytes per rank. Block r holds what rank r contributes to each
-/// tensor, one after the other. For a single tensor that is how its output lies in memory.
+/// Lays a fused allgather out as one block of bytes per rank. Block r holds what rank r contributes
+/// to each tensor, one after the other. A single tensor's output lies in memory in this way
+/// already.
 class GatherBlocks {
  public:
   GatherBlocks(const AllgatherCall& call, int ranks);
 
-  /// The begin of each block in bytes, and the end of the last.
+  /// Returns where each block begins in bytes, and where the last one ends.
   [[nodiscard]] std::span<const std::int64_t> bounds() const noexcept { return bounds_; }
   [[nodiscard]] std::int64_t total() const noexcept { return bounds_.back(); }
 
@@ -54,14 +55,14 @@ class GatherBlocks {
   std::vector<std::int64_t> bounds_;
 };
 
-/// A fused reducescatter as one block of elements per rank. Block r holds rank r's part of every
-/// tensor, one after the other. For a single tensor that is how its input lies in memory. `tensors`
-/// outlive the object.
+/// Lays a fused reducescatter out as one block of elements per rank. Block r holds rank r's part of
+/// every tensor, one after the other. A single tensor's input lies in memory in this way already.
+/// `tensors` outlive the object.
 class ScatterBlocks {
  public:
   ScatterBlocks(std::span<const ScatterSlice> tensors, int ranks);
 
-  /// The begin of each block in elements, and the end of the last.
+  /// Returns where each block begins in elements, and where the last one ends.
   [[nodiscard]] std::span<const std::int64_t> bounds() const noexcept { return bounds_; }
   [[nodiscard]] std::int64_t total() const noexcept { return bounds_.back(); }
   [[nodiscard]] Range block(int rank) const noexcept {
@@ -87,7 +88,7 @@ class ScatterBlocks {
   }
 
   /// Calls fn(std::size_t tensor, std::int64_t offset in the rank's block, std::int64_t count) for
-  /// each tensor of which the rank has something.
+  /// each tensor of which the rank has a part.
   template <class Fn>
   void for_each_result(int rank, Fn fn) const {
     std::int64_t offset = 0;

@@ -1,4 +1,4 @@
-// Staging memory that is kept between operations.
+// Holds staging memory that is kept between operations.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,12 @@
 
 namespace hvd::detail {
 
-/// Grows to the largest size asked for and keeps it until it is destroyed. One thread at a time.
+/// Grows to the largest size asked for and keeps it until it is destroyed. One thread at a time may
+/// call it.
 class FusionBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;
-  /// Rounds an offset up, so that what begins there is aligned for SIMD.
+  /// Rounds an offset up to one that is aligned for SIMD.
   [[nodiscard]] static constexpr std::size_t aligned(std::size_t bytes) noexcept {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }

@@ -23,7 +23,8 @@ T identity(ReduceOp op) {
   return 0;
 }
 
-/// Returns the bits in a 16-bit format. Both formats have the sign as their highest bit.
+/// Returns the bits of an identity element in a 16-bit format. Both formats have the sign as their
+/// highest bit.
 std::uint16_t identity_bits(ReduceOp op, std::uint16_t one, std::uint16_t infinity) {
   switch (op) {
     case ReduceOp::average:

@@ -1,4 +1,4 @@
-// The identity element of a reduction, which a rank without data contributes.
+// Provides the identity element of a reduction, which a rank without data contributes.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 
 namespace hvd::detail {
 
-/// Elements [begin, end).
+/// Describes the elements [begin, end).
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -20,9 +20,10 @@ struct Range {
 /// overflow.
 [[nodiscard]] Range part_of(std::int64_t count, int k, int parts) noexcept;
 
-/// Fused tensors in chunk-major order: chunk k of the buffer is the k-th part of every tensor, one
-/// after the other. The chunk of an element, and with it the order of its sum, therefore depends on
-/// its own tensor's count and the number of ranks, and not on the tensors that it is fused with.
+/// Lays fused tensors out in chunk-major order: chunk k of the buffer is the k-th part of every
+/// tensor, one after the other. The chunk of an element, and with it the order of its sum,
+/// therefore depends on its own tensor's count and the number of ranks, and not on the tensors that
+/// it is fused with.
 class FusionLayout {
  public:
   /// There is one count per tensor, which is not negative, and one chunk per rank.
@@ -30,7 +31,7 @@ class FusionLayout {
 
   [[nodiscard]] int chunks() const noexcept { return static_cast<int>(bounds_.size()) - 1; }
   [[nodiscard]] std::int64_t total() const noexcept { return bounds_.back(); }
-  /// The begin of each chunk in elements, and the total at the end.
+  /// Returns where each chunk begins in elements, and the total at the end.
   [[nodiscard]] std::span<const std::int64_t> bounds() const noexcept { return bounds_; }
 
   /// Calls fn(std::size_t tensor, Range of its elements, std::int64_t offset in the buffer) for

@@ -1,4 +1,5 @@
-// The steps of a fused broadcast and a fused allgather that are the same in every backend.
+// Implements the steps of a fused broadcast and a fused allgather that are the same in every
+// backend.
 #pragma once
 
 #include <cstddef>

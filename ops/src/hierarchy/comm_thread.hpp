@@ -1,4 +1,4 @@
-// The thread that reduces slices across hosts while others are reduced within the host.
+// Owns the thread that reduces slices across hosts while others are reduced within the host.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@ class CommThread {
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
 
-  /// Restarts the count of `wait_for`. To be called when no job is left.
+  /// Restarts the count of `wait_for`. The caller calls it when no job is left.
   void begin();
   void post(std::function<void()> job);
   /// Returns when `jobs` jobs have ended since `begin`. Throws what one of them threw.
@@ -32,7 +32,7 @@ class CommThread {
   /// Drops the jobs that have not begun, and ignores what the running one throws from now on.
   /// Returns what a job threw before, or null.
   [[nodiscard]] std::exception_ptr cancel() noexcept;
-  /// To be called after `cancel`. Returns when no job runs.
+  /// Returns when no job runs. The caller calls it after `cancel`.
   void drain() noexcept;
 
  private:

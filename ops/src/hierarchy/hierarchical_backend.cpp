@@ -32,7 +32,7 @@ bool takes_one_step(const Call& call) {
   return call.op != ReduceOp::sum && call.prescale != 1.0;
 }
 
-/// The operation of the first step. The second step divides.
+/// Returns the operation of the first step. The second step divides.
 ReduceOp without_mean(ReduceOp op) { return op == ReduceOp::average ? ReduceOp::sum : op; }
 
 /// Reserves memory for the largest segment of the tensors for which `lacks` is true.
@@ -52,9 +52,9 @@ bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
 
 }  // namespace
 
-/// The rounds of an allreduce through lanes, and the three stages of each round. `reduce` is a
-/// reducescatter within the host: afterwards each local rank has the host's sums of the lanes that
-/// it owns, in a slot. `cross` is an allreduce of each of these lanes among its owners, one on
+/// Holds the rounds of an allreduce through lanes, and the three stages of each round. `reduce` is
+/// a reducescatter within the host: afterwards each local rank has the host's sums of the lanes
+/// that it owns, in a slot. `cross` is an allreduce of each of these lanes among its owners, one on
 /// every host: afterwards the slot holds results. `spread` is an allgather within the host, which
 /// gives every rank the results of all lanes.
 class HierarchicalBackend::Stages {
@@ -219,7 +219,7 @@ int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept 
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   guard([&] {
     if (!host_ || takes_one_step(call)) return flat_->allreduce(call, deadline);
-    // Each tensor's own size decides, so that bits do not depend on what it is fused with.
+    // Each tensor's own size decides, so that its bits do not depend on the other fused tensors.
     std::map<std::pair<Algorithm, std::size_t>, std::vector<TensorSlice>> by_algorithm;
     for (const TensorSlice& tensor : call.tensors) {
       const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
@@ -296,7 +296,7 @@ std::vector<std::span<const std::int64_t>> counts_of(std::span<const Slice> tens
 
 }  // namespace
 
-/// An allgather in two steps. First the ranks of each lane, one on every host, exchange their
+/// Runs an allgather in two steps. First the ranks of each lane, one on every host, exchange their
 /// parts: each then has its lane's parts of all hosts. Then the ranks of each host exchange these,
 /// host by host into the outputs.
 void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadline deadline) {
@@ -318,9 +318,9 @@ void HierarchicalBackend::gather_through_lanes(const AllgatherCall& call, Deadli
   host_->allgather({slices, call.device, call.dtype}, deadline);
 }
 
-/// A reducescatter in two steps. First the ranks of each host reduce what they contribute to the
-/// parts of a lane, for all lanes: the local rank that belongs to the lane then has the host's sums
-/// for all ranks of the lane. Then the ranks of each lane reduce the hosts' sums, each its own
+/// Runs a reducescatter in two steps. First the ranks of each host reduce what they contribute to
+/// the parts of a lane, for all lanes: the local rank that belongs to the lane then has the host's
+/// sums for all ranks of the lane. Then the ranks of each lane reduce the hosts' sums, each its own
 /// part.
 void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, Deadline deadline) {
   const auto counts = counts_of(call.tensors);
@@ -351,9 +351,9 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
 }
 
 /// Runs the rounds as a pipeline. In step s this thread reduces round s within the host and hands
-/// it to the communication thread, which reduces it across hosts; then it waits until round s-2 has
-/// crossed, and spreads that within the host. So while round s-1 is on the network this thread
-/// works on the rounds after and before it.
+/// it to the communication thread, which reduces it across hosts; then it waits until round s-2 is
+/// reduced across hosts, and spreads that round within the host. So while round s-1 is on the
+/// network this thread works on the rounds after and before it.
 void HierarchicalBackend::overlap(const Stages& stages) {
   constexpr std::size_t kLag = kInFlight - 1;
   const std::size_t rounds = stages.size();

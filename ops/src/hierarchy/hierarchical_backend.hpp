@@ -1,4 +1,4 @@
-// Collectives on host memory over several hosts. make_hierarchical_backend makes it.
+// Implements collectives on host memory over several hosts. make_hierarchical_backend makes it.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,14 @@ class HierarchicalBackend final : public Backend {
   HierarchicalBackend(std::unique_ptr<Backend> flat, std::unique_ptr<Backend> host,
                       HierarchyOptions options);
 
-  /// Sets which of flat, leaders and lanes is used, by the bytes of a tensor. To be called between
-  /// collectives, with the same table on all ranks.
+  /// Sets which of flat, leaders and lanes is used, by the bytes of a tensor. The caller calls it
+  /// between collectives, with the same table on all ranks.
   void use(AlgorithmTable table) { table_ = std::move(table); }
-  /// The table that is used without a measurement.
+  /// Returns the table that is used without a measurement.
   [[nodiscard]] static AlgorithmTable default_table();
   static constexpr std::size_t kSegment = std::size_t{2} << 20;
 
-  /// The backend of the lowest ranks of the hosts; null on other ranks.
+  /// Returns the backend of the lowest ranks of the hosts, or null on other ranks.
   [[nodiscard]] Backend* leaders() noexcept {
     return lanes_.local_rank == 0 ? across_.front().get() : nullptr;  // they own the first lane
   }
@@ -87,12 +87,12 @@ class HierarchicalBackend final : public Backend {
   FusionBuffer slices_;
   FusionBuffer absent_;                // identity elements, for inputs that are null
   FusionBuffer discarded_;             // memory for outputs that are null
-  HierarchicalBackend* whole_ = this;  // the backend that this is a subset of
+  HierarchicalBackend* whole_ = this;  // the backend of which this is a subset
   std::shared_ptr<std::exception_ptr> first_error_ = std::make_shared<std::exception_ptr>();
   CommThread comm_thread_;  // it ends first, since its jobs use the rest
 };
 
-/// As make_hierarchical_backend, for callers that set the table afterwards.
+/// Does what make_hierarchical_backend does, for callers that set the table afterwards.
 [[nodiscard]] std::unique_ptr<HierarchicalBackend> compose_hierarchy(std::unique_ptr<Backend> flat,
                                                                      std::unique_ptr<Backend> host,
                                                                      const Topology& topology,

@@ -1,4 +1,4 @@
-// Tells which rank reduces which part of a tensor across hosts. The functions are pure.
+// Tells which rank reduces which part of a tensor across hosts. The functions have no side effects.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace hvd::detail {
 
-/// The lanes of a tensor as one rank sees them; see docs/internals/hierarchy.md.
+/// Describes the lanes of a tensor as one rank sees them; see docs/internals/hierarchy.md.
 struct Lanes {
   int count = 1;                         ///< lanes of a tensor
   std::vector<int> host;                 ///< the ranks of this host, ascending
@@ -20,7 +20,7 @@ struct Lanes {
   std::vector<std::vector<int>> owners;  ///< by lane of this rank: one rank per host, ascending
 
   [[nodiscard]] int first() const { return begin[static_cast<std::size_t>(local_rank)]; }
-  /// Returns the element with which a lane begins in a tensor of `elements`; for `lane == count`
+  /// Returns the element with which a lane begins in a tensor of `elements`, or for `lane == count`
   /// the end of the last lane.
   [[nodiscard]] std::int64_t offset(std::int64_t elements, int lane) const {
     // This does not overflow where elements · lane would.
@@ -37,8 +37,8 @@ struct Lanes {
 [[nodiscard]] std::vector<int> hosts_among(std::span<const int> host_of,
                                            std::span<const int> ranks);
 
-/// Hosts with equally many ranks and consecutive numbers on each: rank `host · each + local rank`.
-/// The ranks with the same local rank form a lane.
+/// Describes hosts with equally many ranks and consecutive numbers on each: rank `host · each +
+/// local rank`. The ranks with the same local rank form a lane.
 struct EvenHosts {
   int hosts = 1;
   int each = 1;
@@ -47,8 +47,8 @@ struct EvenHosts {
   [[nodiscard]] static std::optional<EvenHosts> of(std::span<const int> host_of);
 };
 
-/// The parts of all tensors of an allgather or a reducescatter that a rank exchanges with the ranks
-/// of its lane. They lie in a buffer, tensor after tensor, host after host.
+/// Describes the parts of all tensors of an allgather or a reducescatter that a rank exchanges with
+/// the ranks of its lane. They lie in a buffer, tensor after tensor, host after host.
 class LaneParts {
  public:
   /// `counts` are the elements by rank of each tensor; they outlive this object.
@@ -56,14 +56,14 @@ class LaneParts {
             DType dtype);
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// The elements of a tensor by host.
+  /// Returns the number of elements of a tensor by host.
   [[nodiscard]] std::span<const std::int64_t> by_host(std::size_t tensor) const {
     return tensors_[tensor].counts;
   }
-  /// The offset of a tensor's parts in the buffer, in bytes.
+  /// Returns the offset of a tensor's parts in the buffer, in bytes.
   [[nodiscard]] std::size_t offset(std::size_t tensor) const { return tensors_[tensor].offset; }
 
-  /// The part of a tensor that the ranks of a host have.
+  /// Describes the part of a tensor that the ranks of a host have.
   struct Piece {
     std::size_t tensor = 0;
     int host = 0;

@@ -1,4 +1,4 @@
-// The plan by which tensors pass through the three stages of an allreduce over hosts.
+// Plans how tensors pass through the three stages of an allreduce over hosts.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace hvd::detail {
 
-/// Consecutive elements of one tensor, reduced as if they were a tensor of their own.
+/// Describes consecutive elements of one tensor, which are reduced as if they were a whole tensor.
 struct Segment {
   std::size_t tensor = 0;
   std::int64_t begin = 0;  ///< index of the first element
@@ -21,7 +21,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-/// The segments that go through a stage together.
+/// Holds the segments that go through a stage together.
 using Round = std::vector<Segment>;
 
 /// Cuts a tensor of more than `most` elements into as few nearly equal segments as possible; the
@@ -30,22 +30,24 @@ using Round = std::vector<Segment>;
 [[nodiscard]] std::vector<Round> plan_rounds(std::span<const TensorSlice> tensors,
                                              std::int64_t most);
 
-/// This rank's parts of a round: where they lie in a buffer, and the calls of the three stages. The
-/// arguments of the constructor outlive the object.
+/// Describes this rank's parts of a round: where they lie in a buffer, and the calls of the three
+/// stages. The arguments of the constructor outlive the object.
 class RoundSlices {
  public:
   RoundSlices(const Lanes& lanes, const Round& round, DType dtype);
 
-  /// The size of the buffer in bytes.
+  /// Returns the size of the buffer in bytes.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
-  /// The slices of the reducescatter within the host. `absent` replaces inputs that are null.
+  /// Returns the slices of the reducescatter within the host. `absent` replaces inputs that are
+  /// null.
   [[nodiscard]] std::vector<ScatterSlice> contributions(std::span<const TensorSlice> tensors,
                                                         const std::byte* absent,
                                                         std::byte* buffer) const;
-  /// The slices of the allreduce across hosts for the n-th lane of this rank.
+  /// Returns the slices of the allreduce across hosts for the n-th lane of this rank.
   [[nodiscard]] std::vector<TensorSlice> lane(std::byte* buffer, int n) const;
-  /// The slices of the allgather within the host. `discarded` replaces outputs that are null.
+  /// Returns the slices of the allgather within the host. `discarded` replaces outputs that are
+  /// null.
   [[nodiscard]] std::vector<GatherSlice> results(std::span<const TensorSlice> tensors,
                                                  const std::byte* buffer,
                                                  std::byte* discarded) const;

@@ -1,5 +1,5 @@
-// Two of the three algorithms of an allreduce inside a host; the third is StagedAllreduce. All of
-// them add up in rank order and round once, so they give the same bits.
+// Declares two of the three algorithms of an allreduce inside a host; the third is StagedAllreduce.
+// All of them add up in rank order and round once, so they give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,16 @@ namespace hvd::detail {
 /// contribution and reduces all of them in one turn. The tensors have at most `HostMessage::kLong`
 /// bytes together.
 void write_small(HostGroup& group, const AllreduceCall& call, std::int64_t total);
-/// Publishes that message, unless the fence has carried it, and reduces all ranks' messages.
+/// Publishes the message of `write_small`, unless the fence has carried it, and reduces all ranks'
+/// messages.
 void small_allreduce(HostGroup& group, const AllreduceCall& call, std::int64_t total,
                      FusionBuffer& scratch, Deadline deadline);
 
-/// Tensors that lie in the arena of every rank.
+/// Describes tensors that lie in the arena of every rank.
 struct DirectTensors {
   TensorList list;
   std::vector<const std::byte*> inputs;  ///< by tensor, and within a tensor by position
-  std::vector<std::byte*> outputs;       ///< likewise
+  std::vector<std::byte*> outputs;       ///< by tensor, and within a tensor by position
 
   void clear() noexcept {
     list.clear();

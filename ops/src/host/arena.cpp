@@ -28,7 +28,7 @@ void* HostArena::allocate(std::size_t bytes) noexcept {
     if (commit(*block)) return first_ + block->offset;
     blocks_.give(block->offset);
   } catch (const std::bad_alloc&) {
-    // The list of blocks itself found no memory.
+    // There was no memory for the list of blocks itself.
   }
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// The arena of one rank.
+// Implements the arena of one rank.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace hvd::detail {
 /// had to be committed again after it was given back.
 class HostArena final : public Arena {
  public:
-  /// The part of `segment` from `begin` on.
+  /// Uses the part of `segment` from `begin` on.
   HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin);
 
   [[nodiscard]] void* allocate(std::size_t bytes) noexcept override;
@@ -57,7 +57,7 @@ class HostArena final : public Arena {
   std::vector<bool> given_back_;  ///< by stretch: at some time
   std::vector<bool> private_;     ///< by stretch: some page is private, so none is released
   std::size_t committed_bytes_ = 0;
-  std::size_t keep_;  ///< as many bytes may lie idle
+  std::size_t keep_;  ///< this many bytes may lie idle
 };
 
 }  // namespace hvd::detail

@@ -1,4 +1,4 @@
-// The arithmetic of a reduction within a host.
+// Defines the arithmetic of a reduction within a host.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class HostArithmetic {
   explicit HostArithmetic(const Arithmetic& asked) noexcept : asked_(asked) {}
 
   [[nodiscard]] std::size_t element() const noexcept { return size_of(asked_.dtype); }
-  /// Elements of a cache line.
+  /// Returns the number of elements of a cache line.
   [[nodiscard]] std::int64_t line() const noexcept {
     return static_cast<std::int64_t>(64 / element());
   }

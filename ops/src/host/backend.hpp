@@ -1,4 +1,4 @@
-// The backend of ranks that share the memory of a host. make_host_engine makes it.
+// Implements the backend of ranks that share the memory of a host. make_host_engine makes it.
 #pragma once
 
 #include <memory>
@@ -53,7 +53,7 @@ class HostBackend final : public Backend {
   template <class Call>
   using Exchange = void (*)(HostGroup&, const HostArena&, const Call&, Deadline);
 
-  /// The error of a failed call is thrown once no other rank can write to this rank's tensors.
+  /// Throws the error of a failed call once no other rank can write to this rank's tensors.
   template <class Body>
   void guard(Body body);
   template <class Call>

@@ -22,7 +22,7 @@ BlockList::BySize::iterator BlockList::find(std::size_t size, std::size_t align)
   const auto fits = by_size_.lower_bound({size, 0});
   if (fits == by_size_.end()) return fits;
   if (round_up(fits->second, align) - fits->second + size <= fits->first) return fits;
-  return by_size_.lower_bound({size + align - kUnit, 0});  // fits whatever its alignment
+  return by_size_.lower_bound({size + align - kUnit, 0});  // it fits whatever its alignment
 }
 
 std::optional<BlockList::Block> BlockList::take(std::size_t size) {

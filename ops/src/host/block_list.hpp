@@ -1,4 +1,4 @@
-// A list of the taken and free parts of a range.
+// Manages the taken and free parts of a range.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace hvd::detail {
 
-/// Best fit over free blocks that are joined with their neighbours. Knows offsets only and touches
-/// no memory. One thread at a time.
+/// Finds the best fit among free blocks, which are joined with their neighbours. It knows offsets
+/// only and touches no memory. One thread at a time may call it.
 class BlockList {
  public:
   static constexpr std::size_t kUnit = 64;
@@ -24,7 +24,7 @@ class BlockList {
     std::size_t size = 0;
   };
 
-  /// Offsets from 0 to `size`, a multiple of `kPage`.
+  /// Manages the offsets from 0 to `size`, a multiple of `kPage`.
   explicit BlockList(std::size_t size);
 
   /// Takes at least `size` bytes (0 counts as 1) at a multiple of `kUnit`; returns nothing when no

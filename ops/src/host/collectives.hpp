@@ -1,4 +1,5 @@
-// Broadcast, allgather, reducescatter and alltoall within a host, each as one HostExchange.
+// Declares broadcast, allgather, reducescatter and alltoall within a host, each as one
+// HostExchange.
 #pragma once
 
 #include <hvd/core/backend.hpp>
@@ -12,7 +13,7 @@ void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCal
                     Deadline deadline);
 void host_allgather(HostGroup& group, const HostArena& arena, const AllgatherCall& call,
                     Deadline deadline);
-/// Adds up in rank order and rounds once, as the allreduce of a host does. A null input stands for
+/// Adds up in rank order and rounds once, as the allreduce of a host does. A null input contributes
 /// identity elements, and the result for a null output is discarded.
 void host_reducescatter(HostGroup& group, const HostArena& arena, const ReducescatterCall& call,
                         Deadline deadline);

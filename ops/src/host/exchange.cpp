@@ -17,7 +17,7 @@ constexpr std::size_t kDirect = 8;
 constexpr std::uint64_t kInArena = ~std::uint64_t{0};
 constexpr std::size_t kLine = 64;
 
-using Offset = std::uint64_t;  // in the segment of the rank
+using Offset = std::uint64_t;  // an offset in the segment of a rank
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
   if (!reduces() && give_.rows() > 1) give_.drop(window());  // keep_own copies this row
   if (most && *most * give_.rows() <= HostGroup::kSmall) return in_one_turn(name, *most);
 
-  // Every rank publishes where its tensors lie in its arena, or how many chunks of them will come
+  // Every rank publishes where its tensors lie in its arena, or how many chunks of them will pass
   // through its slots. It has filled the first slot before, so that tensors which fit into one
   // chunk need no second turn.
   width_ = HostSlots::kChunk / give_.rows() / kLine * kLine;
@@ -88,9 +88,9 @@ void HostExchange::run(std::uint64_t name, std::optional<std::size_t> most) {
   if (direct) group_.barrier(name + 1, deadline_);  // afterwards no rank reads this arena any more
 }
 
-/// Returns when every rank has filled its last slot. A rank whose process ends is lost to the ranks
-/// that wait, whomever they wait for, so none returns while another may still wait in this
-/// operation.
+/// Returns when every rank has filled its last slot. A rank whose process ends is lost to all ranks
+/// that wait, also to those that wait for another rank. So no rank returns while another one may
+/// still wait in this operation.
 void HostExchange::wait_for_givers() {
   const std::vector<std::uint64_t>& given = group_.workspace().given;
   for (int position = 0; position < group_.size(); ++position) {

@@ -1,5 +1,5 @@
-// The algorithm of all operations but allreduce and barrier: every rank gives the others bytes, and
-// keeps or reduces what the others give to it.
+// Implements the algorithm of all operations but allreduce and barrier: every rank gives the others
+// bytes, and keeps or reduces the bytes that the others give to it.
 #pragma once
 
 #include <cstddef>
@@ -15,30 +15,31 @@
 
 namespace hvd::detail {
 
-/// One operation of a group. Fill in the rows of `give` and `take`, then `run` it, once.
+/// Runs one operation of a group. The caller fills in the rows of `give` and `take`, and then calls
+/// `run` once.
 ///
 /// Bytes go one of three ways. Few bytes go in the messages of one turn. Tensors in arenas go
 /// directly: the taker reads the giver's arena. All others go through the giver's slots, chunk by
-/// chunk, so that one chunk is copied in while the one before is copied out. Where bytes are moved,
-/// each giver's memory decides between the last two; a reduction is direct only when all ranks'
-/// tensors are in arenas.
+/// chunk, so that one chunk is copied in while the previous one is copied out. Where bytes are
+/// moved, each giver's memory decides between the last two ways; a reduction is direct only when
+/// all ranks' tensors are in arenas.
 class HostExchange {
  public:
-  /// Without a `reduction` bytes are moved. With one, what all ranks give to a rank is reduced, in
-  /// rank order, and the result is what that rank takes. The arguments outlive this object.
+  /// Without a `reduction` bytes are moved. With one, the tensors that all ranks give to a rank are
+  /// reduced, in rank order, and that rank takes the result. The arguments outlive this object.
   HostExchange(HostGroup& group, const HostArena& arena, const HostArithmetic* reduction,
                Deadline deadline);
 
   /// Returns the rows that this rank gives: one for all ranks, or one for each rank, this one
-  /// included. In a reduction a null piece stands for identity elements.
+  /// included. In a reduction a null piece contributes identity elements.
   [[nodiscard]] HostRows<const std::byte>& give() noexcept { return give_; }
   /// Returns the rows that this rank takes: one from each rank, this one included. In a reduction
-  /// it is a single row, with pieces of the same sizes as those given. Bytes that come for a null
-  /// piece are discarded.
+  /// it is a single row, with pieces of the same sizes as those given. Bytes for a null piece are
+  /// discarded.
   [[nodiscard]] HostRows<std::byte>& take() noexcept { return take_; }
 
-  /// `name` and `most` are the same on all ranks. `most` is the bytes of the largest row that any
-  /// rank gives, or nothing where the ranks do not know it.
+  /// `name` and `most` are the same on all ranks. `most` is the number of bytes of the largest row
+  /// that any rank gives, or nothing where the ranks do not know it.
   void run(std::uint64_t name, std::optional<std::size_t> most);
 
  private:

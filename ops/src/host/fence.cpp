@@ -32,7 +32,7 @@ bool HostFence::run(const Call& call) {
 
   HostGroup& group = *shared_->group(call.members);
   group.arrive(call.sequence, call.digest);
-  // All must come, so it does not matter in which order they are waited for.
+  // All members must arrive, so it does not matter in which order they are waited for.
   for (int position = 0; position < group.size(); ++position) {
     if (!await_arrival(group, position, call)) return false;
   }
@@ -40,7 +40,7 @@ bool HostFence::run(const Call& call) {
   return true;
 }
 
-/// Returns false when the fence is cancelled.
+/// Waits until the member has arrived. Returns false when the fence is cancelled.
 bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) {
   const auto arrived = [&](int of) { return group.has_arrived(of, call.sequence, call.digest); };
   const auto settled = [&] { return settlements_.mention(call.sequence); };
@@ -49,7 +49,7 @@ bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) 
         position, [&] { return arrived(position) || settled(); }, Deadline::max());
     if (arrived(position)) return true;
     if (settlements_.of(call.sequence, call.members) == FenceOutcome::cancelled) return false;
-    // Every member has come, or is still on its way.
+    // Every member has arrived, or is about to arrive.
     group.wait_for(
         position, [&] { return arrived(position); }, Deadline::max());
     return true;

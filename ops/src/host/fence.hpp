@@ -1,4 +1,4 @@
-// The ready fence of ranks that share memory.
+// Implements the ready fence of ranks that share memory.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace hvd::detail {
 
 /// A rank arrives by publishing its message of the group's current turn with the sequence number
 /// and the digest of the operation. Where the host backend has prepared that message, it also
-/// carries what the operation begins with: the contribution itself when it is small, else where the
+/// carries the operation's first data: the contribution itself when it is small, else where the
 /// tensors lie. When all members have arrived the operation therefore goes on without another
-/// hand-over.
+/// exchange of messages.
 class HostFence final : public ReadyFence {
  public:
   explicit HostFence(std::shared_ptr<HostShared> shared) noexcept : shared_(std::move(shared)) {}

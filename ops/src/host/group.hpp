@@ -1,4 +1,4 @@
-// Some ranks of a host, as one of them sees them.
+// Represents some ranks of a host, as one of them sees them.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct HostMember {
 /// Returns the error that `rank` has no memory for its block of a process set.
 [[nodiscard]] Error no_memory_for_set(int rank);
 
-/// Vectors that keep their memory from one operation to the next.
+/// Holds vectors that keep their memory from one operation to the next.
 struct HostWorkspace {
   TensorList list;
   std::vector<const std::byte*> from;
@@ -42,7 +42,7 @@ struct HostWorkspace {
 
 /// The members take turns: in each of them every member publishes a message and reads those of all
 /// others. Where an operation begins with a ready fence, the messages of the fence are those of its
-/// first turn, which then costs no wait of its own. One thread at a time.
+/// first turn, which then costs no wait of its own. One thread at a time may call it.
 class HostGroup {
  public:
   /// `self` is this rank's position. `name` is the set's name in HostSets, by which the blocks of
@@ -63,18 +63,19 @@ class HostGroup {
     return members_[static_cast<std::size_t>(position)];
   }
 
-  /// A turn: write at most `HostMessage::kLong` bytes to `outgoing`, `publish` them, `await` the
-  /// others, read what is `incoming`, and `end_turn`. `bytes` is the same on all members.
+  /// In a turn the caller writes at most `HostMessage::kLong` bytes to `outgoing`, calls `publish`,
+  /// calls `await` for the others, reads their `incoming` bytes, and calls `end_turn`. `bytes` is
+  /// the same on all members.
   [[nodiscard]] std::byte* outgoing(std::size_t bytes) noexcept;
-  /// Does nothing where this turn's messages came with the fence.
+  /// Publishes this rank's message. Does nothing where this turn's messages came with the fence.
   void publish(std::uint64_t operation, std::uint64_t detail = 0) noexcept;
-  /// Waits for the message of `position`; returns its `detail`. A member whose message is about
-  /// another operation is Errc::protocol naming it.
+  /// Waits for the message of `position` and returns its `detail`. Throws Errc::protocol naming a
+  /// member whose message is about another operation.
   std::uint64_t await(int position, std::uint64_t operation, Deadline deadline);
   [[nodiscard]] const std::byte* incoming(int position, std::size_t bytes) const noexcept {
     return message(position).room(bytes);
   }
-  /// Returns the `detail` of a message that has come.
+  /// Returns the `detail` of a message that has arrived.
   [[nodiscard]] std::uint64_t detail(int position) const noexcept {
     return message(position).detail;
   }
@@ -83,7 +84,7 @@ class HostGroup {
     published_ = false;
     fenced_ = false;
   }
-  /// A turn without contents. Returns when all members have published theirs.
+  /// Takes a turn without contents. Returns when all members have published their messages.
   void barrier(std::uint64_t operation, Deadline deadline);
 
   /// Lets the fence of `sequence` (not 0) carry what was written to `outgoing`, and `detail`. No
@@ -92,9 +93,10 @@ class HostGroup {
     prepared_ = {sequence, detail};
   }
   void drop_prepared() noexcept { prepared_ = {}; }
-  /// A ready fence: `arrive`, wait until every member `has_arrived`, and `pass_fence`. Nothing is
-  /// called after a fence that is cancelled for all members: its turn has not begun, and the next
-  /// message replaces the one of the fence. Sequence numbers grow.
+  /// For a ready fence the caller calls `arrive`, waits until every member `has_arrived`, and calls
+  /// `pass_fence`. After a fence that is cancelled for all members it calls nothing: the turn of
+  /// that fence has not begun, and the next message replaces the one of the fence. Sequence numbers
+  /// grow.
   void arrive(std::uint64_t sequence, std::uint64_t digest) noexcept;
   /// Throws Errc::protocol naming a member that has arrived with another digest.
   [[nodiscard]] bool has_arrived(int position, std::uint64_t sequence, std::uint64_t digest);
@@ -102,8 +104,8 @@ class HostGroup {
   /// which goes on. Otherwise that turn is over.
   void pass_fence() noexcept;
 
-  /// Waits until `ready()`, which depends on what `position` stores. For this rank's own position
-  /// it is true at once.
+  /// Waits until `ready()` is true, which depends on values that `position` stores. For this rank's
+  /// own position it must be true at once.
   template <class Ready>
   void wait_for(int position, Ready ready, Deadline deadline) {
     const std::size_t other = other_index_[static_cast<std::size_t>(position)];
@@ -126,15 +128,15 @@ class HostGroup {
   /// or is done with in the others' slots.
   void publish_copied(std::uint64_t chunks) noexcept;
   void publish_reduced(std::uint64_t chunks) noexcept;
-  /// Remembers that a message of `position` has told its number of copied chunks, for which
-  /// `wait_copied` then does not wait.
+  /// Remembers the number of copied chunks from a message of `position`. `wait_copied` then does
+  /// not wait for these chunks.
   void note_copied(int position, std::uint64_t chunks) noexcept;
   void wait_copied(int position, std::uint64_t chunks, Deadline deadline);
   void wait_reduced(int position, std::uint64_t chunks, Deadline deadline);
 
-  /// Wakes members that sleep waiting for what this rank has published. To be called at the end of
-  /// an operation, since this rank may not come back for long. During an operation a rank that
-  /// waits wakes the others itself.
+  /// Wakes members that sleep while they wait for values that this rank has published. The caller
+  /// calls it at the end of an operation, since this rank's next operation may be far off. During
+  /// an operation a rank that waits wakes the others itself.
   void wake_others() noexcept;
 
   [[nodiscard]] std::byte* slot(int position, std::uint64_t chunk) const noexcept {
@@ -157,7 +159,7 @@ class HostGroup {
 
   std::vector<HostMember> members_;
   std::vector<Neighbour> others_;         ///< all members but this rank
-  std::vector<std::size_t> other_index_;  ///< by position
+  std::vector<std::size_t> other_index_;  ///< index in `others_`, by position
   int self_;
   ShmWait& wait_;
   std::uint64_t name_;
@@ -169,7 +171,7 @@ class HostGroup {
   bool unheard_ = false;  ///< something was published since `wake_others`
   std::uint64_t chunks_ = 0;
   std::uint64_t free_ = HostSlots::kDepth;  ///< the slots of chunks before this one are free
-  std::vector<std::uint64_t> copied_;       ///< by position: what note_copied was told
+  std::vector<std::uint64_t> copied_;       ///< by position: the number from note_copied
 };
 
 }  // namespace hvd::detail

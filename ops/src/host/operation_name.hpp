@@ -1,4 +1,4 @@
-// The names by which ranks notice that they are at different operations.
+// Computes the names by which ranks notice that they are at different operations.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ void ArenaPlacement::write(HostGroup& group) const {
   std::byte* const outgoing = group.outgoing(bytes);
   if (here_ > 0) {
     std::memcpy(outgoing, offsets_.data(), bytes);
-  } else {  // this rank's detail says so for all tensors
+  } else {  // then `detail` says this of all tensors
     std::memcpy(outgoing, &kNowhere, sizeof kNowhere);
   }
 }

@@ -1,4 +1,4 @@
-// Memory of the tensors of one call, as one row of bytes for each rank.
+// Holds the memory of the tensors of one call as one row of bytes for each rank.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace hvd::detail {
 
-/// A row has a piece of every tensor, one after the other; pieces may be empty. `Byte` is
-/// std::byte or const std::byte. Keeps its memory from one operation to the next.
+/// A row has a piece of every tensor, one after the other; pieces may be empty. `Byte` is std::byte
+/// or const std::byte. The object keeps its memory from one operation to the next.
 template <class Byte>
 class HostRows {
  public:
   struct Piece {
     Byte* data = nullptr;  ///< may be null where a rank has nothing, or wants nothing
     std::size_t bytes = 0;
-    std::size_t begin = 0;  ///< in its row
+    std::size_t begin = 0;  ///< offset in its row
   };
 
   /// Begins anew with `rows` rows of `pieces` empty pieces.

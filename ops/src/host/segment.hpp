@@ -1,5 +1,5 @@
-// The shared memory of one rank: a header, its doorbell, its blocks for the groups that it is in,
-// and its part of the arena.
+// Lays out the shared memory of one rank: a header, its doorbell, its blocks for the groups that it
+// is in, and its part of the arena.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace hvd::detail {
 
-/// The first bytes of the segment. Its owner writes them before another rank maps it.
+/// Holds the first bytes of the segment. Its owner writes them before another rank maps it.
 struct HostHeader {
   static constexpr std::uint64_t kMagic = 0x3165'6e67'6e65'7668;  // "hvengne1"
   static constexpr std::uint32_t kVersion = 2;
@@ -27,7 +27,7 @@ struct HostHeader {
   std::uint32_t owner = 0;
   std::uint32_t reserved = 0;
   std::uint64_t size = 0;          ///< of the segment, in bytes
-  std::uint64_t cpus[kCpus / 64];  ///< bit mask of those that the owner may run on
+  std::uint64_t cpus[kCpus / 64];  ///< bit mask of the CPUs that the owner may run on
 };
 
 /// Holds what a rank publishes in one turn of a group, or to the group's ready fence. A short
@@ -49,7 +49,7 @@ struct alignas(kLinePair) HostMessage {
   }
 };
 
-/// Tells how far a rank has come with staged operations, in chunks since the group began.
+/// Tells how far a rank is with staged operations, in chunks since the group began.
 struct HostProgress {
   /// The number of chunks that the rank has put into its slots.
   alignas(kLinePair) std::atomic<std::uint64_t> copied{0};
@@ -57,7 +57,7 @@ struct HostProgress {
   alignas(kLinePair) std::atomic<std::uint64_t> reduced{0};
 };
 
-/// One rank's block of a group. The slots follow: see HostSlots.
+/// Holds one rank's block of a group. The slots follow: see HostSlots.
 struct HostControl {
   /// Messages of turns with even and odd numbers. A rank that writes the message of turn t+2 has
   /// read all messages of turn t+1, so all members are done with those of turn t.
@@ -66,8 +66,8 @@ struct HostControl {
 };
 
 /// A staged operation runs in chunks through slots (docs/internals/host-engine.md). A slot takes
-/// what a rank gives to the others; in an allreduce these put their results in the same place,
-/// because a core writes a cache line fastest after reading it.
+/// the bytes that a rank gives to the others; in an allreduce these put their results in the same
+/// place, because a core writes a cache line fastest after reading it.
 struct HostSlots {
   static constexpr std::size_t kChunk = std::size_t{256} << 10;  ///< bytes
   static constexpr std::uint64_t kDepth = 3;
@@ -93,18 +93,19 @@ struct HostSets {
   std::atomic<std::uint64_t> refused{0};    ///< the set for which there was no memory
 };
 
-/// The shared memory of one rank, as a process maps it. Every rank of the host maps those of all.
+/// Represents the shared memory of one rank, as a process maps it. Every rank maps the memory of
+/// all ranks of the host.
 class HostSegment {
  public:
   /// Makes a segment with an arena of `arena` bytes. The header, the doorbell, the HostSets and the
   /// first block have memory at once; the other blocks and the arena are address space, whose pages
   /// have to be committed before use. Throws Errc::resource.
   [[nodiscard]] static HostSegment create(int owner, int ranks, std::size_t arena);
-  /// Maps what rank `owner` passed. Throws Errc::protocol naming the rank when it is not sealed, or
-  /// not what `create` makes.
+  /// Maps the memory that rank `owner` passed. Throws Errc::protocol naming the rank when it is not
+  /// sealed, or not what `create` makes.
   [[nodiscard]] static HostSegment attach(UniqueFd fd, int owner, int ranks);
 
-  /// Returns what is wrong with the header of a segment of `size` bytes; nothing when it is right.
+  /// Returns what is wrong with the header of a segment of `size` bytes, or an empty text.
   [[nodiscard]] static std::string problem_with(const HostHeader& header, std::size_t size,
                                                 int owner, int ranks);
   /// Returns the offset of the arena.

@@ -1,4 +1,4 @@
-// The shared memory of a host, as one of its ranks holds it.
+// Holds the shared memory of a host, as one of its ranks sees it.
 #pragma once
 
 #include <algorithm>
@@ -21,23 +21,23 @@ class Session;
 
 namespace hvd::detail {
 
-/// The segments of the host's ranks, a stream to each of them, and the groups that this rank is in.
-/// The host backend, its subsets and the ready fence share it; one of them works at a time, and the
-/// first error of one is that of all.
+/// Holds the segments of the host's ranks, a stream to each of them, and the groups that this rank
+/// is in. The host backend, its subsets and the ready fence share it; one of them works at a time,
+/// and the first error of one is the error of all.
 struct HostShared {
   struct Peer {
     HostSegment segment;  ///< empty at this rank's own index
-    UniqueFd stream;      ///< ends with the peer; at this rank's own index the end that it holds
+    UniqueFd stream;      ///< ends with the peer; at this rank's own index it is the rank's own end
   };
 
   HostShared(std::shared_ptr<const HostSegment> own, std::vector<Peer> peers, int rank, int spins);
 
-  /// The group of these ranks of the host, ascending, this one among them. The first time this
-  /// makes this rank's block and publishes it; it does not wait for the others (see
+  /// Returns the group of these ranks of the host, which are ascending and include this one. The
+  /// first call makes this rank's block and publishes it; it does not wait for the others (see
   /// HostGroup::attach). Throws Errc::resource.
   [[nodiscard]] const std::shared_ptr<HostGroup>& group(std::span<const int> ranks);
-  /// Makes the group of all `ranks` of the host, whose blocks every segment has from the start. To
-  /// be called once, before `group`.
+  /// Makes the group of all `ranks` of the host, whose blocks every segment has from the start. The
+  /// caller calls it once, before `group`.
   const std::shared_ptr<HostGroup>& group_of_all(std::span<const int> ranks);
 
   struct ByRanks {
@@ -54,10 +54,10 @@ struct HostShared {
   ShmWait wait;
   /// Groups are kept, since a member may still read a block when another has ended its operation.
   std::map<std::vector<int>, std::shared_ptr<HostGroup>, ByRanks> groups;
-  std::size_t blocks = 0;  ///< that this rank has made for process sets
+  std::size_t blocks = 0;  ///< number of blocks that this rank has made for process sets
 
  private:
-  /// Returns what this rank knows of `rank` before it knows its block.
+  /// Returns what this rank knows of `rank` before it knows that rank's block.
   [[nodiscard]] HostMember member(int rank) const;
 };
 

@@ -1,4 +1,4 @@
-// An allreduce, through the slots, of tensors that need not lie in the arena.
+// Implements an allreduce, through the slots, of tensors that need not lie in the arena.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +17,33 @@ namespace hvd::detail {
 /// Works chunk by chunk. A rank copies its contribution to the other ranks' shares into its slot;
 /// it reduces its own share from its memory and the others' slots, and stores the result there; and
 /// it copies the others' results out of its slot. Of two ranks each has 4·S bytes of memory
-/// traffic, S being the bytes of the tensors. Of few bytes every rank reduces all, which saves a
-/// wait. All ranks construct it with tensors of the same sizes.
+/// traffic, S being the bytes of the tensors. If the bytes are few, every rank reduces all of them,
+/// which saves a wait. All ranks construct it with tensors of the same sizes.
 class StagedAllreduce {
  public:
   /// Up to this many bytes every rank reduces all of them. With more, reading them all on every
   /// rank costs more than waiting for the others' results.
   static constexpr std::size_t kWhole = std::size_t{16} << 10;
 
-  /// `tensors` and `scratch` outlive it.
+  /// `tensors` and `scratch` outlive this object.
   StagedAllreduce(HostGroup& group, std::span<const TensorSlice> tensors,
                   const HostArithmetic& arithmetic, FusionBuffer& scratch, CallObserver* observer,
                   Deadline deadline);
 
-  /// For a call that is announced and may be cancelled (Backend::announce): copies the first chunk
-  /// into its slot if that is free, without publishing it. Returns how many chunks this rank has
-  /// copied since the group began, or 0 when the slot was not free. Afterwards call `begin(true)`
-  /// on another object for the same call; after a cancelled call the slot is simply written again.
+  /// Serves a call that is announced and may be cancelled (Backend::announce). It copies the first
+  /// chunk into its slot if that is free, without publishing it, and returns how many chunks this
+  /// rank has copied since the group began, or 0 when the slot was not free. Afterwards the caller
+  /// calls `begin(true)` on another object for the same call; after a cancelled call the slot is
+  /// simply written again.
   [[nodiscard]] std::uint64_t copy_ahead();
-  /// Copies the first chunk in, unless `copy_ahead` has (`ahead`), and publishes it. It need not
-  /// wait until the other ranks have come. Returns the same count as `copy_ahead`. To be called
-  /// once, before `run`.
+  /// Copies the first chunk into its slot, unless `copy_ahead` has done so (`ahead`), and publishes
+  /// it. It need not wait until the other ranks have arrived. Returns the same count as
+  /// `copy_ahead`. The caller calls it once, before `run`.
   std::uint64_t begin(bool ahead);
   void run();
 
  private:
-  /// Consecutive elements; `number` counts the chunks since the group began.
+  /// Describes consecutive elements; `number` counts the chunks since the group began.
   struct Chunk {
     std::uint64_t number = 0;
     Range elements;  ///< in the row of all tensors

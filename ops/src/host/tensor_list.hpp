@@ -1,4 +1,4 @@
-// The tensors of one call as a single row of elements.
+// Describes the tensors of one call as a single row of elements.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace hvd::detail {
 
-/// Holds the tensors' numbers of elements only, not where they lie.
+/// Holds only the tensors' numbers of elements, and not where the tensors lie.
 class TensorList {
  public:
   void clear() noexcept { ends_.clear(); }

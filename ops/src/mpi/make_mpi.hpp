@@ -1,4 +1,4 @@
-// The MPI backend for the ranks of a communicator.
+// Makes the MPI backend for the ranks of a communicator.
 #pragma once
 
 #include <memory>

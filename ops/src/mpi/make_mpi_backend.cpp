@@ -17,7 +17,8 @@
 namespace hvd::detail {
 namespace {
 
-/// Throws Errc::unsupported when MPI cannot be used here, or means other ranks.
+/// Throws Errc::unsupported when MPI cannot be used here, or when `comm` has other ranks than the
+/// job.
 std::shared_ptr<MpiUse> use_mpi(const Topology& topology, MPI_Comm comm) {
   auto use = std::make_shared<MpiUse>();
   int rank = 0;

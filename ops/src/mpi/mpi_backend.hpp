@@ -1,4 +1,4 @@
-// Collectives on host memory by those of MPI.
+// Implements collectives on host memory by those of MPI.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// Host memory over MPI by the faster of two algorithms, which is chosen by operation and size:
-// MPI's own collective, or the ring over MPI messages. make_mpi_backend makes it.
+// Runs collectives on host memory over MPI by the faster of two algorithms, which is chosen by
+// operation and size: MPI's own collective, or the ring over MPI messages. make_mpi_backend makes
+// it.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace hvd::detail {
 
-/// The tables of the operations that have two algorithms. Pure.
+/// Holds the tables of the operations that have two algorithms. Its methods have no side effects.
 class MpiTables {
  public:
   /// Takes MPI's own collective always.
@@ -29,18 +30,20 @@ class MpiTables {
   std::array<AlgorithmTable, 4> tables_;
 };
 
-/// In the order of the times that `measure_mpi` returns.
+/// Lists the candidates in the order of the times that `measure_mpi` returns.
 inline constexpr std::array<Candidate, 2> kMpiCandidates{
     {{Algorithm::collective, 0}, {Algorithm::ring, 0}}};
 
 /// Returns rank 0's times, on every rank. Collective.
 [[nodiscard]] std::vector<Timing> measure_mpi(Backend& collective, Backend& ring,
                                               const Measurement& options);
-/// Returns the plan that follows from the times. Without any, it has MPI's own collectives only.
+/// Returns the plan that follows from the times. Without any times, it has MPI's own collectives
+/// only.
 [[nodiscard]] AlgorithmPlan mpi_plan(std::span<const Timing> timings);
 
-/// Looks up operation and bytes, which are the same on all ranks. MPI's own collectives do what the
-/// ring cannot (the average of booleans) and what MPI does by messages in any case.
+/// Looks up operation and bytes, which are the same on all ranks. MPI's own collectives run the
+/// operations that the ring cannot run (the average of booleans) and those that MPI runs by
+/// messages in any case.
 class MpiChosenBackend final : public Backend {
  public:
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,

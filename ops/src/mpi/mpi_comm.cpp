@@ -33,7 +33,7 @@ Errc code_of(int error_class) {
   }
 }
 
-/// A dissemination barrier (Hensgen, Finkel & Manber 1988) of some ranks.
+/// Runs a dissemination barrier (Hensgen, Finkel & Manber 1988) among some ranks.
 void wait_for_all(const MpiComm& comm, std::span<const int> ranks, Watch& watch) {
   const auto size = ranks.size();
   const auto me = static_cast<std::size_t>(rank_in_subset(ranks, comm.rank(), comm.size()));
@@ -49,7 +49,7 @@ void wait_for_all(const MpiComm& comm, std::span<const int> ranks, Watch& watch)
   }
 }
 
-/// An owned group.
+/// Owns an MPI group.
 struct Group {
   Group() = default;
   ~Group() {
@@ -85,7 +85,7 @@ MpiComm::MpiComm(MPI_Comm parent, Watch& watch) {
   try {
     complete(request, "MPI_Comm_idup", watch);
   } catch (...) {
-    static_cast<void>(copy.release());  // MPI writes to it if the others come after all
+    static_cast<void>(copy.release());  // MPI writes to it if the others arrive after all
     throw;
   }
   comm_ = *copy;

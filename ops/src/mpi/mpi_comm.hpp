@@ -1,4 +1,4 @@
-// MPI's communicators and errors as types, and bytes from one rank to another.
+// Wraps MPI's communicators and errors as types, and moves bytes from one rank to another.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ inline constexpr int kTransportTag = 2;
 /// Errc::peer_lost (MPI does not say which peer). `call` names the function.
 void check_mpi(int result, std::string_view call, const Watch& watch);
 
-/// An owned communicator, on which errors return.
+/// Owns a communicator whose error handler returns errors.
 class MpiComm {
  public:
   /// Duplicates `parent`. Collective; bounded by `watch`.
   MpiComm(MPI_Comm parent, Watch& watch);
-  /// Makes one of some ranks of `parent`, ascending, this one among them. Collective among these.
-  /// MPI has no call for it that could be given up, so all wait for each other first, bounded by
-  /// `watch`.
+  /// Makes a communicator of some ranks of `parent`, which are ascending and include this one.
+  /// Collective among these. MPI has no call for it that could be given up, so all wait for each
+  /// other first, bounded by `watch`.
   MpiComm(const MpiComm& parent, std::span<const int> ranks, Watch& watch);
   ~MpiComm();
   MpiComm(const MpiComm&) = delete;

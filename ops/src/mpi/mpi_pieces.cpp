@@ -1,4 +1,4 @@
-// The MPI backend's calls of MPI, in pieces whose size fits an int.
+// Contains the MPI backend's calls of MPI, in pieces whose size fits an int.
 #include <algorithm>
 #include <vector>
 

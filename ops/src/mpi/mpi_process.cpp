@@ -12,11 +12,11 @@
 namespace hvd::detail {
 namespace {
 
-/// The state of the process that MPI itself cannot tell. It is never destroyed, because the exit
-/// handler and the last user may come in either order.
+/// Holds the state of the process that MPI itself does not report. It is never destroyed, because
+/// the exit handler and the last user may end in either order.
 struct Process {
   std::atomic<int> users{0};
-  std::atomic<bool> ours{false};  ///< initialised here
+  std::atomic<bool> ours{false};  ///< MPI was initialised here
   std::atomic<bool> failed{false};
   std::atomic<bool> exiting{false};  ///< the exit handler has run
 };

@@ -1,16 +1,16 @@
-// The initialisation and finalisation of MPI, which a process can do only once.
+// Manages the initialisation and finalisation of MPI, which a process can do only once.
 #pragma once
 
 namespace hvd::detail {
 
-/// Everything that calls MPI holds one. The first one initialises MPI unless the program has done
-/// so. MPI then stays initialised through `shutdown()` and another `init()`, and is finalised when
-/// the process exits, or when the last holder ends if that is later. After a failure it is not
-/// finalised, because MPI_Finalize would wait for ranks that have ended. A program that initialised
-/// MPI finalises it.
+/// Every object that calls MPI holds an MpiUse. The first one initialises MPI unless the program
+/// has done so. MPI then stays initialised through `shutdown()` and another `init()`, and is
+/// finalised when the process exits, or when the last holder ends if that is later. After a failure
+/// it is not finalised, because MPI_Finalize would wait for ranks that have ended. A program that
+/// initialised MPI finalises it.
 class MpiUse {
  public:
-  /// To be called on the user's thread. Throws Errc::unsupported, saying why MPI cannot be called
+  /// Only the user's thread may call it. Throws Errc::unsupported, saying why MPI cannot be called
   /// from a thread of ours, or not any more.
   MpiUse();
   ~MpiUse();

@@ -6,7 +6,7 @@
 namespace hvd::detail {
 namespace {
 
-/// MPI passes no argument of ours to a user function, so there is one function for each pair.
+/// MPI passes no argument of ours to a user function, so each pair has a function of its own.
 template <DType kDType, ReduceOp kOp>
 void combine(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce(kDType, kOp, inout, inout, in, *count);

@@ -1,4 +1,4 @@
-// hvd's element types and reduce operations in MPI's terms.
+// Translates hvd's element types and reduce operations to those of MPI.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ namespace hvd::detail {
 /// library.
 class MpiReductions {
  public:
-  /// MPI is initialised. It may be finalised before the end of the object.
+  /// MPI must be initialised. It may be finalised before the end of the object.
   MpiReductions();
   ~MpiReductions();
   MpiReductions(const MpiReductions&) = delete;
   MpiReductions& operator=(const MpiReductions&) = delete;
 
-  /// The operation of an average is the sum: the caller divides.
+  /// Returns MPI's operation. For an average it is the sum, and the caller divides.
   [[nodiscard]] MPI_Op op(DType dtype, ReduceOp op) const noexcept;
 
  private:

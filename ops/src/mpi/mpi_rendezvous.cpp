@@ -1,5 +1,5 @@
-// Contexts of the ranks of a communicator, which find each other over the communicator: rank 0
-// serves a store, and its address and a random secret are broadcast.
+// Makes contexts of the ranks of a communicator, which find each other over the communicator: rank
+// 0 serves a store, and its address and a random secret are broadcast.
 
 #include <algorithm>
 #include <array>
@@ -34,8 +34,8 @@ struct Found {
 
 constexpr std::size_t kMessage = 1024;  // bytes of every broadcast
 
-/// A message that is broadcast, and wiped afterwards. It is on the heap, because MPI keeps it when
-/// a broadcast is given up.
+/// Holds a message that is broadcast, and wiped afterwards. It is on the heap, because MPI keeps it
+/// when a broadcast is given up.
 struct Message {
   std::array<std::byte, kMessage> bytes{};
   ~Message() { ::explicit_bzero(bytes.data(), bytes.size()); }
@@ -70,13 +70,13 @@ Announcement decode(std::span<const std::byte> bytes) {
   return announcement;
 }
 
-/// A client of the store, and on rank 0 its server, which ends after the client.
+/// Holds a client of the store, and on rank 0 its server, which ends after the client.
 struct HostedStore {
   std::unique_ptr<StoreHost> host;
   std::shared_ptr<Store> client;
 };
 
-/// The collective steps over the communicator.
+/// Runs the collective steps over the communicator.
 class MpiRendezvous {
  public:
   MpiRendezvous(MPI_Comm comm, Deadline deadline) try

@@ -1,4 +1,4 @@
-// Bytes between ranks over MPI's messages. make_mpi_transport makes it.
+// Moves bytes between ranks over MPI's messages. make_mpi_transport makes it.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace hvd::detail {
 
-/// One direction of an exchange, as segments that begin and finish in order. Some of them are under
-/// way at a time.
+/// Follows one direction of an exchange, as segments that begin and finish in order. Some of them
+/// are under way at a time.
 class MpiSegments {
  public:
   static constexpr std::size_t kWindow = 4;  ///< segments under way at a time
@@ -63,7 +63,7 @@ struct MpiTransportOptions {
 
 /// Uses MPI_Isend and MPI_Irecv and tests them until the deadline. MPI does not tell that a rank
 /// has ended: the wait for it ends at the deadline, or by `abort`, which the coordinator calls when
-/// heartbeats stay out.
+/// heartbeats are missing.
 class MpiTransport final : public Transport {
  public:
   /// Not collective. `comm` may be shared with an MpiBackend as long as one works at a time.
@@ -80,7 +80,7 @@ class MpiTransport final : public Transport {
   class Receiving;
   class Sending;
 
-  /// Memory for segments where MPI must not get the caller's.
+  /// Holds memory for segments where MPI must not get the caller's memory.
   struct Slots {
     FusionBuffer incoming;
     FusionBuffer outgoing;

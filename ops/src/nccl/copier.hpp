@@ -13,14 +13,14 @@
 
 namespace hvd::detail {
 
-/// Pieces of one `run` do not overlap, but `dst` may equal `src`.
+/// Describes a copy. The copies of one `run` do not overlap, but `dst` may equal `src`.
 struct DeviceCopy {
   std::byte* dst = nullptr;
   const std::byte* src = nullptr;  ///< null stores the identity element
   std::size_t size = 0;            ///< bytes
 };
 
-/// The operation on every element that is copied.
+/// Describes the operation on every element that is copied.
 struct ElementOp {
   DType dtype = DType::u8;
   ReduceOp identity_of =
@@ -40,15 +40,16 @@ class Copier {
   virtual void run(std::span<const DeviceCopy> copies, const ElementOp& element_op,
                    cudaStream_t stream, Watch& watch) = 0;
   /// Gives up the communicator with which it copies, if it has one, so that the caller may abort
-  /// it. After that it copies no more.
+  /// it. After that the copier makes no more copies.
   [[nodiscard]] virtual ncclComm_t release() noexcept { return nullptr; }
 };
 
-/// Runs one kernel for up to `CopyTable::kMaxParts` copies. Null in a build without nvcc
-/// (no_copy_kernel.cpp).
+/// Makes a copier that runs one kernel for up to `CopyTable::kMaxParts` copies. Returns null in a
+/// build without nvcc (no_copy_kernel.cpp).
 [[nodiscard]] std::unique_ptr<Copier> make_kernel_copier();
 
-/// Uses CUDA's own copies, one after the other. Scales floating point by a reduction of NCCL.
+/// Makes a copier that uses CUDA's own copies, one after the other, and scales floating point by a
+/// reduction of NCCL.
 [[nodiscard]] std::unique_ptr<Copier> make_plain_copier();
 
 }  // namespace hvd::detail

@@ -1,4 +1,4 @@
-// The kernel of copy_table.hpp.
+// Implements the kernel of copy_table.hpp.
 #include "nccl/copy_table.hpp"
 
 namespace hvd::detail {

@@ -1,7 +1,8 @@
-// Many copies as one kernel: the table that the kernel gets, and the work of each of its threads.
+// Describes many copies that one kernel makes: the table of the kernel, and the work of each of its
+// threads.
 //
 // All that a thread computes is here, for device and host, so that tests without a GPU run the same
-// index arithmetic. C++17 without hvd's own headers, since nvcc compiles it too.
+// index arithmetic. The file is C++17 without hvd's own headers, since nvcc compiles it too.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +16,15 @@
 
 namespace hvd::detail {
 
-/// The type as which elements are multiplied. `bytes` are not multiplied.
+/// Names the type as which elements are multiplied. `bytes` are not multiplied.
 enum class CopyElement : std::uint8_t { bytes, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
 
-/// A unit in registers: four words, little-endian.
+/// Holds a unit in registers, as four little-endian words.
 struct CopyUnit {
   std::uint32_t word[4];  // NOLINT(*-avoid-c-arrays)
 };
 
-/// One copy. It is done in units of 16 bytes, the last of which may be shorter.
+/// Describes one copy. It is done in units of 16 bytes, the last of which may be shorter.
 struct CopyPart {
   std::byte* dst;
   const std::byte* src;      ///< null stores `fill`
@@ -58,7 +59,7 @@ __host__ __device__ inline std::uint32_t copy_blocks(const CopyTable& table) {
   return (table.units + kCopyTile - 1) / kCopyTile;
 }
 
-/// The source and the destination of a unit.
+/// Holds the source and the destination of a unit.
 struct UnitCopy {
   std::byte* dst;
   const std::byte* src;
@@ -99,7 +100,7 @@ __host__ __device__ inline void four_times(F f) {
   f(3U);
 }
 
-/// Words that may alias any type. The device moves the wide one with one instruction.
+/// These words may alias any type. The device moves a Word128 with one instruction.
 struct __attribute__((may_alias, aligned(16))) Word128 {
   std::uint32_t x, y, z, w;
 };
@@ -169,7 +170,7 @@ template <class T>
 __host__ __device__ inline T scaled(T value, double factor) {
   constexpr T kMin = std::numeric_limits<T>::min();
   constexpr T kMax = std::numeric_limits<T>::max();
-  // Of i64: 2^63, the first double that is too large.
+  // For i64 this is 2^63, the first double that is too large.
   constexpr double kAbove = static_cast<double>(kMax / 2 + 1) * 2;
   const double product = static_cast<double>(value) * factor;
   if (!(product == product)) return 0;
@@ -229,7 +230,7 @@ __host__ __device__ inline void scale_unit(CopyUnit& unit, CopyElement element, 
   }
 }
 
-/// The work of thread `thread` of block `block`. Neighbouring threads move neighbouring units.
+/// Does the work of thread `thread` of block `block`. Neighbouring threads move neighbouring units.
 __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t block,
                                           std::uint32_t thread) {
   const std::uint32_t begin = block * kCopyTile;

@@ -1,4 +1,4 @@
-// CUDA's handles and errors as types.
+// Wraps CUDA's handles and errors as types.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace hvd::detail {
 /// `what` names the call.
 void check(cudaError_t result, std::string_view what);
 
-/// Tells whether this process has a context on `device`, which occupies memory there. True where
-/// the driver cannot be asked. Any thread.
+/// Tells whether this process has a context on `device`, which occupies memory there. Returns true
+/// where the driver cannot be asked. Any thread may call it.
 [[nodiscard]] bool has_primary_context(int device) noexcept;
 
 /// Makes a device the current one of this thread during its life. Afterwards the previous device is
@@ -39,7 +39,7 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-/// An owned CUDA stream of the current device.
+/// Owns a CUDA stream of the current device.
 class CudaStream {
  public:
   /// The stream is non-blocking: it and the default stream do not wait for each other. It has the
@@ -61,7 +61,7 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// An owned CUDA event of the current device: a mark in a stream.
+/// Owns a CUDA event of the current device, which marks a place in a stream.
 class CudaEvent {
  public:
   CudaEvent() {
@@ -72,7 +72,7 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// True once everything before the last `record` has run. Throws the error of a kernel.
+  /// Returns true once everything before the last `record` has run. Throws the error of a kernel.
   [[nodiscard]] bool done() const {
     const cudaError_t result = cudaEventQuery(event_);
     if (result == cudaErrorNotReady) return false;
@@ -96,7 +96,7 @@ class CudaEvent {
   return std::max(kLeast, (size + step - 1) / step * step);
 }
 
-/// Owned memory of the current device.
+/// Owns memory of the current device.
 class DeviceBuffer {
  public:
   DeviceBuffer() noexcept = default;
@@ -129,7 +129,7 @@ class DeviceBuffer {
   std::size_t size_ = 0;
 };
 
-/// Owned host memory that the GPU reads and writes itself.
+/// Owns host memory that the GPU reads and writes itself.
 class PinnedBuffer {
  public:
   PinnedBuffer() noexcept = default;

@@ -1,4 +1,4 @@
-// The device memory of fused tensors, and where they lie in it.
+// Manages the device memory of fused tensors, and tells where they lie in it.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace hvd::detail {
 
-/// Memory of the current device for fused tensors, registered with every communicator that uses it.
-/// One thread at a time.
+/// Owns memory of the current device for fused tensors, registered with every communicator that
+/// uses it. One thread at a time may call it.
 class FusionMemory {
  public:
   FusionMemory() noexcept = default;
@@ -25,9 +25,9 @@ class FusionMemory {
   /// Returns at least `size` bytes, registered with `comm`. Their content is lost when the memory
   /// has to grow; no work on it may be pending then.
   [[nodiscard]] std::byte* reserve(std::size_t size, const NcclComm& comm);
-  /// To be called before `comm` is closed.
+  /// The caller calls it before `comm` is closed.
   void deregister(const NcclComm& comm) noexcept;
-  /// To be called when `comm` is aborted, which ends its registration.
+  /// The caller calls it when `comm` is aborted, which ends its registration.
   void forget(const NcclComm& comm) noexcept;
 
  private:
@@ -39,9 +39,9 @@ class FusionMemory {
   std::vector<std::pair<const NcclComm*, void*>> registrations_;
 };
 
-/// The offsets of fused tensors in the fusion memory. Each tensor begins at a multiple of 16 bytes,
-/// as it nearly always does in its own memory, so that copies move 16-byte words on both sides. The
-/// bytes between tensors are reduced with them, and nobody reads them.
+/// Computes the offsets of fused tensors in the fusion memory. Each tensor begins at a multiple of
+/// 16 bytes, as it nearly always does in its own memory, so that copies move 16-byte words on both
+/// sides. The bytes between tensors are reduced with them, and nobody reads them.
 class AlignedOffsets {
  public:
   AlignedOffsets(std::span<const TensorSlice> tensors, std::size_t element) {
@@ -54,7 +54,7 @@ class AlignedOffsets {
     }
   }
 
-  /// The bytes up to the end of the last tensor; for a single tensor, those that it has.
+  /// Returns the bytes up to the end of the last tensor, or for a single tensor its own bytes.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t offset(std::size_t tensor) const { return tensors_[tensor].offset; }
   [[nodiscard]] std::size_t bytes(std::size_t tensor) const { return tensors_[tensor].bytes; }

@@ -12,7 +12,7 @@ class Session;
 
 namespace hvd::detail {
 
-/// A rank of a group and its GPU.
+/// Describes a rank of a group and its GPU.
 struct GpuRank {
   int rank = 0;
   int size = 1;

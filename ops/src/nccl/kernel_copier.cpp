@@ -1,4 +1,4 @@
-// The copier with a kernel of its own.
+// Implements the copier with a kernel of its own.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -16,7 +16,7 @@
 namespace hvd::detail {
 namespace {
 
-// A clean end waits so long for the other ranks before the communicator is aborted.
+// A clean end waits this long for the other ranks before the communicator is aborted.
 constexpr std::chrono::seconds kCloseTimeout{5};
 // An aborted kernel reads its flag many times in a millisecond, but a stalled stream of the trainer
 // may never go on.

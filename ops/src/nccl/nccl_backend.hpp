@@ -1,4 +1,4 @@
-// Collectives on device memory over NCCL. make_nccl_backends makes it.
+// Implements collectives on device memory over NCCL. make_nccl_backends makes it.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ class NcclBackend final : public Backend {
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
     std::atomic<bool> aborted{false};
-    std::mutex mutex;  ///< guards what follows: one thread may poll while another makes a call
+    std::mutex mutex;  ///< guards the members below: one thread may poll while another makes a call
     std::exception_ptr first_error;
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
@@ -69,13 +69,14 @@ class NcclBackend final : public Backend {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  /// A call that is complete when an event, recorded behind its work on the stream, has occurred.
+  /// Represents a call that is complete when an event, recorded behind its work on the stream, has
+  /// occurred.
   class QueuedCall final : public AsyncCollective {
    public:
     /// Records the event.
     QueuedCall(NcclBackend& backend, const Watch& watch);
     [[nodiscard]] bool try_complete() override;
-    /// Does the same for a caller that holds the lock.
+    /// Does what `try_complete` does, for a caller that holds the lock.
     [[nodiscard]] bool poll();
     /// Waits a little between two polls.
     void pause() { watch_.pause(); }
@@ -90,15 +91,15 @@ class NcclBackend final : public Backend {
               std::shared_ptr<Shared> shared);
   NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm, std::shared_ptr<Shared> shared);
 
-  /// Queues work on the stream with `enqueue` and returns when it is done; at once when the call
+  /// Queues work on the stream with `enqueue` and returns when it is done, or at once when the call
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
   /// Runs `body` under the lock, with this device the current one. After an error the communicators
   /// are aborted, and every later call throws that error again.
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
-  /// To be called after an abort. Waits until nothing on the device writes to the caller's memory
-  /// any more, or until `deadline`.
+  /// The backend calls it after an abort. It waits until nothing on the device writes to the
+  /// caller's memory any more, or until `deadline`.
   void drain(Deadline deadline) noexcept;
 
   // The functions below are called inside `run`.
@@ -116,10 +117,10 @@ class NcclBackend final : public Backend {
   void flush(const ElementOp& element_op, Watch& watch);
   /// Scales `data` in place.
   void scale(DType dtype, double factor, std::byte* data, std::int64_t count, Watch& watch);
-  /// Launches several calls of NCCL as one. `calls` gives the result of each to its argument.
+  /// Launches several calls of NCCL as one. `calls` passes the result of each call to its argument.
   using Queue = std::function<void(ncclResult_t)>;
   void grouped(std::string_view name, Watch& watch, const std::function<void(const Queue&)>& calls);
-  /// `launch` calls NCCL with the recipe's operation.
+  /// Reduces by `launch`, which calls NCCL with the recipe's operation.
   void reduce(const ReduceRecipe& recipe, Watch& watch,
               const std::function<void(ncclRedOp_t)>& launch);
   void gather(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch);

@@ -58,7 +58,7 @@ std::unique_ptr<NcclComm> NcclComm::split(bool member, int rank, Watch& watch) {
     if (!member) return nullptr;
     child->settle(ncclSuccess, "ncclCommSplit", watch);
   } catch (...) {
-    abort();  // before the child is destroyed, which NCCL may still write to
+    abort();  // NCCL may still write to the child, which is destroyed after this
     throw;
   }
   return child;
@@ -110,7 +110,7 @@ void CommAborts::begin(std::span<const ncclComm_t> comms, int device) noexcept {
   for (const ncclComm_t comm : comms) {
     if (comm == nullptr) continue;
     const auto abort = [comm, device] {
-      // Without it NCCL would make device 0 current again, and create a context there.
+      // Without this call NCCL would make device 0 current again, and create a context there.
       static_cast<void>(cudaSetDevice(device));
       static_cast<void>(ncclCommAbort(comm));
     };

@@ -1,4 +1,4 @@
-// NCCL's handles as types.
+// Wraps NCCL's handles as types.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace hvd::detail {
 
-/// An owned, non-blocking NCCL communicator. Any call on it may return before it has taken effect,
-/// and work is in its stream only after `settle`. One thread at a time.
+/// Owns a non-blocking NCCL communicator. Any call on it may return before it has taken effect, and
+/// work is in its stream only after `settle`. One thread at a time may call it.
 class NcclComm {
  public:
   /// Joins with the current device. Collective over `size` ranks; bounded by `watch`.
@@ -42,7 +42,8 @@ class NcclComm {
   void check_health(const Watch& watch) const;
   /// Closes the communicator once all ranks have nothing more to do. Collective.
   void close(Watch& watch);
-  /// Gives the communicator up, so that the caller may abort it; null when there is none any more.
+  /// Gives the communicator up, so that the caller may abort it. Returns null when there is none
+  /// any more.
   [[nodiscard]] ncclComm_t release() noexcept { return std::exchange(comm_, nullptr); }
 
  private:
@@ -53,9 +54,8 @@ class NcclComm {
   ncclComm_t comm_ = nullptr;
 };
 
-/// Calls of NCCL that are launched as one: those from construction to `launch`. The destructor
-/// closes a group that was not launched, since an open group would hold back all later calls of the
-/// thread.
+/// Launches calls of NCCL as one: those from construction to `launch`. The destructor closes a
+/// group that was not launched, since an open group would hold back all later calls of the thread.
 class NcclGroup {
  public:
   NcclGroup() noexcept : result_(ncclGroupStart()), open_(result_ == ncclSuccess) {}
@@ -65,7 +65,7 @@ class NcclGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// False when NCCL refused to open the group. Then nothing may be called.
+  /// Returns false when NCCL refused to open the group. Then no call may be made in it.
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   /// Records the result of a call.
   void add(ncclResult_t result) noexcept {
@@ -84,10 +84,11 @@ class NcclGroup {
   bool open_;
 };
 
-/// Communicators that are being aborted. ncclCommAbort ends a communicator's own kernels at once,
-/// but returns only when the last of them has had its turn in the stream. Aborting a communicator
-/// behind a kernel of another one would therefore wait for ever if that were aborted later; it also
-/// waits behind a stalled stream of the trainer. (In NCCL 2.21 an NCCL group does not change that.)
+/// Holds communicators that are being aborted. ncclCommAbort ends a communicator's own kernels at
+/// once, but returns only when the last of them has had its turn in the stream. Aborting a
+/// communicator behind a kernel of another one would therefore wait for ever if that were aborted
+/// later; it also waits behind a stalled stream of the trainer. (In NCCL 2.21 an NCCL group does
+/// not change that.)
 class CommAborts {
  public:
   CommAborts() noexcept = default;
@@ -109,7 +110,7 @@ class CommAborts {
 /// true, since their arithmetic rounds anyway.
 [[nodiscard]] bool is_exact(ncclDataType_t type, double factor);
 
-/// An owned NCCL reduce operation: the sum of inputs that are each multiplied by a factor.
+/// Owns an NCCL reduce operation: the sum of inputs that are each multiplied by a factor.
 class PremulSum {
  public:
   /// `type` is a floating-point type, to which the factor is rounded. `comm` outlives the
@@ -135,7 +136,7 @@ class NcclScaler {
   /// The factor is rounded to `type`, a floating-point type.
   void scale(const void* src, void* dst, std::int64_t count, ncclDataType_t type, double factor,
              cudaStream_t stream, Watch& watch);
-  /// Gives its communicator up, so that the caller may abort it; null when there is none.
+  /// Gives its communicator up, so that the caller may abort it. Returns null when there is none.
   [[nodiscard]] ncclComm_t release() noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// The functions of NCCL since 2.19. With an older one no_nccl_features.cpp takes device memory from
-// CUDA, registers nothing and splits no communicators.
+// Declares the functions of NCCL since 2.19. With an older NCCL, no_nccl_features.cpp takes device
+// memory from CUDA, registers nothing and splits no communicators.
 #pragma once
 
 #include <cstddef>

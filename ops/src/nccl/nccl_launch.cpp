@@ -1,4 +1,4 @@
-// The NCCL backend's calls of NCCL and CUDA, which queue work on its stream.
+// Contains the NCCL backend's calls of NCCL and CUDA, which queue work on its stream.
 #include "nccl/nccl_backend.hpp"
 #include "nccl/nccl_comm.hpp"
 
@@ -79,7 +79,7 @@ void NcclBackend::gather(std::byte* data, std::span<const std::int64_t> bounds, 
         ncclAllGather(mine, data, size_at(bounds, 0), ncclUint8, comm_->get(), stream()),
         "ncclAllGather", watch);
   }
-  // NCCL has no allgather of unequal counts: one broadcast per rank, launched as one group.
+  // NCCL has no allgather of unequal counts, so every rank broadcasts, in one group of calls.
   grouped("ncclBroadcast", watch, [&](const Queue& queue) {
     for (int root = 0; root < self_.size; ++root) {
       const auto r = static_cast<std::size_t>(root);
@@ -100,7 +100,8 @@ void NcclBackend::scatter(const ReduceRecipe& recipe, const std::byte* src, std:
           ncclReduceScatter(src, dst, count(0), recipe.type, op, comm_->get(), stream()),
           "ncclReduceScatter", watch);
     }
-    // NCCL has no reducescatter of unequal counts: one reduce per rank, launched as one group.
+    // NCCL has no reducescatter of unequal counts, so there is a reduce to every rank, in one
+    // group.
     grouped("ncclReduce", watch, [&](const Queue& queue) {
       for (int root = 0; root < self_.size; ++root) {
         const auto r = static_cast<std::size_t>(root);

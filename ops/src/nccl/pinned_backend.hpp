@@ -1,5 +1,5 @@
-// Collectives on device memory through the host: for ranks that share a GPU, which NCCL refuses,
-// and for the reductions that NCCL does not have.
+// Implements collectives on device memory through the host, for ranks that share a GPU, which NCCL
+// refuses, and for the reductions that NCCL does not have.
 #pragma once
 
 #include <atomic>
@@ -61,8 +61,8 @@ class PinnedBackend final : public Backend {
     std::optional<Resources> resources;
   };
 
-  /// The memory of one tensor of a call, on the device or in pinned memory. An input or output that
-  /// is null is not copied.
+  /// Describes the memory of one tensor of a call, on the device or in pinned memory. An input or
+  /// output that is null is not copied.
   struct Part {
     const std::byte* input;
     std::size_t input_bytes;
@@ -83,8 +83,8 @@ class PinnedBackend final : public Backend {
                     const std::function<void(std::span<const Part>)>& collective);
   /// Returns the size of this rank's count of elements.
   [[nodiscard]] std::size_t own_bytes(std::span<const std::int64_t> counts, DType dtype) const;
-  /// To be called after an error. Waits, for a bounded time, until nothing on the device writes to
-  /// memory any more.
+  /// The backend calls it after an error. It waits, for a bounded time, until nothing on the device
+  /// writes to memory any more.
   void drain() noexcept;
 
   // The functions below are called with the device current.

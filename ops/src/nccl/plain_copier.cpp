@@ -1,4 +1,4 @@
-// The copier with CUDA's own copies, for a build without nvcc.
+// Implements the copier with CUDA's own copies, for a build without nvcc.
 #include <algorithm>
 #include <array>
 
@@ -16,8 +16,8 @@ void copy(std::byte* dst, const std::byte* src, std::size_t size, cudaStream_t s
   check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
-/// Copies a block from the host, which CUDA reads before it returns, and then twice as much with
-/// each copy.
+/// Copies a block from the host, which CUDA reads before the call returns, and then doubles the
+/// filled part with each copy.
 void fill(std::byte* data, std::size_t size, const ElementOp& element_op, cudaStream_t stream) {
   std::array<std::byte, 4096> block;
   std::size_t filled = std::min(size, block.size());

@@ -21,8 +21,8 @@ namespace hvd::detail {
 /// that max means or, and min means and.
 [[nodiscard]] ncclRedOp_t nccl_op(DType dtype, ReduceOp op) noexcept;
 
-/// The steps of a reduction: scale the input by `before`; reduce with `op` or, when `premultiply`
-/// is set, with the sum of premultiplied inputs; scale the result by `after`.
+/// Describes the steps of a reduction: scale the input by `before`; reduce with `op` or, when
+/// `premultiply` is set, with the sum of premultiplied inputs; scale the result by `after`.
 struct ReduceRecipe {
   ncclDataType_t type = ncclFloat32;
   double before = 1.0;

@@ -9,7 +9,7 @@
 namespace hvd::detail {
 namespace {
 
-// A test costs 50 to 200 ns: a few µs of spinning, about the latency of a small message.
+// A test costs 50 to 200 ns, so this many tests take about as long as a small message.
 constexpr unsigned kSpins = 32;
 
 }  // namespace

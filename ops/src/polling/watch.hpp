@@ -18,9 +18,9 @@ class Watch {
 
   /// Throws Errc::aborted or Errc::timeout when it is time to give up.
   void check() const;
-  /// To be called between two tests. Spins in the first calls, since most waits are short, and
-  /// later yields the core, since the rank for which all others wait may need it. Throws as `check`
-  /// does.
+  /// The caller calls it between two tests. It spins in the first calls, since most waits are
+  /// short, and later yields the core, since the rank for which all others wait may need it. Throws
+  /// as `check` does.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }

@@ -1,5 +1,5 @@
-// The reduce operations on vectors, compiled once per target.
-// Included again for every target, hence the toggled guard instead of a pragma.
+// Defines the reduce operations on vectors, compiled once per target.
+// The file is included again for every target, so it has a toggled guard instead of a pragma.
 #if defined(HVD_REDUCE_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef HVD_REDUCE_COMBINE_INL
 #undef HVD_REDUCE_COMBINE_INL
@@ -31,7 +31,8 @@ struct Product {
   }
 };
 
-/// A hardware minimum keeps or drops a NaN depending on which operand it is, so this decides it.
+/// A hardware minimum keeps or drops a NaN depending on which operand it is, so this function
+/// decides.
 template <class V>
 HWY_INLINE V nan_wins(V a, V b, V otherwise) {
   if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {

@@ -1,6 +1,6 @@
 // A group is the elements that a kernel loads, combines and stores at once; 16-bit floats are two
-// vectors of float. Compiled once per target.
-// Included again for every target, hence the toggled guard instead of a pragma.
+// vectors of float. The file is compiled once per target. It is included again for every target, so
+// it has a toggled guard instead of a pragma.
 #if defined(HVD_REDUCE_GROUP_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef HVD_REDUCE_GROUP_INL
 #undef HVD_REDUCE_GROUP_INL
@@ -50,7 +50,7 @@ struct FloatPair {
   hn::Vec<F32> second;
 };
 
-/// The parts that both 16-bit formats share.
+/// Holds the parts that both 16-bit formats share.
 struct PairGroup {
   using Storage = std::uint16_t;
   using Number = float;
@@ -89,7 +89,7 @@ struct BFloat16Group : PairGroup {
     return {hn::BitCast(F32(), hn::ShiftLeft<16>(bits)),
             hn::BitCast(F32(), hn::And(bits, hn::Set(u32, 0xFFFF0000U)))};
   }
-  /// The upper half holds the result.
+  /// Returns the result in the upper half.
   static HWY_INLINE Bits rounded(hn::Vec<F32> v) {
     const U32 u32;
     const auto bits = hn::BitCast(u32, v);

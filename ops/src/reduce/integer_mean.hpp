@@ -1,4 +1,4 @@
-// The exact mean of integers, whose own type may not hold their sum.
+// Computes the exact mean of integers, whose own type may not hold their sum.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace hvd::detail {
 
-/// The number of 64-bit values as which an element is reduced, so that sums cannot overflow: one
-/// for an integer, and two for an i64, namely its quotient and remainder by the number of ranks.
+/// Returns the number of 64-bit values as which an element is reduced, so that sums cannot
+/// overflow: one for an integer, and two for an i64, namely its quotient and remainder by the
+/// number of ranks.
 [[nodiscard]] int mean_lanes(DType dtype) noexcept;
 
 /// Stores prescale · src in `wide`, `mean_lanes` values per element. The wide arrays of the ranks

@@ -75,7 +75,7 @@ void reduce_simd(DType dtype, ReduceOp op, void* dst, const void* a, const void*
       return reduce_as<Plain<float>>(op, dst, a, b, count);
     case DType::f64:
       return reduce_as<Plain<double>>(op, dst, a, b, count);
-    case DType::boolean: {  // maximum is or, minimum is and, whatever byte stands for true
+    case DType::boolean: {  // maximum is or, minimum is and, whatever byte represents true
       const bool any = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::average;
       return reduce_as<Plain<std::uint8_t>>(any ? ReduceOp::max : ReduceOp::min, dst, a, b, count);
     }

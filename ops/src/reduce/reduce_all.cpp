@@ -24,9 +24,9 @@ HWY_BEFORE_NAMESPACE();
 namespace hvd::detail {
 namespace HWY_NAMESPACE {
 
-/// One reduction: the pointers to sources and targets, and the loop over the elements. For each
-/// group of elements it loads those of source 0, combines them with those of sources 1, 2, … in
-/// this order, divides and scales the result, and stores it in every target.
+/// Holds one reduction: the pointers to sources and targets, and the loop over the elements. For
+/// each group of elements it loads those of source 0, combines them with those of sources 1, 2, …
+/// in this order, divides and scales the result, and stores it in every target.
 template <class Group, class Op>
 class Loop {
  public:
@@ -200,7 +200,7 @@ void reduce_group(const ReduceAll& what, std::span<std::byte* const> to,
       if constexpr (Group::kFloating) {
         return Loop<Group, Product>(Product(), finish, to, from).run(count, stream);
       }
-      return;  // reduce_in_blocks does these: Highway cannot multiply lanes of every width
+      return;  // reduce_in_blocks does these, since Highway cannot multiply lanes of every width
   }
 }
 
@@ -225,7 +225,7 @@ void reduce_all_simd(const ReduceAll& what, std::span<std::byte* const> to,
       return reduce_group<PlainGroup<float>>(what, to, from, count, stream);
     case DType::f64:
       return reduce_group<PlainGroup<double>>(what, to, from, count, stream);
-    case DType::boolean: {  // maximum is or, minimum is and, whatever byte stands for true
+    case DType::boolean: {  // maximum is or, minimum is and, whatever byte represents true
       ReduceAll bytes = what;
       const bool any = what.op == ReduceOp::sum || what.op == ReduceOp::max;
       bytes.op = any || what.op == ReduceOp::average ? ReduceOp::max : ReduceOp::min;

@@ -89,7 +89,7 @@ namespace {
 template <class T>
 T clamp_to(double value) {
   constexpr double kBelow = static_cast<double>(std::numeric_limits<T>::min());
-  // 2^63 for i64, the first double that is too large; exact for the narrower types.
+  // For i64 this is 2^63, the first double that is too large; for the narrower types it is exact.
   constexpr double kAbove = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2;
   if (std::isnan(value)) return 0;
   if (value <= kBelow) return std::numeric_limits<T>::min();

@@ -1,5 +1,5 @@
-// Highway helpers, compiled once per target: how elements are loaded and stored, and the loops.
-// Included again for every target, hence the toggled guard instead of a pragma.
+// Provides Highway helpers, compiled once per target: loads and stores of elements, and the loops.
+// The file is included again for every target, so it has a toggled guard instead of a pragma.
 #if defined(HVD_REDUCE_SIMD_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef HVD_REDUCE_SIMD_INL
 #undef HVD_REDUCE_SIMD_INL
@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Types whose vectors are computed with directly.
+/// Handles types whose vectors are computed with directly.
 template <class T>
 struct Plain {
   using Storage = T;
@@ -33,7 +33,7 @@ using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
 using HalfBits = hn::Rebind<std::uint16_t, F32>;
 
-/// bfloat16, computed in float. Highway 1.0.3 truncates; this rounds to nearest even.
+/// Handles bfloat16, computed in float. Highway 1.0.3 truncates; this rounds to nearest even.
 struct BFloat16 {
   using Storage = std::uint16_t;
   using Tag = F32;
@@ -53,8 +53,8 @@ struct BFloat16 {
   }
 };
 
-/// IEEE half, computed in float. Before AVX2, x86 cannot convert and Highway 1.0.3 truncates and
-/// loses infinities, so the conversions are spelled out for those targets.
+/// Handles IEEE half, computed in float. Before AVX2, x86 cannot convert and Highway 1.0.3
+/// truncates and loses infinities, so the conversions are spelled out for those targets.
 struct Float16 {
   using Storage = std::uint16_t;
   using Tag = F32;
@@ -103,7 +103,7 @@ struct Float16 {
     const auto bits = hn::BitCast(u32, v);
     const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(u32, 0x80000000)));
     const auto magnitude = hn::And(bits, hn::Set(u32, 0x7FFFFFFF));
-    const auto at_most = hn::BitCast(i32, magnitude);  // signed: what every target can compare
+    const auto at_most = hn::BitCast(i32, magnitude);  // signed: every target can compare it
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(u32, 1));
     const auto biased = hn::Sub(magnitude, hn::Set(u32, (127 - 15) << 23));
     const auto normal = hn::ShiftRight<13>(hn::Add(biased, hn::Add(odd, hn::Set(u32, 0xFFF))));

@@ -14,18 +14,18 @@ namespace {
 /// the step before, from which this rank is sending meanwhile.
 using PartialDestination = std::function<std::byte*(std::size_t step, int chunk)>;
 
-/// The first half of the ring, the reduce-scatter. Ranks and chunks are numbered modulo n around
-/// the ring, as in the plan. In step s, from 0 to n-2, rank r sends chunk r-s-1 to the next rank:
-/// its own contribution in step 0, later the partial sum of the step before. It receives the
-/// partial sum of chunk r-s-2 from the previous rank, and combines it with its own contribution
-/// while it arrives. In the last step that is chunk r, to which now all ranks have contributed:
-/// the sum is complete, and `finish` divides and scales it. It is then at the destination of the
-/// last step, or in `job.result` when there is one rank only.
+/// Runs the first half of the ring, the reduce-scatter. Ranks and chunks are numbered modulo n
+/// around the ring, as in the plan. In step s, from 0 to n-2, rank r sends chunk r-s-1 to the next
+/// rank: its own contribution in step 0, later the partial sum of the previous step. It receives
+/// the partial sum of chunk r-s-2 from the previous rank, and combines it with its own contribution
+/// while it arrives. In the last step that is chunk r, to which now all ranks have contributed: the
+/// sum is complete, and `finish` divides and scales it. It is then at the destination of the last
+/// step, or in `job.result` when there is one rank only.
 void reduce_around(Transport& transport, const RingPlan& plan, const Reduction& job,
                    const PartialDestination& destination, Deadline deadline) {
   const Accumulator& elements = job.elements;
   const std::size_t value = size_of(elements.dtype());
-  const std::byte* outgoing = nullptr;  // the partial sum of the step before
+  const std::byte* outgoing = nullptr;  // the partial sum of the previous step
   std::byte* to = job.result;
   for (std::size_t s = 0; s < plan.reduce_scatter.size(); ++s) {
     const RingStep& step = plan.reduce_scatter[s];
@@ -107,7 +107,7 @@ void ring_reduce_scatter(Transport& transport, const RingPlan& plan, const Reduc
                          FusionBuffer& partials, Deadline deadline) {
   std::size_t largest = 0;
   for (int k = 0; k < transport.size(); ++k) largest = std::max(largest, job.size(k));
-  // One partial sum is being sent while the next is being received, hence two slots.
+  // One partial sum is being sent while the next is being received, so there are two slots.
   std::byte* const slots = partials.reserve(2 * largest);
   const auto destination = [&](std::size_t step, int chunk) {
     return chunk == transport.rank() ? job.result : slots + step % 2 * largest;
@@ -124,7 +124,7 @@ void ring_all_gather(Transport& transport, const RingPlan& plan, std::byte* data
     return std::span<std::byte>(data + begin, end - begin);
   };
   // Ranks and blocks are numbered modulo n around the ring. In step s, from 0 to n-2, rank r sends
-  // block r-s to the next rank: its own in step 0, later the one received in the step before. It
+  // block r-s to the next rank: its own in step 0, later the one received in the previous step. It
   // receives block r-s-1 from the previous rank at its final place. After n-1 steps it has all.
   for (const RingStep& step : plan.all_gather) {
     const std::span<std::byte> received = block(step.receive);

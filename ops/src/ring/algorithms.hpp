@@ -1,4 +1,4 @@
-// The algorithms of the collectives, as loops over `Transport::exchange`.
+// Implements the algorithms of the collectives as loops over `Transport::exchange`.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace hvd::detail {
 
-/// A reduction of contiguous memory in one chunk per rank.
+/// Describes a reduction of contiguous memory in one chunk per rank.
 struct Reduction {
   Accumulator elements;
   std::span<const std::int64_t> bounds;  ///< of the chunks, in elements: one more than ranks
@@ -26,7 +26,7 @@ struct Reduction {
     const auto k = static_cast<std::size_t>(chunk);
     return bounds[k + 1] - bounds[k];
   }
-  /// The offset of a chunk in `own`, in bytes. `size` and `bytes` count bytes too.
+  /// Returns the offset of a chunk in `own`, in bytes. `size` and `bytes` count bytes too.
   [[nodiscard]] std::size_t offset(int chunk) const noexcept {
     return static_cast<std::size_t>(bounds[static_cast<std::size_t>(chunk)]) *
            elements.element_size();
@@ -39,16 +39,16 @@ struct Reduction {
   }
 };
 
-/// A reduce-scatter around the ring and then an all-gather: each rank sends 2(n-1)/n of the bytes.
-/// The owner of a chunk divides and scales it, once, before it is gathered. `job.result` has room
-/// for all chunks.
+/// Runs a reduce-scatter around the ring and then an all-gather: each rank sends 2(n-1)/n of the
+/// bytes. The owner of a chunk divides and scales it, once, before it is gathered. `job.result` has
+/// room for all chunks.
 void ring_allreduce(Transport& transport, const RingPlan& plan, const Reduction& job,
                     Deadline deadline);
 
-/// An all-gather of the contributions by recursive doubling, for any number of ranks (Bruck, Ho,
-/// Kipnis, Upfal & Weathersby 1997, "Efficient algorithms for all-to-all communications", section
-/// 4): in each of ceil(log2 n) turns a rank receives as many more as it has. Then every rank
-/// reduces all of them, each chunk in the ring's order, so that the bits are those of
+/// Runs an all-gather of the contributions by recursive doubling, for any number of ranks (Bruck,
+/// Ho, Kipnis, Upfal & Weathersby 1997, "Efficient algorithms for all-to-all communications",
+/// section 4): in each of ceil(log2 n) turns a rank receives as many more as it has. Then every
+/// rank reduces all of them, each chunk in the ring's order, so that the bits are those of
 /// `ring_allreduce`. More bytes in fewer turns suit small messages. `scratch` holds ranks · bytes.
 void doubling_allreduce(Transport& transport, const Reduction& job, FusionBuffer& scratch,
                         Deadline deadline);
@@ -70,12 +70,12 @@ void ring_all_gather(Transport& transport, const RingPlan& plan, std::byte* data
 void broadcast_bytes(Transport& transport, std::byte* data, std::size_t size, int root,
                      Deadline deadline);
 
-/// Pairwise exchange (Thakur, Rabenseifner & Gropp 2005, section 4.3) in n-1 turns: in turn d every
-/// rank sends to the rank d after it and receives from the rank d before it. Each block goes
-/// straight from its sender to its receiver.
+/// Runs a pairwise exchange (Thakur, Rabenseifner & Gropp 2005, section 4.3) in n-1 turns: in turn
+/// d every rank sends to the rank d after it and receives from the rank d before it. Each block
+/// goes straight from its sender to its receiver.
 void pairwise_all_to_all(Transport& transport, const AlltoallCall& call, Deadline deadline);
 
-/// Dissemination barrier (Hensgen, Finkel & Manber 1988): ceil(log2 n) turns of one byte each.
+/// Runs a dissemination barrier (Hensgen, Finkel & Manber 1988) in ceil(log2 n) turns of one byte.
 void dissemination_barrier(Transport& transport, Deadline deadline);
 
 }  // namespace hvd::detail

@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kTreeBytes = std::size_t{64} << 10;
 constexpr std::size_t kSegment = std::size_t{256} << 10;
 
-/// The positions of the ranks, counted from the root.
+/// Converts between ranks and their positions, which are counted from the root.
 struct Order {
   int root;
   int size;

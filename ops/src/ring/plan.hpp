@@ -1,5 +1,5 @@
-// The plan of a ring collective: the order of the ranks, and which chunk a rank sends and receives
-// in each step.
+// Plans a ring collective: the order of the ranks, and which chunk a rank sends and receives in
+// each step.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace hvd::detail {
 
-/// The order of a group's ranks around a ring. The ranks of a host are next to each other, so that
-/// the ring enters and leaves every host once.
+/// Describes the order of a group's ranks around a ring. The ranks of a host are next to each
+/// other, so that the ring enters and leaves every host once.
 struct RingOrder {
   std::vector<int> ranks;      ///< by position
   std::vector<int> positions;  ///< by rank
@@ -26,8 +26,9 @@ struct RingStep {
   int receive = 0;  ///< chunk from the previous rank
 };
 
-/// The ring of Patarasuk & Yuan 2009, section 3, with one chunk per rank: in n-1 steps the partial
-/// sums of every chunk pass once around the ring, and in n-1 more steps the complete sums do.
+/// Describes the ring of Patarasuk & Yuan 2009, section 3, with one chunk per rank: in n-1 steps
+/// the partial sums of every chunk pass once around the ring, and in n-1 more steps the complete
+/// sums do.
 ///
 /// Rank k+1 sends chunk k first and rank k receives it last, complete: the sum is
 /// (((x[k+1] + x[k+2]) + …) + x[k]), with ranks modulo n.

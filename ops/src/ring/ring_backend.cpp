@@ -21,7 +21,7 @@ constexpr std::size_t kAlone = std::size_t{128} << 10;
 // Doubling is used where a rank receives fewer bytes than this by it.
 constexpr std::size_t kDoublingBelow = (std::size_t{16} << 10) + 1;
 
-/// The allreduce of a single rank: its contribution is the result, times the factors.
+/// Runs the allreduce of a single rank: its contribution is the result, times the factors.
 void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   for (const TensorSlice& tensor : call.tensors) {
     if (tensor.output == nullptr) continue;
@@ -30,7 +30,7 @@ void reduce_alone(const AllreduceCall& call, const Accumulator& accumulator) {
   }
 }
 
-/// Returns the host of each rank: host 0 for all of them where none are given.
+/// Returns the host of each rank, which is host 0 for all of them where no hosts are given.
 std::vector<int> of_each(std::vector<int> host_of, int ranks) {
   if (host_of.empty()) host_of.resize(static_cast<std::size_t>(ranks), 0);
   if (std::ssize(host_of) == ranks) return host_of;

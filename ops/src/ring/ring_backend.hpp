@@ -1,4 +1,4 @@
-// Collectives on host memory over a transport. make_ring_backend makes it.
+// Implements collectives on host memory over a transport. make_ring_backend makes it.
 #pragma once
 
 #include <atomic>
@@ -25,12 +25,12 @@ class RingBackend final : public Backend {
   explicit RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of = {});
 
   /// Sets the sizes for which doubling or the ring is used, as the bytes that a rank receives by
-  /// doubling. To be called between calls, with the same table on all ranks (although both
-  /// algorithms give the same bits); it holds for subsets too.
+  /// doubling. The caller calls it between collectives, with the same table on all ranks (although
+  /// both algorithms give the same bits); it holds for subsets too.
   void use(AlgorithmTable table) { shared_->table = std::move(table); }
   [[nodiscard]] std::string_view transport_name() const noexcept { return transport_->name(); }
 
-  /// The table that depends on sizes alone.
+  /// Returns the table that depends on sizes alone.
   [[nodiscard]] static AlgorithmTable default_table();
 
   [[nodiscard]] std::string_view name() const noexcept override { return "ring"; }
@@ -67,8 +67,8 @@ class RingBackend final : public Backend {
   void run(const Reduction& job, Deadline deadline);
   [[nodiscard]] Staging staging();
 
-  /// The transport whose ranks are positions around the ring. It is used where it does not matter
-  /// which rank owns which chunk, so that sums depend on the order of hosts alone.
+  /// Returns the transport whose ranks are positions around the ring. It is used where it does not
+  /// matter which rank owns which chunk, so that sums depend on the order of hosts alone.
   [[nodiscard]] Transport& around() noexcept { return reordered_ ? *reordered_ : *transport_; }
 
   std::unique_ptr<Transport> transport_;
@@ -76,11 +76,11 @@ class RingBackend final : public Backend {
   RingOrder order_;
   std::unique_ptr<Transport> reordered_;  // null where ranks are in order
   RingPlan plan_;                         // in the ranks of `around()`
-  RingPlan block_plan_;                   // in those of `transport_`; chunk r is rank r's block
+  RingPlan block_plan_;                   // in the ranks of `transport_`; chunk r is rank r's block
   std::shared_ptr<Shared> shared_;
 };
 
-/// As the public function, but ring, chain and tree run in the order of hosts.
+/// Does what the public function does, but ring, chain and tree run in the order of hosts.
 [[nodiscard]] std::unique_ptr<Backend> make_ring_backend(std::unique_ptr<Transport> transport,
                                                          std::vector<int> host_of);
 

@@ -175,8 +175,8 @@ StreamPair make_stream_pair() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// The leader's part of the exchange. `all` holds its own descriptors; the result holds those of
-/// all ranks, in the order of `ranks`.
+/// Does the leader's part of the exchange. `all` holds its own descriptors; the result holds those
+/// of all ranks, in the order of `ranks`.
 std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int> ranks,
                                       std::string_view label, std::vector<UniqueFd> all,
                                       Deadline deadline) {
@@ -205,7 +205,7 @@ std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int>
   return all;
 }
 
-/// The other ranks' part of the exchange.
+/// Does the part of the other ranks in the exchange.
 std::vector<UniqueFd> pass_and_take(PeerNetwork& network, std::span<const int> ranks,
                                     std::string_view label, const std::vector<UniqueFd>& own,
                                     Deadline deadline) {

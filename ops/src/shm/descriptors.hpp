@@ -21,15 +21,15 @@ namespace hvd::detail {
 /// Sends descriptors, which one call of `receive_descriptors` receives. Both throw Errc::timeout or
 /// Errc::peer_lost naming `peer`, the rank at the other end.
 void send_descriptors(int stream, std::span<const int> fds, int peer, Deadline deadline);
-/// Receives exactly `count` descriptors. If others come they are closed, and Errc::protocol is
-/// thrown; Errc::resource if this process cannot hold so many; and the error that the other end
-/// passed with `send_error`.
+/// Receives exactly `count` descriptors. If another number arrives, they are closed and it throws
+/// Errc::protocol. It throws Errc::resource if this process cannot hold so many, and the error that
+/// the other end passed with `send_error`.
 [[nodiscard]] std::vector<UniqueFd> receive_descriptors(int stream, std::size_t count, int peer,
                                                         Deadline deadline);
 /// Sends an error instead of descriptors, if the stream has room for it now.
 void send_error(int stream, const Error& error) noexcept;
 
-/// The descriptors that a rank holds of another one.
+/// Holds the descriptors that a rank has of another one.
 struct HostDescriptors {
   UniqueFd stream;  ///< leads to the peer's own `stream`, and ends with the peer
   UniqueFd memory;  ///< the peer's memory, which has not been checked yet

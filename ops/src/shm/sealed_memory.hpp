@@ -1,4 +1,4 @@
-// Memory that one rank makes and others map.
+// Manages memory that one rank makes and others map.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace hvd::detail {
 
-/// A memfd, which has no name in /dev/shm and is freed with its last holder. It is sealed, so that
-/// no holder can shrink it while others use it. A forked child does not inherit the mapping.
+/// Owns a memfd, which has no name in /dev/shm and is freed with its last holder. It is sealed, so
+/// that no holder can shrink it while others use it. A forked child does not inherit the mapping.
 class SealedMemory {
  public:
   /// Makes memory that is zero. Only the first `committed` bytes are backed by pages at once;
   /// `commit` does that for others. Throws Errc::resource.
   [[nodiscard]] static SealedMemory create(const char* name, std::size_t size,
                                            std::size_t committed);
-  /// Maps what rank `owner` passed, of at least `least` bytes. Throws Errc::protocol naming the
-  /// rank when it is smaller or not sealed.
+  /// Maps the memory that rank `owner` passed, of at least `least` bytes. Throws Errc::protocol
+  /// naming the rank when it is smaller or not sealed.
   [[nodiscard]] static SealedMemory attach(UniqueFd fd, std::size_t least, int owner);
 
   /// Takes pages from the system now and not at the first access, where a lack of memory would end
@@ -26,9 +26,9 @@ class SealedMemory {
   /// Gives whole pages back to the system, for all holders. They read as zero afterwards.
   void release(std::size_t offset, std::size_t size) const noexcept;
   /// Replaces whole pages in this process by private copies: from then on it does not see what
-  /// other holders write there, nor they what it writes. What other threads of this process write
-  /// meanwhile is not lost. To be called once for a page. Returns why the system refused, and then
-  /// nothing has changed; otherwise an empty text.
+  /// other holders write there, nor do they see what it writes. What other threads of this process
+  /// write meanwhile is not lost. The caller calls it once for a page. Returns an empty text, or
+  /// why the system refused, and then nothing has changed.
   [[nodiscard]] std::string make_private(std::size_t offset, std::size_t size) const;
 
   SealedMemory() noexcept = default;

@@ -88,8 +88,8 @@ void ShmWait::sleep(const Ready& ready, const For& call) {
   throw peer_lost(lost->rank, "closed its connection");
 }
 
-/// Returns a neighbour that is gone, or null. Of several it is the awaited one, if that is among
-/// them.
+/// Returns a neighbour that is gone, or null. If several are gone it is the awaited one, provided
+/// that is among them.
 const Neighbour* ShmWait::find_lost(const For& call) {
   polled_.clear();
   for (const Neighbour& other : call.neighbours) {

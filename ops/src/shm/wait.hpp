@@ -25,7 +25,7 @@ inline constexpr std::size_t kLinePair = 128;
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The means, in shared memory, to wake a rank that sleeps. `rings` is the futex.
+/// Holds the means, in shared memory, to wake a rank that sleeps. `rings` is the futex.
 struct alignas(kLinePair) Doorbell {
   std::atomic<std::uint32_t> rings{0};
   std::atomic<std::uint32_t> sleeping{0};
@@ -40,7 +40,7 @@ struct Neighbour {
 
 /// Decides how often a wait looks again (spins) before it yields the core. Spinning pays when the
 /// awaited rank runs on another core, and delays it when it needs this one. So waits that spun in
-/// vain make the next ones spin less. One thread at a time.
+/// vain make the next ones spin less. One thread at a time may call it.
 class SpinBudget {
  public:
   /// With a `most` of 0 no wait spins.
@@ -48,7 +48,8 @@ class SpinBudget {
 
   /// Returns how often the next wait looks.
   [[nodiscard]] int now() const noexcept { return now_; }
-  /// The awaited event came with this look; a number above `now()` says after the core was yielded.
+  /// Records that the awaited event came with this look; a number above `now()` means that it came
+  /// after the core was yielded.
   void came_after(int looks) noexcept {
     if (looks <= now_) {
       if (looks > 0) now_ = std::min(now_ + 1 + now_ / 4, most_);
@@ -78,7 +79,7 @@ class SpinBudget {
 
 /// Spins a little where there is a core for every rank, then yields, then sleeps in the kernel
 /// until a neighbour wakes it. After at most 50 ms it checks whether all neighbours still live. One
-/// thread at a time, except for `wake`.
+/// thread at a time may call it, except for `wake`.
 class ShmWait {
  public:
   /// Waits for at most `neighbours` ranks allocate no memory.
@@ -87,14 +88,15 @@ class ShmWait {
     polled_.reserve(neighbours);
   }
 
-  /// The ranks that a wait depends on.
+  /// Names the ranks that a wait depends on.
   struct For {
     std::span<const Neighbour> neighbours;  ///< all others of the group
     const Neighbour* missing = nullptr;     ///< the awaited one, which a timeout names
     Deadline deadline;
   };
 
-  /// Returns once `ready()`; throws timeout, peer_lost (naming a rank that is gone) or aborted.
+  /// Returns once `ready()` is true. Throws timeout, peer_lost (naming a rank that is gone) or
+  /// aborted.
   template <class Ready>
   void until(Ready ready, const For& call) {
     for (int spin = 0;; ++spin) {
@@ -109,11 +111,12 @@ class ShmWait {
     wait_long(std::ref(ready), call);
   }
 
-  /// Wakes those of the neighbours that sleep. To be called after storing what they may wait for.
+  /// Wakes those of the neighbours that sleep. The caller calls it after storing values that they
+  /// may wait for.
   static void ring(std::span<const Neighbour> neighbours) noexcept;
   /// Returns whether the rank has ended, or has given up its shared memory.
   [[nodiscard]] static bool is_gone(const Neighbour& other);
-  /// Makes this rank check its condition again, also while it sleeps. Any thread.
+  /// Makes this rank check its condition again, also while it sleeps. Any thread may call it.
   void wake() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// The failed state of a transport, which is final.
+// Holds the failed state of a transport, which is final.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace hvd::detail {
 [[nodiscard]] Error peer_violation(int peer, std::string cause);
 
 /// After an error a message may be sent in part, and the peer would take the next one for the rest
-/// of it. So every later call throws the first error again. Any thread calls `abort`, and one at a
-/// time the rest.
+/// of it. So every later call throws the first error again. Any thread may call `abort`, and one
+/// thread at a time the rest.
 class Failure {
  public:
   void abort() noexcept { aborted_.store(true, std::memory_order_release); }
@@ -24,7 +24,7 @@ class Failure {
   /// Throws Errc::aborted after a call of `abort`.
   void check() const;
 
-  /// Runs `body` unless something failed before; keeps what it throws.
+  /// Runs `body` unless something failed before, and keeps the error that it throws.
   template <class Body>
   void guard(Body body) {
     if (first_) std::rethrow_exception(first_);

@@ -1,4 +1,5 @@
-// Ranks as threads of one process: the receiver reads straight from the sender's memory.
+// Connects ranks that are threads of one process: the receiver reads straight from the sender's
+// memory.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -16,8 +17,9 @@ using namespace detail;
 
 namespace {
 
-/// One message from one rank to another. The sender posts it and takes it back; in between the
-/// receiver marks it while it reads, so that a sender that gives up does not free memory in use.
+/// Holds one message from one rank to another. The sender posts it and takes it back; in between
+/// the receiver marks it while it reads, so that a sender that gives up does not free memory in
+/// use.
 struct Mailbox {
   enum class State { empty, posted, reading, consumed };
   State state = State::empty;
@@ -88,7 +90,7 @@ class InProcessTransport final : public Transport {
 
   void take_back(Lock& lock, int peer) {
     Mailbox& box = hub_->box(rank_, peer);
-    // Ends soon: a reader does nothing but copy.
+    // This ends soon, because a reader does nothing but copy.
     hub_->changed.wait(lock, [&] { return box.state != Mailbox::State::reading; });
     box.state = Mailbox::State::empty;
   }
@@ -123,7 +125,7 @@ class InProcessTransport final : public Transport {
       std::memcpy(in.into, bytes.data(), bytes.size());
       return;
     }
-    // In pieces, as the other transports do.
+    // The sink gets the bytes in pieces, as from the other transports.
     const std::size_t piece =
         std::max<std::size_t>(1, (std::size_t{64} << 10) / in.granularity) * in.granularity;
     for (std::size_t offset = 0; offset < bytes.size(); offset += piece) {

@@ -1,4 +1,4 @@
-// Waiting for descriptors.
+// Waits for descriptors.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace hvd::detail {
 
-/// As poll(2), but it goes on after a signal. Returns false when the deadline came first. With a
-/// deadline in the past it does not wait. Throws Errc::resource when the system refuses.
+/// Does what poll(2) does, but goes on after a signal. Returns false when the deadline came first.
+/// With a deadline in the past it does not wait. Throws Errc::resource when the system refuses.
 [[nodiscard]] bool poll_until(std::span<pollfd> fds, Deadline deadline);
 
-/// An eventfd that wakes a thread which sleeps in `poll_until`. Any thread.
+/// Owns an eventfd that wakes a thread which sleeps in `poll_until`. Any thread may call it.
 class WakeEvent {
  public:
   /// Throws Errc::resource.
@@ -38,7 +38,7 @@ class YieldBeforeSleep {
  public:
   /// Yields the core once and returns true; returns false when it is time to sleep.
   [[nodiscard]] bool pause() noexcept;
-  /// To be called after progress: the time begins anew.
+  /// Begins the time anew. The caller calls it after progress.
   void reset() noexcept { until_ = {}; }
 
  private:

@@ -1,4 +1,4 @@
-// A transport among some of another transport's ranks.
+// Makes a transport among some of another transport's ranks.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 namespace hvd::detail {
 
 /// Returns the shortest round trip that the kernel has measured on a connected stream, including
-/// its handshake; nothing where the kernel does not tell. Any thread.
+/// its handshake, or nothing where the kernel does not tell. Any thread may call it.
 [[nodiscard]] std::optional<std::chrono::microseconds> shortest_round_trip(int stream) noexcept;
 
 }  // namespace hvd::detail

@@ -6,8 +6,8 @@
 
 namespace hvd::detail {
 
-/// One stream's part of a message: stripe i of 256 KiB is on stream i modulo their number. A
-/// message below a MiB is on the first stream alone.
+/// Follows one stream's part of a message: stripe i of 256 KiB is on stream i modulo the number of
+/// streams. A message below a MiB is on the first stream alone.
 class Stripes {
  public:
   static constexpr std::size_t kStripe = std::size_t{256} << 10;  ///< whole elements of any type
@@ -23,7 +23,7 @@ class Stripes {
   [[nodiscard]] static bool many(std::size_t message) noexcept { return message >= kLeast; }
 
   [[nodiscard]] bool done() const noexcept { return begin_ >= message_; }
-  /// The offset of the next byte, and how many bytes are left of its stripe.
+  /// Return the offset of the next byte, and how many bytes are left of its stripe.
   [[nodiscard]] std::size_t offset() const noexcept { return begin_ + moved_; }
   [[nodiscard]] std::size_t left() const noexcept {
     return std::min(begin_ + stripe_, message_) - offset();

@@ -1,5 +1,5 @@
-// The transport over TCP: one or more streams per pair of ranks, with both directions of an
-// exchange in one poll loop.
+// Implements the transport over TCP, with one or more streams per pair of ranks, and with both
+// directions of an exchange in one poll loop.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -45,7 +45,7 @@ constexpr int kLeastSent = 64 << 10;
   throw peer_lost(peer, reset ? "connection reset" : std::strerror(errno));
 }
 
-/// One stream of a peer, and its remaining part of one message.
+/// Holds one stream of a peer, and its remaining part of one message.
 struct Strand {
   int fd;
   Stripes rest;
@@ -235,7 +235,7 @@ class TcpTransport final : public Transport {
         limit_what_is_sent(peer, streams.back().get());
       }
     } catch (const Error&) {
-      failure_.check();  // the network was aborted because this transport was
+      failure_.check();  // the network was aborted because this transport was aborted
       throw;
     }
   }

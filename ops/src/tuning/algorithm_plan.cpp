@@ -45,7 +45,7 @@ std::string_view take(std::string_view& text, char separator) {
   return item;
 }
 
-/// Returns the algorithms among which a part may choose; none for an unknown part.
+/// Returns the algorithms among which a part may choose, or none for an unknown part.
 std::vector<Algorithm> algorithms_of(std::string_view part) {
   if (part == AlgorithmPlan::kHosts) return {Algorithm::flat, Algorithm::leaders, Algorithm::lanes};
   if (part == AlgorithmPlan::kRing) return {Algorithm::doubling, Algorithm::ring};

@@ -29,11 +29,12 @@ inline constexpr int kAlgorithmCount = 6;
 
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 
-/// An algorithm for every number of bytes: one for small sizes, and others from given bounds on.
+/// Holds an algorithm for every number of bytes: one for small sizes, and others from given bounds
+/// on.
 class AlgorithmTable {
  public:
-  /// The same algorithm at every size. `segment` is the number of bytes into which the algorithm
-  /// cuts tensors; 0 means that it does not cut them.
+  /// Takes the same algorithm at every size. `segment` is the number of bytes into which the
+  /// algorithm cuts tensors; 0 means that it does not cut them.
   explicit AlgorithmTable(Algorithm algorithm, std::size_t segment = 0)
       : entries_{{0, algorithm, segment}} {}
   /// Takes this algorithm from `bytes` on, which is above every earlier bound.
@@ -46,7 +47,8 @@ class AlgorithmTable {
   /// Tells whether some size takes this algorithm.
   [[nodiscard]] bool uses(Algorithm algorithm) const noexcept;
 
-  /// "leaders,16384:lanes/2097152" means leaders, and from 16 KiB on lanes in segments of 2 MiB.
+  /// Returns a text such as "leaders,16384:lanes/2097152", which means leaders, and from 16 KiB on
+  /// lanes in segments of 2 MiB.
   [[nodiscard]] std::string text() const;
   /// Reads `text()`. Throws Errc::invalid_argument quoting what is malformed.
   [[nodiscard]] static AlgorithmTable parse(std::string_view text);
@@ -65,8 +67,8 @@ class AlgorithmTable {
   std::vector<Entry> entries_;  ///< ascending; the first from 0
 };
 
-/// A table for each part of the engine: "hosts" (flat, leaders, lanes), "ring" (doubling, ring),
-/// and "mpi/" with an operation (collective, ring). The same plan gives the same bits.
+/// Holds a table for each part of the engine: "hosts" (flat, leaders, lanes), "ring" (doubling,
+/// ring), and "mpi/" with an operation (collective, ring). The same plan gives the same bits.
 class AlgorithmPlan {
  public:
   static constexpr std::string_view kHosts = "hosts";
@@ -79,7 +81,7 @@ class AlgorithmPlan {
   /// Returns the parts of `defaults`, with the tables of this plan where it has them.
   [[nodiscard]] AlgorithmPlan over(const AlgorithmPlan& defaults) const;
 
-  /// "PART=TABLE PART=TABLE …", by name.
+  /// Returns "PART=TABLE PART=TABLE …", in the order of names.
   [[nodiscard]] std::string text() const;
   /// Reads `text()`. Throws Errc::invalid_argument quoting an unknown part, or an algorithm that
   /// the part does not have.

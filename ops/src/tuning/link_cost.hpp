@@ -1,5 +1,5 @@
-// The cost of a message between two ranks, and the algorithms that follow from it. Pure but for
-// `measure_link`.
+// Computes the cost of a message between two ranks, and the algorithms that follow from it. Only
+// `measure_link` has side effects.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@
 
 namespace hvd::detail {
 
-/// One of the algorithms that are compared.
+/// Describes one of the algorithms that are compared.
 struct Candidate {
   Algorithm algorithm = Algorithm::ring;
   std::size_t segment = 0;  ///< as in AlgorithmTable
@@ -24,7 +24,7 @@ struct Candidate {
 /// Returns a backend that uses one candidate, prepared for it.
 using CandidateBackend = std::function<Backend&()>;
 
-/// A call that is measured.
+/// Describes a call that is measured.
 struct CallSize {
   OpKind kind = OpKind::allreduce;  ///< or broadcast, allgather, reducescatter
   std::size_t bytes = 0;
@@ -63,7 +63,7 @@ inline constexpr double kClearlyFaster = 0.85;
 
 /// Returns the table that follows from timings in any order: a size takes the best candidate of the
 /// measured size that is nearest to it by ratio. Without timings of this kind the default holds.
-/// The default algorithm is among the candidates. Pure.
+/// The default algorithm is among the candidates. The function has no side effects.
 [[nodiscard]] AlgorithmTable choose(OpKind kind, std::span<const Timing> timings,
                                     std::span<const Candidate> candidates,
                                     const AlgorithmTable& defaults);

@@ -1,5 +1,5 @@
-// The address of a server as text: "unix:@name" (abstract), "unix:/path", "tcp:host:port",
-// "tcp:[v6]:port".
+// Holds the address of a server, which is written as "unix:@name" (abstract), "unix:/path",
+// "tcp:host:port" or "tcp:[v6]:port".
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace hvd {
 struct Address {
   enum class Kind : std::uint8_t { unix_socket, tcp };
   Kind kind = Kind::tcp;
-  std::string host;  ///< tcp: name or address; unix: "@name" or a path
+  std::string host;  ///< tcp: a name or address; unix: "@name" or a path
   std::uint16_t port = 0;
 
   /// Throws Errc::invalid_argument quoting the text.

@@ -1,4 +1,5 @@
-// Authenticated streams between processes that are not ranks: the launchers of several nodes.
+// Provides authenticated streams between processes that are not ranks: the launchers of several
+// nodes.
 #pragma once
 
 #include <functional>
@@ -14,11 +15,11 @@
 namespace hvd {
 
 /// Listens, and accepts streams whose peer proves the secret of `identity` for its job and epoch.
-/// Other connections are dropped. An empty secret proves nothing: a Unix socket is then open to
-/// processes of the same user, which the kernel tells, and a TCP port to everybody.
+/// Other connections are dropped. An empty secret proves nothing: a Unix socket then accepts
+/// processes of the same user, whom the kernel identifies, and a TCP port accepts everybody.
 class AuthenticatedListener {
  public:
-  /// Called on the loop thread with a connected, non-blocking stream.
+  /// The loop thread calls it with a connected, non-blocking stream.
   using OnStream = std::function<void(UniqueFd)>;
 
   /// `address` is a text as in address.hpp. `loop` outlives this object. Throws Errc::resource
@@ -35,10 +36,10 @@ class AuthenticatedListener {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Connects to such a listener and returns a non-blocking stream. Blocks, and tries again until
-/// `deadline` while nobody listens. Throws Errc::timeout; Errc::unauthenticated when the listener
-/// has another secret; Errc::protocol naming both sides when it is of another job, epoch or
-/// version.
+/// Connects to an `AuthenticatedListener` and returns a non-blocking stream. Blocks, and tries
+/// again until `deadline` while nobody listens. Throws Errc::timeout; Errc::unauthenticated when
+/// the listener has another secret; Errc::protocol naming both sides when it is of another job,
+/// epoch or version.
 [[nodiscard]] UniqueFd connect_authenticated(const std::string& address, const Identity& identity,
                                              std::string_view label, Deadline deadline);
 

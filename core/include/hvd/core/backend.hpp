@@ -13,31 +13,33 @@
 
 namespace hvd {
 
-/// One tensor of a fused allreduce or broadcast. `input` may equal `output`; otherwise they do not
-/// overlap and `input` is left as it was. Null pointers when `count` is 0. In an allreduce a null
-/// `input` with elements contributes the identity element of the operation, whatever the scales,
-/// and a null `output` discards the result: so a rank that has joined takes part.
+/// Describes one tensor of a fused allreduce or broadcast. `input` may equal `output`; otherwise
+/// they do not overlap and `input` is left as it was. Both are null when `count` is 0. In an
+/// allreduce a null `input` with elements contributes the identity element of the operation,
+/// whatever the scales, and a null `output` discards the result. A rank that has joined takes part
+/// in this way.
 struct TensorSlice {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::int64_t count = 0;  ///< elements
 };
 
-/// One tensor of a fused reducescatter. `input` is left as it was and does not overlap `output`.
+/// Describes one tensor of a fused reducescatter. `input` is left as it was and does not overlap
+/// `output`.
 struct ScatterSlice {
   const std::byte* input = nullptr;      ///< rank 0's part, then rank 1's, …
   std::byte* output = nullptr;           ///< this rank's part of the result
   std::span<const std::int64_t> counts;  ///< elements of each rank's part
 };
 
-/// One tensor of a fused allgather. The input may be this rank's own place in the output.
+/// Describes one tensor of a fused allgather. The input may be this rank's own place in the output.
 struct GatherSlice {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;           ///< rank 0's elements, then rank 1's, …
   std::span<const std::int64_t> counts;  ///< elements contributed by each rank
 };
 
-/// Is told what a backend does inside a call, on the thread of the call.
+/// A backend reports to it what it does inside a call, on the thread of the call.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -45,9 +47,9 @@ class CallObserver {
   virtual void copied_out(Clock::time_point begin, Clock::time_point end) = 0;
 };
 
-/// output = postscale · op over ranks of (prescale · input). Integers are scaled in double and
-/// truncated, f16 and bf16 in float. Results are bit-identical on all ranks and do not depend on
-/// which tensors were fused.
+/// Computes output = postscale · op over ranks of (prescale · input). Integers are scaled in double
+/// and truncated, f16 and bf16 in float. Results are bit-identical on all ranks and do not depend
+/// on which tensors were fused.
 struct AllreduceCall {
   std::span<const TensorSlice> tensors;
   Device device;
@@ -56,10 +58,10 @@ struct AllreduceCall {
   double prescale = 1.0;
   double postscale = 1.0;
   int contributors = 0;              ///< what `average` divides by; 0: the number of ranks
-  CallObserver* observer = nullptr;  ///< of copies to and from fusion memory; may be null
+  CallObserver* observer = nullptr;  ///< notified of copies to and from fusion memory; may be null
 };
 
-/// As AllreduceCall, but each rank gets its part of the result only.
+/// Computes the same as AllreduceCall, but each rank gets only its part of the result.
 struct ReducescatterCall {
   std::span<const ScatterSlice> tensors;
   Device device;
@@ -70,8 +72,9 @@ struct ReducescatterCall {
   int contributors = 0;  ///< what `average` divides by; 0: the number of ranks
 };
 
-/// Elements for rank 0, then rank 1, …; received likewise. `input` does not overlap `output`. What
-/// rank a sends to b and what b expects from a are equal. Null pointers when there is nothing.
+/// `input` holds the elements for rank 0, then those for rank 1, …, and `output` takes those
+/// received in the same order. They do not overlap. Rank a sends to b as many elements as b expects
+/// from a. A pointer is null when there is nothing to send or receive.
 struct AlltoallCall {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -94,8 +97,8 @@ struct BroadcastCall {
   int root = 0;
 };
 
-/// A collective that its device goes on with after the backend's call has returned. The backend
-/// outlives it.
+/// Represents a collective that continues on its device after the backend's call has returned. The
+/// backend outlives it.
 class AsyncCollective {
  public:
   virtual ~AsyncCollective() = default;
@@ -118,30 +121,30 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual bool supports(OpKind kind, Device device, DType dtype,
                                       ReduceOp op) const noexcept = 0;
-  /// To be called before a call whose input is ready only when `ready` has occurred. This one
-  /// blocks until then; a backend with a stream of its own on the device lets the stream wait
-  /// instead.
+  /// The executor calls it before a call whose input is ready only when `ready` has occurred. This
+  /// version blocks until then; a backend with a stream of its own on the device lets the stream
+  /// wait instead.
   virtual void after(DeviceEvent& ready, Deadline deadline) { ready.wait(deadline); }
-  /// To be called before the ready fence of an allreduce, which may still be cancelled. The backend
-  /// may prepare a message that the fence with this `sequence` number, not 0, carries to the other
-  /// ranks, so that they need not wait for it after the fence. The next call is that allreduce,
-  /// `retract`, or `abandon`.
+  /// The executor calls it before the ready fence of an allreduce, which may still be cancelled.
+  /// The backend may prepare a message that the fence with this `sequence` number, which is not 0,
+  /// carries to the other ranks, so that they need not wait for it after the fence. The next call
+  /// is that allreduce, `retract` or `abandon`.
   virtual void announce(const AllreduceCall& call, std::uint64_t sequence) {
     static_cast<void>(call);
     static_cast<void>(sequence);
   }
-  /// The fence was cancelled, so no rank makes the announced call. Does nothing where nothing was
-  /// announced.
+  /// Reports that the fence was cancelled, so no rank makes the announced call. Does nothing when
+  /// nothing was announced.
   virtual void retract() noexcept {}
-  /// The job has failed, so the announced call is not made, but other ranks may still act on what
-  /// was announced. Returns when they can no longer write to this rank's memory; may block for as
-  /// long as it takes to copy the announced tensors. The backend is unusable afterwards. Does
-  /// nothing where nothing was announced.
+  /// Reports that the job has failed, so the announced call is not made, although other ranks may
+  /// still act on the announcement. Returns when they can no longer write to this rank's memory;
+  /// may block for as long as it takes to copy the announced tensors. The backend is unusable
+  /// afterwards. Does nothing when nothing was announced.
   virtual void abandon() noexcept {}
-  /// Allows the next call to return when all of it is queued on a device, behind what was queued
-  /// before. `take_async` then returns the rest of it.
+  /// Allows the next call to return when all of its work is queued on a device, behind what was
+  /// queued before. `take_async` then returns the collective that is still running.
   virtual void allow_async() noexcept {}
-  /// Null when the last call was complete when it returned.
+  /// Returns null when the last call was complete when it returned.
   [[nodiscard]] virtual std::unique_ptr<AsyncCollective> take_async() noexcept { return nullptr; }
   virtual void allreduce(const AllreduceCall& call, Deadline deadline) = 0;
   virtual void allgather(const AllgatherCall& call, Deadline deadline) = 0;
@@ -149,19 +152,20 @@ class Backend {
   virtual void reducescatter(const ReducescatterCall& call, Deadline deadline) = 0;
   virtual void alltoall(const AlltoallCall& call, Deadline deadline) = 0;
   virtual void barrier(Deadline deadline) = 0;
-  /// A backend for some of this one's ranks: ascending, this rank among them. Collective among
-  /// these. It may share this one's connections: calls to both, and its end, come in one order, the
-  /// same on all ranks; an error or `abort` of one ends both; and it does not outlive this one.
+  /// Returns a backend for some of this one's ranks, which are ascending and include this rank.
+  /// Collective among these. The new backend may share the connections of this one: all ranks then
+  /// make the calls to both, and destroy the new one, in the same order; an error or `abort` of one
+  /// ends both; and the new one does not outlive this one.
   [[nodiscard]] virtual std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                         Deadline deadline) = 0;
-  /// As `subset`, but called by every rank of this backend: by those that are no `member` too,
-  /// which get null. For engines in which all ranks make a subset together.
+  /// Does what `subset` does, but every rank of this backend calls it, and a rank that is no
+  /// `member` gets null. Engines in which all ranks make a subset together override it.
   [[nodiscard]] virtual std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
                                                        Deadline deadline) {
     return member ? subset(ranks, deadline) : nullptr;
   }
-  /// Any thread, at any time, also while a call runs: that call and every later one throw
-  /// Errc::aborted soon. Does not block, copies nothing and maps nothing: the thread that calls it
+  /// Makes a running call and every later one throw Errc::aborted soon. Any thread may call it at
+  /// any time. It does not block, copies nothing and maps nothing, because the thread that calls it
   /// also sends the heartbeats.
   virtual void abort() noexcept = 0;
 };

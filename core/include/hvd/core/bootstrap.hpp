@@ -13,18 +13,18 @@
 
 namespace hvd {
 
-/// All ranks make the same calls with the same labels, each label once; a value is any bytes. Calls
-/// are collective and block. When rank 0 throws an `Error` while it makes an answer, every rank
-/// throws that error. A rank that never comes is Errc::timeout on the others: rank 0 names all the
-/// ranks that are missing, and the others wait a second beyond their own deadline for its answer.
-/// One thread at a time.
+/// All ranks make the same calls with the same labels, and use each label once; a value may be any
+/// bytes. Calls are collective and block. When rank 0 throws an `Error` while it makes an answer,
+/// every rank throws that error. If a rank never arrives, the others throw Errc::timeout: rank 0
+/// names all the ranks that are missing, and the others wait a second beyond their own deadline for
+/// its answer. One thread at a time may call it.
 class Bootstrap {
  public:
   using Answer = std::function<std::string()>;
   using Decide = std::function<std::string(const std::vector<std::string>& records)>;
 
-  /// `store` outlives it. Jobs of different generations do not see each other's keys: a store may
-  /// outlive a job, and its keys lead to sockets that are closed.
+  /// `store` outlives this object. Jobs of different generations do not see each other's keys: a
+  /// store may outlive a job, and its keys lead to sockets that are closed.
   Bootstrap(Store& store, int rank, int size, Deadline deadline, std::uint32_t generation = 0);
 
   [[nodiscard]] int size() const noexcept { return size_; }

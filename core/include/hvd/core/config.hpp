@@ -1,4 +1,4 @@
-// Every setting of a context. config/environment.cpp is the only file of core that reads the
+// Holds every setting of a context. config/environment.cpp is the only file of core that reads the
 // environment.
 #pragma once
 
@@ -23,7 +23,7 @@ enum class Rendezvous : std::uint8_t {
 struct Config {
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  ///< -1 when it follows from the hosts of the ranks; so do the next three
+  int local_rank = -1;  ///< -1: computed from the hosts of the ranks, like the next three
   int local_size = -1;
   int cross_rank = -1;
   int cross_size = -1;
@@ -36,29 +36,30 @@ struct Config {
 
   Rendezvous rendezvous = Rendezvous::none;
   /// `HVD_STORE`, `HVD_RENDEZVOUS` or the address that a launcher's variables give, spelled as in
-  /// `address.hpp`. "unix:@" and hosted means that all ranks are on one host; the name follows from
-  /// the job.
+  /// `address.hpp`. "unix:@" with `hosted` means that all ranks are on one host and that the
+  /// socket's name follows from the job.
   std::string store_address;
-  int store_ports = 1;      ///< hosted on TCP: rank 0 takes the first free one of so many ports
+  int store_ports = 1;      ///< hosted on TCP: rank 0 takes the first free one of this many ports
   int secret_fd = -1;       ///< `HVD_SECRET_FD`: an inherited descriptor, read with pread
   std::string secret_file;  ///< `HVD_SECRET_FILE`: 0600, owned by this user
   bool insecure = false;    ///< `HVD_INSECURE`: several hosts without a secret; 0 or 1
   std::string rank_source;  ///< the variables that gave the rank, as "SLURM_*"; empty for none
   std::string error_file;   ///< `TORCHELASTIC_ERROR_FILE`: takes the first error; empty: none
-  int status_fd = -1;  ///< `HVD_STATUS_FD`: an inherited socket on which hvdrun asks how it goes
+  int status_fd = -1;  ///< `HVD_STATUS_FD`: an inherited socket on which hvdrun asks for a report
 
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp
-  int tcp_streams = 0;             ///< `HVD_TCP_STREAMS` per neighbour, to 16; 0: by distance
-  /// `HVD_PLAN`: which algorithm at which size, by rank 0's setting: auto (measured), default
+  /// `HVD_TCP_STREAMS` to each neighbour, at most 16; 0: 2 in a job on one host, 4 in others.
+  int tcp_streams = 0;
+  /// `HVD_PLAN` of rank 0: the algorithm for each size. The value is auto (measured), default
   /// (constants), or a plan as `HVD_LOG=plan` prints it.
   std::string plan = "auto";
-  std::string plan_file;  ///< `HVD_PLAN_FILE`: where rank 0 keeps what was measured; empty: nowhere
+  std::string plan_file;  ///< `HVD_PLAN_FILE`: where rank 0 saves its measurements; empty: nowhere
   /// `HVD_ARENA_SIZE`: bytes of address space for each rank's part of the host's shared memory,
-  /// used as they are allocated; 0: half of the machine's memory over its ranks.
+  /// which take memory only when allocated; 0: half of the machine's memory divided by its ranks.
   std::size_t arena_size = 0;
   /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
-  /// up to 256, and then the square root of the number of ranks.
+  /// ranks in a job of up to 256, the square root of their number in a larger one.
   int control_fanout = 0;
   std::string interfaces;  ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
 
@@ -70,17 +71,18 @@ struct Config {
   std::string autotune_log;  ///< `HVD_AUTOTUNE_LOG`: a file that rank 0 writes; empty: none
   std::string
       timeline;  ///< `HVD_TIMELINE`: a file name for all ranks, see `timeline_path`; empty: off
-  int metrics_port = 0;  ///< `HVD_METRICS_PORT`: of local rank 0, the next ones follow; 0: none
+  int metrics_port = 0;  ///< `HVD_METRICS_PORT`: of local rank 0, then one more per rank; 0: none
   LogLevel log_level = LogLevel::warn;  ///< `HVD_LOG`
 
   std::chrono::milliseconds start_timeout{30'000};    ///< `HVD_START_TIMEOUT`, s
   std::chrono::milliseconds heartbeat_interval{100};  ///< `HVD_HEARTBEAT_INTERVAL_MS`
-  /// `HVD_PEER_TIMEOUT_MS`: silence of a rank whose host answers, which ends a job.
+  /// `HVD_PEER_TIMEOUT_MS`: a job fails when a rank is silent for so long while its host answers.
   std::chrono::milliseconds peer_timeout{1'800};
-  /// `HVD_HOST_TIMEOUT_S`, 2 or more: silence of a host, which ends a job; at least `peer_timeout`.
+  /// `HVD_HOST_TIMEOUT_S`, 2 or more, at least `peer_timeout`: a job fails when a host is silent
+  /// for so long.
   std::chrono::milliseconds host_timeout{10'000};
   std::chrono::milliseconds collective_timeout{
-      300'000};  ///< `HVD_COLLECTIVE_TIMEOUT_S`, from the start of one
+      300'000};  ///< `HVD_COLLECTIVE_TIMEOUT_S`, from the start of a collective
   std::chrono::milliseconds stall_warn{60'000};           ///< `HVD_STALL_WARN_S`; 0: off
   std::chrono::milliseconds stall_abort{1'800'000};       ///< `HVD_STALL_ABORT_S`; 0: off
   std::chrono::milliseconds shutdown_timeout{1'800'000};  ///< `HVD_SHUTDOWN_TIMEOUT_S`

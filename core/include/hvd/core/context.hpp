@@ -1,4 +1,4 @@
-// The context of one rank in one job: the object through which a user calls hvd.
+// Declares the context of one rank in one job, the object through which a user calls hvd.
 #pragma once
 
 #include <memory>
@@ -24,13 +24,13 @@ class Context {
  public:
   /// Collective. Backends are asked in order; the first that supports an operation runs it, and
   /// every rank must pass the same list. Without `fence` several ranks negotiate every operation
-  /// for ever. `arena` is what `arena()` gives; the backends know it.
+  /// for ever. `arena()` returns `arena`, which the backends use.
   Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
           std::unique_ptr<ReadyFence> fence = nullptr, std::shared_ptr<Arena> arena = nullptr);
-  /// `shutdown()`, with its errors logged.
+  /// Calls `shutdown()` and logs its errors.
   ~Context();
-  /// Leaves without a shutdown, so that the others see this rank as lost. For the end of a process
-  /// that did not shut down; later calls throw Errc::shut_down.
+  /// Leaves without a shutdown, so that the other ranks see this rank as lost. It serves the end of
+  /// a process that did not shut down; later calls throw Errc::shut_down.
   void disconnect() noexcept;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -39,7 +39,8 @@ class Context {
   [[nodiscard]] int rank() const noexcept { return topology().rank; }
   [[nodiscard]] int size() const noexcept { return topology().size; }
   [[nodiscard]] const Config& config() const noexcept;
-  /// The memory in which tensors are reduced without a copy; null where the ranks share no memory.
+  /// Returns the memory in which tensors are reduced without a copy, or null where the ranks share
+  /// no memory.
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const noexcept;
 
   /// Hands one operation to the coordinator and returns at once. Ranks may submit in any order;
@@ -53,37 +54,39 @@ class Context {
   void run(Submission submission);
 
   /// Submits several operations of one process set that become ready together: none runs before all
-  /// are pending on all ranks, and when one cannot run none does. They get `group` as their group's
-  /// name; an empty one comes from the order of such calls. An operation without a name is called
-  /// "<group>/<its index>". All or nothing is submitted. Every rank submits the same members: where
-  /// ranks differ, all members fail with Errc::mismatch on every rank. Throws like `submit`; a
-  /// group whose name is still pending on this rank is a duplicate_name.
+  /// are pending on all ranks, and when one cannot run none does. `group` becomes the name of their
+  /// group; when it is empty, the name comes from the order of such calls. An operation without a
+  /// name is called "<group>/<its index>". Either all are submitted or none is. Every rank submits
+  /// the same members: where ranks differ, all members fail with Errc::mismatch on every rank.
+  /// Throws like `submit`; a group whose name is still pending on this rank is a duplicate_name.
   [[nodiscard]] std::vector<Work> submit_group(std::vector<Submission> submissions,
                                                std::string group = {});
 
-  /// This rank has no more data. Returns when every rank has joined: the last one to do so. Until
-  /// then it takes part in the others' allreduces with the identity element of the operation;
-  /// anything that needs every rank's data fails on them with Errc::unsupported. Averages divide by
-  /// the number of ranks, or by the number that took part when the first rank to join asks for
-  /// that. Unnamed calls are counted anew on all ranks when the join is complete; what other
-  /// threads submit at that moment needs names.
+  /// Declares that this rank has no more data. Waits until every rank has joined and returns the
+  /// last one to do so. Until then this rank takes part in the others' allreduces with the identity
+  /// element of the operation; anything that needs every rank's data fails on them with
+  /// Errc::unsupported. Averages divide by the number of ranks, or by the number that took part
+  /// when the first rank to join asks for that. Unnamed calls are counted anew on all ranks when
+  /// the join is complete; operations that other threads submit at that moment need names.
   int join(bool average_over_contributors = false);
 
   /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
   /// ranks of the context call it with the same ranks. The set's operations are ordered with all
   /// others, so sets may overlap.
   [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
-  /// Collective over all ranks. What is pending in the set fails with Errc::invalid_argument.
+  /// Collective over all ranks. Operations pending in the set fail with Errc::invalid_argument.
   void remove_process_set(const ProcessSet& set);
-  /// Ranks of the set in the context; throws invalid_argument for a set that does not exist.
+  /// Returns the ranks of the set in the context. Throws invalid_argument when the set does not
+  /// exist.
   [[nodiscard]] std::vector<int> ranks_of(std::int32_t process_set) const;
 
-  /// Counters since the context began, and where the last steps went.
+  /// Returns the counters since the context began and the times of the last steps.
   [[nodiscard]] Stats stats() const;
-  /// A step of the training ends here and the next begins; for `Stats::step`. Does not communicate.
+  /// Ends a step of the training and begins the next, for `Stats::step`. Does not communicate.
   void mark_step();
   /// Writes what happens to every operation of this rank to `path`, which `timeline_path` makes,
-  /// until `stop_timeline` or the end. Throws invalid_argument when it is on already, and resource.
+  /// until `stop_timeline` or the end. Throws Errc::invalid_argument when a timeline is being
+  /// written already, and Errc::resource when the file cannot be written.
   void start_timeline(const std::string& path);
   void stop_timeline() noexcept;
 

@@ -1,4 +1,4 @@
-// Small asynchronous messages between rank 0 and the other ranks. Loop thread only.
+// Sends small asynchronous messages between rank 0 and the other ranks, on the loop thread only.
 #pragma once
 
 #include <cstddef>
@@ -15,30 +15,31 @@ namespace hvd {
 /// The largest message in bytes.
 inline constexpr std::size_t kMaxControlMessage = std::size_t{63} << 20;
 
-/// Rank 0 sends to any ranks, and any rank to rank 0. In a job of more than one group (see
+/// Rank 0 sends to any ranks, and any rank sends to rank 0. In a job of more than one group (see
 /// `make_control_channel`) these messages pass through relays, and a relay and a member of its
 /// group also send to each other.
 class ControlChannel {
  public:
-  /// Called on the loop thread, never from inside `send`.
+  /// The channel calls it on the loop thread, never from inside `send`.
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void on_message(int from, std::span<const std::byte> message) = 0;
-    /// The stream with this neighbour has ended or broken, so nothing more comes from it. Called
-    /// at most once for each neighbour, and for no other rank.
+    /// The stream with this neighbour has ended or broken, so nothing more arrives from it. The
+    /// channel calls this at most once for each neighbour, and for no other rank.
     virtual void on_lost(int peer, const std::string& cause) = 0;
   };
 
   virtual ~ControlChannel() = default;
-  /// Starts to deliver messages, also those that came earlier. `listener` outlives the channel or
-  /// its `close()`.
+  /// Starts to deliver messages, also those that arrived earlier. `listener` lives at least until
+  /// `close()` or the end of the channel.
   virtual void start(Listener& listener) = 0;
   /// Sends one message to each rank of `to`. The messages of one rank to another arrive in the
-  /// order sent; those to a lost neighbour are dropped. What the sockets take they have taken when
-  /// this returns, so that it arrives even if the process ends at once; the rest is queued. Only
-  /// what a relay sends to rank 0 is written at the end of the loop's turn. Throws
-  /// Errc::invalid_argument when the message is too long or no route leads to one of the ranks.
+  /// order sent; those to a lost neighbour are dropped. When this returns, the sockets have taken
+  /// all that they have room for, which arrives even if the process ends at once; the rest is
+  /// queued. Only a relay's messages to rank 0 are written later, at the end of the loop's turn.
+  /// Throws Errc::invalid_argument when the message is too long or no route leads to one of the
+  /// ranks.
   virtual void send(std::span<const int> to, std::span<const std::byte> message) = 0;
   /// Returns when the host of `peer`, a neighbour of this rank, last acknowledged bytes, which its
   /// kernel does also while the peer is stopped. Returns the present time when the peer runs on
@@ -53,8 +54,8 @@ class ControlChannel {
 /// `Config::control_fanout`); the first rank of each is its relay and has a stream with rank 0, the
 /// others are its members and have a stream with the relay. Rank 0 is the relay of the first group,
 /// so a job of one group is a star. A neighbour that leaves more than `max_backlog` bytes unread is
-/// lost. Collective; blocks until connected, and throws what `PeerNetwork::open` throws. Not on the
-/// loop thread.
+/// lost. Collective; blocks until connected, so the loop thread must not call it. Throws what
+/// `PeerNetwork::open` throws.
 [[nodiscard]] std::unique_ptr<ControlChannel> make_control_channel(
     EventLoop& loop, PeerNetwork& network, int rank, int size, int fanout, Deadline deadline,
     std::size_t max_backlog = std::size_t{128} << 20);

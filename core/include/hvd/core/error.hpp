@@ -1,4 +1,5 @@
-// The one exception type that public calls throw. docs/reference/errors.md is the contract.
+// Declares the one exception type that public calls throw. docs/reference/errors.md is its
+// contract.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ enum class Errc : std::uint8_t {
 /// Returns the name of an error code, as "peer lost".
 [[nodiscard]] std::string_view to_string(Errc code) noexcept;
 
-/// The facts about a failure, which are the same on every surviving rank.
+/// Holds the facts about a failure, which are the same on every surviving rank.
 struct Fault {
   int rank = -1;                         ///< culprit, -1 when no single rank is to blame
   std::string host;                      ///< its host, empty when unknown

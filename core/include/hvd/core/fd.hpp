@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// Declares an owned file descriptor, which is closed on destruction.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Authenticated byte streams between the ranks of a job, by rank and label.
+// Opens authenticated byte streams between the ranks of a job, by rank and label.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ namespace hvd {
 /// thread. Streams between ranks are opened when `open` is called.
 class PeerNetwork {
  public:
-  /// Collective over the ranks of `bootstrap`, which is used for the call only. `loop` outlives it.
-  /// Throws Errc::timeout naming the ranks that did not come.
+  /// Collective over the ranks of `bootstrap`, which is used for the call only. `loop` outlives
+  /// this object. Throws Errc::timeout naming the ranks that did not arrive.
   PeerNetwork(EventLoop& loop, const Bootstrap& bootstrap, const Identity& identity,
               const std::string& interfaces);
   ~PeerNetwork();
@@ -30,10 +30,10 @@ class PeerNetwork {
 
   /// Returns a connected, authenticated, non-blocking stream: a Unix socket to a rank of the same
   /// host, and otherwise TCP without delay. Both ranks call it with the same label, and the lower
-  /// one accepts. Any thread but the loop's; blocks until the peer has come or `deadline`. Throws
-  /// Errc::timeout or Errc::peer_lost naming the peer.
+  /// one accepts. Any thread but the loop's may call it; it blocks until the peer calls it too, or
+  /// until `deadline`. Throws Errc::timeout or Errc::peer_lost naming the peer.
   [[nodiscard]] UniqueFd open(int peer, std::string_view label, Deadline deadline);
-  /// Makes every `open`, running or later, throw Errc::aborted. Any thread.
+  /// Makes every `open`, running or later, throw Errc::aborted. Any thread may call it.
   void abort() noexcept;
 
   [[nodiscard]] const std::vector<HostIdentity>& hosts() const noexcept;  ///< by rank

@@ -1,4 +1,4 @@
-// Some of the ranks of a context, which run operations of their own.
+// Declares process sets. The ranks of a process set run operations of their own.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace hvd {
 
-/// Made by `Context::add_process_set`; a value that every rank holds, member or not. The default is
-/// every rank.
+/// `Context::add_process_set` makes a process set. It is a value that every rank holds, member or
+/// not. The default one contains every rank.
 struct ProcessSet {
   std::int32_t id = 0;
   std::vector<int> ranks{};  ///< in the context, ascending; empty for the set of every rank

@@ -1,5 +1,5 @@
-// The state of a rank, which it reports when its launcher asks. `hvdrun --status` and `hvdrun
-// status` show it; docs/reference/hvdrun.md describes how.
+// Holds the state of a rank, which the rank reports when its launcher asks. `hvdrun --status` and
+// `hvdrun status` show it; docs/reference/hvdrun.md describes how.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@
 namespace hvd {
 
 struct RankReport {
-  /// An operation that this rank has submitted and that is not complete.
+  /// Describes an operation that this rank has submitted and that is not complete.
   struct Pending {
-    std::string name;  ///< its first `kMaxName` bytes; any bytes
+    std::string name;  ///< its first `kMaxName` bytes, which may be any bytes
     OpKind kind = OpKind::allreduce;
     bool scheduled = false;  ///< all ranks have submitted it, so that it runs or will run
     std::chrono::milliseconds age{0};
@@ -35,21 +35,21 @@ struct RankReport {
   std::int32_t size = 1;
   std::uint64_t steps = 0;              ///< since the context began
   std::chrono::nanoseconds step{0};     ///< mean of the last steps
-  std::chrono::nanoseconds exposed{0};  ///< of that, blocked on communication
+  std::chrono::nanoseconds exposed{0};  ///< the part of `step` blocked on communication
   std::uint64_t operations = 0;         ///< completed
-  std::uint64_t bytes = 0;              ///< that collectives carried
-  std::uint32_t pending = 0;            ///< how many operations are not complete
-  std::vector<Pending> oldest;          ///< the first of them, in the order of submission
+  std::uint64_t bytes = 0;              ///< carried by collectives
+  std::uint32_t pending = 0;            ///< the number of operations that are not complete
+  std::vector<Pending> oldest;          ///< the first ones of these, in the order of submission
 };
 
-/// A note of one byte that a rank sends without being asked. A process that exits after `joined`
-/// and before `ended` has left the others without a shutdown.
+/// A rank sends a note of one byte without being asked. A process that exits after `joined` and
+/// before `ended` has left the others without a shutdown.
 enum class RankNote : std::uint8_t {
   joined = 'j',  ///< a context has joined its job
   ended = 'e',   ///< the context has ended, by a shutdown of all ranks or by an error
 };
 
-/// Returns at most `kMaxBytes`. What exceeds the bounds above is left out.
+/// Returns at most `kMaxBytes` bytes. What exceeds the bounds above is left out.
 [[nodiscard]] Bytes encode(const RankReport& report);
 /// Reads what `encode` returns. Throws Errc::protocol.
 [[nodiscard]] RankReport decode_rank_report(std::span<const std::byte> bytes);

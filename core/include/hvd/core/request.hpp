@@ -1,4 +1,4 @@
-// The operations that a rank submits to the coordinator.
+// Declares the operations that a rank submits to the coordinator.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace hvd {
 /// The longest name of an operation.
 inline constexpr std::size_t kMaxNameBytes = 1024;
 
-/// The part of an operation that ranks must agree on. Operations match by name; everything else
-/// must be equal on every rank, but for the first dimension of an allgather or alltoall, the splits
-/// and the device index.
+/// Holds the part of an operation that ranks must agree on. Operations match by name; everything
+/// else must be equal on every rank, but for the first dimension of an allgather or alltoall, the
+/// splits and the device index.
 struct Request {
   std::string name;
   OpKind kind = OpKind::allreduce;
@@ -27,7 +27,7 @@ struct Request {
   Shape shape;
   int root = 0;                      ///< broadcast only: a global rank
   double prescale = 1.0;             ///< allreduce and reducescatter only: factor on the inputs
-  double postscale = 1.0;            ///< likewise, on the result
+  double postscale = 1.0;            ///< allreduce and reducescatter only: factor on the result
   std::int32_t process_set = 0;      ///< id; 0 is every rank
   std::string group;                 ///< operations of one group become ready together; empty: none
   std::int32_t group_size = 0;       ///< how many operations have this group
@@ -44,23 +44,24 @@ class DeviceEvent {
   /// Blocks until the data is ready, at most until `deadline`, then throws Errc::timeout.
   virtual void wait(Deadline deadline) = 0;
   /// Returns the device's own event (a cudaEvent_t), so that a stream can wait for it instead of a
-  /// thread; null where there is none.
+  /// thread, or null where there is none.
   [[nodiscard]] virtual void* handle() const noexcept { return nullptr; }
 };
 
-/// One operation with its memory, the argument of `Context::submit`.
+/// Holds one operation with its memory, the argument of `Context::submit`.
 struct Submission {
   Request request;
   const void* input = nullptr;  ///< dense, row-major, `request.shape` elements; null when empty
   void* output = nullptr;       ///< as `input` for allreduce and broadcast; may equal it
-  /// For allgather, reducescatter and alltoall: is called with the shape of the result, maybe
-  /// before `ready`, and returns dense memory for it. An exception fails the work; on a device, the
-  /// job.
+  /// Is called for allgather, reducescatter and alltoall with the shape of the result, maybe before
+  /// `ready`, and returns dense memory for it. An exception fails the work, or the job if the
+  /// operation is on a device.
   std::function<void*(const Shape&)> allocate;
-  /// For alltoall and join: is called before `finish` with the rows received from each rank, or
-  /// with the last rank to join.
+  /// Is called for alltoall and join before `finish`, with the rows received from each rank or with
+  /// the last rank to join.
   std::function<void(std::span<const std::int64_t>)> report;
-  /// Is called after success and before the work is done, as to copy back to a strided tensor.
+  /// Is called after success and before the work is done, for example to copy back to a strided
+  /// tensor.
   std::function<void()> finish;
   /// Keeps `input` and `output` alive, and is released when the operation has ended.
   std::shared_ptr<void> keep_alive;

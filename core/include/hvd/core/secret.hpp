@@ -1,4 +1,4 @@
-// The 32-byte secret of a job, and the identity that a process proves with it.
+// Declares the 32-byte secret of a job and the identity that a process proves with it.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace hvd {
 class Secret {
  public:
   static constexpr std::size_t kSize = 32;
-  /// All zero, as on the ranks of one host that were given no secret. Unix sockets and the peer's
-  /// uid protect them then.
+  /// Makes a secret that is all zero, as on the ranks of one host that were given none. Unix
+  /// sockets and a check of the peer's uid then protect them.
   Secret() noexcept = default;
   explicit Secret(const std::array<std::byte, kSize>& bytes) noexcept : bytes_(bytes) {}
   Secret(const Secret&) = default;
@@ -27,7 +27,7 @@ class Secret {
   [[nodiscard]] static Secret random();
   /// Reads 32 bytes from the start of `fd`, which stays open. Throws Errc::unauthenticated.
   [[nodiscard]] static Secret from_fd(int fd);
-  /// The file must belong to this user with mode 0600. Throws Errc::unauthenticated.
+  /// Reads a file, which must belong to this user with mode 0600. Throws Errc::unauthenticated.
   [[nodiscard]] static Secret from_file(const std::string& path);
   /// Returns a sealed memfd without CLOEXEC that has the secret, for a child to inherit.
   [[nodiscard]] UniqueFd to_inheritable_fd() const;
@@ -38,7 +38,7 @@ class Secret {
   std::array<std::byte, kSize> bytes_{};
 };
 
-/// The identity of this process towards its peers.
+/// Identifies this process towards its peers.
 struct Identity {
   std::string job_id;
   std::uint32_t epoch = 0;

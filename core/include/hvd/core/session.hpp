@@ -1,4 +1,4 @@
-// One rank's connection to the job: store, loop thread, peers and topology.
+// Declares one rank's connection to the job: store, loop thread, peers and topology.
 #pragma once
 
 #include <memory>
@@ -25,10 +25,10 @@ class Session {
   [[nodiscard]] const Topology& topology() const noexcept;
   [[nodiscard]] EventLoop& loop() noexcept;
   [[nodiscard]] PeerNetwork& network() noexcept;
-  /// Lets the ranks agree before the context runs. To be called on the thread that made the
-  /// session.
+  /// Returns the object through which the ranks agree before the context runs. Only the thread that
+  /// made the session may call it.
   [[nodiscard]] const Bootstrap& bootstrap() const noexcept;
-  /// The latest moment at which start-up may still be going on.
+  /// Returns the latest moment at which start-up may still be going on.
   [[nodiscard]] Deadline start_deadline() const noexcept;
 
  private:

@@ -1,4 +1,5 @@
-// The counters of one context since it began, the times of its steps, and both as text.
+// Holds the counters of one context since it began and the times of its steps, and writes both as
+// text.
 #pragma once
 
 #include <chrono>
@@ -7,30 +8,31 @@
 
 namespace hvd {
 
-/// One step: the interval between two marks of the optimizer. What crosses a mark belongs to the
-/// step in which it ended.
+/// Describes one step, the interval between two marks of the optimizer. Work that crosses a mark
+/// belongs to the step in which it ended.
 struct StepSample {
   std::chrono::nanoseconds duration{0};
   std::chrono::nanoseconds compute{0};        ///< duration less exposed communication
-  std::chrono::nanoseconds communication{0};  ///< a backend ran
-  /// At least one user thread was blocked on communication; several at a time count once.
+  std::chrono::nanoseconds communication{0};  ///< time in which a backend ran
+  /// Time in which at least one user thread was blocked on communication; several threads count
+  /// once.
   std::chrono::nanoseconds exposed{0};
   /// From submission to schedule, summed over the operations that were negotiated: with operations
   /// in parallel it may exceed the duration.
   std::chrono::nanoseconds negotiation{0};
-  std::chrono::nanoseconds ready_wait{0};  ///< the executor waited for data to be ready
+  std::chrono::nanoseconds ready_wait{0};  ///< time in which the executor waited for data
   std::chrono::nanoseconds pack{0};        ///< copies into and out of fusion memory, where known
   std::uint64_t operations = 0;            ///< completed
-  std::uint64_t negotiated = 0;            ///< of those scheduled, not from the frozen schedule
-  std::uint64_t schedule_hits = 0;         ///< run from the frozen schedule
+  std::uint64_t negotiated = 0;            ///< operations scheduled by negotiation
+  std::uint64_t schedule_hits = 0;         ///< operations run from the frozen schedule
   std::uint64_t collectives = 0;           ///< backend calls
   std::uint64_t bytes = 0;
   std::uint64_t fused_bytes = 0;
   std::uint64_t messages = 0;  ///< control messages sent and received
 };
 
-/// The last `window` steps, at most 100. `mean`, `p50` and `p99` are taken field by field (a
-/// percentile is the nearest rank, a mean count is rounded down).
+/// Summarises the last `window` steps, at most 100. `mean`, `p50` and `p99` are taken field by
+/// field (a percentile is the nearest rank, a mean count is rounded down).
 struct StepStats {
   std::uint64_t count = 0;  ///< steps since the context began
   std::uint64_t window = 0;
@@ -42,8 +44,8 @@ struct StepStats {
 
 struct Stats {
   std::uint64_t submitted = 0;              ///< operations this rank submitted
-  std::uint64_t completed = 0;              ///< of those, completed without error
-  std::uint64_t failed = 0;                 ///< of those, completed with an error
+  std::uint64_t completed = 0;              ///< operations completed without error
+  std::uint64_t failed = 0;                 ///< operations completed with an error
   std::uint64_t collectives_started = 0;    ///< backend calls begun
   std::uint64_t collectives = 0;            ///< backend calls finished
   std::uint64_t fused_tensors = 0;          ///< tensors that shared a backend call with another
@@ -58,7 +60,7 @@ struct Stats {
   std::uint64_t stall_warnings = 0;    ///< operations that were reported as stalled
   std::uint64_t timeline_dropped = 0;  ///< events that the timeline had no room for
 
-  // The fields of StepSample, but since the context began, also outside of steps.
+  // These fields of StepSample are counted since the context began, also outside of steps.
   std::uint64_t negotiated = 0;
   std::chrono::nanoseconds communication{0};
   std::chrono::nanoseconds exposed{0};
@@ -69,7 +71,7 @@ struct Stats {
   StepStats step{};
 };
 
-/// The labels of one rank's metrics. They may have any bytes, which are escaped where needed.
+/// Holds the labels of one rank's metrics. They may have any bytes, which are escaped where needed.
 struct MetricLabels {
   int rank = 0;
   std::string job{};

@@ -16,12 +16,12 @@
 
 namespace hvd {
 
-/// The phases of an operation, in order. The collective has its own kind's name, as "allreduce",
-/// and the algorithm in `TimelineArgs`.
+/// Names the phases of an operation, in order. The phase of the collective is named after its kind,
+/// as "allreduce", and the algorithm is in `TimelineArgs`.
 namespace timeline_phase {
 inline constexpr std::string_view kNegotiate = "NEGOTIATE";        ///< submitted, not yet scheduled
 inline constexpr std::string_view kQueue = "QUEUE";                ///< waits for its turn
-inline constexpr std::string_view kWaitForData = "WAIT_FOR_DATA";  ///< the device computes it still
+inline constexpr std::string_view kWaitForData = "WAIT_FOR_DATA";  ///< the device computes the data
 inline constexpr std::string_view kMemcpyIn = "MEMCPY_IN";
 inline constexpr std::string_view kMemcpyOut = "MEMCPY_OUT";
 }  // namespace timeline_phase
@@ -37,11 +37,11 @@ struct TimelineArgs {
 struct TimelineOptions {
   int rank = 0;
   std::string host{};
-  /// Added to this host's clock when files are merged: how far it lags behind the reference.
+  /// How far this host's clock lags behind the reference; merging adds it to the times of the file.
   std::chrono::nanoseconds clock_offset{0};
   std::size_t buffer_bytes = std::size_t{4}
                              << 20;  ///< of each of two buffers; a full one drops events
-  /// A full file drops events. At least 64 KiB.
+  /// The file drops events when it has this size; at least 64 KiB.
   std::size_t max_file_bytes = std::size_t{256} << 20;
   std::chrono::milliseconds flush_interval{200};
   int max_lanes = 512;  ///< tensors with a lane of their own; more share lanes
@@ -49,14 +49,15 @@ struct TimelineOptions {
 
 /// Any thread may call any method at any time, except the destructor.
 ///
-/// Off, recording costs one relaxed load. On, it copies a few hundred bytes under a lock; a thread
-/// of its own writes the file, which is valid JSON after every flush. A process that is killed
-/// loses what it recorded after the last flush, and within a flush leaves an array without its end.
-/// Memory and file are bounded: events without room are dropped, counted, and the trace says so.
+/// While it is off, recording costs one relaxed load. While it is on, recording copies a few
+/// hundred bytes under a lock; a thread of its own writes the file, which is valid JSON after every
+/// flush. A process that is killed loses what it recorded after the last flush, and within a flush
+/// leaves an array without its end. Memory and file are bounded: events without room are dropped
+/// and counted, and the trace says so.
 class Timeline {
  public:
   explicit Timeline(TimelineOptions options);
-  /// Stops.
+  /// Stops the timeline.
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
@@ -68,9 +69,9 @@ class Timeline {
   void stop() noexcept;
 
   [[nodiscard]] bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
-  /// The file being written; empty when off.
+  /// Returns the path of the file being written, which is empty when the timeline is off.
   [[nodiscard]] std::string path() const;
-  /// Events without room since construction.
+  /// Returns the number of events that were dropped since construction.
   [[nodiscard]] std::uint64_t dropped() const noexcept;
 
   /// Records one phase of one tensor. Names may hold any bytes; long ones are cut when shown.

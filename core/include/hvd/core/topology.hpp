@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-/// The host of a rank. Ranks share a host when boot id and network namespace are equal. They can
-/// then connect by abstract Unix sockets and pass descriptors.
+/// Identifies the host of a rank. Ranks share a host when boot id and network namespace are equal.
+/// They can then connect by abstract Unix sockets and pass descriptors.
 struct HostIdentity {
   std::string hostname;
   std::string boot_id;
@@ -32,7 +32,7 @@ struct Topology {
   std::vector<int> host_of;            ///< by rank: index of its host, by first rank
 };
 
-/// The topology as `rank` sees it; `hosts` is by rank.
+/// Returns the topology as `rank` sees it; `hosts` is by rank.
 [[nodiscard]] Topology make_topology(int rank, const std::vector<HostIdentity>& hosts);
 
 }  // namespace hvd

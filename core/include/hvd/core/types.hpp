@@ -1,4 +1,5 @@
-// The types that every room shares: element types, reduce operations, operation kinds, devices.
+// Declares the types that all libraries share: element types, reduce operations, operation kinds,
+// devices.
 #pragma once
 
 #include <chrono>
@@ -49,24 +50,25 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// Sizes of the dimensions, outermost first; empty for a scalar.
+/// Holds the sizes of the dimensions, outermost first; it is empty for a scalar.
 using Shape = std::vector<std::int64_t>;
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// True for the integers. A type is an integer, a floating-point number or boolean.
+/// Returns true for the integers. A type is an integer, a floating-point number or boolean.
 [[nodiscard]] constexpr bool is_integer(DType dtype) noexcept { return dtype <= DType::i64; }
-[[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {  ///< True for f16 to f64.
+/// Returns true for f16 to f64.
+[[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {
   return dtype >= DType::f16 && dtype <= DType::f64;
 }
 
-/// The size of one element in bytes.
+/// Returns the size of one element in bytes.
 [[nodiscard]] std::size_t size_of(DType dtype) noexcept;
-/// The product of the dimensions; 1 for a scalar.
+/// Returns the product of the dimensions, which is 1 for a scalar.
 [[nodiscard]] std::int64_t element_count(const Shape& shape) noexcept;
-/// Return the names of this file, as "f32" and "average", devices as "cuda:1" and shapes as
-/// "[2,3]".
+/// Return the names of the values of this file, as "f32" and "average", devices as "cuda:1" and
+/// shapes as "[2,3]".
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 [[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
 [[nodiscard]] std::string_view to_string(OpKind kind) noexcept;

@@ -4,7 +4,7 @@
 
 namespace hvd {
 
-/// The version of the library, as in "0.1.0". Ranks of one job must agree on it.
+/// Returns the version of the library, as in "0.1.0". Ranks of one job must agree on it.
 [[nodiscard]] std::string_view version() noexcept;
 
 }  // namespace hvd

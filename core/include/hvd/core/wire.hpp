@@ -1,6 +1,6 @@
-// The encoding of bytes that cross a process boundary: one writer and one bounds-checked reader. It
-// is little-endian, fixed-width and canonical, so that equal values have equal encodings.
-// docs/internals/protocol.md.
+// Encodes bytes that cross a process boundary, with one writer and one bounds-checked reader. The
+// encoding is little-endian, fixed-width and canonical, so that equal values have equal encodings.
+// docs/internals/protocol.md describes it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class WireWriter {
 };
 
 /// Every read throws Errc::protocol naming `what` when the bytes end early or a length exceeds the
-/// limit. Does not own the bytes.
+/// limit. The reader does not own the bytes.
 class WireReader {
  public:
   /// `what` names the message in errors and must outlive the reader.

@@ -1,4 +1,4 @@
-// The shared completion handle of one operation.
+// Declares the shared completion handle of one operation.
 #pragma once
 
 #include <exception>
@@ -20,12 +20,12 @@ class Work {
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// Returns when the result is in place; throws the operation's `Error`. The wait is bounded,
   /// since the engine completes every operation, with an error when a rank is lost or a deadline
-  /// passes. The thread may run collectives meanwhile, this one and others. Any thread.
+  /// passes. The thread may run collectives meanwhile, this one and others. Any thread may call it.
   void wait() const;
-  /// Waits without running collectives. Returns false when `deadline` comes first.
+  /// Waits without running collectives. Returns false when `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   [[nodiscard]] bool done() const noexcept;
-  /// Null while running and after success.
+  /// Returns null while the operation runs and after success.
   [[nodiscard]] std::exception_ptr error() const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// Blocking collectives on arrays of a C++ type, which behave as `collectives.hpp` says. A result
-// whose length only the operation tells is returned as a vector.
+// Provides blocking collectives on arrays of a C++ type, which behave as `collectives.hpp` says. A
+// result whose length only the operation determines is returned as a vector.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace hvd {
 
-/// The types that have a `DType`, except bool, whose vector is no array.
+/// Accepts the types that have a `DType`, except bool, whose vector is no array.
 template <class T>
 concept Element = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-/// Returns memory for a result of `count` elements. The functions below use it for theirs.
+/// Returns memory for a result of `count` elements. The functions below allocate their results with
+/// it.
 using AllocateResult = std::function<void*(std::int64_t count)>;
 void allgather(const void* input, std::int64_t count, DType dtype, AllocateResult output,
                const CollectiveOptions& options = {});

@@ -1,8 +1,8 @@
-// Collectives on plain host memory, torch-free.
+// Declares collectives on plain host memory, which need no LibTorch.
 //
 // The blocking forms run the collective on the calling thread where they can, which is the fastest
-// way for small data; the `_async` forms return a `Work` at once. Memory lives until the work is
-// done.
+// way for small data; the `_async` forms return a `Work` at once. The caller's memory must live
+// until the work is done.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct AllreduceOptions {
   Context* context = nullptr;    ///< when null, the default one, `hvd::context()`
 };
 
-/// Options of the operations that do not reduce.
+/// Holds the options of the operations that do not reduce.
 struct CollectiveOptions {
   std::string name{};            ///< when empty, it comes from the order of such calls
   std::int32_t process_set = 0;  ///< `ProcessSet::id`
@@ -63,8 +63,8 @@ void broadcast(void* data, std::int64_t count, DType dtype, int root,
 /// Returns when every rank of the set has called it.
 void barrier(const CollectiveOptions& options = {});
 
-/// The arguments of one allreduce of a group. None of a group runs before every rank has submitted
-/// all.
+/// Holds the arguments of one allreduce of a group. No allreduce of a group runs before every rank
+/// has submitted all of them.
 struct AllreduceItem {
   const void* input = nullptr;
   void* output = nullptr;
@@ -95,7 +95,7 @@ inline constexpr DType kDTypeOf = [] {
     return DType::boolean;
 }();
 
-/// Reduces `data` in place. Blocking.
+/// Reduces `data` in place and blocks until the result is there.
 template <class T>
 void allreduce(std::span<T> data, const AllreduceOptions& options = {}) {
   allreduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), kDTypeOf<T>, options);

@@ -1,11 +1,11 @@
-// The default context, which a collective uses when its options name no other.
+// Declares the default context, which a collective uses when its options name no other.
 #pragma once
 
 #include <hvd/core/context.hpp>
 
 namespace hvd {
 
-/// Throws Errc::not_initialized before `init` (hvd/hvd.hpp).
+/// Returns the default context. Throws Errc::not_initialized before `init` (hvd/hvd.hpp).
 [[nodiscard]] Context& context();
 
 /// Returns the context of a collective's options, or the default one.

@@ -1,8 +1,8 @@
-// Groups of operations on plain host memory: none runs before every rank has submitted them all,
-// and when one cannot run none does. `options.name` is the group's; items have names of their own,
-// or are called `<group>/0`, `<group>/1`, … All ranks give the same items, or all of them fail with
-// Errc::mismatch. The memory that items point to lives until the works are done.
-// grouped_allreduce_async is beside the other collectives.
+// Declares groups of operations on plain host memory: none runs before every rank has submitted
+// them all, and when one cannot run none does. `options.name` is the group's; items have names of
+// their own, or are called `<group>/0`, `<group>/1`, … All ranks give the same items, or all of
+// them fail with Errc::mismatch. The memory that items point to must live until the works are done.
+// collectives.hpp declares grouped_allreduce_async.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-/// The arguments of a `broadcast_async`.
+/// Holds the arguments of a `broadcast_async`.
 struct BroadcastItem {
   void* data = nullptr;
   std::int64_t count = 0;
@@ -27,7 +27,7 @@ struct BroadcastItem {
                                                         int root,
                                                         const CollectiveOptions& options = {});
 
-/// The arguments of an allgather or a reducescatter. `output` is resized to the result.
+/// Holds the arguments of an allgather or a reducescatter. `output` is resized to the result.
 struct ResizedItem {
   const void* input = nullptr;
   std::int64_t count = 0;
@@ -44,7 +44,7 @@ struct ResizedItem {
 [[nodiscard]] std::vector<Work> grouped_reducescatter_async(std::span<const ResizedItem> items,
                                                             const AllreduceOptions& options = {});
 
-/// The arguments of an `alltoall_async`.
+/// Holds the arguments of an `alltoall_async`.
 struct AlltoallItem {
   const void* input = nullptr;
   std::span<const std::int64_t> splits;

@@ -1,4 +1,4 @@
-// join(): for ranks that run out of data before the others.
+// Declares join(), for ranks that run out of data before the others.
 #pragma once
 
 #include <hvd/ops/default_context.hpp>

@@ -1,4 +1,4 @@
-// Messages from one rank to another, torch-free.
+// Declares messages from one rank to another, which need no LibTorch.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Point-to-point transport of bulk bytes between the ranks of a group.
+// Declares the point-to-point transport of bulk bytes between the ranks of a group.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace hvd {
 class Session;
 
 /// Consumes received bytes, on the caller's thread: `offset` counts from the start of the exchange,
-/// and pieces may come in any order. The span is the transport's memory and valid during the call
+/// and pieces may arrive in any order. The span is the transport's memory and valid during the call
 /// only.
 using ByteSink = std::function<void(std::size_t offset, std::span<const std::byte> bytes)>;
 
@@ -32,10 +32,10 @@ struct Incoming {
   std::size_t granularity = 1;  ///< sizes and offsets of the pieces are multiples of it
 };
 
-/// Point-to-point, in order per pair, full duplex. Both sides agree on sizes beforehand. One thread
-/// at a time, but for `abort`. `exchange` blocks at most until `deadline` and throws `Error`:
-/// peer_lost or timeout with the peer's rank in the fault, aborted. After an error the transport
-/// is unusable. Sending to oneself is not supported.
+/// Sends bytes point-to-point, in order per pair and full duplex. Both sides agree on sizes
+/// beforehand. One thread at a time may call it, but for `abort`. `exchange` blocks at most until
+/// `deadline` and throws `Error`: peer_lost or timeout with the peer's rank in the fault, aborted.
+/// After an error the transport is unusable. Sending to oneself is not supported.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -45,8 +45,8 @@ class Transport {
   [[nodiscard]] virtual int size() const noexcept = 0;
   /// Sends and receives at the same time, and returns when both have ended.
   virtual void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) = 0;
-  /// Makes a running `exchange` and every later one throw Errc::aborted soon. Any thread. The
-  /// transport must live until the call returns.
+  /// Makes a running `exchange` and every later one throw Errc::aborted soon. Any thread may call
+  /// it. The transport must live until the call returns.
   virtual void abort() noexcept = 0;
 };
 
@@ -58,9 +58,10 @@ class Transport {
 /// `session` outlives it.
 [[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(Session& session, int streams = 1);
 
-/// Uses MPI's messages on a duplicate of MPI_COMM_WORLD. Initialises MPI when the program has not;
-/// call from the user's thread. Collective. Throws Errc::unsupported, saying why, when MPI cannot
-/// be used from here or its ranks are not the session's. Null when this build has no MPI.
+/// Uses MPI's messages on a duplicate of MPI_COMM_WORLD. Initialises MPI when the program has not,
+/// so the user's thread must call it. Collective. Throws Errc::unsupported, saying why, when MPI
+/// cannot be used from here or its ranks are not the session's. Returns null when this build has no
+/// MPI.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(Session& session);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Reductions that the program defines, on host memory.
+// Declares reductions that the program defines, on host memory.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace hvd {
 using CombineBytes = std::function<void(void* into, const void* from, std::int64_t count)>;
 
 /// Replaces an array of `count` elements of `size` bytes by x0 (op) x1 (op) … of all ranks, in rank
-/// order; the operation need not commute. Blocking. All ranks of the set call it with arrays of the
-/// same length and the same operation. The elements of each part are combined by one rank: a
-/// direct reduce-scatter and an allgather (Rabenseifner 2004), 2(n-1)/n of the bytes. Throws what
-/// `combine` throws, on the rank where it does; the others then get Errc::mismatch.
+/// order; the operation need not commute. Blocks. All ranks of the set call it with arrays of the
+/// same length and the same operation. One rank combines the elements of each part, in a direct
+/// reduce-scatter and an allgather (Rabenseifner 2004), which move 2(n-1)/n of the bytes. Throws
+/// what `combine` throws, on the rank where it does; the others then get Errc::mismatch.
 void allreduce_bytes(void* data, std::int64_t count, std::size_t size, const CombineBytes& combine,
                      const CollectiveOptions& options = {});
 
-/// The same for arrays of any trivially copyable type: `op(into, from)` combines two elements.
+/// Does the same for arrays of any trivially copyable type: `op(into, from)` combines two elements.
 template <class T, class Op>
 void allreduce_with(std::span<T> data, Op op, const CollectiveOptions& options = {}) {
   static_assert(std::is_trivially_copyable_v<T>, "elements travel as bytes");
