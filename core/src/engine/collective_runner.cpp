@@ -137,11 +137,12 @@ CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_poin
     return {nullptr, now, {}};
   }
   const Group& group = group_of(batch, deadline);
-  Backend& backend = told_ != nullptr ? *told_ : backend_for(first_of(batch), group);
+  Backend& backend =
+      announced_to_ != nullptr ? *announced_to_ : backend_for(first_of(batch), group);
   observer_.dequeued(batch, now);
   Clock::time_point began = now;
   allocate_results(batch, group);  // before the wait for data, which thus covers this memory too
-  if (told_ == nullptr && waits_for_data(batch)) {
+  if (announced_to_ == nullptr && waits_for_data(batch)) {
     wait_for_data(backend, batch, now, deadline);
     began = Clock::now();
   }
@@ -260,7 +261,7 @@ class Copies final : public CallObserver {
 /// Returns the slices of the batch's tensors. `announce` has already made those of an announced
 /// batch.
 std::span<const TensorSlice> CollectiveRunner::slices(const Batch& batch) {
-  if (told_ != nullptr) return slices_;
+  if (announced_to_ != nullptr) return slices_;
   slices_.clear();
   for (const auto& tensor : batch.tensors) {
     const Submission& submission = tensor->submission;
@@ -276,7 +277,7 @@ AllreduceCall CollectiveRunner::allreduce_call(const Batch& batch, CallObserver*
           first.prescale, first.postscale, batch.contributors, observer};
 }
 
-Backend* CollectiveRunner::backend_to_tell(const Batch& batch) const noexcept {
+Backend* CollectiveRunner::backend_for_announcement(const Batch& batch) const noexcept {
   if (batch.kind != OpKind::allreduce || waits_for_data(batch)) return nullptr;
   const auto at = groups_.find(batch.process_set);
   const std::size_t index = index_for(first_of(batch));
@@ -286,18 +287,18 @@ Backend* CollectiveRunner::backend_to_tell(const Batch& batch) const noexcept {
 }
 
 void CollectiveRunner::announce(const Batch& batch) {
-  Backend* const backend = backend_to_tell(batch);
+  Backend* const backend = backend_for_announcement(batch);
   if (backend == nullptr) return;
   backend->announce(allreduce_call(batch, nullptr), batch.sequence);
-  told_ = backend;
+  announced_to_ = backend;
 }
 
 void CollectiveRunner::retract() noexcept {
-  if (Backend* const backend = std::exchange(told_, nullptr)) backend->retract();
+  if (Backend* const backend = std::exchange(announced_to_, nullptr)) backend->retract();
 }
 
 void CollectiveRunner::abandon() noexcept {
-  if (Backend* const backend = std::exchange(told_, nullptr)) backend->abandon();
+  if (Backend* const backend = std::exchange(announced_to_, nullptr)) backend->abandon();
 }
 
 /// Returns the rows of a tensor's result on this rank.
@@ -346,7 +347,7 @@ void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) cons
 void CollectiveRunner::allreduce(Backend& backend, const Batch& batch, Deadline deadline) {
   Copies copies(observer_, batch);
   const AllreduceCall call = allreduce_call(batch, &copies);
-  told_ = nullptr;
+  announced_to_ = nullptr;
   backend.allreduce(call, deadline);
 }
 

@@ -59,7 +59,7 @@ class CollectiveRunner {
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
   void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
   /// Returns the backend of a batch that can be announced, otherwise null.
-  [[nodiscard]] Backend* backend_to_tell(const Batch& batch) const noexcept;
+  [[nodiscard]] Backend* backend_for_announcement(const Batch& batch) const noexcept;
   [[nodiscard]] AllreduceCall allreduce_call(const Batch& batch, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const Batch& batch);
   [[nodiscard]] const Group& group_of(const Batch& batch, Deadline deadline);
@@ -86,7 +86,7 @@ class CollectiveRunner {
   Observer& observer_;
   std::map<std::int32_t, Group> groups_;
   std::vector<TensorSlice> slices_;  // of an allreduce or broadcast; keeps its memory
-  Backend* told_ = nullptr;          // the backend to which these slices were announced, or null
+  Backend* announced_to_ = nullptr;  // the backend to which these slices were announced, or null
   Clock::time_point completed_;      // when the last asynchronous collective was complete
 };
 

@@ -41,20 +41,20 @@ class HvdModel(Model, MLReadable, MLWritable):
     program = Param(
         Params._dummy(),
         "program",
-        "on the executors: a name on the PATH, or a path",
+        "the program on the executors: a name on the PATH, or a path",
         TypeConverters.toString,
     )
     args = Param(Params._dummy(), "args", "arguments of the program", TypeConverters.toListString)
     timeout = Param(
         Params._dummy(),
         "timeout",
-        "seconds without an answer of the program, until it is given up",
+        "seconds to wait for an answer of the program before it counts as failed",
         TypeConverters.toFloat,
     )
     use_gpu = Param(
         Params._dummy(),
         "use_gpu",
-        "the program sees the GPUs of its task; otherwise none",
+        "whether the program sees the GPUs of its task",
         TypeConverters.toBoolean,
     )
 

@@ -129,7 +129,7 @@ void Agent::prepare(const Prepare& frame) {
   job_ = frame;
   if (frame.host_timeout.count() > 0) {
     heartbeat_.start(
-        Heartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
+        LinkHeartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
         [this] { leave(); });  // hvdrun, its machine or the network has failed
   }
   if (::chdir(frame.directory.c_str()) != 0) {

@@ -21,7 +21,7 @@
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
 #include "supervise/rendezvous.hpp"
-#include "transport/frame_stream.hpp"
+#include "transport/agent_stream.hpp"
 #include "transport/heartbeat.hpp"
 
 namespace hvd::launcher {
@@ -64,9 +64,9 @@ class Agent {
   void watch_end_signals();
 
   boost::asio::io_context io_{1};
-  FrameStream stream_;
+  AgentStream stream_;
   boost::asio::signal_set end_signal_;
-  Heartbeat heartbeat_;
+  LinkHeartbeat heartbeat_;
   RankGroup ranks_;
   GpuWatch gpus_;
   UniqueFd stdin_of_first_;

@@ -102,7 +102,7 @@ void AgentLink::close() {
 }
 
 void AgentLink::start(milliseconds host_timeout, Handlers handlers) {
-  silence_limit_ = Heartbeat::limit(host_timeout);
+  silence_limit_ = LinkHeartbeat::limit(host_timeout);
   handlers_ = std::move(handlers);
   stream_->await_greeting([this](const std::string& version) { on_greeting(version); },
                           [this](const std::string& chatter) {

@@ -18,7 +18,7 @@
 
 #include "transport/agent_command.hpp"
 #include "transport/agent_loss.hpp"
-#include "transport/frame_stream.hpp"
+#include "transport/agent_stream.hpp"
 #include "transport/heartbeat.hpp"
 
 namespace hvd::launcher {
@@ -66,8 +66,8 @@ class AgentLink {
   std::optional<boost::asio::posix::stream_descriptor> stderr_;
   std::array<char, 4096> buffer_{};
   std::string said_;  ///< the last bytes that arrived on `stderr_`
-  std::optional<FrameStream> stream_;
-  Heartbeat heartbeat_;
+  std::optional<AgentStream> stream_;
+  LinkHeartbeat heartbeat_;
   std::chrono::milliseconds silence_limit_{0};
   boost::asio::steady_timer end_timer_;
   std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process

@@ -13,8 +13,8 @@ bool Silence::too_long(Clock::time_point now, std::chrono::milliseconds interval
   return now - heard_ > limit;
 }
 
-void Heartbeat::start(std::chrono::milliseconds limit, std::function<void()> beat,
-                      std::function<void()> on_silence) {
+void LinkHeartbeat::start(std::chrono::milliseconds limit, std::function<void()> beat,
+                          std::function<void()> on_silence) {
   limit_ = limit;
   beat_ = std::move(beat);
   on_silence_ = std::move(on_silence);
@@ -22,17 +22,17 @@ void Heartbeat::start(std::chrono::milliseconds limit, std::function<void()> bea
   tick();
 }
 
-void Heartbeat::heard() noexcept {
+void LinkHeartbeat::heard() noexcept {
   excused_ = false;
   silence_.heard(Clock::now());
 }
 
-void Heartbeat::stop() {
+void LinkHeartbeat::stop() {
   on_silence_ = nullptr;
   timer_.cancel();
 }
 
-void Heartbeat::tick() {
+void LinkHeartbeat::tick() {
   beat_();
   timer_.expires_after(kInterval);
   timer_.async_wait([this](boost::system::error_code error) {

@@ -28,7 +28,7 @@ class Silence {
 };
 
 /// Only the thread that runs `io` uses it.
-class Heartbeat {
+class LinkHeartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{200};
 
@@ -40,7 +40,7 @@ class Heartbeat {
     return host_timeout - 3 * kInterval;
   }
 
-  explicit Heartbeat(boost::asio::io_context& io) : timer_(io), silence_(Clock::now()) {}
+  explicit LinkHeartbeat(boost::asio::io_context& io) : timer_(io), silence_(Clock::now()) {}
 
   /// Calls `beat` at every interval, and `on_silence` once the other side was silent for `limit`.
   void start(std::chrono::milliseconds limit, std::function<void()> beat,

@@ -1,4 +1,4 @@
-#include "transport/frame_stream.hpp"
+#include "transport/agent_stream.hpp"
 
 #include <string_view>
 #include <utility>
@@ -23,13 +23,13 @@ constexpr std::size_t kMaxChatter = std::size_t{64} << 10;
 
 }  // namespace
 
-FrameStream::FrameStream(asio::io_context& io, UniqueFd input, UniqueFd output)
+AgentStream::AgentStream(asio::io_context& io, UniqueFd input, UniqueFd output)
     : input_(io, input.get()), output_(io, output.get()) {
   (void)input.release();
   (void)output.release();
 }
 
-void FrameStream::await_greeting(std::function<void(std::string)> on_greeting,
+void AgentStream::await_greeting(std::function<void(std::string)> on_greeting,
                                  std::function<void(std::string)> on_end) {
   on_greeting_ = std::move(on_greeting);
   on_end_ = std::move(on_end);
@@ -37,7 +37,7 @@ void FrameStream::await_greeting(std::function<void(std::string)> on_greeting,
 }
 
 /// Reads byte by byte, because frames may follow the greeting at once and must not be read here.
-void FrameStream::read_greeting() {
+void AgentStream::read_greeting() {
   asio::async_read(input_, asio::buffer(&next_, 1), [this](error_code error, std::size_t) {
     if (ended_) return;
     heard_ += next_;
@@ -55,14 +55,14 @@ void FrameStream::read_greeting() {
   });
 }
 
-void FrameStream::start(std::function<void(Frame)> on_frame,
+void AgentStream::start(std::function<void(Frame)> on_frame,
                         std::function<void(std::string)> on_end) {
   on_frame_ = std::move(on_frame);
   on_end_ = std::move(on_end);
   read_length();
 }
 
-void FrameStream::read_length() {
+void AgentStream::read_length() {
   asio::async_read(input_, asio::buffer(length_), [this](error_code error, std::size_t read) {
     if (ended_) return;
     if (error) {
@@ -79,7 +79,7 @@ void FrameStream::read_length() {
   });
 }
 
-void FrameStream::read_body() {
+void AgentStream::read_body() {
   asio::async_read(input_, asio::buffer(body_), [this](error_code error, std::size_t) {
     if (ended_) return;
     if (error) {
@@ -98,21 +98,21 @@ void FrameStream::read_body() {
   });
 }
 
-void FrameStream::greet() {
+void AgentStream::greet() {
   const std::string text = fmt::format("{}{}\n", kGreeting, version());
   const auto bytes = std::as_bytes(std::span(text));
   queue({bytes.begin(), bytes.end()});
 }
 
-void FrameStream::send(const Frame& frame) { queue(encode(frame)); }
+void AgentStream::send(const Frame& frame) { queue(encode(frame)); }
 
-void FrameStream::queue(Bytes bytes) {
+void AgentStream::queue(Bytes bytes) {
   if (ended_) return;
   queue_.push_back(std::move(bytes));
   if (queue_.size() == 1) write_next();
 }
 
-void FrameStream::write_next() {
+void AgentStream::write_next() {
   asio::async_write(output_, asio::buffer(queue_.front()), [this](error_code error, std::size_t) {
     if (ended_) return;
     if (error) {
@@ -124,13 +124,13 @@ void FrameStream::write_next() {
   });
 }
 
-void FrameStream::end(const std::string& why) {
+void AgentStream::end(const std::string& why) {
   const auto on_end = std::move(on_end_);
   close();
   if (on_end) on_end(why);
 }
 
-void FrameStream::close() {
+void AgentStream::close() {
   ended_ = true;
   error_code ignored;
   input_.close(ignored);

@@ -18,10 +18,10 @@ namespace hvd::launcher {
 
 /// Only the thread that runs `io` uses it. It may be destroyed only when `io` runs no more
 /// handlers.
-class FrameStream {
+class AgentStream {
  public:
   /// `input` and `output` are two descriptors, also when they lead to one socket.
-  FrameStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
+  AgentStream(boost::asio::io_context& io, UniqueFd input, UniqueFd output);
 
   /// Calls `on_greeting` with the version of an agent that greets, and skips the text that a login
   /// shell prints before. When the stream ends, or too much other text arrives, `on_end` is called
