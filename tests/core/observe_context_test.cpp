@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include <hvd/core/fd.hpp>
+#include <hvd/core/log.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/hvd.hpp>
 
@@ -378,6 +379,30 @@ TEST_P(MetricsAt, TheStatisticsAreJson) {
     EXPECT_NEAR(parsed.at("exposed_seconds").get<double>(),
                 std::chrono::duration<double>(stats.exposed).count(), 1e-8);
   });
+}
+
+// ---- the log
+
+TEST(Log, RankZeroPrintsItsDecisions) {
+  testing::internal::CaptureStderr();
+  expect_run(
+      2,
+      [](Context& context) {
+        Step(context).run(16);
+        const ProcessSet both = context.add_process_set({0, 1});
+        context.remove_process_set(both);
+        std::vector<float> data(static_cast<std::size_t>(1 + context.rank()));
+        EXPECT_THROW(allreduce(std::span(data), {.name = "unequal", .context = &context}), Error);
+        static_cast<void>(context.join());
+      },
+      [](Config& config) { config.log_level = LogLevel::debug; });
+  set_log_level(LogLevel::warn);
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const char* const decision : {"runs 'g0'", "freezes a schedule of ", "thaws the schedule",
+                                     "makes process set 1 of ranks 0, 1", "removes process set 1",
+                                     "rejects 'unequal' in process set 0: ", "ends the join"}) {
+    EXPECT_THAT(log, HasSubstr(decision));
+  }
 }
 
 }  // namespace

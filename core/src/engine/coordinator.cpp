@@ -66,6 +66,13 @@ void release(Submission& submission) {
   submission.keep_alive.reset();
 }
 
+/// With `HVD_LOG=debug` rank 0 prints its decisions.
+template <class... Args>
+void log_decision(int rank, fmt::format_string<Args...> text, Args&&... args) {
+  if (rank != 0 || !log_enabled(LogLevel::debug)) return;
+  log(LogLevel::debug, rank, fmt::format(text, std::forward<Args>(args)...));
+}
+
 Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
 
 }  // namespace
@@ -313,6 +320,8 @@ std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
 }
 
 void Coordinator::run(const FusedBatch& fused) {
+  log_decision(rank_, "runs '{}' in process set {}", fmt::join(fused.names, "', '"),
+               fused.process_set);
   Batch batch;
   batch.process_set = fused.process_set;
   batch.rows = fused.rows;
@@ -342,6 +351,8 @@ void Coordinator::run(const FusedBatch& fused) {
 }
 
 void Coordinator::carry_out(const Rejection& rejection) {
+  log_decision(rank_, "rejects '{}' in process set {}: {}", rejection.name, rejection.process_set,
+               rejection.message);
   if (const auto tensor = table_.find({rejection.process_set, rejection.name})) {
     table_.remove(*tensor);
     tensor_done(*tensor, std::make_exception_ptr(Error(rejection.code, rejection.message)));
@@ -350,6 +361,7 @@ void Coordinator::carry_out(const Rejection& rejection) {
 }
 
 void Coordinator::carry_out(const SetAdded& added) {
+  log_decision(rank_, "makes process set {} of ranks {}", added.id, fmt::join(added.ranks, ", "));
   sets_.add(added.id, added.ranks);
   Batch batch;
   batch.kind = OpKind::add_process_set;
@@ -364,6 +376,7 @@ void Coordinator::carry_out(const SetAdded& added) {
 }
 
 void Coordinator::carry_out(const SetRemoved& removed) {
+  log_decision(rank_, "removes process set {}", removed.id);
   sets_.remove(removed.id);
   Batch batch;
   batch.kind = OpKind::remove_process_set;
@@ -373,6 +386,7 @@ void Coordinator::carry_out(const SetRemoved& removed) {
 }
 
 void Coordinator::carry_out(const AllJoined& joined) {
+  log_decision(rank_, "ends the join, to which rank {} came last", joined.last);
   if (const auto tensor = table_.find({0, std::string(kJoinName)})) {
     const std::array<std::int64_t, 1> last{joined.last};
     tensor->submission.report(last);
@@ -383,6 +397,7 @@ void Coordinator::carry_out(const AllJoined& joined) {
 }
 
 void Coordinator::carry_out(const Freeze& freeze) {
+  log_decision(rank_, "freezes a schedule of {} collectives", freeze.plan.batches.size());
   ++observer_.counters.freezes;
   observer_.timeline.mark("freeze", Clock::now());
   if (tuner_) tuner_->frozen(freeze.plan, freeze.epoch);
@@ -392,6 +407,7 @@ void Coordinator::carry_out(const Freeze& freeze) {
 }
 
 std::uint64_t Coordinator::stop_replay() {
+  log_decision(rank_, "thaws the schedule");
   ++observer_.counters.thaws;
   observer_.timeline.mark("thaw", Clock::now());
   return table_.stop();

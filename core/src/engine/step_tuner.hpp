@@ -34,9 +34,9 @@ class StepTuner {
   /// Records that the ranks have frozen this schedule, with the current sizes. Only the loop thread
   /// may call it.
   void frozen(const FrozenSchedule& plan, std::uint32_t epoch);
-  /// Records that this rank begins a collective in this cycle of the schedule that was frozen in
-  /// `epoch`. Returns true when a trial is over; the caller then calls `next`. One thread at a time
-  /// may call it.
+  /// Must be called when this rank begins a collective of a frozen schedule. `epoch` says which
+  /// freeze, and `cycle` how often the schedule has been repeated since. Returns true when a trial
+  /// is over; the caller then calls `next`. One thread at a time may call it.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
   /// Ends a trial. Returns the sizes from now on, for which the schedule has to be thawed, or
   /// nothing when the sizes stay. Only the loop thread may call it.

@@ -1,4 +1,5 @@
-// Writes and reads a model's file. In a checkpoint, the optimizer's state follows its content.
+// Writes and reads the file of a model. A checkpoint has the same content, followed by the state of
+// the optimizer.
 #pragma once
 
 #include <string>

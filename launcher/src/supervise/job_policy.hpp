@@ -64,7 +64,8 @@ class JobPolicy {
 
   // These functions handle events. The returned order, if any, goes to all agents.
 
-  /// A rank has ended. `at` is the time of its end as far as that is known; agents may report late.
+  /// Handles the end of a rank at the time `at`, which is earlier than `now` when the agent of its
+  /// host reports it late.
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now,
                                            Clock::time_point at);
   [[nodiscard]] std::optional<End> on_exit(const RankEnd& end, Clock::time_point now) {

@@ -166,7 +166,8 @@ bool TcpFence::open(int peer, const Call& call) {
 /// Sends the token that was posted in this round and waits for the token to be received in it.
 /// Returns false when the operation is cancelled.
 bool TcpFence::exchange(const Call& call, std::size_t round, Verdict& verdict) {
-  // Looking at a socket is a system call, so this loop yields the core instead of spinning.
+  // A check of a socket is a system call, which takes as long as giving up the core. So this loop
+  // gives up the core between two checks, and sleeps when that was in vain for a while.
   YieldBeforeSleep yields;
   for (;;) {
     const bool sent = stream(rounds_[round].to).flush();

@@ -146,7 +146,8 @@ void HierarchicalBackend::guard(Body body) {
 
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
-  // `host_` has no means of booleans, but these take one step through `flat_`.
+  // `host_` supports less: it cannot average booleans. That does not matter, because `flat_` alone
+  // computes averages of integers and booleans.
   return flat_->supports(kind, device, dtype, op);
 }
 

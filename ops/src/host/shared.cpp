@@ -14,7 +14,8 @@
 namespace hvd::detail {
 namespace {
 
-/// Returns the name by which the members of a process set find each other's blocks; it is never 0.
+/// Returns a number that stands for the process set in HostSets, where its members look for each
+/// other's blocks of shared memory. It is not 0, which marks a free entry.
 std::uint64_t name_of_set(std::span<const int> ranks) noexcept {
   std::uint64_t name = 0;
   for (const int rank : ranks) {

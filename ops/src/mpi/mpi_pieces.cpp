@@ -23,7 +23,9 @@ struct Lengths {
   std::vector<int> offsets;
 };
 
-/// Returns counts and offsets of `per_unit` for each unit of `bounds`. They must fit an int.
+/// Part r goes from `bounds[r]` to `bounds[r + 1]`, in units of `per_unit` MPI elements. Returns the
+/// counts and offsets of all parts in elements, as MPI wants them. The caller makes sure that each
+/// fits an int.
 Lengths lengths_of(std::span<const std::int64_t> bounds, int per_unit) {
   Lengths lengths;
   for (std::size_t r = 0; r + 1 < bounds.size(); ++r) {

@@ -69,7 +69,8 @@ struct PairGroup {
   }
 };
 
-/// Loads and stores the two halves of each 32-bit lane without a shuffle. Rounds to nearest even.
+/// Each 32-bit lane holds two bf16 values. Converts them to two f32 vectors by shifts and masks,
+/// without exchanging values between lanes, and rounds to nearest even when it converts back.
 struct BFloat16Group : PairGroup {
   using Bits = hn::Vec<U32>;
   static constexpr bool kScalar = HWY_TARGET == HWY_SCALAR;  // an unaligned load is plain C++ there

@@ -40,7 +40,8 @@ class ShardBucket {
               std::size_t group, const ShardedOptimizerOptions& options, const RankInSet& rank,
               std::vector<NamedTensors::Item> parameters);
 
-  /// Returns the tensor that the optimizer steps, a copy of this rank's part of the values.
+  /// Returns the tensor that the optimizer steps. It holds a copy of the parameter values that this
+  /// rank owns.
   [[nodiscard]] const torch::Tensor& shard() const noexcept { return shard_; }
   [[nodiscard]] const std::vector<NamedTensors::Item>& parameters() const noexcept {
     return parameters_;

@@ -57,7 +57,8 @@ void validate(const Columns& columns);
                                                    const Columns& columns,
                                                    std::int64_t first_row = 0);
 
-/// Checks the columns against the schema, before any row is read. Throws what `to_tensors` throws.
+/// Checks before any row is read that the schema has the feature columns and, on request, the label
+/// columns, with types that can be read. Throws Errc::invalid_argument naming the column.
 void require_columns(const arrow::Schema& schema, const Columns& columns, bool with_labels);
 
 }  // namespace hvd

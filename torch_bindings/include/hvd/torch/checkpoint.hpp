@@ -28,7 +28,7 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
                              const std::function<void()>& help = nullptr,
                              Context& context = hvd::context());
 
-/// Rank 0 reads `path` and sends its bytes to the other ranks, which need not see the file. Then
+/// Rank 0 reads `path` and sends its bytes to the other ranks, which need no access to the file. Then
 /// every rank calls `load` on the archive. Collective. All errors name the file, and every rank
 /// throws one of these:
 /// - Errc::resource: the file is missing or cannot be read.

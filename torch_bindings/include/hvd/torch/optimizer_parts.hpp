@@ -24,8 +24,8 @@ class [[nodiscard]] ScopedPause {
 class ScalableGradients {
  public:
   virtual ~ScalableGradients() = default;
-  /// Waits for the gradients and multiplies them. Returns whether every element is finite, which is
-  /// the same on all ranks.
+  /// Waits until the gradients are reduced and multiplies them by `factor`. Returns, equally on all
+  /// ranks, whether every element of the gradients is finite.
   virtual bool scale_gradients(double factor) = 0;
   /// Steps with the scaled gradients.
   virtual void step_scaled() = 0;
