@@ -388,7 +388,7 @@ TEST(Log, RankZeroPrintsItsDecisions) {
   expect_run(
       2,
       [](Context& context) {
-        Step(context).run(16);
+        Step(context).run(20);
         const ProcessSet both = context.add_process_set({0, 1});
         context.remove_process_set(both);
         std::vector<float> data(static_cast<std::size_t>(1 + context.rank()));

@@ -15,8 +15,9 @@
 namespace hvd::observe {
 
 /// Computes the total length of the union of intervals, which is how long at least one of several
-/// threads waited. The length never shrinks. It is exact while an interval overlaps none but the
-/// latest `kRemembered` separate ones. One thread at a time may call it.
+/// threads waited. The length never shrinks. Overlapping intervals are merged, and at least the
+/// latest `kRemembered` merged ones are kept. The time in which an interval overlaps an older one
+/// counts twice. One thread at a time may call it.
 class IntervalUnion {
  public:
   static constexpr std::size_t kRemembered = 64;

@@ -32,12 +32,12 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
 /// every rank calls `load` on the archive. Collective. All errors name the file, and every rank
 /// throws one of these:
 /// - Errc::resource: the file is missing or cannot be read.
-/// - Errc::protocol: the digest is not that of the content, or the archive contains code, which is
-///   never run.
+/// - Errc::protocol: the digest is not that of the content, or the archive contains program code,
+///   which is never run.
 /// - the code of the `Error` that `load` threw on this rank.
 /// - Errc::invalid_argument: `load` threw another exception on this rank.
-/// - Errc::mismatch: `load` threw on another rank, whose text follows, or a rank received other
-///   bytes.
+/// - Errc::mismatch: `load` threw on another rank, and the message contains the text of that
+///   exception; or a rank received other bytes than rank 0 sent.
 void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
                              Context& context = hvd::context());
 
