@@ -1,6 +1,7 @@
 // Many seeds of the simulator break no invariant, and each run can be repeated.
 #include "simulation.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <string>
@@ -11,6 +12,9 @@
 
 namespace hvd::sim {
 namespace {
+
+/// The tests of one number of ranks or shape of the tree run fewer seeds than the test of all.
+constexpr std::uint64_t kSeedsPerShape = std::max(20, HVD_SIM_SEEDS / 100);
 
 TEST(Simulation, NoSeedBreaksAnInvariant) {
   const auto began = std::chrono::steady_clock::now();
@@ -30,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, WorldOf, testing::Range(1, 17));
 
 TEST_P(WorldOf, AnySizeHolds) {
   std::uint64_t freezes = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSeedsPerShape; ++seed) {
     const Outcome outcome = simulate(seed, {GetParam(), 0}, false);
     ASSERT_EQ(outcome.violation, "") << "repeat it with: hvd_sim --first-seed " << seed
                                      << " --seeds 1 --ranks " << GetParam() << " --verbose";
@@ -49,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TreeOf,
 TEST_P(TreeOf, AnyShapeHolds) {
   const auto [ranks, group] = GetParam();
   std::uint64_t merged = 0;
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSeedsPerShape; ++seed) {
     const Outcome outcome = simulate(seed, {ranks, group}, false);
     ASSERT_EQ(outcome.violation, "")
         << "repeat it with: hvd_sim --first-seed " << seed << " --seeds 1 --ranks " << ranks
@@ -60,7 +64,7 @@ TEST_P(TreeOf, AnyShapeHolds) {
 }
 
 TEST(Simulation, TheSameSeedIsTheSameRun) {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSeedsPerShape; ++seed) {
     const Outcome first = simulate(seed, {}, false);
     const Outcome second = simulate(seed, {}, false);
     ASSERT_EQ(first.hash, second.hash) << seed;
