@@ -51,7 +51,8 @@ class Protocol {
     /// again through `submitted`.
     virtual void resume(const std::vector<std::uint64_t>& begun) = 0;
     virtual void stalled(const Stall& stall) = 0;
-    /// This rank has reached a verdict. Its `followers` have to get it as an Abort.
+    /// This rank has decided that the job has failed, and why. The caller sends the verdict to the
+    /// `followers` of this rank as an Abort.
     virtual void failed(const Verdict& verdict) = 0;
     /// Another rank has reached a verdict.
     virtual void aborted(const Abort& message) = 0;

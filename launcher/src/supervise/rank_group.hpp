@@ -42,8 +42,8 @@ class RankGroup {
     /// Rank `index`, in the order of `start`, has ended. `status` is as from waitpid, or 0 where
     /// other code in this process has waited for it.
     std::function<void(std::size_t index, int status, std::chrono::milliseconds elapsed)> on_exit;
-    /// A rank has written `bytes`, at most `kMaxOutput`. Each byte takes credit, which `add_credit`
-    /// gives back.
+    /// A rank has written `bytes`, at most `kMaxOutput`. Each byte uses up credit, and without
+    /// credit no more output is read. `add_credit` gives it back.
     std::function<void(std::size_t index, Stream stream, Bytes bytes)> on_output;
     /// No process of the group is left; the rest of their output may still follow.
     std::function<void()> on_gone;

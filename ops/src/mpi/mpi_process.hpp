@@ -10,8 +10,8 @@ namespace hvd::detail {
 /// initialised MPI finalises it.
 class MpiUse {
  public:
-  /// Only the user's thread may call it. Throws Errc::unsupported, saying why MPI cannot be called
-  /// from a thread of ours, or not any more.
+  /// Only the user's thread may call it. Throws Errc::unsupported with the reason when MPI cannot
+  /// be called from the library's threads, or has already been finalized.
   MpiUse();
   ~MpiUse();
   MpiUse(const MpiUse&) = delete;

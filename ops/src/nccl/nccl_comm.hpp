@@ -127,9 +127,9 @@ class PremulSum {
   ncclRedOp_t op_ = ncclSum;
 };
 
-/// Multiplies device memory by a number without a kernel of our own: the premultiplied sum over a
-/// communicator of this rank alone does that. The communicator is made when it is first needed,
-/// since most programs never need it.
+/// Multiplies device memory by a number without a kernel of our own: it reduces the memory with
+/// NCCL's premultiplied sum over a communicator that has only this rank. The communicator is made
+/// when it is first needed, since most programs never need it.
 class NcclScaler {
  public:
   /// Queues dst = factor · src on `stream`, which is of the current device; `dst` may equal `src`.

@@ -21,11 +21,11 @@ class ReadyFence {
 
   /// Publishes to `members` (ascending, this rank among them) that this rank has arrived at the
   /// operation with the number `sequence`, and waits until all of them have arrived there. `digest`
-  /// describes the operation: when a member has arrived with another one, it throws Errc::protocol
-  /// naming that member. Sequence numbers are positive and grow from call to call; members may have
-  /// skipped numbers of operations of which this rank was a member.
-  /// Returns false only where `settle` has said that some member never arrives. It has no deadline,
-  /// because a member may be busy for minutes. Throws peer_lost naming the rank, and aborted.
+  /// describes the operation: when a member has arrived with another digest, it throws
+  /// Errc::protocol naming that member. Sequence numbers are positive and grow from call to call;
+  /// members may have skipped numbers of operations of which this rank was a member. Returns false
+  /// only where `settle` has said that some member never arrives. It has no deadline, because a
+  /// member may be busy for minutes. Throws peer_lost naming the rank, and aborted.
   [[nodiscard]] virtual bool arrive_and_wait(std::uint64_t sequence, std::uint64_t digest,
                                              std::span<const int> members) = 0;
   /// Reports how far every rank gets with the operations up to the highest number in `reached`:

@@ -42,7 +42,8 @@ class BatchFunction {
 
   [[nodiscard]] bool empty() const noexcept { return !pairwise_ && !whole_; }
   /// Returns a tensor of one element. Throws Errc::invalid_argument, naming `what`, when the
-  /// function returns more, or when it takes one output and one label and their numbers differ.
+  /// function returns more, or when it takes one output and one label and these have different
+  /// numbers of elements.
   [[nodiscard]] torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                                          const std::string& what) const;
 
