@@ -1,7 +1,6 @@
 #include "net/dial.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -59,7 +58,7 @@ UniqueFd dial_once(const DialOptions& options, const Identity& self, const Inter
 
 UniqueFd dial(const DialOptions& options, const Identity& self, const Interrupt& interrupt) {
   const Deadline start = Clock::now();
-  std::optional<Deadline> refused_since;
+  Deadline refused_since = Deadline::max();  // max: the last attempt was not refused
   std::chrono::milliseconds pause = kFirstPause;
   for (;;) {
     std::string cause;
@@ -68,11 +67,8 @@ UniqueFd dial(const DialOptions& options, const Identity& self, const Interrupt&
     } catch (const Unreachable& failure) {
       cause = failure.what();
       const Deadline now = Clock::now();
-      if (!failure.refused) {
-        refused_since.reset();
-      } else if (!refused_since) {
-        refused_since = now;
-      } else if (now - *refused_since > options.refusal_patience) {
+      refused_since = failure.refused ? std::min(refused_since, now) : Deadline::max();
+      if (failure.refused && now - refused_since > options.refusal_patience) {
         give_up(Errc::peer_lost, options, cause, start);
       }
     }
