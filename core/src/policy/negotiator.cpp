@@ -256,7 +256,8 @@ void Negotiator::announced_in_group(int rank, const Request& member) {
 /// Tells whether no rank is going to announce another member of this group.
 bool Negotiator::is_over(const OperationKey& key, const Group& group) const {
   if (group.whole != group.shares.size()) return false;
-  // On the ranks without a share, what failed may have been in another group or in none.
+  // A group that has failed does not wait for the ranks that have announced no member of it: there
+  // the operation that failed may be in another group, or in none.
   if (!group.failure.empty() && group.open.empty()) return true;
   const std::vector<int>& members = sets_.at(key.first);
   if (joined_.empty()) return group.shares.size() == members.size();

@@ -157,7 +157,8 @@ TEST_P(HostAllreduceTest, EveryTypeOperationAndAwkwardSize) {
   run_all(size(), cases);
 }
 
-/// Of private tensors, every rank reduces all if they are of the first size, and else its share.
+/// Every rank reduces the whole of a private tensor of the first size, and only its share of one of
+/// the other sizes.
 TEST_P(HostAllreduceTest, EveryTypeAndOperationWhenLarge) {
   std::vector<Case> cases;
   int turn = 0;

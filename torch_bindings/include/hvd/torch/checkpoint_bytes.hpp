@@ -15,8 +15,8 @@ namespace hvd {
 
 /// Returns what `save_checkpoint_archive` writes: the archive, followed by a digest.
 [[nodiscard]] Bytes to_checkpoint(torch::serialize::OutputArchive& archive);
-/// Returns the archive of such bytes. Throws Errc::protocol, naming `what`, when they are damaged
-/// or contain code, which is never run.
+/// Returns the archive that `to_checkpoint` made these bytes of. Throws Errc::protocol, naming
+/// `what`, when the bytes are damaged or contain program code, which is never run.
 [[nodiscard]] torch::serialize::InputArchive from_checkpoint(std::span<const std::byte> bytes,
                                                              const std::string& what);
 

@@ -19,8 +19,9 @@ class [[nodiscard]] ScopedPause {
 };
 
 /// The interface through which `GradScaler` uses an optimizer whose gradients are reduced. The
-/// distributed optimizers derive from it, so that the scaler recognises them behind an `Optimizer&`
-/// too. The three members are collective, and each is called at most once per step.
+/// distributed optimizers derive from it, so that the scaler, which gets an `Optimizer&`, can find
+/// out whether it is one of them. The three functions are collective, and each is called at most
+/// once per step.
 class ScalableGradients {
  public:
   virtual ~ScalableGradients() = default;
