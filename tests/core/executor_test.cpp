@@ -35,7 +35,7 @@ class IdleBackend final : public Backend {
 
 class CountingListener final : public Executor::Listener {
  public:
-  void turn_taken(const Batch&, const SchedulePosition&, Clock::time_point) override {}
+  void turn_taken(const LocalBatch&, const SchedulePosition&, Clock::time_point) override {}
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override {
     tensor.work.complete(std::move(error));
   }
@@ -94,7 +94,7 @@ TEST(Executor, ATurnThatIsTakenAwayBeforeAnybodyTookItEndsNothing) {
       ASSERT_TRUE(tensor->work.wait_until(Clock::now() + kPatience)) << "in epoch " << epoch;
     }
   }
-  Batch batch;  // the executor goes on
+  LocalBatch batch;  // the executor goes on
   batch.tensors.push_back(tensor_of(request));
   const auto last = batch.tensors.front();
   executor.run(std::move(batch));
@@ -117,7 +117,7 @@ class WithdrawnTurn : public testing::Test {
   void thaw() { table_.resume({table_.stop(), 0}); }
 
   TensorTable table_{0, 2};
-  Batch batch_;
+  LocalBatch batch_;
 };
 
 TEST_F(WithdrawnTurn, IsNotAnnounced) {

@@ -16,7 +16,7 @@ DataPlane::DataPlane(int ranks, EventQueue& events, Delays& delays, Random& rand
       receiver_(std::move(receiver)),
       next_(static_cast<std::size_t>(ranks)) {}
 
-void DataPlane::start(int rank, const Batch& batch) {
+void DataPlane::start(int rank, const LocalBatch& batch) {
   const bool makes_set = batch.kind == OpKind::add_process_set;
   const bool takes_part =
       !makes_set || std::binary_search(batch.members.begin(), batch.members.end(), rank);
@@ -66,7 +66,7 @@ void DataPlane::dropped(int rank) {
   for (auto& [key, collective] : open_) {
     const auto at = std::lower_bound(collective.members.begin(), collective.members.end(), rank);
     if (at == collective.members.end() || *at != rank) continue;
-    const Batch*& batch =
+    const LocalBatch*& batch =
         collective.batches[static_cast<std::size_t>(at - collective.members.begin())];
     if (std::exchange(batch, nullptr)) --collective.here;
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delays.hpp"
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 #include "oracle.hpp"
 #include "random.hpp"
 #include "trace.hpp"
@@ -34,7 +34,7 @@ class DataPlane {
             Trace& trace, Receiver receiver);
 
   /// Starts the rank's next collective. `batch` must live until it has finished or failed.
-  void start(int rank, const detail::Batch& batch);
+  void start(int rank, const detail::LocalBatch& batch);
   /// The rank takes part in no further collective.
   void gone(int rank);
   /// The rank's collective failed on this rank only, so the other ranks hang.
@@ -44,7 +44,7 @@ class DataPlane {
  private:
   struct Collective {
     std::vector<int> members;
-    std::vector<const detail::Batch*> batches;  // by position in the process set
+    std::vector<const detail::LocalBatch*> batches;  // by position in the process set
     std::size_t here = 0;
   };
 

@@ -20,7 +20,7 @@ void ExecutorModel::later(void (ExecutorModel::*step)()) {
   events_.at(events_.now() + delays_.local(rank_), rank_, [this, step] { (this->*step)(); });
 }
 
-void ExecutorModel::run(Batch batch) {
+void ExecutorModel::run(LocalBatch batch) {
   queue_.push_back(std::move(batch));
   wake();
 }
@@ -54,7 +54,7 @@ void ExecutorModel::look() {
   looking_ = false;
   if (over_) return;
   if (can_run()) {
-    std::optional<Batch> batch;
+    std::optional<LocalBatch> batch;
     if (queue_.empty()) {
       batch = callbacks_.take_turn();
     } else {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "data_plane.hpp"
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 #include "fence_model.hpp"
 
 namespace hvd::sim {
@@ -15,7 +15,7 @@ namespace hvd::sim {
 class ExecutorModel {
  public:
   struct Callbacks {
-    std::function<std::optional<detail::Batch>()> take_turn;
+    std::function<std::optional<detail::LocalBatch>()> take_turn;
     std::function<bool()> turn_ready;
     std::function<void()> turn_committed;
     std::function<void()> turn_over;
@@ -28,7 +28,7 @@ class ExecutorModel {
   ExecutorModel(int rank, EventQueue& events, Delays& delays, Random& random, FenceModel& fences,
                 DataPlane& data, Callbacks callbacks);
 
-  void run(detail::Batch batch);
+  void run(detail::LocalBatch batch);
   /// Tells the executor that a batch may be ready.
   void wake();
   void settle(const std::vector<std::uint64_t>& reached) { fences_.settle(rank_, reached); }
@@ -64,14 +64,14 @@ class ExecutorModel {
   FenceModel& fences_;
   DataPlane& data_;
   Callbacks callbacks_;
-  std::deque<detail::Batch> queue_;
+  std::deque<detail::LocalBatch> queue_;
   State state_ = State::running;
   bool busy_ = false;
   bool waits_ = false;  // waits at a ready fence or in a collective
   bool failed_ = false;
   bool over_ = false;
   bool looking_ = false;
-  detail::Batch batch_;
+  detail::LocalBatch batch_;
   std::uint64_t turns_ = 0;
 };
 

@@ -16,7 +16,7 @@ FenceModel::FenceModel(int ranks, EventQueue& events, Delays& delays, Random& ra
       receiver_(std::move(receiver)),
       of_(static_cast<std::size_t>(ranks)) {}
 
-void FenceModel::come(int rank, const Batch& batch) {
+void FenceModel::come(int rank, const LocalBatch& batch) {
   OfRank& mine = of(rank);
   if (batch.sequence <= mine.sequence) {
     throw Violation("sequence numbers grow",
@@ -81,7 +81,7 @@ bool FenceModel::cancelled(const std::vector<std::uint64_t>& reached, std::uint6
   });
 }
 
-bool FenceModel::cancelled(int rank, const Batch& batch) const {
+bool FenceModel::cancelled(int rank, const LocalBatch& batch) const {
   // Uses the first settlement that covers this sequence number; later ones do not concern it.
   for (const auto& reached : of_[static_cast<std::size_t>(rank)].settlements) {
     if (*std::max_element(reached.begin(), reached.end()) < batch.sequence) continue;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data_plane.hpp"
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 
 namespace hvd::sim {
 
@@ -23,7 +23,7 @@ class FenceModel {
   FenceModel(int ranks, EventQueue& events, Delays& delays, Random& random, Receiver receiver);
 
   /// The rank arrives at the fence of `batch`, which must live until the fence has ended.
-  void come(int rank, const detail::Batch& batch);
+  void come(int rank, const detail::LocalBatch& batch);
   /// `reached` has the last sequence number of each rank. Waits at sequence numbers that some
   /// member never reaches are cancelled.
   void settle(int rank, const std::vector<std::uint64_t>& reached);
@@ -43,7 +43,7 @@ class FenceModel {
     bool waits = false;
   };
 
-  [[nodiscard]] bool cancelled(int rank, const detail::Batch& batch) const;
+  [[nodiscard]] bool cancelled(int rank, const detail::LocalBatch& batch) const;
   [[nodiscard]] static bool cancelled(const std::vector<std::uint64_t>& reached,
                                       std::uint64_t sequence, const std::vector<int>& members);
   void end(int rank, std::uint64_t sequence, bool met, Nanos delay);

@@ -130,10 +130,11 @@ void Oracle::set_added(std::int32_t id, const std::vector<int>& ranks) {
 
 void Oracle::set_removed(std::int32_t id) { removed_[id] = true; }
 
-void Oracle::paired(const std::vector<int>& members, const std::vector<const Batch*>& batches) {
-  const Batch& first = *batches.front();
+void Oracle::paired(const std::vector<int>& members,
+                    const std::vector<const LocalBatch*>& batches) {
+  const LocalBatch& first = *batches.front();
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    const Batch& batch = *batches[i];
+    const LocalBatch& batch = *batches[i];
     if (batch.kind != first.kind || batch.tensors.size() != first.tensors.size() ||
         batch.contributors != first.contributors || batch.digest != first.digest ||
         batch.sequence != first.sequence) {
@@ -146,8 +147,8 @@ void Oracle::paired(const std::vector<int>& members, const std::vector<const Bat
   }
 }
 
-void Oracle::check_tensor(const std::vector<int>& members, const std::vector<const Batch*>& batches,
-                          std::size_t index) {
+void Oracle::check_tensor(const std::vector<int>& members,
+                          const std::vector<const LocalBatch*>& batches, std::size_t index) {
   const Logical* logical = nullptr;
   const Record* one = nullptr;
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -193,14 +194,14 @@ void Oracle::check_tensor(const std::vector<int>& members, const std::vector<con
                                 contributors, members.size(), to_string(*logical)));
   }
   check_rows(*logical, members, batches, index);
-  for (const Batch* batch : batches) {
+  for (const LocalBatch* batch : batches) {
     if (batch->tensors[index]->stand_in) continue;
     const_cast<Record*>(record_of(*batch->tensors[index]))->paired = true;
   }
 }
 
 void Oracle::check_rows(const Logical& logical, const std::vector<int>& members,
-                        const std::vector<const Batch*>& batches, std::size_t index) const {
+                        const std::vector<const LocalBatch*>& batches, std::size_t index) const {
   const OpKind kind = logical.records.begin()->second->request.kind;
   if (!needs_rows(kind)) return;
   for (std::size_t place = 0; place < batches.size(); ++place) {

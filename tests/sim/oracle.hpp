@@ -15,7 +15,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/request.hpp>
 
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 #include "event_queue.hpp"
 #include "policy/operation_key.hpp"
 
@@ -66,7 +66,8 @@ class Oracle {
   [[nodiscard]] const std::vector<int>& members(std::int32_t set) const { return sets_.at(set); }
   [[nodiscard]] bool knows(std::int32_t set) const { return sets_.count(set) > 0; }
   /// The members, in the order of the set, run these batches as one collective.
-  void paired(const std::vector<int>& members, const std::vector<const detail::Batch*>& batches);
+  void paired(const std::vector<int>& members,
+              const std::vector<const detail::LocalBatch*>& batches);
   void resolved(Record& record, std::optional<Errc> error);
 
   /// Checks the outcome of every operation when the run is over. After a failed job any error is
@@ -81,9 +82,9 @@ class Oracle {
   };
 
   void check_tensor(const std::vector<int>& members,
-                    const std::vector<const detail::Batch*>& batches, std::size_t index);
+                    const std::vector<const detail::LocalBatch*>& batches, std::size_t index);
   void check_rows(const Logical& logical, const std::vector<int>& members,
-                  const std::vector<const detail::Batch*>& batches, std::size_t index) const;
+                  const std::vector<const detail::LocalBatch*>& batches, std::size_t index) const;
   [[nodiscard]] Expectation expected(const Logical& logical) const;
   [[nodiscard]] std::optional<Errc> own_error(const Logical& logical) const;
   [[nodiscard]] bool left_out(const Logical& logical, int member) const;

@@ -210,7 +210,7 @@ std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
 void SimRank::run(const FusedBatch& fused) {
   world_.trace.say(world_.events.now(), rank_, "runs [{}] of set {}", fmt::join(fused.names, ","),
                    fused.process_set);
-  Batch batch;
+  LocalBatch batch;
   batch.process_set = fused.process_set;
   batch.rows = fused.rows;
   batch.contributors = fused.contributors;
@@ -244,7 +244,7 @@ void SimRank::carry_out(const Rejection& rejection) {
 
 void SimRank::carry_out(const SetAdded& added) {
   world_.oracle.set_added(added.id, added.ranks);
-  Batch batch;
+  LocalBatch batch;
   batch.kind = OpKind::add_process_set;
   batch.process_set = added.id;
   batch.members = added.ranks;
@@ -258,7 +258,7 @@ void SimRank::carry_out(const SetAdded& added) {
 
 void SimRank::carry_out(const SetRemoved& removed) {
   world_.oracle.set_removed(removed.id);
-  Batch batch;
+  LocalBatch batch;
   batch.kind = OpKind::remove_process_set;
   batch.process_set = removed.id;
   if (auto tensor = scheduled({0, removed.name})) batch.tensors.push_back(std::move(tensor));
@@ -340,8 +340,8 @@ void SimRank::shutdown_acknowledged() {
 // ---------------------------------------------------------------------------------------------
 // Executor thread.
 
-std::optional<Batch> SimRank::take_turn() {
-  Batch batch;
+std::optional<LocalBatch> SimRank::take_turn() {
+  LocalBatch batch;
   const std::optional<SchedulePosition> position = table_.take_turn(batch, now());
   if (!position) return std::nullopt;
   if (!replaying_ || position->epoch != epoch_) {

@@ -66,7 +66,7 @@ class SimRank final : private detail::Protocol::Actions {
   void shutdown_acknowledged() override;
 
   ExecutorModel::Callbacks callbacks();
-  std::optional<detail::Batch> take_turn();
+  std::optional<detail::LocalBatch> take_turn();
   void tensor_done(detail::PendingTensor& tensor, std::optional<Errc> error);
   void fail_pending();
   void tick();

@@ -41,9 +41,11 @@ std::string first_line(const std::exception_ptr& exception) {
   }
 }
 
-const Request& first_of(const Batch& batch) { return batch.tensors.front()->submission.request; }
+const Request& first_of(const LocalBatch& batch) {
+  return batch.tensors.front()->submission.request;
+}
 
-bool waits_for_data(const Batch& batch) {
+bool waits_for_data(const LocalBatch& batch) {
   return std::any_of(batch.tensors.begin(), batch.tensors.end(),
                      [](const auto& tensor) { return tensor->submission.ready != nullptr; });
 }
@@ -116,7 +118,8 @@ void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, D
 
 /// Returns the group of the batch's process set. A pair set gets its backends at its first
 /// operation, in which both of its ranks take part.
-const CollectiveRunner::Group& CollectiveRunner::group_of(const Batch& batch, Deadline deadline) {
+const CollectiveRunner::Group& CollectiveRunner::group_of(const LocalBatch& batch,
+                                                          Deadline deadline) {
   const auto at = groups_.find(batch.process_set);
   if (at != groups_.end()) return at->second;
   const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
@@ -126,7 +129,7 @@ const CollectiveRunner::Group& CollectiveRunner::group_of(const Batch& batch, De
   return groups_.at(batch.process_set);
 }
 
-CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_point now,
+CollectiveRunner::Ran CollectiveRunner::run(const LocalBatch& batch, Clock::time_point now,
                                             Deadline deadline) {
   if (batch.kind == OpKind::add_process_set) {
     add_set(batch.process_set, batch.members, deadline);
@@ -161,14 +164,14 @@ CollectiveRunner::Ran CollectiveRunner::run(const Batch& batch, Clock::time_poin
 
 /// Tells whether a batch begins only when all batches before it are complete, and is complete when
 /// its call returns. Making and removing a process set require this, and a barrier promises it.
-bool CollectiveRunner::runs_alone(const Batch& batch) noexcept {
+bool CollectiveRunner::runs_alone(const LocalBatch& batch) noexcept {
   return batch.kind == OpKind::add_process_set || batch.kind == OpKind::remove_process_set ||
          batch.kind == OpKind::barrier;
 }
 
 /// The work that two backends queue on a device has no common order there. A backend that allocates
 /// device memory may also wait without a deadline for work that the other one has queued.
-bool CollectiveRunner::must_complete_before(const Batch& batch,
+bool CollectiveRunner::must_complete_before(const LocalBatch& batch,
                                             std::string_view last) const noexcept {
   if (runs_alone(batch)) return true;
   const Request& request = first_of(batch);
@@ -179,20 +182,20 @@ bool CollectiveRunner::must_complete_before(const Batch& batch,
 
 /// The device runs one collective after the other, so this one began when the previous one was
 /// complete.
-void CollectiveRunner::completed(const Batch& batch, const Ran& ran) {
+void CollectiveRunner::completed(const LocalBatch& batch, const Ran& ran) {
   const auto began = std::max(ran.time, completed_);
   completed_ = Clock::now();
   over(batch, ran.backend, began, completed_);
 }
 
-void CollectiveRunner::over(const Batch& batch, std::string_view backend, Clock::time_point began,
-                            Clock::time_point ended) {
+void CollectiveRunner::over(const LocalBatch& batch, std::string_view backend,
+                            Clock::time_point began, Clock::time_point ended) {
   observer_.meter.communication(began, ended);
   observer_.phase(batch, to_string(batch.kind), began, ended, backend);
 }
 
-void CollectiveRunner::wait_for_data(Backend& backend, const Batch& batch, Clock::time_point began,
-                                     Deadline deadline) {
+void CollectiveRunner::wait_for_data(Backend& backend, const LocalBatch& batch,
+                                     Clock::time_point began, Deadline deadline) {
   for (const auto& tensor : batch.tensors) {
     if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
   }
@@ -201,7 +204,7 @@ void CollectiveRunner::wait_for_data(Backend& backend, const Batch& batch, Clock
   observer_.phase(batch, timeline_phase::kWaitForData, began, ended);
 }
 
-void CollectiveRunner::call(Backend& backend, const Batch& batch, const Group& group,
+void CollectiveRunner::call(Backend& backend, const LocalBatch& batch, const Group& group,
                             Deadline deadline) {
   switch (batch.kind) {
     case OpKind::allreduce:
@@ -219,7 +222,7 @@ void CollectiveRunner::call(Backend& backend, const Batch& batch, const Group& g
   }
 }
 
-void CollectiveRunner::count(const Batch& batch) {
+void CollectiveRunner::count(const LocalBatch& batch) {
   Counters& counters = observer_.counters;
   std::uint64_t bytes = 0;
   for (const auto& tensor : batch.tensors) {
@@ -238,7 +241,7 @@ namespace {
 /// Reports the copies of a fused call to the meter and the timeline.
 class Copies final : public CallObserver {
  public:
-  Copies(Observer& observer, const Batch& batch) : observer_(observer), batch_(batch) {}
+  Copies(Observer& observer, const LocalBatch& batch) : observer_(observer), batch_(batch) {}
   void copied_in(Clock::time_point begin, Clock::time_point end) override {
     tell(timeline_phase::kMemcpyIn, begin, end);
   }
@@ -253,14 +256,14 @@ class Copies final : public CallObserver {
   }
 
   Observer& observer_;
-  const Batch& batch_;
+  const LocalBatch& batch_;
 };
 
 }  // namespace
 
 /// Returns the slices of the batch's tensors. `announce` has already made those of an announced
 /// batch.
-std::span<const TensorSlice> CollectiveRunner::slices(const Batch& batch) {
+std::span<const TensorSlice> CollectiveRunner::slices(const LocalBatch& batch) {
   if (announced_to_ != nullptr) return slices_;
   slices_.clear();
   for (const auto& tensor : batch.tensors) {
@@ -271,13 +274,13 @@ std::span<const TensorSlice> CollectiveRunner::slices(const Batch& batch) {
   return slices_;
 }
 
-AllreduceCall CollectiveRunner::allreduce_call(const Batch& batch, CallObserver* observer) {
+AllreduceCall CollectiveRunner::allreduce_call(const LocalBatch& batch, CallObserver* observer) {
   const Request& first = first_of(batch);
   return {slices(batch),  first.device,    first.dtype,        first.op,
           first.prescale, first.postscale, batch.contributors, observer};
 }
 
-Backend* CollectiveRunner::backend_for_announcement(const Batch& batch) const noexcept {
+Backend* CollectiveRunner::backend_for_announcement(const LocalBatch& batch) const noexcept {
   if (batch.kind != OpKind::allreduce || waits_for_data(batch)) return nullptr;
   const auto at = groups_.find(batch.process_set);
   const std::size_t index = index_for(first_of(batch));
@@ -286,7 +289,7 @@ Backend* CollectiveRunner::backend_for_announcement(const Batch& batch) const no
   return group.subsets.empty() ? backends_[index].get() : group.subsets[index].get();
 }
 
-void CollectiveRunner::announce(const Batch& batch) {
+void CollectiveRunner::announce(const LocalBatch& batch) {
   Backend* const backend = backend_for_announcement(batch);
   if (backend == nullptr) return;
   backend->announce(allreduce_call(batch, nullptr), batch.sequence);
@@ -302,7 +305,7 @@ void CollectiveRunner::abandon() noexcept {
 }
 
 /// Returns the rows of a tensor's result on this rank.
-std::int64_t CollectiveRunner::result_rows(const Batch& batch, std::size_t tensor,
+std::int64_t CollectiveRunner::result_rows(const LocalBatch& batch, std::size_t tensor,
                                            const Group& group) {
   if (batch.kind != OpKind::reducescatter) {
     const std::vector<std::int64_t>& rows = batch.rows[tensor];
@@ -312,7 +315,7 @@ std::int64_t CollectiveRunner::result_rows(const Batch& batch, std::size_t tenso
                         std::ssize(group.ranks), group.place);
 }
 
-void CollectiveRunner::allocate_results(const Batch& batch, const Group& group) const {
+void CollectiveRunner::allocate_results(const LocalBatch& batch, const Group& group) const {
   if (!needs_rows(batch.kind) && batch.kind != OpKind::reducescatter) return;
   for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
     PendingTensor& tensor = *batch.tensors[i];
@@ -344,14 +347,14 @@ void* CollectiveRunner::allocate(PendingTensor& tensor, const Shape& shape) cons
   return tensor.substitute.data();
 }
 
-void CollectiveRunner::allreduce(Backend& backend, const Batch& batch, Deadline deadline) {
+void CollectiveRunner::allreduce(Backend& backend, const LocalBatch& batch, Deadline deadline) {
   Copies copies(observer_, batch);
   const AllreduceCall call = allreduce_call(batch, &copies);
   announced_to_ = nullptr;
   backend.allreduce(call, deadline);
 }
 
-void CollectiveRunner::broadcast(Backend& backend, const Batch& batch, const Group& group,
+void CollectiveRunner::broadcast(Backend& backend, const LocalBatch& batch, const Group& group,
                                  Deadline deadline) {
   const Request& first = first_of(batch);
   const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
@@ -360,7 +363,7 @@ void CollectiveRunner::broadcast(Backend& backend, const Batch& batch, const Gro
       deadline);
 }
 
-void CollectiveRunner::allgather(Backend& backend, const Batch& batch, Deadline deadline) {
+void CollectiveRunner::allgather(Backend& backend, const LocalBatch& batch, Deadline deadline) {
   const Request& first = first_of(batch);
   std::vector<GatherSlice> tensors;
   std::vector<std::vector<std::int64_t>> counts(batch.tensors.size());
@@ -373,7 +376,7 @@ void CollectiveRunner::allgather(Backend& backend, const Batch& batch, Deadline 
   backend.allgather({tensors, first.device, first.dtype}, deadline);
 }
 
-void CollectiveRunner::reducescatter(Backend& backend, const Batch& batch, const Group& group,
+void CollectiveRunner::reducescatter(Backend& backend, const LocalBatch& batch, const Group& group,
                                      Deadline deadline) {
   const Request& first = first_of(batch);
   const std::int64_t ranks = std::ssize(group.ranks);
@@ -392,7 +395,7 @@ void CollectiveRunner::reducescatter(Backend& backend, const Batch& batch, const
       {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
 }
 
-void CollectiveRunner::alltoall(Backend& backend, const Batch& batch, Deadline deadline) {
+void CollectiveRunner::alltoall(Backend& backend, const LocalBatch& batch, Deadline deadline) {
   PendingTensor& tensor = *batch.tensors.front();
   const Request& request = tensor.submission.request;
   const std::vector<std::int64_t>& received = batch.rows.front();

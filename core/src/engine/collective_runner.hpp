@@ -9,7 +9,7 @@
 
 #include <hvd/core/backend.hpp>
 
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 #include "engine/observer.hpp"
 
 namespace hvd::detail {
@@ -24,7 +24,7 @@ class CollectiveRunner {
   [[nodiscard]] bool supports(const Request& request) const noexcept;
   /// Announces an allreduce that may still be cancelled (Backend::announce). `run`, `retract` or
   /// `abandon` of the same batch follows.
-  void announce(const Batch& batch);
+  void announce(const LocalBatch& batch);
   void retract() noexcept;
   void abandon() noexcept;
   /// Holds the result of `run`.
@@ -35,14 +35,15 @@ class CollectiveRunner {
   };
   /// `now` is the present time. An error that concerns one tensor alone is kept in that tensor.
   /// Throws what a backend throws.
-  [[nodiscard]] Ran run(const Batch& batch, Clock::time_point now, Deadline deadline);
+  [[nodiscard]] Ran run(const LocalBatch& batch, Clock::time_point now, Deadline deadline);
   /// Tells whether all asynchronous collectives, the last of which runs on the backend `last`, must
   /// be complete before this batch begins.
-  [[nodiscard]] bool must_complete_before(const Batch& batch, std::string_view last) const noexcept;
+  [[nodiscard]] bool must_complete_before(const LocalBatch& batch,
+                                          std::string_view last) const noexcept;
   /// Records that the asynchronous collective of this batch is complete. One thread at a time calls
   /// it, in the order in which the collectives were started, also while another thread runs a
   /// batch.
-  void completed(const Batch& batch, const Ran& ran);
+  void completed(const LocalBatch& batch, const Ran& ran);
   /// Any thread may call it.
   void abort() noexcept;
 
@@ -53,33 +54,34 @@ class CollectiveRunner {
     std::vector<std::unique_ptr<Backend>> subsets;  // one per backend; empty for all ranks
   };
 
-  [[nodiscard]] static bool runs_alone(const Batch& batch) noexcept;
+  [[nodiscard]] static bool runs_alone(const LocalBatch& batch) noexcept;
   [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
   void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
   /// Returns the backend of a batch that can be announced, otherwise null.
-  [[nodiscard]] Backend* backend_for_announcement(const Batch& batch) const noexcept;
-  [[nodiscard]] AllreduceCall allreduce_call(const Batch& batch, CallObserver* observer);
-  [[nodiscard]] std::span<const TensorSlice> slices(const Batch& batch);
-  [[nodiscard]] const Group& group_of(const Batch& batch, Deadline deadline);
-  void wait_for_data(Backend& backend, const Batch& batch, Clock::time_point began,
+  [[nodiscard]] Backend* backend_for_announcement(const LocalBatch& batch) const noexcept;
+  [[nodiscard]] AllreduceCall allreduce_call(const LocalBatch& batch, CallObserver* observer);
+  [[nodiscard]] std::span<const TensorSlice> slices(const LocalBatch& batch);
+  [[nodiscard]] const Group& group_of(const LocalBatch& batch, Deadline deadline);
+  void wait_for_data(Backend& backend, const LocalBatch& batch, Clock::time_point began,
                      Deadline deadline);
-  void call(Backend& backend, const Batch& batch, const Group& group, Deadline deadline);
-  void over(const Batch& batch, std::string_view backend, Clock::time_point began,
+  void call(Backend& backend, const LocalBatch& batch, const Group& group, Deadline deadline);
+  void over(const LocalBatch& batch, std::string_view backend, Clock::time_point began,
             Clock::time_point ended);
-  void count(const Batch& batch);
-  [[nodiscard]] static std::int64_t result_rows(const Batch& batch, std::size_t tensor,
+  void count(const LocalBatch& batch);
+  [[nodiscard]] static std::int64_t result_rows(const LocalBatch& batch, std::size_t tensor,
                                                 const Group& group);
   /// Allocates the results whose shape depends on what all ranks submitted, and sets the outputs of
   /// the submissions.
-  void allocate_results(const Batch& batch, const Group& group) const;
+  void allocate_results(const LocalBatch& batch, const Group& group) const;
   [[nodiscard]] void* allocate(PendingTensor& tensor, const Shape& shape) const;
-  void allreduce(Backend& backend, const Batch& batch, Deadline deadline);
-  void allgather(Backend& backend, const Batch& batch, Deadline deadline);
-  void broadcast(Backend& backend, const Batch& batch, const Group& group, Deadline deadline);
-  void reducescatter(Backend& backend, const Batch& batch, const Group& group, Deadline deadline);
-  void alltoall(Backend& backend, const Batch& batch, Deadline deadline);
+  void allreduce(Backend& backend, const LocalBatch& batch, Deadline deadline);
+  void allgather(Backend& backend, const LocalBatch& batch, Deadline deadline);
+  void broadcast(Backend& backend, const LocalBatch& batch, const Group& group, Deadline deadline);
+  void reducescatter(Backend& backend, const LocalBatch& batch, const Group& group,
+                     Deadline deadline);
+  void alltoall(Backend& backend, const LocalBatch& batch, Deadline deadline);
 
   const std::vector<std::unique_ptr<Backend>> backends_;
   const int rank_;

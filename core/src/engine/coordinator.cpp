@@ -322,7 +322,7 @@ std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
 void Coordinator::run(const FusedBatch& fused) {
   log_decision(rank_, "runs '{}' in process set {}", fmt::join(fused.names, "', '"),
                fused.process_set);
-  Batch batch;
+  LocalBatch batch;
   batch.process_set = fused.process_set;
   batch.rows = fused.rows;
   batch.contributors = fused.contributors;
@@ -363,7 +363,7 @@ void Coordinator::carry_out(const Rejection& rejection) {
 void Coordinator::carry_out(const SetAdded& added) {
   log_decision(rank_, "makes process set {} of ranks {}", added.id, fmt::join(added.ranks, ", "));
   sets_.add(added.id, added.ranks);
-  Batch batch;
+  LocalBatch batch;
   batch.kind = OpKind::add_process_set;
   batch.process_set = added.id;
   batch.members = added.ranks;
@@ -378,7 +378,7 @@ void Coordinator::carry_out(const SetAdded& added) {
 void Coordinator::carry_out(const SetRemoved& removed) {
   log_decision(rank_, "removes process set {}", removed.id);
   sets_.remove(removed.id);
-  Batch batch;
+  LocalBatch batch;
   batch.kind = OpKind::remove_process_set;
   batch.process_set = removed.id;
   if (auto tensor = scheduled({0, removed.name})) batch.tensors.push_back(std::move(tensor));
@@ -487,7 +487,7 @@ void Coordinator::end(End how) {
 // ---------------------------------------------------------------------------------------------
 // The executor thread, and threads that wait for a result.
 
-void Coordinator::turn_taken(const Batch& batch, const SchedulePosition& position,
+void Coordinator::turn_taken(const LocalBatch& batch, const SchedulePosition& position,
                              Clock::time_point now) {
   if (tuner_ && tuner_->turn(position.epoch, position.cycle, now)) {
     session_.loop().post([this] { tune(); });

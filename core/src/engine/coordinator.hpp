@@ -80,7 +80,7 @@ class Coordinator : private ControlChannel::Listener,
   void shutdown_acknowledged() override;
 
   // These implement Executor::Listener.
-  void turn_taken(const Batch& batch, const SchedulePosition& position,
+  void turn_taken(const LocalBatch& batch, const SchedulePosition& position,
                   Clock::time_point now) override;
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override;
   void batch_done() override;

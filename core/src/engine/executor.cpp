@@ -76,7 +76,7 @@ bool Executor::supports(const Request& request) {
   return true;
 }
 
-void Executor::run(Batch batch) {
+void Executor::run(LocalBatch batch) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(batch));
   wake_one();
@@ -186,7 +186,7 @@ Clock::time_point Executor::run_next(Lock& lock, Clock::time_point now) {
 
 /// Announces a turn of the frozen schedule and waits until all its members have reached it. Returns
 /// false when a thaw has withdrawn the turn; then its tensors no longer belong to this thread.
-bool Executor::arrive(const Batch& batch) {
+bool Executor::arrive(const LocalBatch& batch) {
   if (ready_fence_) {
     if (!table_.begin_announcing()) return false;
     {
@@ -203,7 +203,7 @@ bool Executor::arrive(const Batch& batch) {
 }
 
 /// Runs a batch. Returns nothing when a backend failed.
-std::optional<CollectiveRunner::Ran> Executor::execute(const Batch& batch) {
+std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) {
   const bool is_turn = batch.sequence != 0;
   try {
     if (is_turn && !arrive(batch)) {
@@ -299,7 +299,7 @@ void Executor::complete_all(Lock& lock) {
   }
 }
 
-void Executor::finish(const Batch& batch) const {
+void Executor::finish(const LocalBatch& batch) const {
   for (const auto& tensor : batch.tensors) finish(*tensor);
 }
 

@@ -18,8 +18,8 @@
 
 #include <hvd/core/ready_fence.hpp>
 
-#include "engine/batch.hpp"
 #include "engine/collective_runner.hpp"
+#include "engine/local_batch.hpp"
 #include "engine/tensor_table.hpp"
 #include "engine/work_state.hpp"
 
@@ -33,7 +33,7 @@ class Executor final : public WorkDriver {
   class Listener {
    public:
     /// A turn of the frozen schedule was taken from the table at the time `now`.
-    virtual void turn_taken(const Batch& batch, const SchedulePosition& position,
+    virtual void turn_taken(const LocalBatch& batch, const SchedulePosition& position,
                             Clock::time_point now) = 0;
     /// The tensor's name is free and its result is in place, or `error` concerns it alone. The
     /// listener completes its work.
@@ -66,7 +66,7 @@ class Executor final : public WorkDriver {
   /// Any thread may call it.
   [[nodiscard]] bool supports(const Request& request);
   /// Queues a batch that was negotiated. Any thread may call it.
-  void run(Batch batch);
+  void run(LocalBatch batch);
   /// Wakes a thread to take the turn that the table has. Any thread may call it.
   void turn_came();
   /// Wakes the threads that may wait for a work that was completed elsewhere. Any thread may call
@@ -95,7 +95,7 @@ class Executor final : public WorkDriver {
   enum class State { running, draining, stopped };
   using Lock = std::unique_lock<std::mutex>;
   struct AsyncBatch {
-    Batch batch;
+    LocalBatch batch;
     CollectiveRunner::Ran ran;
   };
 
@@ -111,10 +111,10 @@ class Executor final : public WorkDriver {
   bool poll_first(Lock& lock);
   void poll_and_rest(Lock& lock, Clock::time_point& yield_until);
   void complete_all(Lock& lock);
-  [[nodiscard]] bool arrive(const Batch& batch);
-  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const Batch& batch);
+  [[nodiscard]] bool arrive(const LocalBatch& batch);
+  [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const LocalBatch& batch);
   [[nodiscard]] bool try_complete(const AsyncBatch& async) const;
-  void finish(const Batch& batch) const;
+  void finish(const LocalBatch& batch) const;
   void finish(PendingTensor& tensor) const;
   void report_failure() const;
 
@@ -129,10 +129,10 @@ class Executor final : public WorkDriver {
   mutable std::mutex mutex_;
   std::condition_variable idle_;     // the executor thread waits
   std::condition_variable waiting_;  // threads in `drive` wait
-  std::deque<Batch> queue_;
+  std::deque<LocalBatch> queue_;
   State state_ = State::running;
   bool running_ = false;          // a thread runs `batch_`
-  Batch batch_;                   // keeps its memory from batch to batch
+  LocalBatch batch_;              // keeps its memory from batch to batch
   std::deque<AsyncBatch> async_;  // in the order in which they complete
   bool polling_ = false;          // a thread polls the first of `async_`
   bool failed_ = false;           // a backend failed

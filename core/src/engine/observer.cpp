@@ -30,7 +30,7 @@ void Observer::scheduled(PendingTensor& tensor, bool negotiated, Clock::time_poi
                     args_for(request));
 }
 
-void Observer::phase(const Batch& batch, std::string_view name, Clock::time_point begin,
+void Observer::phase(const LocalBatch& batch, std::string_view name, Clock::time_point begin,
                      Clock::time_point end, std::string_view algorithm) {
   if (!timeline.on()) return;
   for (const auto& tensor : batch.tensors) {
@@ -42,7 +42,7 @@ void Observer::phase(const Batch& batch, std::string_view name, Clock::time_poin
   }
 }
 
-void Observer::dequeued(const Batch& batch, Clock::time_point now) {
+void Observer::dequeued(const LocalBatch& batch, Clock::time_point now) {
   if (!timeline.on()) return;
   for (const auto& tensor : batch.tensors) {
     timeline.complete(tensor->submission.request.name, timeline_phase::kQueue, tensor->scheduled_at,

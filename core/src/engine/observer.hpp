@@ -4,8 +4,8 @@
 #include <hvd/core/stats.hpp>
 #include <hvd/core/timeline.hpp>
 
-#include "engine/batch.hpp"
 #include "engine/counters.hpp"
+#include "engine/local_batch.hpp"
 #include "observe/step_meter.hpp"
 
 namespace hvd::detail {
@@ -24,10 +24,10 @@ class Observer {
   /// was reached.
   void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);
   /// Records that one phase of every tensor of a batch is over.
-  void phase(const Batch& batch, std::string_view name, Clock::time_point begin,
+  void phase(const LocalBatch& batch, std::string_view name, Clock::time_point begin,
              Clock::time_point end, std::string_view algorithm = {});
   /// Records that the batch has left the queue and begins.
-  void dequeued(const Batch& batch, Clock::time_point now);
+  void dequeued(const LocalBatch& batch, Clock::time_point now);
 
   Counters counters;
   observe::StepMeter meter;

@@ -167,7 +167,7 @@ std::optional<Clock::time_point> TensorTable::waits_since() const {
   return turn_.since;
 }
 
-std::optional<SchedulePosition> TensorTable::take_turn(Batch& batch, Clock::time_point now) {
+std::optional<SchedulePosition> TensorTable::take_turn(LocalBatch& batch, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (!turn_ready()) return std::nullopt;
   const Replay::Turn next = replay_->begin();

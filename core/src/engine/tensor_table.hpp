@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch.hpp"
+#include "engine/local_batch.hpp"
 #include "engine/pending_tensor.hpp"
 #include "policy/messages.hpp"
 #include "policy/operation_key.hpp"
@@ -59,7 +59,7 @@ class TensorTable {
   /// Begins the next collective of the frozen schedule, a turn: writes it over `batch`, whose
   /// memory is used again. Returns its position in the schedule, or nothing when none may begin.
   /// One turn is taken at a time, and each is ended by `end_turn`. `now` is the present time.
-  [[nodiscard]] std::optional<SchedulePosition> take_turn(Batch& batch, Clock::time_point now);
+  [[nodiscard]] std::optional<SchedulePosition> take_turn(LocalBatch& batch, Clock::time_point now);
   /// The caller calls it before this rank announces the turn, with data of its tensors. Returns
   /// false when `resume` has withdrawn the turn: then its tensors must not be touched any more.
   [[nodiscard]] bool begin_announcing() noexcept;

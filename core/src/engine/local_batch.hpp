@@ -14,7 +14,7 @@ namespace hvd::detail {
 /// Describes a collective as the executor runs it. Rank 0 decides on it (FusedBatch), or the frozen
 /// schedule holds it (PlannedBatch). A batch that makes or removes a process set has no tensor on
 /// ranks that have joined.
-struct Batch {
+struct LocalBatch {
   OpKind kind = OpKind::allreduce;
   std::int32_t process_set = 0;
   std::vector<std::shared_ptr<PendingTensor>> tensors;  ///< equal but for their shapes
