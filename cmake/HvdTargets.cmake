@@ -1,6 +1,7 @@
 # hvd_library(<room>) applies the common settings to the library hvd_<room>, which the calling
 # CMakeLists.txt has defined. Its public headers are in the folder include beside that file, and its
-# private headers are in the folder src.
+# private headers are in the folder src. Headers in a folder include/**/internal are for the other
+# rooms and are not installed.
 function(hvd_library room)
   set(target hvd_${room})
   add_library(hvd::${room} ALIAS ${target})
@@ -30,7 +31,8 @@ function(hvd_library room)
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
       COMPONENT ${room}
       FILES_MATCHING
-      PATTERN "*.hpp")
+      PATTERN "*.hpp"
+      PATTERN internal EXCLUDE)
   endif()
 endfunction()
 

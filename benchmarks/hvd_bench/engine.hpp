@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "options.hpp"
 

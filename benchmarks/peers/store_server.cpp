@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/secret.hpp>
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 int main(int argc, char** argv) {
   constexpr int kUsage = 64;

@@ -14,8 +14,11 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 namespace hvd {
 namespace {

@@ -12,6 +12,9 @@
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/core/context.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 
 namespace hvd {
 namespace {

@@ -15,7 +15,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/hvd.hpp>

@@ -10,6 +10,7 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 #include <hvd/hvd.hpp>
 

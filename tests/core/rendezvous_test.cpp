@@ -10,8 +10,9 @@
 #include <hvd_test/ranks.hpp>
 #include <unistd.h>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/hvd.hpp>
 

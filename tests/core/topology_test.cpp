@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <hvd/core/internal/host_identity.hpp>
 #include <hvd/core/topology.hpp>
 
 namespace hvd {

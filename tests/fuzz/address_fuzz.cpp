@@ -1,7 +1,7 @@
 // Parses addresses as text, as they come from the environment or the store.
 #include <string_view>
 
-#include <hvd/core/address.hpp>
+#include <hvd/core/internal/address.hpp>
 
 #include "check.hpp"
 

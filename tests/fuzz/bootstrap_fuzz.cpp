@@ -1,6 +1,6 @@
 // Decodes the values of the store during the start of a job: rank 0's answers, the ranks' records
 // and the peer table.
-#include <hvd/core/bootstrap.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
 #include <hvd/core/store.hpp>
 
 #include "check.hpp"

@@ -6,7 +6,7 @@
 #include <span>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::fuzz {
 

@@ -1,5 +1,5 @@
 // Decodes a rank's report, which an agent passes on to hvdrun.
-#include <hvd/core/rank_report.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 
 #include "check.hpp"
 

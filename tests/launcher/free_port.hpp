@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::launcher {
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <hvd/core/authenticated_listener.hpp>
+#include <hvd/core/internal/authenticated_listener.hpp>
 #include <hvd/core/version.hpp>
 
 #include "base/exit_codes.hpp"

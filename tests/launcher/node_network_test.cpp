@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/network_interfaces.hpp>
+#include <hvd/core/internal/network_interfaces.hpp>
 
 #include "base/exit_codes.hpp"
 #include "directory.hpp"

@@ -14,7 +14,9 @@
 
 #include <hvd/core/config.hpp>
 #include <hvd/core/context.hpp>
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/spawn.hpp>
 
 namespace {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/topology.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "hierarchy/hierarchical_backend.hpp"
 #include "host/host_ranks.hpp"

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/topology.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "hierarchy/comm_thread.hpp"
 #include "hierarchy/hierarchical_backend.hpp"

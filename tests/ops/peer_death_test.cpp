@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 #include "death/fork_rank.hpp"
 #include "transports.hpp"

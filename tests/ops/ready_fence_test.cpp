@@ -21,9 +21,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/store.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 #include "fence/token.hpp"
 

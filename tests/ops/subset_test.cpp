@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "transports.hpp"
 

@@ -8,9 +8,9 @@
 #include <hvd_test/ranks.hpp>
 #include <unistd.h>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/store.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "transport/round_trip.hpp"
 #include "transport/stripes.hpp"

@@ -14,8 +14,8 @@
 #include <hvd_test/errors.hpp>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/session.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 namespace hvd::test {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "delays.hpp"
 #include "event_queue.hpp"

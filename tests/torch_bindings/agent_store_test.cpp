@@ -10,7 +10,7 @@
 #include <hvd_test/ranks.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <hvd/core/address.hpp>
+#include <hvd/core/internal/address.hpp>
 #include <hvd/torch.hpp>
 
 namespace hvd {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
 #include <hvd/torch/agent_store.hpp>
 
 namespace hvd {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <sys/un.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
 
 namespace hvd {
 namespace {

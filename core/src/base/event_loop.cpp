@@ -15,7 +15,7 @@
 #include <sched.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/event_loop.hpp>
+#include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/types.hpp>
 

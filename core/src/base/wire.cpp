@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
 namespace {

@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <hvd/core/bootstrap.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
 namespace {

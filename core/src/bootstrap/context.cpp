@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/context.hpp>
-#include <hvd/core/control_channel.hpp>
+#include <hvd/core/internal/control_channel.hpp>
 #include <hvd/core/log.hpp>
 
 #include "engine/coordinator.hpp"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/secret.hpp>
 
 #include "net/crypto.hpp"
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/secret.hpp>
-#include <hvd/core/session.hpp>
 #include <hvd/core/store.hpp>
 
 #include "base/error_file.hpp"

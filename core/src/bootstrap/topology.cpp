@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/host_identity.hpp>
 #include <hvd/core/topology.hpp>
 
 namespace hvd {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
 
 #include "config/environment.hpp"
 #include "config/slurm_step.hpp"

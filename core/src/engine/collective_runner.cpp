@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
 namespace hvd::detail {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "engine/local_batch.hpp"
 #include "engine/observer.hpp"

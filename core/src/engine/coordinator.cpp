@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/log.hpp>
+#include <hvd/core/timeline.hpp>
 
 #include "base/error_file.hpp"
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/control_channel.hpp>
-#include <hvd/core/ready_fence.hpp>
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/control_channel.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/stats.hpp>
 #include <hvd/core/work.hpp>
 

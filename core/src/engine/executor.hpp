@@ -16,7 +16,7 @@
 #include <span>
 #include <thread>
 
-#include <hvd/core/ready_fence.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
 
 #include "engine/collective_runner.hpp"
 #include "engine/local_batch.hpp"

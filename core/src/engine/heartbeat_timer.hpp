@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include <hvd/core/event_loop.hpp>
+#include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::detail {

@@ -1,8 +1,8 @@
 // Collects what a context reports about itself: counters, step times and the timeline.
 #pragma once
 
+#include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/stats.hpp>
-#include <hvd/core/timeline.hpp>
 
 #include "engine/counters.hpp"
 #include "engine/local_batch.hpp"

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
 namespace hvd::detail {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/authenticated_listener.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/authenticated_listener.hpp>
 #include <hvd/core/log.hpp>
 
 #include "net/dial.hpp"

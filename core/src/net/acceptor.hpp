@@ -9,7 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include <hvd/core/event_loop.hpp>
+#include <hvd/core/internal/event_loop.hpp>
 
 #include "net/server_handshake.hpp"
 #include "net/socket.hpp"

@@ -6,7 +6,7 @@
 #include <span>
 #include <stdexcept>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::net {

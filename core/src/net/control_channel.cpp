@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/control_channel.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/control_channel.hpp>
 
 #include "net/control_frame.hpp"
 #include "net/control_router.hpp"

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/control_channel.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/control_channel.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "net/frame.hpp"
 

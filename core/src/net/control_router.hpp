@@ -8,7 +8,7 @@
 #include <map>
 #include <span>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "net/control_frame.hpp"
 #include "net/tree_routes.hpp"

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/secret.hpp>
 #include <hvd/core/types.hpp>
 
 #include "net/blocking_io.hpp"

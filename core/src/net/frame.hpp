@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::net {
 

@@ -8,8 +8,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 #include "net/frame.hpp"

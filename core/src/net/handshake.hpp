@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/secret.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "net/crypto.hpp"
 

@@ -18,9 +18,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
-#include <hvd/core/network_interfaces.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/network_interfaces.hpp>
 
 #include "net/socket.hpp"
 

@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/peer_network.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/peer_network.hpp>
 
 #include "net/acceptor.hpp"
 #include "net/dial.hpp"

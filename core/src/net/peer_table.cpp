@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include <hvd/core/internal/host_identity.hpp>
+
 namespace hvd::net {
 namespace {
 

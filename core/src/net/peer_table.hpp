@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/peer_network.hpp>
-#include <hvd/core/secret.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/peer_network.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::net {
 

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <string>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 #include "net/blocking_io.hpp"

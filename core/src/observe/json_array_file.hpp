@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::observe {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include <hvd/core/event_loop.hpp>
+#include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/stats.hpp>
 
 namespace hvd::observe {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <hvd/core/rank_report.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 
 namespace hvd {
 namespace {

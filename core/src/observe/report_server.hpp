@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/rank_report.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 
 namespace hvd::observe {
 

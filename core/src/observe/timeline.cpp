@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/timeline.hpp>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/request.hpp>
-#include <hvd/core/wire.hpp>
 
 #include "policy/decision.hpp"
 

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
 #include "policy/mismatch.hpp"

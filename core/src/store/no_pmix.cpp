@@ -1,3 +1,4 @@
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 
 #include "config/environment.hpp"

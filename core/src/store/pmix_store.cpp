@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 
 #include "config/environment.hpp"

@@ -8,9 +8,10 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/bootstrap.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/log.hpp>
 
 #include "net/blocking_io.hpp"

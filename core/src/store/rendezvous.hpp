@@ -5,8 +5,9 @@
 #include <string_view>
 
 #include <hvd/core/config.hpp>
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 
 namespace hvd::detail {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 
 #include "net/dial.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::detail {
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/store.hpp>
 
 #include "net/acceptor.hpp"
 #include "net/frame_stream.hpp"

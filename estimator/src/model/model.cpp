@@ -2,7 +2,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/estimator/model.hpp>
-#include <hvd/torch/checkpoint_bytes.hpp>
+#include <hvd/torch/internal/checkpoint_bytes.hpp>
 
 #include "model/model_file.hpp"
 #include "store/file_system.hpp"

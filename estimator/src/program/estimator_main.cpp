@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/estimator/estimator.hpp>
 #include <hvd/estimator/estimator_main.hpp>
 #include <hvd/spark.hpp>

@@ -10,7 +10,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/estimator/estimator.hpp>
 #include <hvd/hvd.hpp>
-#include <hvd/torch/checkpoint_bytes.hpp>
+#include <hvd/torch/internal/checkpoint_bytes.hpp>
 
 #include "model/model_file.hpp"
 #include "training/checked_options.hpp"

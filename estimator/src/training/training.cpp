@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 
-#include <hvd/torch/checkpoint_bytes.hpp>
+#include <hvd/torch/internal/checkpoint_bytes.hpp>
 #include <hvd/torch/object.hpp>
 #include <hvd/torch/parameters.hpp>
 

@@ -16,8 +16,8 @@
 #include <sys/types.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/core/wire.hpp>
 
 namespace hvd {
 

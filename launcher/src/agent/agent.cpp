@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/network_interfaces.hpp>
+#include <hvd/core/internal/network_interfaces.hpp>
 #include <hvd/core/version.hpp>
 
 #include "agent/own_part.hpp"

@@ -14,7 +14,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <sys/types.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "agent/gpu_watch.hpp"
 #include "agent/rank_inquiry.hpp"

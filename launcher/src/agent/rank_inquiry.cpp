@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <hvd/core/rank_report.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 
 #include "base/text.hpp"
 

@@ -6,8 +6,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include <hvd/core/fd.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::launcher {
 

@@ -1,7 +1,7 @@
 // Declares functions for descriptors that the parts of hvdrun share.
 #pragma once
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::launcher {
 

@@ -10,7 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/secret.hpp>
 
 #include "cli/options.hpp"
 #include "plan/plan.hpp"

@@ -8,8 +8,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
 
 #include "base/exit_codes.hpp"
 #include "plan/rank_environment.hpp"

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/authenticated_listener.hpp>
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/authenticated_listener.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/secret.hpp>
 #include <hvd/core/types.hpp>
 
 #include "node/node_options.hpp"

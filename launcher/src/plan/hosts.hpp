@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <hvd/core/address.hpp>
+#include <hvd/core/internal/address.hpp>
 
 namespace hvd::launcher {
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/network_interfaces.hpp>
+#include <hvd/core/internal/network_interfaces.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"

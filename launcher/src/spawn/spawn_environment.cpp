@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/secret.hpp>
 
 #include "plan/cpus.hpp"
 #include "plan/this_host.hpp"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/spawn.hpp>
 
 #include "plan/plan.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "spawn/spawn_state.hpp"
 

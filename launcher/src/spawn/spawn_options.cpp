@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/address.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
 #include <hvd/spawn.hpp>
 
 #include "base/text.hpp"

@@ -8,7 +8,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/spawn.hpp>
 
 #include "supervise/rank_output.hpp"

@@ -13,7 +13,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 #include <hvd/spawn.hpp>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/spawn.hpp>
 
 namespace hvd::launcher {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/rank_report.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 #include <hvd/core/types.hpp>
 
 #include "plan/plan.hpp"

@@ -16,9 +16,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <sys/types.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/core/wire.hpp>
 
 #include "supervise/job_policy.hpp"
 #include "supervise/rank_output.hpp"

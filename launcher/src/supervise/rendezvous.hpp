@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/secret.hpp>
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 namespace hvd::launcher {
 

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include <hvd/core/secret.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/secret.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "supervise/job_policy.hpp"
 #include "supervise/rank_output.hpp"

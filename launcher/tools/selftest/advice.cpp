@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::selftest {
 namespace {

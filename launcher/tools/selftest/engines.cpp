@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 namespace hvd::selftest {
 namespace {

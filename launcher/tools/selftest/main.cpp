@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
 
 #include "advice.hpp"

@@ -7,6 +7,7 @@
 
 #include <hvd/core/context.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/store.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/array_collectives.hpp>
 #include <hvd/ops/collectives.hpp>

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include <hvd/hvd.hpp>
-#include <hvd/ops/backends.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/ops/internal/backends.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 #include "hierarchy/hierarchical_backend.hpp"
 #include "hierarchy/host_plan.hpp"

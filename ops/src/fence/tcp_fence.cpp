@@ -10,8 +10,8 @@
 #include <poll.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/session.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 #include "fence/settlements.hpp"
 #include "fence/token_stream.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "fence/token.hpp"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/layout.hpp"
 

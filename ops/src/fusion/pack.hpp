@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/accumulator.hpp"
 #include "fusion/blocks.hpp"

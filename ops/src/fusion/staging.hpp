@@ -7,7 +7,7 @@
 #include <functional>
 #include <span>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/blocks.hpp"
 

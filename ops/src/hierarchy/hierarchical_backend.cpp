@@ -8,7 +8,7 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/core/topology.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "fusion/identity.hpp"
 #include "hierarchy/rounds.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/buffer.hpp"
 #include "hierarchy/comm_thread.hpp"

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/session.hpp>
 
 #include "hierarchy/hierarchical_backend.hpp"
 #include "ring/ring_backend.hpp"

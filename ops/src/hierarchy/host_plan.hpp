@@ -1,7 +1,7 @@
 // Measures the plan of an engine that spans hosts.
 #pragma once
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "tuning/algorithm_plan.hpp"
 

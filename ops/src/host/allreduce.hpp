@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/buffer.hpp"
 #include "host/arithmetic.hpp"

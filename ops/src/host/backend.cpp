@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/ops/internal/backends.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 #include "fusion/staging.hpp"
 #include "host/allreduce.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/buffer.hpp"
 #include "host/arena.hpp"

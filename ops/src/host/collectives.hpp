@@ -2,7 +2,7 @@
 // HostExchange.
 #pragma once
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "host/arena.hpp"
 #include "host/group.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include <hvd/core/ready_fence.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
 
 #include "fence/settlements.hpp"
 #include "host/shared.hpp"

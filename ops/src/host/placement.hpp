@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "host/allreduce.hpp"
 #include "host/arena.hpp"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "shm/sealed_memory.hpp"
 #include "shm/wait.hpp"

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "host/group.hpp"
 #include "host/segment.hpp"

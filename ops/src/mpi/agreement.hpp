@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/session.hpp>
 
 namespace hvd::detail {
 

@@ -5,8 +5,8 @@
 
 #include <mpi.h>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/session.hpp>
 
 namespace hvd::detail {
 

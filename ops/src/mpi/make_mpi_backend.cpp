@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/log.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "mpi/agreement.hpp"
 #include "mpi/make_mpi.hpp"

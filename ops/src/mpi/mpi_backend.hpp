@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/accumulator.hpp"
 #include "fusion/buffer.hpp"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "tuning/algorithm_plan.hpp"
 #include "tuning/measure.hpp"

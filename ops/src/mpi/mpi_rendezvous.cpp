@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/peer_network.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/peer_network.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/mpi.hpp>
 

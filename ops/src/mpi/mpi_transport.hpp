@@ -10,7 +10,7 @@
 
 #include <mpi.h>
 
-#include <hvd/ops/transport.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "fusion/buffer.hpp"
 #include "mpi/mpi_comm.hpp"

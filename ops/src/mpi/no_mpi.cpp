@@ -1,5 +1,5 @@
 // Replaces the other files where the build has no MPI.
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "mpi/agreement.hpp"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "nccl/nccl_comm.hpp"
 

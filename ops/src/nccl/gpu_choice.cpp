@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/session.hpp>
 
 #include "nccl/cuda.hpp"
 

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_backend.hpp"

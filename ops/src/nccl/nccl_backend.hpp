@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "fusion/staging.hpp"
 #include "nccl/copier.hpp"

@@ -1,5 +1,5 @@
 // Replaces make_nccl_backend.cpp where the build has no NCCL.
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 namespace hvd {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "nccl/copier.hpp"
 #include "nccl/cuda.hpp"

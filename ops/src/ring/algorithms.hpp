@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "fusion/accumulator.hpp"
 #include "fusion/buffer.hpp"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/log.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "fusion/pack.hpp"
 #include "transport/rank_view.hpp"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "fusion/buffer.hpp"
 #include "fusion/staging.hpp"

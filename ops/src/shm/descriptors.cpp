@@ -12,8 +12,9 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <hvd/core/session.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "transport/failure.hpp"
 #include "transport/poll.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::detail {
 

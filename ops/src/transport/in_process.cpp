@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <hvd/ops/transport.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "transport/failure.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <poll.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::detail {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/ops/transport.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 namespace hvd::detail {
 

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <hvd/core/session.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "fusion/buffer.hpp"
 #include "shm/descriptors.hpp"

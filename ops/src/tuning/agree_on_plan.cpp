@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
-#include <hvd/core/session.hpp>
 
 namespace hvd::detail {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "tuning/algorithm_plan.hpp"
 

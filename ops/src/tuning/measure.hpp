@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 #include <hvd/core/types.hpp>
 
 #include "tuning/algorithm_plan.hpp"

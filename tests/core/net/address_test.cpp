@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include <hvd/core/address.hpp>
+#include <hvd/core/internal/address.hpp>
 
 #include "expect_error.hpp"
 

@@ -3,7 +3,7 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
-#include <hvd/core/bootstrap.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
 
 #include "expect_error.hpp"
 

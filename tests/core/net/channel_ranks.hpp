@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <hvd/core/control_channel.hpp>
+#include <hvd/core/internal/control_channel.hpp>
 
 #include "expect_error.hpp"
 #include "net/blocking_io.hpp"

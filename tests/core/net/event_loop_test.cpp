@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
-#include <hvd/core/event_loop.hpp>
+#include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/log.hpp>
 
 namespace hvd {

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/core/wire.hpp>
 
 namespace hvd::test {
 

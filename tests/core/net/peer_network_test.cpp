@@ -11,8 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/peer_network.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/peer_network.hpp>
 
 #include "expect_error.hpp"
 #include "net/peer_table.hpp"

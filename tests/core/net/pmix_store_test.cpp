@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <mpi.h>
 
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 #include "expect_error.hpp"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/secret.hpp>
 
 #include "expect_error.hpp"
 #include "net/crypto.hpp"

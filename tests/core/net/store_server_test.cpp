@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <hvd/core/address.hpp>
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 #include "expect_error.hpp"
 #include "net/dial.hpp"

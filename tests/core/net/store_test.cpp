@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/core/store.hpp>
 
 #include "expect_error.hpp"

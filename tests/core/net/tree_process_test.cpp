@@ -10,7 +10,7 @@
 #include <hvd_test/process.hpp>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/store.hpp>
+#include <hvd/core/internal/store_server.hpp>
 
 namespace hvd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "expect_error.hpp"
 

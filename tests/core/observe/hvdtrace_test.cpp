@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <hvd_test/process.hpp>
 
-#include <hvd/core/timeline.hpp>
+#include <hvd/core/internal/timeline.hpp>
 
 #include "scratch.hpp"
 

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::observe {

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include <hvd/core/timeline.hpp>
+#include <hvd/core/internal/timeline.hpp>
 
 namespace {
 

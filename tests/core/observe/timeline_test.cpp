@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/timeline.hpp>
 
 #include "scratch.hpp"

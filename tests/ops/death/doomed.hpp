@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 namespace hvd::test {
 

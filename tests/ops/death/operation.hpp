@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 namespace hvd::test {
 

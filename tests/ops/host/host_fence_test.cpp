@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <hvd/core/session.hpp>
-#include <hvd/core/store.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/core/internal/store_server.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "death/fork_rank.hpp"
 #include "host/host_ranks.hpp"

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 namespace hvd::test {
 

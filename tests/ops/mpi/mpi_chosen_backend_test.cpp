@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
 
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "mpi/mpi_chosen_backend.hpp"
 

@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "death/doomed.hpp"
 #include "death/operation.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <hvd/core/topology.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "mpi/mpi_chosen_backend.hpp"
 #include "support/backend_checks.hpp"

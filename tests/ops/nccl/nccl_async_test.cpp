@@ -11,9 +11,10 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
-#include <hvd/ops/backends.hpp>
-#include <hvd/ops/ready_fence.hpp>
+#include <hvd/ops/internal/backends.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
 
-#include <hvd/core/session.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"

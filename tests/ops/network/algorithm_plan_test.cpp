@@ -16,7 +16,7 @@
 #include <hvd_test/ranks.hpp>
 #include <unistd.h>
 
-#include <hvd/core/session.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/store.hpp>
 
 #include "tuning/agree_on_plan.hpp"

@@ -25,10 +25,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
-#include <hvd/ops/backends.hpp>
-#include <hvd/ops/ready_fence.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/ops/internal/backends.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 #include "death/doomed.hpp"
 #include "hierarchy/hierarchical_backend.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <hvd/core/arena.hpp>
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 namespace hvd::test {
 

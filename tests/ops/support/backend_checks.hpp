@@ -5,8 +5,8 @@
 #include <list>
 #include <vector>
 
-#include <hvd/core/backend.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 #include "support/samples.hpp"
 

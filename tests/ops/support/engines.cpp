@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <hvd/core/topology.hpp>
-#include <hvd/ops/backends.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "ring/ring_backend.hpp"
 

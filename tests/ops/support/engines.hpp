@@ -9,7 +9,7 @@
 #include <string>
 
 #include <hvd/core/arena.hpp>
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 #include "host/host_ranks.hpp"
 #include "transports.hpp"

@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "values.hpp"
 

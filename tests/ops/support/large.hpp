@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <hvd/core/backend.hpp>
+#include <hvd/core/internal/backend.hpp>
 
 namespace hvd::test {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/core/wire.hpp>
 
 namespace hvd::test {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/object.hpp>
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd::detail {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::detail {
 

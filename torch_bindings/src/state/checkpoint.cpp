@@ -8,7 +8,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/checkpoint.hpp>
-#include <hvd/torch/checkpoint_bytes.hpp>
+#include <hvd/torch/internal/checkpoint_bytes.hpp>
 #include <hvd/torch/object.hpp>
 
 #include "collectives/archive_bytes.hpp"

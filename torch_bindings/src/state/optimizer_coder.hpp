@@ -8,7 +8,7 @@
 
 #include <torch/types.h>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd::detail {
 

@@ -1,30 +1,33 @@
 // Declares the context of one rank in one job, the object through which a user calls hvd.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <hvd/core/arena.hpp>
-#include <hvd/core/backend.hpp>
 #include <hvd/core/config.hpp>
 #include <hvd/core/process_set.hpp>
-#include <hvd/core/ready_fence.hpp>
 #include <hvd/core/request.hpp>
-#include <hvd/core/session.hpp>
 #include <hvd/core/stats.hpp>
 #include <hvd/core/topology.hpp>
 #include <hvd/core/work.hpp>
 
 namespace hvd {
 
+class Backend;
+class ReadyFence;
+class Session;
+
 /// Owns the session, the coordinator, the executor and the backends. Any thread may call any
 /// method. Several contexts may live in one process.
 class Context {
  public:
-  /// Collective. Backends are asked in order; the first that supports an operation runs it, and
-  /// every rank must pass the same list. Without `fence` several ranks negotiate every operation
-  /// for ever. `arena()` returns `arena`, which the backends use.
+  /// A program calls `make_context` (hvd/hvd.hpp), which calls this; the types of the parameters
+  /// are internal. Collective. Backends are asked in order; the first that supports an operation
+  /// runs it, and every rank must pass the same list. Without `fence` several ranks negotiate every
+  /// operation for ever. `arena()` returns `arena`, which the backends use.
   Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
           std::unique_ptr<ReadyFence> fence = nullptr, std::shared_ptr<Arena> arena = nullptr);
   /// Calls `shutdown()` and logs its errors.

@@ -1,25 +1,10 @@
 // Tells which rank runs on which host.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace hvd {
-
-/// Identifies the host of a rank. Ranks share a host when boot id and network namespace are equal.
-/// They can then connect by abstract Unix sockets and pass descriptors.
-struct HostIdentity {
-  std::string hostname;
-  std::string boot_id;
-  std::uint64_t network_namespace = 0;  ///< inode
-
-  /// Throws Errc::resource when /proc does not tell.
-  [[nodiscard]] static HostIdentity of_this_process();
-  [[nodiscard]] bool same_host(const HostIdentity& other) const noexcept {
-    return boot_id == other.boot_id && network_namespace == other.network_namespace;
-  }
-};
 
 struct Topology {
   int rank = 0;
@@ -31,8 +16,5 @@ struct Topology {
   std::vector<std::string> hostnames;  ///< by rank
   std::vector<int> host_of;            ///< by rank: index of its host, by first rank
 };
-
-/// Returns the topology as `rank` sees it; `hosts` is by rank.
-[[nodiscard]] Topology make_topology(int rank, const std::vector<HostIdentity>& hosts);
 
 }  // namespace hvd

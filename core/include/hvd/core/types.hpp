@@ -14,6 +14,8 @@ namespace hvd {
 enum class DType : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64, boolean };
 inline constexpr int kDTypeCount = 10;
 
+using Bytes = std::vector<std::byte>;
+
 /// `average` divides the sum by the number of ranks; integers divide the exact sum, truncating
 /// toward zero. On `boolean`, sum and max are logical or, min and product logical and.
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product };

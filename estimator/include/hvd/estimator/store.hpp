@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
 

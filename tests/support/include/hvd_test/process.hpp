@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::test {

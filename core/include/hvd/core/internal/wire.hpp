@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace hvd {
+#include <hvd/core/types.hpp>
 
-using Bytes = std::vector<std::byte>;
+namespace hvd {
 
 class WireWriter {
  public:

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include <hvd/core/bootstrap.hpp>
 #include <hvd/core/config.hpp>
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/peer_network.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/peer_network.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/core/topology.hpp>
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
-#include <hvd/core/wire.hpp>
 
 namespace hvd {
 

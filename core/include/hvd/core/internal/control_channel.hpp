@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/peer_network.hpp>
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/peer_network.hpp>
+#include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
 

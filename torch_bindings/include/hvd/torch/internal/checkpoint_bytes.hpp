@@ -8,7 +8,7 @@
 
 #include <torch/serialize.h>
 
-#include <hvd/core/wire.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/torch/checkpoint.hpp>
 
 namespace hvd {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <hvd/core/config.hpp>
-#include <hvd/core/fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd {
 

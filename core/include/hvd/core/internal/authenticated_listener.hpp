@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/secret.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd {

@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include <hvd/core/bootstrap.hpp>
-#include <hvd/core/event_loop.hpp>
-#include <hvd/core/fd.hpp>
-#include <hvd/core/secret.hpp>
+#include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/secret.hpp>
 #include <hvd/core/topology.hpp>
 #include <hvd/core/types.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include <hvd/core/ready_fence.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
 
 namespace hvd {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <hvd/core/arena.hpp>
-#include <hvd/core/backend.hpp>
-#include <hvd/core/ready_fence.hpp>
-#include <hvd/ops/transport.hpp>
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/ops/internal/transport.hpp>
 
 namespace hvd {
 
