@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/error.hpp>
 #include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 #include <hvd/ops/point_to_point.hpp>

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/error.hpp>
 #include <hvd/ops/user_reduction.hpp>
 
 namespace hvd {

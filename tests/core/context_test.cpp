@@ -52,10 +52,12 @@ Work sum(Context& context, const std::string& name, std::vector<float>& data) {
 }
 
 class ContextAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ContextAt, testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, ContextAt,
+                         testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8})));
 
 class ContextAtTwoOrMore : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ContextAtTwoOrMore, testing::Values(2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, ContextAtTwoOrMore,
+                         testing::ValuesIn(test::rank_counts({2, 3, 4, 5, 8})));
 
 TEST_P(ContextAt, RanksMaySubmitInAnyOrder) {
   const int size = GetParam();

@@ -51,7 +51,7 @@ TEST(PairSet, EachDirectionIsASetOfItsOwn) {
 }
 
 class MessagesAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, MessagesAt, testing::Values(2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, MessagesAt, testing::ValuesIn(test::rank_counts({2, 3, 5})));
 
 TEST_P(MessagesAt, GoAround) {
   expect_run(GetParam(), [](Context& context) {
@@ -169,7 +169,8 @@ struct Affine {
 };
 
 class UserReductionAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, UserReductionAt, testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, UserReductionAt,
+                         testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8})));
 
 TEST_P(UserReductionAt, StructuresOfAnyKindInRankOrder) {
   expect_run(GetParam(), [](Context& context) {

@@ -48,7 +48,7 @@ bool contains(const ProcessSet& set, int rank) {
 int sum_of(const ProcessSet& set) { return std::accumulate(set.ranks.begin(), set.ranks.end(), 0); }
 
 class SetsAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, SetsAt, testing::Values(3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, SetsAt, testing::ValuesIn(test::rank_counts({3, 4, 5, 8})));
 
 // If each of {0,1}, {1,2} and {2,0} had an order of its own, blocking executors would deadlock.
 TEST_P(SetsAt, OverlappingSetsRunFrozenAndUnfrozen) {
@@ -150,7 +150,7 @@ TEST_P(SetsAt, RanksThatDisagreeOnASetGetAMismatch) {
 }
 
 class EveryAt : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, EveryAt, testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryAt, testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8})));
 
 TEST_P(EveryAt, ReducescatterGivesTheFirstRanksOneMore) {
   const int size = GetParam();

@@ -32,7 +32,7 @@ TEST_P(HostCollectives, AllreduceInPlaceAndOutOfPlace) { on_contexts(check_allre
 TEST_P(HostCollectives, BroadcastFromTheLastRank) { on_contexts(check_broadcast); }
 TEST_P(HostCollectives, AllgatherOfDifferentCounts) { on_contexts(check_allgather); }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::Values(1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::ValuesIn(rank_counts({1, 2, 3, 4})),
                          testing::PrintToStringParamName());
 
 /// Parameters: number of ranks and HVD_TRANSPORT.

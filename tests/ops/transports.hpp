@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/session.hpp>
@@ -50,8 +51,9 @@ class EveryTransport : public testing::TestWithParam<std::tuple<Kind, int>> {
 [[nodiscard]] std::vector<std::tuple<Kind, int>> transport_parameters(
     const std::vector<int>& sizes);
 
-#define HVD_ON_EVERY_TRANSPORT(suite, ...)    \
-  INSTANTIATE_TEST_SUITE_P(Transports, suite, \
-                           testing::ValuesIn(transport_parameters({__VA_ARGS__})), parameter_name)
+#define HVD_ON_EVERY_TRANSPORT(suite, ...)                                                      \
+  INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                   \
+                           testing::ValuesIn(transport_parameters(rank_counts({__VA_ARGS__}))), \
+                           parameter_name)
 
 }  // namespace hvd::test

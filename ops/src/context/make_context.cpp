@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/ops/internal/backends.hpp>
 #include <hvd/ops/internal/ready_fence.hpp>

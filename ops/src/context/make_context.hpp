@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <hvd/core/context.hpp>
+#include <hvd/core/store.hpp>
 
 namespace hvd::detail {
 

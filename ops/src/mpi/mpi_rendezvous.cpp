@@ -13,7 +13,9 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/host_identity.hpp>
 #include <hvd/core/internal/peer_network.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/core/internal/store_server.hpp>
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/mpi.hpp>
 

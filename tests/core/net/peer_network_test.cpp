@@ -92,7 +92,8 @@ TEST_P(PeerNetworkSuite, EveryPairMeetsOnEveryLabel) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, PeerNetworkSuite, testing::Values(1, 2, 3, 5, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, PeerNetworkSuite,
+                         testing::ValuesIn(test::rank_counts({1, 2, 3, 5, 8})),
                          [](const auto& one) { return "np" + std::to_string(one.param); });
 
 TEST(PeerNetwork, OrderOfOpeningDoesNotMatter) {

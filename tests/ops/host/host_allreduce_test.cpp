@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 
 #include "host/host_ranks.hpp"
 #include "reference.hpp"
@@ -367,7 +368,8 @@ TEST_P(HostAllreduceTest, RanksMayHaveNothingAndWantNothing) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostAllreduceTest, testing::Values(1, 2, 3, 4, 5, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, HostAllreduceTest,
+                         testing::ValuesIn(rank_counts({1, 2, 3, 4, 5, 8})),
                          testing::PrintToStringParamName());
 
 }  // namespace

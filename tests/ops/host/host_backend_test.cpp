@@ -180,7 +180,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostBackendTest, testing::Values(3, 4, 5),
+INSTANTIATE_TEST_SUITE_P(Ranks, HostBackendTest, testing::ValuesIn(rank_counts({3, 4, 5})),
                          testing::PrintToStringParamName());
 INSTANTIATE_TEST_SUITE_P(Pair, HostBackendTest, testing::Values(2),
                          testing::PrintToStringParamName());

@@ -27,6 +27,7 @@
 
 #include <hvd/core/internal/ready_fence.hpp>
 #include <hvd/core/internal/session.hpp>
+#include <hvd/core/internal/store_server.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/ops/internal/backends.hpp>
 #include <hvd/ops/internal/ready_fence.hpp>

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <hvd/core/error.hpp>
 #include <hvd/ops/collectives.hpp>
 
 namespace hvd {

@@ -15,6 +15,22 @@
 
 namespace hvd::test {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// Returns the numbers of ranks with which a suite is instantiated. A sanitizer slows every rank
+/// down, so more than three are left to the release preset.
+inline std::vector<int> rank_counts(std::vector<int> counts) {
+  if (kSanitized) std::erase_if(counts, [](int count) { return count > 3; });
+  return counts;
+}
+
 /// Returns the configuration of rank `rank` of `size` threads.
 inline Config thread_config(int rank, int size) {
   Config config;
