@@ -16,7 +16,6 @@
 #include <sys/types.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/internal/wire.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd {

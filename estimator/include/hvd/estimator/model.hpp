@@ -10,7 +10,7 @@
 
 #include <torch/types.h>
 
-#include <hvd/core/internal/wire.hpp>
+#include <hvd/core/types.hpp>
 #include <hvd/estimator/columns.hpp>
 #include <hvd/estimator/history.hpp>
 #include <hvd/estimator/parquet_source.hpp>

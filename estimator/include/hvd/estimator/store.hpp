@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/core/internal/wire.hpp>
+#include <hvd/core/types.hpp>
 
 namespace hvd {
 

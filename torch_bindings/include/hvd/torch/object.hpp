@@ -7,7 +7,7 @@
 
 #include <torch/serialize.h>
 
-#include <hvd/core/internal/wire.hpp>
+#include <hvd/core/types.hpp>
 #include <hvd/hvd.hpp>
 
 namespace hvd {
