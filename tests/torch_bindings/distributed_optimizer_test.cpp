@@ -201,9 +201,7 @@ TEST_P(Distributed, AccumulatesBackwardPassesAndSendsTheLast) {
       accumulate(net, context.rank(), size);
       EXPECT_EQ(context.stats().submitted, before);
       loss_of(net, global_batch(1).of_rank(context.rank(), size)).backward();
-      // The first step sends one additional small allreduce.
-      const auto word = static_cast<std::uint64_t>(step == 0 && size > 1 ? 1 : 0);
-      EXPECT_EQ(context.stats().submitted, before + 4 + word);
+      EXPECT_EQ(context.stats().submitted, before + 4 + small_messages(size, step));
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -235,8 +233,7 @@ TEST_P(Distributed, NoSyncSendsNothingAndFewerPassesThanPlannedAreReducedAtStep)
       }
       EXPECT_EQ(context.stats().submitted, before);
       loss_of(net, global_batch(2).of_rank(context.rank(), size)).backward();
-      // The first step sends one additional small allreduce.
-      const auto sent = static_cast<std::uint64_t>(size > 1 ? 5 : 4);
+      const auto sent = 4 + small_messages(size, 0);
       EXPECT_EQ(context.stats().submitted, planned == 1 ? before + sent : before);
       optimizer.step();
       outcomes.set(context.rank(), net);

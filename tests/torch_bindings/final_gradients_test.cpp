@@ -81,6 +81,7 @@ TEST_P(FinalGradients, WhereRanksUseDifferentParameters) {
         items.emplace_back(std::to_string(i), torch::ones({5}, torch::requires_grad()));
       }
       DistributedSGD optimizer(NamedTensors(items), kSgd, options);
+      std::vector<bool> is_defined(items.size());
       for (int step = 0; step < 6; ++step) {
         optimizer.zero_grad(step % 2 == 0);
         const auto used = [&](int rank) { return (rank + step) % (step == 0 ? size + 1 : size); };
@@ -91,13 +92,73 @@ TEST_P(FinalGradients, WhereRanksUseDifferentParameters) {
           wanted[static_cast<std::size_t>(used(rank))] += (rank + 1.0) / size;
         }
         for (std::size_t i = 0; i < items.size(); ++i) {
-          EXPECT_NEAR(items[i].second.grad()[4].item<double>(), wanted[i], 1e-2)
-              << "parameter " << i << " in step " << step;
+          SCOPED_TRACE("parameter " + std::to_string(i) + " in step " + std::to_string(step));
+          const torch::Tensor& gradient = items[i].second.grad();
+          // As in one process, what nobody has used stays undefined or zero.
+          is_defined[i] = wanted[i] != 0 || (is_defined[i] && step % 2 == 1);
+          ASSERT_EQ(gradient.defined(), is_defined[i]);
+          if (is_defined[i]) {
+            EXPECT_NEAR(gradient[4].item<double>(), wanted[i], 1e-2);
+          }
         }
         optimizer.step();
       }
       EXPECT_TRUE(verify(NamedTensors(items), context));
     }
+  });
+}
+
+// With momentum and weight decay, a gradient of zeros would change the parameter.
+TEST_P(FinalGradients, WhatNoRankHasUsedIsNotStepped) {
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.5);
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::Tensor used = torch::ones({3}, torch::requires_grad());
+    torch::Tensor unused = torch::ones({3}, torch::requires_grad());
+    DistributedSGD optimizer(NamedTensors{{"used", used}, {"unused", unused}}, options,
+                             {.context = &context});
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      torch::Tensor loss = used.sum();
+      if (step == 1) loss = loss + unused.sum();
+      const torch::Tensor before = unused.detach().clone();
+      loss.backward();
+      EXPECT_EQ(unused.grad().defined(), step == 1);
+      optimizer.step();
+      EXPECT_EQ(torch::equal(unused, before), step != 1) << "step " << step;
+    }
+  });
+}
+
+TEST_P(FinalGradients, UnequalNumbersOfPassesAreAnErrorOnAllRanks) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    const auto pass = [&] {
+      loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
+    };
+    const auto step = [&](int passes) {
+      optimizer.zero_grad();
+      for (int i = 0; i < passes; ++i) pass();
+      optimizer.step();
+    };
+    step(1);
+    step(2);
+    const auto before = values_of(net);
+    std::string message;
+    // The last rank is in the next step when the others make their second pass.
+    const bool is_last = context.rank() == size - 1;
+    const auto code = code_of(
+        [&] {
+          step(is_last ? 1 : 2);
+          step(1);
+        },
+        &message);
+    EXPECT_EQ(code, Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("rank 0 reduces the gradients of pass 2 of step 3, and rank " +
+                                   std::to_string(size - 1) + " those of pass 1 of step 4"));
+    EXPECT_EQ(torch::equal(before[0], values_of(net)[0]), !is_last) << "only the last has stepped";
   });
 }
 
@@ -293,7 +354,10 @@ TEST_P(FinalGradients, OfNestedPasses) {
     };
     const auto gradients = [&] {
       std::vector<torch::Tensor> all;
-      for (const auto& item : items) all.push_back(item.second.grad().clone());
+      for (const auto& item : items) {
+        const torch::Tensor& gradient = item.second.grad();
+        all.push_back(gradient.defined() ? gradient.clone() : torch::zeros_like(item.second));
+      }
       return all;
     };
     backward(false, upper, true);
@@ -310,7 +374,8 @@ TEST_P(FinalGradients, OfNestedPasses) {
     backward(true, upper_and_bias, false);
     EXPECT_LT(largest_difference(gradients(), with_bias), 1e-6) << "all are in nested passes";
     optimizer.step();
-    EXPECT_EQ(context.stats().submitted - before, 2 * items.size()) << "each is sent once";
+    EXPECT_EQ(context.stats().submitted - before, 2 * (items.size() + small_messages(size, 1)))
+        << "each is sent once";
 
     // It is unknown which nested pass is the last, so step() throws, and synchronize() helps.
     backward(true, upper, false);

@@ -57,6 +57,12 @@ inline void backward_through_bf16(torch::nn::Sequential& net, int step, int rank
   }
 }
 
+/// Returns how many small allreduces a distributed optimizer submits besides the gradients in step
+/// `step`, which counts from 0: one in which the ranks agree on the pass, and another in step 0.
+inline std::uint64_t small_messages(int ranks, int step) {
+  return ranks == 1 ? 0 : step == 0 ? 2 : 1;
+}
+
 inline std::vector<torch::Tensor> values_of(torch::nn::Sequential& net) {
   std::vector<torch::Tensor> values;
   for (const auto& parameter : net->parameters()) values.push_back(parameter.detach().clone());

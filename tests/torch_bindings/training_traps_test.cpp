@@ -502,7 +502,7 @@ TEST_P(Traps, ASecondOptimizerOfTheSameParametersIsNamed) {
     loss_of(net, global_batch(context.rank())).backward();
     optimizer->step();
     // The first step sends one additional small allreduce.
-    EXPECT_EQ(context.stats().submitted, before + 4 + (context.size() > 1 ? 1 : 0))
+    EXPECT_EQ(context.stats().submitted, before + 4 + small_messages(context.size(), 0))
         << "each gradient once";
     // One optimizer after the other is allowed.
     optimizer.reset();

@@ -44,6 +44,9 @@ GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
     first_step.emplace(context, options.process_set, slots.size());
   }
+  agreement.emplace(context, options.process_set, slots.size(), [this](std::size_t length) {
+    return placement->empty_row(static_cast<std::int64_t>(length), torch::kFloat32);
+  });
 }
 
 /// Counts the members of each group that take part. A parameter that begins to take part belongs to
@@ -82,6 +85,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (std::exchange(is_reduced, false) && error) {
     error.clear();
     reductions = 0;
+    ++step;
   }
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
@@ -171,6 +175,7 @@ void GradientReducer::Impl::finish_step() {
 void GradientReducer::Impl::end_step() {
   is_reduced = false;
   reductions = 0;
+  ++step;
   for (GradientSlot& slot : slots) slot.grad_is_reduced = false;
   error.take();
 }

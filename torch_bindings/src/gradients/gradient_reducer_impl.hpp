@@ -18,6 +18,7 @@
 #include "gradients/gradient_hook.hpp"
 #include "gradients/gradient_placement.hpp"
 #include "gradients/gradient_setup.hpp"
+#include "gradients/pass_agreement.hpp"
 
 namespace hvd::detail {
 
@@ -35,6 +36,7 @@ struct GradientSlot {
   bool in_flight = false;        ///< submitted, or tried to, or waiting for the rest of its group
   bool grad_is_reduced = false;  ///< `.grad` has been reduced since the last step
   bool is_sparse = false;        ///< the gradients are sparse, and are not made dense
+  bool has_none = false;         ///< zeros are being reduced, because this rank has no gradient
   torch::Tensor set_aside;       ///< a reduced gradient, while that of another pass is reduced
 
   torch::Tensor gradient;    ///< the gradient that is being reduced
@@ -85,10 +87,11 @@ struct GradientReducer::Impl final : GradientListener {
   void submit_missing();
   void add_to_group(GradientSlot& slot, Submission submission);
   [[nodiscard]] Submission submission_for(GradientSlot& slot);
-  [[nodiscard]] std::string named(const std::string& name) const;
+  [[nodiscard]] AllreduceOptions reduction_named(const std::string& name) const;
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
-    return {context, named(slot.collective), options.process_set};
+    return {context, slot.collective, options.process_set};
   }
+  void start_agreement();
   void start_first_step_exchange();
   void finish_first_step_exchange();
 
@@ -109,12 +112,14 @@ struct GradientReducer::Impl final : GradientListener {
   std::deque<GradientSlot> slots;  // a deque, because hooks must not move
   /// It is set until the first reduction, when there are other ranks.
   std::optional<FirstStepExchange> first_step;
+  std::optional<PassAgreement> agreement;
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
   bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
-  bool is_reduced = false;       ///< this step was reduced, and no gradient has arrived since
-  int reductions = 0;            ///< the number of reductions in this step
+  bool is_reduced = false;            ///< this step was reduced, and no gradient has arrived since
+  std::int64_t step = 1;              ///< the number of this step
+  int reductions = 0;                 ///< the number of reductions in this step
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
   /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;
   /// otherwise null.

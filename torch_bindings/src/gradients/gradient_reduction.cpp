@@ -13,15 +13,6 @@
 
 namespace hvd::detail {
 
-namespace {
-
-// Each reduction of a step has its own names, so that the gradients of different passes are not
-// added up when ranks make different numbers of reductions. After this many reductions the names
-// repeat, so that the schedule of a program that never calls step() can freeze too.
-constexpr int kNamedReductions = 8;
-
-}  // namespace
-
 void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming) {
   const torch::NoGradGuard no_grad;
   // This is set also when the submission fails. A second attempt could succeed, after the operation
@@ -53,12 +44,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
 void GradientReducer::Impl::submit_sparse(GradientSlot& slot) {
   slot.is_sparse = true;
   slot.gradient = slot.parameter.grad();
-  AllreduceOptions reduction{.name = named(slot.collective),
-                             .op = options.op,
-                             .process_set = options.process_set,
-                             .context = &context};
-  if (options.average_accumulated) reduction.postscale = 1.0 / options.backward_passes_per_step;
-  slot.sparse_work = sparse_allreduce_async(slot.gradient, reduction);
+  slot.sparse_work = sparse_allreduce_async(slot.gradient, reduction_named(slot.collective));
   slot.version = slot.gradient._version();
 }
 
@@ -69,7 +55,7 @@ void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submissi
   if (group.ready.size() < group.size) return;
   const std::vector<GradientSlot*> members = std::exchange(group.ready, {});
   const std::vector<Work> works =
-      context.submit_group(std::exchange(group.submissions, {}), named(group.name));
+      context.submit_group(std::exchange(group.submissions, {}), group.name);
   for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
 }
 
@@ -84,25 +70,30 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   }
   Submission submission;
   Request& request = submission.request;
-  request.name = named(slot.collective);
+  const AllreduceOptions reduction = reduction_named(slot.collective);
+  request.name = reduction.name;
   request.dtype = dtype_of(slot.elements);
-  request.op = options.op;
+  request.op = reduction.op;
   request.device = engine_device_of(gradient);
   request.shape = shape_of(slot.parameter);
-  request.process_set = options.process_set;
-  request.prescale = 1.0 / options.gradient_predivide_factor;
-  request.postscale = options.gradient_predivide_factor;
-  if (options.average_accumulated) request.postscale /= options.backward_passes_per_step;
+  request.process_set = reduction.process_set;
+  request.prescale = reduction.prescale;
+  request.postscale = reduction.postscale;
   submission.input = submission.output = data_of(slot.elements);
   submission.keep_alive = std::make_shared<torch::Tensor>(slot.elements);
   submission.ready = record_device_event(gradient);
   return submission;
 }
 
-/// Returns the name of a collective in the current reduction of this step.
-std::string GradientReducer::Impl::named(const std::string& name) const {
-  const int number = reductions % kNamedReductions;
-  return number == 0 ? name : fmt::format("{} #{}", name, number + 1);
+AllreduceOptions GradientReducer::Impl::reduction_named(const std::string& name) const {
+  AllreduceOptions reduction{.name = name,
+                             .op = options.op,
+                             .prescale = 1.0 / options.gradient_predivide_factor,
+                             .postscale = options.gradient_predivide_factor,
+                             .process_set = options.process_set,
+                             .context = &context};
+  if (options.average_accumulated) reduction.postscale /= options.backward_passes_per_step;
+  return reduction;
 }
 
 /// Submits the gradient of a parameter whose hook has not submitted it, because the parameter is
@@ -110,23 +101,32 @@ std::string GradientReducer::Impl::named(const std::string& name) const {
 /// `factor` multiplies the gradient.
 void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double factor) {
   if (slot.grad_is_reduced) slot.set_aside = std::exchange(slot.parameter.mutable_grad(), {});
-  const bool has_none = !slot.parameter.grad().defined();
+  slot.has_none = !slot.parameter.grad().defined();
   // The product is a new tensor, because another parameter's gradient may have the same memory.
-  if (!has_none && factor != 1) slot.parameter.mutable_grad() = slot.parameter.grad() * factor;
-  if (has_none && slot.is_sparse) {
+  if (!slot.has_none && factor != 1) slot.parameter.mutable_grad() = slot.parameter.grad() * factor;
+  if (slot.has_none && slot.is_sparse) {
     std::vector<std::int64_t> no_rows = slot.parameter.sizes().vec();
     no_rows.front() = 0;
     const torch::TensorOptions dense = slot.parameter.options().requires_grad(false);
     slot.parameter.mutable_grad() =
         torch::sparse_coo_tensor(torch::empty({1, 0}, dense.dtype(torch::kInt64)),
                                  torch::empty(no_rows, dense), slot.parameter.sizes());
-  } else if (has_none) {
+  } else if (slot.has_none) {
     slot.parameter.mutable_grad() = placement->zeros_for(slot.parameter);
   }
   submit(slot, {});
-  // A frozen parameter without a gradient on any rank stays without one. Otherwise momentum would
-  // move it.
-  if (has_none && !slot.parameter.requires_grad()) slot.parameter.mutable_grad().reset();
+  if (slot.has_none) slot.parameter.mutable_grad().reset();
+}
+
+/// Submits what the ranks have to agree on, once it is known which parameters this rank has used.
+void GradientReducer::Impl::start_agreement() {
+  agreement->begin(step, reductions + 1);
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    const GradientSlot& slot = slots[index];
+    const bool is_new = slot.parameter.grad().defined() && !slot.grad_is_reduced;
+    if (slot.in_flight || is_new) agreement->use(index);
+  }
+  agreement->start(reduction_named(fmt::format("{}/{}/agreement", options.name_prefix, instance)));
 }
 
 void GradientReducer::Impl::start_first_step_exchange() {
@@ -160,6 +160,7 @@ void GradientReducer::Impl::submit_missing() {
     first_step.reset();
   }
   const std::lock_guard lock(mutex);
+  error.keep([&] { start_agreement(); });
   int passes = 0;
   for (const GradientSlot& slot : slots) passes = std::max(passes, slot.passes);
   // A parameter that a pass did not use counts as one with zeros in that pass.
@@ -190,8 +191,7 @@ void GradientReducer::Impl::submit_missing() {
 
 void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
   const torch::Tensor& gradient = slot.parameter.grad();
-  const bool frozen_without_gradient = !gradient.defined() && !slot.parameter.requires_grad();
-  if (frozen_without_gradient) return;
+  if (slot.has_none && !gradient.defined()) return;
   if (!gradient.is_same(slot.gradient) || gradient._version() != slot.version) {
     misuse(
         fmt::format("the gradient of {} was changed, replaced or zeroed between backward() and "
@@ -208,10 +208,15 @@ void GradientReducer::Impl::finish_reduction() {
     if (slot.work.valid() || slot.sparse_work) error.keep([&] { finish(slot); });
   }
   finish_compressed();
-  for (GradientSlot& slot : slots) {
+  error.keep([&] { agreement->finish(); });
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    GradientSlot& slot = slots[index];
+    // What no rank has used stays as it is. Otherwise momentum and weight decay would move it.
+    if (slot.has_none && agreement->is_used(index)) slot.parameter.mutable_grad() = slot.gradient;
     error.keep([&] { add_set_aside(slot); });
     slot.grad_is_reduced = slot.parameter.grad().defined();
     slot.in_flight = false;
+    slot.has_none = false;
     slot.passes = 0;
     slot.work = {};
     slot.sparse_work.reset();
@@ -231,15 +236,12 @@ void GradientReducer::Impl::finish_reduction() {
 
 void GradientReducer::Impl::finish(GradientSlot& slot) {
   if (slot.sparse_work) {
-    slot.parameter.mutable_grad() = slot.sparse_work->wait();
+    slot.gradient = slot.sparse_work->wait();
+    if (!slot.has_none) slot.parameter.mutable_grad() = slot.gradient;
     return;
   }
   slot.work.wait();
   if (slot.elements_are_copy) elements_of(slot.gradient).copy_(slot.elements);
-  if (!slot.parameter.grad().defined() && !slot.parameter.requires_grad() &&
-      slot.gradient.any().item<bool>()) {
-    slot.parameter.mutable_grad() = slot.gradient;
-  }
 }
 
 /// Calls `go_on` of all parameters in rounds, so that the messages of one parameter overlap with
