@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "plan/rank_environment.hpp"
 
@@ -54,7 +55,7 @@ Prepare read_own_part(int fd) {
     text = std::move(all).str();
   }
   ::close(fd);
-  const Frame frame = decode(std::as_bytes(std::span(text)));
+  const Frame frame = decode(detail::bytes_of(text));
   if (const auto* own = std::get_if<Prepare>(&frame)) return *own;
   throw Error(Errc::protocol, "what this agent was started with is no Prepare");
 }

@@ -1,12 +1,13 @@
 #include "plan/hosts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -31,13 +32,11 @@ bool is_ipv6(const std::string& text) noexcept {
 }
 
 int parse_slots(std::string_view item, std::string_view digits) {
-  int slots = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
-  if (error != std::errc{} || end != digits.data() + digits.size() || slots < 1 ||
-      slots > kMaxSlots) {
+  const auto slots = detail::to_number<int>(digits);
+  if (!slots || *slots < 1 || *slots > kMaxSlots) {
     refuse_value("host", item, fmt::format("the slots are not a number from 1 to {}", kMaxSlots));
   }
-  return slots;
+  return *slots;
 }
 
 HostSpec parse_host(std::string_view whole) {

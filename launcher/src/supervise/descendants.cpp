@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -20,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/descriptors.hpp"
 #include "base/text.hpp"
 
@@ -27,13 +28,6 @@ namespace hvd::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<pid_t> to_pid(const std::string& text) {
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return pid;
-}
 
 /// Returns the fourth field of /proc/PID/stat. The second, in parentheses, may contain anything.
 pid_t parent_of(const fs::path& process) {
@@ -52,7 +46,7 @@ std::vector<pid_t> children_by_search(pid_t parent) {
   std::vector<pid_t> children;
   std::error_code ended;
   for (fs::directory_iterator it("/proc", ended), end; !ended && it != end; it.increment(ended)) {
-    const auto pid = to_pid(it->path().filename().string());
+    const auto pid = detail::to_number<pid_t>(it->path().filename().string());
     if (pid && parent_of(it->path()) == parent) children.push_back(*pid);
   }
   return children;
