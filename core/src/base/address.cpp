@@ -28,11 +28,6 @@ bool is_label(std::string_view label) {
          });
 }
 
-bool is_ipv6(const std::string& host) {
-  in6_addr address{};
-  return ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
 std::optional<std::uint16_t> parse_port(std::string_view text) {
   if (text.size() > 1 && text.front() == '0') return std::nullopt;
   return detail::to_number<std::uint16_t>(text);
@@ -67,7 +62,7 @@ Address parse_tcp(std::string_view text, std::string_view rest) {
   const std::string_view host = rest.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     std::string v6(host.substr(1, host.size() - 2));
-    if (!detail::is_graphic(v6) || !is_ipv6(v6)) refuse(text, "not an IPv6 address");
+    if (!is_ipv6_address(v6)) refuse(text, "not an IPv6 address");
     return {Address::Kind::tcp, std::move(v6), *port};
   }
   if (!is_host_name(host)) refuse(text, "not a host name or address");
@@ -84,6 +79,15 @@ bool is_host_name(std::string_view host) noexcept {
     begin = end + 1;
   }
   return true;
+}
+
+bool is_ipv6_address(const std::string& host) noexcept {
+  in6_addr address{};
+  return host.find('\0') == std::string::npos && ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+bool is_loopback(std::string_view host) noexcept {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 Address Address::parse(std::string_view text) {

@@ -98,11 +98,6 @@ std::string tcp_address(const VariableReader& read, std::string_view host_name,
   return Address{Address::Kind::tcp, host, static_cast<std::uint16_t>(*port)}.to_string();
 }
 
-/// Tells whether only processes of one network namespace can share the address.
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 void host_here(Config& config) {
   config.rendezvous = Rendezvous::hosted;
   config.store_address = kOneHost;

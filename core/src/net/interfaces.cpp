@@ -96,10 +96,6 @@ std::vector<std::string_view> split(std::string_view list) {
               fmt::format("{}; this machine has: {}", why, fmt::join(names, ", ")));
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 }  // namespace
 
 std::vector<InterfaceAddress> list_interfaces() {
