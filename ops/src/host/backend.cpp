@@ -37,9 +37,7 @@ HostBackend::HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<Hos
     : memory_(std::move(memory)), group_(std::move(group)), ranks_(std::move(ranks)) {}
 
 bool HostBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
-  const bool mean_of_booleans = reduces && dtype == DType::boolean && op == ReduceOp::average;
-  return device.kind == Device::Kind::cpu && !mean_of_booleans;
+  return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
 
 void HostBackend::abort() noexcept {
