@@ -10,6 +10,7 @@
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/internal/backends.hpp>
 
+#include "fusion/address.hpp"
 #include "fusion/identity.hpp"
 #include "hierarchy/rounds.hpp"
 #include "transport/rank_view.hpp"
@@ -329,8 +330,7 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   std::byte* const buffer = slices_.reserve(parts.bytes());
   std::vector<ScatterSlice> slices;
   for (const LaneParts::Piece& piece : parts.pieces()) {
-    const std::byte* const input = call.tensors[piece.tensor].input;
-    slices.push_back({input == nullptr ? nullptr : input + piece.in_tensor,
+    slices.push_back({moved(call.tensors[piece.tensor].input, piece.in_tensor),
                       buffer + piece.in_buffer, piece.counts});
   }
   ReducescatterCall step = call;
