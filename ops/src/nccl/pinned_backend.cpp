@@ -4,14 +4,13 @@
 #include <thread>
 #include <utility>
 
+#include "fusion/buffer.hpp"
 #include "nccl/cuda.hpp"
 #include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
 
-// The alignment of the host's fusion memory.
-constexpr std::size_t kAlignment = 64;
 // The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
@@ -19,6 +18,17 @@ constexpr std::chrono::seconds kDrainTimeout{1};
 std::size_t all_bytes(std::span<const std::int64_t> counts, DType dtype) {
   return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) *
          size_of(dtype);
+}
+
+/// Returns the tensors of a call with their memory replaced by that of `parts`.
+template <class Tensor, class Parts>
+std::vector<Tensor> over_parts(std::span<const Tensor> tensors, const Parts& parts) {
+  std::vector<Tensor> replaced(tensors.begin(), tensors.end());
+  for (std::size_t i = 0; i < replaced.size(); ++i) {
+    replaced[i].input = parts[i].input;
+    replaced[i].output = parts[i].output;
+  }
+  return replaced;
 }
 
 }  // namespace
@@ -96,7 +106,7 @@ void PinnedBackend::drain() noexcept {
 
 std::size_t PinnedBackend::allot(std::size_t bytes) {
   const std::size_t at = size_;
-  size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  size_ += FusionBuffer::aligned(bytes);
   return at;
 }
 
@@ -146,10 +156,7 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     parts.push_back({tensor.input, bytes, tensor.output, bytes});
   }
   through_host("allreduce", parts, true, deadline, [&](std::span<const Part> pinned) {
-    std::vector<TensorSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].count});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     AllreduceCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
@@ -180,10 +187,7 @@ void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
                      all_bytes(tensor.counts, call.dtype)});
   }
   through_host("allgather", parts, false, deadline, [&](std::span<const Part> pinned) {
-    std::vector<GatherSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     host_.allgather({tensors, {}, call.dtype}, deadline);
   });
 }
@@ -195,10 +199,7 @@ void PinnedBackend::reducescatter(const ReducescatterCall& call, Deadline deadli
                      own_bytes(tensor.counts, call.dtype)});
   }
   through_host("reducescatter", parts, false, deadline, [&](std::span<const Part> pinned) {
-    std::vector<ScatterSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     ReducescatterCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
