@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/text.hpp>
 
+#include "base/text.hpp"
 #include "plan/rank_environment.hpp"
 
 namespace hvd::launcher {
@@ -47,13 +46,7 @@ void apply_own_part(const Prepare& own, Prepare& frame) {
 }
 
 Prepare read_own_part(int fd) {
-  std::string text;
-  {
-    std::ifstream file(fmt::format("/proc/self/fd/{}", fd), std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    text = std::move(all).str();
-  }
+  const std::string text = read_file(fmt::format("/proc/self/fd/{}", fd));
   ::close(fd);
   const Frame frame = decode(detail::bytes_of(text));
   if (const auto* own = std::get_if<Prepare>(&frame)) return *own;

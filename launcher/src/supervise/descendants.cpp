@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 /// Returns the fourth field of /proc/PID/stat. The second, in parentheses, may contain anything.
 pid_t parent_of(const fs::path& process) {
-  const std::string stat = read_process_file(process / "stat");
+  const std::string stat = read_file(process / "stat");
   const auto close = stat.rfind(')');
   if (close == std::string::npos) return 0;
   std::istringstream fields(stat.substr(close + 1));
@@ -68,13 +68,6 @@ void become_subreaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) refuse_system("cannot adopt orphans");
 }
 
-std::string read_process_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();  // iterators would throw when the process ends
-  return std::move(text).str();
-}
-
 std::vector<pid_t> children_of(pid_t parent) {
   const fs::path tasks = fmt::format("/proc/{}/task", parent);
   std::vector<pid_t> children;
@@ -99,7 +92,7 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 }
 
 std::string variable_of(pid_t pid, std::string_view variable) {
-  const std::string environment = read_process_file(fmt::format("/proc/{}/environ", pid));
+  const std::string environment = read_file(fmt::format("/proc/{}/environ", pid));
   const std::string_view all = environment;
   for (std::size_t begin = 0; begin < all.size();) {
     const auto end = std::min(all.find('\0', begin), all.size());
