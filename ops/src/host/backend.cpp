@@ -66,7 +66,7 @@ void HostBackend::reduce_alone(const AllreduceCall& call) const {
 }
 
 bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const noexcept {
-  return static_cast<std::size_t>(total) * size_of(call.dtype) <= HostGroup::kSmall;
+  return bytes_of(total, call.dtype) <= HostGroup::kSmall;
 }
 
 void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {

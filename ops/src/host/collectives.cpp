@@ -8,13 +8,6 @@
 #include "host/operation_name.hpp"
 
 namespace hvd::detail {
-namespace {
-
-std::size_t bytes_of(std::int64_t count, DType dtype) {
-  return static_cast<std::size_t>(count) * size_of(dtype);
-}
-
-}  // namespace
 
 void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCall& call,
                     Deadline deadline) {

@@ -16,8 +16,7 @@ constexpr std::chrono::seconds kDrainTimeout{1};
 
 /// Returns the size of `counts` elements in all.
 std::size_t all_bytes(std::span<const std::int64_t> counts, DType dtype) {
-  return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) *
-         size_of(dtype);
+  return bytes_of(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), dtype);
 }
 
 /// Returns the tensors of a call with their memory replaced by that of `parts`.
@@ -87,7 +86,7 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
 }
 
 std::size_t PinnedBackend::own_bytes(std::span<const std::int64_t> counts, DType dtype) const {
-  return static_cast<std::size_t>(counts[static_cast<std::size_t>(self_.rank)]) * size_of(dtype);
+  return bytes_of(counts[static_cast<std::size_t>(self_.rank)], dtype);
 }
 
 PinnedBackend::Resources& PinnedBackend::own() {
@@ -152,7 +151,7 @@ void PinnedBackend::through_host(std::string_view phase, std::span<const Part> p
 void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   std::vector<Part> parts;
   for (const TensorSlice& tensor : call.tensors) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     parts.push_back({tensor.input, bytes, tensor.output, bytes});
   }
   through_host("allreduce", parts, true, deadline, [&](std::span<const Part> pinned) {
@@ -167,7 +166,7 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
 void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   std::vector<Part> parts;
   for (const TensorSlice& tensor : call.tensors) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     const bool sends = self_.rank == call.root;
     parts.push_back({sends ? tensor.input : nullptr, bytes, tensor.output, bytes});
   }

@@ -94,7 +94,7 @@ void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   std::vector<TensorSlice> small;
   AllreduceCall part = call;
   for (const TensorSlice& tensor : call.tensors) {
-    if (static_cast<std::size_t>(tensor.count) * size_of(call.dtype) < kAlone) {
+    if (bytes_of(tensor.count, call.dtype) < kAlone) {
       small.push_back(tensor);
       continue;
     }
