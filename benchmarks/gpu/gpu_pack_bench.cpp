@@ -17,7 +17,7 @@
 #include "nccl/copier.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/fusion_memory.hpp"
-#include "resnet50.hpp"
+#include "negotiation.hpp"
 
 namespace hvd {
 namespace {
@@ -72,7 +72,7 @@ class PackBench {
     std::vector<TensorSlice> tensors;
     std::vector<std::size_t> offsets;
     std::size_t room = 0;
-    for (const std::int64_t count : resnet50_counts()) {
+    for (const std::int64_t count : bench::resnet50_gradients()) {
       tensors.push_back({nullptr, nullptr, count});
       offsets.push_back(room);
       const std::size_t bytes = static_cast<std::size_t>(count) * element_;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 namespace hvd::test {
 namespace {
 
@@ -173,11 +175,8 @@ void store(DType dtype, std::byte* data, std::int64_t index, double value) {
 
 std::vector<std::byte> random_values(DType dtype, std::int64_t count, std::uint64_t seed) {
   std::vector<std::byte> data(static_cast<std::size_t>(count) * size_of(dtype));
-  auto random = [state = seed * 0x9E37'79B9'7F4A'7C15U]() mutable {  // SplitMix64, Vigna 2015
-    std::uint64_t z = state += 0x9E37'79B9'7F4A'7C15U;
-    z = (z ^ (z >> 30)) * 0xBF58'476D'1CE4'E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D0'49BB'1331'11EBU;
-    return z ^ (z >> 31);
+  auto random = [state = seed * kGoldenRatio64]() mutable {
+    return splitmix64(state += kGoldenRatio64);
   };
   if (dtype == DType::f16 || dtype == DType::bf16) {  // by their bits: rounding would take long
     const int mantissa_bits = dtype == DType::f16 ? 10 : 7;

@@ -6,19 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 namespace hvd::sim {
 
 /// SplitMix64 (Steele, Lea & Flood 2014).
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 0x1234567) {}
+  explicit Random(std::uint64_t seed) : state_(seed * kGoldenRatio64 + 0x1234567) {}
 
-  std::uint64_t next() {
-    std::uint64_t x = state_ += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-  }
+  std::uint64_t next() { return splitmix64(state_ += kGoldenRatio64); }
   /// Includes both ends.
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 namespace hvd::sim {
 
 void Totals::add(const Outcome& outcome) {
@@ -18,7 +20,7 @@ void Totals::add(const Outcome& outcome) {
   if (outcome.tree) ++trees;
   if (outcome.relay_struck) ++relays_struck;
   merged_messages += outcome.merged_messages;
-  hash = (hash ^ outcome.hash) * 0x9e3779b97f4a7c15;
+  hash = (hash ^ outcome.hash) * kGoldenRatio64;
   hash ^= hash >> 32;
   for (std::size_t i = 0; i < faults.size(); ++i) faults[i] += outcome.faults[i] ? 1 : 0;
   for (std::size_t i = 0; i < traits.size(); ++i) traits[i] += outcome.traits[i] ? 1 : 0;

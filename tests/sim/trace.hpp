@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 #include "event_queue.hpp"
 
 namespace hvd::sim {
@@ -26,7 +28,7 @@ class Trace {
   explicit Trace(bool verbose) : verbose_(verbose) {}
 
   void mix(std::uint64_t value) {
-    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15;
+    hash_ = (hash_ ^ value) * kGoldenRatio64;
     hash_ ^= hash_ >> 29;
   }
   void mix(std::span<const std::byte> bytes) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include <arpa/inet.h>
@@ -8,6 +7,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd {
 namespace {
@@ -28,22 +28,9 @@ bool is_label(std::string_view label) {
          });
 }
 
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-}
-
-bool is_ipv6(const std::string& host) {
-  in6_addr address{};
-  return ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
 std::optional<std::uint16_t> parse_port(std::string_view text) {
-  std::uint16_t port = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, port);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
   if (text.size() > 1 && text.front() == '0') return std::nullopt;
-  return port;
+  return detail::to_number<std::uint16_t>(text);
 }
 
 // Quotes text from outside for an error message: it is short, and a terminal interprets none of it.
@@ -63,7 +50,7 @@ Address parse_unix(std::string_view text, std::string_view rest) {
     refuse(text, "a Unix socket is '@name' or an absolute path");
   }
   if (rest.size() > kMaxUnix) refuse(text, "the socket's name is too long");
-  if (!is_printable(rest)) refuse(text, "the socket's name is not printable");
+  if (!detail::is_graphic(rest)) refuse(text, "the socket's name is not printable");
   return {Address::Kind::unix_socket, std::string(rest), 0};
 }
 
@@ -75,7 +62,7 @@ Address parse_tcp(std::string_view text, std::string_view rest) {
   const std::string_view host = rest.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     std::string v6(host.substr(1, host.size() - 2));
-    if (!is_printable(v6) || !is_ipv6(v6)) refuse(text, "not an IPv6 address");
+    if (!is_ipv6_address(v6)) refuse(text, "not an IPv6 address");
     return {Address::Kind::tcp, std::move(v6), *port};
   }
   if (!is_host_name(host)) refuse(text, "not a host name or address");
@@ -92,6 +79,15 @@ bool is_host_name(std::string_view host) noexcept {
     begin = end + 1;
   }
   return true;
+}
+
+bool is_ipv6_address(const std::string& host) noexcept {
+  in6_addr address{};
+  return host.find('\0') == std::string::npos && ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+bool is_loopback(std::string_view host) noexcept {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 Address Address::parse(std::string_view text) {

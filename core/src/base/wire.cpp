@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
@@ -42,7 +43,7 @@ void WireWriter::blob(std::span<const std::byte> bytes) {
   raw(bytes);
 }
 
-void WireWriter::text(std::string_view text) { blob(std::as_bytes(std::span(text))); }
+void WireWriter::text(std::string_view text) { blob(detail::bytes_of(text)); }
 
 void WireWriter::raw(std::span<const std::byte> bytes) {
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
@@ -61,8 +62,7 @@ std::span<const std::byte> WireReader::blob(std::size_t limit) {
 }
 
 std::string WireReader::text(std::size_t limit) {
-  const std::span<const std::byte> bytes = blob(limit);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(detail::text_of(blob(limit)));
 }
 
 std::span<const std::byte> WireReader::raw(std::size_t size) {

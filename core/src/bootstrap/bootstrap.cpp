@@ -3,6 +3,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/internal/wire.hpp>
 
 namespace hvd {
@@ -22,7 +23,7 @@ enum class AnswerKind : std::uint8_t { value = 0, error = 1 };
 Bytes encode_value(std::string_view value) {
   WireWriter out;
   out.u8(static_cast<std::uint8_t>(AnswerKind::value));
-  out.raw(std::as_bytes(std::span(value)));
+  out.raw(detail::bytes_of(value));
   return out.take();
 }
 
@@ -39,15 +40,12 @@ Bytes encode_error(const Error& error) {
   return out.take();
 }
 
-std::string to_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 /// Throws the error that rank 0 published, and Errc::protocol for a malformed answer.
 std::string take_answer(std::span<const std::byte> bytes) {
   WireReader in(bytes, "rank 0's answer");
   const std::uint8_t kind = in.u8();
-  if (kind == static_cast<std::uint8_t>(AnswerKind::value)) return to_text(in.raw(in.remaining()));
+  if (kind == static_cast<std::uint8_t>(AnswerKind::value))
+    return std::string(detail::text_of(in.raw(in.remaining())));
   if (kind != static_cast<std::uint8_t>(AnswerKind::error)) in.fail("unknown kind");
   const std::uint8_t code = in.u8();
   if (code > kLastErrc) in.fail("unknown error code");
@@ -77,8 +75,7 @@ std::string Bootstrap::share(std::string_view label, const Answer& answer) const
 
 std::string Bootstrap::decide(std::string_view label, std::string_view record,
                               const Decide& decide) const {
-  store_->set(record_prefix(label) + std::to_string(rank_), std::as_bytes(std::span(record)),
-              deadline_);
+  store_->set(record_prefix(label) + std::to_string(rank_), detail::bytes_of(record), deadline_);
   return share(label, [&] { return decide(gather(label)); });
 }
 
@@ -87,9 +84,9 @@ std::vector<std::string> Bootstrap::exchange(std::string_view label,
   const std::string all = decide(label, record, [](const std::vector<std::string>& records) {
     WireWriter out;
     for (const std::string& one : records) out.text(one);
-    return to_text(out.take());
+    return std::string(detail::text_of(out.take()));
   });
-  WireReader in(std::as_bytes(std::span(all)), "the records of all ranks");
+  WireReader in(detail::bytes_of(all), "the records of all ranks");
   std::vector<std::string> records(static_cast<std::size_t>(size_));
   for (std::string& one : records) one = in.text(in.remaining());
   in.finish();
@@ -126,7 +123,7 @@ std::vector<std::string> Bootstrap::gather(std::string_view label) const {
   try {
     std::vector<std::string> records;
     for (const Bytes& record : store_->wait_all(record_prefix(label), size_, deadline_)) {
-      records.push_back(to_text(record));
+      records.emplace_back(detail::text_of(record));
     }
     return records;
   } catch (const Error& error) {

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/context.hpp>
+#include <hvd/core/internal/backend.hpp>
 #include <hvd/core/internal/control_channel.hpp>
 #include <hvd/core/log.hpp>
 
@@ -40,9 +41,7 @@ std::int64_t checked_count(const Request& request) {
 }
 
 void check_reduction(const Request& request) {
-  if (request.dtype == DType::boolean && request.op == ReduceOp::average) {
-    refuse(request, "average is not defined on bool");
-  }
+  if (!can_reduce(request.dtype, request.op)) refuse(request, "average is not defined on bool");
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     refuse(request, "a scale is not finite");
   }

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <tuple>
 #include <utility>
@@ -7,6 +6,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "config/environment.hpp"
 #include "config/slurm_step.hpp"
@@ -61,14 +61,10 @@ void set_ranks(Config& config, const RankAndSize& all, const std::optional<RankA
   if (cross) std::tie(config.cross_rank, config.cross_size) = std::pair{cross->rank, cross->size};
 }
 
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-}
-
 /// Checks a job id, which becomes part of keys and messages, and returns it.
 std::string check_job_id(std::string_view name, std::string value) {
   constexpr std::size_t kLongest = 128;
-  if (value.empty() || value.size() > kLongest || !is_printable(value)) {
+  if (value.empty() || value.size() > kLongest || !is_graphic(value)) {
     reject_variable(name, value, "expected 1 to 128 printable ASCII characters without blanks");
   }
   return value;
@@ -79,7 +75,7 @@ std::string job_id_from(std::string_view prefix, std::string_view name) {
   constexpr std::size_t kLongest = 100;
   std::string id = fmt::format("{}-{}", prefix, name.substr(0, kLongest));
   for (char& c : id) {
-    if (!is_printable({&c, 1})) c = '_';
+    if (!is_graphic({&c, 1})) c = '_';
   }
   return id;
 }
@@ -96,15 +92,10 @@ std::string tcp_address(const VariableReader& read, std::string_view host_name,
   if (*port < 1 || *port > 65'535) {
     reject_variable(port_name, *read.text(port_name), "expected a port, 1 to 65535");
   }
-  if (host.empty() || !is_printable(host)) {
+  if (host.empty() || !is_graphic(host)) {
     reject_variable(host_name, host, "expected a host's name or address");
   }
   return Address{Address::Kind::tcp, host, static_cast<std::uint16_t>(*port)}.to_string();
-}
-
-/// Tells whether only processes of one network namespace can share the address.
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 void host_here(Config& config) {
@@ -245,7 +236,7 @@ void use(const SlurmStep& step, Config& config) {
   config.epoch = static_cast<std::uint32_t>(step.restarts);
   if (step.size == 1) return;
   if (step.nodes == 1 || step.local_size == step.size) return host_here(config);
-  if (step.first_node.empty() || !is_printable(step.first_node)) return;
+  if (step.first_node.empty() || !is_graphic(step.first_node)) return;
   config.rendezvous = Rendezvous::hosted;
   config.store_address =
       Address{Address::Kind::tcp, step.first_node, static_cast<std::uint16_t>(step.first_port)}

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/text.hpp>
+
 namespace hvd::detail {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 

@@ -1,7 +1,6 @@
 // Reads variables one by one. Every error names the variable and quotes its value.
 #pragma once
 
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <initializer_list>
@@ -12,15 +11,6 @@
 #include "config/environment.hpp"
 
 namespace hvd::detail {
-
-/// Reads the whole text as a number, without signs but '-', blanks or trailing characters.
-template <typename T>
-std::optional<T> to_number(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Throws Errc::invalid_argument: "HVD_RANK is 'x': expected a whole number, 0 or more".
 [[noreturn]] void reject_variable(std::string_view name, std::string_view value,

@@ -6,23 +6,13 @@
 #include <span>
 #include <stdexcept>
 
-#include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::net {
 
 /// Interrupts waits. Once raised, it ends every wait to which it is passed, also later ones.
-class Interrupt {
- public:
-  Interrupt();  ///< Throws Errc::resource.
-  /// Any thread may call it.
-  void raise() noexcept;
-  [[nodiscard]] bool raised() const noexcept;
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-
- private:
-  UniqueFd fd_;
-};
+using Interrupt = WakeEvent;
 
 /// Reports that the stream ended or broke; `what()` says how, as in "connection closed".
 struct StreamLost : std::runtime_error {

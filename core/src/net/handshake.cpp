@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::net {
 namespace {
@@ -25,7 +26,7 @@ void put_padded(WireWriter& writer, std::string_view text, std::size_t limit,
                 fmt::format("the {} must be printable and at most {} bytes long", what, limit));
   }
   writer.u8(static_cast<std::uint8_t>(text.size()));
-  writer.raw(std::as_bytes(std::span(text)));
+  writer.raw(detail::bytes_of(text));
   writer.raw(Bytes(limit - text.size()));
 }
 
@@ -37,7 +38,7 @@ std::string get_padded(WireReader& reader, std::size_t limit) {
   if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
     reader.fail("padding is not zero");
   }
-  std::string text(reinterpret_cast<const char*>(field.data()), size);
+  std::string text(detail::text_of(field.first(size)));
   if (!is_printable(text)) reader.fail("a text is not printable");
   return text;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
 #include <hvd/core/internal/network_interfaces.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "net/socket.hpp"
 
@@ -96,10 +96,6 @@ std::vector<std::string_view> split(std::string_view list) {
               fmt::format("{}; this machine has: {}", why, fmt::join(names, ", ")));
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 }  // namespace
 
 std::vector<InterfaceAddress> list_interfaces() {
@@ -123,13 +119,9 @@ std::vector<InterfaceAddress> list_interfaces() {
 bool in_block(const std::string& address, std::string_view cidr) {
   const std::size_t slash = cidr.find('/');
   const std::optional<Numeric> base = parse_numeric(std::string(cidr.substr(0, slash)));
-  int bits = -1;
-  if (base && slash != std::string_view::npos) {
-    const std::string_view text = cidr.substr(slash + 1);
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, bits);
-    if (error != std::errc() || stop != end) bits = -1;
-  }
+  const int bits = slash == std::string_view::npos
+                       ? -1
+                       : detail::to_number<int>(cidr.substr(slash + 1)).value_or(-1);
   if (!base || bits < 0 || bits > base->bits) {
     throw Error(Errc::invalid_argument, fmt::format("'{}' is not a block like 10.0.0.0/8", cidr));
   }

@@ -9,6 +9,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/host_identity.hpp>
 #include <hvd/core/internal/peer_network.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/log.hpp>
 
 #include "net/acceptor.hpp"
@@ -70,14 +71,6 @@ void PendingStreams::abort() noexcept {
 // Ranks publish their addresses when they listen, so a refusal means that the rank has ended.
 constexpr std::chrono::milliseconds kRefusalPatience{1'000};
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-std::string text_of(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 [[noreturn]] void fail_without_secret() {
   throw Error(Errc::unauthenticated,
               "the ranks run on several hosts and share no secret; put 32 random bytes into a "
@@ -91,7 +84,7 @@ PeerTable make_table(const std::vector<std::string>& records, bool has_secret) {
   PeerTable table;
   for (const std::string& record : records) {
     try {
-      table.ranks.push_back(net::decode_peer_record(bytes_of(record)));
+      table.ranks.push_back(net::decode_peer_record(detail::bytes_of(record)));
     } catch (const Error& error) {
       throw Error(Errc::protocol, fmt::format("rank {}: {}", table.ranks.size(), error.what()));
     }
@@ -137,10 +130,11 @@ std::vector<net::Listener> PeerNetwork::Impl::exchange_addresses(const Bootstrap
   if (tcp) own.tcp_address = tcp->address().to_string();
 
   const std::string answer =
-      bootstrap.decide("peers", text_of(net::encode(own)), [&](const auto& records) {
-        return text_of(net::encode(make_table(records, !identity.secret.empty())));
+      bootstrap.decide("peers", detail::text_of(net::encode(own)), [&](const auto& records) {
+        return std::string(
+            detail::text_of(net::encode(make_table(records, !identity.secret.empty()))));
       });
-  PeerTable table = net::decode_peer_table(bytes_of(answer));
+  PeerTable table = net::decode_peer_table(detail::bytes_of(answer));
   if (std::ssize(table.ranks) != size) {
     throw Error(Errc::protocol,
                 fmt::format("a peer table of {} ranks, not {}", table.ranks.size(), size));

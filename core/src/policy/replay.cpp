@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 namespace hvd::detail {
 namespace {
 
@@ -20,11 +22,7 @@ bool matches(const Request& request, const PlannedBatch& batch, std::size_t inde
 }
 
 std::uint64_t mix(std::uint64_t digest, std::uint64_t batch) {
-  // This is SplitMix64's finalizer (Steele, Lea & Flood 2014).
-  std::uint64_t x = digest + 0x9e3779b97f4a7c15 * (batch + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
+  return splitmix64(digest + kGoldenRatio64 * (batch + 1));
 }
 
 }  // namespace

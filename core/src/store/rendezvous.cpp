@@ -11,6 +11,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
 #include <hvd/core/internal/bootstrap.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/internal/wire.hpp>
 #include <hvd/core/log.hpp>
 
@@ -27,14 +28,6 @@ constexpr std::chrono::milliseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kPerPort{2'000};
 
 bool one_host(const Config& config) { return config.local_size == config.size; }
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// Holds rank 0's announcement: the address of its store, and the job's secret or zeros.
 struct Announcement {
@@ -161,7 +154,7 @@ Secret share_secret_openly(const Config& config, Store& store, Deadline deadline
         "HVD_INSECURE=1: whoever reaches this job over the network can join it, read its data and "
         "change it");
     const Secret secret = Secret::random();
-    return text_of(secret.bytes());
+    return std::string(text_of(secret.bytes()));
   });
   std::array<std::byte, Secret::kSize> bytes{};
   if (value.size() != bytes.size()) throw Error(Errc::protocol, "malformed secret in the store");
@@ -218,7 +211,7 @@ ConnectedStore connect_announced_store(EventLoop& loop, const Config& config, St
     result.server = std::make_unique<StoreServer>(
         loop, one_host(config) ? "unix:@" : net::listen_address(config.interfaces, false),
         identity(secret.empty() ? fresh : secret));
-    return text_of(Announcement{result.server->address(), fresh}.encode());
+    return std::string(text_of(Announcement{result.server->address(), fresh}.encode()));
   });
   const Announcement announcement = Announcement::decode(bytes_of(answer));
   result.secret = announcement.secret.empty() ? secret : announcement.secret;

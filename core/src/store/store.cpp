@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -7,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/store.hpp>
 
 #include "store/store_protocol.hpp"
@@ -59,9 +59,7 @@ class HashStore final : public Store {
 }  // namespace
 
 void detail::check_store_key(std::string_view key) {
-  const bool printable =
-      std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (key.empty() || key.size() > kMaxStoreKey || !printable) {
+  if (key.empty() || key.size() > kMaxStoreKey || !is_graphic(key)) {
     throw Error(Errc::invalid_argument,
                 fmt::format("a store key is 1 to {} printable characters", kMaxStoreKey));
   }

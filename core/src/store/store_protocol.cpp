@@ -1,6 +1,6 @@
 #include "store/store_protocol.hpp"
 
-#include <algorithm>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 
@@ -30,9 +30,8 @@ StoreRequest decode_store_request(std::span<const std::byte> bytes) {
   if (verb < 1 || verb > 4) reader.fail("unknown verb");
   request.verb = static_cast<StoreVerb>(verb);
   request.key = reader.text(kMaxStorePrefix + kMaxStoreKey);
-  const bool printable = std::all_of(request.key.begin(), request.key.end(),
-                                     [](char c) { return c > ' ' && c <= '~'; });
-  if (request.key.empty() || !printable) reader.fail("the key is empty or not printable");
+  if (request.key.empty() || !is_graphic(request.key))
+    reader.fail("the key is empty or not printable");
   if (request.verb == StoreVerb::set) {
     const std::span<const std::byte> value = reader.blob(kMaxStoreValue);
     request.value.assign(value.begin(), value.end());

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 
@@ -39,11 +39,8 @@ bool OptionReader::take_bool(const std::string& name) {
 std::optional<int> OptionReader::take_int(const std::string& name) {
   const std::optional<std::string> text = take(name);
   if (!text) return std::nullopt;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < 1) {
-    fail(fmt::format("'{}' is a number above 0", name));
-  }
+  const auto value = to_number<int>(*text);
+  if (!value || *value < 1) fail(fmt::format("'{}' is a number above 0", name));
   return value;
 }
 

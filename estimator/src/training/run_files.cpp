@@ -1,13 +1,14 @@
 #include "training/run_files.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <random>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 
@@ -21,9 +22,7 @@ int epoch_of(std::string_view name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return 0;
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(kSuffix.size());
-  int epoch = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), epoch);
-  return error == std::errc{} && end == name.data() + name.size() ? std::max(epoch, 0) : 0;
+  return std::max(to_number<int>(name).value_or(0), 0);
 }
 
 int last_below(const EstimatorStore& store, const std::string& folder, int limit) {

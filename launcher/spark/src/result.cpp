@@ -1,7 +1,6 @@
 #include "result.hpp"
 
 #include <cerrno>
-#include <charconv>
 #include <string>
 #include <system_error>
 
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/spark.hpp>
 
 #include "config/environment.hpp"
@@ -39,14 +39,12 @@ void write_at(int fd, std::span<const std::byte> bytes, std::size_t offset) {
 bool hand_over(ResultKind kind, std::span<const std::byte> bytes) {
   const auto value = detail::environment_variable(kVariable);
   if (!value) return false;
-  int fd = -1;
-  const char* const last = value->data() + value->size();
-  const auto [end, error] = std::from_chars(value->data(), last, fd);
-  if (error != std::errc{} || end != last || fd < 0) {
+  const auto fd = detail::to_number<int>(*value);
+  if (!fd || *fd < 0) {
     throw Error(Errc::invalid_argument,
                 fmt::format("{} is '{}': expected a descriptor", kVariable, *value));
   }
-  write_result(fd, kind, bytes);
+  write_result(*fd, kind, bytes);
   return true;
 }
 

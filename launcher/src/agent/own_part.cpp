@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
+#include "base/text.hpp"
 #include "plan/rank_environment.hpp"
 
 namespace hvd::launcher {
@@ -46,15 +46,9 @@ void apply_own_part(const Prepare& own, Prepare& frame) {
 }
 
 Prepare read_own_part(int fd) {
-  std::string text;
-  {
-    std::ifstream file(fmt::format("/proc/self/fd/{}", fd), std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    text = std::move(all).str();
-  }
+  const std::string text = read_file(fmt::format("/proc/self/fd/{}", fd));
   ::close(fd);
-  const Frame frame = decode(std::as_bytes(std::span(text)));
+  const Frame frame = decode(detail::bytes_of(text));
   if (const auto* own = std::get_if<Prepare>(&frame)) return *own;
   throw Error(Errc::protocol, "what this agent was started with is no Prepare");
 }

@@ -7,14 +7,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/text.hpp"
 #include "supervise/descendants.hpp"
 
 namespace hvd::launcher {
 namespace {
 
 ProcessUsage usage_of_one(pid_t pid) {
-  return parse_usage(read_process_file(fmt::format("/proc/{}/stat", pid)),
-                     read_process_file(fmt::format("/proc/{}/statm", pid)));
+  return parse_usage(read_file(fmt::format("/proc/{}/stat", pid)),
+                     read_file(fmt::format("/proc/{}/statm", pid)));
 }
 
 }  // namespace

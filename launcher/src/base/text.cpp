@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -56,6 +59,13 @@ std::string in_units(std::uint64_t bytes) {
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();  // iterators would throw when a process ends whose file this is
+  return std::move(text).str();
 }
 
 std::string error_text(int error) {

@@ -1,5 +1,5 @@
-// Formats text from outside for messages and for shells, and throws the errors that many parts have
-// in common.
+// Reads text, formats it for messages and for shells, and throws the errors that many parts have in
+// common.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,10 @@ namespace hvd::launcher {
 
 /// Throws LaunchError (71) with `what` and the text for errno.
 [[noreturn]] void refuse_system(std::string_view what);
+
+/// Returns the content of a file, also of one in /proc whose size is unknown. Returns an empty text
+/// when the file cannot be read, as where a process has ended.
+[[nodiscard]] std::string read_file(const std::string& path);
 
 /// Returns the text for an errno value.
 [[nodiscard]] std::string error_text(int error);

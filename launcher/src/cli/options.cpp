@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -10,6 +9,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -299,16 +300,14 @@ void settle_host_timeout(Options& options, const std::vector<std::string>& envir
   for (const Variables* const from : {&exported, &chosen, &environment}) {
     if (!contains(*from, kHostTimeout)) continue;
     const std::string_view value = value_of(*from, kHostTimeout);
-    double number = 0.0;
-    const auto* const last = value.data() + value.size();
-    const auto [end, error] = std::from_chars(value.data(), last, number);
-    const bool whole = error == std::errc{} && end == last && std::isfinite(number);
-    if (!whole || std::chrono::duration<double>(number) < kLeastHostTimeout) {
+    const auto number = detail::to_number<double>(value);
+    if (!number || !std::isfinite(*number) ||
+        std::chrono::duration<double>(*number) < kLeastHostTimeout) {
       throw LaunchError(kExitUsage, fmt::format("{} {}: expected 2 seconds or more",
                                                 from == &chosen ? "--host-timeout" : kHostTimeout,
                                                 in_quotes(value)));
     }
-    options.host_timeout = seconds(kHostTimeout, number);
+    options.host_timeout = seconds(kHostTimeout, *number);
     return;
   }
 }

@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/exit_codes.hpp"
 #include "base/signals.hpp"
 #include "base/text.hpp"
@@ -223,10 +225,7 @@ void Job::report_threads() {
 }
 
 void Job::on_output(const Output& frame) {
-  if (status_) {
-    status_->clear_live_lines(
-        {reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size()});
-  }
+  if (status_) status_->clear_live_lines(detail::text_of(frame.bytes));
   try {
     output_.add(frame);
   } catch (const LaunchError& error) {

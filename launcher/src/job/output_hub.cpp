@@ -10,16 +10,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/text.hpp"
 
 namespace hvd::launcher {
-namespace {
-
-std::string_view as_text(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-}  // namespace
+namespace {}  // namespace
 
 OutputFiles::OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
                          const FileWriter::OnError& on_error)
@@ -73,7 +69,7 @@ void OutputHub::start(OnRoom on_room, OnError on_error) {
 }
 
 void OutputHub::add(const Output& output) {
-  const auto text = as_text(output.bytes);
+  const auto text = detail::text_of(output.bytes);
   tails_.at(static_cast<std::size_t>(output.rank)).feed(output.stream, text);
   if (files_) files_->write(output.rank, output.stream, text);
   Channel& to = channel(output.stream);

@@ -1,12 +1,13 @@
 #include "node/node_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -24,17 +25,8 @@ constexpr int kStaticPort = 29'500;  // torchrun's default ports
 constexpr int kC10dPort = 29'400;
 constexpr std::size_t kMaxJobId = 128;
 
-std::optional<int> whole_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.front() == '-') {
-    return std::nullopt;
-  }
-  return value;
-}
-
 int count_of(std::string_view option, std::string_view text) {
-  const auto count = text.empty() ? std::nullopt : whole_number(text);
+  const auto count = detail::to_number<int>(text);
   if (!count || *count < 1 || *count > kMostNodes) refuse_value(option, text, "expected 1 or more");
   return *count;
 }
@@ -62,7 +54,7 @@ int processes_of(const std::string& text, const std::vector<std::string>& own) {
     }
     return gpus > 0 ? gpus : usable_cores();
   }
-  const auto count = text.empty() ? std::nullopt : whole_number(text);
+  const auto count = detail::to_number<int>(text);
   if (!count || *count < 1 || *count > kMostNodes) {
     refuse_value("--nproc-per-node", text, "expected 1 or more, cpu, gpu or auto");
   }
@@ -70,7 +62,7 @@ int processes_of(const std::string& text, const std::vector<std::string>& own) {
 }
 
 std::uint16_t port_of(std::string_view option, std::string_view text) {
-  const auto port = text.empty() ? std::nullopt : whole_number(text);
+  const auto port = detail::to_number<int>(text);
   if (!port || *port < 1 || *port > 65'535)
     refuse_value(option, text, "expected a port, 1 to 65535");
   return static_cast<std::uint16_t>(*port);
@@ -159,8 +151,7 @@ void settle_hosting(NodeConfig& config, bool c10d, const std::optional<int>& nod
 }
 
 void check_job_id(const std::string& id) {
-  const auto printable = [](char c) { return c > ' ' && c < '\x7f'; };
-  if (id.size() > kMaxJobId || !std::all_of(id.begin(), id.end(), printable)) {
+  if (id.size() > kMaxJobId || !detail::is_graphic(id)) {
     refuse_value("--rdzv-id", id, "expected 1 to 128 printable ASCII characters without blanks");
   }
 }

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include "base/text.hpp"
+
 namespace hvd::launcher {
 namespace {
 
@@ -15,13 +17,6 @@ std::string read_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-std::string read_all(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 std::optional<int> cores_in(const std::string& folder) {
@@ -67,7 +62,8 @@ std::optional<int> cores_of(std::string_view quota_and_period) {
 
 std::optional<int> quota_cores() {
   std::optional<int> least;
-  for (const std::string& folder : quota_folders(read_all("/proc/self/cgroup"), "/sys/fs/cgroup")) {
+  for (const std::string& folder :
+       quota_folders(read_file("/proc/self/cgroup"), "/sys/fs/cgroup")) {
     const auto cores = cores_in(folder);
     if (cores && (!least || *cores < *least)) least = cores;
   }

@@ -1,9 +1,10 @@
 #include "plan/gpus.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <system_error>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "plan/rank_environment.hpp"
 
@@ -16,9 +17,8 @@ bool is_number(std::string_view text) {
 }
 
 bool is_number_below(int limit, std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return is_number(text) && error == std::errc{} && value < limit;
+  const auto value = detail::to_number<int>(text);
+  return is_number(text) && value && *value < limit;
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 #include "plan/hosts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <utility>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -25,19 +26,12 @@ char to_lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-bool is_ipv6(const std::string& text) noexcept {
-  in6_addr address{};
-  return text.find('\0') == std::string::npos && ::inet_pton(AF_INET6, text.c_str(), &address) == 1;
-}
-
 int parse_slots(std::string_view item, std::string_view digits) {
-  int slots = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
-  if (error != std::errc{} || end != digits.data() + digits.size() || slots < 1 ||
-      slots > kMaxSlots) {
+  const auto slots = detail::to_number<int>(digits);
+  if (!slots || *slots < 1 || *slots > kMaxSlots) {
     refuse_value("host", item, fmt::format("the slots are not a number from 1 to {}", kMaxSlots));
   }
-  return slots;
+  return *slots;
 }
 
 HostSpec parse_host(std::string_view whole) {
@@ -53,7 +47,7 @@ HostSpec parse_host(std::string_view whole) {
     const auto close = item.find(']');
     if (close == std::string_view::npos) refuse_value("host", whole, "']' is missing");
     host.name = std::string(item.substr(1, close - 1));
-    if (!is_ipv6(host.name)) refuse_value("host", whole, "not an IPv6 address");
+    if (!is_ipv6_address(host.name)) refuse_value("host", whole, "not an IPv6 address");
     rest = item.substr(close + 1);
     if (!rest.empty() && rest.front() != ':')
       refuse_value("host", whole, "expected ':slots' after ']'");

@@ -1,9 +1,10 @@
 #include "plan/platform_modelarts.hpp"
 
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -26,13 +27,11 @@ constexpr std::string_view kJobDir = "MA_JOB_DIR";
 }
 
 int number(std::string_view name, std::string_view text, int least) {
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least ||
-      value > kMostNodes) {
+  const auto value = detail::to_number<int>(text);
+  if (!value || *value < least || *value > kMostNodes) {
     refuse(name, text, fmt::format("expected a whole number, {} or more", least));
   }
-  return value;
+  return *value;
 }
 
 /// The values of the three arguments that count nodes: the master's address, this node and the

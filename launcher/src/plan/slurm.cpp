@@ -1,10 +1,11 @@
 #include "plan/slurm.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 
 #include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -17,13 +18,6 @@ constexpr std::size_t kMaxNodes = 65'536;
 
 [[noreturn]] void refuse(std::string_view text, std::string_view what) {
   refuse_value("Slurm's", text, fmt::format("not {}", what));
-}
-
-std::optional<std::uint32_t> number(std::string_view digits) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
 }
 
 /// Splits at commas that are not inside brackets.
@@ -47,8 +41,10 @@ void expand_range(std::string_view whole, std::string_view range, const std::str
                   std::vector<std::string>& to) {
   const auto dash = range.find('-');
   const auto first_text = range.substr(0, dash);
-  const auto first = number(first_text);
-  const auto last = dash == std::string_view::npos ? first : number(range.substr(dash + 1));
+  const auto first = detail::to_number<std::uint32_t>(first_text);
+  const auto last = dash == std::string_view::npos
+                        ? first
+                        : detail::to_number<std::uint32_t>(range.substr(dash + 1));
   if (!first || !last || *last < *first || *last - *first >= kMaxNodes)
     refuse(whole, "a node list");
   for (std::uint32_t n = *first; n <= *last; ++n) {
@@ -94,11 +90,13 @@ std::vector<int> expand_counts(std::string_view text) {
   std::vector<int> counts;
   for (const auto item : split_list(text)) {
     const auto open = item.find("(x");
-    const auto count = number(item.substr(0, open));
+    const auto count = detail::to_number<std::uint32_t>(item.substr(0, open));
     std::optional<std::uint32_t> times = 1;
     if (open != std::string_view::npos) {
       const auto rest = item.substr(open + 2);
-      times = rest.ends_with(')') ? number(rest.substr(0, rest.size() - 1)) : std::nullopt;
+      times = rest.ends_with(')')
+                  ? detail::to_number<std::uint32_t>(rest.substr(0, rest.size() - 1))
+                  : std::nullopt;
     }
     if (!count || !times || *count > kMaxNodes || *times > kMaxNodes - counts.size()) {
       refuse(text, "a list of counts");

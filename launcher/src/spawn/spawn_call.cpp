@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/spawn.hpp>
 
 #include "base/text.hpp"
@@ -60,7 +61,7 @@ std::string thrown(const std::exception_ptr& exception) {
 [[noreturn]] void leave_failed(int report, const std::string& text) {
   constexpr int kFailed = 1;
   try {
-    launcher::write_report(report, SpawnReport::Stage::threw, std::as_bytes(std::span(text)));
+    launcher::write_report(report, SpawnReport::Stage::threw, detail::bytes_of(text));
   } catch (const std::exception&) {
     // The exit code still reports the failure.
   }

@@ -37,10 +37,6 @@ Plan make_plan(int nprocs, int nodes) {
   return plan_ranks(std::vector<HostSpec>(static_cast<std::size_t>(nodes), node), nprocs * nodes);
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 }  // namespace
 
 SpawnEnvironment::SpawnEnvironment(int nprocs, const SpawnOptions& options, std::size_t call) {

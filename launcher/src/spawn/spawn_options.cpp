@@ -1,5 +1,4 @@
 // Reads the node-level arguments that a platform appends to those of a program.
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +7,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/spawn.hpp>
 
 #include "base/text.hpp"
@@ -35,12 +35,11 @@ std::optional<std::string> argument(int argc, const char* const* argv, std::stri
 }
 
 int number(std::string_view name, const std::string& text, int least) {
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least) {
+  const auto value = detail::to_number<int>(text);
+  if (!value || *value < least) {
     refuse(name, text, fmt::format("expected a whole number, {} or more", least));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include <hvd/core/internal/text.hpp>
+
 namespace hvd::launcher {
 namespace {
 
@@ -38,12 +40,12 @@ bool SpawnOutput::takes(Stream stream) const {
 }
 
 void SpawnOutput::take(int rank, Stream stream, Bytes bytes, std::function<void()> on_taken) {
-  boost::asio::post(
-      io_, [this, rank, stream, bytes = std::move(bytes), on_taken = std::move(on_taken)] {
-        const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-        call(stream, lines_.at(index_of(stream)).feed(rank, text, LineMux::WallClock::now()));
-        on_taken();
-      });
+  boost::asio::post(io_, [this, rank, stream, bytes = std::move(bytes),
+                          on_taken = std::move(on_taken)] {
+    call(stream,
+         lines_.at(index_of(stream)).feed(rank, detail::text_of(bytes), LineMux::WallClock::now()));
+    on_taken();
+  });
 }
 
 void SpawnOutput::call(Stream stream, std::string_view lines) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -28,9 +26,7 @@ constexpr int kNoResult = 1 << 8;
 /// Returns the arguments of this process as they were typed.
 std::vector<std::string> own_arguments() {
   std::vector<std::string> arguments;
-  std::ostringstream line;
-  line << std::ifstream("/proc/self/cmdline").rdbuf();
-  const std::string text = line.str();
+  const std::string text = read_file("/proc/self/cmdline");
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\0', begin), text.size());
     arguments.push_back(text.substr(begin, end - begin));

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/text.hpp"
 
 namespace hvd::launcher {
@@ -138,7 +140,7 @@ SpawnReport read_report(int fd) {
   report.stage = static_cast<SpawnReport::Stage>(bytes.front());
   bytes.erase(bytes.begin());
   if (report.stage == SpawnReport::Stage::threw) {
-    report.text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    report.text = detail::text_of(bytes);
   } else {
     report.value = std::move(bytes);
   }

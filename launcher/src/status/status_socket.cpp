@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -156,10 +155,7 @@ std::vector<std::string> parse_jobs(const std::string& sockets, unsigned user) {
 }
 
 std::vector<std::string> jobs_with_status() {
-  std::ifstream file("/proc/net/unix");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_jobs(text.str(), ::getuid());
+  return parse_jobs(read_file("/proc/net/unix"), ::getuid());
 }
 
 namespace {

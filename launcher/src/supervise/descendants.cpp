@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -20,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/descriptors.hpp"
 #include "base/text.hpp"
 
@@ -28,16 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<pid_t> to_pid(const std::string& text) {
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return pid;
-}
-
 /// Returns the fourth field of /proc/PID/stat. The second, in parentheses, may contain anything.
 pid_t parent_of(const fs::path& process) {
-  const std::string stat = read_process_file(process / "stat");
+  const std::string stat = read_file(process / "stat");
   const auto close = stat.rfind(')');
   if (close == std::string::npos) return 0;
   std::istringstream fields(stat.substr(close + 1));
@@ -52,7 +46,7 @@ std::vector<pid_t> children_by_search(pid_t parent) {
   std::vector<pid_t> children;
   std::error_code ended;
   for (fs::directory_iterator it("/proc", ended), end; !ended && it != end; it.increment(ended)) {
-    const auto pid = to_pid(it->path().filename().string());
+    const auto pid = detail::to_number<pid_t>(it->path().filename().string());
     if (pid && parent_of(it->path()) == parent) children.push_back(*pid);
   }
   return children;
@@ -72,13 +66,6 @@ void wait_for_child(const sigset_t& child_signal, Deadline deadline) {
 
 void become_subreaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) refuse_system("cannot adopt orphans");
-}
-
-std::string read_process_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();  // iterators would throw when the process ends
-  return std::move(text).str();
 }
 
 std::vector<pid_t> children_of(pid_t parent) {
@@ -105,7 +92,7 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 }
 
 std::string variable_of(pid_t pid, std::string_view variable) {
-  const std::string environment = read_process_file(fmt::format("/proc/{}/environ", pid));
+  const std::string environment = read_file(fmt::format("/proc/{}/environ", pid));
   const std::string_view all = environment;
   for (std::size_t begin = 0; begin < all.size();) {
     const auto end = std::min(all.find('\0', begin), all.size());

@@ -26,9 +26,6 @@ void become_subreaper();
 /// and end meanwhile.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t ancestor);
 
-/// Returns the text of a file such as /proc/PID/stat, or an empty text where the process has ended.
-[[nodiscard]] std::string read_process_file(const std::string& path);
-
 /// Returns the value that `variable` had when the program of `pid` began, or an empty text when it
 /// is unknown.
 [[nodiscard]] std::string variable_of(pid_t pid, std::string_view variable);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/internal/wire.hpp>
 
 namespace hvd::selftest {
@@ -131,12 +132,11 @@ std::string to_text(const HostFacts& facts) {
   to.text(facts.interface);
   to.u32(static_cast<std::uint32_t>(facts.interfaces.size()));
   for (const std::string& name : facts.interfaces) to.text(name);
-  const Bytes bytes = to.take();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(detail::text_of(to.take()));
 }
 
 HostFacts facts_from(const std::string& text) {
-  WireReader from(std::as_bytes(std::span(text)), "host facts");
+  WireReader from(detail::bytes_of(text), "host facts");
   HostFacts facts;
   facts.name = from.text(kMaxText);
   facts.cores = from.i32();

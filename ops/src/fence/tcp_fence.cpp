@@ -10,13 +10,14 @@
 #include <poll.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/internal/session.hpp>
 #include <hvd/ops/internal/ready_fence.hpp>
 
 #include "fence/settlements.hpp"
 #include "fence/token_stream.hpp"
 #include "transport/failure.hpp"
-#include "transport/poll.hpp"
+#include "transport/yield_before_sleep.hpp"
 
 namespace hvd {
 

@@ -38,7 +38,7 @@ void Accumulator::unload(std::byte* to, const std::byte* from, std::int64_t coun
     narrow_mean(asked_.dtype, to, reinterpret_cast<const std::int64_t*>(from), count,
                 asked_.divisor, asked_.postscale);
   } else {
-    copy_bytes(to, from, static_cast<std::size_t>(count) * size_of(asked_.dtype));
+    copy_bytes(to, from, bytes_of(count, asked_.dtype));
   }
 }
 

@@ -29,7 +29,7 @@ inline void copy_bytes(std::byte* dst, const std::byte* src, std::size_t size) {
   std::vector<std::size_t> offsets{0};
   offsets.reserve(counts.size() + 1);
   for (const std::int64_t count : counts) {
-    offsets.push_back(offsets.back() + static_cast<std::size_t>(count) * size_of(dtype));
+    offsets.push_back(offsets.back() + bytes_of(count, dtype));
   }
   return offsets;
 }

@@ -2,14 +2,10 @@
 
 #include <utility>
 
+#include "fusion/address.hpp"
+
 namespace hvd::detail {
 namespace {
-
-/// Returns the address of an element. Null remains null.
-template <class Byte>
-Byte* element(Byte* data, std::int64_t index, std::size_t size) {
-  return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;
-}
 
 template <class Tensors, class Layout>
 void load_parts(const Tensors& tensors, const Layout& layout, const Accumulator& accumulator,

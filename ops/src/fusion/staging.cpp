@@ -12,8 +12,7 @@ std::int64_t total_count(std::span<const TensorSlice> tensors) noexcept {
 
 void staged_broadcast(const BroadcastCall& call, int rank, const Staging& staging,
                       const std::function<void(std::byte* data, std::size_t size)>& move) {
-  const std::size_t total =
-      static_cast<std::size_t>(total_count(call.tensors)) * size_of(call.dtype);
+  const std::size_t total = bytes_of(total_count(call.tensors), call.dtype);
   if (total == 0) return;
   const bool root = rank == call.root;
   if (call.tensors.size() == 1 && staging.lone_in_place) {

@@ -36,7 +36,7 @@ void staged_allgather(
 template <class Fn>
 void for_each_fused(std::span<const TensorSlice> tensors, DType dtype, std::byte* buffer, Fn fn) {
   for (const TensorSlice& tensor : tensors) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(dtype);
+    const std::size_t bytes = bytes_of(tensor.count, dtype);
     if (bytes > 0) fn(tensor, buffer, bytes);
     buffer += bytes;
   }

@@ -10,6 +10,7 @@
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/internal/backends.hpp>
 
+#include "fusion/address.hpp"
 #include "fusion/identity.hpp"
 #include "hierarchy/rounds.hpp"
 #include "transport/rank_view.hpp"
@@ -43,7 +44,7 @@ std::span<std::byte> reserve_for(FusionBuffer& buffer, const AllreduceCall& call
   for (const TensorSlice& tensor : call.tensors) {
     if (lacks(tensor)) elements = std::max(elements, std::min(tensor.count, most));
   }
-  const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(call.dtype);
+  const std::size_t bytes = bytes_of(elements, call.dtype);
   return {bytes > 0 ? buffer.reserve(bytes) : nullptr, bytes};
 }
 
@@ -223,7 +224,7 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
     // Each tensor's own size decides, so that its bits do not depend on the other fused tensors.
     std::map<std::pair<Algorithm, std::size_t>, std::vector<TensorSlice>> by_algorithm;
     for (const TensorSlice& tensor : call.tensors) {
-      const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+      const std::size_t bytes = bytes_of(tensor.count, call.dtype);
       if (bytes > 0) by_algorithm[{table_.at(bytes), table_.segment_at(bytes)}].push_back(tensor);
     }
     AllreduceCall part = call;
@@ -245,7 +246,7 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
   std::int64_t elements = 0;
   for (const TensorSlice& tensor : call.tensors) elements += tensor.count;
-  std::byte* slice = slices_.reserve(static_cast<std::size_t>(elements) * size_of(call.dtype));
+  std::byte* slice = slices_.reserve(bytes_of(elements, call.dtype));
   std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
 
   std::vector<TensorSlice> contributions;
@@ -259,7 +260,7 @@ void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline de
       const std::int64_t count =
           lanes_.offset(tensor.count, lane + 1) - lanes_.offset(tensor.count, lane);
       sums.push_back({slice, slice, count});
-      slice += static_cast<std::size_t>(count) * size_of(call.dtype);
+      slice += bytes_of(count, call.dtype);
     }
   }
   host_->allreduce({contributions, call.device, call.dtype, without_mean(call.op), call.prescale,
@@ -329,8 +330,7 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   std::byte* const buffer = slices_.reserve(parts.bytes());
   std::vector<ScatterSlice> slices;
   for (const LaneParts::Piece& piece : parts.pieces()) {
-    const std::byte* const input = call.tensors[piece.tensor].input;
-    slices.push_back({input == nullptr ? nullptr : input + piece.in_tensor,
+    slices.push_back({moved(call.tensors[piece.tensor].input, piece.in_tensor),
                       buffer + piece.in_buffer, piece.counts});
   }
   ReducescatterCall step = call;

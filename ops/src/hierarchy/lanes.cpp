@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include <hvd/core/internal/backend.hpp>
+
 #include "fusion/buffer.hpp"
 
 namespace hvd::detail {
@@ -71,9 +73,7 @@ LaneParts::LaneParts(const EvenHosts& shape, int rank,
                      std::span<const std::span<const std::int64_t>> counts, DType dtype) {
   const auto each = static_cast<std::size_t>(shape.each);
   const auto local_rank = static_cast<std::size_t>(rank) % each;
-  const auto bytes = [&](std::int64_t elements) {
-    return static_cast<std::size_t>(elements) * size_of(dtype);
-  };
+  const auto bytes = [&](std::int64_t elements) { return bytes_of(elements, dtype); };
   for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
     Tensor& own = tensors_.emplace_back();
     own.offset = bytes_;

@@ -37,9 +37,7 @@ HostBackend::HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<Hos
     : memory_(std::move(memory)), group_(std::move(group)), ranks_(std::move(ranks)) {}
 
 bool HostBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
-  const bool mean_of_booleans = reduces && dtype == DType::boolean && op == ReduceOp::average;
-  return device.kind == Device::Kind::cpu && !mean_of_booleans;
+  return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
 
 void HostBackend::abort() noexcept {
@@ -68,7 +66,7 @@ void HostBackend::reduce_alone(const AllreduceCall& call) const {
 }
 
 bool HostBackend::is_small(const AllreduceCall& call, std::int64_t total) const noexcept {
-  return static_cast<std::size_t>(total) * size_of(call.dtype) <= HostGroup::kSmall;
+  return bytes_of(total, call.dtype) <= HostGroup::kSmall;
 }
 
 void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {

@@ -2,24 +2,12 @@
 
 #include <algorithm>
 
+#include "fusion/address.hpp"
 #include "fusion/staging.hpp"
 #include "host/exchange.hpp"
 #include "host/operation_name.hpp"
 
 namespace hvd::detail {
-namespace {
-
-/// Advances a pointer, unless it is null.
-template <class Byte>
-Byte* moved(Byte* data, std::size_t bytes) {
-  return data == nullptr ? nullptr : data + bytes;
-}
-
-std::size_t bytes_of(std::int64_t count, DType dtype) {
-  return static_cast<std::size_t>(count) * size_of(dtype);
-}
-
-}  // namespace
 
 void host_broadcast(HostGroup& group, const HostArena& arena, const BroadcastCall& call,
                     Deadline deadline) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include <hvd/core/internal/splitmix64.hpp>
 #include <hvd/core/types.hpp>
 
 namespace hvd::detail {
@@ -14,7 +15,7 @@ namespace hvd::detail {
                                            std::initializer_list<std::uint64_t> what) noexcept {
   std::uint64_t name = static_cast<std::uint64_t>(kind);
   for (const std::uint64_t value : what) {
-    name = (name ^ value) * 0x9E37'79B9'7F4A'7C15U;  // the golden ratio's bits, as in SplitMix64
+    name = (name ^ value) * kGoldenRatio64;
     name ^= name >> 32;
   }
   return name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fusion/address.hpp"
 #include "fusion/vector_copy.hpp"
 
 namespace hvd::detail {
@@ -9,12 +10,6 @@ namespace {
 
 /// It costs less to gather pieces of fewer bytes in a slot than to reduce them one by one.
 constexpr std::int64_t kPieceBytes = 4096;
-
-/// Returns the address of an element, or null where `data` is null.
-template <class Byte>
-Byte* element(Byte* data, std::int64_t index, std::size_t size) {
-  return data == nullptr ? nullptr : data + static_cast<std::size_t>(index) * size;
-}
 
 }  // namespace
 

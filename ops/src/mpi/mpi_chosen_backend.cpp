@@ -31,11 +31,11 @@ std::size_t total_bytes(std::span<const Slice> tensors, DType dtype) {
   for (const Slice& tensor : tensors) {
     total = std::accumulate(tensor.counts.begin(), tensor.counts.end(), total);
   }
-  return static_cast<std::size_t>(total) * size_of(dtype);
+  return bytes_of(total, dtype);
 }
 
 std::size_t total_bytes(std::span<const TensorSlice> tensors, DType dtype) {
-  return static_cast<std::size_t>(total_count(tensors)) * size_of(dtype);
+  return bytes_of(total_count(tensors), dtype);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "fusion/address.hpp"
 #include "fusion/identity.hpp"
 #include "nccl/copier.hpp"
 #include "nccl/copy_table.hpp"
@@ -63,7 +64,7 @@ class Launcher {
       const auto units = static_cast<std::uint32_t>((size + kCopyUnit - 1) / kCopyUnit);
       if (table_.parts == CopyTable::kMaxParts || table_.units > kMaxUnits - units) launch();
       table_.part[table_.parts++] = {
-          copy.dst + begin, copy.src == nullptr ? nullptr : copy.src + begin, table_.units,
+          copy.dst + begin, moved(copy.src, begin), table_.units,
           static_cast<std::uint32_t>(size - std::size_t{units - 1} * kCopyUnit)};
       table_.units += units;
     }

@@ -73,9 +73,7 @@ NcclBackend::~NcclBackend() {
 }
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  if (!self_.owns(device)) return false;
-  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
-  return !reduces || nccl_type(dtype, op).has_value();
+  return self_.owns(device) && (!reduces(kind) || nccl_type(dtype, op).has_value());
 }
 
 void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }

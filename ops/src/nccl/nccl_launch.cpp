@@ -54,7 +54,7 @@ void NcclBackend::flush(const ElementOp& element_op, Watch& watch) {
 void NcclBackend::scale(DType dtype, double factor, std::byte* data, std::int64_t count,
                         Watch& watch) {
   if (factor == 1.0) return;
-  copy(data, data, static_cast<std::size_t>(count) * size_of(dtype));
+  copy(data, data, bytes_of(count, dtype));
   flush({.dtype = dtype, .factor = factor}, watch);
 }
 

@@ -4,21 +4,30 @@
 #include <thread>
 #include <utility>
 
+#include "fusion/buffer.hpp"
 #include "nccl/cuda.hpp"
 #include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
 
-// The alignment of the host's fusion memory.
-constexpr std::size_t kAlignment = 64;
 // The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
 /// Returns the size of `counts` elements in all.
 std::size_t all_bytes(std::span<const std::int64_t> counts, DType dtype) {
-  return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) *
-         size_of(dtype);
+  return bytes_of(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), dtype);
+}
+
+/// Returns the tensors of a call with their memory replaced by that of `parts`.
+template <class Tensor, class Parts>
+std::vector<Tensor> over_parts(std::span<const Tensor> tensors, const Parts& parts) {
+  std::vector<Tensor> replaced(tensors.begin(), tensors.end());
+  for (std::size_t i = 0; i < replaced.size(); ++i) {
+    replaced[i].input = parts[i].input;
+    replaced[i].output = parts[i].output;
+  }
+  return replaced;
 }
 
 }  // namespace
@@ -77,7 +86,7 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
 }
 
 std::size_t PinnedBackend::own_bytes(std::span<const std::int64_t> counts, DType dtype) const {
-  return static_cast<std::size_t>(counts[static_cast<std::size_t>(self_.rank)]) * size_of(dtype);
+  return bytes_of(counts[static_cast<std::size_t>(self_.rank)], dtype);
 }
 
 PinnedBackend::Resources& PinnedBackend::own() {
@@ -96,7 +105,7 @@ void PinnedBackend::drain() noexcept {
 
 std::size_t PinnedBackend::allot(std::size_t bytes) {
   const std::size_t at = size_;
-  size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  size_ += FusionBuffer::aligned(bytes);
   return at;
 }
 
@@ -142,14 +151,11 @@ void PinnedBackend::through_host(std::string_view phase, std::span<const Part> p
 void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   std::vector<Part> parts;
   for (const TensorSlice& tensor : call.tensors) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     parts.push_back({tensor.input, bytes, tensor.output, bytes});
   }
   through_host("allreduce", parts, true, deadline, [&](std::span<const Part> pinned) {
-    std::vector<TensorSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].count});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     AllreduceCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
@@ -160,7 +166,7 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
 void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
   std::vector<Part> parts;
   for (const TensorSlice& tensor : call.tensors) {
-    const std::size_t bytes = static_cast<std::size_t>(tensor.count) * size_of(call.dtype);
+    const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     const bool sends = self_.rank == call.root;
     parts.push_back({sends ? tensor.input : nullptr, bytes, tensor.output, bytes});
   }
@@ -180,10 +186,7 @@ void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
                      all_bytes(tensor.counts, call.dtype)});
   }
   through_host("allgather", parts, false, deadline, [&](std::span<const Part> pinned) {
-    std::vector<GatherSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     host_.allgather({tensors, {}, call.dtype}, deadline);
   });
 }
@@ -195,10 +198,7 @@ void PinnedBackend::reducescatter(const ReducescatterCall& call, Deadline deadli
                      own_bytes(tensor.counts, call.dtype)});
   }
   through_host("reducescatter", parts, false, deadline, [&](std::span<const Part> pinned) {
-    std::vector<ScatterSlice> tensors;
-    for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].input, pinned[i].output, call.tensors[i].counts});
-    }
+    const auto tensors = over_parts(call.tensors, pinned);
     ReducescatterCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};

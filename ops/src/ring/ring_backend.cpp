@@ -58,9 +58,7 @@ AlgorithmTable RingBackend::default_table() {
 }
 
 bool RingBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  const bool reduces = kind == OpKind::allreduce || kind == OpKind::reducescatter;
-  const bool mean_of_booleans = reduces && dtype == DType::boolean && op == ReduceOp::average;
-  return device.kind == Device::Kind::cpu && !mean_of_booleans;
+  return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
 
 void RingBackend::check() const {
@@ -96,7 +94,7 @@ void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   std::vector<TensorSlice> small;
   AllreduceCall part = call;
   for (const TensorSlice& tensor : call.tensors) {
-    if (static_cast<std::size_t>(tensor.count) * size_of(call.dtype) < kAlone) {
+    if (bytes_of(tensor.count, call.dtype) < kAlone) {
       small.push_back(tensor);
       continue;
     }

@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 
 #include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/internal/session.hpp>
 #include <hvd/core/internal/wire.hpp>
 
 #include "transport/failure.hpp"
-#include "transport/poll.hpp"
 
 namespace hvd::detail {
 namespace {

@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "transport/poll.hpp"
+#include <hvd/core/internal/poll.hpp>
+
+#include "transport/yield_before_sleep.hpp"
 
 namespace hvd::detail {
 namespace {

@@ -9,15 +9,16 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/internal/session.hpp>
 #include <hvd/ops/internal/transport.hpp>
 
 #include "fusion/buffer.hpp"
 #include "shm/descriptors.hpp"
 #include "transport/failure.hpp"
-#include "transport/poll.hpp"
 #include "transport/round_trip.hpp"
 #include "transport/stripes.hpp"
+#include "transport/yield_before_sleep.hpp"
 
 namespace hvd {
 

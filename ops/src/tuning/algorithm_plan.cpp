@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 namespace {
@@ -26,10 +26,9 @@ constexpr std::array<std::string_view, kAlgorithmCount> kNames{"collective", "ri
 }
 
 std::size_t parse_bytes(std::string_view text) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) reject(text, "a number of bytes");
-  return value;
+  const auto value = to_number<std::size_t>(text);
+  if (!value) reject(text, "a number of bytes");
+  return *value;
 }
 
 Algorithm parse_algorithm(std::string_view text) {

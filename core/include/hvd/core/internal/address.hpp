@@ -14,6 +14,12 @@ namespace hvd {
 /// name can be taken for an option.
 [[nodiscard]] bool is_host_name(std::string_view host) noexcept;
 
+/// Tells whether `host` is a numeric IPv6 address, without brackets.
+[[nodiscard]] bool is_ipv6_address(const std::string& host) noexcept;
+
+/// Tells whether only processes of one network namespace can share the address.
+[[nodiscard]] bool is_loopback(std::string_view host) noexcept;
+
 struct Address {
   enum class Kind : std::uint8_t { unix_socket, tcp };
   Kind kind = Kind::tcp;

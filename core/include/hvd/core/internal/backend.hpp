@@ -13,6 +13,16 @@
 
 namespace hvd {
 
+/// Returns the size of `count` elements.
+[[nodiscard]] inline std::size_t bytes_of(std::int64_t count, DType dtype) noexcept {
+  return static_cast<std::size_t>(count) * size_of(dtype);
+}
+
+/// Tells whether values of this type can be reduced by this operation. Booleans have no average.
+[[nodiscard]] constexpr bool can_reduce(DType dtype, ReduceOp op) noexcept {
+  return dtype != DType::boolean || op != ReduceOp::average;
+}
+
 /// Describes one tensor of a fused allreduce or broadcast. `input` may equal `output`; otherwise
 /// they do not overlap and `input` is left as it was. Both are null when `count` is 0. In an
 /// allreduce a null `input` with elements contributes the identity element of the operation,
