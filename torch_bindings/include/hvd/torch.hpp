@@ -1,7 +1,12 @@
-// Includes everything that a LibTorch trainer needs.
+// Includes everything that a LibTorch trainer needs, also LibTorch itself.
 #pragma once
 
-#include <hvd/hvd.hpp>
+#include <torch/torch.h>
+
+#include <hvd/hvd.hpp>  // says when the compiler's standard is older than C++20
+
+#if __cplusplus >= 202002L
+
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/agent_store.hpp>
 #include <hvd/torch/checkpoint.hpp>
@@ -23,3 +28,5 @@
 #include <hvd/torch/tensor_work.hpp>
 #include <hvd/torch/verify.hpp>
 #include <hvd/torch/warmup_lr.hpp>
+
+#endif
