@@ -16,6 +16,8 @@ using namespace detail;
 namespace {
 
 std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
+constexpr std::string_view kBuffer = "buffer ";  ///< precedes the names of buffers
+
   Digest digest;
   digest.add(name);
   digest.add_kind(tensor);
@@ -76,7 +78,17 @@ Verification verify(const NamedTensors& tensors, Context& context) {
 }
 
 Verification verify(const torch::nn::Module& module, Context& context) {
-  return verify(NamedTensors::of(module), context);
+  std::vector<NamedTensors::Item> items = NamedTensors(module).items();
+  for (const auto& buffer : module.named_buffers()) {
+    items.emplace_back(std::string(kBuffer) + buffer.key(), buffer.value());
+  }
+  Verification result = verify(NamedTensors(std::move(items)), context);
+  if (result.first_difference.starts_with(kBuffer)) {
+    result.first_difference +=
+        ". Each rank computes its buffers from its own batches: hvd::broadcast_parameters(model) "
+        "makes them equal, and hvd::SyncBatchNorm keeps those of batch normalization equal";
+  }
+  return result;
 }
 
 Verification verify(torch::optim::Optimizer& optimizer, Context& context) {
