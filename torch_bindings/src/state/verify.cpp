@@ -2,6 +2,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/verify.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "collectives/tensor_traits.hpp"
 #include "state/agreement.hpp"
@@ -15,9 +16,9 @@ using namespace detail;
 
 namespace {
 
-std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
 constexpr std::string_view kBuffer = "buffer ";  ///< precedes the names of buffers
 
+std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
   Digest digest;
   digest.add(name);
   digest.add_kind(tensor);
@@ -91,8 +92,9 @@ Verification verify(const torch::nn::Module& module, Context& context) {
   return result;
 }
 
-Verification verify(torch::optim::Optimizer& optimizer, Context& context) {
+Verification verify(torch::optim::Optimizer& given, Context& context) {
   const torch::NoGradGuard no_grad;
+  torch::optim::Optimizer& optimizer = unwrapped(given);
   const std::int64_t code = optimizer_code(optimizer);
   if (code < 0) throw Error(Errc::unsupported, "verify: an optimizer of its own type");
   return compare(context, with_optimizer_kind(code, [&](auto kind) {
