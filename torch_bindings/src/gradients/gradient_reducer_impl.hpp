@@ -21,6 +21,11 @@
 
 namespace hvd::detail {
 
+// Each reduction of a step has its own names, so that the gradients of different passes are not
+// added up when ranks make different numbers of reductions. After this many reductions the names
+// repeat, so that the schedule of a program that never calls step() can freeze too.
+inline constexpr int kNamedReductions = 8;
+
 /// One parameter of a `GradientReducer`.
 struct GradientSlot {
   std::string name;        ///< the name that the program gave the parameter
@@ -69,6 +74,8 @@ struct GradientReducer::Impl final : GradientListener {
   void expect_end_of_pass();
   void end_pass();
   [[noreturn]] void refuse_pass(const std::string& message);
+  void note_wrapped_steps();
+  [[nodiscard]] std::string parameters_changed() const;
 
   // These implement the step (gradient_reducer.cpp).
   void synchronize();
@@ -113,8 +120,11 @@ struct GradientReducer::Impl final : GradientListener {
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
   bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
-  bool is_reduced = false;       ///< this step was reduced, and no gradient has arrived since
-  int reductions = 0;            ///< the number of reductions in this step
+  bool is_reduced = false;            ///< this step was reduced, and no gradient has arrived since
+  int reductions = 0;                 ///< the number of reductions in this step
+  /// `parameters_changed` compares it with the parameters. It is set when a pass that is sent
+  /// begins.
+  std::uint64_t fingerprint_at_pass = 0;
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
   /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;
   /// otherwise null.

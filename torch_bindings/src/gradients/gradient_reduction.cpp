@@ -13,15 +13,6 @@
 
 namespace hvd::detail {
 
-namespace {
-
-// Each reduction of a step has its own names, so that the gradients of different passes are not
-// added up when ranks make different numbers of reductions. After this many reductions the names
-// repeat, so that the schedule of a program that never calls step() can freeze too.
-constexpr int kNamedReductions = 8;
-
-}  // namespace
-
 void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming) {
   const torch::NoGradGuard no_grad;
   // This is set also when the submission fails. A second attempt could succeed, after the operation
@@ -149,8 +140,10 @@ void GradientReducer::Impl::finish_first_step_exchange() {
   const bool is_first = context.rank() == context.ranks_of(options.process_set).front();
   if (!is_first || !first_step->all_are_equal()) return;
   log(LogLevel::warn, context.rank(),
-      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. Do "
-      "they read the same data? Each needs a shard of its own, as of hvd::DistributedSampler");
+      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. They "
+      "read the same data, and each needs its own shard, as of hvd::DistributedSampler; or the "
+      "inputs are random and all ranks draw the same numbers, and each needs its own seed: "
+      "torch::manual_seed(seed + hvd::rank())");
 }
 
 void GradientReducer::Impl::submit_missing() {
@@ -195,8 +188,8 @@ void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
   if (!gradient.is_same(slot.gradient) || gradient._version() != slot.version) {
     misuse(
         fmt::format("the gradient of {} was changed, replaced or zeroed between backward() and "
-                    "step(); call synchronize() first",
-                    slot.name));
+                    "step(); call synchronize() first{}",
+                    slot.name, parameters_changed()));
   }
 }
 

@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "collectives/tensor_traits.hpp"
 #include "gradients/gradient_hook.hpp"
 #include "state/digest.hpp"
+#include "state/optimizer_fields.hpp"
 
 namespace hvd::detail {
 
@@ -69,7 +71,13 @@ NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& na
   std::vector<NamedTensors::Item> chosen;
   for (const auto& [name, tensor] : distinct.items()) {
     if (name.empty()) misuse("a parameter has an empty name", who);
-    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name), who);
+    if (!names.insert(name).second) {
+      misuse(fmt::format("two parameters are named {}. Pass the named parameters of the model that "
+                         "this optimizer steps; if it steps two models, pass hvd::NamedTensors::"
+                         "joined({{{{\"first\", *first}}, {{\"second\", *second}}}})",
+                         name),
+             who);
+    }
     if (wanted.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
     require_supported(tensor);
     if (GradientHook::is_on(tensor)) {
@@ -81,7 +89,10 @@ NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& na
     chosen.emplace_back(name, tensor);
   }
   if (!wanted.empty()) {
-    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()), who);
+    misuse(fmt::format("{} parameters of the optimizer have no name. Pass the named parameters of "
+                       "every model that it steps",
+                       wanted.size()),
+           who);
   }
   return chosen;
 }
@@ -136,6 +147,25 @@ std::vector<NamedDigest> describe(const NamedTensors& parameters,
   digest.add(options.name_prefix);
   digests.emplace_back("options", digest.value());
   return digests;
+}
+
+std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
+                                std::int32_t process_set, const std::string& kind) {
+  const std::int64_t instance = agree_on_instance(context, "optimizer", process_set);
+  Digest digest;
+  digest.add(kind);
+  mine.emplace(mine.begin(), "the class, here " + kind, digest.value());
+  const std::string difference = first_difference(context, mine, "optimizer", process_set);
+  if (difference.empty()) return instance;
+  throw Error(Errc::mismatch,
+              fmt::format("{}: not the same on all ranks: {}. Each rank constructs its optimizers "
+                          "in the same order, for equal models and with equal options",
+                          kind, difference));
+}
+
+std::string_view kind_of(const torch::optim::Optimizer& optimizer) {
+  const std::int64_t code = optimizer_code(unwrapped(optimizer));
+  return code < 0 ? "another class" : kOptimizerNames[code];
 }
 
 double factor_of_fewer_passes(bool average, int passes, int planned) noexcept {
