@@ -86,7 +86,6 @@ void train(const Options& options) {
   for (int step = 0; step < options.steps; ++step) {
     auto chosen = sampler.next(options.batch);
     if (!chosen) {
-      sampler.set_epoch(sampler.epoch() + 1);
       sampler.reset();
       chosen = sampler.next(options.batch);
     }

@@ -87,7 +87,7 @@ class Trainer {
   const Workload& workload_;
   const Mode mode_;
   torch::optim::SGD sgd_;
-  std::optional<DistributedOptimizer<void>> distributed_;
+  std::optional<DistributedOptimizer<>> distributed_;
   std::vector<torch::Tensor> inputs_;
   std::vector<torch::Tensor> targets_;
   std::size_t steps_ = 0;

@@ -19,7 +19,6 @@ class Batches {
   Dataset next() {
     auto chosen = sampler_.next(batch_size_);
     if (!chosen) {
-      sampler_.set_epoch(sampler_.epoch() + 1);
       sampler_.reset();
       chosen = sampler_.next(batch_size_);
     }

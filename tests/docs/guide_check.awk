@@ -1,23 +1,25 @@
-# awk -f guide_check.awk guide_snippets.cpp… page.md…: is each piece of C++ on the pages in the
-# snippets, which are compiled? Blanks do not count. A piece is a block marked cpp, a code span that
-# ends in ";" or begins with "{.", and in a table's column "C++" also one that calls something.
+# awk -f guide_check.awk guide_*.cpp… page.md… twice=1 page.md…: is each piece of C++ on the pages
+# compiled? The pages are read twice. Blanks do not count.
+# - A block marked cpp must be included by a .cpp file, as page_code.awk names it.
+# - The text of other pieces must be in a .cpp file or in a block: a code span that ends in ";" or
+#   begins with "{.", and in a table's column "C++" also one that calls something.
 
 function squeezed(text) {
   gsub(/[ \t\n]/, "", text)
   return text
 }
 
-function check(piece) {
+function check(piece, text) {
   ++pieces
-  if (index(code, squeezed(piece))) return
-  printf "%s:%d: not in the snippets: %s\n", FILENAME, FNR, piece
+  if (index(code, squeezed(text))) return
+  printf "%s:%d: not compiled by tests/docs: %s\n", FILENAME, FNR, piece
   ++missing
 }
 
 function check_spans(text, in_column,    parts, i) {
   split(text, parts, "`")
   for (i = 2; i in parts; i += 2) {
-    if (parts[i] ~ /;$|^\{\./ || (in_column && parts[i] ~ /\(/)) check(parts[i])
+    if (parts[i] ~ /;$|^\{\./ || (in_column && parts[i] ~ /\(/)) check(parts[i], parts[i])
   }
 }
 
@@ -26,17 +28,27 @@ FILENAME ~ /\.cpp$/ {
   next
 }
 
+FNR == 1 {
+  page = FILENAME
+  sub(/.*\//, "", page)
+  sub(/\.md$/, "", page)
+  count = 0
+}
+
 /^```/ {
-  if (fenced && language == "cpp") check(block)
   fenced = !fenced
-  language = substr($0, 4)
-  block = ""
+  is_cpp = fenced && substr($0, 4) == "cpp"
+  if (is_cpp && twice) {
+    ++count
+    check("block " count, "#include \"" page "_" count ".inc\"")
+  }
   next
 }
 fenced {
-  block = block $0
+  if (is_cpp && !twice) code = code squeezed($0)
   next
 }
+!twice { next }
 
 /^\|/ {
   cells = split($0, cell, / \| /)
@@ -53,6 +65,6 @@ fenced {
 }
 
 END {
-  printf "%d pieces of C++, %d of them not in the snippets\n", pieces, missing
+  printf "%d pieces of C++, %d of them not compiled\n", pieces, missing
   exit missing > 0 || pieces < 80
 }

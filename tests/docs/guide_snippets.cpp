@@ -1,16 +1,9 @@
-// The C++ of docs/start/from_python.md and other guides, so that it is compiled; the test
-// docs_guide looks for each line here. Never run.
+// Compiles the C++ of the pages. Blocks are included from files that page_code.awk makes of the
+// pages; the pages' code spans are repeated here, and the test docs_guide looks for them. Never
+// run.
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <torch/torch.h>
 
 #include <hvd/torch.hpp>
 
@@ -22,26 +15,31 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+void readme(Net& model, std::size_t dataset_size) {
+#include "README_1.inc"
+}
+
+struct Batch {
+  torch::Tensor images;
+  torch::Tensor labels;
+};
+Batch next_batch(torch::data::samplers::RandomSampler& sampler);
+
+void tutorial_before(std::size_t dataset_size, int steps) {
+#include "tutorial_1.inc"
+}
+
+void tutorial(Net& model, std::size_t dataset_size) {
+#include "tutorial_2.inc"
+}
+
+void tutorial_log(int step, const torch::Tensor& loss) {
+#include "tutorial_3.inc"
+  static_cast<void>(mean_loss);
+}
+
 void whole_trainer(torch::data::datasets::MNIST& dataset, int epochs) {
-  hvd::init();
-  Net model;
-  torch::optim::SGD sgd(model->parameters(),
-                        torch::optim::SGDOptions(0.05 * hvd::size()).momentum(0.9));
-  hvd::DistributedOptimizer optimizer(sgd, model->named_parameters());
-  hvd::broadcast_parameters(model);
-  hvd::broadcast_optimizer_state(optimizer);
-  hvd::DistributedSampler sampler(*dataset.size());
-  auto loader =
-      torch::data::make_data_loader(dataset.map(torch::data::transforms::Stack<>()), sampler, 64);
-  for (int epoch = 0; epoch < epochs; ++epoch) {
-    sampler.set_epoch(epoch);
-    for (auto& batch : *loader) {
-      optimizer.zero_grad();
-      torch::nll_loss(model->forward(batch.data), batch.target).backward();
-      optimizer.step();
-    }
-  }
-  hvd::shutdown();
+#include "from_python_1.inc"
 }
 
 int joining(const hvd::Config& config) {
@@ -52,15 +50,22 @@ int joining(const hvd::Config& config) {
 
 void place(Net& model) { model->to(torch::Device(torch::kCUDA, hvd::local_rank())); }
 
+void distribute(Net& model) {
+  { hvd::DistributedDataParallel parallel(model); }
+  hvd::DistributedDataParallel parallel(model, {.broadcast_buffers = false});
+}
+
 void construct(Net& model, torch::optim::SGD& sgd) {
+  {
+    hvd::DistributedOptimizer opt(sgd, *model);
+    hvd::DistributedOptimizer optimizer(sgd, *model);
+  }
   hvd::DistributedOptimizer opt(sgd, model->named_parameters());
-  hvd::DistributedOptimizer<torch::optim::Adam> adam(model->named_parameters(),
-                                                     torch::optim::AdamOptions(1e-3));
+  hvd::DistributedOptimizer<torch::optim::Adam> adam(*model, torch::optim::AdamOptions(1e-3));
 }
 
 void construct_with_options(Net& model, torch::optim::SGD& sgd) {
-  hvd::DistributedOptimizer opt(sgd, model->named_parameters(),
-                                {.compression = hvd::Compression::bf16});
+  hvd::DistributedOptimizer opt(sgd, *model, {.compression = hvd::Compression::bf16});
 }
 
 std::vector<hvd::DistributedOptimizerOptions> optimizer_options(const hvd::ProcessSet& even) {
@@ -85,20 +90,13 @@ std::vector<hvd::DistributedOptimizerOptions> optimizer_options(const hvd::Proce
 template <class LossOf>
 void accumulate(hvd::DistributedOptimizer<>& optimizer, const std::vector<torch::Tensor>& micros,
                 const LossOf& loss_of) {
-  {
-    const auto pause = optimizer.no_sync();
-    for (std::size_t i = 0; i + 1 < micros.size(); ++i) loss_of(micros[i]).backward();
-  }
-  loss_of(micros.back()).backward();
-  optimizer.step();
+#include "from_python_2.inc"
 }
 template void accumulate(hvd::DistributedOptimizer<>&, const std::vector<torch::Tensor>&,
                          torch::Tensor (*const&)(const torch::Tensor&));
 
 void clip(Net& model, hvd::DistributedOptimizer<>& optimizer, const torch::Tensor& loss) {
-  loss.backward();
-  torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);
-  optimizer.step();
+#include "from_python_3.inc"
   optimizer.synchronize();
 }
 
@@ -129,6 +127,11 @@ std::size_t data(std::size_t size) {
   hvd::DistributedSampler sampler(size, {.seed = 7, .drop_last = true});
   auto sound = hvd::verify(sampler);
   return sampler.size();
+}
+
+void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t seed) {
+  sampler.set_epoch(epoch);
+  torch::manual_seed(seed + hvd::rank());
 }
 
 void unshuffled(std::size_t size) { hvd::DistributedSampler sampler(size, {.shuffle = false}); }
@@ -201,20 +204,40 @@ void checkpoints(Net& model, torch::optim::SGD& sgd, hvd::DistributedSampler& sa
   hvd::load_checkpoint("model.pt", model, sgd, sampler);
 }
 
-void three_lines(Net& model, std::size_t dataset_size, int step, const torch::Tensor& loss) {
-  hvd::init();
-  hvd::DistributedOptimizer<torch::optim::SGD> optimizer(model->named_parameters(), 0.05);
-  hvd::DistributedSampler sampler(dataset_size);
-  if (hvd::rank() == 0) std::printf("step %d loss %.4f\n", step, loss.item<double>());
-  const double mean_loss = hvd::average_metric(loss.item<double>(), "loss");
-  static_cast<void>(mean_loss);
+void resume(Net& model, torch::optim::SGD& optimizer, hvd::DistributedSampler& sampler) {
+#include "checkpoints_1.inc"
+#include "checkpoints_2.inc"
 }
 
-void resume(Net& model, torch::optim::SGD& optimizer, hvd::DistributedSampler& sampler) {
-  hvd::save_checkpoint("model.pt", model, optimizer, sampler);
-  hvd::load_checkpoint("model.pt", model, optimizer, sampler);
-  if (std::filesystem::exists("model.pt"))
-    hvd::load_checkpoint("model.pt", model, optimizer, sampler);
+void reference(const torch::Tensor& loss, const torch::Tensor& t, const torch::Tensor& features,
+               const torch::Tensor& labels, const hvd::ProcessSet& set) {
+#include "torch_1.inc"
+}
+
+void own_compressor(Net& model, torch::optim::SGD& sgd) {
+#include "torch_2.inc"
+}
+
+void save_all(Net& model, torch::optim::Optimizer& optimizer, hvd::DistributedSampler& sampler){
+#include "torch_3.inc"
+}
+
+hvd::DistributedOptimizerOptions own_context(hvd::Context& own) {
+  return {.context = &own};
+}
+
+void scaled(hvd::GradScaler& scaler, hvd::DistributedOptimizer<>& optimizer,
+            const torch::Tensor& loss) {
+  scaler.scale(loss).backward();
+  scaler.step(optimizer);
+  scaler.update();
+}
+
+using Floats = std::vector<float>;
+using Integers = std::vector<std::int64_t>;
+
+void on_memory(Floats& gradient, const Floats& mine, const Integers& keys, const Integers& counts){
+#include "engine_1.inc"
 }
 
 std::uint64_t observe() {

@@ -65,7 +65,11 @@ TEST_P(Checkpoint, OfModelOptimizerAndSamplerGoesOnWhereItWasSaved) {
     DistributedSampler sampler(60, shard);
     for (int number = 0; number < 3; ++number) step(net, optimizer, number);
     (void)sampler.next(5);
-    save_checkpoint(context, file, net, optimizer, sampler);
+    {
+      DistributedOptimizer wrapper(optimizer, net,
+                                   DistributedOptimizerOptions{.context = &context});
+      save_checkpoint(context, file, net, wrapper, sampler);
+    }
     const auto at_save = values_of(net);
     step(net, optimizer, 3);  // with state that Adam kept
     const auto wanted = values_of(net);
@@ -74,7 +78,10 @@ TEST_P(Checkpoint, OfModelOptimizerAndSamplerGoesOnWhereItWasSaved) {
     torch::optim::Adam fresh(other->parameters(), options);
     DistributedSampler resumed(60, shard);
     EXPECT_GT(largest_difference(values_of(other), at_save), 0.1);
-    load_checkpoint(context, file, other, fresh, resumed);
+    {
+      DistributedOptimizer wrapper(fresh, other, DistributedOptimizerOptions{.context = &context});
+      load_checkpoint(context, file, other, wrapper, resumed);
+    }
     EXPECT_EQ(largest_difference(values_of(other), at_save), 0);
     EXPECT_EQ(resumed.position(), 5u);
     step(other, fresh, 3);

@@ -322,6 +322,40 @@ TEST_P(Collectives, VerifyFindsTheFirstDifference) {
   });
 }
 
+TEST_P(Collectives, ModulesAreTakenAsReferenceHolderOrPointer) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::BatchNorm1d holder(4);
+    const std::shared_ptr<torch::nn::Module> pointer = holder.ptr();
+    const auto differ = [&] {
+      const torch::NoGradGuard no_grad;
+      holder->weight.fill_(context.rank());
+      holder->running_mean.fill_(context.rank());
+    };
+    for (const auto& [broadcast, compare] :
+         std::vector<std::pair<std::function<void()>, std::function<Verification()>>>{
+             {[&] { broadcast_parameters(*holder, 0, context); },
+              [&] { return verify(*holder, context); }},
+             {[&] { broadcast_parameters(holder, 0, context); },
+              [&] { return verify(holder, context); }},
+             {[&] { broadcast_parameters(pointer, 0, context); },
+              [&] { return verify(pointer, context); }}}) {
+      differ();
+      EXPECT_EQ(compare().identical, size == 1);
+      broadcast();
+      EXPECT_TRUE(compare());
+    }
+    if (size == 1) return;
+    // A trainer that verifies its model after an epoch finds the running statistics first.
+    holder->running_mean.fill_(context.rank());
+    EXPECT_THAT(verify(holder, context).first_difference,
+                testing::AllOf(testing::StartsWith("buffer running_mean: rank"),
+                               HasSubstr("hvd::broadcast_parameters(model)")));
+    EXPECT_EQ(NamedTensors(*holder).size(), 2u);
+    EXPECT_EQ(NamedTensors::of(*holder).size(), 5u);
+  });
+}
+
 TEST_P(Collectives, BroadcastParametersTakesBuffersAndSharedOnesOnce) {
   on_ranks(GetParam(), [&](Context& context) {
     torch::nn::Sequential net;

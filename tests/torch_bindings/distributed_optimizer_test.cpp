@@ -1,5 +1,10 @@
 // Ranks that each train on their part must end with the result of one process that trains on all
 // data.
+#include <optional>
+#include <sstream>
+
+#include <gmock/gmock.h>
+
 #include "kinds.hpp"
 #include "training.hpp"
 
@@ -7,6 +12,7 @@ namespace hvd::distributed_optimizer_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
 using torch::optim::Optimizer;
 
 constexpr int kSteps = 8;
@@ -41,9 +47,11 @@ TEST_P(DistributedOptimizerOf, WrappedEqualsOneProcess) {
   on_ranks(size, [&, &kind = kind, size = size](Context& context) {
     auto net = make_net(1 + 10 * static_cast<std::uint64_t>(context.rank()));
     const auto base = kind.make(net->parameters());
-    DistributedOptimizer optimizer(*base, net->named_parameters(),
-                                   DistributedOptimizerOptions{.context = &context});
-    train(net, *base, context.rank(), size, [&] { optimizer.step(); });
+    const std::unique_ptr<Optimizer> optimizer = std::make_unique<DistributedOptimizer<>>(
+        *base, *net, DistributedOptimizerOptions{.context = &context});
+    // The gradients may be cleared through either of the two.
+    Optimizer& clears = context.rank() == 0 ? *base : *optimizer;
+    train(net, clears, context.rank(), size, [&] { optimizer->step(); });
     outcomes.set(context.rank(), net);
   });
   auto start = make_net(1);
@@ -166,15 +174,111 @@ TEST_P(Distributed, SchedulersAndParameterGroupsWork) {
   torch::optim::SGD sgd(groups(reference), kSgd);
   fit(reference, sgd, 0, 1);
 
-  Outcomes outcomes(size);
-  on_ranks(size, [&](Context& context) {
+  for (const bool wraps : {false, true}) {
+    Outcomes outcomes(size);
+    on_ranks(size, [&](Context& context) {
+      auto net = make_net(1);
+      std::optional<torch::optim::SGD> existing;
+      std::unique_ptr<Optimizer> optimizer;
+      const DistributedOptimizerOptions options{.context = &context};
+      if (wraps) {
+        existing.emplace(groups(net), kSgd);
+        optimizer = std::make_unique<DistributedOptimizer<>>(*existing, *net, options);
+      } else {
+        optimizer = std::make_unique<DistributedSGD>(groups(net), *net, kSgd, options);
+      }
+      fit(net, *optimizer, context.rank(), size);
+      outcomes.set(context.rank(), net);
+    });
+    auto start = make_net(1);
+    outcomes.expect(values_of(reference), values_of(start));
+  }
+}
+
+TEST_P(Distributed, AWrapperSharesEverythingWithTheOptimizerThatItWraps) {
+  on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
-    DistributedSGD optimizer(groups(net), net->named_parameters(), kSgd, {.context = &context});
-    fit(net, optimizer, context.rank(), size);
-    outcomes.set(context.rank(), net);
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.8));
+    const auto rate_of = [](Optimizer& of) { return of.param_groups().front().options().get_lr(); };
+    {
+      DistributedOptimizer wrapper(adam, *net, DistributedOptimizerOptions{.context = &context});
+      Optimizer& optimizer = wrapper;
+      EXPECT_EQ(&optimizer.defaults(), &adam.defaults());
+      WarmupLR warmup(optimizer, 4, 0.25);
+      EXPECT_NEAR(rate_of(adam), 0.2, 1e-12);
+      adam.param_groups().front().options().set_lr(0.5);
+      EXPECT_EQ(rate_of(optimizer), 0.5);
+      static_cast<torch::optim::AdamOptions&>(optimizer.param_groups().front().options()).lr(0.01);
+      EXPECT_EQ(rate_of(adam), 0.01);
+
+      loss_of(net, global_batch(context.rank())).backward();
+      optimizer.step();
+      EXPECT_EQ(wrapper.state().size(), 4u);
+      EXPECT_TRUE(verify(optimizer, context));
+      broadcast_optimizer_state(optimizer, 0, context);
+
+      std::stringstream saved;
+      torch::save(optimizer, saved);
+      torch::optim::Adam fresh(net->parameters(), torch::optim::AdamOptions(0.8));
+      torch::load(fresh, saved);
+      EXPECT_EQ(rate_of(fresh), 0.01);
+      EXPECT_EQ(fresh.state().size(), 4u);
+      adam.state().clear();
+      saved.seekg(0);
+      torch::load(optimizer, saved);
+      EXPECT_EQ(adam.state().size(), 4u);
+    }
+    EXPECT_EQ(rate_of(adam), 0.01);  // it outlives the wrapper
+    adam.step();
+
+    const auto wrap = [&](const NamedTensors& names) {
+      DistributedOptimizer wrapper(adam, names, DistributedOptimizerOptions{.context = &context});
+      adam.add_param_group({std::vector<torch::Tensor>{torch::ones({2})}});
+      wrapper.step();
+    };
+    std::string message;
+    EXPECT_EQ(code_of([&] { wrap({}); }, &message), Errc::invalid_argument);
+    EXPECT_EQ(rate_of(adam), 0.01) << "what the constructor did before it threw is undone";
+    EXPECT_EQ(code_of([&] { wrap(*net); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("construct the DistributedOptimizer after add_param_group()"));
   });
-  auto start = make_net(1);
-  outcomes.expect(values_of(reference), values_of(start));
+}
+
+TEST_P(Distributed, OptionsOfTheBaseMayBeLeftOut) {
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    const DistributedOptimizerOptions options{.num_groups = 2, .context = &context};
+    {
+      DistributedOptimizer<torch::optim::Adam> optimizer(*net, options);
+      EXPECT_EQ(optimizer.param_groups().front().options().get_lr(), 1e-3);
+    }
+    DistributedOptimizer<torch::optim::Adam> optimizer(net->named_parameters(),
+                                                       {.context = &context});
+    EXPECT_EQ(optimizer.param_groups().front().params().size(), 4u);
+  });
+}
+
+TEST_P(Distributed, TwoModelsInOneOptimizer) {
+  on_ranks(GetParam(), [&](Context& context) {
+    auto actor = make_net(1 + static_cast<std::uint64_t>(context.rank()));
+    auto critic = make_net(50 + static_cast<std::uint64_t>(context.rank()));
+    std::vector<NamedTensors::Item> both = actor->named_parameters().pairs();
+    for (const auto& item : critic->named_parameters().pairs()) both.push_back(item);
+    std::string message;
+    EXPECT_EQ(
+        code_of([&] { DistributedSGD optimizer(both, kSgd, {.context = &context}); }, &message),
+        Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("two parameters are named 0.weight. Pass the named parameters"));
+    EXPECT_THAT(message, HasSubstr("joined({{\"first\", *first}, {\"second\", *second}})"));
+
+    const NamedTensors joined = NamedTensors::joined({{"actor", *actor}, {"critic", *critic}});
+    EXPECT_EQ(joined.items()[4].first, "critic.0.weight");
+    DistributedSGD optimizer(joined, kSgd, {.context = &context});
+    (loss_of(actor, global_batch(context.rank())) + loss_of(critic, global_batch(7))).backward();
+    optimizer.step();
+    EXPECT_TRUE(verify(actor, context));
+    EXPECT_TRUE(verify(critic, context));
+  });
 }
 
 TEST_P(Distributed, AccumulatesBackwardPassesAndSendsTheLast) {

@@ -341,6 +341,69 @@ TEST_P(Reducer, RanksThatDifferAreToldSoAtConstruction) {
   });
 }
 
+TEST_P(Reducer, OptimizersInAnotherOrderAreToldSoAtConstruction) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    const std::vector<std::function<void()>> constructs{
+        [&] { DistributedSGD optimizer(*net, kSgd, {.context = &context}); },
+        [&] { DistributedOptimizer<torch::optim::Adam> optimizer(*net, {.context = &context}); },
+        [&] { ShardedOptimizer<torch::optim::SGD> optimizer(*net, kSgd, {.context = &context}); }};
+    for (std::size_t i = 0; i < constructs.size(); ++i) {
+      const bool odd = context.rank() == size - 1;
+      std::string message;
+      EXPECT_EQ(code_of(constructs[odd ? i : (i + 1) % constructs.size()], &message),
+                Errc::mismatch);
+      EXPECT_THAT(message, HasSubstr("the class, here "));
+      EXPECT_THAT(message, HasSubstr("constructs its optimizers in the same order"));
+    }
+    for (const auto& construct : constructs) construct();
+  });
+}
+
+TEST_P(Reducer, StepsOfTheWrappedOptimizerAreNamed) {
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    torch::optim::SGD sgd(net->parameters(), kSgd);
+    DistributedOptimizer optimizer(
+        sgd, *net, DistributedOptimizerOptions{.wait_in_backward = false, .context = &context});
+    const auto pass = [&] { loss_of(net, global_batch(0)).backward(); };
+    const std::string cause = "let it call step() of the DistributedOptimizer";
+    std::string message;
+    pass();
+    EXPECT_EQ(code_of([&] { optimizer.zero_grad(); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, testing::Not(HasSubstr(cause)));
+    {
+      // This is what sgd.step() does, without reading the gradients.
+      const torch::NoGradGuard no_grad;
+      net->parameters()[0].data().add_(0.1);
+    }
+    EXPECT_EQ(code_of([&] { optimizer.zero_grad(); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr(cause));
+    EXPECT_EQ(code_of(pass, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr(cause));
+    EXPECT_EQ(code_of([&] { optimizer.step(); }), Errc::invalid_argument);
+  });
+  // With the default options such a program trains alike; one warning tells it.
+  testing::internal::CaptureStderr();
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    torch::optim::SGD sgd(net->parameters(), kSgd);
+    DistributedOptimizer optimizer(sgd, *net, DistributedOptimizerOptions{.context = &context});
+    for (int step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      loss_of(net, global_batch(step + context.rank())).backward();
+      sgd.step();
+    }
+    EXPECT_TRUE(verify(net, context));
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const auto at = text.find("reduced without a step()");
+  EXPECT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.find("reduced without a step()", at + 1), std::string::npos) << text;
+}
+
 TEST_P(Reducer, FailuresComeFromStepWhereBackwardDoesNotWait) {
   std::latch all_stepped(GetParam());
   on_ranks(GetParam(), [&](Context& context) {

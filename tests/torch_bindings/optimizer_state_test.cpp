@@ -230,7 +230,7 @@ TEST(OptimizerStateOf, BothFormsOfTheDistributedOptimizer) {
     broadcast_optimizer_state(base, 0, context);
     DistributedOptimizer wrapped(base, other->named_parameters(),
                                  DistributedOptimizerOptions{.context = &context});
-    broadcast_optimizer_state(wrapped.optimizer(), 0, context);
+    broadcast_optimizer_state(wrapped, 0, context);
     loss_of(other, global_batch(context.rank())).backward();
     wrapped.step();
     EXPECT_TRUE(verify(other, context));

@@ -114,6 +114,44 @@ TEST(Sampler, SetEpochOnTheOriginalReachesTheLoadersCopy) {
   EXPECT_EQ(epoch(0), first);
 }
 
+TEST(Sampler, EachPassOfALoaderIsTheNextEpoch) {
+  DistributedSampler sampler = sampler_of(40, 1, 2);
+  const Indices order_of_epoch_0 = sampler.indices();
+  auto loader = torch::data::make_data_loader(IndexDataset(40), sampler,
+                                              torch::data::DataLoaderOptions().batch_size(6));
+  const auto pass = [&] {
+    Indices all;
+    for (const Indices& batch : *loader) all.insert(all.end(), batch.begin(), batch.end());
+    return all;
+  };
+  EXPECT_EQ(pass(), order_of_epoch_0);
+  const Indices second = pass();
+  EXPECT_NE(second, order_of_epoch_0);
+  EXPECT_EQ(sampler.epoch(), 1u);
+  for (const Indices& batch : *loader) {  // a pass that the program leaves early is an epoch too
+    EXPECT_EQ(batch.size(), 6u);
+    break;
+  }
+  EXPECT_EQ(sampler.epoch(), 2u);
+  sampler.set_epoch(0);
+  EXPECT_EQ(pass(), order_of_epoch_0);
+  EXPECT_EQ(pass(), second);
+}
+
+TEST(Sampler, ResetBeginsTheNextEpochAfterNextToo) {
+  DistributedSampler sampler = sampler_of(40, 0, 2);
+  const Indices first = drain(sampler, 6);  // without reset(), as after LibTorch's RandomSampler()
+  sampler.reset();
+  EXPECT_EQ(sampler.epoch(), 1u);
+  EXPECT_NE(drain(sampler, 6), first);
+  sampler.set_epoch(5);  // in the middle of a pass
+  (void)sampler.next(6);
+  sampler.reset();
+  EXPECT_EQ(sampler.epoch(), 5u);
+  sampler.reset();
+  EXPECT_EQ(sampler.epoch(), 6u);
+}
+
 TEST(Sampler, GoesOnWhereItWasSaved) {
   DistributedSampler sampler = sampler_of(60, 1, 2, {.seed = 3});
   sampler.set_epoch(4);
@@ -134,6 +172,12 @@ TEST(Sampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(resumed.position(), 8u);
   EXPECT_EQ(drain(resumed, 8), rest);
   resumed.reset();
+  EXPECT_EQ(resumed.epoch(), 5u);
+  EXPECT_EQ(resumed.position(), 0u);
+  resumed.load(in);
+  resumed.set_epoch(7);  // the saved position is one of epoch 4
+  resumed.reset();
+  EXPECT_EQ(resumed.epoch(), 7u);
   EXPECT_EQ(resumed.position(), 0u);
 
   DistributedSampler other = sampler_of(61, 1, 2, {.seed = 3});
@@ -260,6 +304,42 @@ TEST(Elastic, RecordsOfAllRanksAreUnitedAndTheRestIsDealtAnew) {
       if (size == 1) return;
       sampler.set_epoch(context.rank() == 1 ? 3 : 2);
       EXPECT_EQ(test::code_of([&] { sampler.synchronize(context); }), Errc::mismatch);
+    });
+  }
+}
+
+TEST(Elastic, EachPassIsTheNextEpochUnlessTheRanksHaveSynchronized) {
+  constexpr std::size_t kDataset = 23;
+  for (const int size : {1, 3}) {
+    test::on_ranks(size, [&](Context& context) {
+      ElasticSampler sampler = elastic_of(kDataset, context.rank(), context.size());
+      auto loader = torch::data::make_data_loader(IndexDataset(kDataset), sampler,
+                                                  torch::data::DataLoaderOptions().batch_size(2));
+      const auto pass = [&](std::size_t most) {
+        std::size_t batches = 0;
+        for (const Indices& batch : *loader) {
+          sampler.record_batch(batch.size());
+          if (++batches == most) break;
+        }
+        return sampler.indices();
+      };
+      const Indices first = pass(100);
+      EXPECT_NE(pass(100), first);
+      EXPECT_EQ(sampler.epoch(), 1u);
+      EXPECT_EQ(sampler.remaining().size(), kDataset);
+      EXPECT_TRUE(verify(sampler, context));
+      // After this the epoch goes on with what is left, and then the next one begins.
+      (void)pass(2);
+      EXPECT_EQ(sampler.epoch(), 2u);
+      sampler.synchronize(context);
+      (void)pass(100);
+      EXPECT_EQ(sampler.epoch(), 2u);
+      EXPECT_EQ(sampler.remaining().size(), kDataset - 4 * static_cast<std::size_t>(size));
+      sampler.synchronize(context);
+      EXPECT_EQ(sampler.recorded().size(), kDataset);
+      (void)pass(1);
+      EXPECT_EQ(sampler.epoch(), 3u);
+      EXPECT_EQ(sampler.remaining().size(), kDataset);
     });
   }
 }

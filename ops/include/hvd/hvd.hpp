@@ -1,6 +1,10 @@
 // Declares all of hvd that needs no LibTorch: the default context, and collectives on plain memory.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "hvd needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
+#else
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,3 +52,5 @@ void start_timeline(const std::string& name);
 void stop_timeline();
 
 }  // namespace hvd
+
+#endif

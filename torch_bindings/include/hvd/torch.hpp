@@ -1,12 +1,18 @@
-// Includes everything that a LibTorch trainer needs.
+// Includes everything that a LibTorch trainer needs, also LibTorch itself.
 #pragma once
 
-#include <hvd/hvd.hpp>
+#include <torch/torch.h>
+
+#include <hvd/hvd.hpp>  // says when the compiler's standard is older than C++20
+
+#if __cplusplus >= 202002L
+
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/agent_store.hpp>
 #include <hvd/torch/checkpoint.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/compression.hpp>
+#include <hvd/torch/distributed_data_parallel.hpp>
 #include <hvd/torch/distributed_optimizer.hpp>
 #include <hvd/torch/distributed_sampler.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
@@ -23,3 +29,5 @@
 #include <hvd/torch/tensor_work.hpp>
 #include <hvd/torch/verify.hpp>
 #include <hvd/torch/warmup_lr.hpp>
+
+#endif

@@ -18,8 +18,9 @@ struct DistributedSampler::State {
   std::size_t dataset_size = 0;
   std::size_t epoch = 0;
   std::size_t position = 0;
-  bool resumed = false;
   std::vector<std::size_t> order;  ///< this rank's indices in the running epoch
+  PassOfEpoch pass;
+  bool resumed = false;  ///< `position` was loaded, and neither `next` nor `reset` was called since
 
   [[nodiscard]] std::size_t shard_size() const {
     const auto size = static_cast<std::size_t>(options.size);
@@ -33,6 +34,7 @@ void DistributedSampler::State::begin_pass() {
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (options.shuffle) shuffle(all, options.seed, epoch);
   order = shard_of(all, options.rank, options.size, shard_size());
+  pass = {epoch, false};
 }
 
 DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options)
@@ -43,7 +45,10 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamp
   state_->begin_pass();
 }
 
-void DistributedSampler::set_epoch(std::size_t epoch) { state_->epoch = epoch; }
+void DistributedSampler::set_epoch(std::size_t epoch) {
+  state_->epoch = epoch;
+  state_->pass.begun = false;
+}
 
 std::size_t DistributedSampler::epoch() const { return state_->epoch; }
 
@@ -56,12 +61,18 @@ std::size_t DistributedSampler::dataset_size() const { return state_->dataset_si
 const std::vector<std::size_t>& DistributedSampler::indices() const { return state_->order; }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
-  if (new_size) state_->dataset_size = *new_size;
-  if (!std::exchange(state_->resumed, false)) state_->position = 0;
-  state_->begin_pass();
+  State& state = *state_;
+  if (new_size) state.dataset_size = *new_size;
+  if (state.pass.is_over(state.epoch)) ++state.epoch;
+  const bool continues = std::exchange(state.resumed, false) && state.epoch == state.pass.epoch;
+  if (!continues) state.position = 0;
+  state.begin_pass();
+  state.pass.begun = true;
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
+  state_->pass.begun = true;
+  state_->resumed = false;
   return take_next(state_->order, state_->position, batch_size);
 }
 

@@ -23,10 +23,17 @@ struct ElasticSampler::State {
   std::vector<std::size_t> order;  ///< this rank's indices in the running pass
   std::size_t returned = 0;        ///< how many of `order` `next` has returned
   std::size_t trained = 0;         ///< how many of `order` are recorded
+  PassOfEpoch pass;
 
+  void begin_epoch(std::size_t number);
   void begin_pass();
   void record(std::size_t index) { recorded[index] = true; }
 };
+
+void ElasticSampler::State::begin_epoch(std::size_t number) {
+  epoch = number;
+  recorded.assign(dataset_size, false);
+}
 
 void ElasticSampler::State::begin_pass() {
   left.clear();
@@ -39,6 +46,7 @@ void ElasticSampler::State::begin_pass() {
   order = shard_of(all, options.rank, options.size, (all.size() + size - 1) / size);
   returned = 0;
   trained = 0;
+  pass = {epoch, false};
 }
 
 ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
@@ -51,8 +59,8 @@ ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOpt
 }
 
 void ElasticSampler::set_epoch(std::size_t epoch) {
-  state_->epoch = epoch;
-  state_->recorded.assign(state_->dataset_size, false);
+  state_->begin_epoch(epoch);
+  state_->pass.begun = false;
 }
 
 std::size_t ElasticSampler::epoch() const { return state_->epoch; }
@@ -99,17 +107,25 @@ void ElasticSampler::synchronize(Context& context) {
   }
   state.options.rank = context.rank();
   state.options.size = context.size();
+  state.pass.begun = false;
 }
 
 void ElasticSampler::reset(std::optional<std::size_t> new_size) {
-  if (new_size && *new_size != state_->dataset_size) {
-    state_->dataset_size = *new_size;
-    state_->recorded.resize(*new_size, false);
+  State& state = *state_;
+  if (new_size && *new_size != state.dataset_size) {
+    state.dataset_size = *new_size;
+    state.recorded.resize(*new_size, false);
   }
-  state_->begin_pass();
+  const bool nothing_is_left =
+      state.dataset_size > 0 &&
+      std::find(state.recorded.begin(), state.recorded.end(), false) == state.recorded.end();
+  if (state.pass.is_over(state.epoch) || nothing_is_left) state.begin_epoch(state.epoch + 1);
+  state.begin_pass();
+  state.pass.begun = true;
 }
 
 std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_size) {
+  state_->pass.begun = true;
   return take_next(state_->order, state_->returned, batch_size);
 }
 

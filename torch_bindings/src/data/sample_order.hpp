@@ -11,6 +11,17 @@
 
 namespace hvd::detail {
 
+/// The last pass over the data that a sampler prepared.
+struct PassOfEpoch {
+  std::size_t epoch = 0;
+  /// `reset` or `next` was called since construction, `set_epoch` or `load`.
+  bool begun = false;
+
+  /// Returns whether `reset` begins the epoch after `set`, the epoch of the sampler: the pass has
+  /// begun, and `set_epoch` has not named another epoch since.
+  [[nodiscard]] bool is_over(std::size_t set) const noexcept { return begun && epoch == set; }
+};
+
 /// Shuffles the values. The order depends on seed and epoch alone, on every machine and with every
 /// standard library.
 void shuffle(std::vector<std::size_t>& values, std::uint64_t seed, std::size_t epoch);

@@ -4,6 +4,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/torch/grad_scaler.hpp>
+#include <hvd/torch/optimizer_parts.hpp>
 
 namespace hvd {
 namespace {
@@ -47,40 +48,24 @@ bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double fact
   return !bad.defined() || !bad.item<bool>();
 }
 
-void GradScaler::begin_unscaling() {
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (unscaled_) refuse_scaling("the gradients are unscaled already; update() comes first");
   unscaled_ = true;
-}
-
-void GradScaler::unscale_distributed(ScalableGradients& optimizer) {
-  begin_unscaling();
-  found_inf_ = !optimizer.scale_gradients(1 / scale_);
-}
-
-void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
-  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
-    return unscale_distributed(*distributed);
-  }
-  begin_unscaling();
-  found_inf_ = !detail::scale_own_gradients(optimizer, 1 / scale_);
-}
-
-bool GradScaler::step_distributed(ScalableGradients& optimizer) {
-  if (!unscaled_) unscale_distributed(optimizer);
-  if (found_inf_) {
-    optimizer.skip_scaled();
-  } else {
-    optimizer.step_scaled();
-  }
-  return !found_inf_;
+  auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
+  found_inf_ = distributed ? !distributed->scale_gradients(1 / scale_)
+                           : !detail::scale_own_gradients(optimizer, 1 / scale_);
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer)) {
-    return step_distributed(*distributed);
-  }
   if (!unscaled_) unscale_(optimizer);
-  if (!found_inf_) optimizer.step();
+  auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
+  if (!distributed) {
+    if (!found_inf_) optimizer.step();
+  } else if (found_inf_) {
+    distributed->skip_scaled();
+  } else {
+    distributed->step_scaled();
+  }
   return !found_inf_;
 }
 

@@ -1,6 +1,7 @@
 #include "gradients/gradient_hook.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -40,6 +41,32 @@ class NotifyAfter final : public torch::autograd::FunctionPostHook {
   std::size_t index_;
 };
 
+/// Is called before the other hooks, because it belongs to the parameter, and adds them to an
+/// accumulator that is new.
+class Reattach final : public torch::autograd::FunctionPreHook {
+ public:
+  Reattach(GradientHook& hook, const torch::Tensor& parameter, GradientListener& listener,
+           std::size_t index)
+      : hook_(hook), parameter_(parameter), listener_(listener), index_(index) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    hook_.attach(parameter_, listener_, index_);
+    return gradients;
+  }
+
+ private:
+  GradientHook& hook_;
+  const torch::Tensor& parameter_;  ///< the hook's, since a parameter must not own itself
+  GradientListener& listener_;
+  std::size_t index_;
+};
+
+void erase_hook(std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& hooks,
+                const torch::autograd::FunctionPreHook* hook) {
+  std::erase_if(hooks, [hook](const auto& each) { return each.get() == hook; });
+}
+
 }  // namespace
 
 void GradientHook::attach(const torch::Tensor& parameter, GradientListener& listener,
@@ -47,12 +74,17 @@ void GradientHook::attach(const torch::Tensor& parameter, GradientListener& list
   if (!parameter.requires_grad()) return;
   auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
   if (accumulator == accumulator_) return;
-  remove();
+  remove_from_accumulator();
   accumulator_ = std::move(accumulator);
   auto before = std::make_unique<NotifyBefore>(listener, index);
   before_ = before.get();
   accumulator_->add_pre_hook(std::move(before));
   key_ = accumulator_->add_post_hook(std::make_unique<NotifyAfter>(listener, index));
+  if (parameter_.defined()) return;
+  parameter_ = parameter;
+  auto reattach = std::make_unique<Reattach>(*this, parameter_, listener, index);
+  reattach_ = reattach.get();
+  torch::autograd::impl::add_hook(parameter_, std::move(reattach));
 }
 
 bool GradientHook::is_on(const torch::Tensor& parameter) {
@@ -65,11 +97,15 @@ bool GradientHook::is_on(const torch::Tensor& parameter) {
 }
 
 void GradientHook::remove() noexcept {
+  remove_from_accumulator();
+  if (!parameter_.defined()) return;
+  erase_hook(torch::autograd::impl::hooks(parameter_), reattach_);
+  parameter_.reset();
+}
+
+void GradientHook::remove_from_accumulator() noexcept {
   if (!accumulator_) return;
-  auto& before = accumulator_->pre_hooks();
-  before.erase(std::remove_if(before.begin(), before.end(),
-                              [this](const auto& hook) { return hook.get() == before_; }),
-               before.end());
+  erase_hook(accumulator_->pre_hooks(), before_);
   accumulator_->del_post_hook(key_);
   accumulator_ = {};
 }

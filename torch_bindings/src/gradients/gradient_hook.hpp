@@ -22,7 +22,9 @@ class GradientListener {
   virtual void on_gradient(std::size_t index, const torch::Tensor& incoming) = 0;
 };
 
-/// The hooks on a parameter's gradient accumulator. The destructor removes them.
+/// The hooks on a parameter's gradient accumulator. When the parameter's data moves to another
+/// dtype or device, LibTorch makes a new accumulator, which gets the hooks in the next backward
+/// pass. The destructor removes them.
 class GradientHook {
  public:
   GradientHook() = default;
@@ -31,14 +33,14 @@ class GradientHook {
   GradientHook& operator=(const GradientHook&) = delete;
 
   /// Does nothing when the parameter's accumulator has the hooks already, or when the parameter
-  /// requires no gradient. LibTorch makes a new accumulator when a parameter's data moves to
-  /// another dtype or device.
+  /// requires no gradient.
   void attach(const torch::Tensor& parameter, GradientListener& listener, std::size_t index);
   /// Returns whether any optimizer of hvd has its hooks on the parameter.
   [[nodiscard]] static bool is_on(const torch::Tensor& parameter);
 
  private:
   void remove() noexcept;
+  void remove_from_accumulator() noexcept;
 
   // The type is shared_ptr<Node> or an intrusive pointer, depending on LibTorch's version. The
   // tensor holds only a weak pointer to its accumulator, so without this member the accumulator and
@@ -47,6 +49,8 @@ class GradientHook {
       std::declval<const torch::Tensor&>())) accumulator_;
   const torch::autograd::FunctionPreHook* before_ = nullptr;  ///< owned by the accumulator
   std::uintptr_t key_ = 0;
+  torch::Tensor parameter_;  ///< undefined when no hook is attached
+  const torch::autograd::FunctionPreHook* reattach_ = nullptr;  ///< owned by the parameter
 };
 
 }  // namespace hvd::detail

@@ -4,25 +4,46 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/collectives.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "gradients/gradient_reducer_impl.hpp"
+#include "state/digest.hpp"
 
 namespace hvd::detail {
 
-GradientReducer::Impl::Impl(torch::optim::Optimizer& wrapped,
+namespace {
+
+/// Returns a number that changes when an optimizer steps the parameters. LibTorch's SGD does not
+/// count its changes in the tensors' versions, so the first elements of some parameters are part of
+/// it too, if they are in host memory.
+std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
+  constexpr int kMostRead = 8;
+  Digest digest;
+  int read = 0;
+  for (const GradientSlot& slot : slots) {
+    const torch::Tensor& parameter = slot.parameter;
+    digest.add(static_cast<std::uint64_t>(parameter._version()));
+    if (read == kMostRead || !parameter.is_cpu() || parameter.numel() == 0) continue;
+    ++read;
+    const auto* const first = static_cast<const std::byte*>(parameter.const_data_ptr());
+    const auto bytes = static_cast<std::size_t>(parameter.element_size());
+    digest.add_elements({first, bytes}, bytes);
+  }
+  return digest.value();
+}
+
+}  // namespace
+
+GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kind,
                             const DistributedOptimizerOptions& given,
                             const NamedTensors& parameters)
-    : optimizer(wrapped),
-      options(given),
-      context(context_of(given)),
-      known_parameters(parameter_count(wrapped)) {
+    : owner(given_owner), options(given), context(context_of(given)) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
-  instance = agree_on_instance(context, "distributed_optimizer", options.process_set);
-  require_equal(context, own, "distributed_optimizer", options.process_set,
-                std::string(kDistributedOptimizer));
+  instance = agree_on_optimizer(context, own, options.process_set, kind);
 
   placement.emplace(options.memory, context, parameters.tensors());
   const std::vector<int> group_of = groups_of(parameters, options);
@@ -72,8 +93,9 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
              (gradient.is_sparse() ? gradient._values() : gradient).any().item<bool>()) {
     refuse_pass(fmt::format(
         "a backward pass {} adds to the gradient of {}, which has been reduced; call step() or "
-        "zero_grad() first",
-        no_sync_depth > 0 ? "under no_sync()" : "beyond backward_passes_per_step", slot.name));
+        "zero_grad() first{}",
+        no_sync_depth > 0 ? "under no_sync()" : "beyond backward_passes_per_step", slot.name,
+        parameters_changed()));
   }
   slot.grad_is_reduced = false;
 }
@@ -89,12 +111,12 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   }
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
-  has_unsent_gradients = true;
+  if (!std::exchange(has_unsent_gradients, true)) note_wrapped_steps();
   if (slot.in_flight) {
     refuse_pass(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
-                    "passes before step(); use no_sync() for passes that are not to be sent",
-                    slot.name, options.backward_passes_per_step));
+                    "passes before step(); use no_sync() for passes that are not to be sent{}",
+                    slot.name, options.backward_passes_per_step, parameters_changed()));
   }
   if (++slot.passes < options.backward_passes_per_step) return;
   error.keep([&] {
@@ -108,8 +130,34 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
 /// Keeps the error, so that `step()` throws it again, and throws it out of `backward()` at once.
 /// Errors of communication leave `backward()` only at the end of the pass.
 void GradientReducer::Impl::refuse_pass(const std::string& message) {
-  error.keep([&message] { misuse(message); });
+  error.keep([&] { misuse(message); });
   misuse(message);
+}
+
+/// Called when the first gradient of a pass arrives. With the default options a program that steps
+/// the wrapped optimizer trains correctly, but hvd counts no steps. One change of the parameters
+/// without a step() is no sign of it, since sharpness-aware minimization makes one in each step.
+void GradientReducer::Impl::note_wrapped_steps() {
+  if (!optimizer || &unwrapped(*optimizer) == optimizer) return;
+  constexpr int kMany = 8;  // more than a program makes between two calls of step()
+  if (reductions == kMany && context.rank() == context.ranks_of(options.process_set).front()) {
+    if (const std::string changed = parameters_changed(); !changed.empty()) {
+      log(LogLevel::warn, context.rank(),
+          fmt::format("DistributedOptimizer: {} backward passes were reduced without a step(){}",
+                      reductions, changed));
+    }
+  }
+  fingerprint_at_pass = fingerprint_of(slots);
+}
+
+/// Returns, for the end of a message, that the parameters have changed since the last pass began,
+/// or an empty text. It is empty when no optimizer is wrapped, since then only `step()` steps.
+std::string GradientReducer::Impl::parameters_changed() const {
+  if (!optimizer || &unwrapped(*optimizer) == optimizer ||
+      fingerprint_of(slots) == fingerprint_at_pass)
+    return {};
+  return ". The parameters have changed since the backward pass: if the program calls step() of "
+         "the wrapped optimizer, let it call step() of the DistributedOptimizer";
 }
 
 /// Queues `end_pass` with autograd's engine, once per pass. The engine runs callbacks after the
@@ -208,14 +256,28 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, Loss
 
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                                  const DistributedOptimizerOptions& options) {
-  check_options(options);
-  impl_ = std::make_unique<Impl>(optimizer, options,
-                                 parameters_of(optimizer.param_groups(), parameters));
-  if (options.broadcast_parameters) {
-    const int first = impl_->context.ranks_of(options.process_set).front();
-    broadcast_tensors(impl_->context, parameters.distinct(), "parameter/", first,
-                      options.process_set);
-  }
+  check_options(options, kDistributedOptimizer);
+  impl_ = std::make_unique<Impl>(kDistributedOptimizer,
+                                 fmt::format("{} of {}", kDistributedOptimizer, kind_of(optimizer)),
+                                 options, parameters_of(optimizer.param_groups(), parameters));
+  impl_->optimizer = &optimizer;
+  impl_->known_parameters = parameter_count(optimizer);
+  if (options.broadcast_parameters) impl_->broadcast(parameters);
+}
+
+GradientReducer::GradientReducer(const torch::nn::Module& module,
+                                 const DistributedOptimizerOptions& options) {
+  check_options(options, kDataParallel);
+  if (options.adasum) misuse("adasum needs DistributedOptimizer", kDataParallel);
+  impl_ = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
+                                 checked_parameters(module.named_parameters(), kDataParallel));
+  impl_->module = &module;
+  if (options.broadcast_parameters) impl_->broadcast(NamedTensors::of(module));
+}
+
+void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {
+  broadcast_tensors(context, tensors.distinct(), "parameter/",
+                    context.ranks_of(options.process_set).front(), options.process_set);
 }
 
 GradientReducer::~GradientReducer() = default;
@@ -228,7 +290,7 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
     return loss;
   }
   if (closure) {
-    if (impl.skip_depth > 0) misuse("step() with a closure cannot skip the synchronisation");
+    if (impl.skip_depth > 0) impl.misuse("step() with a closure cannot skip the synchronisation");
     require_idle("step() with a closure");
     const torch::Tensor last = base([&impl, &closure] {
       const torch::Tensor loss = closure();
@@ -240,7 +302,7 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
   }
   if (impl.skip_depth > 0) {
     if (impl.has_unsent_gradients)
-      misuse("step() under skip_synchronize() needs synchronize() after backward()");
+      impl.misuse("step() under skip_synchronize() needs synchronize() after backward()");
     impl.end_step();
   } else {
     impl.finish_step();
@@ -251,9 +313,15 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
 }
 
 void GradientReducer::synchronize() {
-  if (impl_->options.adasum) misuse("with adasum there is nothing to synchronize before step()");
+  if (impl_->options.adasum)
+    impl_->misuse("with adasum there is nothing to synchronize before step()");
   impl_->synchronize();
   impl_->error.take();
+}
+
+void GradientReducer::finish_pass() {
+  synchronize();
+  impl_->is_reduced = false;
 }
 
 void GradientReducer::skip_step() { impl_->end_step(); }
@@ -261,10 +329,10 @@ void GradientReducer::skip_step() { impl_->end_step(); }
 void GradientReducer::require_idle(const char* caller) const {
   for (const GradientSlot& slot : impl_->slots) {
     if (slot.in_flight) {
-      misuse(
+      impl_->misuse(
           fmt::format("{} while the gradient of {} is being reduced; call step() or "
-                      "synchronize() first",
-                      caller, slot.name));
+                      "synchronize() first{}",
+                      caller, slot.name, impl_->parameters_changed()));
     }
   }
 }

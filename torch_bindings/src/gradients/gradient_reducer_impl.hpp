@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hvd/torch/gradient_reducer.hpp>
@@ -62,8 +63,10 @@ struct GradientReducer::Impl final : GradientListener {
     std::vector<Submission> submissions;
   };
 
-  Impl(torch::optim::Optimizer& wrapped, const DistributedOptimizerOptions& given,
-       const NamedTensors& parameters);
+  /// `given_owner` begins the messages, and `kind` names the class of the optimizer too.
+  Impl(std::string_view given_owner, const std::string& kind,
+       const DistributedOptimizerOptions& given, const NamedTensors& parameters);
+  [[noreturn]] void misuse(const std::string& message) const { detail::misuse(message, owner); }
 
   // These are the hooks and the end of a backward pass (gradient_reducer.cpp).
   void before_gradient(std::size_t index) override;
@@ -71,6 +74,8 @@ struct GradientReducer::Impl final : GradientListener {
   void expect_end_of_pass();
   void end_pass();
   [[noreturn]] void refuse_pass(const std::string& message);
+  void note_wrapped_steps();
+  [[nodiscard]] std::string parameters_changed() const;
 
   // These implement the step (gradient_reducer.cpp).
   void synchronize();
@@ -102,7 +107,14 @@ struct GradientReducer::Impl final : GradientListener {
   void add_set_aside(GradientSlot& slot);
   void check_untouched(const GradientSlot& slot);
 
-  torch::optim::Optimizer& optimizer;
+  // These are about the module of a `DistributedDataParallel` (gradient_reduction.cpp).
+  void broadcast(const NamedTensors& tensors);
+  void check_module() const;
+  void submit_buffers();
+
+  const std::string_view owner;
+  torch::optim::Optimizer* optimizer = nullptr;  ///< null for a module
+  const torch::nn::Module* module = nullptr;     ///< null for an optimizer
   const DistributedOptimizerOptions options;
   Context& context;
   std::int64_t instance = 0;
@@ -114,12 +126,17 @@ struct GradientReducer::Impl final : GradientListener {
   std::optional<FirstStepExchange> first_step;
   std::optional<PassAgreement> agreement;
 
+  std::vector<TensorWork> buffer_works;
+
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
   bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
   bool is_reduced = false;            ///< this step was reduced, and no gradient has arrived since
   std::int64_t step = 1;              ///< the number of this step
   int reductions = 0;                 ///< the number of reductions in this step
+  /// `parameters_changed` compares it with the parameters. It is set when a pass that is sent
+  /// begins.
+  std::uint64_t fingerprint_at_pass = 0;
   std::weak_ptr<void> pass_end;  ///< alive while the running backward pass has queued `end_pass`
   /// A parameter without a gradient, if the last pass that called `end_pass` was nested in another;
   /// otherwise null.

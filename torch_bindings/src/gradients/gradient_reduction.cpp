@@ -6,6 +6,7 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
 
 #include "collectives/device_event.hpp"
 #include "collectives/tensor_traits.hpp"
@@ -149,8 +150,10 @@ void GradientReducer::Impl::finish_first_step_exchange() {
   const bool is_first = context.rank() == context.ranks_of(options.process_set).front();
   if (!is_first || !first_step->all_are_equal()) return;
   log(LogLevel::warn, context.rank(),
-      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. Do "
-      "they read the same data? Each needs a shard of its own, as of hvd::DistributedSampler");
+      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. They "
+      "read the same data, and each needs its own shard, as of hvd::DistributedSampler; or the "
+      "inputs are random and all ranks draw the same numbers, and each needs its own seed: "
+      "torch::manual_seed(seed + hvd::rank())");
 }
 
 void GradientReducer::Impl::submit_missing() {
@@ -183,10 +186,12 @@ void GradientReducer::Impl::submit_missing() {
     slot.group = group;
   }
   error.keep([&] {
-    if (parameter_count(optimizer) != known_parameters) {
+    if (optimizer && parameter_count(*optimizer) != known_parameters) {
       misuse("the optimizer got parameters after construction");
     }
+    if (module) check_module();
   });
+  if (module && options.broadcast_buffers) error.keep([&] { submit_buffers(); });
 }
 
 void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
@@ -195,8 +200,33 @@ void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
   if (!gradient.is_same(slot.gradient) || gradient._version() != slot.version) {
     misuse(
         fmt::format("the gradient of {} was changed, replaced or zeroed between backward() and "
-                    "step(); call synchronize() first",
-                    slot.name));
+                    "step(); call synchronize() first{}",
+                    slot.name, parameters_changed()));
+  }
+}
+
+/// Reports a parameter that the module has got, lost or replaced.
+void GradientReducer::Impl::check_module() const {
+  const auto parameters = NamedTensors(module->named_parameters()).distinct();
+  const auto& now = parameters.items();
+  for (std::size_t i = 0; i < std::max(now.size(), slots.size()); ++i) {
+    if (i < now.size() && i < slots.size() && now[i].second.is_same(slots[i].parameter)) continue;
+    misuse(
+        fmt::format("the module's parameters are not those of the constructor: {} was added, "
+                    "removed or replaced. Construct the DistributedDataParallel again after such "
+                    "changes",
+                    i < now.size() ? now[i].first : slots[i].name));
+  }
+}
+
+void GradientReducer::Impl::submit_buffers() {
+  const int first = context.ranks_of(options.process_set).front();
+  for (const auto& [name, buffer] : NamedTensors(module->named_buffers()).distinct().items()) {
+    buffer_works.push_back(broadcast_async_(
+        buffer, first,
+        {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),
+         .process_set = options.process_set,
+         .context = &context}));
   }
 }
 
@@ -208,7 +238,9 @@ void GradientReducer::Impl::finish_reduction() {
     if (slot.work.valid() || slot.sparse_work) error.keep([&] { finish(slot); });
   }
   finish_compressed();
-  error.keep([&] { agreement->finish(); });
+  for (const TensorWork& work : buffer_works) error.keep([&work] { work.wait(); });
+  buffer_works.clear();
+  error.keep([&] { agreement->finish(owner); });
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];
     // What no rank has used stays as it is. Otherwise momentum and weight decay would move it.
@@ -232,6 +264,7 @@ void GradientReducer::Impl::finish_reduction() {
   has_unsent_gradients = false;
   is_reduced = true;
   ++reductions;
+  if (module) context.mark_step();
 }
 
 void GradientReducer::Impl::finish(GradientSlot& slot) {

@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "collectives/tensor_traits.hpp"
 #include "gradients/gradient_hook.hpp"
 #include "state/digest.hpp"
+#include "state/optimizer_fields.hpp"
 
 namespace hvd::detail {
 
@@ -29,24 +31,24 @@ void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view
   }
 }
 
-void check_options(const DistributedOptimizerOptions& options) {
-  check_reduction(options.op, options.backward_passes_per_step, kDistributedOptimizer);
+void check_options(const DistributedOptimizerOptions& options, std::string_view who) {
+  check_reduction(options.op, options.backward_passes_per_step, who);
   const double factor = options.gradient_predivide_factor;
   if (!std::isfinite(factor) || factor <= 0) {
-    misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor));
+    misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor), who);
   }
   if (factor != 1.0 && options.op != ReduceOp::average) {
-    misuse("gradient_predivide_factor needs the op average");
+    misuse("gradient_predivide_factor needs the op average", who);
   }
   if (options.compressor && options.compression != Compression::none) {
-    misuse("compression and compressor exclude each other");
+    misuse("compression and compressor exclude each other", who);
   }
   if (options.compressor && (options.num_groups > 0 || !options.groups.empty())) {
-    misuse("compressor and groups exclude each other");
+    misuse("compressor and groups exclude each other", who);
   }
-  if (options.num_groups < 0) misuse(fmt::format("num_groups is {}", options.num_groups));
+  if (options.num_groups < 0) misuse(fmt::format("num_groups is {}", options.num_groups), who);
   if (options.num_groups > 0 && !options.groups.empty()) {
-    misuse("num_groups and groups are two ways to say the same");
+    misuse("num_groups and groups are two ways to say the same", who);
   }
 }
 
@@ -64,26 +66,40 @@ NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& na
       wanted.insert(parameter.unsafeGetTensorImpl());
     }
   }
+  std::vector<NamedTensors::Item> chosen;
+  for (const auto& item : named.distinct().items()) {
+    if (wanted.erase(item.second.unsafeGetTensorImpl()) > 0) chosen.push_back(item);
+  }
+  if (!wanted.empty()) {
+    misuse(fmt::format("{} parameters of the optimizer have no name. Pass the named parameters of "
+                       "every model that it steps",
+                       wanted.size()),
+           who);
+  }
+  return checked_parameters(chosen, who);
+}
+
+NamedTensors checked_parameters(const NamedTensors& named, std::string_view who) {
   const NamedTensors distinct = named.distinct();
   std::unordered_set<std::string> names;
-  std::vector<NamedTensors::Item> chosen;
   for (const auto& [name, tensor] : distinct.items()) {
     if (name.empty()) misuse("a parameter has an empty name", who);
-    if (!names.insert(name).second) misuse(fmt::format("two parameters are named {}", name), who);
-    if (wanted.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
-    require_supported(tensor);
-    if (GradientHook::is_on(tensor)) {
-      misuse(fmt::format("{} is a parameter of another distributed optimizer, which must be "
-                         "destroyed first",
+    if (!names.insert(name).second) {
+      misuse(fmt::format("two parameters are named {}. Pass the named parameters of the model that "
+                         "this optimizer steps; if it steps two models, pass hvd::NamedTensors::"
+                         "joined({{{{\"first\", *first}}, {{\"second\", *second}}}})",
                          name),
              who);
     }
-    chosen.emplace_back(name, tensor);
+    require_supported(tensor);
+    if (GradientHook::is_on(tensor)) {
+      misuse(fmt::format("{} is a parameter of another distributed optimizer or "
+                         "DistributedDataParallel, which must be destroyed first",
+                         name),
+             who);
+    }
   }
-  if (!wanted.empty()) {
-    misuse(fmt::format("{} parameters of the optimizer have no name", wanted.size()), who);
-  }
-  return chosen;
+  return distinct;
 }
 
 std::vector<int> groups_of(const NamedTensors& parameters,
@@ -136,6 +152,25 @@ std::vector<NamedDigest> describe(const NamedTensors& parameters,
   digest.add(options.name_prefix);
   digests.emplace_back("options", digest.value());
   return digests;
+}
+
+std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
+                                std::int32_t process_set, const std::string& kind) {
+  const std::int64_t instance = agree_on_instance(context, "optimizer", process_set);
+  Digest digest;
+  digest.add(kind);
+  mine.emplace(mine.begin(), "the class, here " + kind, digest.value());
+  const std::string difference = first_difference(context, mine, "optimizer", process_set);
+  if (difference.empty()) return instance;
+  throw Error(Errc::mismatch,
+              fmt::format("{}: not the same on all ranks: {}. Each rank constructs its optimizers "
+                          "in the same order, for equal models and with equal options",
+                          kind, difference));
+}
+
+std::string_view kind_of(const torch::optim::Optimizer& optimizer) {
+  const std::int64_t code = optimizer_code(unwrapped(optimizer));
+  return code < 0 ? "another class" : kOptimizerNames[code];
 }
 
 double factor_of_fewer_passes(bool average, int passes, int planned) noexcept {

@@ -15,12 +15,13 @@
 namespace hvd::detail {
 
 inline constexpr std::string_view kDistributedOptimizer = "DistributedOptimizer";
+inline constexpr std::string_view kDataParallel = "DistributedDataParallel";
 
 /// Throws Errc::invalid_argument; `who` begins the message.
 [[noreturn]] void misuse(const std::string& message, std::string_view who = kDistributedOptimizer);
 
 /// Throws Errc::invalid_argument for options out of range.
-void check_options(const DistributedOptimizerOptions& options);
+void check_options(const DistributedOptimizerOptions& options, std::string_view who);
 /// Checks the options that all distributed optimizers have.
 void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view who);
 
@@ -34,6 +35,9 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 [[nodiscard]] NamedTensors parameters_of(const ParameterGroups& groups, const NamedTensors& named,
                                          std::string_view who = kDistributedOptimizer);
 
+/// Returns the distinct parameters in their order. Throws likewise.
+[[nodiscard]] NamedTensors checked_parameters(const NamedTensors& named, std::string_view who);
+
 /// Returns the number of the group of each parameter, or -1. Throws Errc::invalid_argument for a
 /// name that is in two groups or does not exist.
 [[nodiscard]] std::vector<int> groups_of(const NamedTensors& parameters,
@@ -42,6 +46,16 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 /// Returns the digests of everything that must be the same on all ranks.
 [[nodiscard]] std::vector<NamedDigest> describe(const NamedTensors& parameters,
                                                 const DistributedOptimizerOptions& options);
+
+/// Checks that all ranks of the set construct the same optimizer now, and returns its instance, a
+/// number that no other optimizer of these ranks has. `kind` names the class of the optimizer and
+/// `mine` holds the digests of its parameters and options. `DistributedOptimizer` and
+/// `ShardedOptimizer` use the same collectives here, so that ranks which construct them in another
+/// order notice it instead of waiting for each other. Collective; throws Errc::mismatch.
+[[nodiscard]] std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
+                                              std::int32_t process_set, const std::string& kind);
+/// Returns the name of LibTorch's optimizer that this one is, derives from, or wraps.
+[[nodiscard]] std::string_view kind_of(const torch::optim::Optimizer& optimizer);
 
 /// Returns the factor that turns an average over `planned` backward passes into one over `passes`,
 /// the number of passes before a step at the end of an epoch. It is 1 when gradients are not

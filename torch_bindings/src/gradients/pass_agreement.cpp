@@ -7,8 +7,6 @@
 
 #include <hvd/core/error.hpp>
 
-#include "gradients/gradient_setup.hpp"
-
 namespace hvd::detail {
 
 namespace {
@@ -45,7 +43,7 @@ void PassAgreement::start(const AllreduceOptions& reduction) {
   exchange_ = allreduce_async_(message_, reduction);
 }
 
-void PassAgreement::finish() {
+void PassAgreement::finish(std::string_view owner) {
   if (!exchange_.valid()) return;  // one rank, or `start` threw
   std::exchange(exchange_, {}).wait();
   const auto* const sums = message_.const_data_ptr<float>();
@@ -67,13 +65,16 @@ void PassAgreement::finish() {
   });
   if (other == passes.end()) return;
   const Pass& first = passes.front();
+  const auto words = [&](const Pass& each) {
+    return first.step == other->step ? fmt::format("pass {}", each.pass)
+                                     : fmt::format("pass {} of step {}", each.pass, each.step);
+  };
   throw Error(Errc::mismatch,
-              fmt::format("{}: rank {} reduces the gradients of pass {} of step {}, and rank {} "
-                          "those of pass {} of step {}. Every rank has to call backward() equally "
-                          "often between two calls of step(); put passes that are not to be "
-                          "reduced under no_sync()",
-                          kDistributedOptimizer, first.rank, first.pass, first.step, other->rank,
-                          other->pass, other->step));
+              fmt::format("{}: rank {} reduces the gradients of {}, and rank {} those of {}. Every "
+                          "rank has to call backward() equally often, and step() after equally "
+                          "many passes; put passes that are not to be reduced under no_sync(), and "
+                          "let a closure return hvd::allreduce(loss)",
+                          owner, first.rank, words(first), other->rank, words(*other)));
 }
 
 }  // namespace hvd::detail

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/types.h>
@@ -33,8 +33,8 @@ class PassAgreement {
   /// equal ones are fused. Collective.
   void start(const AllreduceOptions& reduction);
   /// Waits for the allreduce. Throws Errc::mismatch, with the same text on every rank, when ranks
-  /// are in different passes.
-  void finish();
+  /// are in different passes. `owner` begins the message.
+  void finish(std::string_view owner);
   /// Returns whether any rank has used the parameter. Must be called after `finish`.
   [[nodiscard]] bool is_used(std::size_t parameter) const { return used_[parameter] != 0; }
 

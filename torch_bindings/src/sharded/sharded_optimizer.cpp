@@ -118,9 +118,7 @@ ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedT
       context(context_of(given)),
       placement(GradientMemory::copied_shared, context, {}) {
   const std::int64_t instance =
-      agree_on_instance(context, "sharded_optimizer", options.process_set);
-  require_equal(context, describe_shards(named, options), "sharded_optimizer", options.process_set,
-                kName);
+      agree_on_optimizer(context, describe_shards(named, options), options.process_set, kName);
   name = fmt::format("{}/{}", options.name_prefix, instance);
   const int root = context.ranks_of(options.process_set).front();
   const RankInSet rank = rank_in_set(context, options.process_set);

@@ -71,13 +71,6 @@ std::string first_difference(Context& context, const std::vector<NamedDigest>& m
   return {};
 }
 
-void require_equal(Context& context, const std::vector<NamedDigest>& mine, const std::string& topic,
-                   std::int32_t process_set, const std::string& who) {
-  const std::string difference = first_difference(context, mine, topic, process_set);
-  if (difference.empty()) return;
-  throw Error(Errc::mismatch, fmt::format("{}: not the same on all ranks: {}", who, difference));
-}
-
 std::int64_t agree_on_instance(Context& context, const std::string& topic,
                                std::int32_t process_set) {
   // The first rank of the set decides. Its count of submitted operations grows with every call of

@@ -21,10 +21,6 @@ using NamedDigest = std::pair<std::string, std::uint64_t>;
 /// when all have the same digests in the same order. `topic` names the collectives.
 [[nodiscard]] std::string first_difference(Context& context, const std::vector<NamedDigest>& mine,
                                            const std::string& topic, std::int32_t process_set = 0);
-/// Throws Errc::mismatch with the first difference, if there is one. `who` begins the message.
-void require_equal(Context& context, const std::vector<NamedDigest>& mine, const std::string& topic,
-                   std::int32_t process_set, const std::string& who);
-
 /// Returns a number, the same on all ranks of the process set, that no earlier call with this topic
 /// has returned.
 [[nodiscard]] std::int64_t agree_on_instance(Context& context, const std::string& topic,

@@ -5,6 +5,7 @@
 #include <hvd/hvd.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/optimizer_state.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "state/agreement.hpp"
 #include "state/digest.hpp"
@@ -183,8 +184,9 @@ void receive(Context& context, Optimizer& optimizer, int root) {
 
 }  // namespace
 
-void broadcast_optimizer_state(Optimizer& optimizer, int root, Context& context) {
+void broadcast_optimizer_state(Optimizer& given, int root, Context& context) {
   const torch::NoGradGuard no_grad;
+  Optimizer& optimizer = unwrapped(given);
   const Signature signature = signature_of(optimizer);
   require_equal_on_all_ranks(context, signature);
   with_optimizer_kind(signature.code, [&]<class Kind>(Kind) {

@@ -14,6 +14,18 @@ NamedTensors::NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>&
 
 NamedTensors::NamedTensors(std::vector<Item> tensors) noexcept : items_(std::move(tensors)) {}
 
+NamedTensors::NamedTensors(const torch::nn::Module& module)
+    : NamedTensors(module.named_parameters()) {}
+
+NamedTensors NamedTensors::joined(
+    std::initializer_list<std::pair<std::string, NamedTensors>> lists) {
+  std::vector<Item> items;
+  for (const auto& [prefix, list] : lists) {
+    for (const auto& [name, tensor] : list.items_) items.emplace_back(prefix + "." + name, tensor);
+  }
+  return items;
+}
+
 NamedTensors NamedTensors::of(const torch::nn::Module& module) {
   std::vector<Item> items = module.named_parameters().pairs();
   for (auto& buffer : module.named_buffers().pairs()) items.push_back(std::move(buffer));

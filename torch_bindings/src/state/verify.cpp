@@ -2,6 +2,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/torch/verify.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "collectives/tensor_traits.hpp"
 #include "state/agreement.hpp"
@@ -14,6 +15,8 @@ namespace hvd {
 using namespace detail;
 
 namespace {
+
+constexpr std::string_view kBuffer = "buffer ";  ///< precedes the names of buffers
 
 std::uint64_t digest_of(const std::string& name, const torch::Tensor& tensor) {
   Digest digest;
@@ -76,11 +79,22 @@ Verification verify(const NamedTensors& tensors, Context& context) {
 }
 
 Verification verify(const torch::nn::Module& module, Context& context) {
-  return verify(NamedTensors::of(module), context);
+  std::vector<NamedTensors::Item> items = NamedTensors(module).items();
+  for (const auto& buffer : module.named_buffers()) {
+    items.emplace_back(std::string(kBuffer) + buffer.key(), buffer.value());
+  }
+  Verification result = verify(NamedTensors(std::move(items)), context);
+  if (result.first_difference.starts_with(kBuffer)) {
+    result.first_difference +=
+        ". Each rank computes its buffers from its own batches: hvd::broadcast_parameters(model) "
+        "makes them equal, and hvd::SyncBatchNorm keeps those of batch normalization equal";
+  }
+  return result;
 }
 
-Verification verify(torch::optim::Optimizer& optimizer, Context& context) {
+Verification verify(torch::optim::Optimizer& given, Context& context) {
   const torch::NoGradGuard no_grad;
+  torch::optim::Optimizer& optimizer = unwrapped(given);
   const std::int64_t code = optimizer_code(optimizer);
   if (code < 0) throw Error(Errc::unsupported, "verify: an optimizer of its own type");
   return compare(context, with_optimizer_kind(code, [&](auto kind) {

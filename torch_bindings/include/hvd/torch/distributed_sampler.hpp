@@ -24,6 +24,9 @@ struct DistributedSamplerOptions {
 /// that order. So the k-th batches of all ranks together are the k-th batch of one process with
 /// `size` times the batch size, for any number of ranks.
 ///
+/// Each pass over the data is an epoch with another order, as with LibTorch's RandomSampler:
+/// `reset()`, which a loader calls when it begins a pass, begins the next epoch.
+///
 /// Copies share their state, because `torch::data::make_data_loader` takes a copy: `set_epoch` on
 /// the original takes effect when the loader begins its next pass. One thread at a time may use it;
 /// the loader's own workers do not call the sampler.
@@ -31,7 +34,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   explicit DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options = {});
 
-  /// From the next `reset` on, the sampler uses the order of this epoch.
+  /// The next `reset` begins this epoch. Programs need it only to repeat or to skip epochs.
   void set_epoch(std::size_t epoch);
   [[nodiscard]] std::size_t epoch() const;
   /// Returns the number of examples of this rank in an epoch, which is the same on every rank.
@@ -42,7 +45,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Returns the examples of this rank, in order, in the epoch that was begun last.
   [[nodiscard]] const std::vector<std::size_t>& indices() const;
 
-  /// Starts an epoch. The first reset after `load` continues from the saved position instead.
+  /// Begins the next epoch. The first reset after construction begins epoch 0, unless `next` was
+  /// called before. The first reset after `set_epoch` begins that epoch, and the first one after
+  /// `load` continues the saved epoch from the saved position.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   /// Returns the next indices into the data set, at most `batch_size`, or nothing at the end of the
   /// epoch.

@@ -33,7 +33,8 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
  public:
   explicit ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options = {});
 
-  /// Begins an epoch with an empty record. It takes effect with the next `reset`.
+  /// Begins an epoch with an empty record. It takes effect with the next `reset`. Programs need it
+  /// only to repeat or to skip epochs.
   void set_epoch(std::size_t epoch);
   [[nodiscard]] std::size_t epoch() const;
   /// Returns the number of examples of this rank in the pass that was begun last.
@@ -56,7 +57,9 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// epoch.
   void synchronize(Context& context = hvd::context());
 
-  /// Starts a pass over the examples that are not recorded.
+  /// Begins the next epoch, with an empty record. The first reset after construction, `set_epoch`,
+  /// `synchronize` or `load`, if `next` was not called in between, distributes the examples of the
+  /// epoch that are not recorded instead, unless none is left.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   /// Returns the next indices into the data set, at most `batch_size`, or nothing at the end of the
   /// pass.

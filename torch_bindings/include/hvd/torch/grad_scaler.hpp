@@ -1,14 +1,10 @@
 // Scales the loss in mixed precision, so that small gradients do not vanish.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
-
-#include <hvd/torch/distributed_optimizer.hpp>
-#include <hvd/torch/optimizer_parts.hpp>
-#include <hvd/torch/sharded_optimizer.hpp>
 
 namespace hvd {
 
@@ -38,21 +34,13 @@ class GradScaler {
   [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
 
   /// Divides the gradients by the scale. May be called once per step; a second call throws
-  /// Errc::invalid_argument. For a distributed optimizer, which may be passed as an `Optimizer&`
-  /// too, it is collective and waits for the gradients first.
+  /// Errc::invalid_argument. For a distributed optimizer it is collective and waits for the
+  /// gradients first.
   void unscale_(torch::optim::Optimizer& optimizer);
-  template <std::derived_from<ScalableGradients> Distributed>
-  void unscale_(Distributed& optimizer) {
-    unscale_distributed(optimizer);
-  }
 
   /// Unscales the gradients unless `unscale_` has done so, and steps unless a gradient is infinite
   /// or NaN. Returns whether it stepped. For a distributed optimizer it is collective.
   bool step(torch::optim::Optimizer& optimizer);
-  template <std::derived_from<ScalableGradients> Distributed>
-  bool step(Distributed& optimizer) {
-    return step_distributed(optimizer);
-  }
 
   /// Adapts the scale after a step.
   void update();
@@ -64,11 +52,6 @@ class GradScaler {
   void load(double scale_factor, std::int64_t good_steps);
 
  private:
-  void unscale_distributed(ScalableGradients& optimizer);
-  bool step_distributed(ScalableGradients& optimizer);
-  /// Throws Errc::invalid_argument when the gradients are unscaled already.
-  void begin_unscaling();
-
   GradScalerOptions options_;
   double scale_;
   std::int64_t good_steps_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <hvd/core/context.hpp>
@@ -75,6 +76,9 @@ struct DistributedOptimizerOptions {
   GradientMemory memory = GradientMemory::born_shared;
   /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
+  /// Each reduction gives every rank the buffers of rank 0, or of the first rank of the set. Only
+  /// `DistributedDataParallel` does so.
+  bool broadcast_buffers = true;
   /// Collectives are named `<name_prefix>/<instance>/<parameter>`. The ranks agree on the instance,
   /// a number, at construction, so that the optimizers of a process have different names. All ranks
   /// construct them in the same order.
@@ -84,7 +88,7 @@ struct DistributedOptimizerOptions {
 
 namespace detail {
 
-/// The part that both forms of `DistributedOptimizer` share. A hook submits a parameter's gradient
+/// The part that `DistributedOptimizer` and `DistributedDataParallel` share. A hook submits a parameter's gradient
 /// when autograd has accumulated it, and the engine reduces it in place while the backward pass
 /// goes on. At its end, the pass waits for everything that it has submitted. Hooks run on
 /// autograd's threads; only the training thread calls the members. docs/reference/torch.md lists
@@ -96,6 +100,8 @@ class GradientReducer {
   /// Errc::mismatch on every rank when ranks differ in names, shapes, dtypes or options.
   GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                   const DistributedOptimizerOptions& options);
+  /// Reduces the gradients of a module's parameters. Throws likewise.
+  GradientReducer(const torch::nn::Module& module, const DistributedOptimizerOptions& options);
   /// Removes the hooks and does not wait.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -111,6 +117,8 @@ class GradientReducer {
   /// all of them. Collective unless a backward pass has done it already. Throws the first error of
   /// this step.
   void synchronize();
+  /// Synchronizes, unless a backward pass has done so since the last call.
+  void finish_pass();
   /// Ends the step without stepping.
   void skip_step();
   /// Throws Errc::invalid_argument, naming `caller`, while gradients are being reduced.

@@ -1,6 +1,7 @@
 // Declares a list of tensors with names, which has the same order on every rank.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -12,6 +13,13 @@
 
 namespace hvd {
 
+/// Points to a module: a holder such as `torch::nn::Linear` or what TORCH_MODULE declares, a
+/// `std::shared_ptr`, or a plain pointer. It must not be null.
+template <class Pointer>
+concept ModulePointer = requires(const Pointer& module) {
+  { *module } -> std::convertible_to<const torch::nn::Module&>;
+};
+
 /// Holds what `module->named_parameters()` returns, or any list of pairs, such as that of a
 /// TorchScript module. The tensors are shared, not copied.
 class NamedTensors {
@@ -22,9 +30,20 @@ class NamedTensors {
   NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>& tensors);  // NOLINT: implicit
   NamedTensors(std::vector<Item> tensors) noexcept;                             // NOLINT: implicit
   NamedTensors(std::initializer_list<Item> tensors) : items_(tensors) {}
+  /// Lists the parameters of the module and all its submodules, without the buffers.
+  NamedTensors(const torch::nn::Module& module);  // NOLINT: implicit
+  template <ModulePointer Pointer>
+  NamedTensors(const Pointer& module)  // NOLINT: implicit
+      : NamedTensors(static_cast<const torch::nn::Module&>(*module)) {}
 
   /// Returns the parameters, then the buffers, of the module and all its submodules.
   [[nodiscard]] static NamedTensors of(const torch::nn::Module& module);
+
+  /// Joins lists of tensors whose names may be the same, such as those of two models with one
+  /// optimizer: `joined({{"actor", *actor}, {"critic", *critic}})` has names like
+  /// `actor.fc.weight`.
+  [[nodiscard]] static NamedTensors joined(
+      std::initializer_list<std::pair<std::string, NamedTensors>> lists);
 
   /// Returns the list without undefined tensors, and with each tensor once, under its first name. A
   /// parameter that two modules share has two names.

@@ -1,9 +1,7 @@
 // Gives every rank the same parameters.
 #pragma once
 
-#include <memory>
-
-#include <torch/nn/pimpl.h>
+#include <torch/nn/module.h>
 
 #include <hvd/ops/default_context.hpp>
 #include <hvd/torch/named_tensors.hpp>
@@ -20,10 +18,9 @@ void broadcast_parameters(const NamedTensors& tensors, int root = 0,
 void broadcast_parameters(const torch::nn::Module& module, int root = 0,
                           Context& context = hvd::context());
 
-template <class Contained>
-void broadcast_parameters(const torch::nn::ModuleHolder<Contained>& module, int root = 0,
+void broadcast_parameters(const ModulePointer auto& module, int root = 0,
                           Context& context = hvd::context()) {
-  broadcast_parameters(*module, root, context);
+  broadcast_parameters(static_cast<const torch::nn::Module&>(*module), root, context);
 }
 
 }  // namespace hvd

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <torch/nn/pimpl.h>
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <hvd/ops/default_context.hpp>
@@ -28,7 +28,9 @@ struct Verification {
 /// all ranks exchange. Ranks may have different numbers of tensors. Collective.
 [[nodiscard]] Verification verify(const NamedTensors& tensors, Context& context = hvd::context());
 
-/// Compares the parameters and buffers of a module.
+/// Compares the parameters and buffers of a module. Buffers, such as the running statistics of
+/// batch normalization, differ after training unless the program makes them equal;
+/// `first_difference` calls one "buffer <name>".
 [[nodiscard]] Verification verify(const torch::nn::Module& module,
                                   Context& context = hvd::context());
 
@@ -38,10 +40,9 @@ struct Verification {
 [[nodiscard]] Verification verify(torch::optim::Optimizer& optimizer,
                                   Context& context = hvd::context());
 
-template <class Contained>
-[[nodiscard]] Verification verify(const torch::nn::ModuleHolder<Contained>& module,
+[[nodiscard]] Verification verify(const ModulePointer auto& module,
                                   Context& context = hvd::context()) {
-  return verify(*module, context);
+  return verify(static_cast<const torch::nn::Module&>(*module), context);
 }
 
 /// Checks, for the pass that was begun last, that the ranks' shards have the same size and together

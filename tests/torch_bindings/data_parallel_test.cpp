@@ -1,0 +1,196 @@
+// Tests DistributedDataParallel: trainers keep their own optimizers, and train as one process does.
+#include <gmock/gmock.h>
+
+#include "training.hpp"
+
+namespace hvd::data_parallel_test {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using testing::HasSubstr;
+
+constexpr int kSteps = 6;
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01);
+
+class DataParallel : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DataParallel, testing::Values(1, 2, 3));
+
+using Optimizers = std::vector<std::unique_ptr<torch::optim::Optimizer>>;
+/// Trains one step with this rank's part of the batch.
+using Step = std::function<void(torch::nn::Sequential&, Optimizers&, const Batch&)>;
+
+/// Trains in one process and on `size` ranks, and compares the parameters.
+void expect_equal_training(int size, const std::function<Optimizers(torch::nn::Sequential&)>& make,
+                           const Step& step) {
+  auto reference = make_net(1);
+  Optimizers own = make(reference);
+  for (int i = 0; i < kSteps; ++i) step(reference, own, global_batch(i));
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(context.rank() == 0 ? 1 : 7);  // the constructor makes them equal
+    DistributedDataParallel parallel(net, {.context = &context});
+    Optimizers optimizers = make(net);
+    for (int i = 0; i < kSteps; ++i) {
+      step(net, optimizers, global_batch(i).of_rank(context.rank(), size));
+    }
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+Optimizers one_sgd(torch::nn::Sequential& net) {
+  Optimizers optimizers;
+  optimizers.push_back(std::make_unique<torch::optim::SGD>(net->parameters(), kSgd));
+  return optimizers;
+}
+
+TEST_P(DataParallel, ATrainerWithClippingAndASchedulerStaysAsItIs) {
+  expect_equal_training(GetParam(), one_sgd,
+                        [](torch::nn::Sequential& net, Optimizers& all, const Batch& batch) {
+                          torch::optim::Optimizer& optimizer = *all[0];
+                          torch::optim::StepLR scheduler(optimizer, 2, 0.5);
+                          optimizer.zero_grad();
+                          loss_of(net, batch).backward();
+                          torch::nn::utils::clip_grad_norm_(net->parameters(), 0.5);
+                          optimizer.step();
+                          scheduler.step();
+                        });
+}
+
+TEST_P(DataParallel, SeveralOptimizersAndLossesOfOneModel) {
+  const auto make = [](torch::nn::Sequential& net) {
+    const auto all = net->parameters();
+    Optimizers optimizers;
+    using Parameters = std::vector<torch::Tensor>;
+    optimizers.push_back(std::make_unique<torch::optim::SGD>(Parameters{all[0], all[1]}, kSgd));
+    optimizers.push_back(std::make_unique<torch::optim::Adam>(Parameters{all[2], all[3]}, 0.01));
+    return optimizers;
+  };
+  expect_equal_training(GetParam(), make,
+                        [](torch::nn::Sequential& net, Optimizers& all, const Batch& batch) {
+                          for (auto& optimizer : all) optimizer->zero_grad(false);
+                          loss_of(net, batch).backward();
+                          net->parameters()[0].square().sum().backward();
+                          all[0]->step();
+                          net->zero_grad();
+                          loss_of(net, batch).backward();
+                          all[1]->step();
+                        });
+}
+
+TEST_P(DataParallel, GradientsAddUpUnderNoSync) {
+  const int size = GetParam();
+  auto reference = make_net(1);
+  torch::optim::SGD own(reference->parameters(), kSgd);
+  const auto train = [](torch::nn::Sequential& net, torch::optim::Optimizer& optimizer,
+                        DistributedDataParallel* parallel, int rank, int ranks) {
+    for (int i = 0; i < kSteps; ++i) {
+      optimizer.zero_grad();
+      const auto pass = [&] { loss_of(net, global_batch(i).of_rank(rank, ranks)).backward(); };
+      if (parallel) {
+        const ScopedPause pause = parallel->no_sync();
+        pass();
+      } else {
+        pass();
+      }
+      loss_of(net, global_batch(i + 1).of_rank(rank, ranks)).backward();
+      optimizer.step();
+    }
+  };
+  train(reference, own, nullptr, 0, 1);
+  Outcomes outcomes(size);
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedDataParallel parallel(*net, {.context = &context});
+    torch::optim::SGD optimizer(net->parameters(), kSgd);
+    train(net, optimizer, &parallel, context.rank(), size);
+    outcomes.set(context.rank(), net);
+  });
+  auto start = make_net(1);
+  outcomes.expect(values_of(reference), values_of(start));
+}
+
+// Each rank normalises other data, so its running means differ until they are broadcast.
+TEST_P(DataParallel, BuffersAreThoseOfRankZeroAfterEachPass) {
+  on_ranks(GetParam(), [&](Context& context) {
+    for (const bool broadcast : {true, false}) {
+      torch::nn::Sequential net(torch::nn::Linear(kFeatures, 4), torch::nn::BatchNorm1d(4));
+      DistributedDataParallel parallel(net, {.broadcast_buffers = broadcast, .context = &context});
+      for (int step = 0; step < 3; ++step) {
+        const auto inputs = normal({8, kFeatures}, static_cast<std::uint64_t>(context.rank()) + 1);
+        net->forward(inputs).square().sum().backward();
+        EXPECT_EQ(static_cast<bool>(verify(net, context)), broadcast || context.size() == 1);
+      }
+    }
+  });
+}
+
+TEST_P(DataParallel, ARankWhosePassUsesNothingSynchronizes) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Linear layer(3, 1);
+    DistributedDataParallel parallel(layer, {.context = &context});
+    for (int step = 0; step < 4; ++step) {
+      layer->zero_grad();
+      if (context.rank() == step % size) layer->weight.sum().backward();
+      parallel.synchronize();
+      EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), 1.0 / size, 1e-6);
+      EXPECT_FALSE(layer->bias.grad().defined());
+    }
+  });
+}
+
+// LibTorch makes new gradient accumulators then, which have none of the old ones' hooks.
+TEST_P(DataParallel, AModuleMayMoveToAnotherDtype) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Linear layer(3, 1);
+    DistributedDataParallel parallel(layer, {.context = &context});
+    for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kFloat64, torch::kFloat32}) {
+      layer->to(dtype);
+      layer->zero_grad();
+      (layer->weight.sum() * (context.rank() + 1)).backward();
+      EXPECT_EQ(layer->weight.grad().scalar_type(), dtype);
+      EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), (size + 1) / 2.0, 1e-6);
+    }
+  });
+}
+
+TEST_P(DataParallel, AParameterThatIsReplacedOrAddedIsRefused) {
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 3));
+    DistributedDataParallel parallel(net, {.context = &context});
+    net->push_back(torch::nn::Linear(3, 1));
+    std::string message;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    net->forward(torch::ones({2, 3})).sum().backward();
+                  },
+                  &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("DistributedDataParallel: the module's parameters are not those "
+                                   "of the constructor: 1.weight"));
+  });
+}
+
+TEST_P(DataParallel, MisuseIsNamed) {
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    std::string message;
+    EXPECT_EQ(
+        code_of(
+            [&] { DistributedDataParallel parallel(net, {.adasum = true, .context = &context}); },
+            &message),
+        Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("DistributedDataParallel: adasum needs DistributedOptimizer"));
+    DistributedDataParallel parallel(net, {.context = &context});
+    EXPECT_EQ(
+        code_of([&] { DistributedDataParallel second(net, {.context = &context}); }, &message),
+        Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("0.weight"));
+  });
+}
+
+}  // namespace
+}  // namespace hvd::data_parallel_test
