@@ -37,13 +37,29 @@ torch::Tensor feature(const Type& type, const std::string& json,
       .front();
 }
 
-torch::Tensor label(const Type& type, const std::string& json) {
-  return to_labels(*batch_of({{"y", type, json}}), {.labels = {"y"}}).front();
+torch::Tensor label(const Type& type, const std::string& json,
+                    std::vector<std::vector<std::int64_t>> shapes = {}) {
+  return to_labels(*batch_of({{"y", type, json}}),
+                   {.labels = {"y"}, .label_shapes = std::move(shapes)})
+      .front();
 }
 
 void expect_equal(const torch::Tensor& got, const torch::Tensor& wanted) {
   EXPECT_EQ(got.dtype(), wanted.dtype());
   EXPECT_TRUE(got.sizes() == wanted.sizes() && torch::equal(got, wanted)) << got;
+}
+
+TEST(Columns, LabelsGetTheirShapes) {
+  expect_equal(label(arrow::int32(), "[1, 2]"), torch::tensor({1, 2}, torch::kInt64));
+  expect_equal(label(arrow::float64(), "[1, 2]", {{-1, 1}}), torch::tensor({{1.0F}, {2.0F}}));
+  expect_equal(label(arrow::list(arrow::float32()), "[[1, 2, 3, 4]]", {{2, 2}}),
+               torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}).view({1, 2, 2}));
+  try {
+    (void)label(arrow::float64(), "[1, 2]", {{2}});
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("column 'y': 1 values per row do not fill the shape [2]"));
+  }
 }
 
 TEST(Columns, OfEveryNumberAreFloatInputs) {
@@ -197,6 +213,10 @@ TEST(Columns, AreRefusedByNameBeforeARowIsRead) {
   EXPECT_THAT(why({.features = {"x", "x"}}), HasSubstr("column 'x' is named twice"));
   EXPECT_THAT(why({.features = {"x"}, .input_shapes = {{4}, {1}}}),
               HasSubstr("2 input shapes for 1 feature columns"));
+  EXPECT_THAT(why({.features = {"x"}, .labels = {"y"}, .label_shapes = {{1}, {1}}}),
+              HasSubstr("2 label shapes for 1 label columns"));
+  EXPECT_THAT(why({.features = {"x"}, .labels = {"y"}, .label_shapes = {{0}}}),
+              HasSubstr("label shape [0]"));
   EXPECT_THAT(why({.features = {"x"}, .input_shapes = {{-1, 0}}}),
               HasSubstr("input shape [-1, 0]"));
   EXPECT_THAT(why({.features = {"x"}, .feature_types = {torch::kInt64, torch::kInt64}}),

@@ -230,6 +230,37 @@ TEST(FitTest, SeveralInputsAndOutputs) {
   EXPECT_THAT(model.output_types(), testing::ElementsAre("array<float>", "float"));
 }
 
+// Broadcasting an output [rows, 1] and a label [rows] to [rows, rows] would learn the labels' mean.
+TEST(FitTest, LabelsTakeTheShapeOfTheOutput) {
+  const Folder folder;
+  const torch::Tensor features = normal({64, 2}, 1);
+  write_parquet(folder / "train/part-0.parquet", {"features", "label"},
+                {features, features.sum(1)});
+  EstimatorOptions options = make_options(folder);
+  options.model = torch::nn::AnyModule(torch::nn::Linear(2, 1));
+  options.input_shapes = {{2}};
+  options.metrics = {};
+  options.batch_size = 16;
+  options.epochs = 20;
+  options.loss = [](const torch::Tensor& output, const torch::Tensor& label) {
+    return torch::mse_loss(output, label);
+  };
+  const ParquetSource source = ParquetSource::open(folder / "train");
+  const Model model = Estimator(options).fit(source);
+  EXPECT_LT(model.history().epochs.back().train.loss, 0.1);
+
+  options.model = torch::nn::AnyModule(torch::nn::Linear(2, 3));
+  try {
+    static_cast<void>(Estimator(options).fit(source));
+    ADD_FAILURE() << "a label of one number beside three outputs was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("loss: the output has the shape [16, 3], and the label "
+                                        "[16]. Give label_shapes"));
+  }
+  options.label_shapes = {{1}};  // each label is compared with three outputs
+  static_cast<void>(Estimator(options).fit(source));
+}
+
 TEST(FitTest, ARankThatThrowsEndsTheOthersWithItsReason) {
   const Folder folder;
   const ParquetSource source = make_rows(folder, 24);

@@ -228,6 +228,7 @@ class Wrong(Fitting):
             (ValueError, "resume=True needs run_id", {"resume": True}),
             (ValueError, "'y' is in feature_cols and", {"feature_cols": ["x", "y"]}),
             (ValueError, "3 shapes for 2", {"input_shapes": [[1]] * 3}),
+            (ValueError, "label_shapes has 2 shapes for 1", {"label_shapes": [[1]] * 2}),
             (HvdError, "no run 'b'; it has: none", {"resume": True, "run_id": "b"}),
             (ValueError, "use_gpu", {"use_gpu": True}),
         ):

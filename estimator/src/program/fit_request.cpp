@@ -110,6 +110,7 @@ class RequestKeys {
     put("label_cols", options.label_cols);
     put("output_cols", options.output_cols);
     put("input_shapes", options.input_shapes);
+    put("label_shapes", options.label_shapes);
     put("batch_size", options.batch_size);
     put("val_batch_size", options.val_batch_size);
     put("epochs", options.epochs);

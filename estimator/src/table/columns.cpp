@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include <arrow/array.h>
 #include <arrow/record_batch.h>
@@ -25,8 +26,7 @@ template <class... Args>
 }
 
 /// Returns the shape without the leading -1, which represents the rows.
-Shape row_shape(const Columns& columns, std::size_t input) {
-  Shape shape = columns.input_shapes[input];
+Shape row_shape(Shape shape) {
   if (!shape.empty() && shape.front() == -1) shape.erase(shape.begin());
   return shape;
 }
@@ -74,7 +74,7 @@ torch::Tensor joined_input(const arrow::RecordBatch& batch, const Columns& colum
         tensor_of(*column_of(batch, name), dtype_of_input(columns, 0), {name, first_row});
     parts.push_back(values.reshape({rows, rows == 0 ? 0 : values.numel() / rows}));
   }
-  return reshaped(torch::cat(parts, 1), rows, row_shape(columns, 0),
+  return reshaped(torch::cat(parts, 1), rows, row_shape(columns.input_shapes[0]),
                   fmt::format("columns {}", quoted(columns.features)));
 }
 
@@ -99,6 +99,16 @@ void require_filled(std::optional<std::int64_t> values, const Shape& shape,
   }
 }
 
+void require_sizes(const std::vector<Shape>& shapes, std::string_view what) {
+  for (const Shape& given : shapes) {
+    const Shape shape = row_shape(given);
+    if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; })) {
+      refuse_columns("{} shape {}: sizes are above 0, but for a -1 at the beginning", what,
+                     c10::str(torch::IntArrayRef(given)));
+    }
+  }
+}
+
 }  // namespace
 
 std::size_t Columns::inputs() const noexcept {
@@ -120,13 +130,13 @@ void validate(const Columns& columns) {
         "for each",
         shapes, columns.features.size());
   }
-  for (std::size_t input = 0; input < shapes; ++input) {
-    const Shape shape = row_shape(columns, input);
-    if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; })) {
-      refuse_columns("input shape {}: sizes are above 0, but for a -1 at the beginning",
-                     c10::str(torch::IntArrayRef(columns.input_shapes[input])));
-    }
+  const std::size_t label_shapes = columns.label_shapes.size();
+  if (label_shapes > 0 && label_shapes != columns.labels.size()) {
+    refuse_columns("{} label shapes for {} label columns: none, or one for each", label_shapes,
+                   columns.labels.size());
   }
+  require_sizes(columns.input_shapes, "input");
+  require_sizes(columns.label_shapes, "label");
   const std::size_t types = columns.feature_types.size();
   if (types > 1 && types != columns.inputs()) {
     refuse_columns("{} feature types for {} inputs", types, columns.inputs());
@@ -142,7 +152,7 @@ std::vector<torch::Tensor> to_tensors(const arrow::RecordBatch& batch, const Col
     torch::Tensor values =
         tensor_of(*column_of(batch, name), dtype_of_input(columns, i), {name, first_row});
     if (!columns.input_shapes.empty()) {
-      values = reshaped(values, batch.num_rows(), row_shape(columns, i),
+      values = reshaped(values, batch.num_rows(), row_shape(columns.input_shapes[i]),
                         fmt::format("column '{}'", name));
     }
     inputs.push_back(std::move(values));
@@ -156,8 +166,13 @@ std::vector<torch::Tensor> to_labels(const arrow::RecordBatch& batch, const Colu
   for (const std::string& name : columns.labels) {
     const auto column = column_of(batch, name);
     const bool integer = value_type_of(*column->type()).integer;
-    labels.push_back(
-        tensor_of(*column, integer ? torch::kInt64 : torch::kFloat32, {name, first_row}));
+    torch::Tensor values =
+        tensor_of(*column, integer ? torch::kInt64 : torch::kFloat32, {name, first_row});
+    if (!columns.label_shapes.empty()) {
+      values = reshaped(values, batch.num_rows(), row_shape(columns.label_shapes[labels.size()]),
+                        fmt::format("column '{}'", name));
+    }
+    labels.push_back(std::move(values));
   }
   return labels;
 }
@@ -173,16 +188,21 @@ void require_columns(const arrow::Schema& schema, const Columns& columns, bool w
                          ? std::optional(*side_by_side + *values.values_per_row)
                          : std::nullopt;
     } else if (!columns.input_shapes.empty()) {
-      require_filled(values.values_per_row, row_shape(columns, i),
+      require_filled(values.values_per_row, row_shape(columns.input_shapes[i]),
                      fmt::format("column '{}'", name));
     }
   }
   if (has_joined_input(columns)) {
-    require_filled(side_by_side, row_shape(columns, 0),
+    require_filled(side_by_side, row_shape(columns.input_shapes[0]),
                    fmt::format("columns {}", quoted(columns.features)));
   }
   if (!with_labels) return;
-  for (const std::string& name : columns.labels) (void)checked_type(schema, name);
+  for (std::size_t i = 0; i < columns.labels.size(); ++i) {
+    const ValueType values = checked_type(schema, columns.labels[i]);
+    if (columns.label_shapes.empty()) continue;
+    require_filled(values.values_per_row, row_shape(columns.label_shapes[i]),
+                   fmt::format("column '{}'", columns.labels[i]));
+  }
 }
 
 }  // namespace hvd

@@ -20,6 +20,22 @@ double share_that_is_right(const torch::Tensor& output, const torch::Tensor& lab
   return said.eq(wanted.to(torch::kInt64)).to(torch::kFloat64).mean().item<double>();
 }
 
+/// Returns the label in the shape of the output if it has as many elements. A loss such as
+/// `mse_loss` would otherwise broadcast an output [rows, 1] and a label [rows] to [rows, rows].
+/// Throws where it would broadcast a label of one number per row over the outputs.
+torch::Tensor label_for(const torch::Tensor& output, const torch::Tensor& label,
+                        const std::string& what) {
+  if (label.numel() == output.numel()) return label.reshape(output.sizes());
+  if (label.dim() == 1 && label.is_floating_point()) {
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{}: the output has the shape {}, and the label {}. Give label_shapes, or "
+                    "use a function that takes vectors of outputs and labels",
+                    what, c10::str(output.sizes()), c10::str(label.sizes())));
+  }
+  return label;
+}
+
 }  // namespace
 
 torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& labels,
@@ -39,7 +55,7 @@ torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& l
                         outputs.size(), labels.size()));
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const torch::Tensor one = pairwise_(outputs[i], labels[i]);
+        const torch::Tensor one = pairwise_(outputs[i], label_for(outputs[i], labels[i], what));
         value = value.defined() ? value + one : one;
       }
     }

@@ -109,7 +109,8 @@ Columns columns_of(const EstimatorOptions& options) {
   return {.features = options.feature_cols,
           .labels = options.label_cols,
           .input_shapes = options.input_shapes,
-          .feature_types = options.feature_types};
+          .feature_types = options.feature_types,
+          .label_shapes = options.label_shapes};
 }
 
 std::vector<std::string> output_cols_of(const EstimatorOptions& options, std::size_t outputs) {
@@ -153,6 +154,7 @@ ordered_json description_of(const EstimatorOptions& options) {
   json["backward_passes_per_step"] = options.backward_passes_per_step;
   json["scale_learning_rate"] = options.scale_learning_rate;
   json["output_cols"] = options.output_cols;
+  json["label_shapes"] = options.label_shapes;
   for (const EstimatorMetric& metric : options.metrics) json["metrics"].push_back(metric.name);
   return json;
 }

@@ -26,18 +26,18 @@ def names(values, what):
     return values
 
 
-def shapes(values, feature_cols):
-    """Returns one shape for each feature column, or one for all of them. A leading -1, which
+def shapes(values, columns, kind="input"):
+    """Returns one shape for each column, or, for inputs, one for all columns. A leading -1, which
     represents the rows, is removed."""
+    what = kind + "_shapes"
     values = [list(shape) for shape in values]
-    if len(values) not in (1, len(feature_cols)):
-        raise ValueError(
-            "input_shapes has %d shapes for %d feature_cols" % (len(values), len(feature_cols))
-        )
+    if len(values) != len(columns) and (kind == "label" or len(values) != 1):
+        cols = "feature_cols" if kind == "input" else "label_cols"
+        raise ValueError("%s has %d shapes for %d %s" % (what, len(values), len(columns), cols))
     values = [shape[1:] if shape[:1] == [-1] else shape for shape in values]
     for shape in values:
         for size in shape:
-            numbers(size, "input_shapes: %r: a dimension" % shape)
+            numbers(size, "%s: %r: a dimension" % (what, shape))
     return values
 
 

@@ -83,6 +83,12 @@ _PARAMETERS = [
         True,
         "shapes of the model's inputs for one row",
     ),
+    (
+        "label_shapes",
+        lambda value: [list(shape) for shape in value],
+        True,
+        "shapes of the labels for one row",
+    ),
     ("output_cols", _columns("output_cols"), True, "names of the columns that HvdModel appends"),
     ("batch_size", _number("batch_size"), True, "greatest number of rows per rank in a step"),
     (
@@ -259,6 +265,8 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
         validation = self._given("validation")
         if isinstance(validation, str):
             check_types(schema, [validation], "validation", only_numbers=True)
+        if self._given("label_shapes"):
+            shapes(self._given("label_shapes"), labels, "label")
         given = self._given("input_shapes")
         lengths = check_shapes(schema, features, shapes(given, features) if given else [])
         return features + labels, lengths

@@ -14,7 +14,8 @@ namespace hvd {
 /// Holds a callable of an output and its label, `f(torch::Tensor, torch::Tensor)`, or of all
 /// outputs and all labels, `f(std::vector<torch::Tensor>, std::vector<torch::Tensor>)`. It returns
 /// the mean over the batch's rows as a number or a tensor of one element. The first form is applied
-/// to each output and its label, and the results are added up.
+/// to each output and its label, which gets the shape of the output if it has as many elements, and
+/// the results are added up.
 class BatchFunction {
  public:
   using Tensors = std::vector<torch::Tensor>;
@@ -42,8 +43,8 @@ class BatchFunction {
 
   [[nodiscard]] bool empty() const noexcept { return !pairwise_ && !whole_; }
   /// Returns a tensor of one element. Throws Errc::invalid_argument, naming `what`, when the
-  /// function returns more, or when it takes one output and one label and these have different
-  /// numbers of elements.
+  /// function returns more, or when it takes one output and one label and their numbers differ, or
+  /// the label has one floating-point number per row and the output has several.
   [[nodiscard]] torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                                          const std::string& what) const;
 

@@ -34,6 +34,9 @@ struct Columns {
   std::vector<std::vector<std::int64_t>> input_shapes = {};
   /// The types of the inputs: none (float32), one for all inputs, or one for each input.
   std::vector<torch::Dtype> feature_types = {};
+  /// The shapes of the labels for one row: none, when labels have the shapes that they are stored
+  /// in, or one per label column. A leading -1 is ignored.
+  std::vector<std::vector<std::int64_t>> label_shapes = {};
 
   /// Returns the number of inputs of the model.
   [[nodiscard]] std::size_t inputs() const noexcept;
@@ -51,7 +54,8 @@ void validate(const Columns& columns);
 [[nodiscard]] std::vector<torch::Tensor> to_tensors(const arrow::RecordBatch& batch,
                                                     const Columns& columns,
                                                     std::int64_t first_row = 0);
-/// Copies the label columns: [rows] for a column with one value per row, otherwise [rows, n].
+/// Copies the label columns, [rows, shape...] each with `label_shapes`. Without them a column with
+/// one value per row becomes [rows], and others [rows, n].
 /// Throws what `to_tensors` throws.
 [[nodiscard]] std::vector<torch::Tensor> to_labels(const arrow::RecordBatch& batch,
                                                    const Columns& columns,
