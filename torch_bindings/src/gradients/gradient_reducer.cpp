@@ -107,7 +107,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (std::exchange(is_reduced, false) && error) {
     error.clear();
     reductions = 0;
-    ++step;
+    ++steps;
   }
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
@@ -223,7 +223,7 @@ void GradientReducer::Impl::finish_step() {
 void GradientReducer::Impl::end_step() {
   is_reduced = false;
   reductions = 0;
-  ++step;
+  ++steps;
   for (GradientSlot& slot : slots) slot.grad_is_reduced = false;
   error.take();
 }

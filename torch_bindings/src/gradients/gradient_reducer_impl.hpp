@@ -132,7 +132,7 @@ struct GradientReducer::Impl final : GradientListener {
   FirstError error;
   bool has_unsent_gradients = false;  ///< gradients have arrived since the last reduction
   bool is_reduced = false;            ///< this step was reduced, and no gradient has arrived since
-  std::int64_t step = 1;              ///< the number of this step
+  std::int64_t steps = 0;             ///< the number of steps that ended since the last reduction
   int reductions = 0;                 ///< the number of reductions in this step
   /// `parameters_changed` compares it with the parameters. It is set when a pass that is sent
   /// begins.

@@ -121,7 +121,7 @@ void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double f
 
 /// Submits what the ranks have to agree on, once it is known which parameters this rank has used.
 void GradientReducer::Impl::start_agreement() {
-  agreement->begin(step, reductions + 1);
+  agreement->begin(steps, reductions + 1);
   for (std::size_t index = 0; index < slots.size(); ++index) {
     const GradientSlot& slot = slots[index];
     const bool is_new = slot.parameter.grad().defined() && !slot.grad_is_reduced;
@@ -264,7 +264,10 @@ void GradientReducer::Impl::finish_reduction() {
   has_unsent_gradients = false;
   is_reduced = true;
   ++reductions;
-  if (module) context.mark_step();
+  steps = 0;
+  if (!module) return;
+  reductions = 0;  // each pass is a step
+  context.mark_step();
 }
 
 void GradientReducer::Impl::finish(GradientSlot& slot) {

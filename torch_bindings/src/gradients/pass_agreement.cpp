@@ -14,7 +14,7 @@ namespace {
 // A float counts exactly to 2^24. The quotients of scaled numbers are exact enough up to this.
 constexpr std::int64_t kModulus = std::int64_t{1} << 20;
 
-// Each rank sends three numbers in places of its own: 1, its step and its pass. The scales of the
+// Each rank sends three numbers in places of its own: 1, its steps and its pass. The scales of the
 // reduction cancel out in quotients by the first. A rank that has joined sends zeros.
 constexpr std::size_t kNumbersOfARank = 3;
 
@@ -24,8 +24,8 @@ std::size_t PassAgreement::length() const noexcept {
   return used_.size() + kNumbersOfARank * ranks_.size();
 }
 
-void PassAgreement::begin(std::int64_t step, std::int64_t pass) {
-  step_ = step % kModulus;
+void PassAgreement::begin(std::int64_t steps, std::int64_t pass) {
+  steps_ = steps % kModulus;
   pass_ = pass % kModulus;
   std::fill(used_.begin(), used_.end(), 0.0F);
 }
@@ -38,7 +38,7 @@ void PassAgreement::start(const AllreduceOptions& reduction) {
   float* const own =
       sent + used_.size() + kNumbersOfARank * static_cast<std::size_t>(at - ranks_.begin());
   own[0] = 1;
-  own[1] = static_cast<float>(step_);
+  own[1] = static_cast<float>(steps_);
   own[2] = static_cast<float>(pass_);
   exchange_ = allreduce_async_(message_, reduction);
 }
@@ -50,7 +50,7 @@ void PassAgreement::finish(std::string_view owner) {
   std::copy_n(sums, used_.size(), used_.begin());
   struct Pass {
     int rank;
-    std::int64_t step;
+    std::int64_t steps;
     std::int64_t pass;
   };
   std::vector<Pass> passes;
@@ -61,13 +61,14 @@ void PassAgreement::finish(std::string_view owner) {
         {ranks_[i], std::llround(numbers[1] / numbers[0]), std::llround(numbers[2] / numbers[0])});
   }
   const auto other = std::find_if(passes.begin(), passes.end(), [&passes](const Pass& each) {
-    return each.step != passes.front().step || each.pass != passes.front().pass;
+    return each.steps != passes.front().steps || each.pass != passes.front().pass;
   });
   if (other == passes.end()) return;
   const Pass& first = passes.front();
   const auto words = [&](const Pass& each) {
-    return first.step == other->step ? fmt::format("pass {}", each.pass)
-                                     : fmt::format("pass {} of step {}", each.pass, each.step);
+    if (first.steps == other->steps) return fmt::format("pass {}", each.pass);
+    const bool is_ahead = each.steps > std::min(first.steps, other->steps);
+    return fmt::format("pass {} of {} step", each.pass, is_ahead ? "its next" : "a");
   };
   throw Error(Errc::mismatch,
               fmt::format("{}: rank {} reduces the gradients of {}, and rank {} those of {}. Every "

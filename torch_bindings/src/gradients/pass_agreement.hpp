@@ -25,9 +25,10 @@ class PassAgreement {
     if (ranks_.size() > 1) message_ = buffer_for(length());
   }
 
-  /// Begins a reduction in which this rank has used no parameter yet. Steps and passes count
-  /// from 1.
-  void begin(std::int64_t step, std::int64_t pass);
+  /// Begins a reduction in which this rank has used no parameter yet. `steps` have ended since the
+  /// reduction before, and `pass` is the number of the pass in this step. Steps are not counted
+  /// from the beginning, because a rank that has joined misses some.
+  void begin(std::int64_t steps, std::int64_t pass);
   void use(std::size_t parameter) { used_[parameter] = 1; }
   /// Submits the allreduce. `reduction` has the scales of the gradients' reduction, since only
   /// equal ones are fused. Collective.
@@ -43,7 +44,7 @@ class PassAgreement {
 
   std::vector<int> ranks_;
   std::vector<float> used_;  ///< not 0 for parameters in use
-  std::int64_t step_ = 0;
+  std::int64_t steps_ = 0;
   std::int64_t pass_ = 0;
   torch::Tensor message_;
   TensorWork exchange_;
