@@ -1,6 +1,6 @@
 # Writes share/hvd/build.json, which says what this build contains; `hvdrun --check-build` reads it.
 # Its path relative to bin/ is the same in the build tree and in an installation.
-foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSION"
+foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "HWLOC:Hwloc_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSION"
                       "TORCH:LibTorch_VERSION" "TORCH_CUDA:LibTorch_VERSION"
                       "ARROW:ArrowParquet_VERSION")
   string(REPLACE ":" ";" pair "${pair}")

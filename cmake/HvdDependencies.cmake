@@ -28,6 +28,7 @@ if(HVD_BUILD_TESTS)
 endif()
 
 hvd_optional(PMIX AUTO "Bootstrap through PMIx")
+hvd_optional(HWLOC AUTO "Binding of ranks to cores")
 hvd_optional(MPI AUTO "The MPI backend")
 hvd_optional(NCCL AUTO "The NCCL backend, with the CUDA runtime")
 hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
@@ -40,6 +41,15 @@ if(NOT HVD_WITH_PMIX STREQUAL "OFF")
   find_package(PMIx 4 MODULE QUIET)
 endif()
 hvd_resolve(PMIX FOUND "${PMIx_FOUND}" NEEDS "pmix.h and libpmix (Debian: libpmix-dev, or PMIx_ROOT)")
+
+# Only hvdrun uses hwloc.
+set(hvd_hwloc_usable OFF)
+if(HVD_BUILD_LAUNCHER AND NOT HVD_WITH_HWLOC STREQUAL "OFF")
+  find_package(Hwloc 2.5 MODULE QUIET)
+  set(hvd_hwloc_usable "${Hwloc_FOUND}")
+endif()
+hvd_resolve(HWLOC FOUND "${hvd_hwloc_usable}" NEEDS
+            "the launcher, and hwloc 2.5 or newer (Debian: libhwloc-dev, or Hwloc_ROOT)")
 
 if(NOT HVD_WITH_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX TRUE) # only the C interface is used

@@ -64,6 +64,7 @@ std::string build_table(std::string_view text) {
     table += "\nAvailable Controllers:\n";
     table += line(true, "hvdrun (a store of its own)", "");
     table += part_line(record, {"pmix", "pmix_version", "PMIx"});
+    table += part_line(record, {"hwloc", "hwloc_version", "binding of ranks to cores, with hwloc"});
     table += "\nAvailable Tensor Operations:\n";
     table += line(true, "native (shared memory, TCP)", "");
     table += part_line(record, {"mpi", "mpi_library", "MPI:"});

@@ -1,9 +1,11 @@
-// Counts NVIDIA GPUs without asking the driver.
+// Counts NVIDIA GPUs, and finds the CPUs near them, without asking the driver.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "plan/cpu_list.hpp"
 
 namespace hvd::launcher {
 
@@ -13,5 +15,11 @@ namespace hvd::launcher {
 /// Counts the GPUs among them that CUDA_VISIBLE_DEVICES in `own` makes visible to a program.
 [[nodiscard]] int count_visible_gpus(const std::vector<std::string>& own,
                                      const std::filesystem::path& devices = "/dev");
+
+/// Returns the CPUs near each GPU that CUDA_VISIBLE_DEVICES in `own` makes visible, in CUDA's order
+/// for equal GPUs. A GPU of which the kernel does not say this has none. The list is empty when
+/// there are no GPUs. `root` is where the file systems of the kernel are mounted.
+[[nodiscard]] std::vector<Cpus> cpus_near_gpus(const std::vector<std::string>& own,
+                                               const std::filesystem::path& root = "/");
 
 }  // namespace hvd::launcher

@@ -1,0 +1,177 @@
+// Tests which cores the ranks of a host get, on machines that hwloc makes up.
+#include "plan/binding.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/exit_codes.hpp"
+#include "directory.hpp"
+#include "plan/gpus.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Returns the CPUs of each rank as text, or why there are none.
+std::vector<std::string> masks(const Binding& binding) {
+  std::vector<std::string> texts;
+  for (const Cpus& cpus : binding.cpus) texts.push_back(cpu_list(cpus));
+  if (texts.empty()) texts.push_back(binding.unbound);
+  return texts;
+}
+
+class BindingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HAS_HWLOC) GTEST_SKIP() << "hwloc";
+  }
+
+  static std::vector<std::string> plan(const CpuTopology& machine, int ranks,
+                                       const BindingOptions& options = {},
+                                       const std::vector<Cpus>& near = {}) {
+    return masks(plan_binding(options, ranks, machine, near));
+  }
+  static std::string refusal(const CpuTopology& machine, int ranks, const BindingOptions& options) {
+    try {
+      (void)plan_binding(options, ranks, machine, {});
+    } catch (const LaunchError& error) {
+      EXPECT_EQ(error.code(), kExitUsage);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(BindingTest, RanksShareTheCoresEvenlyWithAllTheirThreads) {
+  const CpuTopology machine = read_cpu_topology("numa:2 core:4 pu:2");
+  ASSERT_EQ(machine.cores.size(), 8U);
+  EXPECT_THAT(plan(machine, 2), ElementsAre("0-7", "8-15"));
+  EXPECT_THAT(plan(machine, 4), ElementsAre("0-3", "4-7", "8-11", "12-15"));
+  EXPECT_THAT(plan(machine, 8),
+              ElementsAre("0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"));
+  EXPECT_THAT(plan_binding({}, 4, machine, {}).cores, ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
+}
+
+TEST_F(BindingTest, AShareIsInOneNodeIfANodeHasRoom) {
+  const CpuTopology machine = read_cpu_topology("numa:2 core:5 pu:1");
+  // Rank 1 does not get cores 3 and 4 with one of the other node, and nobody else has room for
+  // rank 2.
+  EXPECT_THAT(plan(machine, 3), ElementsAre("0-2", "5-7", "3-4,8"));
+  EXPECT_THAT(plan(machine, 4), ElementsAre("0-1", "2-3", "5-6", "7-8"));
+  const BindingOptions all{.to = BindTo::core};
+  EXPECT_THAT(plan(machine, 1, all), ElementsAre("0-9"));
+}
+
+TEST_F(BindingTest, MapByChoosesTheOrderAndTheNumberOfCores) {
+  const CpuTopology machine = read_cpu_topology("numa:2 core:4 pu:1");
+  const BindingOptions core{.by = MapBy::core, .cores = 1};
+  const BindingOptions numa{.by = MapBy::numa, .cores = 1};
+  EXPECT_THAT(plan(machine, 3, core), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(plan(machine, 3, numa), ElementsAre("0", "4", "1"));
+  EXPECT_THAT(plan(machine, 1, core), ElementsAre("0"));
+  EXPECT_THAT(plan(machine, 4, {.by = MapBy::numa}), ElementsAre("0-1", "4-5", "2-3", "6-7"));
+}
+
+TEST_F(BindingTest, BindToNumaGivesTheWholeNode) {
+  CpuTopology machine = read_cpu_topology("numa:2 core:4 pu:1");
+  const BindingOptions numa{.to = BindTo::numa};
+  EXPECT_THAT(plan(machine, 4, numa), ElementsAre("0-3", "0-3", "4-7", "4-7"));
+  machine.cores[1].held = true;
+  EXPECT_THAT(plan(machine, 1, {.to = BindTo::numa, .cores = 2}), ElementsAre("0,2-3"));
+  EXPECT_THAT(plan_binding({.to = BindTo::numa, .cores = 2}, 1, machine, {}).cores,
+              ElementsAre(0, 2, 3));
+}
+
+TEST_F(BindingTest, ARankIsNearItsGpuUnlessTheUserChoosesTheOrder) {
+  const CpuTopology machine = read_cpu_topology("numa:2 core:4 pu:1");
+  const std::vector<Cpus> near = {{4, 5, 6, 7}, {0, 1, 2, 3}, {}, {4, 5, 6, 7}};
+  EXPECT_THAT(plan(machine, 4, {}, near), ElementsAre("4-5", "0-1", "2-3", "6-7"));
+  EXPECT_THAT(plan(machine, 4, {.by = MapBy::core}, near), ElementsAre("0-1", "2-3", "4-5", "6-7"));
+}
+
+TEST_F(BindingTest, CoresOfOtherJobsAreLeftAlone) {
+  CpuTopology machine = read_cpu_topology("numa:1 core:4 pu:1");
+  machine.cores[0].held = true;
+  EXPECT_THAT(plan(machine, 3), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(plan(machine, 4), ElementsAre("other jobs hold 1 of 4 cores"));
+  EXPECT_THAT(plan(machine, 2, {.by = MapBy::core, .cores = 2}),
+              ElementsAre("other jobs hold 1 of 4 cores"));
+}
+
+TEST_F(BindingTest, TheDefaultLeavesAloneWhatItCannotImprove) {
+  CpuTopology machine = read_cpu_topology("numa:1 core:4 pu:1");
+  EXPECT_THAT(plan(machine, 5), ElementsAre("5 cores are needed for 5 ranks, and 4 may be used"));
+  EXPECT_THAT(plan(machine, 1), ElementsAre(HasSubstr("only rank")));
+  machine.bound = true;
+  EXPECT_THAT(plan(machine, 2), ElementsAre(HasSubstr("itself is bound")));
+  EXPECT_THAT(plan(machine, 2, {.to = BindTo::core}), ElementsAre("0-1", "2-3"));
+  EXPECT_THAT(plan(machine, 2, {.to = BindTo::none, .cores = 1}), ElementsAre(""));
+}
+
+TEST_F(BindingTest, WhatTheUserAsksForAndTheMachineLacksIsAnError) {
+  const CpuTopology machine = read_cpu_topology("numa:1 core:4 pu:2");
+  EXPECT_EQ(refusal(machine, 5, {.to = BindTo::core}),
+            "ranks cannot be bound to cores: 5 cores are needed for 5 ranks, and 4 may be used");
+  EXPECT_EQ(refusal(machine, 2, {.by = MapBy::core, .cores = 3}),
+            "ranks cannot be bound to cores: 6 cores are needed for 2 ranks, and 4 may be used");
+}
+
+TEST_F(BindingTest, AMachineWithoutCoresHasCpus) {
+  EXPECT_THAT(plan(read_cpu_topology("pu:4"), 2), ElementsAre("0-1", "2-3"));
+  EXPECT_THAT(read_cpu_topology("nonsense").unknown, HasSubstr("cannot read"));
+}
+
+TEST(UnknownTopologyTest, IsNoErrorUnlessTheUserAsksForCores) {
+  const CpuTopology unknown{.unknown = "this hvdrun was built without hwloc"};
+  EXPECT_EQ(plan_binding({}, 2, unknown, {}).unbound, unknown.unknown);
+  EXPECT_THROW((void)plan_binding({.to = BindTo::core}, 2, unknown, {}), LaunchError);
+}
+
+TEST(CpuListTest, IsTheKernelsForm) {
+  EXPECT_EQ(cpu_list({}), "");
+  EXPECT_EQ(cpu_list({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+  EXPECT_THAT(parse_cpu_list("0-2,5,7-8\n"), testing::Optional(ElementsAre(0, 1, 2, 5, 7, 8)));
+  EXPECT_THAT(parse_cpu_list(""), testing::Optional(IsEmpty()));
+  for (const char* wrong : {"a", "1,", ",1", "1-", "-1", "2-1", "1,1", "1--2", "0-65536", "1 2"}) {
+    EXPECT_EQ(parse_cpu_list(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(GpuPlaceTest, IsThatOfTheVisibleGpus) {
+  const Directory root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root.path() / path).parent_path());
+    std::ofstream(root.path() / path) << text;
+  };
+  const auto add = [&](const std::string& place, const std::string& minor,
+                       const std::string& cpus) {
+    write("proc/driver/nvidia/gpus/" + place + "/information",
+          "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-" + minor + "abc\nDevice Minor: \t " + minor +
+              "\n");
+    write("sys/bus/pci/devices/" + place + "/local_cpulist", cpus + "\n");
+  };
+  add("0000:1b:00.0", "1", "0-3");
+  add("0000:43:00.0", "0", "4-7");
+  add("0000:9b:00.0", "2", "8-11");  // not in this container
+  write("dev/nvidia0", "");
+  write("dev/nvidia1", "");
+  const auto near = [&](const std::vector<std::string>& own) {
+    std::string texts;
+    for (const Cpus& cpus : cpus_near_gpus(own, root.path())) texts += cpu_list(cpus) + ";";
+    return texts;
+  };
+  EXPECT_EQ(near({}), "0-3;4-7;");
+  EXPECT_EQ(near({"CUDA_VISIBLE_DEVICES=1,0"}), "4-7;0-3;");
+  EXPECT_EQ(near({"CUDA_VISIBLE_DEVICES=GPU-0a,MIG-x,1,-1,0"}), "4-7;;4-7;");
+  EXPECT_EQ(near({"CUDA_VISIBLE_DEVICES="}), "");
+  EXPECT_THAT(cpus_near_gpus({}, root.path() / "missing"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hvd::launcher
