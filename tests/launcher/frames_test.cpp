@@ -38,14 +38,15 @@ std::vector<Frame> samples() {
                   .program = {"./train", ""},
                   .environment = {"A=1"},
                   .ranks = {{3, {"HVD_RANK=3"}}},
-                  .secret = Secret(secret)},
+                  .secret = Secret(secret),
+                  .binding = {BindTo::numa, MapBy::core, 4}},
           Launch{{"HVD_STORE=tcp:10.0.0.1:4"}},
           Forward{10},
           End{15, std::chrono::milliseconds{1500}},
           Credit{4096},
-          Prepared{"a", 2, "tcp:10.0.0.1:4", "10.0.0.1", 4000},
+          Prepared{"a", 2, "tcp:10.0.0.1:4", "10.0.0.1", 4000, "other jobs hold 1 of 2 cores"},
           Refused{127, "no"},
-          Started{3, 1234},
+          Started{3, 1234, "0-3,8"},
           Output{3, Stream::err, bytes_of("line\n")},
           Exited{3, 0x0700, std::chrono::milliseconds{3200}},
           Exited{3, 0, std::chrono::milliseconds{3200}, true},
@@ -78,6 +79,7 @@ TEST(FramesTest, PrepareComesBackAsSent) {
   EXPECT_EQ(back.ranks[0].rank, 3);
   EXPECT_EQ(back.ranks[0].variables, std::vector<std::string>{"HVD_RANK=3"});
   EXPECT_EQ(back.secret.bytes()[5], std::byte{7});
+  EXPECT_EQ(back.binding, (BindingOptions{BindTo::numa, MapBy::core, 4}));
 }
 
 TEST(FramesTest, FieldsComeBackAsSent) {
@@ -85,6 +87,8 @@ TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(round_trip(Refused{127, "no"}).message, "no");
   EXPECT_EQ(round_trip(Launch{{"A=1", ""}}).variables, (std::vector<std::string>{"A=1", ""}));
   EXPECT_EQ(round_trip(Prepared{"a", 2, "s", "m", 7}).master_port, 7);
+  EXPECT_EQ(round_trip(Prepared{"a", 2, "s", "m", 7, "why"}).unbound, "why");
+  EXPECT_EQ(round_trip(Started{3, 1234, "0-3,8"}).cpus, "0-3,8");
   const auto output = round_trip(Output{3, Stream::err, bytes_of("line\n")});
   EXPECT_EQ(output.rank, 3);
   EXPECT_EQ(output.stream, Stream::err);
@@ -147,6 +151,7 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Credit{kOutputWindow + 1}), Error);
   EXPECT_THROW((void)round_trip(Refused{0, ""}), Error);
   EXPECT_THROW((void)round_trip(Started{-1, 5}), Error);
+  EXPECT_THROW((void)round_trip(Started{1, 5, "\x1b[2J"}), Error);
   EXPECT_THROW((void)round_trip(Output{0, static_cast<Stream>(2), {}}), Error);
   EXPECT_THROW((void)round_trip(Output{0, Stream::out, Bytes(kMaxOutput + 1)}), Error);
   EXPECT_THROW((void)round_trip(Prepare{}), Error);  // no program
@@ -159,6 +164,12 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   elsewhere.program = {"x"};
   elsewhere.rendezvous = static_cast<RendezvousReach>(3);
   EXPECT_THROW((void)round_trip(elsewhere), Error);
+  Prepare bound;
+  bound.program = {"x"};
+  bound.binding.cores = -1;
+  EXPECT_THROW((void)round_trip(bound), Error);
+  bound.binding = {.to = static_cast<BindTo>(4)};
+  EXPECT_THROW((void)round_trip(bound), Error);
 }
 
 TEST(FramesTest, WhatCannotBeSentIsTheCallersError) {

@@ -49,6 +49,12 @@ TEST_F(JobSpecTest, AnAgentBesideUsHasTheEnvironmentAlready) {
   EXPECT_THAT(frame.ranks[1].variables, Contains("RANK=9"));  // the user may set torch's names
 }
 
+TEST_F(JobSpecTest, EveryAgentLearnsHowToBind) {
+  options.binding = {.to = BindTo::core, .by = MapBy::numa, .cores = 2};
+  EXPECT_EQ(prepare(0).binding, options.binding);
+  EXPECT_EQ(prepare(1).binding, options.binding);
+}
+
 TEST_F(JobSpecTest, AnotherMachineGetsWhatIsPassedOn) {
   const Prepare frame = prepare(1);
   EXPECT_THAT(frame.environment, Contains("PATH=/bin"));
@@ -92,6 +98,7 @@ TEST_F(JobSpecTest, AnAgentsOwnPartTakesThePlaceOfWhatComes) {
   own.program = {"./own", "x"};
   own.environment = {"A=own"};
   own.ranks = {{.rank = 0, .variables = {"HVD_RESULT_FD=5", "HVD_RANK=7"}}};
+  own.binding.to = BindTo::none;
   Prepare frame = prepare(1);
   const Secret secret = frame.secret;
   frame.ranks[0].variables.emplace_back("LD_PRELOAD=/evil");
@@ -100,6 +107,7 @@ TEST_F(JobSpecTest, AnAgentsOwnPartTakesThePlaceOfWhatComes) {
   EXPECT_THAT(frame.program, ElementsAre("./own", "x"));
   EXPECT_THAT(frame.environment, ElementsAre("A=own"));
   EXPECT_EQ(frame.secret.bytes(), secret.bytes()) << "it had none of its own";
+  EXPECT_EQ(frame.binding, own.binding);
   const Variables& first = frame.ranks[0].variables;
   EXPECT_EQ(value_of(first, "HVD_RESULT_FD"), "5");
   EXPECT_EQ(value_of(first, "HVD_RANK"), std::to_string(frame.ranks[0].rank));

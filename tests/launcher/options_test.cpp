@@ -154,6 +154,8 @@ TEST(OptionsTest, HelpNamesTheOptions) {
                              "--ssh-port",
                              "--ssh-identity-file",
                              "--network-interfaces",
+                             "--bind-to",
+                             "--map-by",
                              "--prefix-output-with-timestamp",
                              "--output-filename",
                              "--dry-run",
@@ -175,6 +177,28 @@ TEST(OptionsTest, TuningOptionsAreVariables) {
                           "HVD_AUTOTUNE_LOG=a.csv ", "HVD_LOG=plan ", "HVD_STALL_WARN_S=0 "}) {
     EXPECT_THAT(all, HasSubstr(one));
   }
+}
+
+TEST(OptionsTest, BindingHasMpirunsWords) {
+  const auto binding = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-np", "1", "x"});
+    return parse_options(arguments).binding;
+  };
+  EXPECT_EQ(binding({}), BindingOptions{});
+  EXPECT_FALSE(binding({}).requested());
+  EXPECT_EQ(binding({"--bind-to", "core"}), (BindingOptions{.to = BindTo::core}));
+  EXPECT_EQ(binding({"--bind-to=numa", "--map-by", "numa"}),
+            (BindingOptions{.to = BindTo::numa, .by = MapBy::numa}));
+  EXPECT_EQ(binding({"--map-by", "core:PE=4"}), (BindingOptions{.by = MapBy::core, .cores = 4}));
+  EXPECT_TRUE(binding({"--map-by", "core:pe=4"}).requested());
+  EXPECT_FALSE(binding({"--map-by", "numa", "--bind-to", "none"}).requested());
+  for (const char* wrong : {"node", "core:", "core:PE", "core:PE=", "core:PE=x", "core:PE=-1",
+                            "core:PE=65537", "numa:core"}) {
+    EXPECT_THAT(complaint({"-np", "1", "--map-by", wrong, "x"}),
+                HasSubstr(std::string("--map-by '") + wrong + "': expected "));
+  }
+  EXPECT_THAT(complaint({"-np", "1", "--bind-to", "l3cache", "x"}),
+              HasSubstr("--bind-to 'l3cache': expected core, numa or none"));
 }
 
 TEST(OptionsTest, TheLaunchFlagSetsVariables) {

@@ -82,6 +82,18 @@ TEST_F(StatusBoardTest, GpusHaveColumnsOnceSomebodyUsesOne) {
   EXPECT_THAT(lines[2], HasSubstr("     5 MiB  57%  40.0 GiB        70    20.00"));
 }
 
+TEST_F(StatusBoardTest, BoundRanksAreShownWithTheirCpus) {
+  EXPECT_THAT(board_.table(now_), Not(HasSubstr("bound to")));
+  board_.started(0, 100, "0-3");
+  EXPECT_THAT(board_.lines(now_, 10)[1], HasSubstr("     100      0-3      - "));
+  board_.started(1, 101, "0,2,4,6,8,10,12,14,16");
+  const auto lines = board_.lines(now_, 10);
+  EXPECT_THAT(lines[0], HasSubstr("     pid         bound to    cpu "));
+  EXPECT_THAT(lines[1], HasSubstr("     100              0-3      - "));
+  EXPECT_THAT(lines[2], HasSubstr("     101 0,2,4,6,8,10,12,      - "));
+  EXPECT_THAT(lines[3], HasSubstr("     102                -      - "));
+}
+
 TEST_F(StatusBoardTest, ALongHostNameIsCutAndShortOnesTakeNoRoom) {
   EXPECT_EQ(board_.lines(now_, 10)[1].find("0 a        100"), 4U);
   const Plan plan = plan_ranks({{.name = "a-host-with-a-long-name.example", .slots = 1}}, 1);

@@ -1,5 +1,6 @@
 #include "agent/agent.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -13,6 +14,7 @@
 #include <hvd/core/internal/network_interfaces.hpp>
 #include <hvd/core/version.hpp>
 
+#include "agent/host_binding.hpp"
 #include "agent/own_part.hpp"
 #include "agent/process_usage.hpp"
 #include "base/descriptors.hpp"
@@ -144,11 +146,16 @@ void Agent::prepare(const Prepare& frame) {
   const Variables of_first =
       frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
   path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
+  const int ranks = static_cast<int>(frame.ranks.size());
+  binding_ = bind_host(frame.binding, ranks, of_first, held_);
   if (!contains(of_first, "OMP_NUM_THREADS")) {
-    threads_ = omp_threads(static_cast<int>(frame.ranks.size()));
+    threads_ = omp_threads(ranks);
+    for (const Cpus& cpus : binding_.cpus) {
+      threads_ = std::min(threads_, static_cast<int>(cpus.size()));
+    }
   }
   secret_ = frame.secret.to_inheritable_fd();
-  Prepared prepared{.hostname = own_host_name(), .threads = threads_};
+  Prepared prepared{.hostname = own_host_name(), .threads = threads_, .unbound = binding_.unbound};
   if (frame.rendezvous != RendezvousReach::elsewhere) {
     const BlockSignals blocked;  // this thread, not the new one, receives SIGCHLD
     rendezvous_.emplace(
@@ -205,14 +212,16 @@ void Agent::start_rank(std::size_t index) {
   const UniqueFd null = open_null();
   InquiryPair inquiry = make_inquiry_pair();
   added.push_back(fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get()));
+  const Cpus cpus = binding_.cpus.empty() ? Cpus() : binding_.cpus.at(index);
   const pid_t pid = ranks_.start(
       spec.rank, {.path = path_,
                   .arguments = job_->program,
                   .variables = merge(merge(variables_, spec.variables), added),
                   .input = index == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get(),
-                  .die_with_parent = true});
+                  .die_with_parent = true,
+                  .cpus = cpus});
   inquiries_.push_back(std::make_unique<RankInquiry>(io_, std::move(inquiry.ours)));
-  stream_.send(Started{.rank = spec.rank, .pid = pid});
+  stream_.send(Started{.rank = spec.rank, .pid = pid, .cpus = cpu_list(cpus)});
 }
 
 /// Sends the resource use of the ranks as soon as it is measured, and each rank's answer when it

@@ -17,7 +17,9 @@
 #include <hvd/core/internal/fd.hpp>
 
 #include "agent/gpu_watch.hpp"
+#include "agent/held_cores.hpp"
 #include "agent/rank_inquiry.hpp"
+#include "plan/binding.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
 #include "supervise/rendezvous.hpp"
@@ -78,6 +80,8 @@ class Agent {
   Variables variables_;  ///< common to all ranks
   std::string path_;     ///< of the program
   int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
+  HeldCores held_;
+  Binding binding_;
   std::vector<std::unique_ptr<RankInquiry>> inquiries_;  ///< by local rank
   bool launched_ = false;
   int code_ = 0;  ///< the exit code of the process

@@ -37,6 +37,7 @@ void apply_own_part(const Prepare& own, Prepare& frame) {
   frame.program = own.program;
   frame.environment = own.environment;
   frame.interfaces = own.interfaces;
+  frame.binding = own.binding;
   if (!own.secret.empty()) frame.secret = own.secret;
   for (Prepare::Rank& rank : frame.ranks) keep_identity(rank.variables);
   if (!own.ranks.empty() && !frame.ranks.empty()) {

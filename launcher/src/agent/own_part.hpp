@@ -7,9 +7,9 @@
 
 namespace hvd::launcher {
 
-/// Replaces program, directory, environment, interfaces and secret in `frame` by those of `own`,
-/// except where the secret of `own` is empty. The ranks' identities and the store in `frame` stay.
-/// Variables of the first rank of `own` are added to the first rank in `frame`.
+/// Replaces program, directory, environment, interfaces, binding and secret in `frame` by those of
+/// `own`, except where the secret of `own` is empty. The ranks' identities and the store in `frame`
+/// stay. Variables of the first rank of `own` are added to the first rank in `frame`.
 void apply_own_part(const Prepare& own, Prepare& frame);
 /// Drops all variables but those that say which rank it is and where it meets the others.
 void keep_identity(std::vector<std::string>& variables);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/host_binding.hpp"
 #include "base/text.hpp"
 #include "cli/options.hpp"
 #include "plan/launcher_choice.hpp"
@@ -30,13 +31,15 @@ JobIdentity identity_of(const Options& options, const Plan& plan) {
 
 }  // namespace
 
-std::string dry_run(const Options& options, const Plan& plan) {
+std::string dry_run(const Options& options, const Plan& plan,
+                    const std::vector<std::string>& places) {
   const JobIdentity job = identity_of(options, plan);
   const Variables of_options = option_variables(options);
   const Variables exported = exported_variables(options.exports, own_environment());
   std::string text;
   for (const Placement& at : plan.ranks) {
-    text += fmt::format("rank {} on {}:", at.rank, plan.hosts[at.host].name);
+    text += fmt::format("rank {} on {}{}:", at.rank, plan.hosts[at.host].name,
+                        places.empty() ? "" : places.at(static_cast<std::size_t>(at.rank)));
     const Variables variables =
         merge(merge(rank_variables(at, plan), job_variables(job)), of_options);
     for (const std::string& variable : merge(variables, exported)) {
@@ -50,6 +53,31 @@ std::string dry_run(const Options& options, const Plan& plan) {
     text += in_words(options.program) + "\n";
   }
   return text;
+}
+
+std::vector<std::string> places_of_ranks(const Options& options, const Plan& plan) {
+  const Variables own = own_environment();
+  const Variables variables = merge(own, exported_variables(options.exports, own));
+  std::vector<std::string> places(plan.ranks.size());
+  for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
+    std::vector<std::size_t> ranks;
+    for (const Placement& at : plan.ranks) {
+      if (at.host == host) ranks.push_back(static_cast<std::size_t>(at.rank));
+    }
+    const bool here = !is_remote(plan.hosts[host], options.launcher);
+    Binding binding;
+    if (here) {
+      binding = plan_host_binding(options.binding, static_cast<int>(ranks.size()), variables);
+    }
+    for (std::size_t local = 0; local < ranks.size(); ++local) {
+      if (!binding.cpus.empty()) {
+        places[ranks[local]] = fmt::format(", CPUs {}", cpu_list(binding.cpus[local]));
+      } else if (!here && options.binding.requested()) {
+        places[ranks[local]] = ", CPUs chosen there";
+      }
+    }
+  }
+  return places;
 }
 
 }  // namespace hvd::launcher

@@ -1,4 +1,5 @@
 // hvdrun starts the ranks of a job, watches them and ends them together.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -48,6 +49,13 @@ int print_status(const std::vector<std::string>& arguments) {
   return 0;
 }
 
+/// Returns whether this machine has several names in the plan, and so several agents.
+bool has_several_agents_here(const Options& options, const Plan& plan) {
+  return std::count_if(plan.hosts.begin(), plan.hosts.end(), [&](const HostSpec& host) {
+           return !is_remote(host, options.launcher);
+         }) > 1;
+}
+
 int launch(const std::vector<std::string>& arguments) {
   Options options = parse_options(arguments, own_environment());
   if (options.help) {
@@ -67,8 +75,11 @@ int launch(const std::vector<std::string>& arguments) {
   Choice choice = choose_launcher(options, own_environment());
   options.launcher = choice.launcher;
   const Plan plan = plan_ranks(choice.hosts, options.num_proc);
+  if (has_several_agents_here(options, plan) && !options.binding.requested()) {
+    options.binding.to = BindTo::none;  // each of them would take the whole machine for its ranks
+  }
   if (options.dry_run) {
-    fmt::print("{}", dry_run(options, plan));
+    fmt::print("{}", dry_run(options, plan, places_of_ranks(options, plan)));
     return 0;
   }
   return run_with_restarts(std::move(options), plan);

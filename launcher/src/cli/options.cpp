@@ -14,6 +14,7 @@
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
+#include "cli/binding_options.hpp"
 #include "cli/config_words.hpp"
 #include "plan/rank_environment.hpp"
 #include "transport/frames.hpp"
@@ -92,6 +93,7 @@ struct Parser {
               return std::string(name == "mpirun" ? kUseMpirun : std::string_view());
             },
             ""));
+    add_binding_options(app, to.binding);
     app.add_option("-x", raw.exports, "Set a variable of the ranks, or pass hvdrun's own on")
         ->type_name("NAME[=VALUE]")
         ->allow_extra_args(false);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "node/node_options.hpp"
+#include "plan/binding.hpp"
 
 namespace hvd::launcher {
 
@@ -52,6 +53,8 @@ struct Options {
   bool check_build = false;
   bool version = false;
   bool help = false;
+
+  BindingOptions binding;
 
   NodeOptions node;  ///< the options of node mode
 

@@ -181,8 +181,9 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
     if (status_) status_->started(*started);
     const auto runs = [](const Host& other) { return other.session.all_started(); };
     if (std::all_of(hosts_.begin(), hosts_.end(), runs)) start_timer_.cancel();
-    print_verbosely(fmt::format("rank {} on {} has pid {}", started->rank, plan_.hosts[host].name,
-                                started->pid));
+    print_verbosely(fmt::format(
+        "rank {} on {} has pid {}{}", started->rank, plan_.hosts[host].name, started->pid,
+        started->cpus.empty() ? "" : fmt::format(" and is bound to CPUs {}", started->cpus)));
   } else if (const auto* output = std::get_if<Output>(&frame)) {
     on_output(*output);
   } else if (const auto* exited = std::get_if<Exited>(&frame)) {
@@ -202,9 +203,11 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
 void Job::on_prepared(std::size_t host, const Prepared& frame) {
   if (!frame.store.empty()) meeting_ = frame;
   if (frame.threads > 0) hosts_[host].threads = frame.threads;
+  hosts_[host].unbound = frame.unbound;
   const auto is_prepared = [](const Host& other) { return other.session.prepared(); };
   if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !supervisor_.failed()) {
     report_threads();
+    report_unbound();
     send_to_all(Launch{
         .variables = job_variables(
             {.id = spec_.job_id,
@@ -222,6 +225,16 @@ void Job::report_threads() {
   std::vector<int> chosen;
   for (const Host& host : hosts_) chosen.push_back(host.threads);
   if (const std::string notice = omp_notice(chosen); !notice.empty()) say(notice);
+}
+
+/// Says why ranks are not bound, if the user has asked for that or wants to know more.
+void Job::report_unbound() {
+  if (options_.restart_count > 0 || !(options_.verbose || options_.binding.requested())) return;
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    const std::string& why = hosts_[host].unbound;
+    if (why.empty()) continue;
+    say(fmt::format("ranks on {} are not bound to cores: {}", plan_.hosts[host].name, why));
+  }
 }
 
 void Job::on_output(const Output& frame) {

@@ -65,8 +65,9 @@ class Job {
     std::unique_ptr<AgentLink> link;
     AgentSession session;  ///< the state that the agent's frames have led to
     bool remote = false;
-    bool over = false;  ///< nothing more is expected from the agent
-    int threads = 0;    ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
+    bool over = false;      ///< nothing more is expected from the agent
+    int threads = 0;        ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
+    std::string unbound{};  ///< why its ranks are not bound, unless the user wants that
   };
   struct Rank {
     int pid = 0;
@@ -80,6 +81,7 @@ class Job {
   void on_frame(std::size_t host, const Frame& frame);
   void on_prepared(std::size_t host, const Prepared& frame);
   void report_threads();
+  void report_unbound();
   void on_output(const Output& frame);
   void on_exited(const Exited& frame);
   void on_stderr(std::size_t host, const std::string& text);

@@ -41,7 +41,8 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
                 .program = options.program,
                 .environment = {},
                 .ranks = {},
-                .secret = secret};
+                .secret = secret,
+                .binding = options.binding};
   if (agents_are_their_own && remote[host]) {
     frame.directory.clear();
     frame.program.assign(1, std::string());

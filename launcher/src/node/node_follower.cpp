@@ -32,6 +32,7 @@ Prepare own_part(const Options& options, const NodeTrust& trust, const std::stri
   part.program = options.program;
   part.secret = trust.secret;
   part.interfaces = options.interfaces;
+  part.binding = options.binding;
   constexpr std::string_view kName = "HVD_NETWORK_INTERFACES";
   if (contains(exported, kName)) part.interfaces = value_of(exported, kName);
   if (part.interfaces.empty()) part.interfaces = value_of(own, kName);

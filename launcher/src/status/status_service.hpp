@@ -30,7 +30,7 @@ class StatusService {
   StatusService(boost::asio::io_context& io, const Options& options, const Plan& plan,
                 const std::string& job_id, Hooks hooks);
 
-  void started(const Started& frame) { board_.started(frame.rank, frame.pid); }
+  void started(const Started& frame) { board_.started(frame.rank, frame.pid, frame.cpus); }
   void ended(int rank) { board_.ended(rank); }
   void heard(const RankUsage& frame);
   void heard(const RankAnswer& frame);

@@ -22,6 +22,10 @@ constexpr milliseconds kWorthMentioning{500};
 /// A rank that has not answered for this long is listed first.
 constexpr milliseconds kSilent{3'000};
 
+/// The greatest width of a column of texts. Longer texts are cut.
+constexpr std::size_t kMostWidth = 16;
+constexpr std::string_view kBoundTo = "bound to";
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 double steps_per_second(const RankReport& report) {
@@ -42,10 +46,9 @@ bool has_pending(const RankReport& report, const RankReport::Pending& pending) {
 
 std::size_t width_of_hosts(const Plan& plan) {
   constexpr std::size_t kLeast = 4;  // "host"
-  constexpr std::size_t kMost = 16;
   std::size_t width = kLeast;
   for (const HostSpec& host : plan.hosts) width = std::max(width, host.name.size());
-  return std::min(width, kMost);
+  return std::min(width, kMostWidth);
 }
 
 std::string ranks_in_words(const std::vector<int>& ranks) {
@@ -61,9 +64,13 @@ StatusTable::StatusTable(const Plan& plan, std::string job_id, Time now)
       ranks_(plan.ranks.size()),
       host_width_(width_of_hosts(plan)) {}
 
-void StatusTable::started(int rank, int pid) {
+void StatusTable::started(int rank, int pid, std::string cpus) {
   Rank& state = ranks_.at(static_cast<std::size_t>(rank));
   state.pid = pid;
+  if (!cpus.empty()) {
+    cpus_width_ = std::clamp(cpus.size(), std::max(cpus_width_, kBoundTo.size()), kMostWidth);
+  }
+  state.cpus = std::move(cpus);
   state.running = true;
 }
 
@@ -109,10 +116,15 @@ bool StatusTable::odd(const Rank& rank, Time now) const {
 }
 
 std::string StatusTable::heading() const {
-  return fmt::format("{:>5} {:<{}} {:>7}  {:>5} {:>9}{} {:>9} {:>8} {:>8} {:>8}", "rank", "host",
-                     host_width_, "pid", "cpu", "memory",
+  return fmt::format("{:>5} {:<{}} {:>7}{}  {:>5} {:>9}{} {:>9} {:>8} {:>8} {:>8}", "rank", "host",
+                     host_width_, "pid", bound_to(kBoundTo), "cpu", "memory",
                      gpus_ ? fmt::format(" {:>4} {:>9}", "gpu", "gpu mem") : "", "steps", "steps/s",
                      "exposed", "heard");
+}
+
+/// Returns the text as a cell of the column of CPUs, which exists if some rank is bound.
+std::string StatusTable::bound_to(std::string_view text) const {
+  return cpus_width_ == 0 ? "" : fmt::format(" {:>{}.{}}", text, cpus_width_, cpus_width_);
 }
 
 std::string StatusTable::line(int rank, Time now) const {
@@ -121,6 +133,7 @@ std::string StatusTable::line(int rank, Time now) const {
   std::string text =
       fmt::format("{:>5} {:<{}.{}} {:>7}", rank, plan_.hosts[at.host].name, host_width_,
                   host_width_, state.pid > 0 ? fmt::format("{}", state.pid) : "-");
+  text += bound_to(state.cpus.empty() ? "-" : std::string_view(state.cpus));
   if (state.over) return text + "  over";
   if (!state.running) return text + "  not started";
   const std::string cpu = state.usage ? fmt::format("{:.0f}%", 100 * state.cores) : "-";

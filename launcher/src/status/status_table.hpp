@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hvd/core/internal/rank_report.hpp>
@@ -22,7 +23,8 @@ class StatusTable {
   /// `plan` must outlive it.
   StatusTable(const Plan& plan, std::string job_id, Time now);
 
-  void started(int rank, int pid);
+  /// `cpus` are those to which the rank is bound, as text.
+  void started(int rank, int pid, std::string cpus = {});
   void ended(int rank);
   void used(const RankUsage& usage, Time now);
   /// Takes the answer of a rank. An answer that is not a RankReport is marked as garbled.
@@ -44,6 +46,7 @@ class StatusTable {
  private:
   struct Rank {
     int pid = 0;
+    std::string cpus;
     bool running = false;
     bool over = false;
     bool garbled = false;  ///< its last answer was no report
@@ -56,6 +59,7 @@ class StatusTable {
   };
 
   [[nodiscard]] std::string heading() const;
+  [[nodiscard]] std::string bound_to(std::string_view text) const;
   [[nodiscard]] std::string line(int rank, Time now) const;
   [[nodiscard]] bool odd(const Rank& rank, Time now) const;
   [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
@@ -64,8 +68,9 @@ class StatusTable {
   std::string job_id_;
   Time began_;
   std::vector<Rank> ranks_;
-  std::size_t host_width_;  ///< the width of the column of hosts
-  bool gpus_ = false;       ///< some rank uses a GPU, so there are columns for GPUs
+  std::size_t host_width_;      ///< the width of the column of hosts
+  std::size_t cpus_width_ = 0;  ///< that of the column of CPUs; 0: no rank is bound
+  bool gpus_ = false;           ///< some rank uses a GPU, so there are columns for GPUs
 };
 
 }  // namespace hvd::launcher

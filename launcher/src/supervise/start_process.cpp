@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,6 +29,30 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   list.push_back(nullptr);
   return list;
 }
+
+/// An affinity mask of any size, made before the fork.
+class AffinityMask {
+ public:
+  explicit AffinityMask(const Cpus& cpus) {
+    for (const int cpu : cpus) {
+      const auto word = static_cast<std::size_t>(cpu) / kBits;
+      if (words_.size() <= word) words_.resize(word + 1);
+      words_[word] |= 1UL << (static_cast<std::size_t>(cpu) % kBits);
+    }
+  }
+
+  /// Binds the calling thread. The kernel refuses a mask only when it has taken all of these CPUs
+  /// away meanwhile, and then the thread stays where it is. Async-signal-safe.
+  void apply() const {
+    if (words_.empty()) return;
+    ::sched_setaffinity(0, words_.size() * sizeof(unsigned long),
+                        reinterpret_cast<const cpu_set_t*>(words_.data()));
+  }
+
+ private:
+  static constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words_;
+};
 
 // The functions down to execve make only async-signal-safe calls, because other threads of the
 // parent may have held locks at the fork.
@@ -61,7 +86,8 @@ bool place_descriptors(const StartRequest& request) {
 }
 
 [[noreturn]] void run_child(const StartRequest& request, char* const* arguments,
-                            char* const* variables, pid_t parent, int report) {
+                            char* const* variables, const AffinityMask& mask, pid_t parent,
+                            int report) {
   const bool grouped =
       request.new_session ? ::setsid() >= 0 : !request.own_group || ::setpgid(0, 0) == 0;
   bool ready = grouped && place_descriptors(request);
@@ -72,6 +98,7 @@ bool place_descriptors(const StartRequest& request) {
   if (ready) {
     restore_descriptor_limit();
     default_signals();
+    mask.apply();
     for (const int fd : request.inherited) ::fcntl(fd, F_SETFD, 0);
     ::execve(request.path.c_str(), arguments, variables);
   }
@@ -146,6 +173,7 @@ std::string find_program(const std::string& name, std::string_view search_path) 
 pid_t start_process(const StartRequest& request) {
   const auto arguments = pointers(request.arguments);
   const auto variables = pointers(request.variables);
+  const AffinityMask mask(request.cpus);
   Pipe report = make_pipe();
   const pid_t parent = ::getpid();
   pid_t child = -1;
@@ -154,7 +182,7 @@ pid_t start_process(const StartRequest& request) {
     const BlockSignals blocked;  // until the child has reset the handlers that it inherits
     child = ::fork();
     if (child == 0) {
-      run_child(request, arguments.data(), variables.data(), parent, report.write.get());
+      run_child(request, arguments.data(), variables.data(), mask, parent, report.write.get());
     }
     fork_error = errno;
   }

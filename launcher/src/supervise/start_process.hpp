@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include "plan/cpu_list.hpp"
+
 namespace hvd::launcher {
 
 /// Returns the path of a program. A name with a slash is taken as it is. Other names are searched
@@ -26,6 +28,7 @@ struct StartRequest {
   bool own_group = true;
   std::vector<int> inherited{};  ///< descriptors it gets under the same number
   bool die_with_parent = false;
+  Cpus cpus{};  ///< on which its threads may run; empty: where those of this process may run
 };
 
 /// Starts a process and returns its pid once the program has been executed. The child ignores the

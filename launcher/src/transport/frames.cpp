@@ -36,6 +36,9 @@ void write(WireWriter& to, const Prepare& frame) {
     write(to, rank.variables);
   }
   to.raw(frame.secret.bytes());
+  to.u8(static_cast<std::uint8_t>(frame.binding.to));
+  to.u8(static_cast<std::uint8_t>(frame.binding.by));
+  to.i32(frame.binding.cores);
 }
 void write(WireWriter& to, const Launch& frame) { write(to, frame.variables); }
 void write(WireWriter& to, const Forward& frame) { to.i32(frame.signal); }
@@ -50,6 +53,7 @@ void write(WireWriter& to, const Prepared& frame) {
   to.text(frame.store);
   to.text(frame.master_host);
   to.u16(frame.master_port);
+  to.text(frame.unbound);
 }
 void write(WireWriter& to, const Refused& frame) {
   to.i32(frame.code);
@@ -58,6 +62,7 @@ void write(WireWriter& to, const Refused& frame) {
 void write(WireWriter& to, const Started& frame) {
   to.i32(frame.rank);
   to.i32(frame.pid);
+  to.text(frame.cpus);
 }
 void write(WireWriter& to, const Output& frame) {
   to.i32(frame.rank);
@@ -135,6 +140,17 @@ RendezvousReach read_rendezvous(WireReader& from) {
   return static_cast<RendezvousReach>(rendezvous);
 }
 
+BindingOptions read_binding(WireReader& from) {
+  const auto to = from.u8();
+  const auto by = from.u8();
+  const auto cores = from.i32();
+  if (to > static_cast<std::uint8_t>(BindTo::numa) || by > static_cast<std::uint8_t>(MapBy::numa) ||
+      cores < 0 || cores > kMostCoresPerRank) {
+    from.fail("no such binding");
+  }
+  return {.to = static_cast<BindTo>(to), .by = static_cast<MapBy>(by), .cores = cores};
+}
+
 std::int32_t read_rank(WireReader& from) {
   const std::int32_t rank = from.i32();
   if (rank < 0) from.fail("negative rank");
@@ -168,6 +184,7 @@ Prepare read<Prepare>(WireReader& from) {
   std::array<std::byte, Secret::kSize> secret{};
   std::ranges::copy(from.raw(secret.size()), secret.begin());
   frame.secret = Secret(secret);
+  frame.binding = read_binding(from);
   return frame;
 }
 template <>
@@ -197,6 +214,7 @@ Prepared read<Prepared>(WireReader& from) {
   frame.store = from.text(kMaxFrame);
   frame.master_host = from.text(kMaxFrame);
   frame.master_port = from.u16();
+  frame.unbound = from.text(kMaxFrame);
   return frame;
 }
 template <>
@@ -207,8 +225,12 @@ Refused read<Refused>(WireReader& from) {
 }
 template <>
 Started read<Started>(WireReader& from) {
-  const auto rank = read_rank(from);
-  return {.rank = rank, .pid = from.i32()};
+  Started frame;
+  frame.rank = read_rank(from);
+  frame.pid = from.i32();
+  frame.cpus = from.text(kMaxFrame);
+  if (!parse_cpu_list(frame.cpus)) from.fail("not a list of CPUs");
+  return frame;
 }
 template <>
 Output read<Output>(WireReader& from) {

@@ -14,6 +14,7 @@
 #include <hvd/core/internal/secret.hpp>
 #include <hvd/core/internal/wire.hpp>
 
+#include "plan/binding.hpp"
 #include "supervise/job_policy.hpp"
 #include "supervise/rank_output.hpp"
 
@@ -46,6 +47,7 @@ struct Prepare {
   std::vector<std::string> environment;  ///< for all ranks; overrides the agent's own
   std::vector<Rank> ranks;               ///< the ranks of this host, by local rank
   Secret secret;
+  BindingOptions binding{};
 };
 /// hvdrun → agent: every host is prepared, and the agent shall start the ranks.
 struct Launch {
@@ -68,6 +70,7 @@ struct Prepared {
   std::string store{};        ///< its address
   std::string master_host{};  ///< for programs that read torch's names
   std::uint16_t master_port = 0;
+  std::string unbound{};  ///< why it does not bind the ranks, unless the user wants that
 };
 /// agent → hvdrun, last frame: the agent runs no rank and will run none.
 struct Refused {
@@ -78,6 +81,7 @@ struct Refused {
 struct Started {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
+  std::string cpus{};  ///< to which the agent has bound it, as from `cpu_list`; empty: to none
 };
 /// agent → hvdrun: this is output of a rank, as far as there is credit.
 struct Output {

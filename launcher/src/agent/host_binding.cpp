@@ -1,0 +1,32 @@
+#include "agent/host_binding.hpp"
+
+#include "plan/gpus.hpp"
+
+namespace hvd::launcher {
+
+Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables) {
+  // To read the topology takes milliseconds, and most jobs of one rank do not need it.
+  const bool reads = options.requested() || (ranks > 1 && options.to != BindTo::none);
+  CpuTopology topology = reads ? read_cpu_topology() : CpuTopology();
+  for (Core& core : topology.cores) core.held = HeldCores::is_held(core.number);
+  const std::vector<Cpus> gpus = cpus_near_gpus(variables);
+  std::vector<Cpus> near;
+  for (int rank = 0; rank < ranks && !gpus.empty(); ++rank) {
+    near.push_back(gpus[static_cast<std::size_t>(rank) % gpus.size()]);
+  }
+  return plan_binding(options, ranks, topology, near);
+}
+
+Binding bind_host(const BindingOptions& options, int ranks, const Variables& variables,
+                  HeldCores& held) {
+  // Another job may take a core after this one has planned. The next plan then sees that the core
+  // is held. Jobs hold cores in ascending order, so one of them succeeds.
+  constexpr int kAttempts = 8;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Binding binding = plan_host_binding(options, ranks, variables);
+    if (held.hold(binding.cores)) return binding;
+  }
+  return {.unbound = "the cores could not be held against other jobs"};
+}
+
+}  // namespace hvd::launcher

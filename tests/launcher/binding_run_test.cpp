@@ -1,0 +1,210 @@
+// Tests on which CPUs hvdrun starts ranks. Jobs see each other's cores only in the same network
+// namespace, so a namespace of their own keeps these jobs from those of other tests.
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "directory.hpp"
+#include "hvdrun.hpp"
+#include "plan/binding.hpp"
+#include "plan/cpus.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kSayMask = "sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status";
+
+class BindingRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HAS_HWLOC) GTEST_SKIP() << "hwloc";
+    if (::geteuid() != 0) GTEST_SKIP() << "root";
+    machine_ = read_cpu_topology();
+    if (machine_.cores.size() < 2) GTEST_SKIP() << "two cores";
+    test::ProcessOptions options;
+    options.arguments = {"unshare", "--net", "sh", "-c",
+                         "ip link set lo up && echo up && exec sleep 600"};
+    space_.emplace(std::move(options));
+    try {
+      space_->wait_for_out("up\n", test::in(kPatience));
+    } catch (const std::runtime_error&) {
+      GTEST_SKIP() << "network namespaces";
+    }
+  }
+
+  /// Runs the command of `options` in the namespace, and on these CPUs only unless they are empty.
+  [[nodiscard]] test::ProcessOptions inside(test::ProcessOptions options,
+                                            const Cpus& cpus = {}) const {
+    std::vector<std::string> words = {"nsenter", "-t", std::to_string(space_->pid()), "-n"};
+    if (!cpus.empty()) words.insert(words.end(), {"taskset", "-c", cpu_list(cpus)});
+    options.arguments.insert(options.arguments.begin(), words.begin(), words.end());
+    options.environment["CUDA_VISIBLE_DEVICES"] = "";  // no rank is near a GPU
+    return options;
+  }
+  /// Runs ranks that print their masks.
+  [[nodiscard]] test::ProcessResult masks(int ranks, const std::vector<std::string>& options = {},
+                                          const Cpus& cpus = {}) const {
+    return run(inside(hvdrun_script(ranks, kSayMask, options), cpus));
+  }
+  /// Returns the output of ranks with these masks, in some order.
+  static std::multiset<std::string> lines_of(const std::string& out) {
+    std::multiset<std::string> lines;
+    for (std::size_t begin = 0; begin < out.size();) {
+      const auto end = out.find('\n', begin);
+      lines.insert(out.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return lines;
+  }
+  static std::multiset<std::string> expected(const std::vector<Cpus>& masks) {
+    std::multiset<std::string> lines;
+    for (std::size_t rank = 0; rank < masks.size(); ++rank) {
+      lines.insert("[" + std::to_string(rank) + "]<stdout>:" + cpu_list(masks[rank]));
+    }
+    return lines;
+  }
+  [[nodiscard]] Cpus own_mask() const { return first_cores(machine_.cores.size()); }
+  [[nodiscard]] Cpus first_cores(std::size_t count) const {
+    Cpus cpus;
+    for (std::size_t core = 0; core < count; ++core) {
+      const Cpus& threads = machine_.cores[core].cpus;
+      cpus.insert(cpus.end(), threads.begin(), threads.end());
+    }
+    std::sort(cpus.begin(), cpus.end());
+    return cpus;
+  }
+
+  CpuTopology machine_;
+  std::optional<test::Process> space_;
+};
+
+TEST_F(BindingRunTest, RanksGetCoresOfTheirOwn) {
+  if (machine_.bound) GTEST_SKIP() << "an affinity mask with all cores";
+  const Binding plan = plan_binding({}, 2, machine_, {});
+  ASSERT_EQ(plan.cpus.size(), 2U) << plan.unbound;
+  const auto result = masks(2);
+  EXPECT_EQ(lines_of(result.out), expected(plan.cpus)) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(lines_of(masks(2, {"--bind-to", "core"}).out), expected(plan.cpus));
+
+  auto threads = inside(hvdrun_script(2, "echo $OMP_NUM_THREADS", {"--no-prefix"}));
+  threads.environment["OMP_NUM_THREADS"] = std::nullopt;
+  const int least = std::min(omp_threads(2), static_cast<int>(plan.cpus[0].size()));
+  const std::string each = std::to_string(least) + "\n";
+  EXPECT_EQ(run(std::move(threads)).out, each + each);
+}
+
+TEST_F(BindingRunTest, TheDryRunAndVerboseShowTheCores) {
+  const Cpus two = first_cores(2);
+  const auto dry = run(inside(hvdrun_script(2, "true", {"--bind-to", "core", "--dry-run"}), two));
+  const std::string first = cpu_list(machine_.cores[0].cpus);
+  const std::string second = cpu_list(machine_.cores[1].cpus);
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("rank 0 on localhost, CPUs " + first + ": HVD_RANK=0"),
+                             HasSubstr("rank 1 on localhost, CPUs " + second + ": HVD_RANK=1")));
+  const auto none = run(inside(hvdrun_script(2, "true", {"--bind-to", "none", "--dry-run"})));
+  EXPECT_THAT(none.out, HasSubstr("rank 0 on localhost: HVD_RANK=0"));
+  const auto verbose = masks(2, {"--bind-to", "core", "--verbose"}, two);
+  EXPECT_THAT(verbose.err, AllOf(HasSubstr(" and is bound to CPUs " + first + "\n"),
+                                 HasSubstr(" and is bound to CPUs " + second + "\n")));
+}
+
+TEST_F(BindingRunTest, MoreRanksThanCoresAreNotBound) {
+  const int ranks = static_cast<int>(machine_.cores.size()) + 1;
+  const auto result = masks(ranks);
+  const std::vector<Cpus> all(static_cast<std::size_t>(ranks), own_mask());
+  EXPECT_EQ(lines_of(result.out), expected(all));
+  EXPECT_EQ(result.err, "");
+  const auto refused = masks(ranks, {"--bind-to", "core"});
+  EXPECT_EQ(refused.exit_code(), 64);
+  EXPECT_EQ(refused.err,
+            "hvdrun: localhost: ranks cannot be bound to cores: " + std::to_string(ranks) +
+                " cores are needed for " + std::to_string(ranks) + " ranks, and " +
+                std::to_string(ranks - 1) + " may be used\n");
+}
+
+TEST_F(BindingRunTest, NoneAndAUsersMaskWin) {
+  const Cpus one = {machine_.cores[0].cpus.front()};
+  EXPECT_EQ(lines_of(masks(2, {"--bind-to", "none"}).out), expected({own_mask(), own_mask()}));
+  EXPECT_EQ(lines_of(masks(1, {}, one).out), expected({one}));
+  EXPECT_EQ(lines_of(masks(2, {}, one).out), expected({one, one}));
+  // One rank may use the whole machine anyway, and several names of this host are several agents.
+  EXPECT_EQ(lines_of(masks(1).out), expected({own_mask()}));
+  EXPECT_EQ(lines_of(masks(2, {"-H", "localhost:1,127.0.0.1:1"}).out),
+            expected({own_mask(), own_mask()}));
+  // A user who asks for cores gets those of the mask.
+  EXPECT_EQ(lines_of(masks(2, {"--bind-to", "core"}, first_cores(2)).out),
+            expected({machine_.cores[0].cpus, machine_.cores[1].cpus}));
+}
+
+TEST_F(BindingRunTest, JobsDoNotShareCores) {
+  const Directory directory;
+  directory.make_fifo("first");
+  directory.make_fifo("second");
+  const Cpus two = first_cores(2);
+  const std::vector<std::string> one_core = {"--map-by", "core:PE=1"};
+  const auto waiting = [&](const std::string& gate) {
+    return inside(
+        hvdrun_script(1, kSayMask + "; read go <" + (directory.path() / gate).string(), one_core),
+        two);
+  };
+  const auto open = [&](const std::string& gate) {
+    std::ofstream(directory.path() / gate) << "go\n";
+  };
+  const std::string first = cpu_list(machine_.cores[0].cpus);
+  test::Process a(waiting("first"));
+  a.wait_for_out("[0]<stdout>:" + first + "\n", test::in(kPatience));
+  const auto status = run(inside(hvdrun({"status"})));
+  EXPECT_THAT(status.out,
+              AllOf(HasSubstr("     pid bound to    cpu"),
+                    testing::ContainsRegex("\n    0 localhost +[0-9]+ +" + first + " ")))
+      << status.err;
+  test::Process b(waiting("second"));
+  b.wait_for_out("[0]<stdout>:" + cpu_list(machine_.cores[1].cpus) + "\n", test::in(kPatience));
+
+  const auto third = masks(1, one_core, two);
+  EXPECT_EQ(lines_of(third.out), expected({two}));
+  EXPECT_EQ(third.err,
+            "hvdrun: ranks on localhost are not bound to cores: other jobs hold 2 of 2 cores\n");
+  const auto quiet = masks(2);
+  EXPECT_EQ(quiet.err, "");
+
+  open("first");
+  EXPECT_EQ(a.wait(test::in(kPatience)).exit_code(), 0);
+  EXPECT_EQ(lines_of(masks(1, one_core, two).out), expected({machine_.cores[0].cpus}));
+  open("second");
+  EXPECT_EQ(b.wait(test::in(kPatience)).exit_code(), 0);
+}
+
+TEST_F(BindingRunTest, TheLibraryNamesRanksThatShareTheirOnlyCpu) {
+  const Cpus one = {machine_.cores[0].cpus.front()};
+  const auto together = run(inside(hvdrun({"-np", "2", TRAIN}), one));
+  EXPECT_EQ(together.exit_code(), 0) << together.err;
+  EXPECT_THAT(together.err, HasSubstr("ranks 0, 1 may run only on CPU " + cpu_list(one) + ","));
+  EXPECT_THAT(together.err.substr(together.err.find("may run") + 1), Not(HasSubstr("may run")));
+  const auto apart = run(inside(hvdrun({"-np", "2", "--bind-to", "core", TRAIN})));
+  EXPECT_EQ(apart.exit_code(), 0) << apart.err;
+  EXPECT_EQ(apart.err, "");
+}
+
+TEST(BindingUsageTest, WrongValuesAreNamed) {
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
+           {"--bind-to", "socket"}, {"--map-by", "slot"}, {"--map-by", "core:PE=0"}}) {
+    const auto result = run(hvdrun({"-np", "1", option, value, "true"}));
+    EXPECT_EQ(result.exit_code(), 64);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("hvdrun: " + option + " '" + value + "': expected "),
+                                  EndsWith("\n")));
+  }
+}
+
+}  // namespace
+}  // namespace hvd::launcher
