@@ -168,7 +168,7 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   bound.program = {"x"};
   bound.binding.cores = -1;
   EXPECT_THROW((void)round_trip(bound), Error);
-  bound.binding = {.to = static_cast<BindTo>(4)};
+  bound.binding = {.to = static_cast<BindTo>(5)};
   EXPECT_THROW((void)round_trip(bound), Error);
 }
 

@@ -186,6 +186,7 @@ TEST(OptionsTest, BindingHasMpirunsWords) {
   };
   EXPECT_EQ(binding({}), BindingOptions{});
   EXPECT_FALSE(binding({}).requested());
+  EXPECT_EQ(binding({"--bind-to", "auto"}), (BindingOptions{.to = BindTo::automatic}));
   EXPECT_EQ(binding({"--bind-to", "core"}), (BindingOptions{.to = BindTo::core}));
   EXPECT_EQ(binding({"--bind-to=numa", "--map-by", "numa"}),
             (BindingOptions{.to = BindTo::numa, .by = MapBy::numa}));
@@ -198,7 +199,7 @@ TEST(OptionsTest, BindingHasMpirunsWords) {
                 HasSubstr(std::string("--map-by '") + wrong + "': expected "));
   }
   EXPECT_THAT(complaint({"-np", "1", "--bind-to", "l3cache", "x"}),
-              HasSubstr("--bind-to 'l3cache': expected core, numa or none"));
+              HasSubstr("--bind-to 'l3cache': expected auto, core, numa or none"));
 }
 
 TEST(OptionsTest, TheLaunchFlagSetsVariables) {

@@ -44,7 +44,7 @@ def own_part(*, program, directory, environment, interfaces, secret, of_first_ra
             struct.pack("<Ii", 1, 0) + _texts(list(of_first_rank)),
             secret,
             # Ranks are not bound to cores: tasks of other jobs run on the same machines.
-            struct.pack("<BBi", 1, 0, 0),
+            struct.pack("<BBi", 2, 0, 0),
         ]
     )
     if len(frame) > _MAX_FRAME:

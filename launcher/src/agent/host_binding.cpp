@@ -6,7 +6,8 @@ namespace hvd::launcher {
 
 Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables) {
   // To read the topology takes milliseconds, and most jobs of one rank do not need it.
-  const bool reads = options.requested() || (ranks > 1 && options.to != BindTo::none);
+  const bool reads = options.requested() || (ranks > 1 && options.to == BindTo::automatic);
+  if (!reads && options.to != BindTo::automatic) return {};
   CpuTopology topology = reads ? read_cpu_topology() : CpuTopology();
   for (Core& core : topology.cores) core.held = HeldCores::is_held(core.number);
   const std::vector<Cpus> gpus = cpus_near_gpus(variables);

@@ -26,7 +26,8 @@ BindTo parse_bind_to(std::string_view text) {
   if (text == "core") return BindTo::core;
   if (text == "numa") return BindTo::numa;
   if (text == "none") return BindTo::none;
-  refuse_option(kBindTo, text, "core, numa or none");
+  if (text == "auto") return BindTo::automatic;
+  refuse_option(kBindTo, text, "auto, core, numa or none");
 }
 
 /// Parses the number in "PE=2".
@@ -54,9 +55,8 @@ void parse_map_by(std::string_view text, BindingOptions& to) {
 void add_binding_options(CLI::App& app, BindingOptions& to) {
   app.add_option_function<std::string>(
          kBindTo, [&to](const std::string& text) { to.to = parse_bind_to(text); },
-         "Bind each rank to cores of its own (core), to their NUMA nodes (numa), or not (none) "
-         "[core, "
-         "if the ranks of a host fit its cores]")
+         "Bind each rank to cores of its own (core), to their NUMA nodes (numa), to cores if the "
+         "ranks of a host fit them (auto), or not (none) [none, without --map-by]")
       ->type_name("WHAT");
   app.add_option_function<std::string>(
          kMapBy, [&to](const std::string& text) { parse_map_by(text, to); },

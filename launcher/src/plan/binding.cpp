@@ -110,6 +110,7 @@ std::optional<std::string> obstacle(const BindingOptions& options, int ranks,
 Binding plan_binding(const BindingOptions& options, int ranks, const CpuTopology& topology,
                      const std::vector<Cpus>& near) {
   if (options.to == BindTo::none || ranks < 1) return {};
+  if (options.to == BindTo::unset && !options.requested()) return {};
   if (ranks == 1 && !options.requested()) {
     return {.unbound = "the only rank of this host may use all cores"};
   }

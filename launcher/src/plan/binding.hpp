@@ -11,6 +11,7 @@ namespace hvd::launcher {
 
 /// What each rank is bound to.
 enum class BindTo : std::uint8_t {
+  unset,      ///< as `automatic` when the user has chosen an order or cores, otherwise nothing
   automatic,  ///< its cores, if the ranks of its host fit the cores and nobody has bound them
   none,
   core,  ///< its cores
@@ -28,13 +29,14 @@ inline constexpr int kMostCoresPerRank = 65'536;
 
 /// The options --bind-to and --map-by.
 struct BindingOptions {
-  BindTo to = BindTo::automatic;
+  BindTo to = BindTo::unset;
   MapBy by = MapBy::automatic;
   int cores = 0;  ///< the number of cores of each rank; 0: an equal share of those that are free
 
   /// Returns whether the user has asked for ranks to be bound.
   [[nodiscard]] bool requested() const noexcept {
-    return to != BindTo::none && (to != BindTo::automatic || by != MapBy::automatic || cores > 0);
+    const bool chosen = to == BindTo::core || to == BindTo::numa;
+    return to != BindTo::none && (chosen || by != MapBy::automatic || cores > 0);
   }
 
   friend bool operator==(const BindingOptions&, const BindingOptions&) = default;
