@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include <hvd/core/internal/splitmix64.hpp>
+
 #include "data/sample_order.hpp"
-#include "state/digest.hpp"
 
 namespace hvd::detail {
 
@@ -57,8 +58,7 @@ std::int64_t rows_of_step(std::int64_t rows, int size, std::int64_t batch_size,
 }
 
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) noexcept {
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
-  return splitmix64(splitmix64(seed + kGolden) + value * kGolden);
+  return splitmix64(splitmix64(seed + kGoldenRatio64) + value * kGoldenRatio64);
 }
 
 }  // namespace hvd::detail

@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include <hvd/core/arena.hpp>
+#include <hvd/core/internal/splitmix64.hpp>
 
 namespace hvd::detail {
 
@@ -50,7 +51,7 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
  private:
   static constexpr std::size_t kHashes = 1024;
   static std::size_t hash_of(std::size_t bytes) noexcept {
-    return (bytes / sizeof(std::int16_t) * 0x9E3779B97F4A7C15ULL) >> 54;
+    return (bytes / sizeof(std::int16_t) * kGoldenRatio64) >> 54;
   }
 
   const std::shared_ptr<Arena> arena_;

@@ -10,7 +10,7 @@ namespace hvd::detail {
 
 void Digest::add(std::uint64_t value) noexcept {
   // For a fixed value this maps states one to one, and for a fixed state it maps values one to one.
-  state_ = splitmix64(std::rotl(state_, 5) + value + 0x9e3779b97f4a7c15);
+  state_ = splitmix64(std::rotl(state_, 5) + value + kGoldenRatio64);
 }
 
 void Digest::add(std::string_view text) noexcept {

@@ -9,15 +9,9 @@
 
 #include <torch/types.h>
 
-namespace hvd::detail {
+#include <hvd/core/internal/splitmix64.hpp>
 
-/// Applies the finaliser of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom
-/// number generators"), which is a bijection.
-[[nodiscard]] constexpr std::uint64_t splitmix64(std::uint64_t z) noexcept {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
+namespace hvd::detail {
 
 class Digest {
  public:
@@ -34,7 +28,7 @@ class Digest {
   [[nodiscard]] std::uint64_t value() const noexcept { return state_; }
 
  private:
-  std::uint64_t state_ = 0x9e3779b97f4a7c15;
+  std::uint64_t state_ = kGoldenRatio64;
 };
 
 }  // namespace hvd::detail
