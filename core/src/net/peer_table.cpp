@@ -1,7 +1,6 @@
 #include "net/peer_table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <tuple>
 
@@ -51,13 +50,6 @@ void write_addresses(WireWriter& out, const PeerRecord& record) {
 void read_addresses(WireReader& in, PeerRecord& record) {
   record.unix_address = in.text(kMaxText);
   record.tcp_address = in.text(kMaxText);
-}
-
-Secret read_secret(WireReader& in) {
-  std::array<std::byte, Secret::kSize> secret{};
-  const auto raw = in.raw(secret.size());
-  std::copy(raw.begin(), raw.end(), secret.begin());
-  return Secret(secret);
 }
 
 }  // namespace
@@ -124,7 +116,7 @@ PeerTable decode_peer_table(std::span<const std::byte> bytes) {
     read_addresses(in, record);
   }
   if (used != hosts.size()) in.fail("a host has no rank");
-  table.secret = read_secret(in);
+  table.secret = Secret(in.raw(Secret::kSize).first<Secret::kSize>());
   in.finish();
   return table;
 }

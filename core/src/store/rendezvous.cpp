@@ -1,7 +1,6 @@
 #include "store/rendezvous.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,10 +43,7 @@ struct Announcement {
     WireReader in(bytes, "announcement of a store");
     Announcement announcement;
     announcement.address = in.text(512);
-    std::array<std::byte, Secret::kSize> secret;
-    const auto raw = in.raw(secret.size());
-    std::copy(raw.begin(), raw.end(), secret.begin());
-    announcement.secret = Secret(secret);
+    announcement.secret = Secret(in.raw(Secret::kSize).first<Secret::kSize>());
     in.finish();
     return announcement;
   }
@@ -156,10 +152,8 @@ Secret share_secret_openly(const Config& config, Store& store, Deadline deadline
     const Secret secret = Secret::random();
     return std::string(text_of(secret.bytes()));
   });
-  std::array<std::byte, Secret::kSize> bytes{};
-  if (value.size() != bytes.size()) throw Error(Errc::protocol, "malformed secret in the store");
-  std::copy_n(reinterpret_cast<const std::byte*>(value.data()), value.size(), bytes.begin());
-  return Secret(bytes);
+  if (value.size() != Secret::kSize) throw Error(Errc::protocol, "malformed secret in the store");
+  return Secret(bytes_of(value).first<Secret::kSize>());
 }
 
 /// Tells whether a Unix socket, which needs no secret, may suffice: as far as this rank knows, all

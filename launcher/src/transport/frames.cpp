@@ -181,9 +181,7 @@ Prepare read<Prepare>(WireReader& from) {
     rank.rank = read_rank(from);
     rank.variables = read_texts(from);
   }
-  std::array<std::byte, Secret::kSize> secret{};
-  std::ranges::copy(from.raw(secret.size()), secret.begin());
-  frame.secret = Secret(secret);
+  frame.secret = Secret(from.raw(Secret::kSize).first<Secret::kSize>());
   frame.binding = read_binding(from);
   return frame;
 }

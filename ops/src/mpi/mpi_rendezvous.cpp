@@ -67,10 +67,7 @@ Announcement decode(std::span<const std::byte> bytes) {
   announcement.trouble = in.text(400);
   announcement.address = in.text(256);
   announcement.job = in.text(128);
-  std::array<std::byte, Secret::kSize> secret{};
-  const auto raw = in.raw(secret.size());
-  std::copy(raw.begin(), raw.end(), secret.begin());
-  announcement.secret = Secret(secret);
+  announcement.secret = Secret(in.raw(Secret::kSize).first<Secret::kSize>());
   return announcement;
 }
 

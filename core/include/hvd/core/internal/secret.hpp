@@ -1,9 +1,11 @@
 // Declares the 32-byte secret of a job and the identity that a process proves with it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <hvd/core/config.hpp>
@@ -19,7 +21,9 @@ class Secret {
   /// Makes a secret that is all zero, as on the ranks of one host that were given none. Unix
   /// sockets and a check of the peer's uid then protect them.
   Secret() noexcept = default;
-  explicit Secret(const std::array<std::byte, kSize>& bytes) noexcept : bytes_(bytes) {}
+  explicit Secret(std::span<const std::byte, kSize> bytes) noexcept {
+    std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+  }
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
   ~Secret();
