@@ -17,9 +17,7 @@ constexpr std::size_t kMaxHost = 253;  // RFC 1123, 2.1
 constexpr std::size_t kMaxLabel = 63;  // RFC 1035, 2.3.4
 constexpr std::size_t kMaxUnix = sizeof(sockaddr_un::sun_path) - 1;
 
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
+bool is_name_character(char c) { return detail::is_alphanumeric(c) || c == '_'; }
 
 bool is_label(std::string_view label) {
   return !label.empty() && label.size() <= kMaxLabel && is_name_character(label.front()) &&

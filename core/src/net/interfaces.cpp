@@ -74,16 +74,13 @@ bool is_link_local(const sockaddr* address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> entries;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    std::string_view entry = list.substr(0, comma);
+std::vector<std::string_view> entries_of(std::string_view list) {
+  std::vector<std::string_view> entries = detail::split_at(list, ',');
+  for (std::string_view& entry : entries) {
     while (entry.starts_with(' ')) entry.remove_prefix(1);
     while (entry.ends_with(' ')) entry.remove_suffix(1);
-    if (!entry.empty()) entries.push_back(entry);
-    list.remove_prefix(std::min(comma + 1, list.size()));
   }
+  std::erase(entries, "");
   return entries;
 }
 
@@ -131,7 +128,7 @@ bool in_block(const std::string& address, std::string_view cidr) {
 
 std::string choose_address(std::span<const InterfaceAddress> addresses, std::string_view wanted,
                            bool one_host) {
-  const std::vector<std::string_view> entries = split(wanted);
+  const std::vector<std::string_view> entries = entries_of(wanted);
   for (const std::string_view entry : entries) {
     const bool block = entry.find('/') != std::string_view::npos;
     for (const InterfaceAddress& one : addresses) {

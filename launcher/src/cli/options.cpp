@@ -194,11 +194,9 @@ ExportSpec parse_export(const std::string& text) {
   const auto equals = text.find('=');
   ExportSpec spec{text.substr(0, equals), std::nullopt};
   if (equals != std::string::npos) spec.value = text.substr(equals + 1);
-  const auto is_letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  const auto in_name = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
-  if (spec.name.empty() || !is_letter(spec.name.front()) ||
+  const auto begins_name = [](char c) { return detail::is_letter(c) || c == '_'; };
+  const auto in_name = [](char c) { return detail::is_alphanumeric(c) || c == '_'; };
+  if (spec.name.empty() || !begins_name(spec.name.front()) ||
       !std::all_of(spec.name.begin(), spec.name.end(), in_name)) {
     throw LaunchError(kExitUsage,
                       fmt::format("-x {}: not the name of a variable", in_quotes(text)));

@@ -72,8 +72,7 @@ std::uint16_t port_of(std::string_view option, std::string_view text) {
 /// option.
 void check_host(std::string_view option, const std::string& host) {
   const auto differs = [](char c) {
-    return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             c == '.' || c == '-' || c == '_' || c == ':');
+    return !detail::is_alphanumeric(c) && c != '.' && c != '-' && c != '_' && c != ':';
   };
   if (host.empty() || host.front() == '-' || host.size() > 253 ||
       std::any_of(host.begin(), host.end(), differs)) {
@@ -109,13 +108,9 @@ struct Conf {
 
 Conf parse_conf(const std::string& text) {
   Conf conf;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find(',', begin), text.size());
-    const std::string entry = text.substr(begin, end - begin);
-    begin = end + 1;
-    const auto equals = entry.find('=');
-    const std::string key = entry.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : entry.substr(equals + 1);
+  for (const std::string_view entry : detail::split_at(text, ',')) {
+    const std::string_view key = entry.substr(0, entry.find('='));
+    const std::string_view value = entry.substr(std::min(key.size() + 1, entry.size()));
     if (key == "is_host") {
       const bool yes = value == "1" || value == "true" || value == "True";
       const bool no = value == "0" || value == "false" || value == "False";

@@ -18,10 +18,6 @@ namespace {
 constexpr int kMaxSlots = 65'536;
 constexpr std::size_t kMaxHostfile = std::size_t{16} << 20;
 
-bool is_alphanumeric(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 char to_lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -112,7 +108,9 @@ bool same_name(std::string_view a, std::string_view b) noexcept {
 
 bool is_user_name(std::string_view name) noexcept {
   constexpr std::size_t kLongest = 32;
-  const auto fits = [](char c) { return is_alphanumeric(c) || c == '_' || c == '.' || c == '-'; };
+  const auto fits = [](char c) {
+    return detail::is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
+  };
   return !name.empty() && name.size() <= kLongest && name.front() != '-' && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), fits);
 }
@@ -130,11 +128,8 @@ std::vector<HostSpec> parse_hosts(std::string_view text) {
 std::vector<HostSpec> parse_hostfile(std::string_view text, const std::string& name) {
   std::vector<HostSpec> hosts;
   int number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\n', begin), text.size());
-    const auto line = text.substr(begin, end - begin);
+  for (const std::string_view line : detail::split_at(text, '\n')) {
     ++number;
-    begin = end + 1;
     try {
       parse_line(line.substr(0, line.find('#')), hosts);
     } catch (const LaunchError& error) {

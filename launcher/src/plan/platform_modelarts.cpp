@@ -85,18 +85,9 @@ Said among(const std::vector<std::string>& program) {
   return said;
 }
 
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const auto end = std::min(text.find(',', begin), text.size());
-    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 void fill_from_variables(NodeOptions& to, const Variables& own) {
-  const std::vector<std::string> hosts = split(value_of(own, kHosts));
+  std::vector<std::string_view> hosts = detail::split_at(value_of(own, kHosts), ',');
+  std::erase(hosts, "");
   if (!hosts.empty() && to.master_address.empty() && to.rdzv_endpoint.empty()) {
     to.master_address = hosts.front();
   }

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"
 #include "base/signals.hpp"
@@ -25,13 +27,9 @@ constexpr int kNoResult = 1 << 8;
 
 /// Returns the arguments of this process as they were typed.
 std::vector<std::string> own_arguments() {
-  std::vector<std::string> arguments;
   const std::string text = read_file("/proc/self/cmdline");
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\0', begin), text.size());
-    arguments.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const auto words = detail::split_at(text, '\0');
+  std::vector<std::string> arguments(words.begin(), words.end());
   if (arguments.empty()) arguments.emplace_back("hvd::spawn");
   return arguments;
 }

@@ -93,15 +93,11 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 
 std::string variable_of(pid_t pid, std::string_view variable) {
   const std::string environment = read_file(fmt::format("/proc/{}/environ", pid));
-  const std::string_view all = environment;
-  for (std::size_t begin = 0; begin < all.size();) {
-    const auto end = std::min(all.find('\0', begin), all.size());
-    const auto entry = all.substr(begin, end - begin);
+  for (const std::string_view entry : detail::split_at(environment, '\0')) {
     if (entry.size() > variable.size() && entry.starts_with(variable) &&
         entry[variable.size()] == '=') {
       return std::string(entry.substr(variable.size() + 1));
     }
-    begin = end + 1;
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Views text as bytes and bytes as text, and checks and reads text from outside.
+// Views text as bytes and bytes as text, and checks, splits and reads text from outside.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace hvd::detail {
 
@@ -20,9 +21,28 @@ namespace hvd::detail {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// Tells whether the character is an ASCII letter, in any locale.
+[[nodiscard]] constexpr bool is_letter(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+/// Tells whether the character is an ASCII letter or digit, in any locale.
+[[nodiscard]] constexpr bool is_alphanumeric(char c) noexcept {
+  return is_letter(c) || (c >= '0' && c <= '9');
+}
+
 /// Tells whether the text is ASCII without blanks and control characters.
 [[nodiscard]] inline bool is_graphic(std::string_view text) noexcept {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+/// Splits the text, which has to outlive its parts. No empty part follows a separator at the end.
+[[nodiscard]] inline std::vector<std::string_view> split_at(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    parts.push_back(text.substr(0, text.find(separator)));
+    text.remove_prefix(std::min(parts.back().size() + 1, text.size()));
+  }
+  return parts;
 }
 
 /// Reads the whole text as a number, without signs but '-', blanks or trailing characters.
