@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <ostream>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/backend.hpp>
 #include <hvd/core/topology.hpp>
 #include <hvd/ops/internal/backends.hpp>
@@ -477,8 +477,7 @@ TEST_P(Hosts, ProcessSetsOfAnyRanks) {
   run([](Backend& backend, int rank) {
     HostMemory memory;
     BackendChecks checks{backend, memory, Device{}, rank, size()};
-    std::vector<int> all(static_cast<std::size_t>(size()));
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> all = all_ranks(size());
     const std::vector<int> but_first(all.begin() + 1, all.end());
     const std::vector<int> but_last(all.begin(), all.end() - 1);
     EXPECT_EQ(checks.subsets({but_first, {0, size() - 1}, but_last, {0}, {0, 1}, all}), 0);
@@ -486,8 +485,8 @@ TEST_P(Hosts, ProcessSetsOfAnyRanks) {
 }
 
 TEST_P(Hosts, AProcessSetHasLanesOfItsOwn) {
-  std::vector<int> set(static_cast<std::size_t>(size()) - 1);  // all but the first
-  std::iota(set.begin(), set.end(), 1);
+  std::vector<int> set = all_ranks(size());
+  set.erase(set.begin());
   const std::vector<int> hosts_of_set = hosts_among(GetParam().host_of, set);
   const int hosts_in_set = 1 + *std::max_element(hosts_of_set.begin(), hosts_of_set.end());
   const Traffic traffic = run([&](Backend& backend, int rank) {

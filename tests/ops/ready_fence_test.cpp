@@ -6,7 +6,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -21,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/session.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/ops/internal/ready_fence.hpp>
@@ -35,12 +35,6 @@ using Members = std::vector<int>;
 
 /// Returns a deadline so late that only a test that fails waits for it.
 Deadline soon() { return Clock::now() + std::chrono::seconds(30); }
-
-Members everyone(int size) {
-  Members members(static_cast<std::size_t>(size));
-  std::iota(members.begin(), members.end(), 0);
-  return members;
-}
 
 enum class Kind { tcp, host };
 
@@ -159,7 +153,7 @@ TEST_P(ReadyFenceTest, ALateRankWakesTheSleepers) {
         crowd.wait_for_sleep(rank);
         came = true;
       }
-      EXPECT_TRUE(fence->arrive_and_wait(sequence, 0, everyone(size())));
+      EXPECT_TRUE(fence->arrive_and_wait(sequence, 0, all_ranks(size())));
       EXPECT_TRUE(came);
       crowd.over.arrive_and_wait();
     }
@@ -170,7 +164,7 @@ TEST_P(ReadyFenceTest, CancelledOperationsAreNotWaitedForAndLaterOnesAre) {
   if (size() == 1) return;
   Crowd crowd(size());
   with_ranks(kind(), size(), [&](int rank, std::unique_ptr<ReadyFence> fence) {
-    const Members all = everyone(size());
+    const Members all = all_ranks(size());
     for (std::uint64_t sequence = 10; sequence < 50; sequence += 10) {
       crowd.join(rank, *fence);
       if (rank == last_rank()) {
@@ -198,7 +192,7 @@ TEST_P(ReadyFenceTest, SettledOperationsEndAlikeOnAllRanks) {
   for (int& rank : absent) rank = static_cast<int>(random() % (2 * size())) - size();
   std::barrier round_begins(2 * size());
   with_ranks(kind(), size(), [&](int rank, std::unique_ptr<ReadyFence> fence) {
-    const Members all = everyone(size());
+    const Members all = all_ranks(size());
     std::thread loop([&] {
       for (std::uint64_t i = 0; i < kRounds; ++i) {
         round_begins.arrive_and_wait();
@@ -226,7 +220,7 @@ TEST_P(ReadyFenceTest, AnotherOperationNamesTheRank) {
   std::barrier over(size());
   const int culprit = size() / 2;
   with_ranks(kind(), size(), [&](int rank, std::unique_ptr<ReadyFence> fence) {
-    const Members all = everyone(size());
+    const Members all = all_ranks(size());
     EXPECT_TRUE(fence->arrive_and_wait(1, 5, all));
     const Error error =
         error_of([&] { (void)fence->arrive_and_wait(2, rank == culprit ? 6 : 7, all); });
@@ -246,7 +240,7 @@ TEST_P(ReadyFenceTest, ARankThatLeavesIsNamedToTheSleepers) {
   if (size() == 1) return;
   Crowd crowd(size());
   with_ranks(kind(), size(), [&](int rank, std::unique_ptr<ReadyFence> fence) {
-    const Members all = everyone(size());
+    const Members all = all_ranks(size());
     EXPECT_TRUE(fence->arrive_and_wait(1, 0, all));
     crowd.over.arrive_and_wait();
     crowd.join(rank, *fence);
@@ -266,8 +260,8 @@ TEST_P(ReadyFenceTest, ARankThatLeavesIsNamedToTheSleepers) {
 TEST_P(ReadyFenceTest, WhatARankSaidBeforeItLeftIsGood) {
   for (int repeat = 0; repeat < 10; ++repeat) {
     with_ranks(kind(), size(), [&](int, std::unique_ptr<ReadyFence> fence) {
-      EXPECT_TRUE(fence->arrive_and_wait(1, 0, everyone(size())));
-      EXPECT_TRUE(fence->arrive_and_wait(2, 0, everyone(size())));
+      EXPECT_TRUE(fence->arrive_and_wait(1, 0, all_ranks(size())));
+      EXPECT_TRUE(fence->arrive_and_wait(2, 0, all_ranks(size())));
     });
   }
 }
@@ -282,7 +276,7 @@ TEST_P(ReadyFenceTest, AbortWakesTheSleepers) {
     }
     for (const std::uint64_t sequence : {1, 2}) {
       const Error error =
-          error_of([&] { (void)fence->arrive_and_wait(sequence, 0, everyone(size())); });
+          error_of([&] { (void)fence->arrive_and_wait(sequence, 0, all_ranks(size())); });
       EXPECT_EQ(error.code(), Errc::aborted);
     }
     crowd.over.arrive_and_wait();
@@ -325,7 +319,7 @@ Error error_at_the_fence(const std::vector<std::byte>& bytes) {
     Session session(thread_config(rank, 2), store);
     if (rank == 0) {
       const auto fence = make_tcp_fence(session);
-      error = error_of([&] { (void)fence->arrive_and_wait(9, 4, everyone(2)); });
+      error = error_of([&] { (void)fence->arrive_and_wait(9, 4, all_ranks(2)); });
     } else {
       const UniqueFd stream = session.network().open(0, "tcp/fence", soon());
       EXPECT_EQ(::send(stream.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/backend.hpp>
 #include <hvd/ops/internal/backends.hpp>
 
@@ -70,17 +70,11 @@ void check_group(Backend& backend, const Ranks& ranks, int rank, std::int64_t co
   backend.barrier(soon());
 }
 
-Ranks everybody(int size) {
-  Ranks ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 class SubsetTest : public EveryTransport {};
 
 TEST_P(SubsetTest, OverlappingOnesWorkInTurnAndWithTheWhole) {
   const int n = size();
-  const std::vector<Ranks> groups{{0, 1}, {1, 2}, {0, 2}, {n - 1}, everybody(n), {0, n - 1}};
+  const std::vector<Ranks> groups{{0, 1}, {1, 2}, {0, 2}, {n - 1}, all_ranks(n), {0, n - 1}};
   expect_ranks(kind(), n, [&](int rank, std::unique_ptr<Transport> transport) {
     const auto whole = make_ring_backend(std::move(transport));
     std::vector<std::unique_ptr<Backend>> subsets;
@@ -91,7 +85,7 @@ TEST_P(SubsetTest, OverlappingOnesWorkInTurnAndWithTheWhole) {
       for (std::size_t g = 0; g < groups.size(); ++g) {
         if (subsets[g]) check_group(*subsets[g], groups[g], rank, round == 0 ? 3 : 30'011);
       }
-      check_group(*whole, everybody(n), rank, 1009);
+      check_group(*whole, all_ranks(n), rank, 1009);
     }
   });
 }
@@ -100,12 +94,12 @@ TEST_P(SubsetTest, OfASubset) {
   expect_ranks(kind(), size(), [](int rank, std::unique_ptr<Transport> transport) {
     const auto whole = make_ring_backend(std::move(transport));
     if (rank == 0) return;
-    Ranks ranks = everybody(size());
+    Ranks ranks = all_ranks(size());
     ranks.erase(ranks.begin());
     const auto without_first = whole->subset(ranks, soon());
     if (rank == 1) return;
     // These are ranks in the subset: 1 and up are the ranks 2 and up of the whole group.
-    Ranks inner = everybody(size() - 1);
+    Ranks inner = all_ranks(size() - 1);
     inner.erase(inner.begin());
     const auto without_two = without_first->subset(inner, soon());
     ranks.erase(ranks.begin());
@@ -162,7 +156,7 @@ TEST_P(SubsetTest, IsAbortedWithTheWhole) {
   expect_ranks(kind(), size(), [](int rank, std::unique_ptr<Transport> transport) {
     const auto whole = make_ring_backend(std::move(transport));
     const auto alone = whole->subset(Ranks{rank}, soon());
-    const auto all = whole->subset(everybody(size()), soon());
+    const auto all = whole->subset(all_ranks(size()), soon());
     all->barrier(soon());
     whole->abort();
     for (Backend* backend : {alone.get(), all.get(), whole.get()}) {

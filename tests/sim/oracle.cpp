@@ -1,11 +1,12 @@
 #include "oracle.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <hvd/core/internal/all_ranks.hpp>
 
 #include "policy/negotiator.hpp"
 #include "trace.hpp"
@@ -47,9 +48,7 @@ std::string to_string(const Logical& logical) {
 }
 
 Oracle::Oracle(int ranks) : ranks_(ranks), of_(static_cast<std::size_t>(ranks)) {
-  std::vector<int>& everybody = sets_[0];
-  everybody.resize(static_cast<std::size_t>(ranks));
-  std::iota(everybody.begin(), everybody.end(), 0);
+  sets_[0] = all_ranks(ranks);
 }
 
 Record& Oracle::submitted(int rank, const Request& request) {

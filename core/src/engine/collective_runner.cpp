@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
@@ -57,8 +58,7 @@ CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backend
                                    int size, Observer& observer)
     : backends_(std::move(backends)), rank_(rank), observer_(observer) {
   Group& everybody = groups_[0];
-  everybody.ranks.resize(static_cast<std::size_t>(size));
-  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  everybody.ranks = all_ranks(size);
   everybody.place = rank;
 }
 

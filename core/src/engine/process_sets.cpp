@@ -1,19 +1,14 @@
 #include "engine/process_sets.hpp"
 
-#include <numeric>
 #include <utility>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
 namespace hvd::detail {
 
-ProcessSets::ProcessSets(int size)
-    : size_(size), everybody_([size] {
-        std::vector<int> ranks(static_cast<std::size_t>(size));
-        std::iota(ranks.begin(), ranks.end(), 0);
-        return ranks;
-      }()) {}
+ProcessSets::ProcessSets(int size) : size_(size), everybody_(all_ranks(size)) {}
 
 ProcessSets::Ranks ProcessSets::ranks(std::int32_t id) const {
   if (id == 0) return {Ranks(), &everybody_};  // the pointer owns nothing

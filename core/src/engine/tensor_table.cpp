@@ -1,26 +1,17 @@
 #include "engine/tensor_table.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/all_ranks.hpp>
 
 namespace hvd::detail {
-namespace {
 
-std::vector<int> ranks_of(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
-
-TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(ranks_of(size)) {}
+TensorTable::TensorTable(int rank, int size) : rank_(rank), everybody_(all_ranks(size)) {}
 
 /// Updates `ready_`. It is called after every change on which `turn_ready` depends.
 void TensorTable::look_ahead() noexcept {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/pair_set.hpp>
 #include <hvd/core/process_set.hpp>
 
@@ -26,9 +26,7 @@ bool contains(const std::vector<int>& sorted, int rank) {
 
 Negotiator::Negotiator(int size, std::size_t fusion_threshold)
     : size_(size), fusion_threshold_(fusion_threshold) {
-  std::vector<int> everybody(static_cast<std::size_t>(size));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  sets_.emplace(0, std::move(everybody));
+  sets_.emplace(0, all_ranks(size));
 }
 
 void Negotiator::submitted(int rank, std::vector<Announcement> operations, Clock::time_point now) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/all_ranks.hpp>
 
 #include "base/text.hpp"
 
@@ -162,8 +162,7 @@ std::string StatusTable::line(int rank, Time now) const {
 }
 
 std::vector<std::string> StatusTable::lines(Time now, std::size_t most) const {
-  std::vector<int> order(ranks_.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int> order = all_ranks(static_cast<int>(ranks_.size()));
   const bool all = order.size() <= most;
   if (!all) {
     std::stable_partition(order.begin(), order.end(), [&](int rank) {
@@ -183,8 +182,7 @@ std::vector<int> StatusTable::missing_in(const RankReport::Pending& pending) con
   std::vector<int> members(pending.members.begin(), pending.members.end());
   if (members.empty()) {
     if (pending.process_set != 0) return {};
-    members.resize(ranks_.size());
-    std::iota(members.begin(), members.end(), 0);
+    members = all_ranks(static_cast<int>(ranks_.size()));
   }
   std::vector<int> missing;
   for (const int rank : members) {

@@ -1,16 +1,16 @@
 #include "ring/plan.hpp"
 
 #include <algorithm>
-#include <numeric>
+
+#include <hvd/core/internal/all_ranks.hpp>
 
 namespace hvd::detail {
 
 bool RingOrder::is_by_rank() const { return std::is_sorted(ranks.begin(), ranks.end()); }
 
 RingOrder order_by_host(std::span<const int> host_of) {
-  RingOrder order{.ranks = std::vector<int>(host_of.size()),
+  RingOrder order{.ranks = all_ranks(static_cast<int>(host_of.size())),
                   .positions = std::vector<int>(host_of.size())};
-  std::iota(order.ranks.begin(), order.ranks.end(), 0);
   std::stable_sort(order.ranks.begin(), order.ranks.end(), [&](int a, int b) {
     return host_of[static_cast<std::size_t>(a)] < host_of[static_cast<std::size_t>(b)];
   });

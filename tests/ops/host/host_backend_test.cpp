@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/hvd.hpp>
@@ -96,8 +97,7 @@ TEST_P(HostBackendTest, EverythingElse) {
 
 TEST_P(HostBackendTest, SubsetsInTurnAndWithTheWhole) {
   const int n = GetParam();
-  std::vector<int> all(static_cast<std::size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = all_ranks(n);
   check([&](BackendChecks& checks) {
     std::int64_t wrong = 0;
     for (int again = 0; again < 2; ++again) {
@@ -110,8 +110,7 @@ TEST_P(HostBackendTest, SubsetsInTurnAndWithTheWhole) {
 TEST_P(HostBackendTest, WhatIsAnnouncedComesOrIsForgotten) {
   const int n = GetParam();
   constexpr std::size_t kMost = 100'000;
-  std::vector<int> all(static_cast<std::size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = all_ranks(n);
   expect_host_ranks(n, [&](int rank, HostEngine& engine) {
     const Block here(engine.arena, kMost * sizeof(float));
     const Block there(nullptr, kMost * sizeof(float));
@@ -151,8 +150,7 @@ TEST_P(HostBackendTest, WhatIsAnnouncedNeedsNobodyAnyMore) {
   const int n = GetParam();
   const std::size_t count = 3'000;  // 12 KB: beyond what is small
   const std::vector<float> expected(count, static_cast<float>(n * (n - 1) / 2));
-  std::vector<int> all(static_cast<std::size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = all_ranks(n);
   for (int first = 0; first < n; ++first) {
     std::latch arrived(n);
     std::latch first_is_through(1);
