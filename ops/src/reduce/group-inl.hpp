@@ -90,18 +90,9 @@ struct BFloat16Group : PairGroup {
     return {hn::BitCast(F32(), hn::ShiftLeft<16>(bits)),
             hn::BitCast(F32(), hn::And(bits, hn::Set(u32, 0xFFFF0000U)))};
   }
-  /// Returns the result in the upper half.
-  static HWY_INLINE Bits rounded(hn::Vec<F32> v) {
-    const U32 u32;
-    const auto bits = hn::BitCast(u32, v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7FFF)));
-    const auto quiet_nan = hn::Or(bits, hn::Set(u32, 0x400000));
-    return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(v)), quiet_nan, nearest);
-  }
   static HWY_INLINE Bits round(const FloatPair& v) {
-    const auto low = hn::ShiftRight<16>(rounded(v.first));
-    return hn::OrAnd(low, rounded(v.second), hn::Set(U32(), 0xFFFF0000U));
+    const auto low = hn::ShiftRight<16>(BFloat16::rounded(v.first));
+    return hn::OrAnd(low, BFloat16::rounded(v.second), hn::Set(U32(), 0xFFFF0000U));
   }
   static HWY_INLINE void store_rounded(Bits v, std::uint16_t* p) {
     if constexpr (kScalar) {

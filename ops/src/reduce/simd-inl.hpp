@@ -41,15 +41,17 @@ struct BFloat16 {
     const auto bits = hn::PromoteTo(U32(), hn::LoadU(HalfBits(), p));
     return hn::BitCast(F32(), hn::ShiftLeft<16>(bits));
   }
-  static HWY_INLINE void store(hn::Vec<F32> v, std::uint16_t* p) {
+  /// Returns the result in the upper half of each lane.
+  static HWY_INLINE hn::Vec<U32> rounded(hn::Vec<F32> v) {
     const U32 u32;
     const auto bits = hn::BitCast(u32, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7FFF)));
+    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7FFF)));
     const auto quiet_nan = hn::Or(bits, hn::Set(u32, 0x400000));
-    const auto nan = hn::RebindMask(u32, hn::IsNaN(v));
-    const auto high = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet_nan, rounded));
-    hn::StoreU(hn::TruncateTo(HalfBits(), high), HalfBits(), p);
+    return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(v)), quiet_nan, nearest);
+  }
+  static HWY_INLINE void store(hn::Vec<F32> v, std::uint16_t* p) {
+    hn::StoreU(hn::TruncateTo(HalfBits(), hn::ShiftRight<16>(rounded(v))), HalfBits(), p);
   }
 };
 
