@@ -30,18 +30,6 @@ namespace {
 
 using namespace hvd::launcher;
 
-/// Every try has agents, a store, a secret and a restart count of its own, so that a process left
-/// over from an earlier try cannot join.
-int run_with_restarts(Options options, const Plan& plan) {
-  for (;; ++options.restart_count) {
-    const auto job = std::make_unique<Job>(options, plan);
-    const int code = job->run();
-    if (!job->lost_a_rank() || options.restart_count >= options.max_restarts) return code;
-    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
-               options.max_restarts);
-  }
-}
-
 /// Runs `hvdrun status [JOB]`.
 int print_status(const std::vector<std::string>& arguments) {
   if (arguments.size() > 2) throw LaunchError(kExitUsage, "expected: hvdrun status [JOB]");
@@ -82,7 +70,9 @@ int launch(const std::vector<std::string>& arguments) {
     fmt::print("{}", dry_run(options, plan, places_of_ranks(options, plan)));
     return 0;
   }
-  return run_with_restarts(std::move(options), plan);
+  return run_with_restarts(std::move(options), [&](const Options& of_try) {
+    return std::make_unique<Job>(of_try, plan);
+  });
 }
 
 /// Returns the descriptor of "--agent [descriptor]" or "--remote-agent [descriptor]", or -1.

@@ -420,7 +420,7 @@ void Job::report_end() {
 
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.
 void Job::send_finished(const std::string& report) {
-  const bool again = lost_a_rank() && options_.restart_count < options_.max_restarts;
+  const bool again = may_restart();
   if (again && agents_->on_restart) agents_->on_restart();
   for (Host& host : hosts_) {
     if (host.remote) {
@@ -450,6 +450,17 @@ void Job::say(const std::string& line) {
 
 void Job::print_verbosely(const std::string& line) {
   if (options_.verbose) say(line);
+}
+
+int run_with_restarts(Options options,
+                      const std::function<std::unique_ptr<Job>(const Options&)>& make_job) {
+  for (;; ++options.restart_count) {
+    const auto job = make_job(options);
+    const int code = job->run();
+    if (!job->may_restart()) return code;
+    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
+               options.max_restarts);
+  }
 }
 
 }  // namespace hvd::launcher

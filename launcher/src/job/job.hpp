@@ -52,8 +52,10 @@ class Job {
 
   /// Runs the ranks and returns the exit code of hvdrun. Must be called at most once.
   [[nodiscard]] int run();
-  /// After `run`, returns whether a rank failed by itself, so that a restart may succeed.
-  [[nodiscard]] bool lost_a_rank() const noexcept { return outcome_.culprit.has_value(); }
+  /// After `run`, returns whether a rank failed by itself and a restart is left.
+  [[nodiscard]] bool may_restart() const noexcept {
+    return outcome_.culprit && options_.restart_count < options_.max_restarts;
+  }
   [[nodiscard]] const Outcome& outcome() const noexcept { return outcome_; }
   /// Returns the ranks that ran on the host whose loss ended the job, if one did.
   [[nodiscard]] const std::vector<int>& lost_ranks() const noexcept { return lost_ranks_; }
@@ -126,5 +128,11 @@ class Job {
   bool reported_ = false;
   std::optional<int> late_signal_;  ///< a signal that arrived after all ranks had ended
 };
+
+/// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. Every try
+/// has agents, a store, a secret and a restart count of its own, so that a process left over from
+/// an earlier try cannot join.
+[[nodiscard]] int run_with_restarts(
+    Options options, const std::function<std::unique_ptr<Job>(const Options&)>& make_job);
 
 }  // namespace hvd::launcher

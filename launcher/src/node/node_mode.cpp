@@ -58,13 +58,9 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
 
 int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
          NodeAcceptor* acceptor) {
-  for (;; ++options.restart_count) {
-    const auto job = make_job(options, config, trust, acceptor);
-    const int code = job->run();
-    if (!job->lost_a_rank() || options.restart_count >= options.max_restarts) return code;
-    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
-               options.max_restarts);
-  }
+  return run_with_restarts(std::move(options), [&](const Options& of_try) {
+    return make_job(of_try, config, trust, acceptor);
+  });
 }
 
 /// Returns null when this node cannot listen but may follow another node that listens.
