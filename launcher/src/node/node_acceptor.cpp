@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/poll.hpp>
 
 #include "base/exit_codes.hpp"
 #include "node/node_admission.hpp"
@@ -34,9 +35,8 @@ void send_finished(int stream, int code, const std::string& why) {
 void drain(int stream, Deadline deadline) {
   std::array<std::byte, 4'096> rest{};
   for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     pollfd ready{.fd = stream, .events = POLLIN, .revents = 0};
-    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return;
+    if (Clock::now() >= deadline || !poll_until({&ready, 1}, deadline)) return;
     if (::recv(stream, rest.data(), rest.size(), MSG_DONTWAIT) <= 0) return;
   }
 }

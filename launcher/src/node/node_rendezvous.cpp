@@ -5,11 +5,11 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
+#include <hvd/core/internal/poll.hpp>
 
 #include "base/exit_codes.hpp"
 #include "plan/rank_environment.hpp"
@@ -68,9 +68,8 @@ bool read_all(int stream, std::span<std::byte> to, Deadline deadline) {
       continue;
     }
     if (size == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd ready{.fd = stream, .events = POLLIN, .revents = 0};
-    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) == 0) return false;
+    if (Clock::now() >= deadline || !poll_until({&ready, 1}, deadline)) return false;
   }
   return true;
 }

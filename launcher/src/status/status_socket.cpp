@@ -1,8 +1,6 @@
 #include "status/status_socket.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -15,12 +13,12 @@
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/types.hpp>
 
 #include "base/exit_codes.hpp"
@@ -199,13 +197,10 @@ std::string ask_status(const std::string& job_id) {
   const Deadline deadline = Clock::now() + kAnswerDeadline;
   std::string text;
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd readable{.fd = socket.get(), .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&readable, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (ready < 0 && errno == EINTR) continue;
+    const bool ready = poll_until({&readable, 1}, deadline);
     std::array<char, 65'536> part{};
-    const ssize_t size = ready == 1 ? ::read(socket.get(), part.data(), part.size()) : -1;
+    const ssize_t size = ready ? ::read(socket.get(), part.data(), part.size()) : -1;
     if (size == 0 && !text.empty()) return text;
     if (size <= 0 || text.size() > kMaxAnswer) {
       throw LaunchError(kExitHostUnreachable, "the job's hvdrun does not answer");
