@@ -12,6 +12,7 @@
 
 #include "fusion/address.hpp"
 #include "fusion/identity.hpp"
+#include "fusion/staging.hpp"
 #include "hierarchy/rounds.hpp"
 #include "transport/rank_view.hpp"
 
@@ -244,8 +245,7 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
 /// Every host reduces its ranks' contributions to a sum of its own; the local ranks 0, the leaders,
 /// reduce the hosts' sums among themselves; each leader broadcasts the result within its host.
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
-  std::int64_t elements = 0;
-  for (const TensorSlice& tensor : call.tensors) elements += tensor.count;
+  const std::int64_t elements = total_count(call.tensors);
   std::byte* slice = slices_.reserve(bytes_of(elements, call.dtype));
   std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
 
