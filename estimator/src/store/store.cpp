@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/estimator/store.hpp>
 
 #include "state/atomic_file.hpp"
@@ -158,7 +159,7 @@ void EstimatorStore::write(const std::string& path, std::span<const std::byte> b
 }
 
 void EstimatorStore::write(const std::string& path, const std::string& text) const {
-  write(path, std::as_bytes(std::span(text.data(), text.size())));
+  write(path, detail::bytes_of(text));
 }
 
 std::optional<Bytes> EstimatorStore::read(const std::string& path) const {

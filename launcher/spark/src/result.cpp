@@ -65,7 +65,7 @@ void write_result(int fd, ResultKind kind, std::span<const std::byte> bytes) {
 bool set_result(std::span<const std::byte> bytes) { return hand_over(ResultKind::bytes, bytes); }
 
 bool set_result(std::string_view json) {
-  return hand_over(ResultKind::json, std::as_bytes(std::span(json)));
+  return hand_over(ResultKind::json, detail::bytes_of(json));
 }
 
 }  // namespace hvd

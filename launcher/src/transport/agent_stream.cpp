@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/version.hpp>
 
 namespace hvd::launcher {
@@ -100,7 +101,7 @@ void AgentStream::read_body() {
 
 void AgentStream::greet() {
   const std::string text = fmt::format("{}{}\n", kGreeting, version());
-  const auto bytes = std::as_bytes(std::span(text));
+  const auto bytes = detail::bytes_of(text);
   queue({bytes.begin(), bytes.end()});
 }
 

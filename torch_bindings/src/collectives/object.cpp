@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/text.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/object.hpp>
@@ -15,12 +16,6 @@ using namespace detail;
 namespace {
 
 using View = std::span<const std::byte>;
-
-View view_of(const std::string& text) { return std::as_bytes(std::span(text)); }
-
-std::string text_of(View bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 torch::Tensor tensor_of(View bytes) {
   torch::Tensor tensor = torch::empty({std::ssize(bytes)}, torch::kUInt8);
@@ -71,7 +66,7 @@ std::vector<torch::Tensor> gather_bytes(View mine, const ObjectOptions& options)
 }  // namespace
 
 std::string broadcast_object(const std::string& object, int root, const ObjectOptions& options) {
-  return text_of(view_of(broadcast_tensor_of(view_of(object), root, options)));
+  return std::string(text_of(view_of(broadcast_tensor_of(bytes_of(object), root, options))));
 }
 
 Bytes broadcast_object(const Bytes& object, int root, const ObjectOptions& options) {
@@ -89,8 +84,8 @@ torch::serialize::InputArchive broadcast_object(torch::serialize::OutputArchive&
 
 std::vector<std::string> allgather_object(const std::string& object, const ObjectOptions& options) {
   std::vector<std::string> objects;
-  for (const torch::Tensor& each : gather_bytes(view_of(object), options)) {
-    objects.push_back(text_of(view_of(each)));
+  for (const torch::Tensor& each : gather_bytes(bytes_of(object), options)) {
+    objects.emplace_back(text_of(view_of(each)));
   }
   return objects;
 }

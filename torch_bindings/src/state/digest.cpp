@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include <hvd/core/internal/text.hpp>
+
 #include "collectives/tensor_traits.hpp"
 
 namespace hvd::detail {
@@ -13,9 +15,7 @@ void Digest::add(std::uint64_t value) noexcept {
   state_ = splitmix64(std::rotl(state_, 5) + value + kGoldenRatio64);
 }
 
-void Digest::add(std::string_view text) noexcept {
-  add_elements(std::as_bytes(std::span(text)), 1);
-}
+void Digest::add(std::string_view text) noexcept { add_elements(bytes_of(text), 1); }
 
 void Digest::add_elements(std::span<const std::byte> bytes, std::size_t element_size) noexcept {
   add(bytes.size());
