@@ -44,15 +44,15 @@ struct Options {
 void report(const Options& options, const hvd::bench::TrainResult& result) {
   const double hidden =
       result.comm_ms > 0 ? 1 - std::min(result.exposed_comm_ms / result.comm_ms, 1.0) : 1;
-  fmt::print("{:>9} {:>12} {:>6} {:>13} {:>13} {:>13} {:>9} {:>7} {:>9} {:>8} {:>8} {:>8}\n",
+  fmt::print("{:>9} {:>12} {:>6} {:>13} {:>13} {:>13} {:>9} {:>7} {:>9} {:>8} {:>8} {:>8} {:>8}\n",
              "model", "mode", "ranks", "images/s", "step p50 ms", "exposed ms", "comm ms", "hidden",
-             "copies", "rss MB", "pss MB", "arena MB");
+             "copies", "rss MB", "pss MB", "arena MB", "faults");
   fmt::print(
       "{:>9} {:>12} {:>6} {:>13.1f} {:>13.3f} {:>13.3f} {:>9.3f} {:>6.0f}% {:>9.1f} {:>8.0f} "
-      "{:>8.0f} {:>8.0f}\n",
+      "{:>8.0f} {:>8.0f} {:>8.1f}\n",
       options.model, options.mode, hvd::size(), result.images_per_s, result.step_ms_p50,
       result.exposed_comm_ms, result.comm_ms, 100 * hidden, result.gradient_copies, result.rss_mb,
-      result.pss_mb, result.arena_mb);
+      result.pss_mb, result.arena_mb, result.page_faults);
   if (options.json.empty()) return;
   std::ofstream file(options.json);
   const auto row = nlohmann::ordered_json{{"model", options.model},
@@ -66,6 +66,7 @@ void report(const Options& options, const hvd::bench::TrainResult& result) {
                                           {"rss_mb", result.rss_mb},
                                           {"pss_mb", result.pss_mb},
                                           {"arena_mb", result.arena_mb},
+                                          {"page_faults", result.page_faults},
                                           {"steps", result.steps}};
   file << nlohmann::ordered_json::array({row}).dump(2) << '\n';
   file.close();
@@ -77,8 +78,8 @@ void report(const Options& options, const hvd::bench::TrainResult& result) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Steps of training per second, and how much of the communication was hidden.");
-  app.add_option("--model", options.model, "cnn, mlp25m, resnet18 or resnet50")
-      ->check(CLI::IsMember({"cnn", "mlp25m", "resnet18", "resnet50"}));
+  app.add_option("--model", options.model, "the name of a model")
+      ->check(CLI::IsMember(hvd::bench::workload_names()));
   app.add_option("--mode", options.mode, "hvd, lockstep or independent")
       ->check(CLI::IsMember(kModes));
   app.add_option("--memory", options.memory, "of gradients: born in the arena, copied there, as-is")

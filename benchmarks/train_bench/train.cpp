@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/resource.h>
+
 #include <hvd/core/arena.hpp>
 
 namespace hvd::bench {
@@ -26,6 +28,12 @@ std::vector<double> over_ranks(Context& context, std::vector<double> values, Red
   const torch::Tensor mine = torch::tensor(values, torch::kFloat64);
   const torch::Tensor all = allreduce(mine, {.op = op, .context = &context});
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+}
+
+double page_faults_of_this_process() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_minflt);
 }
 
 /// The memory of this process in MB of 10^6 bytes.
@@ -56,8 +64,13 @@ class Trainer {
     std::vector<std::int64_t> shape = workload.input_shape;
     shape.insert(shape.begin(), workload.batch);
     for (int i = 0; i < kBatches; ++i) {
-      inputs_.push_back(torch::randn(shape));
-      targets_.push_back(torch::randint(workload.classes, {workload.batch}));
+      if (workload.vocabulary > 0) {
+        inputs_.push_back(torch::randint(workload.vocabulary, shape, torch::kInt64));
+        targets_.push_back(inputs_.back());
+      } else {
+        inputs_.push_back(torch::randn(shape));
+        targets_.push_back(torch::randint(workload.classes, {workload.batch}));
+      }
     }
     if (mode_ != Mode::hvd) return;
     DistributedOptimizerOptions options;
@@ -113,6 +126,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   for (int i = 0; i < kEstimate; ++i) trainer.step();
   const Stats before = context.stats();
   const double copies = trainer.copies();
+  const double faults = page_faults_of_this_process();
   std::vector<double> times;
   const auto begin = Steady::now();
   for (int i = 0; i < result.steps; ++i) {
@@ -122,6 +136,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   }
   const double elapsed = seconds_since(begin);
   const Stats after = context.stats();
+  const double faults_per_step = (page_faults_of_this_process() - faults) / result.steps;
 
   const double steps = result.steps;
   const auto per_step_ms = [steps](auto from, auto to) {
@@ -138,7 +153,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
       over_ranks(context,
                  {1e3 * times[times.size() / 2], per_step_ms(before.exposed, after.exposed),
                   per_step_ms(before.communication, after.communication),
-                  (trainer.copies() - copies) / steps, memory.resident, in_arena},
+                  (trainer.copies() - copies) / steps, memory.resident, in_arena, faults_per_step},
                  ReduceOp::max);
   result.step_ms_p50 = largest[0];
   result.exposed_comm_ms = largest[1];
@@ -146,6 +161,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   result.gradient_copies = largest[3];
   result.rss_mb = largest[4];
   result.arena_mb = largest[5];
+  result.page_faults = largest[6];
   return result;
 }
 

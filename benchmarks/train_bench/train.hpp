@@ -32,6 +32,7 @@ struct TrainResult {
   double gradient_copies = 0;  ///< per step and rank
   double rss_mb = 0;           ///< of the largest rank at the end, including shared pages
   double pss_mb = 0;           ///< mean of the ranks; each shared page divided by its users
+  double page_faults = 0;      ///< of the rank with the most, per step
   double arena_mb = 0;         ///< allocated from the largest rank's arena
   int steps = 0;
 };

@@ -18,12 +18,15 @@ struct Workload {
   std::int64_t batch = 0;                 ///< examples
   std::vector<std::int64_t> input_shape;  ///< of one example
   std::int64_t classes = 0;
+  /// Inputs are integers below it, and each has a class of its own. 0: inputs are real numbers.
+  std::int64_t vocabulary = 0;
 };
 
-/// Makes one of these models: `cnn` (that of the MNIST tutorial, 22 k parameters, batches of 64),
-/// `mlp25m` (25 M, batches of 64), `resnet18` (11.7 M, batches of 16 images of 64x64) or `resnet50`
-/// (25.6 M, batches of 8 images of 64x64). A `batch` of 0 selects these sizes. Throws
-/// std::invalid_argument for another name.
+/// Returns the names of the models. benchmarks/README.md describes them.
+[[nodiscard]] std::vector<std::string> workload_names();
+
+/// Makes a model. A `batch` of 0 selects the model's usual one. Throws std::out_of_range for a name
+/// that is not one of `workload_names`.
 [[nodiscard]] Workload make_workload(const std::string& model, std::int64_t batch);
 
 }  // namespace hvd::bench

@@ -166,6 +166,16 @@ TEST(ConfigTest, CountsHaveTheirBounds) {
   EXPECT_THAT(complaint({{"HVD_CONTROL_FANOUT", "1"}}), HasSubstr("HVD_CONTROL_FANOUT is 1"));
 }
 
+TEST(ConfigTest, MallocIsLeftToAUserWhoSetsItsThresholds) {
+  EXPECT_TRUE(parse({}).tune_malloc);
+  EXPECT_TRUE(parse({{"GLIBC_TUNABLES", "glibc.pthread.rseq=0"}}).tune_malloc);
+  EXPECT_FALSE(parse({{"HVD_TUNE_MALLOC", "0"}}).tune_malloc);
+  EXPECT_FALSE(parse({{"MALLOC_MMAP_THRESHOLD_", "65536"}}).tune_malloc);
+  EXPECT_FALSE(parse({{"MALLOC_TRIM_THRESHOLD_", "65536"}}).tune_malloc);
+  EXPECT_FALSE(parse({{"GLIBC_TUNABLES", "glibc.malloc.trim_threshold=9"}}).tune_malloc);
+  EXPECT_TRUE(parse({{"MALLOC_TRIM_THRESHOLD_", "9"}, {"HVD_TUNE_MALLOC", "1"}}).tune_malloc);
+}
+
 TEST(ConfigTest, DurationsHaveTheirUnits) {
   const Config config = parse({{"HVD_START_TIMEOUT", "2.5"},
                                {"HVD_HEARTBEAT_INTERVAL_MS", "50"},

@@ -1,4 +1,6 @@
 // Tests where gradients lie while they are reduced, and which are copied.
+#include <malloc.h>
+
 #include <hvd/core/arena.hpp>
 
 #include "training.hpp"
@@ -75,6 +77,16 @@ TEST_P(GradientMemoryAt, AsTheyAreNothingIsCopiedOrMoved) {
     EXPECT_FALSE(seen.all_in_arena);
     EXPECT_EQ(context.arena()->used(), 0U);
   });
+}
+
+TEST(GradientMemory, MallocKeepsLargeBlocksThatAreFreed) {
+  constexpr std::int64_t kBytes = std::int64_t{24} << 20;
+  train(2, GradientMemory::born_shared, true, [](Context&, const Seen&) {});
+  const auto mapped = ::mallinfo2().hblks;
+  torch::Tensor block = torch::empty({kBytes}, torch::kUInt8);
+  EXPECT_EQ(::mallinfo2().hblks, mapped) << "the block was mapped";
+  block.reset();
+  EXPECT_GE(::mallinfo2().fordblks, static_cast<std::size_t>(kBytes)) << "its pages were returned";
 }
 
 TEST_P(GradientMemoryAt, GradientsThatShareMemoryAreParted) {

@@ -75,6 +75,14 @@ void read_engine(const VariableReader& read, Config& config) {
       read.text(read.first_set({"HVD_NETWORK_INTERFACES", "HOROVOD_GLOO_IFACE"})).value_or("");
 }
 
+void read_malloc(const VariableReader& read, Config& config) {
+  const bool is_tuned =
+      read.has("MALLOC_MMAP_THRESHOLD_") || read.has("MALLOC_TRIM_THRESHOLD_") ||
+      read.text("GLIBC_TUNABLES").value_or("").find("glibc.malloc.") != std::string::npos;
+  config.tune_malloc = !is_tuned;
+  read.flag("HVD_TUNE_MALLOC", config.tune_malloc);
+}
+
 void read_schedule(const VariableReader& read, Config& config) {
   read.bytes(read.first_set({"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"}),
              config.fusion_threshold);
@@ -126,6 +134,7 @@ void read_deadlines(const VariableReader& read, Config& config) {
 
 void read_settings(const VariableReader& read, Config& config) {
   read_engine(read, config);
+  read_malloc(read, config);
   read_schedule(read, config);
   read_observers(read, config);
   read_deadlines(read, config);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <malloc.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
 #include "collectives/tensor_traits.hpp"
@@ -33,6 +34,20 @@ bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming
   return holders <= 3 && incoming._base().use_count() <= 1;
 }
 
+/// glibc maps large blocks and returns their pages when they are freed, which costs page faults in
+/// every step. From the sizes of the blocks that are freed it learns to keep them, by raising two
+/// thresholds. The largest ones are often gradients, which now lie in the arena, so the thresholds
+/// are set to the greatest values that glibc would reach. Both are set, because glibc no longer
+/// raises one when the other is set.
+void keep_freed_memory() {
+  constexpr int kMmapThreshold = 32 << 20;
+  static const bool once = [] {
+    return ::mallopt(M_MMAP_THRESHOLD, kMmapThreshold) == 1 &&
+           ::mallopt(M_TRIM_THRESHOLD, 2 * kMmapThreshold) == 1;
+  }();
+  static_cast<void>(once);
+}
+
 }  // namespace
 
 GradientPlacement::GradientPlacement(GradientMemory memory, const Context& context,
@@ -43,6 +58,7 @@ GradientPlacement::GradientPlacement(GradientMemory memory, const Context& conte
     heap_ = std::make_shared<GradientHeap>(context.arena());
     return;
   }
+  if (context.config().tune_malloc) keep_freed_memory();
   heap_ = GradientAllocator::installed().acquire(context.arena());
   for (const torch::Tensor& parameter : parameters) {
     if (parameter.is_cpu()) heap_->expect(expected_.emplace_back(parameter.nbytes()));

@@ -58,6 +58,9 @@ struct Config {
   /// `HVD_ARENA_SIZE`: bytes of address space for each rank's part of the host's shared memory,
   /// which take memory only when allocated; 0: half of the machine's memory divided by its ranks.
   std::size_t arena_size = 0;
+  /// `HVD_TUNE_MALLOC`: the LibTorch bindings set the thresholds of glibc's malloc
+  /// (docs/reference/torch.md); 0 or 1. 0 is the default where the environment sets them already.
+  bool tune_malloc = true;
   /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
   /// ranks in a job of up to 256, the square root of their number in a larger one.
   int control_fanout = 0;
