@@ -33,9 +33,13 @@ void tutorial(Net& model, std::size_t dataset_size) {
 #include "tutorial_2.inc"
 }
 
-void tutorial_log(int step, const torch::Tensor& loss) {
+using Stacked =
+    decltype(std::declval<torch::data::datasets::MNIST>().map(torch::data::transforms::Stack<>()));
+
+void tutorial_lines(Stacked dataset, std::size_t dataset_size, int seed, Net& model, int step,
+                    const torch::Tensor& loss) {
 #include "tutorial_3.inc"
-  static_cast<void>(mean_loss);
+  static_cast<void>(loader);
 }
 
 void whole_trainer(torch::data::datasets::MNIST& dataset, int epochs) {
@@ -207,6 +211,15 @@ void checkpoints(Net& model, torch::optim::SGD& sgd, hvd::DistributedSampler& sa
 void resume(Net& model, torch::optim::SGD& optimizer, hvd::DistributedSampler& sampler) {
 #include "checkpoints_1.inc"
 #include "checkpoints_2.inc"
+}
+
+void train_one_batch();
+void stop(Net& model, torch::optim::SGD& optimizer, hvd::DistributedSampler& sampler, int step,
+          int steps) {
+#include "checkpoints_3.inc"
+}
+void stop_uneven(int batches) {
+#include "checkpoints_4.inc"
 }
 
 void reference(const torch::Tensor& loss, const torch::Tensor& t, const torch::Tensor& features,

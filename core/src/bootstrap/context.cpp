@@ -13,6 +13,7 @@
 #include <hvd/core/internal/control_channel.hpp>
 #include <hvd/core/log.hpp>
 
+#include "base/stop_signals.hpp"
 #include "engine/coordinator.hpp"
 
 namespace hvd {
@@ -94,6 +95,10 @@ struct Context::Impl {
   std::unique_ptr<Session> session;
   std::unique_ptr<detail::Coordinator> coordinator;
 
+  bool stop_agreed = false;
+  std::shared_ptr<float> stop_votes;  ///< becomes positive if any rank was asked to stop
+  Work stop_vote;                     ///< valid until its result is known
+
   std::mutex unnamed_mutex;
   std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
   std::uint64_t joins = 0;                                                     // completed
@@ -121,6 +126,23 @@ struct Context::Impl {
     const auto ranks = coordinator->process_sets().ranks(request.process_set);
     if (!ranks) refuse(request, fmt::format("there is no process set {}", request.process_set));
     validate(submission, session->topology().rank, *ranks);
+  }
+
+  void vote_for_stop(bool stops) {
+    stop_votes = std::make_shared<float>(stops ? 1.0F : 0.0F);
+    Submission submission;
+    submission.request.name = "stop_requested";
+    submission.request.op = ReduceOp::average;
+    submission.input = submission.output = stop_votes.get();
+    submission.keep_alive = stop_votes;
+    complete(submission);
+    stop_vote = coordinator->submit(std::move(submission));
+  }
+
+  [[nodiscard]] bool count_stop_votes() {
+    std::exchange(stop_vote, {}).wait();
+    stop_agreed = *stop_votes > 0;
+    return stop_agreed;
   }
 
   /// Runs an operation of the context itself, without data, and returns its report. Blocks.
@@ -193,12 +215,26 @@ std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std
   return impl_->coordinator->submit_all(std::move(submissions));
 }
 
+bool Context::stop_requested() {
+  if (impl_->stop_agreed) return true;
+  detail::watch_stop_signals();
+  if (impl_->stop_vote.valid() && impl_->count_stop_votes()) return true;
+  impl_->vote_for_stop(detail::process_was_asked_to_stop());
+  return false;
+}
+
 int Context::join(bool average_over_contributors) {
   Request request;
   request.name = detail::kJoinName;
   request.kind = OpKind::join;
   request.over_contributors = average_over_contributors;
-  return static_cast<int>(impl_->run_control(std::move(request)));
+  const auto last = static_cast<int>(impl_->run_control(std::move(request)));
+  // Ranks that joined early do not know the results of the others' last votes. So all vote again.
+  const bool stops = impl_->stop_agreed || detail::process_was_asked_to_stop();
+  if (impl_->stop_vote.valid()) static_cast<void>(impl_->count_stop_votes());
+  impl_->vote_for_stop(stops);
+  static_cast<void>(impl_->count_stop_votes());
+  return last;
 }
 
 ProcessSet Context::add_process_set(const std::vector<int>& ranks) {

@@ -11,6 +11,7 @@
 
 #include <hvd/core/context.hpp>
 #include <hvd/core/error.hpp>
+#include <hvd/core/stop.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/core/timeline.hpp>
 #include <hvd/ops/array_collectives.hpp>
@@ -45,6 +46,7 @@ void shutdown();
 [[nodiscard]] int cross_size();
 [[nodiscard]] Stats stats();
 /// These are the methods of `Context` of the same names.
+[[nodiscard]] bool stop_requested();
 [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
 void remove_process_set(const ProcessSet& set);
 /// All ranks give the same `name`, and each writes `timeline_path(name, rank())`.

@@ -72,6 +72,7 @@ int local_size() { return context().topology().local_size; }
 int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
+bool stop_requested() { return context().stop_requested(); }
 ProcessSet add_process_set(const std::vector<int>& ranks) {
   return context().add_process_set(ranks);
 }

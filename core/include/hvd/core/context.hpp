@@ -73,6 +73,15 @@ class Context {
   /// the join is complete; operations that other threads submit at that moment need names.
   int join(bool average_over_contributors = false);
 
+  /// Returns true on all ranks at the same call, once any rank was asked to stop: by SIGTERM, by
+  /// SIGUSR1, or by `request_stop` (hvd/core/stop.hpp). Every rank calls it at the same place of
+  /// its loop, equally often before it joins. Each call submits an average of one f32, for which
+  /// the next call waits, so that the ranks stop one step after the request; the engine fuses it
+  /// with f32 gradients. Collective. The first call takes over SIGTERM and SIGUSR1, unless the
+  /// program handles or ignores them; a program that never calls it dies of them as usual. Throws
+  /// like `submit` and `Work::wait`.
+  [[nodiscard]] bool stop_requested();
+
   /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
   /// ranks of the context call it with the same ranks. The set's operations are ordered with all
   /// others, so sets may overlap.

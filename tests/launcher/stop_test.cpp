@@ -1,0 +1,110 @@
+// A job is asked to stop in every way that there is, and its ranks end after the same step.
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hvdrun.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr int kRanks = 3;
+
+class StopTest : public testing::Test {
+ protected:
+  void start(std::vector<std::string> arguments = {}) {
+    std::vector<std::string> all = {"-np", std::to_string(kRanks), STOPPING};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    job.emplace(hvdrun(std::move(all)));
+  }
+
+  static std::string prefix(int rank) { return "[" + std::to_string(rank) + "]<stdout>:"; }
+
+  /// Returns the process of rank 1, once all ranks have made some steps.
+  pid_t rank_1_when_ready() {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      job->wait_for_out(prefix(rank) + "pid ", test::in(kPatience));
+    }
+    const std::string& out = job->out();
+    const std::string words = prefix(1) + "pid ";
+    return std::stoi(out.substr(out.find(words) + words.size()));
+  }
+
+  /// Returns the step after which each rank has stopped.
+  std::vector<int> steps(const test::ProcessResult& result) {
+    std::vector<int> found;
+    const std::string words = "stopped after ";
+    for (std::size_t at = 0; (at = result.out.find(words, at)) != std::string::npos;) {
+      at += words.size();
+      found.push_back(std::stoi(result.out.substr(at)));
+    }
+    return found;
+  }
+
+  void expect_same_step(const test::ProcessResult& result) {
+    const std::vector<int> stopped = steps(result);
+    ASSERT_EQ(stopped.size(), static_cast<std::size_t>(kRanks)) << result.out << result.err;
+    EXPECT_THAT(stopped, testing::Each(stopped.front()));
+  }
+
+  test::ProcessResult finish() { return job->wait(test::in(kPatience)); }
+
+  std::optional<test::Process> job;
+};
+
+TEST_F(StopTest, ASignalToOneRankStopsAllAfterTheSameStep) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    start();
+    ASSERT_EQ(::kill(rank_1_when_ready(), signal), 0);
+    const auto result = finish();
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    expect_same_step(result);
+  }
+}
+
+TEST_F(StopTest, HvdrunForwardsSignalsToAllRanks) {
+  start();
+  static_cast<void>(rank_1_when_ready());
+  job->signal(SIGUSR1);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  expect_same_step(result);
+
+  start();
+  static_cast<void>(rank_1_when_ready());
+  job->signal(SIGTERM);
+  const auto ended = finish();
+  EXPECT_EQ(ended.exit_code(), 128 + SIGTERM);
+  expect_same_step(ended);
+}
+
+TEST_F(StopTest, AProgramAsksItself) {
+  start({"request"});
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  expect_same_step(result);
+}
+
+TEST_F(StopTest, AHandlerOfTheProgramStays) {
+  start({"own"});
+  ASSERT_EQ(::kill(rank_1_when_ready(), SIGTERM), 0);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  expect_same_step(result);
+}
+
+TEST_F(StopTest, RanksThatHaveJoinedStopWithTheOthers) {
+  start({"uneven"});
+  ASSERT_EQ(::kill(rank_1_when_ready(), SIGTERM), 0);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  const std::vector<int> stopped = steps(result);
+  EXPECT_EQ(stopped.size(), static_cast<std::size_t>(kRanks)) << result.out << result.err;
+}
+
+}  // namespace
+}  // namespace hvd::launcher
