@@ -41,6 +41,7 @@ TEST(FaultDetector, ASilentPeerWhoseHostAnswersIsFrozenAfterThePeerTimeoutAndNot
   EXPECT_EQ(verdict->rank, 3);
   EXPECT_EQ(verdict->code, Errc::peer_lost);
   EXPECT_EQ(verdict->cause, "silent for 2.0 s, though its host answers (HVD_PEER_TIMEOUT_MS)");
+  EXPECT_FALSE(has_left(verdict->code, verdict->cause));
 }
 
 TEST(FaultDetector, ASilentHostIsLostAfterItsTimeoutAndNotBefore) {
@@ -102,6 +103,7 @@ TEST(FaultDetector, ALostStreamIsBelievedAtOnce) {
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->rank, 2);
   EXPECT_EQ(verdict->cause, "connection closed");
+  EXPECT_TRUE(has_left(verdict->code, verdict->cause));
 }
 
 TEST(FaultDetector, AVictimIsNotBlamedWhenTheCulpritShowsWithinTheSettleTime) {

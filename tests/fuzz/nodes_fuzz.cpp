@@ -183,9 +183,7 @@ class Receiver {
     check_rank(host, frame.rank);
     check(started_.count(frame.rank) == 1 && exited_.insert(frame.rank).second);
     board_.ended(frame.rank);
-    send(policy_.on_exit(
-        {.rank = frame.rank, .status = frame.status, .without_shutdown = frame.without_shutdown},
-        Clock::time_point{}));
+    send(policy_.on_exit(frame, Clock::time_point{}));
   }
   void accept(std::size_t host, const Output& frame) { check_rank(host, frame.rank); }
   void accept(std::size_t host, const RankUsage& frame) {

@@ -50,6 +50,7 @@ std::vector<Frame> samples() {
           Output{3, Stream::err, bytes_of("line\n")},
           Exited{3, 0x0700, std::chrono::milliseconds{3200}},
           Exited{3, 0, std::chrono::milliseconds{3200}, true},
+          Exited{3, 6, std::chrono::milliseconds{3200}, false, 1, true},
           Gone{},
           Done{},
           Beat{},
@@ -95,6 +96,8 @@ TEST(FramesTest, FieldsComeBackAsSent) {
   EXPECT_EQ(output.bytes, bytes_of("line\n"));
   EXPECT_EQ(round_trip(Exited{3, 0x0700, std::chrono::milliseconds{3200}}).status, 0x0700);
   EXPECT_TRUE(round_trip(Exited{3, 0, {}, true}).without_shutdown);
+  const auto victim = round_trip(Exited{3, 6, {}, false, 1, true});
+  EXPECT_EQ(std::tie(victim.blames, victim.blamed_left), std::make_tuple(1, true));
   const auto join = round_trip(Join{"0.1.0", 1, 2, 4, "b"});
   EXPECT_EQ(std::tie(join.version, join.node_rank, join.nodes, join.processes, join.hostname),
             std::make_tuple("0.1.0", 1, 2, 4, "b"));

@@ -200,23 +200,93 @@ TEST(JobPolicyGraceTest, AShorterGraceHoldsAfterAFailureToo) {
   EXPECT_EQ(order->grace, milliseconds{100});
 }
 
-TEST(JobPolicyComplaintTest, ARankThatAnotherComplainsOfIsTheCauseIfItFailedItself) {
-  const auto blamed = [](int lost_by_first, int status_of_first) {
-    JobPolicy policy(3, {.lost_peer_of = [&](int rank) {
-                       return rank == 0 ? std::optional(lost_by_first) : std::nullopt;
-                     }});
-    const Clock::time_point start{};
-    (void)policy.on_exit({.rank = 0, .status = status_of_first}, start);
-    (void)policy.on_exit({.rank = 1, .status = exited(7)}, start + milliseconds{100});
-    (void)policy.on_time(start + JobPolicy::kSettle);
-    return policy.outcome().culprit.value().rank;
-  };
-  EXPECT_EQ(blamed(1, exited(3)), 1);
-  EXPECT_EQ(blamed(2, exited(3)), 0);  // rank 2 still runs
-  EXPECT_EQ(blamed(1, SIGKILL), 0);    // a killed rank reports no other
+/// Ranks whose library blames another rank for the error with which they end.
+class JobPolicyTestimonyTest : public JobPolicyTest {
+ protected:
+  /// `blamed` has left the job unless it is `silent`.
+  std::optional<End> victim_at(int ms, int rank, int blamed, int status = killed(SIGABRT),
+                               bool silent = false) {
+    return policy.on_exit({.rank = rank,
+                           .status = status,
+                           .elapsed = milliseconds{ms},
+                           .blames = blamed,
+                           .blamed_left = !silent},
+                          start + milliseconds{ms});
+  }
+};
+
+TEST_F(JobPolicyTestimonyTest, ARankThatHasLeftIsAwaitedBeyondTheSettleTimeAndBlamed) {
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kLeaving);
+  EXPECT_FALSE(time(100 + 999));
+  ASSERT_TRUE(exit_at(900, 1, exited(3))) << "nothing more is awaited";
+  const Outcome outcome = policy.outcome();
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.culprit->rank, 1);
+  ASSERT_EQ(outcome.others.size(), 1U);
+  EXPECT_EQ(outcome.others[0].rank, 0);
 }
 
-TEST(JobPolicyComplaintTest, CausesOfSeveralMachinesHaveLongerToSettle) {
+TEST_F(JobPolicyTestimonyTest, ARankThatEndsBeforeTheSettleTimeIsBlamedAfterIt) {
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  EXPECT_FALSE(exit_at(150, 1, exited(3)));
+  EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kSettle);
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().code, 3);
+}
+
+TEST_F(JobPolicyTestimonyTest, ARankThatStaysForTooLongIsEndedAndItsVictimBlamed) {
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  ASSERT_TRUE(time(100 + 1'000));
+  EXPECT_EQ(policy.outcome().culprit->rank, 0);
+  EXPECT_EQ(policy.outcome().code, 128 + SIGABRT);
+}
+
+TEST_F(JobPolicyTestimonyTest, ASilentRankIsNotAwaitedButBlamedWhenItFails) {
+  EXPECT_FALSE(victim_at(100, 0, 1, exited(3), true));
+  EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kSettle);
+  EXPECT_FALSE(exit_at(150, 1, exited(7)));
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 1);
+}
+
+TEST_F(JobPolicyTestimonyTest, AChainOfBlameLeadsToItsEnd) {
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  EXPECT_FALSE(victim_at(400, 1, 2)) << "now rank 2 is awaited";
+  ASSERT_TRUE(exit_at(500, 2, exited(7)));
+  EXPECT_EQ(policy.outcome().culprit->rank, 2);
+  EXPECT_EQ(policy.outcome().others.size(), 2U);
+}
+
+TEST_F(JobPolicyTestimonyTest, OfRanksThatBlameEachOtherTheFirstIsBlamed) {
+  EXPECT_FALSE(victim_at(100, 2, 1));
+  EXPECT_FALSE(victim_at(110, 1, 0));
+  EXPECT_FALSE(victim_at(120, 0, 1));
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 2);
+}
+
+TEST_F(JobPolicyTestimonyTest, ARankThatHasEndedWellIsNeitherAwaitedNorBlamed) {
+  EXPECT_FALSE(exit_at(50, 1, exited(0)));
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kSettle);
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 0);
+}
+
+TEST_F(JobPolicyTestimonyTest, ARankThatIsKilledAfterItHasBlamedAnotherIsAVictim) {
+  EXPECT_FALSE(victim_at(100, 0, 1, killed(SIGSEGV)));
+  ASSERT_TRUE(exit_at(900, 1, exited(3)));
+  EXPECT_EQ(policy.outcome().culprit->rank, 1);
+}
+
+TEST_F(JobPolicyTestimonyTest, AKilledRankThatBlamesNobodyEndsTheWait) {
+  EXPECT_FALSE(victim_at(100, 0, 1));
+  ASSERT_TRUE(exit_at(600, 2, killed(SIGKILL)));
+  EXPECT_EQ(policy.outcome().culprit->rank, 2);
+}
+
+TEST(JobPolicyGraceTest, CausesOfSeveralMachinesHaveLongerToSettle) {
   JobPolicy policy(2, {.settle = JobPolicy::kSettleOverNetwork});
   const Clock::time_point start{};
   (void)policy.on_exit({.rank = 0, .status = exited(1)}, start);

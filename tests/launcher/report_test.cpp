@@ -62,16 +62,6 @@ TEST(ReportTest, SuccessSaysNothing) {
   EXPECT_EQ(report({}, place, [](int) { return std::deque<Tail::Line>{}; }), "");
 }
 
-TEST(ReportTest, WhomARankComplainsOfIsFound) {
-  Tail tail;
-  tail.feed(Stream::out, "peer lost: rank 4 on b\nrank 2\n");
-  EXPECT_EQ(lost_peer(tail.lines()), 4);
-  tail.feed(Stream::err, "peer lost: rank 1 on a: silent for 2.0 s\nterminate called\n");
-  EXPECT_EQ(lost_peer(tail.lines()), 1);
-  EXPECT_EQ(lost_peer({}), std::nullopt);
-  EXPECT_EQ(lost_peer({{Stream::err, "peer lost: rank x"}}), std::nullopt);
-}
-
 TEST(TailTest, KeepsTheLastTwentyLinesOfBothStreams) {
   Tail tail;
   for (int i = 0; i < 30; ++i) tail.feed(Stream::out, "line " + std::to_string(i) + "\n");

@@ -246,6 +246,30 @@ TEST(ExitCodeTest, ARankThatDesertsTheOthersIs70) {
                             HasSubstr("<stderr>:peer lost: rank 1 on ")));
 }
 
+TEST(ExitCodeTest, OfARankThatLeavesThoughItsProcessIsOverAfterThoseThatLoseIt) {
+  const Directory directory;
+  directory.make_fifo("held");
+  std::vector<std::string> command{"-np", "2"};
+  command.insert(command.end(), kLeakyTrain.begin(), kLeakyTrain.end());
+  command.insert(command.end(), {"leave", (directory.path() / "held").string()});
+  const auto result = run(hvdrun(command));
+  EXPECT_EQ(result.exit_code(), 3) << result.err;
+  EXPECT_THAT(result.err, AllOf(StartsWith("hvdrun: rank 1 on localhost (local 1, pid "),
+                                HasSubstr(") exited 3 after "),
+                                HasSubstr("hvdrun: then rank 0 on localhost (local 0, pid "),
+                                HasSubstr(") was killed by signal 6 (SIGABRT) after ")));
+}
+
+TEST(ExitCodeTest, OfALibTorchTrainerThatExits) {
+  if (!std::filesystem::exists(TORCH_TRAIN)) GTEST_SKIP() << "needs LibTorch";
+  const auto result = run(hvdrun({"-np", "2", TORCH_TRAIN, "leave"}));
+  EXPECT_EQ(result.exit_code(), 3) << result.err;
+  const auto begin = result.err.find("hvdrun: ");
+  ASSERT_NE(begin, std::string::npos) << result.err;
+  EXPECT_THAT(result.err.substr(begin), AllOf(StartsWith("hvdrun: rank 1 on localhost (local 1, "),
+                                              HasSubstr("hvdrun: then rank 0 on localhost ")));
+}
+
 TEST(ExitCodeTest, ADeserterWhomNobodyMissesIsNoFailure) {
   const Directory directory;
   directory.make_fifo("held");

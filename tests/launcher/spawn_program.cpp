@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <hvd/core/config.hpp>
@@ -162,6 +163,27 @@ int rendezvous(int argc, char** argv) {
   return 0;
 }
 
+/// Rank 1 leaves the job, and exits 3 when rank 0 has ended because of that, which held the fifo.
+int leaves(const char* fifo) {
+  try {
+    hvd::spawn(
+        [&](int rank) {
+          hvd::Context context(std::make_unique<hvd::Session>(hvd::Config::from_environment()), {});
+          const int held = ::open(fifo, rank == 0 ? O_WRONLY : O_RDONLY);
+          if (rank == 0) context.shutdown();
+          context.disconnect();
+          char byte = 0;
+          while (::read(held, &byte, 1) > 0) {
+          }
+          std::exit(3);
+        },
+        2);
+  } catch (const hvd::ProcessError& error) {
+    say(error);
+  }
+  return 0;
+}
+
 /// The parent is about to be killed.
 int orphans() {
   hvd::spawn(
@@ -255,6 +277,7 @@ int main(int argc, char** argv) {
   if (what == "nested") return nested();
   if (what == "handle") return handle();
   if (what == "rendezvous") return rendezvous(argc, argv);
+  if (what == "leaves") return leaves(argv[2]);
   if (what == "orphans") return orphans();
   if (what == "threads") return threads();
   if (what == "astray") return astray();

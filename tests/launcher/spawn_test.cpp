@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <hvd_test/process.hpp>
 
+#include "directory.hpp"
+
 namespace hvd::launcher {
 namespace {
 
@@ -60,6 +62,13 @@ TEST(SpawnTest, EveryWayToFailIsNamed) {
                                          HasSubstr("was killed by signal 9 (SIGKILL)")));
   EXPECT_THAT(run({"exits"}).out, AllOf(HasSubstr("rank 2 code 3"), HasSubstr(") exited 3\n")));
   EXPECT_THAT(run({"exits_zero"}).out, HasSubstr("exited 0 before its function returned"));
+}
+
+TEST(SpawnTest, AProcessThatLeavesTheJobIsBlamedThoughItEndsLast) {
+  const Directory directory;
+  directory.make_fifo("held");
+  const auto result = run({"leaves", (directory.path() / "held").string()});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("rank 1 code 3"), HasSubstr(") exited 3\n")));
 }
 
 TEST(SpawnTest, ATimeoutEndsAll) {

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "agent/process_usage.hpp"
-#include "agent/rank_inquiry.hpp"
 #include "status/status_socket.hpp"
 #include "status/status_table.hpp"
+#include "supervise/rank_inquiry.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -203,11 +203,18 @@ class RankInquiryTest : public testing::Test {
   void say(std::string_view bytes) const {
     (void)::send(rank_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
-  [[nodiscard]] bool without_shutdown_after(std::string_view notes) {
-    for (const char note : notes) say({&note, 1});
-    rank_.reset();
-    return inquiry_.ended_without_shutdown();
+  void say(const RankNote& note) const {
+    const Bytes bytes = encode(note);
+    (void)::send(rank_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
+  [[nodiscard]] RankEnd end_after(const std::vector<RankNote>& notes, int status = 0) {
+    for (const RankNote& note : notes) say(note);
+    rank_.reset();
+    return inquiry_.complete({.rank = 1, .status = status});
+  }
+
+  const RankNote joined_{.kind = RankNote::Kind::joined};
+  const RankNote ended_{.kind = RankNote::Kind::ended};
 
   boost::asio::io_context io_{1};
   InquiryPair pair_ = make_inquiry_pair();
@@ -216,15 +223,34 @@ class RankInquiryTest : public testing::Test {
 };
 
 TEST_F(RankInquiryTest, OneThatNeverJoinedHasDesertedNobody) {
-  EXPECT_FALSE(without_shutdown_after(""));
+  EXPECT_FALSE(end_after({}).without_shutdown);
 }
-TEST_F(RankInquiryTest, WhatHasJoinedAndNotEndedHas) { EXPECT_TRUE(without_shutdown_after("jej")); }
-TEST_F(RankInquiryTest, WhatHasEndedHasNot) { EXPECT_FALSE(without_shutdown_after("jjee")); }
+TEST_F(RankInquiryTest, WhatHasJoinedAndNotEndedHas) {
+  EXPECT_TRUE(end_after({joined_, ended_, joined_}).without_shutdown);
+}
+TEST_F(RankInquiryTest, WhatHasEndedHasNot) {
+  EXPECT_FALSE(end_after({joined_, joined_, ended_, ended_}).without_shutdown);
+}
+TEST_F(RankInquiryTest, WhatHasFailedHasNot) {
+  EXPECT_FALSE(end_after({joined_}, SIGKILL).without_shutdown);
+}
+
+TEST_F(RankInquiryTest, TheLastErrorSaysWhomTheRankBlames) {
+  const RankEnd end = end_after({joined_, {RankNote::Kind::ended, 2, true}}, SIGABRT);
+  EXPECT_EQ(std::tie(end.rank, end.status, end.blames, end.blamed_left),
+            std::make_tuple(1, SIGABRT, 2, true));
+}
+TEST_F(RankInquiryTest, ARankThatHasJoinedAgainBlamesNobody) {
+  EXPECT_EQ(end_after({joined_, {RankNote::Kind::ended, 2, true}, joined_}, SIGABRT).blames, -1);
+}
 
 TEST_F(RankInquiryTest, NothingIsSaidOfOneWhoseNotesDidNotFit) {
-  std::string notes = "j";
-  for (int i = 0; i < 1'000; ++i) notes += "je";
-  EXPECT_FALSE(without_shutdown_after(notes + "e"));
+  std::vector<RankNote> notes{joined_};
+  for (int i = 0; i < 1'000; ++i) notes.insert(notes.end(), {joined_, ended_});
+  notes.push_back({RankNote::Kind::ended, 2, true});
+  const RankEnd end = end_after(notes);
+  EXPECT_FALSE(end.without_shutdown);
+  EXPECT_EQ(end.blames, -1);
 }
 
 TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
@@ -232,12 +258,12 @@ TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
   inquiry_.ask([&](const Bytes& bytes) {
     answer.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   });
-  say("j");
+  say(joined_);
   say("steps");
   while (answer.empty() && io_.run_one_for(seconds{10}) > 0) {
   }
   EXPECT_EQ(answer, "steps");
-  EXPECT_TRUE(without_shutdown_after(""));
+  EXPECT_TRUE(end_after({}).without_shutdown);
 }
 
 TEST(StatusSocketTest, ListsTheJobsOfThisUser) {

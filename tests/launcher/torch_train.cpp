@@ -1,5 +1,6 @@
 // The beginning and end of a LibTorch trainer, for launchers other than hvdrun; with "spawn", for
-// hvd::spawn in a program in which LibTorch has started threads.
+// hvd::spawn in a program in which LibTorch has started threads; with "leave", rank 1 exits 3 in
+// the middle of training, and the other ranks abort without a word.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,18 @@ void train() {
               static_cast<long long>(sum[0].item<std::int64_t>()));
   std::fflush(stdout);
   hvd::shutdown();
+}
+
+[[noreturn]] void leave() {
+  hvd::init();
+  try {
+    for (int step = 0;; ++step) {
+      (void)hvd::allreduce(torch::ones({64}), {.name = "gradient"});
+      if (step == 5 && hvd::rank() == 1) std::exit(3);
+    }
+  } catch (const hvd::Error&) {
+    std::abort();
+  }
 }
 
 /// Returns the sum over all ranks of one element of a gradient of 64 x 64 equal elements.
@@ -64,6 +77,7 @@ void spawn() {
 
 int main(int argc, char** argv) {
   constexpr int kLost = 3;
+  if (argc > 1 && std::strcmp(argv[1], "leave") == 0) leave();
   try {
     if (argc > 1 && std::strcmp(argv[1], "spawn") == 0) {
       spawn();

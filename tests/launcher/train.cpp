@@ -4,6 +4,8 @@
 //   until FILE   sums until rank 0 finds the file
 //   desert       sums until it is ended, but for rank 1, which ends without a shutdown
 //   forget FIFO  ends without a shutdown, rank 0 when rank 1 is over, which held the fifo
+//   leave FIFO   rank 1 exits 3, but its process is over only after that of rank 0, which held the
+//                fifo and aborts without a word when it has lost rank 1
 //   alone        passes the library settings of its own: one process
 //   over LIST    sets HVD_NETWORK_INTERFACES itself
 #include <cstdio>
@@ -21,6 +23,17 @@
 namespace {
 
 constexpr int kLost = 3;
+
+/// Is destroyed at the end of the process, after the library has left the job. In rank 1 it then
+/// waits until no process holds the fifo open for writing.
+struct SlowEnd {
+  int fifo = -1;
+  ~SlowEnd() {
+    char byte = 0;
+    while (fifo >= 0 && ::read(fifo, &byte, 1) > 0) {
+    }
+  }
+} slow_end;
 
 /// Returns on all ranks whether rank 0 has found the file.
 bool found(hvd::Context& context, const char* file) {
@@ -68,11 +81,20 @@ int main(int argc, char** argv) {
     hvd::Context& context = hvd::context();
     say(context, sum_of_ranks(context));
     if (what == "forget") return wait_for_rank_1(context.rank(), value);
+    if (what == "leave") {
+      const int fifo = ::open(value, context.rank() == 1 ? O_RDONLY : O_WRONLY);
+      if (fifo < 0) return 1;
+      if (context.rank() == 1) {
+        slow_end.fifo = fifo;
+        std::exit(3);
+      }
+    }
     if (what == "desert" && context.rank() == 1) return 0;
     while (what == "until" && !found(context, value)) sum_of_ranks(context);
-    while (what == "loop" || what == "desert") sum_of_ranks(context);
+    while (what == "loop" || what == "desert" || what == "leave") sum_of_ranks(context);
     hvd::shutdown();
   } catch (const hvd::Error& error) {
+    if (what == "leave") std::abort();
     std::fprintf(stderr, "%s\n", error.what());
     return kLost;
   }

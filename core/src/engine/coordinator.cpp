@@ -463,6 +463,10 @@ void Coordinator::aborted(const Abort& message) {
   const Error error(message.code, message.fault);
   log(LogLevel::info, rank_, error.what());
   write_error_file(session_.config().error_file, error.what());
+  // The launcher hears of it before the program does, because the program may then exit at once.
+  if (reports_ && message.fault.rank != rank_) {
+    reports_->ended(message.fault.rank, has_left(message.code, message.fault.cause));
+  }
   {
     const std::lock_guard lock(end_mutex_);
     error_ = std::make_exception_ptr(error);

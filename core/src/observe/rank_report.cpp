@@ -80,4 +80,25 @@ RankReport decode_rank_report(std::span<const std::byte> bytes) {
   return report;
 }
 
+Bytes encode(const RankNote& note) {
+  WireWriter to;
+  to.u8(static_cast<std::uint8_t>(note.kind));
+  to.i32(note.blames);
+  to.u8(note.blamed_left ? 1 : 0);
+  return to.take();
+}
+
+std::optional<RankNote> decode_rank_note(std::span<const std::byte> bytes) {
+  if (bytes.size() != RankNote::kBytes) return std::nullopt;
+  WireReader from(bytes, "rank note");
+  RankNote note;
+  note.kind = static_cast<RankNote::Kind>(from.u8());
+  note.blames = from.i32();
+  const auto left = from.u8();
+  note.blamed_left = left == 1;
+  const bool known = note.kind == RankNote::Kind::joined || note.kind == RankNote::Kind::ended;
+  if (!known || note.blames < -1 || left > 1) return std::nullopt;
+  return note;
+}
+
 }  // namespace hvd

@@ -57,8 +57,9 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
            errno == EAGAIN || errno == EINTR;
   }
 
-  void tell(RankNote note) {
-    (void)::send(socket.native_handle(), &note, sizeof note, MSG_DONTWAIT | MSG_NOSIGNAL);
+  void tell(const RankNote& note) {
+    const Bytes bytes = encode(note);
+    (void)::send(socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 
   void close() noexcept {
@@ -86,12 +87,13 @@ ReportServer::ReportServer(EventLoop& loop, std::shared_ptr<Impl> impl)
     : loop_(loop), impl_(std::move(impl)) {}
 
 void ReportServer::joined() {
-  loop_.run_sync([this] { impl_->tell(RankNote::joined); });
+  loop_.run_sync([this] { impl_->tell({.kind = RankNote::Kind::joined}); });
 }
 
-void ReportServer::ended() {
-  loop_.run_sync([this] {
-    if (!std::exchange(impl_->ended, true)) impl_->tell(RankNote::ended);
+void ReportServer::ended(int blames, bool blamed_left) {
+  loop_.run_sync([&] {
+    if (std::exchange(impl_->ended, true)) return;
+    impl_->tell({RankNote::Kind::ended, blames, blamed_left});
   });
 }
 

@@ -18,9 +18,10 @@ class ReportServer {
   /// `report` is called on the loop thread and must not block; `loop` outlives the server.
   [[nodiscard]] static std::unique_ptr<ReportServer> on(EventLoop& loop, int fd,
                                                         std::function<RankReport()> report);
-  /// Sends a note to the launcher. `ended` sends it once, however often it is called.
+  /// Sends a note to the launcher, with the fields of `RankNote`. Only the first call of `ended`
+  /// sends one.
   void joined();
-  void ended();
+  void ended(int blames = -1, bool blamed_left = false);
   /// `report` is not called afterwards.
   ~ReportServer();
   ReportServer(const ReportServer&) = delete;

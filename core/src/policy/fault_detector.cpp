@@ -7,6 +7,16 @@
 
 namespace hvd::detail {
 
+namespace {
+
+constexpr std::string_view kSilent = "silent for";  // the cause of a verdict of silence begins so
+
+}  // namespace
+
+bool has_left(Errc code, std::string_view cause) noexcept {
+  return code == Errc::aborted || (code == Errc::peer_lost && !cause.starts_with(kSilent));
+}
+
 FaultDetector::FaultDetector(const Settings& settings, Clock::time_point now)
     : settings_(settings), last_tick_(now) {}
 
@@ -73,7 +83,7 @@ void FaultDetector::watch_silence(int number, const Peer& peer, Clock::time_poin
                                    : "longer than HVD_HOST_TIMEOUT_S allows";
   weigh(Strength::strong,
         {Errc::peer_lost, number,
-         fmt::format("silent for {:.1f} s, {}", std::chrono::duration<double>(silence).count(),
+         fmt::format("{} {:.1f} s, {}", kSilent, std::chrono::duration<double>(silence).count(),
                      which)},
         now);
 }

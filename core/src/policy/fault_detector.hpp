@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/types.hpp>
@@ -26,6 +27,10 @@ struct Verdict {
   int rank = -1;  ///< the culprit; -1 when no single rank is to blame
   std::string cause;
 };
+
+/// Tells from the code and the cause of a verdict whether the culprit has left the job, by a crash,
+/// an exit or `abort`. A silent culprit has not: it may be frozen or out of reach.
+[[nodiscard]] bool has_left(Errc code, std::string_view cause) noexcept;
 
 class FaultDetector {
  public:

@@ -7,7 +7,6 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
@@ -34,10 +33,7 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOpti
       end_signal_(io_),
       heartbeat_(io_),
       ranks_(io_, Descendants::belong_to_the_group,
-             {.on_exit =
-                  [this](std::size_t index, int status, std::chrono::milliseconds elapsed) {
-                    on_exit(index, status, elapsed);
-                  },
+             {.on_exit = [this](std::size_t, const RankEnd& end) { stream_.send(end); },
               .on_output =
                   [this](std::size_t index, Stream stream, Bytes bytes) {
                     stream_.send(Output{
@@ -195,7 +191,6 @@ void Agent::start_next_rank() {
 /// Ends all ranks, because one of them could not be started. `Refused` takes the place of `Done`.
 void Agent::give_up(int code, const std::string& why) {
   ranks_.abandon();
-  inquiries_.clear();
   refuse(code, why);
 }
 
@@ -210,8 +205,6 @@ void Agent::start_rank(std::size_t index) {
   Variables added = {fmt::format("HVD_SECRET_FD={}", secret_.get())};
   if (threads_ > 0) added.push_back(fmt::format("OMP_NUM_THREADS={}", threads_));
   const UniqueFd null = open_null();
-  InquiryPair inquiry = make_inquiry_pair();
-  added.push_back(fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get()));
   const Cpus cpus = binding_.cpus.empty() ? Cpus() : binding_.cpus.at(index);
   const pid_t pid = ranks_.start(
       spec.rank, {.path = path_,
@@ -220,16 +213,15 @@ void Agent::start_rank(std::size_t index) {
                   .input = index == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get(),
                   .die_with_parent = true,
                   .cpus = cpus});
-  inquiries_.push_back(std::make_unique<RankInquiry>(io_, std::move(inquiry.ours)));
   stream_.send(Started{.rank = spec.rank, .pid = pid, .cpus = cpu_list(cpus)});
 }
 
 /// Sends the resource use of the ranks as soon as it is measured, and each rank's answer when it
 /// arrives.
 void Agent::send_status() {
-  for (std::size_t index = 0; index < inquiries_.size(); ++index) {
+  for (std::size_t index = 0; index < ranks_.size(); ++index) {
     if (!ranks_.running(index)) continue;
-    inquiries_[index]->ask([this, rank = ranks_.rank(index)](Bytes bytes) {
+    ranks_.inquiry(index).ask([this, rank = ranks_.rank(index)](Bytes bytes) {
       stream_.send(RankAnswer{.rank = rank, .bytes = std::move(bytes)});
     });
   }
@@ -252,15 +244,6 @@ void Agent::send_usage(std::span<const GpuState> gpus) {
 
 void Agent::refuse(int code, const std::string& message) {
   stream_.send(Refused{.code = code, .message = message});
-}
-
-void Agent::on_exit(std::size_t index, int status, std::chrono::milliseconds elapsed) {
-  const bool success = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  stream_.send(
-      Exited{.rank = ranks_.rank(index),
-             .status = status,
-             .elapsed = elapsed,
-             .without_shutdown = success && inquiries_.at(index)->ended_without_shutdown()});
 }
 
 }  // namespace hvd::launcher

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,7 +17,6 @@
 
 #include "agent/gpu_watch.hpp"
 #include "agent/held_cores.hpp"
-#include "agent/rank_inquiry.hpp"
 #include "plan/binding.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
@@ -62,7 +60,6 @@ class Agent {
   void refuse(int code, const std::string& message);
   void leave();
 
-  void on_exit(std::size_t index, int status, std::chrono::milliseconds elapsed);
   void watch_end_signals();
 
   boost::asio::io_context io_{1};
@@ -82,7 +79,6 @@ class Agent {
   int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
   HeldCores held_;
   Binding binding_;
-  std::vector<std::unique_ptr<RankInquiry>> inquiries_;  ///< by local rank
   bool launched_ = false;
   int code_ = 0;  ///< the exit code of the process
 };

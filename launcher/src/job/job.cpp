@@ -60,8 +60,7 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
       supervisor_(
           io_, static_cast<int>(plan_.ranks.size()),
           {.grace = options_.grace,
-           .settle = plan_.hosts.size() > 1 ? JobPolicy::kSettleOverNetwork : JobPolicy::kSettle,
-           .lost_peer_of = [this](int rank) { return lost_peer(output_.tail(rank)); }},
+           .settle = plan_.hosts.size() > 1 ? JobPolicy::kSettleOverNetwork : JobPolicy::kSettle},
           [this](const End& order) { end(order); }),
       ranks_(plan_.ranks.size()),
       agents_(std::move(agents)),
@@ -263,11 +262,7 @@ void Job::on_exited(const Exited& frame) {
   // The rank that failed first is to blame, but the frames of one host may arrive later than those
   // of another host, because output precedes them. So the time of the exit is estimated as the time
   // at which hvdrun heard of the start, plus how long the rank ran.
-  supervisor_.on_exit({.rank = frame.rank,
-                       .status = frame.status,
-                       .elapsed = frame.elapsed,
-                       .without_shutdown = frame.without_shutdown},
-                      rank.started + frame.elapsed);
+  supervisor_.on_exit(frame, rank.started + frame.elapsed);
 }
 
 /// Shows ssh's warnings and the error messages of an agent. Before the agent is prepared they are

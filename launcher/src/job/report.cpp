@@ -1,7 +1,6 @@
 #include "job/report.hpp"
 
 #include <array>
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -67,19 +66,6 @@ int quoted_rank(const Outcome& outcome) {
   const RankEnd& culprit = outcome.culprit.value();
   return culprit.without_shutdown && !outcome.others.empty() ? outcome.others.front().rank
                                                              : culprit.rank;
-}
-
-std::optional<int> lost_peer(const std::deque<Tail::Line>& tail) {
-  constexpr std::string_view kWords = "peer lost: rank ";
-  for (auto line = tail.rbegin(); line != tail.rend(); ++line) {
-    const auto at = line->text.find(kWords);
-    if (at == std::string::npos) continue;
-    const std::string_view number = std::string_view(line->text).substr(at + kWords.size());
-    int rank = -1;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
-    if (error == std::errc{} && rank >= 0) return rank;
-  }
-  return std::nullopt;
 }
 
 std::string network_hint(const std::deque<Tail::Line>& tail) {

@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "supervise/job_policy.hpp"
@@ -30,10 +29,6 @@ struct RankLocation {
 /// Returns the rank whose last lines the report quotes, for an outcome with a culprit. A culprit
 /// that exited 0 without a shutdown has no error to show, so a rank that failed after it is quoted.
 [[nodiscard]] int quoted_rank(const Outcome& outcome);
-
-/// Returns the rank whose loss a rank reports in its last lines, `tail`, with the library's message
-/// ("peer lost: rank 1 on b"), which most programs print at their end.
-[[nodiscard]] std::optional<int> lost_peer(const std::deque<Tail::Line>& tail);
 
 /// Returns a line that suggests --network-interfaces, when a job on several hosts failed and
 /// `tail`, the culprit's last lines, suggests that ranks could not connect. Otherwise returns an

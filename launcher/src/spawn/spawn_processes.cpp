@@ -42,8 +42,7 @@ SpawnProcesses::SpawnProcesses(int nprocs, const SpawnOptions& options, SpawnPat
       path_(std::move(path)),
       work_(io_.get_executor()),
       ranks_(io_, Descendants::are_left_alone,
-             {.on_exit = [this](std::size_t index, int status,
-                                milliseconds elapsed) { on_exit(index, status, elapsed); },
+             {.on_exit = [this](std::size_t index, const RankEnd& end) { on_exit(index, end); },
               .on_output =
                   [this](std::size_t index, Stream stream, Bytes bytes) {
                     const std::size_t size = bytes.size();
@@ -159,15 +158,15 @@ void SpawnProcesses::start_one(int local_rank) {
                       .die_with_parent = true});
 }
 
-void SpawnProcesses::on_exit(std::size_t index, int status, milliseconds elapsed) {
+void SpawnProcesses::on_exit(std::size_t index, RankEnd end) {
   Process& process = processes_.at(index);
-  process.status = status;
+  process.status = end.status;
   process.report = read_report(process.report_file.get());
   process.report_file.reset();
   const bool returned = process.report.stage == SpawnReport::Stage::returned;
-  supervisor_.on_exit({.rank = ranks_.rank(index),
-                       .status = status == 0 && !returned ? kNoResult : status,
-                       .elapsed = elapsed});
+  if (end.status == 0 && !returned) end.status = kNoResult;
+  end.without_shutdown = false;  // the call throws the error of a rank that misses this one
+  supervisor_.on_exit(end);
 }
 
 // ---- the end

@@ -51,7 +51,7 @@ class SpawnProcesses {
   void run();
   void start_all();
   void start_one(int local_rank);
-  void on_exit(std::size_t index, int status, std::chrono::milliseconds elapsed);
+  void on_exit(std::size_t index, RankEnd end);
   [[nodiscard]] SpawnOutcome make_outcome();
   [[nodiscard]] ProcessError::End describe(int rank) const;
 

@@ -23,10 +23,11 @@ int killing_signal(int status) {
 
 /// Returns whether the end of the rank is a cause in itself. A rank that was killed is a cause. A
 /// rank that exits with an error soon after another was killed most likely fails because of that.
-/// SIGABRT counts as such an error, because an uncaught exception ends with it.
+/// SIGABRT counts as such an error, because an uncaught exception ends with it, and so does the
+/// crash of a rank whose library had blamed another before.
 bool is_strong(const RankEnd& end) {
   const int signal = killing_signal(end.status);
-  return signal != 0 && signal != SIGABRT;
+  return signal != 0 && signal != SIGABRT && end.blames < 0;
 }
 
 }  // namespace
@@ -37,12 +38,12 @@ int exit_code(int status) noexcept {
   return WIFSIGNALED(status) ? kExitSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-JobPolicy::JobPolicy(int num_ranks, Options options)
-    : running_(num_ranks), options_(std::move(options)) {}
+JobPolicy::JobPolicy(int num_ranks, const Options& options)
+    : num_ranks_(static_cast<std::size_t>(num_ranks)), options_(options) {}
 
 std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point now,
                                       Clock::time_point at) {
-  --running_;
+  over_.insert(ended.rank);
   if (phase_ == Phase::ending) {
     outcome_.ended.push_back(ended.rank);
     return std::nullopt;
@@ -54,10 +55,10 @@ std::optional<End> JobPolicy::on_exit(const RankEnd& ended, Clock::time_point no
   }
   if (failed && phase_ == Phase::running) {
     phase_ = Phase::settling;
-    settled_at_ = now + options_.settle;
+    failed_at_ = now;
   }
-  if (phase_ == Phase::settling && running_ == 0) return on_time(settled_at_);
-  return std::nullopt;
+  if (phase_ != Phase::settling) return std::nullopt;
+  return on_time(over_.size() == num_ranks_ ? settled_at() : now);
 }
 
 std::optional<End> JobPolicy::on_signal(int signal) {
@@ -79,7 +80,7 @@ std::optional<End> JobPolicy::on_trouble(int code, const std::string& what) {
     outcome_.code = code;
     outcome_.trouble = what;
   }
-  return end(SIGTERM, std::min(options_.grace, kFailureGrace));
+  return end(SIGTERM, failure_grace());
 }
 
 std::optional<End> JobPolicy::on_loss(int code, const std::string& what) {
@@ -91,14 +92,14 @@ std::optional<End> JobPolicy::on_loss(int code, const std::string& what) {
 }
 
 std::optional<End> JobPolicy::on_time(Clock::time_point now) {
-  if (phase_ != Phase::settling || now < settled_at_) return std::nullopt;
+  if (phase_ != Phase::settling || now < settled_at()) return std::nullopt;
   blame();
-  return end(SIGTERM, std::min(options_.grace, kFailureGrace));
+  return end(SIGTERM, failure_grace());
 }
 
 std::optional<Clock::time_point> JobPolicy::wake_up() const {
   if (phase_ != Phase::settling) return std::nullopt;
-  return settled_at_;
+  return settled_at();
 }
 
 Outcome JobPolicy::outcome() const {
@@ -112,20 +113,39 @@ std::optional<End> JobPolicy::end(int signal, std::chrono::milliseconds grace) {
   return End{.signal = signal, .grace = grace};
 }
 
-void JobPolicy::blame() {
+std::chrono::milliseconds JobPolicy::failure_grace() const {
+  return std::min(options_.grace, kFailureGrace);
+}
+
+/// Returns the failure to blame by what is known so far.
+auto JobPolicy::culprit() const -> std::vector<Failure>::const_iterator {
   // Ranks that fail because another rank leaves the job may end before that rank does.
   const auto without_shutdown = [](const Failure& cause) { return cause.end.without_shutdown; };
-  auto first = std::find_if(causes_.begin(), causes_.end(), is_strong_cause);
-  if (first == causes_.end())
-    first = std::find_if(causes_.begin(), causes_.end(), without_shutdown);
-  if (first == causes_.end()) {
-    first = causes_.begin();
-    const auto peer =
-        options_.lost_peer_of ? options_.lost_peer_of(first->end.rank) : std::optional<int>();
-    const auto named = std::find_if(causes_.begin(), causes_.end(),
-                                    [&](const Failure& cause) { return peer == cause.end.rank; });
-    if (named != causes_.end()) first = named;
+  auto found = std::find_if(causes_.begin(), causes_.end(), is_strong_cause);
+  if (found != causes_.end()) return found;
+  found = std::find_if(causes_.begin(), causes_.end(), without_shutdown);
+  if (found != causes_.end()) return found;
+  found = causes_.begin();
+  for (std::size_t followed = 0; followed < causes_.size(); ++followed) {
+    const auto blamed = std::find_if(causes_.begin(), causes_.end(), [&](const Failure& cause) {
+      return cause.end.rank == found->end.blames;
+    });
+    if (blamed == causes_.end()) return found;
+    found = blamed;
   }
+  return causes_.begin();  // they blame each other
+}
+
+/// Returns when the causes are complete. The process of a rank that has left the job may run for
+/// longer than those of the ranks that fail because of that, for example in destructors.
+Clock::time_point JobPolicy::settled_at() const {
+  const RankEnd& end = culprit()->end;
+  const bool awaits_blamed = end.blamed_left && end.blames >= 0 && over_.count(end.blames) == 0;
+  return failed_at_ + (awaits_blamed ? std::max(options_.settle, kLeaving) : options_.settle);
+}
+
+void JobPolicy::blame() {
+  const auto first = culprit();
   outcome_.culprit = first->end;
   outcome_.code = first->end.without_shutdown ? kExitInternal : exit_code(first->end.status);
   for (auto it = causes_.begin(); it != causes_.end(); ++it) {

@@ -5,8 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +28,9 @@ struct RankEnd {
   /// The rank exited 0 without a shutdown of the library. That counts as a failure only if other
   /// ranks fail after it.
   bool without_shutdown = false;
+  /// The rank that the library blamed when it failed on this rank, as in `RankNote`; -1: none.
+  int blames = -1;
+  bool blamed_left = false;  ///< that rank had left the job, so its process ends by itself
 };
 
 /// The end of a job, for the report.
@@ -50,17 +53,17 @@ class JobPolicy {
   /// The settle time where ranks are on several machines, whose reports take different times to
   /// arrive.
   static constexpr std::chrono::milliseconds kSettleOverNetwork{500};
+  /// The longest time, from the first failure, in which the process of a rank that has left the job
+  /// is waited for.
+  static constexpr std::chrono::milliseconds kLeaving{1'000};
   /// The time between SIGTERM and SIGKILL after a failure.
   static constexpr std::chrono::milliseconds kFailureGrace{1'000};
 
   struct Options {
     std::chrono::milliseconds grace{0};  ///< the time between a user's signal and SIGKILL
     std::chrono::milliseconds settle = kSettle;
-    /// Returns the rank whose loss `rank` reported in its output before it failed, if any. hvdrun
-    /// may hear of the end of a rank before it hears of the end of the rank that caused it.
-    std::function<std::optional<int>(int rank)> lost_peer_of{};
   };
-  JobPolicy(int num_ranks, Options options);
+  JobPolicy(int num_ranks, const Options& options);
 
   // These functions handle events. The returned order, if any, goes to all agents.
 
@@ -97,14 +100,18 @@ class JobPolicy {
   };
   [[nodiscard]] static bool is_strong_cause(const Failure& cause);
 
+  [[nodiscard]] std::chrono::milliseconds failure_grace() const;
+  [[nodiscard]] std::vector<Failure>::const_iterator culprit() const;
+  [[nodiscard]] Clock::time_point settled_at() const;
   [[nodiscard]] std::optional<End> end(int signal, std::chrono::milliseconds grace);
   void blame();
 
   Phase phase_ = Phase::running;
-  int running_;
+  std::size_t num_ranks_;
   Options options_;
-  Clock::time_point settled_at_{};
-  std::vector<Failure> causes_;  ///< in the order of their times, then of the reports
+  std::set<int> over_;             ///< the ranks that have ended
+  Clock::time_point failed_at_{};  ///< when the first failure was reported
+  std::vector<Failure> causes_;    ///< in the order of their times, then of the reports
   Outcome outcome_;
 };
 

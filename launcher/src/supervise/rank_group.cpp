@@ -7,10 +7,12 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/descriptors.hpp"
+#include "plan/rank_environment.hpp"
 #include "supervise/descendants.hpp"
 
 namespace hvd::launcher {
@@ -46,9 +48,16 @@ pid_t RankGroup::start(int number, StartRequest request) {
     pipes[stream] = make_pipe();
     *ends[stream] = pipes[stream].write.get();
   }
+  InquiryPair inquiry = make_inquiry_pair();
+  request.inherited.push_back(inquiry.of_rank.get());
+  request.variables =
+      merge(request.variables, {fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get())});
   const pid_t pid = start_process(request);
   UniqueFd ended = open_pidfd(pid);
-  auto rank = std::make_unique<Rank>(Rank{.rank = number, .pid = pid, .ended = {io_, ended.get()}});
+  auto rank = std::make_unique<Rank>(Rank{.rank = number,
+                                          .pid = pid,
+                                          .ended = {io_, ended.get()},
+                                          .inquiry = {io_, std::move(inquiry.ours)}});
   (void)ended.release();
   for (std::size_t stream = 0; stream < ends.size(); ++stream) {
     if (pipes[stream].read) rank->pipes[stream].emplace(io_, std::move(pipes[stream].read));
@@ -92,8 +101,9 @@ void RankGroup::on_rank_ended(std::size_t index) {
 void RankGroup::record_exit(std::size_t index, int status) {
   Rank& rank = *ranks_[index];
   rank.running = false;
-  handlers_.on_exit(index, status,
-                    std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started));
+  const auto elapsed = std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started);
+  handlers_.on_exit(
+      index, rank.inquiry.complete({.rank = rank.rank, .status = status, .elapsed = elapsed}));
 }
 
 void RankGroup::watch_children() {

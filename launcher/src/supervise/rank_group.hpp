@@ -21,6 +21,7 @@
 #include <hvd/core/types.hpp>
 
 #include "supervise/job_policy.hpp"
+#include "supervise/rank_inquiry.hpp"
 #include "supervise/rank_output.hpp"
 #include "supervise/start_process.hpp"
 
@@ -39,9 +40,9 @@ enum class Descendants {
 class RankGroup {
  public:
   struct Handlers {
-    /// Rank `index`, in the order of `start`, has ended. `status` is as from waitpid, or 0 where
-    /// other code in this process has waited for it.
-    std::function<void(std::size_t index, int status, std::chrono::milliseconds elapsed)> on_exit;
+    /// Rank `index`, in the order of `start`, has ended. `end.status` is 0 where other code in this
+    /// process has waited for it.
+    std::function<void(std::size_t index, const RankEnd& end)> on_exit;
     /// A rank has written `bytes`, at most `kMaxOutput`. Each byte uses up credit, and without
     /// credit no more output is read. `add_credit` gives it back.
     std::function<void(std::size_t index, Stream stream, Bytes bytes)> on_output;
@@ -56,8 +57,8 @@ class RankGroup {
   RankGroup& operator=(const RankGroup&) = delete;
 
   /// Starts a process as `rank` of the job, which its environment has as HVD_RANK, and returns its
-  /// pid. An `output` or `error` of -1 in the request becomes a pipe that the group reads. Throws
-  /// LaunchError, as `start_process` does.
+  /// pid. The group adds HVD_STATUS_FD. An `output` or `error` of -1 in the request becomes a pipe
+  /// that the group reads. Throws LaunchError, as `start_process` does.
   pid_t start(int rank, StartRequest request);
   /// Must be called when all ranks have been started. The handlers are called from now on.
   void watch();
@@ -81,6 +82,7 @@ class RankGroup {
   [[nodiscard]] pid_t pid(std::size_t index) const { return ranks_.at(index)->pid; }
   [[nodiscard]] bool running(std::size_t index) const { return ranks_.at(index)->running; }
   [[nodiscard]] bool any_running() const;
+  [[nodiscard]] RankInquiry& inquiry(std::size_t index) { return ranks_.at(index)->inquiry; }
   [[nodiscard]] bool watching() const noexcept { return watching_; }
   /// Returns whether `end` was called. A process that outlives its rank is killed only after the
   /// grace period.
@@ -96,8 +98,9 @@ class RankGroup {
   };
   struct Rank {
     int rank = 0;
-    pid_t pid = -1;                                    ///< also its process group, where it has one
-    boost::asio::posix::stream_descriptor ended;       ///< readable when the process is over
+    pid_t pid = -1;                               ///< also its process group, where it has one
+    boost::asio::posix::stream_descriptor ended;  ///< readable when the process is over
+    RankInquiry inquiry;
     std::array<std::optional<OutputPipe>, 2> pipes{};  ///< by stream
     Clock::time_point started = Clock::now();
     bool running = true;

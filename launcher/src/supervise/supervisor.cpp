@@ -9,9 +9,9 @@ namespace hvd::launcher {
 
 using boost::system::error_code;
 
-Supervisor::Supervisor(boost::asio::io_context& io, int num_ranks, JobPolicy::Options options,
-                       std::function<void(const End&)> on_end)
-    : policy_(num_ranks, std::move(options)),
+Supervisor::Supervisor(boost::asio::io_context& io, int num_ranks,
+                       const JobPolicy::Options& options, std::function<void(const End&)> on_end)
+    : policy_(num_ranks, options),
       on_end_(std::move(on_end)),
       settle_timer_(io),
       limit_timer_(io) {}

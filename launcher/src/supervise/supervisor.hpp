@@ -17,7 +17,7 @@ namespace hvd::launcher {
 class Supervisor {
  public:
   /// `on_end` carries out an order to end all ranks of the job.
-  Supervisor(boost::asio::io_context& io, int num_ranks, JobPolicy::Options options,
+  Supervisor(boost::asio::io_context& io, int num_ranks, const JobPolicy::Options& options,
              std::function<void(const End&)> on_end);
 
   /// Ends the job after `time`, with exit code 124, and says `what`.

@@ -74,6 +74,8 @@ void write(WireWriter& to, const Exited& frame) {
   to.i32(frame.status);
   to.i64(frame.elapsed.count());
   to.u8(frame.without_shutdown ? 1 : 0);
+  to.i32(frame.blames);
+  to.u8(frame.blamed_left ? 1 : 0);
 }
 void write(WireWriter&, const Gone&) {}
 void write(WireWriter&, const Done&) {}
@@ -248,6 +250,8 @@ Exited read<Exited>(WireReader& from) {
   frame.status = from.i32();
   frame.elapsed = read_duration(from);
   frame.without_shutdown = read_flag(from);
+  frame.blames = from.i32();
+  frame.blamed_left = read_flag(from);
   return frame;
 }
 template <>

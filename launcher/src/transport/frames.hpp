@@ -1,4 +1,4 @@
-// Defines the frames between hvdrun and its agents; `End` is that of job_policy.hpp.
+// Defines the frames between hvdrun and its agents; `End` and `RankEnd` are in job_policy.hpp.
 // Every frame is a u32 length, a u8 kind and the fields in order, little-endian.
 // docs/reference/hvdrun.md describes which side sends which frame, and when.
 #pragma once
@@ -90,12 +90,7 @@ struct Output {
   Bytes bytes;
 };
 /// agent → hvdrun: a rank has ended; more of its output may follow.
-struct Exited {
-  std::int32_t rank = 0;
-  std::int32_t status = 0;  ///< as from waitpid
-  std::chrono::milliseconds elapsed{0};
-  bool without_shutdown = false;  ///< it exited 0 after joining the job, without a shutdown
-};
+using Exited = RankEnd;
 /// agent → hvdrun: all ranks and their descendants are gone; the rest of their output follows.
 struct Gone {};
 /// agent → hvdrun, last frame: all output was sent.

@@ -130,15 +130,33 @@ TEST_F(ReportServerTest, AnswersWhenAskedAndNotBefore) {
   }
 }
 
-TEST_F(ReportServerTest, NotesAreOneByteAndTheEndIsToldOnce) {
+TEST(RankNoteTest, ComesBackAsSentAndNothingElseIsOne) {
+  const RankNote sent{RankNote::Kind::ended, 7, true};
+  const Bytes bytes = encode(sent);
+  ASSERT_EQ(bytes.size(), RankNote::kBytes);
+  const auto back = decode_rank_note(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(encode(*back), bytes);
+  EXPECT_EQ(back->blames, 7);
+  EXPECT_TRUE(back->blamed_left);
+  EXPECT_FALSE(decode_rank_note(std::span(bytes).first(bytes.size() - 1)));
+  EXPECT_FALSE(decode_rank_note(encode(RankReport{})));
+  for (const std::size_t at : {0U, 4U, 5U}) {  // the kind, the sign of the rank, the flag
+    Bytes wrong = bytes;
+    wrong[at] = std::byte{0xf0};
+    EXPECT_FALSE(decode_rank_note(wrong)) << at;
+  }
+}
+
+TEST_F(ReportServerTest, NotesAreSentUnaskedAndTheEndIsToldOnce) {
   const auto server = ReportServer::on(loop_, rank_.get(), full_report);
   ASSERT_NE(server, nullptr);
   server->joined();
-  server->ended();
+  server->ended(2, true);
   server->ended();
   ask();
-  EXPECT_EQ(answer(), Bytes{static_cast<std::byte>(RankNote::joined)});
-  EXPECT_EQ(answer(), Bytes{static_cast<std::byte>(RankNote::ended)});
+  EXPECT_EQ(answer(), encode(RankNote{.kind = RankNote::Kind::joined}));
+  EXPECT_EQ(answer(), encode(RankNote{RankNote::Kind::ended, 2, true}));
   EXPECT_EQ(decode_rank_report(answer()).rank, 2);
 }
 

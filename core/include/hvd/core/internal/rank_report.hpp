@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,16 +43,28 @@ struct RankReport {
   std::vector<Pending> oldest;          ///< the first ones of these, in the order of submission
 };
 
-/// A rank sends a note of one byte without being asked. A process that exits after `joined` and
-/// before `ended` has left the others without a shutdown.
-enum class RankNote : std::uint8_t {
-  joined = 'j',  ///< a context has joined its job
-  ended = 'e',   ///< the context has ended, by a shutdown of all ranks or by an error
+/// A rank sends a note without being asked. A process that exits after `joined` and before `ended`
+/// has left the others without a shutdown.
+struct RankNote {
+  enum class Kind : std::uint8_t {
+    joined = 'j',  ///< a context has joined its job
+    ended = 'e',   ///< the context has ended, by a shutdown of all ranks or by an error
+  };
+  static constexpr std::size_t kBytes = 6;  ///< of the encoded form; no report is so short
+
+  Kind kind = Kind::joined;
+  std::int32_t blames = -1;  ///< `ended`: the other rank that the error blames; -1: none
+  bool blamed_left = false;  ///< that rank has left the job; otherwise it may still run
 };
 
 /// Returns at most `kMaxBytes` bytes. What exceeds the bounds above is left out.
 [[nodiscard]] Bytes encode(const RankReport& report);
 /// Reads what `encode` returns. Throws Errc::protocol.
 [[nodiscard]] RankReport decode_rank_report(std::span<const std::byte> bytes);
+
+/// Returns `RankNote::kBytes` bytes.
+[[nodiscard]] Bytes encode(const RankNote& note);
+/// Returns nothing when the bytes are not those of a note.
+[[nodiscard]] std::optional<RankNote> decode_rank_note(std::span<const std::byte> bytes);
 
 }  // namespace hvd

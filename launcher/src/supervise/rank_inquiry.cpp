@@ -1,13 +1,10 @@
-#include "agent/rank_inquiry.hpp"
+#include "supervise/rank_inquiry.hpp"
 
 #include <array>
 #include <cerrno>
 #include <utility>
 
-#include <fcntl.h>
 #include <sys/socket.h>
-
-#include <hvd/core/internal/rank_report.hpp>
 
 #include "base/text.hpp"
 
@@ -18,9 +15,7 @@ InquiryPair make_inquiry_pair() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     refuse_system("cannot make a socket");
   }
-  InquiryPair pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  ::fcntl(pair.of_rank.get(), F_SETFD, 0);
-  return pair;
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 RankInquiry::RankInquiry(boost::asio::io_context& io, UniqueFd socket) : socket_(io, socket.get()) {
@@ -53,25 +48,29 @@ void RankInquiry::receive() {
   on_answer_(std::move(bytes));
 }
 
-bool RankInquiry::take_note(const Bytes& bytes) {
-  if (bytes.size() != sizeof(RankNote)) return false;
-  const auto note = static_cast<RankNote>(bytes.front());
-  if (note == RankNote::joined) ++contexts_;
-  if (note == RankNote::ended) --contexts_;
+bool RankInquiry::take_note(std::span<const std::byte> bytes) {
+  const std::optional<RankNote> note = decode_rank_note(bytes);
+  if (!note) return false;
+  contexts_ += note->kind == RankNote::Kind::joined ? 1 : -1;
+  last_ = *note;
   return true;
 }
 
-bool RankInquiry::ended_without_shutdown() {
-  // A longer queue may have been full, so that notes are missing. Then the rank is not blamed.
+RankEnd RankInquiry::complete(RankEnd end) {
+  // A longer queue may have been full, so that notes are missing. Then they say nothing.
   constexpr int kMost = 200;
   for (int i = 0; i < kMost; ++i) {
-    Bytes bytes(sizeof(RankNote) + 1);
+    Bytes bytes(RankNote::kBytes + 1);
     const ssize_t size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (size <= 0) return contexts_ > 0;
-    bytes.resize(static_cast<std::size_t>(size));
-    (void)take_note(bytes);
+    if (size <= 0) {
+      end.without_shutdown = exit_code(end.status) == 0 && contexts_ > 0;
+      end.blames = last_.blames;
+      end.blamed_left = last_.blamed_left;
+      return end;
+    }
+    (void)take_note(std::span(bytes).first(static_cast<std::size_t>(size)));
   }
-  return false;
+  return end;
 }
 
 }  // namespace hvd::launcher

@@ -1,17 +1,22 @@
-// Holds the agent's end of the socket on which a rank that uses the library reports its progress.
+// Holds the launcher's end of the socket on which a rank that uses the library reports its
+// progress, and how it ends.
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <hvd/core/internal/fd.hpp>
+#include <hvd/core/internal/rank_report.hpp>
 #include <hvd/core/internal/wire.hpp>
+
+#include "supervise/job_policy.hpp"
 
 namespace hvd::launcher {
 
-/// A pair of packet sockets. `ours` closes on exec; `of_rank` is inherited by one rank.
+/// A pair of packet sockets, which close on exec. One rank inherits `of_rank`.
 struct InquiryPair {
   UniqueFd ours;
   UniqueFd of_rank;
@@ -29,19 +34,19 @@ class RankInquiry {
   /// when the rank does not answer. Does nothing while a question is open.
   void ask(std::function<void(Bytes)> on_answer);
 
-  /// Must be called when the rank has exited. Returns whether the rank had joined a job of the
-  /// library and left it neither by a shutdown nor with an error.
-  [[nodiscard]] bool ended_without_shutdown();
+  /// Must be called when the rank has exited. Returns `end` with what the notes of the rank say.
+  [[nodiscard]] RankEnd complete(RankEnd end);
 
  private:
   void wait();
   void receive();
-  [[nodiscard]] bool take_note(const Bytes& bytes);
+  [[nodiscard]] bool take_note(std::span<const std::byte> bytes);
 
   boost::asio::posix::stream_descriptor socket_;
   std::function<void(Bytes)> on_answer_;
   bool open_ = false;  ///< a question was asked and not answered
   int contexts_ = 0;   ///< the contexts that have joined and not ended
+  RankNote last_{};
 };
 
 }  // namespace hvd::launcher
