@@ -244,6 +244,14 @@ TEST_F(RankInquiryTest, ARankThatHasJoinedAgainBlamesNobody) {
   EXPECT_EQ(end_after({joined_, {RankNote::Kind::ended, 2, true}, joined_}, SIGABRT).blames, -1);
 }
 
+TEST_F(RankInquiryTest, ARankThatStopsHasNotEnded) {
+  say(joined_);
+  EXPECT_FALSE(inquiry_.stops());
+  say({.kind = RankNote::Kind::stops});
+  EXPECT_TRUE(inquiry_.stops());
+  EXPECT_TRUE(end_after({}).without_shutdown);
+}
+
 TEST_F(RankInquiryTest, NothingIsSaidOfOneWhoseNotesDidNotFit) {
   std::vector<RankNote> notes{joined_};
   for (int i = 0; i < 1'000; ++i) notes.insert(notes.end(), {joined_, ended_});

@@ -16,10 +16,11 @@ constexpr int kRanks = 3;
 
 class StopTest : public testing::Test {
  protected:
-  void start(std::vector<std::string> arguments = {}) {
-    std::vector<std::string> all = {"-np", std::to_string(kRanks), STOPPING};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    job.emplace(hvdrun(std::move(all)));
+  void start(const std::vector<std::string>& arguments = {},
+             std::vector<std::string> options = {}) {
+    options.insert(options.end(), {"-np", std::to_string(kRanks), STOPPING});
+    options.insert(options.end(), arguments.begin(), arguments.end());
+    job.emplace(hvdrun(std::move(options)));
   }
 
   static std::string prefix(int rank) { return "[" + std::to_string(rank) + "]<stdout>:"; }
@@ -80,6 +81,13 @@ TEST_F(StopTest, HvdrunForwardsSignalsToAllRanks) {
   const auto ended = finish();
   EXPECT_EQ(ended.exit_code(), 128 + SIGTERM);
   expect_same_step(ended);
+}
+
+TEST_F(StopTest, RanksThatHaveAgreedToStopGetTheGraceOnceMore) {
+  start({"slow"}, {"--grace", "2"});
+  static_cast<void>(rank_1_when_ready());
+  job->signal(SIGTERM);
+  expect_same_step(finish());
 }
 
 TEST_F(StopTest, AProgramAsksItself) {

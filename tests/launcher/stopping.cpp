@@ -2,11 +2,14 @@
 // in which it ended. Its argument is what else:
 //   uneven         rank 0 has less data than the others, and all join after each epoch
 //   request        rank 1 asks itself
+//   slow           saves for 3 s
 //   own            rank 1 handles SIGTERM itself, and asks with the library
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -60,6 +63,7 @@ int main(int argc, char** argv) {
     } else {
       while (!hvd::stop_requested()) loop.step();
     }
+    if (what == "slow") std::this_thread::sleep_for(std::chrono::seconds(3));
     std::printf("stopped after %d\n", loop.steps);
     hvd::shutdown();
   } catch (const hvd::Error& error) {

@@ -142,6 +142,7 @@ struct Context::Impl {
   [[nodiscard]] bool count_stop_votes() {
     std::exchange(stop_vote, {}).wait();
     stop_agreed = *stop_votes > 0;
+    if (stop_agreed) coordinator->stop_agreed();
     return stop_agreed;
   }
 

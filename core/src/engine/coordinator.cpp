@@ -152,6 +152,12 @@ RankReport Coordinator::report() const {
   return report;
 }
 
+void Coordinator::stop_agreed() {
+  session_.loop().run_sync([this] {
+    if (reports_) reports_->stops();
+  });
+}
+
 Coordinator::~Coordinator() { disconnect(); }
 
 void Coordinator::disconnect() noexcept {

@@ -46,6 +46,8 @@ class Coordinator : private ControlChannel::Listener,
   void submit_and_wait(Submission&& submission);
   /// Does what `submit` does, for all submissions or for none.
   [[nodiscard]] std::vector<Work> submit_all(std::vector<Submission> submissions);
+  /// Tells the launcher that the ranks have agreed to stop. Any thread may call it.
+  void stop_agreed();
   /// Does what `Context::shutdown` does. Any thread but the loop's may call it.
   void shutdown();
   /// Ends the executor thread, and this coordinator's work on the loop thread. Without an earlier

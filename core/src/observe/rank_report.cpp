@@ -96,7 +96,8 @@ std::optional<RankNote> decode_rank_note(std::span<const std::byte> bytes) {
   note.blames = from.i32();
   const auto left = from.u8();
   note.blamed_left = left == 1;
-  const bool known = note.kind == RankNote::Kind::joined || note.kind == RankNote::Kind::ended;
+  const bool known = note.kind == RankNote::Kind::joined || note.kind == RankNote::Kind::ended ||
+                     note.kind == RankNote::Kind::stops;
   if (!known || note.blames < -1 || left > 1) return std::nullopt;
   return note;
 }

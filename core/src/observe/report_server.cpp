@@ -90,6 +90,10 @@ void ReportServer::joined() {
   loop_.run_sync([this] { impl_->tell({.kind = RankNote::Kind::joined}); });
 }
 
+void ReportServer::stops() {
+  loop_.run_sync([this] { impl_->tell({.kind = RankNote::Kind::stops}); });
+}
+
 void ReportServer::ended(int blames, bool blamed_left) {
   loop_.run_sync([&] {
     if (std::exchange(impl_->ended, true)) return;

@@ -21,6 +21,7 @@ class ReportServer {
   /// Sends a note to the launcher, with the fields of `RankNote`. Only the first call of `ended`
   /// sends one.
   void joined();
+  void stops();
   void ended(int blames = -1, bool blamed_left = false);
   /// `report` is not called afterwards.
   ~ReportServer();

@@ -307,7 +307,8 @@ void Job::end(const End& order) {
     print_verbosely(fmt::format("ending the other ranks, because rank {} failed", culprit->rank));
   }
   send_to_all(order);
-  last_timer_.expires_after(order.grace + kAgentPatience);
+  // Ranks that have agreed to stop have the grace period twice.
+  last_timer_.expires_after(2 * order.grace + kAgentPatience);
   last_timer_.async_wait([this](error_code error) {
     if (!error) finish();
   });

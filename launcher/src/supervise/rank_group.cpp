@@ -142,13 +142,21 @@ void RankGroup::end(const End& order) {
   }
   signal(order.signal);
   signal(SIGCONT);  // a stopped process handles the signal only when it continues
-  grace_timer_.expires_after(order.grace);
-  grace_timer_.async_wait([this](error_code error) {
+  kill_after(order.grace, false);
+  check_done();  // there may be nothing to wait for
+}
+
+void RankGroup::kill_after(milliseconds grace, bool extended) {
+  grace_timer_.expires_after(grace);
+  grace_timer_.async_wait([this, grace, extended](error_code error) {
     if (error) return;
+    const bool stop = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+      return rank->running && rank->inquiry.stops();
+    });
+    if (stop && !extended) return kill_after(grace, true);
     kill();
     check_done();
   });
-  check_done();  // there may be nothing to wait for
 }
 
 /// Sends the signal once to every process: to the process groups of running ranks as a whole, and

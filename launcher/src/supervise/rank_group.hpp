@@ -65,7 +65,8 @@ class RankGroup {
 
   /// Sends a signal to every process of the group.
   void signal(int signal);
-  /// Sends `order.signal` now, and SIGKILL to the remaining processes after `order.grace`.
+  /// Sends `order.signal` now, and SIGKILL to the remaining processes after `order.grace`, or after
+  /// twice as long if the ranks have agreed to stop.
   void end(const End& order);
   /// Ends every process at once. A group that descendants belong to waits until all are gone, for
   /// at most `kKillDeadline`.
@@ -109,6 +110,7 @@ class RankGroup {
   void wait_for_end(std::size_t index);
   void on_rank_ended(std::size_t index);
   void record_exit(std::size_t index, int status);
+  void kill_after(std::chrono::milliseconds grace, bool extended);
   void watch_children();
   void sweep();
   void check_done();

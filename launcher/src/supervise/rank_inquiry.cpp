@@ -51,9 +51,24 @@ void RankInquiry::receive() {
 bool RankInquiry::take_note(std::span<const std::byte> bytes) {
   const std::optional<RankNote> note = decode_rank_note(bytes);
   if (!note) return false;
+  if (note->kind == RankNote::Kind::stops) {
+    stops_ = true;
+    return true;
+  }
   contexts_ += note->kind == RankNote::Kind::joined ? 1 : -1;
   last_ = *note;
   return true;
+}
+
+bool RankInquiry::stops() {
+  // An answer to a question is left to `receive`.
+  Bytes bytes(RankNote::kBytes);
+  while (::recv(socket_.native_handle(), bytes.data(), bytes.size(),
+                MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC) == RankNote::kBytes) {
+    (void)::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    (void)take_note(bytes);
+  }
+  return stops_;
 }
 
 RankEnd RankInquiry::complete(RankEnd end) {

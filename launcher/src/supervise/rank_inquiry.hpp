@@ -34,6 +34,9 @@ class RankInquiry {
   /// when the rank does not answer. Does nothing while a question is open.
   void ask(std::function<void(Bytes)> on_answer);
 
+  /// Returns whether the rank has agreed with the others to stop.
+  [[nodiscard]] bool stops();
+
   /// Must be called when the rank has exited. Returns `end` with what the notes of the rank say.
   [[nodiscard]] RankEnd complete(RankEnd end);
 
@@ -47,6 +50,7 @@ class RankInquiry {
   bool open_ = false;  ///< a question was asked and not answered
   int contexts_ = 0;   ///< the contexts that have joined and not ended
   RankNote last_{};
+  bool stops_ = false;
 };
 
 }  // namespace hvd::launcher

@@ -49,6 +49,7 @@ struct RankNote {
   enum class Kind : std::uint8_t {
     joined = 'j',  ///< a context has joined its job
     ended = 'e',   ///< the context has ended, by a shutdown of all ranks or by an error
+    stops = 's',   ///< the ranks have agreed to stop, since one of them was asked to
   };
   static constexpr std::size_t kBytes = 6;  ///< of the encoded form; no report is so short
 
