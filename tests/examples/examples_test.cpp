@@ -131,6 +131,19 @@ TEST_F(Examples, AccumulatedGradientsBothWays) {
               testing::Pointwise(testing::DoubleNear(2e-4), losses));
 }
 
+// In double, two ranks train as one process does with their batches together.
+TEST_F(Examples, SeveralLossesTrainAsInOneProcess) {
+  const std::string alone =
+      run({fs::path(EXAMPLES) / "train_several_losses", "--steps", "31", "--batch", "16"}).out;
+  expect_falling_loss(alone, 0.1);
+  const std::string both = run_two("train_several_losses", {"--steps", "31", "--batch", "8"});
+  EXPECT_THAT(both, HasSubstr(kIdentical));
+  for (const std::string word : {"loss", "difference"}) {
+    EXPECT_THAT(numbers_after(word, both),
+                testing::Pointwise(testing::DoubleNear(1e-9), numbers_after(word, alone)));
+  }
+}
+
 TEST_F(Examples, UnevenDataIsAllUsed) {
   const std::string out = run_two("train_uneven", {"--images", "1600", "--epochs", "3"});
   EXPECT_THAT(out, HasSubstr("rank 0 has 1600 images"));
