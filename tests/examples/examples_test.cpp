@@ -153,6 +153,18 @@ TEST_F(Examples, UnevenDataIsAllUsed) {
   expect_falling_loss(out, 0.1);
 }
 
+// The last of the four batches has one image, so a rank has none.
+TEST_F(Examples, UnequalBatchesTrainAsOneProcessDoes) {
+  const Words arguments{"--images", "100", "--batch", "33", "--epochs", "3"};
+  Words alone{fs::path(EXAMPLES) / "train_unequal"};
+  alone.insert(alone.end(), arguments.begin(), arguments.end());
+  const std::vector<double> wanted = numbers_after("loss", run(alone).out);
+  ASSERT_EQ(wanted.size(), 3U);
+  EXPECT_LT(wanted.back(), wanted.front());
+  EXPECT_THAT(numbers_after("loss", run_two("train_unequal", arguments)),
+              testing::Pointwise(testing::DoubleNear(1e-9), wanted));
+}
+
 TEST_F(Examples, TransformerLearnsFromAText) {
   const std::string out = run_two("train_transformer", {std::string(SOURCES) + "/../LICENSE",
                                                         "--steps", "31", "--warm-up", "10"});

@@ -41,7 +41,7 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
 GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kind,
                             const DistributedOptimizerOptions& given,
                             const NamedTensors& parameters)
-    : owner(given_owner), options(given), context(context_of(given)) {
+    : owner(given_owner), options(with_op_of_shares(given)), context(context_of(given)) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
   instance = agree_on_optimizer(context, own, options.process_set, kind);
 
@@ -62,6 +62,14 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
     if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
   }
   count_groups();
+  if (options.weighted) {
+    weight.emplace(
+        AllreduceOptions{.name = fmt::format("{}/{}/weight", options.name_prefix, instance),
+                         .op = ReduceOp::sum,
+                         .process_set = options.process_set,
+                         .context = &context},
+        owner);
+  }
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
     first_step.emplace(context, options.process_set, slots.size());
   }
@@ -102,13 +110,7 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
 
 void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& incoming) {
   const std::lock_guard lock(mutex);
-  // The pass that failed has thrown its error. Its step is over, because other ranks may have
-  // continued.
-  if (std::exchange(is_reduced, false) && error) {
-    error.clear();
-    reductions = 0;
-    ++steps;
-  }
+  begin_pass();
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
   if (!std::exchange(has_unsent_gradients, true)) note_wrapped_steps();
@@ -125,6 +127,16 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
     submit(slot, incoming);
   });
   if (options.wait_in_backward) expect_end_of_pass();
+}
+
+void GradientReducer::Impl::begin_pass() {
+  // The pass that failed has thrown its error. Its step is over, because other ranks may have
+  // continued.
+  if (std::exchange(is_reduced, false) && error) {
+    error.clear();
+    reductions = 0;
+    ++steps;
+  }
 }
 
 /// Keeps the error, so that `step()` throws it again, and throws it out of `backward()` at once.
@@ -230,10 +242,12 @@ void GradientReducer::Impl::end_step() {
 
 torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
   if (!loss.defined()) misuse("the closure returned no loss");
-  return allreduce(loss.detach(), {.name = fmt::format("{}/{}/loss", options.name_prefix, instance),
-                                   .op = options.op,
-                                   .process_set = options.process_set,
-                                   .context = &context});
+  torch::Tensor mine = loss.detach();
+  if (weight) mine = scale_(mine.clone(), weight->last_share());
+  return allreduce(mine, {.name = fmt::format("{}/{}/loss", options.name_prefix, instance),
+                          .op = options.op,
+                          .process_set = options.process_set,
+                          .context = &context});
 }
 
 torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, LossClosure closure) {
@@ -322,6 +336,14 @@ void GradientReducer::synchronize() {
 void GradientReducer::finish_pass() {
   synchronize();
   impl_->is_reduced = false;
+}
+
+void GradientReducer::set_weight(double weight) {
+  Impl& impl = *impl_;
+  if (!impl.weight) impl.misuse("set_weight() needs the option weighted");
+  const std::lock_guard lock(impl.mutex);
+  impl.weight->set(weight);
+  impl.begin_pass();  // a rank whose pass uses no parameter takes part in step()
 }
 
 void GradientReducer::skip_step() { impl_->end_step(); }

@@ -19,6 +19,7 @@
 #include "gradients/gradient_hook.hpp"
 #include "gradients/gradient_placement.hpp"
 #include "gradients/gradient_setup.hpp"
+#include "gradients/gradient_weight.hpp"
 #include "gradients/pass_agreement.hpp"
 
 namespace hvd::detail {
@@ -71,6 +72,7 @@ struct GradientReducer::Impl final : GradientListener {
   // These are the hooks and the end of a backward pass (gradient_reducer.cpp).
   void before_gradient(std::size_t index) override;
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
+  void begin_pass();
   void expect_end_of_pass();
   void end_pass();
   [[noreturn]] void refuse_pass(const std::string& message);
@@ -86,8 +88,8 @@ struct GradientReducer::Impl final : GradientListener {
   void count_groups();
 
   // These submit gradients (gradient_reduction.cpp).
-  void submit(GradientSlot& slot, const torch::Tensor& incoming);
-  void submit_sparse(GradientSlot& slot);
+  void submit(GradientSlot& slot, const torch::Tensor& incoming, double factor = 1);
+  void submit_sparse(GradientSlot& slot, double factor);
   void submit_without_backward(GradientSlot& slot, double factor);
   void submit_missing();
   void add_to_group(GradientSlot& slot, Submission submission);
@@ -115,7 +117,7 @@ struct GradientReducer::Impl final : GradientListener {
   const std::string_view owner;
   torch::optim::Optimizer* optimizer = nullptr;  ///< null for a module
   const torch::nn::Module* module = nullptr;     ///< null for an optimizer
-  const DistributedOptimizerOptions options;
+  const DistributedOptimizerOptions options;     ///< the op is sum if they are weighted
   Context& context;
   std::int64_t instance = 0;
   std::size_t known_parameters = 0;
@@ -125,6 +127,7 @@ struct GradientReducer::Impl final : GradientListener {
   /// It is set until the first reduction, when there are other ranks.
   std::optional<FirstStepExchange> first_step;
   std::optional<PassAgreement> agreement;
+  std::optional<GradientWeight> weight;  ///< only if the options are weighted
 
   std::vector<TensorWork> buffer_works;
 

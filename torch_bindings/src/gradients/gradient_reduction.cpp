@@ -14,19 +14,23 @@
 
 namespace hvd::detail {
 
-void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming) {
+/// `factor` multiplies the gradient, and so does this rank's share.
+void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& incoming,
+                                   double factor) {
   const torch::NoGradGuard no_grad;
   // This is set also when the submission fails. A second attempt could succeed, after the operation
   // that bears the same name has ended, and would then match the next step of the other ranks.
   slot.in_flight = true;
+  if (weight) factor *= weight->share(error);
   const torch::Tensor& gradient = slot.parameter.grad();
   if (gradient.is_sparse()) {
-    if (!options.sparse_as_dense) return submit_sparse(slot);
+    if (!options.sparse_as_dense) return submit_sparse(slot, factor);
     slot.parameter.mutable_grad() = gradient.to_dense();
   }
   require_supported(gradient);
   placement->place(slot.parameter, incoming);
   slot.gradient = gradient;
+  if (factor != 1 && !slot.has_none) scale_(elements_of(gradient), factor);
   if (slot.compressor) {
     slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
     slot.compressing = true;
@@ -42,10 +46,13 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
   slot.version = gradient._version();
 }
 
-void GradientReducer::Impl::submit_sparse(GradientSlot& slot) {
+void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
   slot.is_sparse = true;
   slot.gradient = slot.parameter.grad();
-  slot.sparse_work = sparse_allreduce_async(slot.gradient, reduction_named(slot.collective));
+  AllreduceOptions reduction = reduction_named(slot.collective);
+  reduction.prescale *= factor;
+  const torch::Tensor sent = factor == 0 ? torch::zeros_like(slot.gradient) : slot.gradient;
+  slot.sparse_work = sparse_allreduce_async(sent, reduction);
   slot.version = slot.gradient._version();
 }
 
@@ -103,8 +110,6 @@ AllreduceOptions GradientReducer::Impl::reduction_named(const std::string& name)
 void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double factor) {
   if (slot.grad_is_reduced) slot.set_aside = std::exchange(slot.parameter.mutable_grad(), {});
   slot.has_none = !slot.parameter.grad().defined();
-  // The product is a new tensor, because another parameter's gradient may have the same memory.
-  if (!slot.has_none && factor != 1) slot.parameter.mutable_grad() = slot.parameter.grad() * factor;
   if (slot.has_none && slot.is_sparse) {
     std::vector<std::int64_t> no_rows = slot.parameter.sizes().vec();
     no_rows.front() = 0;
@@ -115,7 +120,7 @@ void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double f
   } else if (slot.has_none) {
     slot.parameter.mutable_grad() = placement->zeros_for(slot.parameter);
   }
-  submit(slot, {});
+  submit(slot, {}, factor);
   if (slot.has_none) slot.parameter.mutable_grad().reset();
 }
 
@@ -240,6 +245,7 @@ void GradientReducer::Impl::finish_reduction() {
   finish_compressed();
   for (const TensorWork& work : buffer_works) error.keep([&work] { work.wait(); });
   buffer_works.clear();
+  if (weight) weight->finish(error);
   error.keep([&] { agreement->finish(owner); });
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];

@@ -21,7 +21,8 @@ void misuse(const std::string& message, std::string_view who) {
   throw Error(Errc::invalid_argument, fmt::format("{}: {}", who, message));
 }
 
-void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view who) {
+void check_reduction(ReduceOp op, int backward_passes_per_step, bool weighted,
+                     std::string_view who) {
   if (op != ReduceOp::average && op != ReduceOp::sum) {
     misuse(fmt::format("op is average or sum, not {}", to_string(op)), who);
   }
@@ -29,10 +30,12 @@ void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view
     misuse(fmt::format("backward_passes_per_step is {}, not positive", backward_passes_per_step),
            who);
   }
+  if (weighted && op != ReduceOp::average) misuse("weighted needs the op average", who);
 }
 
 void check_options(const DistributedOptimizerOptions& options, std::string_view who) {
-  check_reduction(options.op, options.backward_passes_per_step, who);
+  check_reduction(options.op, options.backward_passes_per_step, options.weighted, who);
+  if (options.weighted && options.adasum) misuse("weighted and adasum exclude each other", who);
   const double factor = options.gradient_predivide_factor;
   if (!std::isfinite(factor) || factor <= 0) {
     misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor), who);
@@ -146,6 +149,7 @@ std::vector<NamedDigest> describe(const NamedTensors& parameters,
   digest.add(static_cast<std::uint64_t>(options.compression));
   digest.add(options.compressor ? options.compressor->description() : std::string());
   digest.add(options.adasum ? 1 : 0);
+  digest.add(options.weighted ? 1 : 0);
   digest.add(options.sparse_as_dense ? 1 : 0);
   digest.add(options.wait_in_backward ? 1 : 0);
   digest.add(options.broadcast_parameters ? 1 : 0);

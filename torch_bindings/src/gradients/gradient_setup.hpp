@@ -23,7 +23,8 @@ inline constexpr std::string_view kDataParallel = "DistributedDataParallel";
 /// Throws Errc::invalid_argument for options out of range.
 void check_options(const DistributedOptimizerOptions& options, std::string_view who);
 /// Checks the options that all distributed optimizers have.
-void check_reduction(ReduceOp op, int backward_passes_per_step, std::string_view who);
+void check_reduction(ReduceOp op, int backward_passes_per_step, bool weighted,
+                     std::string_view who);
 
 [[nodiscard]] std::size_t parameter_count(const torch::optim::Optimizer& optimizer);
 

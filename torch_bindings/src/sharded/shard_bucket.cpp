@@ -10,6 +10,7 @@
 
 #include "collectives/device_event.hpp"
 #include "collectives/tensor_traits.hpp"
+#include "gradients/gradient_weight.hpp"
 
 namespace hvd::detail {
 
@@ -57,13 +58,13 @@ ShardBucket::ShardBucket(Context& context, const GradientPlacement& placement, s
   shard_ = values_.narrow(0, begin_, least + (rank.index < longer ? 1 : 0)).clone();
 }
 
-void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient) {
+void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient, double factor) {
   const torch::NoGradGuard no_grad;
   if (!gradients_.defined()) gradients_ = placement_.empty_row(values_.numel(), values_.options());
   const torch::Tensor& like = parameters_[parameter].second;
-  gradients_.narrow(0, offsets_[parameter], like.numel())
-      .view(like.sizes())
-      .copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  const torch::Tensor mine =
+      gradients_.narrow(0, offsets_[parameter], like.numel()).view(like.sizes());
+  scale_(mine.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient), factor);
   filled_[parameter] = true;
   if (std::find(filled_.begin(), filled_.end(), false) == filled_.end()) send();
 }

@@ -56,8 +56,9 @@ class ShardBucket {
   [[nodiscard]] bool has(std::size_t parameter) const {
     return filled_[parameter] || reduction_.valid();
   }
-  /// Copies a gradient that the bucket does not have, and sends the bucket after the last gradient.
-  void add(std::size_t parameter, const torch::Tensor& gradient);
+  /// Copies a gradient that the bucket does not have, multiplies the copy by `factor`, and sends
+  /// the bucket after the last gradient.
+  void add(std::size_t parameter, const torch::Tensor& gradient, double factor);
   /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started.
   void send();
   /// Returns whether a gradient has arrived since the last step.

@@ -3,6 +3,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "gradients/gradient_hook.hpp"
 #include "gradients/gradient_placement.hpp"
 #include "gradients/gradient_setup.hpp"
+#include "gradients/gradient_weight.hpp"
 #include "sharded/shard_bucket.hpp"
 #include "sharded/sharded_state.hpp"
 #include "state/agreement.hpp"
@@ -27,7 +29,7 @@ constexpr const char* kName = "ShardedOptimizer";
 [[noreturn]] void refuse_sharding(const std::string& message) { misuse(message, kName); }
 
 void check_sharding(const ShardedOptimizerOptions& options) {
-  check_reduction(options.op, options.backward_passes_per_step, kName);
+  check_reduction(options.op, options.backward_passes_per_step, options.weighted, kName);
   if (options.bucket_bytes < 1)
     refuse_sharding(fmt::format("bucket_bytes is {}", options.bucket_bytes));
 }
@@ -67,6 +69,7 @@ std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups
   same.backward_passes_per_step = options.backward_passes_per_step;
   same.average_accumulated = options.average_accumulated;
   same.compression = options.compression;
+  same.weighted = options.weighted;
   same.broadcast_parameters = options.broadcast_parameters;
   same.name_prefix = fmt::format("{} {}", options.name_prefix, options.bucket_bytes);
   std::vector<NamedDigest> all;
@@ -99,13 +102,14 @@ struct ParameterShards::Impl final : GradientListener {
   void reduce_all();
   torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
 
-  const ShardedOptimizerOptions options;
+  const ShardedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
   GradientPlacement placement;
   std::string name;  ///< the names of all collectives begin with it
   std::deque<ShardBucket> buckets;
   std::deque<Slot> slots;
-  Groups groups;  ///< the parameter groups of the shards
+  Groups groups;                         ///< the parameter groups of the shards
+  std::optional<GradientWeight> weight;  ///< only if the options are weighted
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;
@@ -114,12 +118,19 @@ struct ParameterShards::Impl final : GradientListener {
 
 ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
                             const ShardedOptimizerOptions& given)
-    : options(given),
+    : options(with_op_of_shares(given)),
       context(context_of(given)),
       placement(GradientMemory::copied_shared, context, {}) {
   const std::int64_t instance =
       agree_on_optimizer(context, describe_shards(named, options), options.process_set, kName);
   name = fmt::format("{}/{}", options.name_prefix, instance);
+  if (options.weighted) {
+    weight.emplace(AllreduceOptions{.name = name + "/weight",
+                                    .op = ReduceOp::sum,
+                                    .process_set = options.process_set,
+                                    .context = &context},
+                   kName);
+  }
   const int root = context.ranks_of(options.process_set).front();
   const RankInSet rank = rank_in_set(context, options.process_set);
 
@@ -162,15 +173,15 @@ void ParameterShards::Impl::on_gradient(std::size_t index, const torch::Tensor&)
 }
 
 void ParameterShards::Impl::submit(Slot& slot, double factor) {
-  torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
+  const torch::Tensor gradient = std::exchange(slot.parameter.mutable_grad(), {});
   if (slot.bucket->has(slot.index)) {
     refuse_sharding(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
                     "passes before step(); use no_sync() for those before the last",
                     slot.bucket->parameters()[slot.index].first, options.backward_passes_per_step));
   }
-  if (factor != 1) gradient = gradient * factor;
-  slot.bucket->add(slot.index, gradient);
+  if (weight) factor *= weight->share(error);
+  slot.bucket->add(slot.index, gradient, factor);
 }
 
 /// Sends all buckets that have not been sent, also with the gradients of fewer passes than planned,
@@ -231,7 +242,9 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
   const torch::NoGradGuard no_grad;
   impl.send_all();
   if (closure) {
-    impl.error.keep([&] { loss = impl.reduce(loss.detach(), "loss", impl.options.op); });
+    loss = loss.detach();
+    if (impl.weight) loss = scale_(loss.clone(), impl.weight->share(impl.error));
+    impl.error.keep([&] { loss = impl.reduce(loss, "loss", impl.options.op); });
   }
   // While one bucket is stepped, the next one is reduced and the previous one is gathered.
   for (ShardBucket& bucket : impl.buckets) {
@@ -246,6 +259,7 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
     bucket.shard().mutable_grad().reset();
   }
   for (ShardBucket& bucket : impl.buckets) impl.error.keep([&] { bucket.finish(); });
+  if (impl.weight) impl.weight->finish(impl.error);
   impl.error.take();
   impl.context.mark_step();
   return loss;
@@ -280,6 +294,13 @@ bool ParameterShards::scale_gradients(double factor) {
   return impl.reduce(finite, "finite", ReduceOp::min).item<std::uint8_t>() != 0;
 }
 
+void ParameterShards::set_weight(double weight) {
+  Impl& impl = *impl_;
+  if (!impl.weight) refuse_sharding("set_weight() needs the option weighted");
+  const std::lock_guard lock(impl.mutex);
+  impl.weight->set(weight);
+}
+
 ScopedPause ParameterShards::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
 
 void ParameterShards::zero_grad() {
@@ -296,6 +317,7 @@ void ParameterShards::zero_grad() {
   if (!begun) return;
   impl.reduce_all();
   for (ShardBucket& bucket : impl.buckets) bucket.drop_gradients();
+  if (impl.weight) impl.weight->finish(impl.error);
 }
 
 void ParameterShards::save(const torch::optim::Optimizer& base,

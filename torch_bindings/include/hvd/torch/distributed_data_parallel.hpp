@@ -34,6 +34,8 @@ class DistributedDataParallel {
                                    const DistributedOptimizerOptions& options = {})
       : DistributedDataParallel(static_cast<const torch::nn::Module&>(*module), options) {}
 
+  /// Gives this rank's gradients of the next reduction a weight, as `DistributedOptimizer` does.
+  void set_weight(double weight) { reducer_.set_weight(weight); }
   /// Takes part in the pass of the other ranks, unless a backward pass of this rank has done so
   /// since the last call. Collective.
   void synchronize() { reducer_.finish_pass(); }

@@ -70,6 +70,13 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
     Base::zero_grad(set_to_none);
   }
 
+  /// Gives the gradients of the next reduction the weight of this rank, such as the number of rows
+  /// of its batch. Called once, before the backward pass that is sent. It sends one number, and the
+  /// pass waits for the sum of all weights when its first gradient is there. A rank with weight 0
+  /// contributes zeros, whatever its gradients are. Collective. Needs the option `weighted`; throws
+  /// Errc::invalid_argument without it, for a weight that is negative or not finite, and for a
+  /// second call before the reduction.
+  void set_weight(double weight) { reducer_.set_weight(weight); }
   /// Waits until the gradients are reduced over all ranks, unless the backward pass has waited
   /// already. Collective.
   void synchronize() { reducer_.synchronize(); }

@@ -45,6 +45,10 @@ struct DistributedOptimizerOptions {
   int backward_passes_per_step = 1;
   /// Averages the gradients over those passes, or over fewer if the step comes earlier.
   bool average_accumulated = false;
+  /// The mean weighs each rank by its `set_weight`: it is the sum of weight times gradient, divided
+  /// by the sum of the weights. So ranks may have batches of different sizes. It needs the op
+  /// `average`.
+  bool weighted = false;
   /// With `average`, gradients are divided by this before the sum and multiplied by it afterwards,
   /// so that half precision does not overflow.
   double gradient_predivide_factor = 1.0;
@@ -88,11 +92,11 @@ struct DistributedOptimizerOptions {
 
 namespace detail {
 
-/// The part that `DistributedOptimizer` and `DistributedDataParallel` share. A hook submits a parameter's gradient
-/// when autograd has accumulated it, and the engine reduces it in place while the backward pass
-/// goes on. At its end, the pass waits for everything that it has submitted. Hooks run on
-/// autograd's threads; only the training thread calls the members. docs/reference/torch.md lists
-/// the uses that are errors.
+/// The part that `DistributedOptimizer` and `DistributedDataParallel` share. A hook submits a
+/// parameter's gradient when autograd has accumulated it, and the engine reduces it in place while
+/// the backward pass goes on. At its end, the pass waits for everything that it has submitted.
+/// Hooks run on autograd's threads; only the training thread calls the members.
+/// docs/reference/torch.md lists the uses that are errors.
 class GradientReducer {
  public:
   /// Collective. Throws Errc::invalid_argument, before anything is sent, for empty or repeated
@@ -119,6 +123,8 @@ class GradientReducer {
   void synchronize();
   /// Synchronizes, unless a backward pass has done so since the last call.
   void finish_pass();
+  /// See `DistributedOptimizer`.
+  void set_weight(double weight);
   /// Ends the step without stepping.
   void skip_step();
   /// Throws Errc::invalid_argument, naming `caller`, while gradients are being reduced.

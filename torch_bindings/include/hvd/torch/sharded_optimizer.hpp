@@ -27,6 +27,8 @@ struct ShardedOptimizerOptions {
   int backward_passes_per_step = 1;
   /// Averages the gradients over those passes, or over fewer if the step comes earlier.
   bool average_accumulated = false;
+  /// The mean weighs each rank by its `set_weight`, as in `DistributedOptimizerOptions`.
+  bool weighted = false;
   /// The type in which f32 and f64 gradients are sent and summed. Parameters are sent as they are.
   Compression compression = Compression::none;
   /// The size of a bucket of parameters, in bytes. A bucket is reduced in one collective while the
@@ -66,6 +68,7 @@ class ParameterShards {
   /// Scales the gradients so that their norm over all parameters is at most `max_norm`, and returns
   /// the norm that they had. Must be called between `backward()` and `step()`. Collective.
   double clip_grad_norm(double max_norm);
+  void set_weight(double weight);
   /// Multiplies the gradients, and returns whether every element on all ranks is finite. Must be
   /// called between `backward()` and `step()`. Collective.
   bool scale_gradients(double factor);
@@ -127,6 +130,9 @@ class ShardedOptimizer final : private detail::ParameterShards,
   /// `step()`, and is collective then, once gradients have been sent.
   void zero_grad(bool /*set_to_none*/ = true) { Shards::zero_grad(); }
   using Shards::clip_grad_norm;
+  /// Gives this rank's gradients of the next step a weight, as `DistributedOptimizer` does. Called
+  /// once, before the last backward pass of the step.
+  using Shards::set_weight;
   bool scale_gradients(double factor) override { return Shards::scale_gradients(factor); }
   void step_scaled() override { step(); }
   void skip_scaled() override { zero_grad(); }
