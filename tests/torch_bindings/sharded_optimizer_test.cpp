@@ -212,27 +212,57 @@ TEST_P(ShardedAt, KeepsItsShareOfTheState) {
   });
 }
 
+// LibTorch's own function sees no gradients, because they are in the buckets.
 TEST_P(ShardedAt, ClipsTheNormOfAllGradients) {
   const int size = GetParam();
-  auto reference = make_net(1);
-  const auto one = optim::SGDOptions(1);
-  optim::SGD sgd(two_groups(reference, one), one);
-  loss_of(reference, global_batch(0)).backward();
-  const double norm = torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.01);
-  sgd.step();
-  ASSERT_GT(norm, 0.1);
-  Outcomes outcomes(size);
+  constexpr double kGreatest = std::numeric_limits<double>::infinity();
+  for (const double norm_type : {2.0, 1.0, 3.0, kGreatest}) {
+    for (const double factor : {0.01, 2.0}) {  // of the norm; 2 leaves the gradients as they are
+      auto reference = make_net(1);
+      const auto one = optim::SGDOptions(1);
+      optim::SGD sgd(two_groups(reference, one), one);
+      loss_of(reference, global_batch(0)).backward();
+      const double max =
+          factor * torch::nn::utils::clip_grad_norm_(reference->parameters(), 1e9, norm_type);
+      const double norm =
+          torch::nn::utils::clip_grad_norm_(reference->parameters(), max, norm_type);
+      sgd.step();
+      ASSERT_GT(norm, 0.1);
+      Outcomes outcomes(size);
+      on_ranks(size, [&](Context& context) {
+        auto net = make_net(1);
+        ShardedSGD optimizer(two_groups(net, one), net->named_parameters(), one,
+                             {.bucket_bytes = 150, .context = &context});
+        loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
+        EXPECT_EQ(torch::nn::utils::clip_grad_norm_(net->parameters(), max, norm_type), 0);
+        EXPECT_NEAR(optimizer.clip_grad_norm(max, norm_type), norm, 1e-5 * norm);
+        optimizer.step();
+        outcomes.set(context.rank(), net);
+      });
+      auto start = make_net(1);
+      outcomes.expect(values_of(reference), values_of(start), 1e-6);
+    }
+  }
+}
+
+TEST_P(ShardedAt, AGradientThatIsNoNumberMakesTheNormAndAllGradientsSo) {
+  const int size = GetParam();
   on_ranks(size, [&](Context& context) {
-    auto net = make_net(1);
-    ShardedSGD optimizer(two_groups(net, one), net->named_parameters(), one,
-                         {.bucket_bytes = 150, .context = &context});
-    loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
-    EXPECT_NEAR(optimizer.clip_grad_norm(0.01), norm, 1e-4);
-    optimizer.step();
-    outcomes.set(context.rank(), net);
+    for (const double norm_type : {2.0, std::numeric_limits<double>::infinity()}) {
+      auto net = make_net(1);
+      ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(1),
+                           {.bucket_bytes = 150, .context = &context});
+      // The element belongs to the shard of one rank.
+      const torch::Tensor element = net->parameters()[1][0];
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      (loss_of(net, global_batch(0)) + element * nan).backward();
+      EXPECT_TRUE(std::isnan(optimizer.clip_grad_norm(1, norm_type)));
+      optimizer.step();
+      for (const auto& values : values_of(net)) {
+        EXPECT_TRUE(values.isnan().all().item<bool>());
+      }
+    }
   });
-  auto start = make_net(1);
-  outcomes.expect(values_of(reference), values_of(start), 1e-6);
 }
 
 TEST_P(ShardedAt, AScaledLossTrainsAlikeAndAnInfiniteOneIsSkippedByAll) {
@@ -452,6 +482,8 @@ TEST_P(ShardedAt, MisuseIsNamed) {
 
     ShardedAdam optimizer(net->named_parameters(), kAdam, {.context = &context});
     EXPECT_THAT(refuses({parameters}, {}), HasSubstr("another distributed optimizer"));
+    EXPECT_EQ(code_of([&] { optimizer.clip_grad_norm(1, 0); }, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("norm_type is 0, not positive"));
 
     loss_of(net, global_batch(0)).backward();
     EXPECT_EQ(code_of([&] { loss_of(net, global_batch(0)).backward(); }, &message),

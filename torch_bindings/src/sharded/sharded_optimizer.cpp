@@ -265,18 +265,26 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
   return loss;
 }
 
-double ParameterShards::clip_grad_norm(double max_norm) {
+double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
+  if (!(norm_type > 0)) refuse_sharding(fmt::format("norm_type is {}, not positive", norm_type));
   Impl& impl = *impl_;
   const torch::NoGradGuard no_grad;
   impl.reduce_all();
-  torch::Tensor squares = torch::zeros({1}, torch::kFloat64);
+  // The norm of all gradients is the norm of the norms of their parts.
+  std::vector<torch::Tensor> norms{torch::zeros({1}, torch::kFloat64)};
   for (ShardBucket& bucket : impl.buckets) {
-    squares += bucket.gradient().to(torch::kFloat64).square().sum().cpu();
+    const torch::Tensor gradient = bucket.gradient().to(torch::kFloat64);
+    if (gradient.numel() > 0) norms.push_back(gradient.norm(norm_type).cpu().view({1}));
   }
-  const double norm = std::sqrt(impl.reduce(squares, "norm", ReduceOp::sum).item<double>());
-  // This is the formula of torch::nn::utils::clip_grad_norm_.
+  const torch::Tensor of_all =
+      allgather(torch::cat(norms).norm(norm_type), {.name = impl.name + "/norm",
+                                                    .process_set = impl.options.process_set,
+                                                    .context = &impl.context});
+  const double norm = of_all.norm(norm_type).item<double>();
+  // This is the formula of torch::nn::utils::clip_grad_norm_. A norm that is not a number makes all
+  // gradients so.
   const double scale = max_norm / (norm + 1e-6);
-  if (scale < 1) {
+  if (!(scale >= 1)) {
     for (ShardBucket& bucket : impl.buckets) bucket.gradient().mul_(scale);
   }
   return norm;

@@ -66,8 +66,10 @@ class ParameterShards {
   /// Calls `base` for one shard after another, each with its gradient.
   torch::Tensor step(const std::function<void()>& base, const LossClosure& closure);
   /// Scales the gradients so that their norm over all parameters is at most `max_norm`, and returns
-  /// the norm that they had. Must be called between `backward()` and `step()`. Collective.
-  double clip_grad_norm(double max_norm);
+  /// the norm that they had, as torch::nn::utils::clip_grad_norm_ does. `norm_type` is positive;
+  /// with infinity, the norm is the greatest magnitude. Must be called between `backward()` and
+  /// `step()`. Collective. Throws Errc::invalid_argument for another `norm_type`.
+  double clip_grad_norm(double max_norm, double norm_type = 2);
   void set_weight(double weight);
   /// Multiplies the gradients, and returns whether every element on all ranks is finite. Must be
   /// called between `backward()` and `step()`. Collective.
