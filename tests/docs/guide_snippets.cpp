@@ -86,6 +86,7 @@ std::vector<hvd::DistributedOptimizerOptions> optimizer_options(const hvd::Proce
       {.groups = {{"fc1.weight", "fc1.bias"}}},
       {.sparse_as_dense = true},
       {.wait_in_backward = false},
+      {.step_in_backward = true},
       {.process_set = even.id},
       {.memory = hvd::GradientMemory::born_shared},
   };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -92,6 +93,9 @@ void GradientReducer::Impl::count_groups() {
 void GradientReducer::Impl::before_gradient(std::size_t index) {
   const std::lock_guard lock(mutex);
   GradientSlot& slot = slots[index];
+  if (options.step_in_backward && reductions > 0 && !error) {
+    refuse_pass("with step_in_backward, each backward pass steps; call step() after each");
+  }
   if (!slot.grad_is_reduced) return;
   torch::Tensor& gradient = slot.parameter.mutable_grad();
   const bool pass_is_sent = no_sync_depth == 0 && options.backward_passes_per_step == 1;
@@ -126,7 +130,58 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
     if (first_step) first_step->add(index, slot.parameter.grad());
     submit(slot, incoming);
   });
+  if (options.step_in_backward) step_reduced();
   if (options.wait_in_backward) expect_end_of_pass();
+}
+
+/// Steps the parameters whose gradients are reduced by now. No node of the graph needs their values
+/// any more, because autograd accumulates a gradient after all nodes that use the parameter have
+/// run. Gradients that are compressed or sparse, and those that no hook has submitted, wait for the
+/// end of the pass.
+void GradientReducer::Impl::step_reduced() {
+  const torch::NoGradGuard no_grad;
+  std::vector<GradientSlot*> done;
+  for (GradientSlot& slot : slots) {
+    if (!slot.work.valid() || !slot.work.done()) continue;
+    error.keep([&] {
+      finish(slot);
+      check_untouched(slot);
+      done.push_back(&slot);
+    });
+    slot.work = {};
+  }
+  step_only(done);
+}
+
+/// Steps some parameters and frees their gradients. The base sees no others.
+void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) {
+  if (chosen.empty() || error) return;
+  std::unordered_set<const c10::TensorImpl*> wanted;
+  for (const GradientSlot* slot : chosen) wanted.insert(slot->parameter.unsafeGetTensorImpl());
+  std::vector<std::pair<std::vector<torch::Tensor>*, std::vector<torch::Tensor>>> saved;
+  const auto hide_others = [&](torch::optim::Optimizer& in) {
+    for (auto& group : in.param_groups()) {
+      std::vector<torch::Tensor> seen;
+      for (const torch::Tensor& parameter : group.params()) {
+        if (wanted.contains(parameter.unsafeGetTensorImpl())) seen.push_back(parameter);
+      }
+      saved.emplace_back(&group.params(), std::move(seen));
+      saved.back().first->swap(saved.back().second);
+    }
+  };
+  error.keep([&] {
+    hide_others(*optimizer);
+    if (&unwrapped(*optimizer) != optimizer) hide_others(unwrapped(*optimizer));
+    base(nullptr);
+  });
+  for (auto& [parameters, all] : saved) parameters->swap(all);
+  for (GradientSlot* const slot : chosen) {
+    slot->is_stepped = true;
+    slot->grad_is_reduced = false;
+    slot->parameter.mutable_grad().reset();
+    slot->gradient.reset();
+    slot->elements.reset();
+  }
 }
 
 void GradientReducer::Impl::begin_pass() {
@@ -165,7 +220,7 @@ void GradientReducer::Impl::note_wrapped_steps() {
 /// Returns, for the end of a message, that the parameters have changed since the last pass began,
 /// or an empty text. It is empty when no optimizer is wrapped, since then only `step()` steps.
 std::string GradientReducer::Impl::parameters_changed() const {
-  if (!optimizer || &unwrapped(*optimizer) == optimizer ||
+  if (!optimizer || &unwrapped(*optimizer) == optimizer || options.step_in_backward ||
       fingerprint_of(slots) == fingerprint_at_pass)
     return {};
   return ". The parameters have changed since the backward pass: if the program calls step() of "
@@ -250,7 +305,7 @@ torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
                           .context = &context});
 }
 
-torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, LossClosure closure) {
+torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parameters;
   std::vector<torch::Tensor> before;
@@ -269,12 +324,17 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(const BaseStep& base, Loss
 }
 
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
-                                 const DistributedOptimizerOptions& options) {
+                                 const DistributedOptimizerOptions& options, BaseStep base) {
   check_options(options, kDistributedOptimizer);
+  if (options.step_in_backward &&
+      dynamic_cast<const torch::optim::LBFGS*>(&unwrapped(optimizer)) != nullptr) {
+    misuse("step_in_backward needs an optimizer that steps each parameter by itself, not LBFGS");
+  }
   impl_ = std::make_unique<Impl>(kDistributedOptimizer,
                                  fmt::format("{} of {}", kDistributedOptimizer, kind_of(optimizer)),
                                  options, parameters_of(optimizer.param_groups(), parameters));
   impl_->optimizer = &optimizer;
+  impl_->base = std::move(base);
   impl_->known_parameters = parameter_count(optimizer);
   if (options.broadcast_parameters) impl_->broadcast(parameters);
 }
@@ -283,6 +343,9 @@ GradientReducer::GradientReducer(const torch::nn::Module& module,
                                  const DistributedOptimizerOptions& options) {
   check_options(options, kDataParallel);
   if (options.adasum) misuse("adasum needs DistributedOptimizer", kDataParallel);
+  if (options.step_in_backward) {
+    misuse("step_in_backward needs DistributedOptimizer", kDataParallel);
+  }
   impl_ = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
                                  checked_parameters(module.named_parameters(), kDataParallel));
   impl_->module = &module;
@@ -296,17 +359,18 @@ void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {
 
 GradientReducer::~GradientReducer() = default;
 
-torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
+torch::Tensor GradientReducer::step(LossClosure closure) {
   Impl& impl = *impl_;
   if (impl.options.adasum) {
-    const torch::Tensor loss = impl.step_with_adasum(base, std::move(closure));
+    const torch::Tensor loss = impl.step_with_adasum(std::move(closure));
     impl.context.mark_step();
     return loss;
   }
   if (closure) {
+    require_step_after_backward("step() with a closure");
     if (impl.skip_depth > 0) impl.misuse("step() with a closure cannot skip the synchronisation");
     require_idle("step() with a closure");
-    const torch::Tensor last = base([&impl, &closure] {
+    const torch::Tensor last = impl.base([&impl, &closure] {
       const torch::Tensor loss = closure();
       impl.finish_step();
       return impl.reduce_loss(loss);
@@ -321,7 +385,7 @@ torch::Tensor GradientReducer::step(const BaseStep& base, LossClosure closure) {
   } else {
     impl.finish_step();
   }
-  const torch::Tensor loss = base(nullptr);
+  const torch::Tensor loss = impl.options.step_in_backward ? torch::Tensor() : impl.base(nullptr);
   impl.context.mark_step();
   return loss;
 }
@@ -357,6 +421,14 @@ void GradientReducer::require_idle(const char* caller) const {
                       caller, slot.name, impl_->parameters_changed()));
     }
   }
+}
+
+void GradientReducer::require_step_after_backward(const char* caller) const {
+  if (!impl_->options.step_in_backward) return;
+  impl_->misuse(
+      fmt::format("{} cannot be used with step_in_backward, because the backward pass "
+                  "has stepped the parameters",
+                  caller));
 }
 
 ScopedPause GradientReducer::skip_synchronize() noexcept { return ScopedPause(impl_->skip_depth); }

@@ -40,6 +40,7 @@ struct GradientSlot {
   bool is_sparse = false;        ///< the gradients are sparse, and are not made dense
   bool has_none = false;         ///< zeros are being reduced, because this rank has no gradient
   torch::Tensor set_aside;       ///< a reduced gradient, while that of another pass is reduced
+  bool is_stepped = false;       ///< the last reduction has stepped the parameter
 
   torch::Tensor gradient;    ///< the gradient that is being reduced
   std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
@@ -84,7 +85,9 @@ struct GradientReducer::Impl final : GradientListener {
   void finish_step();
   void end_step();
   torch::Tensor reduce_loss(const torch::Tensor& loss);
-  torch::Tensor step_with_adasum(const BaseStep& base, LossClosure closure);
+  torch::Tensor step_with_adasum(LossClosure closure);
+  void step_reduced();
+  void step_only(const std::vector<GradientSlot*>& chosen);
   void count_groups();
 
   // These submit gradients (gradient_reduction.cpp).
@@ -116,8 +119,9 @@ struct GradientReducer::Impl final : GradientListener {
 
   const std::string_view owner;
   torch::optim::Optimizer* optimizer = nullptr;  ///< null for a module
-  const torch::nn::Module* module = nullptr;     ///< null for an optimizer
-  const DistributedOptimizerOptions options;     ///< the op is sum if they are weighted
+  BaseStep base;
+  const torch::nn::Module* module = nullptr;  ///< null for an optimizer
+  const DistributedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
   std::int64_t instance = 0;
   std::size_t known_parameters = 0;

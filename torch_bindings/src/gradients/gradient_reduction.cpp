@@ -21,6 +21,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
   // This is set also when the submission fails. A second attempt could succeed, after the operation
   // that bears the same name has ended, and would then match the next step of the other ranks.
   slot.in_flight = true;
+  slot.is_stepped = false;
   if (weight) factor *= weight->share(error);
   const torch::Tensor& gradient = slot.parameter.grad();
   if (gradient.is_sparse()) {
@@ -200,6 +201,7 @@ void GradientReducer::Impl::submit_missing() {
 }
 
 void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
+  if (slot.is_stepped) return;
   const torch::Tensor& gradient = slot.parameter.grad();
   if (slot.has_none && !gradient.defined()) return;
   if (!gradient.is_same(slot.gradient) || gradient._version() != slot.version) {
@@ -247,6 +249,7 @@ void GradientReducer::Impl::finish_reduction() {
   buffer_works.clear();
   if (weight) weight->finish(error);
   error.keep([&] { agreement->finish(owner); });
+  std::vector<GradientSlot*> left;  // for the base, if it steps in the backward pass
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];
     // What no rank has used stays as it is. Otherwise momentum and weight decay would move it.
@@ -260,7 +263,9 @@ void GradientReducer::Impl::finish_reduction() {
     slot.sparse_work.reset();
     slot.gradient.reset();
     slot.elements.reset();
+    if (slot.grad_is_reduced) left.push_back(&slot);
   }
+  if (options.step_in_backward) step_only(left);
   for (Group& group : groups) {
     group.ready.clear();
     group.submissions.clear();

@@ -36,6 +36,12 @@ void check_reduction(ReduceOp op, int backward_passes_per_step, bool weighted,
 void check_options(const DistributedOptimizerOptions& options, std::string_view who) {
   check_reduction(options.op, options.backward_passes_per_step, options.weighted, who);
   if (options.weighted && options.adasum) misuse("weighted and adasum exclude each other", who);
+  if (options.step_in_backward &&
+      (options.backward_passes_per_step > 1 || options.adasum || !options.wait_in_backward)) {
+    misuse(
+        "step_in_backward excludes backward_passes_per_step, adasum, and wait_in_backward = false",
+        who);
+  }
   const double factor = options.gradient_predivide_factor;
   if (!std::isfinite(factor) || factor <= 0) {
     misuse(fmt::format("gradient_predivide_factor is {}, not positive", factor), who);
@@ -152,6 +158,7 @@ std::vector<NamedDigest> describe(const NamedTensors& parameters,
   digest.add(options.weighted ? 1 : 0);
   digest.add(options.sparse_as_dense ? 1 : 0);
   digest.add(options.wait_in_backward ? 1 : 0);
+  digest.add(options.step_in_backward ? 1 : 0);
   digest.add(options.broadcast_parameters ? 1 : 0);
   digest.add(options.name_prefix);
   digests.emplace_back("options", digest.value());

@@ -34,8 +34,8 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
   /// Wraps an optimizer. `parameters` holds a name for each of its parameters.
   DistributedOptimizer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                        const DistributedOptimizerOptions& options = {}) requires
-      std::same_as<Base, detail::WrappedOptimizer> : Base(optimizer),
-                                                     reducer_(*this, parameters, options) {}
+      std::same_as<Base, detail::WrappedOptimizer>
+      : Base(optimizer), reducer_(*this, parameters, options, base_step()) {}
 
   /// Makes one parameter group. A parameter with two names, as of shared layers, is used once.
   template <class BaseOptions>
@@ -43,24 +43,24 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
   DistributedOptimizer(const NamedTensors& parameters, BaseOptions&& base_options,
                        const DistributedOptimizerOptions& options = {})
       : Base(parameters.distinct().tensors(), std::forward<BaseOptions>(base_options)),
-        reducer_(*this, parameters, options) {}
+        reducer_(*this, parameters, options, base_step()) {}
 
   /// Makes one parameter group with the default options of `Base`, which SGD does not have.
   explicit DistributedOptimizer(const NamedTensors& parameters,
                                 const DistributedOptimizerOptions& options = {}) requires
       std::constructible_from<Base, std::vector<torch::Tensor>>
-      : Base(parameters.distinct().tensors()), reducer_(*this, parameters, options) {}
+      : Base(parameters.distinct().tensors()), reducer_(*this, parameters, options, base_step()) {}
 
   /// Takes several parameter groups; `names` holds a name for each of their parameters.
   template <class BaseOptions>
   DistributedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                        const NamedTensors& names, BaseOptions&& base_options,
                        const DistributedOptimizerOptions& options = {})
-      : Base(groups, std::forward<BaseOptions>(base_options)), reducer_(*this, names, options) {}
+      : Base(groups, std::forward<BaseOptions>(base_options)),
+        reducer_(*this, names, options, base_step()) {}
 
   torch::Tensor step(LossClosure closure = nullptr) override {
-    return reducer_.step([this](LossClosure inner) { return Base::step(std::move(inner)); },
-                         std::move(closure));
+    return reducer_.step(std::move(closure));
   }
 
   /// Throws Errc::invalid_argument while gradients are being reduced. A call through an
@@ -91,6 +91,7 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
   }
 
   bool scale_gradients(double factor) override {
+    reducer_.require_step_after_backward("GradScaler");
     synchronize();
     return detail::scale_own_gradients(*this, factor);
   }
@@ -101,6 +102,10 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
   void skip_scaled() override { reducer_.skip_step(); }
 
  private:
+  auto base_step() {
+    return [this](LossClosure closure) { return Base::step(std::move(closure)); };
+  }
+
   detail::GradientReducer reducer_;
 };
 

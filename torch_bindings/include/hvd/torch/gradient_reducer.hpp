@@ -75,6 +75,10 @@ struct DistributedOptimizerOptions {
   /// `synchronize()` or `step()`, as with Horovod, and must not be touched before. All ranks need
   /// the same value.
   bool wait_in_backward = true;
+  /// The backward pass steps each parameter once its gradient is reduced, and frees the gradient.
+  /// Then `step()` only ends the step. docs/reference/torch.md says what this excludes. Only
+  /// `DistributedOptimizer` does so.
+  bool step_in_backward = false;
   /// Only the members of the process set construct the optimizer; gradients are averaged over them.
   std::int32_t process_set = 0;
   GradientMemory memory = GradientMemory::born_shared;
@@ -99,11 +103,15 @@ namespace detail {
 /// docs/reference/torch.md lists the uses that are errors.
 class GradientReducer {
  public:
+  using LossClosure = torch::optim::Optimizer::LossClosure;
+  using BaseStep = std::function<torch::Tensor(LossClosure)>;
+
   /// Collective. Throws Errc::invalid_argument, before anything is sent, for empty or repeated
   /// names, for parameters of the optimizer without a name, and for options out of range. Throws
   /// Errc::mismatch on every rank when ranks differ in names, shapes, dtypes or options.
+  /// `base` steps the optimizer with the gradients of its parameters.
   GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
-                  const DistributedOptimizerOptions& options);
+                  const DistributedOptimizerOptions& options, BaseStep base);
   /// Reduces the gradients of a module's parameters. Throws likewise.
   GradientReducer(const torch::nn::Module& module, const DistributedOptimizerOptions& options);
   /// Removes the hooks and does not wait.
@@ -111,11 +119,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  using LossClosure = torch::optim::Optimizer::LossClosure;
-  using BaseStep = std::function<torch::Tensor(LossClosure)>;
-  /// Synchronizes, then calls `base`. With a closure, each evaluation is synchronized and its loss
-  /// is reduced as the gradients are.
-  torch::Tensor step(const BaseStep& base, LossClosure closure);
+  /// Synchronizes, then steps with the base. With a closure, each evaluation is synchronized and
+  /// its loss is reduced as the gradients are.
+  torch::Tensor step(LossClosure closure);
 
   /// Reduces the gradients that have not been submitted, with zeros for missing ones, and waits for
   /// all of them. Collective unless a backward pass has done it already. Throws the first error of
@@ -129,6 +135,8 @@ class GradientReducer {
   void skip_step();
   /// Throws Errc::invalid_argument, naming `caller`, while gradients are being reduced.
   void require_idle(const char* caller) const;
+  /// Throws Errc::invalid_argument, naming `caller`, if backward passes step.
+  void require_step_after_backward(const char* caller) const;
 
   ScopedPause skip_synchronize() noexcept;
   ScopedPause no_sync() noexcept;
