@@ -49,4 +49,11 @@ Config Config::from_environment() {
   return parse_config(environment_variable, {.pmix = ask_pmix, .peer_process = peer_process});
 }
 
+Config Config::settings_from_environment() {
+  const Lookup lookup = environment_variable;
+  Config config;
+  read_settings(VariableReader(lookup), config);
+  return config;
+}
+
 }  // namespace hvd

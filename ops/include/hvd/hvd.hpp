@@ -20,6 +20,7 @@
 #include <hvd/ops/grouped_collectives.hpp>
 #include <hvd/ops/join.hpp>
 #include <hvd/ops/point_to_point.hpp>
+#include <hvd/ops/threads.hpp>
 #include <hvd/ops/user_reduction.hpp>
 
 namespace hvd {
@@ -32,7 +33,8 @@ namespace hvd {
 
 /// Begin and end the default context of this process, for programs that need only one. `init` is
 /// collective and may follow `shutdown`; a second `init` without one does nothing. Any thread may
-/// call these functions, but not concurrently.
+/// call these functions, but not concurrently. In the body of `threads` (hvd/ops/threads.hpp),
+/// `init` does nothing, and `shutdown` shuts down the context of the calling thread.
 void init(const Config& config = Config::from_environment());
 void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;

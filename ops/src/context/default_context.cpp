@@ -5,6 +5,7 @@
 #include <hvd/hvd.hpp>
 
 #include "context/make_context.hpp"
+#include "context/thread_context.hpp"
 
 namespace hvd {
 namespace {
@@ -29,12 +30,20 @@ DefaultContext& default_context() {
 
 void leave_at_exit() { default_context().leave(); }
 
+thread_local Context* context_of_this_thread = nullptr;
+
 }  // namespace
+
+detail::ThreadContext::ThreadContext(Context& context) noexcept {
+  context_of_this_thread = &context;
+}
+
+detail::ThreadContext::~ThreadContext() { context_of_this_thread = nullptr; }
 
 void detail::init_default_context(
     const Config& config, const std::function<std::unique_ptr<Context>(const Config&)>& make) {
+  if (is_initialized()) return;
   DefaultContext& instance = default_context();
-  if (instance.context) return;
   Config settings = config;
   settings.generation += instance.generation++;
   instance.context = make(settings);
@@ -50,17 +59,23 @@ void init(const Config& config) {
 }
 
 void shutdown() {
+  if (context_of_this_thread) return context_of_this_thread->shutdown();
   // The default context ends before the wait, so that it has ended also when that throws.
   const std::unique_ptr<Context> context = std::move(default_context().context);
   if (context) context->shutdown();
 }
 
-bool is_initialized() noexcept { return default_context().context != nullptr; }
+bool is_initialized() noexcept {
+  return context_of_this_thread != nullptr || default_context().context != nullptr;
+}
 
 Context& context() {
+  if (context_of_this_thread) return *context_of_this_thread;
   DefaultContext& instance = default_context();
   if (!instance.context) {
-    throw Error(Errc::not_initialized, "hvd::init() has not been called, or hvd::shutdown() has");
+    throw Error(Errc::not_initialized,
+                "hvd::init() has not been called, or hvd::shutdown() has; a thread that a body of "
+                "hvd::threads starts has to name the context of the body");
   }
   return *instance.context;
 }

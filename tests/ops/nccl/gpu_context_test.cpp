@@ -67,15 +67,13 @@ class GpuContext : public ::testing::Test {
 
   static void on_ranks(int ranks, int devices, const std::function<void(Rank)>& body) {
     fake_gpu::reset(devices);
-    const std::shared_ptr<Store> store = make_hash_store();
-    expect_threads(ranks, [&](int rank) {
-      const auto context = make_context(thread_config(rank, ranks), store);
-      const int device = rank % devices;
+    const auto body_of_rank = [&](Context& context) {
+      const int device = context.rank() % devices;
       const DeviceGuard guard(device);
       CudaMemory memory;
-      body({*context, memory, device});
-      context->shutdown();
-    });
+      body({context, memory, device});
+    };
+    threads(ranks, body_of_rank, thread_config(0, ranks));
   }
 };
 

@@ -94,6 +94,9 @@ struct Config {
   /// PMIx server where `mpirun` or `srun` has started one for this process. Throws
   /// Errc::invalid_argument naming the variable that is half a pair, no number or out of range.
   [[nodiscard]] static Config from_environment();
+  /// Reads only the settings, which docs/reference/environment.md lists under "Tuning", and nothing
+  /// about a job: the result describes a rank alone. Throws like `from_environment`.
+  [[nodiscard]] static Config settings_from_environment();
 };
 
 }  // namespace hvd

@@ -5,7 +5,9 @@
 
 namespace hvd {
 
-/// Returns the default context. Throws Errc::not_initialized before `init` (hvd/hvd.hpp).
+/// Returns the default context: that of the process, or, in the body of `threads`
+/// (hvd/ops/threads.hpp), that of the calling thread. Throws Errc::not_initialized before `init`
+/// (hvd/hvd.hpp).
 [[nodiscard]] Context& context();
 
 /// Returns the context of a collective's options, or the default one.
