@@ -240,6 +240,19 @@ void save_all(Net& model, torch::optim::Optimizer& optimizer, hvd::DistributedSa
 #include "torch_4.inc"
 }
 
+void train(Net& model, torch::optim::Optimizer& optimizer, hvd::DistributedSampler& sampler);
+
+void ranks_as_threads(std::size_t dataset_size) {
+#include "ranks_as_threads_1.inc"
+}
+
+void random_numbers_of_a_rank(std::uint64_t seed) {
+#include "ranks_as_threads_2.inc"
+  noise.zero_();
+}
+
+void on_another_thread(hvd::Context& context) { hvd::barrier({.context = &context}); }
+
 hvd::DistributedOptimizerOptions own_context(hvd::Context& own) {
   return {.context = &own};
 }

@@ -142,6 +142,15 @@ TEST_F(Examples, SeveralLossesTrainAsInOneProcess) {
     EXPECT_THAT(numbers_after(word, both),
                 testing::Pointwise(testing::DoubleNear(1e-9), numbers_after(word, alone)));
   }
+TEST_F(Examples, ThreadsTrainAsOneDoes) {
+  const auto losses = [](const char* threads) {
+    const std::string out =
+        run({fs::path(EXAMPLES) / "train_threads", "--threads", threads, "--steps", "21"}).out;
+    EXPECT_THAT(out, HasSubstr(kIdentical));
+    expect_falling_loss(out, 0.1);
+    return numbers_after("loss", out);
+  };
+  EXPECT_THAT(losses("3"), testing::Pointwise(testing::DoubleNear(1e-9), losses("1")));
 }
 
 TEST_F(Examples, UnevenDataIsAllUsed) {

@@ -18,6 +18,7 @@
 #include <hvd/torch/elastic_sampler.hpp>
 #include <hvd/torch/grad_scaler.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
+#include <hvd/torch/intra_op_threads.hpp>
 #include <hvd/torch/metric.hpp>
 #include <hvd/torch/named_tensors.hpp>
 #include <hvd/torch/object.hpp>
