@@ -236,7 +236,7 @@ void own_compressor(Net& model, torch::optim::SGD& sgd) {
 #include "torch_3.inc"
 }
 
-void save_all(Net& model, torch::optim::Optimizer& optimizer, hvd::DistributedSampler& sampler){
+void save_all(Net& model, torch::optim::Optimizer& optimizer, hvd::DistributedSampler& sampler) {
 #include "torch_4.inc"
 }
 

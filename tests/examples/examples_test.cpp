@@ -142,6 +142,8 @@ TEST_F(Examples, SeveralLossesTrainAsInOneProcess) {
     EXPECT_THAT(numbers_after(word, both),
                 testing::Pointwise(testing::DoubleNear(1e-9), numbers_after(word, alone)));
   }
+}
+
 TEST_F(Examples, ThreadsTrainAsOneDoes) {
   const auto losses = [](const char* threads) {
     const std::string out =
