@@ -68,6 +68,9 @@ void store(DType dtype, std::byte* data, std::int64_t index, int value) {
       return put(data, index, static_cast<double>(value));
     case DType::boolean:
       return put(data, index, static_cast<std::uint8_t>(value != 0));
+    case DType::c64:  // the options have no complex types
+    case DType::c128:
+      return;
   }
 }
 
@@ -92,6 +95,9 @@ double load(DType dtype, const std::byte* data, std::int64_t index) {
       return static_cast<double>(get<float>(data, index));
     case DType::f64:
       return get<double>(data, index);
+    case DType::c64:
+    case DType::c128:
+      break;
   }
   return 0;
 }

@@ -70,6 +70,7 @@ TEST(BenchOptions, WhatMakesNoSenseIsRefused) {
   EXPECT_THROW(parse({"allreduce", "-b", "8", "-e", "4"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--op", "mean"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--dtype", "float"}), UsageError);
+  EXPECT_THROW(parse({"allreduce", "--dtype", "c64"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--op", "average", "--dtype", "bool"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--iters", "-1"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--unknown"}), UsageError);

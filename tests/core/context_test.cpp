@@ -208,7 +208,19 @@ TEST(Context, BadArgumentsAreNamedAndNothingIsSubmitted) {
           s.request.dtype = DType::boolean;
           s.request.op = ReduceOp::average;
         },
-        "average");
+        "average is not defined on bool");
+    refuse(
+        [](Submission& s) {
+          s.request.dtype = DType::c64;
+          s.request.op = ReduceOp::max;
+        },
+        "max is not defined on c64");
+    refuse(
+        [](Submission& s) {
+          s.request.dtype = DType::c128;
+          s.request.op = ReduceOp::product;
+        },
+        "product is not defined on c128");
     refuse(
         [](Submission& s) {
           s.request.kind = OpKind::broadcast;

@@ -1,4 +1,5 @@
 // Runs every example as users do, for a few steps on real data.
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <regex>
@@ -153,6 +154,21 @@ TEST_F(Examples, ThreadsTrainAsOneDoes) {
     return numbers_after("loss", out);
   };
   EXPECT_THAT(losses("3"), testing::Pointwise(testing::DoubleNear(1e-9), losses("1")));
+}
+
+TEST_F(Examples, ComplexParametersAreTrainedAsInOneProcess) {
+  const Words steps{"--steps", "101"};
+  const std::string alone = run({fs::path(EXAMPLES) / "train_fourier", steps[0], steps[1]}).out;
+  const std::string both = run_two("train_fourier", steps);
+  EXPECT_THAT(both, HasSubstr(kIdentical));
+  expect_falling_loss(both, 0.5);
+  for (const char* word : {"loss", "real", "imaginary"}) {
+    EXPECT_THAT(numbers_after(word, both),
+                testing::Pointwise(testing::DoubleNear(1e-9), numbers_after(word, alone)));
+  }
+  const std::vector<double> learned = numbers_after("imaginary", both);
+  ASSERT_EQ(learned.size(), 4U) << both;
+  EXPECT_GT(std::abs(learned[3]), 0.1) << both;
 }
 
 TEST_F(Examples, UnevenDataIsAllUsed) {

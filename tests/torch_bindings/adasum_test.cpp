@@ -100,6 +100,21 @@ TEST_P(Adasum, IsTheSameBitsOnAllRanksAndTakesAnyStrides) {
   });
 }
 
+TEST_P(Adasum, TakesAComplexNumberAsTwoReals) {
+  on_ranks(GetParam(), [](Context& context) {
+    const torch::Tensor odd = gradient_of(context.rank(), {3}, 1);
+    const torch::Tensor pairs = gradient_of(context.rank(), {5, 7, 2}, 2);
+    const Tensors reals{odd.clone(), pairs.clone()};
+    adasum_(reals, {.context = &context});
+    const Tensors complex{odd.clone(), torch::view_as_complex(pairs.clone()).conj()};
+    adasum_(complex, {.context = &context});
+    EXPECT_TRUE(equal_bits(complex[0], reals[0]));
+    EXPECT_TRUE(torch::allclose(torch::view_as_real(complex[1].conj()), reals[1]));
+    const torch::Tensor wide = complex[1].to(torch::kComplexDouble);
+    EXPECT_EQ(adasum(wide, {.context = &context}).scalar_type(), torch::kComplexDouble);
+  });
+}
+
 TEST_P(Adasum, OfAnythingElseIsATypedError) {
   on_ranks(GetParam(), [](Context& context) {
     const auto before = context.stats().submitted;

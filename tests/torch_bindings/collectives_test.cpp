@@ -11,9 +11,10 @@ using test::code_of;
 using test::on_ranks;
 using testing::HasSubstr;
 
-constexpr std::array kDtypes{torch::kUInt8,   torch::kInt8,    torch::kInt16,    torch::kInt32,
-                             torch::kInt64,   torch::kFloat16, torch::kBFloat16, torch::kFloat32,
-                             torch::kFloat64, torch::kBool};
+constexpr std::array kDtypes{torch::kUInt8,    torch::kInt8,         torch::kInt16,
+                             torch::kInt32,    torch::kInt64,        torch::kFloat16,
+                             torch::kBFloat16, torch::kFloat32,      torch::kFloat64,
+                             torch::kBool,     torch::kComplexFloat, torch::kComplexDouble};
 
 struct Layout {
   const char* name;
@@ -28,6 +29,11 @@ const std::vector<Layout>& layouts() {
       {"offset", [](torch::Tensor t) { return t.slice(0, 1, 3); }},
       {"empty", [](torch::Tensor t) { return t.slice(1, 3, 3); }},
       {"scalar", [](torch::Tensor t) { return t[1][2]; }},
+      {"conjugated when read", [](torch::Tensor t) { return torch::conj(t); }},
+      {"negated when read",
+       [](torch::Tensor t) {
+         return torch::isIntegralType(t.scalar_type(), true) ? t : torch::_neg_view(t);
+       }},
   };
   return all;
 }
@@ -36,6 +42,7 @@ const std::vector<Layout>& layouts() {
 /// dtype.
 torch::Tensor values(int rank, torch::ScalarType dtype) {
   const torch::Tensor numbers = (torch::arange(24).view({4, 6}) + rank) % 3;
+  if (torch::isComplexType(dtype)) return (numbers * c10::complex<double>(1, -2)).to(dtype);
   return dtype == torch::kBool ? (numbers == 0) : numbers.to(dtype);
 }
 
@@ -47,7 +54,8 @@ torch::Tensor stacked(int size, torch::ScalarType dtype, const Layout& layout) {
 
 torch::Tensor expected(const torch::Tensor& inputs, ReduceOp op) {
   const auto dtype = inputs.scalar_type();
-  const torch::Tensor wide = inputs.to(torch::kFloat64);
+  const torch::Tensor wide =
+      inputs.to(torch::isComplexType(dtype) ? torch::kComplexDouble : torch::kFloat64);
   switch (op) {
     case ReduceOp::sum:
       return wide.sum(0).to(dtype);
@@ -70,7 +78,8 @@ void expect_near(const torch::Tensor& actual, const torch::Tensor& wanted,
   const double relative = wanted.scalar_type() == torch::kBFloat16  ? 1e-2
                           : wanted.scalar_type() == torch::kFloat16 ? 2e-3
                                                                     : 1e-6;
-  EXPECT_TRUE(torch::allclose(actual.to(torch::kFloat64), wanted.to(torch::kFloat64), relative, 0))
+  EXPECT_TRUE(torch::allclose(actual.to(torch::kComplexDouble), wanted.to(torch::kComplexDouble),
+                              relative, 0))
       << what << "\nis " << actual << "\nnot " << wanted;
 }
 
@@ -84,6 +93,8 @@ TEST_P(Collectives, AllreduceOfEveryDtypeOpAndLayout) {
       for (const auto op :
            {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
         if (dtype == torch::kBool && op == ReduceOp::average) continue;
+        const bool adds = op == ReduceOp::average || op == ReduceOp::sum;
+        if (torch::isComplexType(dtype) && !adds) continue;
         std::vector<TensorWork> copies;
         std::vector<TensorWork> in_place;
         std::vector<torch::Tensor> inputs;
@@ -253,15 +264,22 @@ TEST_P(Collectives, WhatCannotBeReducedIsATypedErrorAndNothingIsSubmitted) {
   on_ranks(GetParam(), [&](Context& context) {
     const auto before = context.stats().submitted;
     const torch::Tensor sparse = torch::eye(3).to_sparse();
+    const torch::Tensor half = torch::empty({2}, torch::kComplexHalf);
     const torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
     const torch::Tensor meta = torch::ones({2}, torch::kMeta);
     std::string message;
     EXPECT_EQ(code_of([&] { (void)allreduce(sparse, {.context = &context}); }, &message),
               Errc::unsupported);
     EXPECT_THAT(message, HasSubstr("Sparse"));
-    EXPECT_EQ(code_of([&] { (void)broadcast(complex, 0, {.context = &context}); }, &message),
+    EXPECT_EQ(code_of([&] { (void)broadcast(half, 0, {.context = &context}); }, &message),
               Errc::unsupported);
-    EXPECT_THAT(message, HasSubstr("ComplexFloat"));
+    EXPECT_THAT(message, HasSubstr("ComplexHalf"));
+    for (const ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+      EXPECT_EQ(
+          code_of([&] { (void)allreduce(complex, {.op = op, .context = &context}); }, &message),
+          Errc::invalid_argument);
+      EXPECT_THAT(message, HasSubstr(std::string(to_string(op)) + " is not defined on c64"));
+    }
     EXPECT_EQ(code_of([&] { (void)allgather(meta, {.context = &context}); }, &message),
               Errc::unsupported);
     EXPECT_THAT(message, HasSubstr("meta"));
@@ -286,6 +304,13 @@ TEST_P(Collectives, AnotherShapeOnOneRankFailsOnAllAndTheContextStaysUsable) {
                       &message),
               Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("weight"));
+    // These have the same memory: three pairs of floats.
+    const torch::Tensor pairs =
+        context.rank() == 1 ? torch::ones({3}, torch::kComplexFloat) : torch::ones({3, 2});
+    EXPECT_EQ(
+        code_of([&] { (void)allreduce(pairs, {.name = "weight", .context = &context}); }, &message),
+        Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("dtype"));
     expect_near(allreduce(torch::ones({2}), {.name = "weight", .context = &context}),
                 torch::ones({2}), "after");
   });
@@ -308,6 +333,12 @@ TEST_P(Collectives, VerifyFindsTheFirstDifference) {
     EXPECT_FALSE(differs.identical);
     EXPECT_EQ(differs.first_difference,
               "bit: rank " + std::to_string(size - 1) + " differs from rank 0");
+
+    // Some ranks conjugate when the tensor is read, and the others at once.
+    const torch::Tensor z = torch::full({2}, c10::complex<double>(1, 2), torch::kComplexDouble);
+    const torch::Tensor conjugate = context.rank() == 0 ? z.conj() : z.conj_physical();
+    EXPECT_TRUE(verify(NamedTensors{{"z", conjugate}}, context));
+    EXPECT_FALSE(verify(NamedTensors{{"z", context.rank() == 0 ? z : conjugate}}, context));
 
     const torch::Tensor shape = torch::zeros(context.rank() == 0 ? std::vector<std::int64_t>{2, 3}
                                                                  : std::vector<std::int64_t>{3, 2});

@@ -23,7 +23,9 @@ constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{{1, "u8"},
                                                       {2, "bf16"},
                                                       {4, "f32"},
                                                       {8, "f64"},
-                                                      {1, "bool"}}};
+                                                      {1, "bool"},
+                                                      {8, "c64"},
+                                                      {16, "c128"}}};
 constexpr std::array<std::string_view, kReduceOpCount> kReduceOps{"average", "sum", "min", "max",
                                                                   "product"};
 constexpr std::array<std::string_view, kOpKindCount> kOpKinds{

@@ -42,7 +42,10 @@ std::int64_t checked_count(const Request& request) {
 }
 
 void check_reduction(const Request& request) {
-  if (!can_reduce(request.dtype, request.op)) refuse(request, "average is not defined on bool");
+  if (!can_reduce(request.dtype, request.op)) {
+    refuse(request,
+           fmt::format("{} is not defined on {}", to_string(request.op), to_string(request.dtype)));
+  }
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     refuse(request, "a scale is not finite");
   }

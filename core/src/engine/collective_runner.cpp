@@ -19,9 +19,11 @@ namespace {
 const std::byte* bytes(const void* pointer) { return static_cast<const std::byte*>(pointer); }
 std::byte* bytes(void* pointer) { return static_cast<std::byte*>(pointer); }
 
-/// Returns the number of elements in one row.
-std::int64_t row_elements(const Shape& shape) {
-  return element_count(Shape(shape.begin() + 1, shape.end()));
+/// Returns the number of elements in one row, as backends count them: a complex number is two
+/// reals.
+std::int64_t row_elements(const Request& request) {
+  const Shape row(request.shape.begin() + 1, request.shape.end());
+  return element_count(row) * reals_per_element(request.dtype);
 }
 
 /// Returns the rows that a rank gets in a reducescatter: the first ranks get the remainder, one row
@@ -65,7 +67,8 @@ CollectiveRunner::CollectiveRunner(std::vector<std::unique_ptr<Backend>> backend
 std::size_t CollectiveRunner::index_for(const Request& request) const noexcept {
   std::size_t index = 0;
   while (index < backends_.size() &&
-         !backends_[index]->supports(request.kind, request.device, request.dtype, request.op)) {
+         !backends_[index]->supports(request.kind, request.device, real_of(request.dtype),
+                                     request.op)) {
     ++index;
   }
   return index;
@@ -269,16 +272,17 @@ std::span<const TensorSlice> CollectiveRunner::slices(const LocalBatch& batch) {
   slices_.clear();
   for (const auto& tensor : batch.tensors) {
     const Submission& submission = tensor->submission;
+    const Request& request = submission.request;
     slices_.push_back({bytes(submission.input), bytes(submission.output),
-                       element_count(submission.request.shape)});
+                       element_count(request.shape) * reals_per_element(request.dtype)});
   }
   return slices_;
 }
 
 AllreduceCall CollectiveRunner::allreduce_call(const LocalBatch& batch, CallObserver* observer) {
   const Request& first = first_of(batch);
-  return {slices(batch),  first.device,    first.dtype,        first.op,
-          first.prescale, first.postscale, batch.contributors, observer};
+  return {slices(batch),  first.device,    real_of(first.dtype), first.op,
+          first.prescale, first.postscale, batch.contributors,   observer};
 }
 
 Backend* CollectiveRunner::backend_for_announcement(const LocalBatch& batch) const noexcept {
@@ -359,9 +363,9 @@ void CollectiveRunner::broadcast(Backend& backend, const LocalBatch& batch, cons
                                  Deadline deadline) {
   const Request& first = first_of(batch);
   const auto root = std::lower_bound(group.ranks.begin(), group.ranks.end(), first.root);
-  backend.broadcast(
-      {slices(batch), first.device, first.dtype, static_cast<int>(root - group.ranks.begin())},
-      deadline);
+  backend.broadcast({slices(batch), first.device, real_of(first.dtype),
+                     static_cast<int>(root - group.ranks.begin())},
+                    deadline);
 }
 
 void CollectiveRunner::allgather(Backend& backend, const LocalBatch& batch, Deadline deadline) {
@@ -370,11 +374,11 @@ void CollectiveRunner::allgather(Backend& backend, const LocalBatch& batch, Dead
   std::vector<std::vector<std::int64_t>> counts(batch.tensors.size());
   for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
     const Submission& submission = batch.tensors[i]->submission;
-    const std::int64_t row = row_elements(submission.request.shape);
+    const std::int64_t row = row_elements(submission.request);
     for (const std::int64_t rows : batch.rows[i]) counts[i].push_back(rows * row);
     tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
   }
-  backend.allgather({tensors, first.device, first.dtype}, deadline);
+  backend.allgather({tensors, first.device, real_of(first.dtype)}, deadline);
 }
 
 void CollectiveRunner::reducescatter(Backend& backend, const LocalBatch& batch, const Group& group,
@@ -386,27 +390,28 @@ void CollectiveRunner::reducescatter(Backend& backend, const LocalBatch& batch, 
   for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
     const Submission& submission = batch.tensors[i]->submission;
     const Shape& shape = submission.request.shape;
-    const std::int64_t row = row_elements(shape);
+    const std::int64_t row = row_elements(submission.request);
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       counts[i].push_back(scattered_rows(shape.front(), ranks, rank) * row);
     }
     tensors.push_back({bytes(submission.input), bytes(submission.output), counts[i]});
   }
   backend.reducescatter(
-      {tensors, first.device, first.dtype, first.op, first.prescale, first.postscale}, deadline);
+      {tensors, first.device, real_of(first.dtype), first.op, first.prescale, first.postscale},
+      deadline);
 }
 
 void CollectiveRunner::alltoall(Backend& backend, const LocalBatch& batch, Deadline deadline) {
   PendingTensor& tensor = *batch.tensors.front();
   const Request& request = tensor.submission.request;
   const std::vector<std::int64_t>& received = batch.rows.front();
-  const std::int64_t row = row_elements(request.shape);
+  const std::int64_t row = row_elements(request);
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> receive_counts;
   for (const std::int64_t rows : request.splits) send_counts.push_back(rows * row);
   for (const std::int64_t rows : received) receive_counts.push_back(rows * row);
   backend.alltoall({bytes(tensor.submission.input), bytes(tensor.submission.output), send_counts,
-                    receive_counts, request.device, request.dtype},
+                    receive_counts, request.device, real_of(request.dtype)},
                    deadline);
   if (!tensor.error && tensor.submission.report) tensor.submission.report(received);
 }

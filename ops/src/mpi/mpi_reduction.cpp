@@ -51,6 +51,9 @@ MPI_Datatype mpi_type(DType dtype) noexcept {
       return MPI_DOUBLE;
     case DType::boolean:
       return MPI_UINT8_T;
+    case DType::c64:  // calls have no complex types
+    case DType::c128:
+      break;
   }
   return MPI_DATATYPE_NULL;
 }

@@ -39,6 +39,9 @@ CopyElement element_of(const ElementOp& element_op) {
       return CopyElement::f64;
     case DType::boolean:
       return element_op.factor == 0.0 ? CopyElement::u8 : CopyElement::bytes;
+    case DType::c64:  // calls have no complex types
+    case DType::c128:
+      break;
   }
   return CopyElement::bytes;
 }

@@ -1,9 +1,9 @@
 #include "support/context_checks.hpp"
 
 #include <algorithm>
+#include <complex>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -16,9 +16,22 @@ namespace hvd::test {
 namespace {
 
 template <class T>
-std::vector<T> iota(std::int64_t count, T first) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  std::iota(values.begin(), values.end(), first);
+constexpr bool kIsComplex = is_complex(kDTypeOf<T>);
+
+/// Returns a value that is `number` times that of 1, with an imaginary part if the type has one.
+template <class T>
+T value_of(int number) {
+  if constexpr (kIsComplex<T>) {
+    return T(1, -2) * static_cast<typename T::value_type>(number);
+  } else {
+    return static_cast<T>(number);
+  }
+}
+
+template <class T>
+std::vector<T> iota(int count, int first) {
+  std::vector<T> values;
+  for (int i = 0; i < count; ++i) values.push_back(value_of<T>(first + i));
   return values;
 }
 
@@ -29,29 +42,30 @@ void check_arrays_of(Context& context, const ProcessSet& set) {
   const int n = static_cast<int>(std::ssize(set.ranks));
   const auto place = static_cast<int>(
       std::find(set.ranks.begin(), set.ranks.end(), context.rank()) - set.ranks.begin());
-  const auto own_value = static_cast<T>(place);
-  const std::vector<T> ones(5, T{1});
+  const T own_value = value_of<T>(place);
+  const std::vector<T> ones(5, value_of<T>(1));
   std::vector<T> sums(5);
   allreduce(std::span(ones), std::span(sums),
             {.op = ReduceOp::sum, .process_set = set.id, .context = &context});
-  EXPECT_EQ(sums, std::vector<T>(5, static_cast<T>(n)));
+  EXPECT_EQ(sums, std::vector<T>(5, value_of<T>(n)));
 
   std::vector<T> data(3, own_value);
   broadcast(std::span(data), set.ranks.back(), in_set);
-  EXPECT_EQ(data, std::vector<T>(3, static_cast<T>(n - 1)));
+  EXPECT_EQ(data, std::vector<T>(3, value_of<T>(n - 1)));
 
   const std::vector<T> own(static_cast<std::size_t>(place), own_value);  // none on the first rank
   std::vector<T> all;
   for (int other = 0; other < n; ++other) {
-    all.insert(all.end(), static_cast<std::size_t>(other), static_cast<T>(other));
+    all.insert(all.end(), static_cast<std::size_t>(other), value_of<T>(other));
   }
   EXPECT_EQ(allgather(std::span(own), in_set), all);
 
   // The first rank gets one element more.
-  const std::vector<T> whole = iota<T>(2 * n + 1, T{0});
-  const std::vector<T> part = reducescatter(
-      std::span(whole), {.op = ReduceOp::max, .process_set = set.id, .context = &context});
-  EXPECT_EQ(part, place == 0 ? iota<T>(3, T{0}) : iota<T>(2, static_cast<T>(2 * place + 1)));
+  constexpr ReduceOp kOp = kIsComplex<T> ? ReduceOp::average : ReduceOp::max;
+  const std::vector<T> whole = iota<T>(2 * n + 1, 0);
+  const std::vector<T> part =
+      reducescatter(std::span(whole), {.op = kOp, .process_set = set.id, .context = &context});
+  EXPECT_EQ(part, place == 0 ? iota<T>(3, 0) : iota<T>(2, 2 * place + 1));
 
   std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 2);
   splits.front() = 0;
@@ -59,7 +73,7 @@ void check_arrays_of(Context& context, const ProcessSet& set) {
   const Received<T> received = alltoall(std::span(sent), std::span(splits), in_set);
   std::vector<T> wanted;
   for (int other = 0; place > 0 && other < n; ++other) {
-    wanted.insert(wanted.end(), 2, static_cast<T>(other));
+    wanted.insert(wanted.end(), 2, value_of<T>(other));
   }
   EXPECT_EQ(received.data, wanted);
   EXPECT_EQ(received.splits,
@@ -117,6 +131,8 @@ void check_arrays(Context& context) {
   check_arrays_of<std::int64_t>(context, everybody);
   check_arrays_of<float>(context, everybody);
   check_arrays_of<double>(context, everybody);
+  check_arrays_of<std::complex<float>>(context, everybody);
+  check_arrays_of<std::complex<double>>(context, everybody);
 }
 
 void check_process_sets(Context& context) {
@@ -130,6 +146,7 @@ void check_process_sets(Context& context) {
       if (std::count(set.ranks.begin(), set.ranks.end(), context.rank()) == 0) continue;
       check_arrays_of<std::int32_t>(context, set);
       check_arrays_of<double>(context, set);
+      check_arrays_of<std::complex<double>>(context, set);
       barrier({.process_set = set.id, .context = &context});
     }
     check_allreduce(context);
@@ -188,7 +205,7 @@ void check_groups(Context& context) {
     wait(grouped_alltoall_async(exchanges, {.name = "exchanges", .context = &context}));
     EXPECT_EQ(from, one_each);
     EXPECT_EQ(from_too, one_each);
-    const std::vector<std::int64_t> everybody = iota<std::int64_t>(n, 0);
+    const auto everybody = iota<std::int64_t>(n, 0);
     EXPECT_EQ(first.size(), ranks * sizeof(std::int64_t));
     EXPECT_EQ(std::memcmp(second.data(), everybody.data(), second.size()), 0);
   }

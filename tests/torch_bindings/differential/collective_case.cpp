@@ -7,6 +7,11 @@ namespace {
 
 bool is_integral(torch::ScalarType dtype) { return torch::isIntegralType(dtype, true); }
 
+/// Returns the dtype in which the expected values are computed.
+torch::ScalarType wide_type(torch::ScalarType dtype) {
+  return torch::isComplexType(dtype) ? torch::kComplexDouble : torch::kFloat64;
+}
+
 int root_of(const std::vector<int>& ranks) { return ranks.back(); }
 
 std::int64_t rows_of(const CollectiveCase& that, int rank, std::size_t ranks) {
@@ -60,7 +65,8 @@ double tolerance(const CollectiveCase& that) {
   if (that.dtype == torch::kBFloat16 || (wide && that.compression == Compression::bf16))
     return 3e-2;
   if (that.dtype == torch::kFloat16 || (wide && that.compression == Compression::fp16)) return 4e-3;
-  return that.dtype == torch::kFloat32 ? 1e-5 : 1e-12;
+  const bool single = that.dtype == torch::kFloat32 || that.dtype == torch::kComplexFloat;
+  return single ? 1e-5 : 1e-12;
 }
 
 void expect_close(const torch::Tensor& actual, const torch::Tensor& wanted,
@@ -69,8 +75,9 @@ void expect_close(const torch::Tensor& actual, const torch::Tensor& wanted,
   EXPECT_EQ(actual.scalar_type(), dtype) << what;
   ASSERT_EQ(actual.sizes(), wanted.sizes()) << what;
   const double near = tolerance(that);
-  EXPECT_TRUE(torch::allclose(actual.detach().to(torch::kFloat64),
-                              wanted.detach().to(dtype).to(torch::kFloat64), near, near))
+  const torch::ScalarType wide = wide_type(dtype);
+  EXPECT_TRUE(
+      torch::allclose(actual.detach().to(wide), wanted.detach().to(dtype).to(wide), near, near))
       << what << "\nis " << actual << "\nnot " << wanted;
 }
 
@@ -231,7 +238,8 @@ std::vector<Tensors> all_inputs(const CollectiveCase& that, const std::vector<in
 /// Returns the loss of one rank. Its weights differ by rank and it has a square, so that no
 /// gradient is constant.
 torch::Tensor loss_of(const torch::Tensor& result, int rank) {
-  const torch::Tensor wide = result.to(torch::kFloat64);
+  const torch::Tensor real = result.is_complex() ? torch::view_as_real(result) : result;
+  const torch::Tensor wide = real.to(torch::kFloat64);
   return (wide * (rank + 1)).sum() + 0.5 * wide.square().sum();
 }
 
@@ -247,7 +255,7 @@ void check_gradient(const CollectiveCase& that, const Member& member, const Call
   for (const Tensors& of_tensor : inputs) {
     Tensors leaves;
     for (const auto& input : of_tensor) {
-      leaves.push_back(input.to(torch::kFloat64).detach().requires_grad_());
+      leaves.push_back(input.to(wide_type(that.dtype)).detach().requires_grad_());
     }
     torch::Tensor total = torch::zeros({}, torch::kFloat64);
     const Tensors results = simulate(that, ranks, leaves);
@@ -315,6 +323,7 @@ torch::Tensor input_of(const CollectiveCase& that, int rank, std::size_t ranks, 
   torch::Tensor values = (count + rank + tensor) % 4;
   if (that.dtype != torch::kUInt8) values = values - 1;
   if (!is_integral(that.dtype)) values = values.to(torch::kFloat64) * 0.5;
+  if (torch::isComplexType(that.dtype)) values = torch::complex(values, 1 - 3 * values);
   if (that.dtype == torch::kBool) values = (count + rank + tensor) % 3 == 0;
   values = values.to(that.dtype);
   return that.layout == Layout::transposed ? values.t().contiguous().t() : values;
@@ -378,7 +387,7 @@ void check_case(const CollectiveCase& that, const Member& member) {
     ASSERT_EQ(outcome.results.size(), mine.size());
     for (std::size_t i = 0; i < mine.size(); ++i) {
       Tensors wide;
-      for (const auto& input : inputs[i]) wide.push_back(input.to(torch::kFloat64));
+      for (const auto& input : inputs[i]) wide.push_back(input.to(wide_type(that.dtype)));
       const torch::Tensor wanted = simulate(that, ranks, wide)[place];
       expect_close(outcome.results[i], wanted, that, that.dtype, form);
       EXPECT_EQ(outcome.results[i].is_same(mine[i]), that.in_place) << form;

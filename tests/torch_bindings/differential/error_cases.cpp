@@ -171,7 +171,7 @@ void add_refused(std::vector<NamedCase>& cases) {
         refused(what, code, part, [call](const Member& member) { call(member.context); }));
   };
   const torch::Tensor sparse = torch::eye(3).to_sparse();
-  const torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
+  const torch::Tensor complex = torch::empty({2}, torch::kComplexHalf);
   const torch::Tensor overlapping = torch::ones({1}).expand({4});
   add(
       "sparse_in_allreduce", "Sparse",
@@ -183,10 +183,10 @@ void add_refused(std::vector<NamedCase>& cases) {
       },
       Errc::unsupported);
   add(
-      "complex_in_reducescatter", "ComplexFloat",
+      "complex_half_in_reducescatter", "ComplexHalf",
       [=](Context& c) { (void)reducescatter(complex, {.context = &c}); }, Errc::unsupported);
   add(
-      "complex_in_alltoall", "ComplexFloat",
+      "complex_half_in_alltoall", "ComplexHalf",
       [=](Context& c) { (void)alltoall(complex, {}, {.context = &c}); }, Errc::unsupported);
   add(
       "meta_in_broadcast", "meta",

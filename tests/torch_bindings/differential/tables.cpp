@@ -5,12 +5,18 @@
 namespace hvd::test {
 namespace {
 
-constexpr std::array kTableDtypes{
-    torch::kUInt8,   torch::kInt8,     torch::kInt16,   torch::kInt32,   torch::kInt64,
-    torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64, torch::kBool};
-constexpr std::array kFloats{torch::kFloat32, torch::kFloat64};
+constexpr std::array kTableDtypes{torch::kUInt8,    torch::kInt8,         torch::kInt16,
+                                  torch::kInt32,    torch::kInt64,        torch::kFloat16,
+                                  torch::kBFloat16, torch::kFloat32,      torch::kFloat64,
+                                  torch::kBool,     torch::kComplexFloat, torch::kComplexDouble};
+constexpr std::array kFloats{torch::kFloat32, torch::kFloat64, torch::kComplexDouble};
 constexpr std::array kOps{ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                           ReduceOp::product};
+
+bool is_defined(torch::ScalarType dtype, ReduceOp op) {
+  if (torch::isComplexType(dtype)) return op == ReduceOp::average || op == ReduceOp::sum;
+  return dtype != torch::kBool || op != ReduceOp::average;
+}
 
 class Table {
  public:
@@ -27,7 +33,7 @@ void add_allreduce(Table& table, torch::ScalarType dtype) {
   constexpr auto kKind = OpKind::allreduce;
   const bool boolean = dtype == torch::kBool;
   for (const ReduceOp op : kOps) {
-    if (boolean && op == ReduceOp::average) continue;
+    if (!is_defined(dtype, op)) continue;
     table.add({.kind = kKind, .dtype = dtype, .op = op});
     table.add({.kind = kKind, .dtype = dtype, .op = op, .in_place = true});
     if (op == ReduceOp::min || op == ReduceOp::product) continue;
@@ -52,7 +58,7 @@ void add_reducescatter(Table& table, torch::ScalarType dtype) {
   constexpr auto kKind = OpKind::reducescatter;
   const bool boolean = dtype == torch::kBool;
   for (const ReduceOp op : {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max}) {
-    if (boolean && op == ReduceOp::average) continue;
+    if (!is_defined(dtype, op)) continue;
     table.add({.kind = kKind, .dtype = dtype, .op = op});
     table.add({.kind = kKind, .dtype = dtype, .op = op, .rows = Rows::uneven});
   }

@@ -38,7 +38,7 @@ void check_tensor(const Request& request, const torch::Tensor& tensor, Form form
 /// Returns the tensor as it is sent: row-major, without autograd, in the type of the compression.
 /// It shares memory with `tensor` when it can.
 torch::Tensor to_send(const torch::Tensor& tensor, Compression compression) {
-  const torch::Tensor plain = plain_alias(tensor).resolve_neg();
+  const torch::Tensor plain = resolved(plain_alias(tensor));
   return plain.to(sent_type(plain.scalar_type(), compression)).contiguous();
 }
 

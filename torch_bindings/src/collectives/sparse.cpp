@@ -27,8 +27,9 @@ void check_sparse(const torch::Tensor& tensor, const AllreduceOptions& options) 
   if (tensor.scalar_type() == torch::kBool && options.op == ReduceOp::average) {
     refuse("average is not defined on bool");
   }
-  if (!tensor.is_floating_point() && (options.prescale != 1 || options.postscale != 1)) {
-    refuse("scales need a floating dtype");
+  const bool scales = options.prescale != 1 || options.postscale != 1;
+  if (scales && torch::isIntegralType(tensor.scalar_type(), true)) {
+    refuse("scales need a floating or complex dtype");
   }
 }
 

@@ -19,6 +19,8 @@ constexpr std::array<std::pair<torch::ScalarType, DType>, kDTypeCount> kDTypes{{
     {torch::kFloat32, DType::f32},
     {torch::kFloat64, DType::f64},
     {torch::kBool, DType::boolean},
+    {torch::kComplexFloat, DType::c64},
+    {torch::kComplexDouble, DType::c128},
 }};
 
 template <class... Parts>
@@ -75,6 +77,12 @@ void require_supported(const torch::Tensor& tensor) {
 }
 
 torch::Tensor plain_alias(const torch::Tensor& tensor) { return tensor.variable_data(); }
+
+torch::Tensor resolved(const torch::Tensor& tensor) { return tensor.resolve_conj().resolve_neg(); }
+
+torch::Tensor reals_of(const torch::Tensor& tensor) {
+  return tensor.is_complex() ? torch::view_as_real(resolved(tensor)) : resolved(tensor);
+}
 
 void note_overwritten(const torch::Tensor& tensor) {
   if (!tensor.is_inference()) torch::autograd::impl::bump_version(tensor);

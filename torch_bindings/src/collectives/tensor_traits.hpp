@@ -26,6 +26,11 @@ void require_supported(const torch::Tensor& tensor);
 /// Returns a tensor with the same memory and without autograd. Changes through it do not count in
 /// `tensor._version()`, so another thread may write through it.
 [[nodiscard]] torch::Tensor plain_alias(const torch::Tensor& tensor);
+/// Returns a tensor whose memory holds its values: LibTorch conjugates and negates some tensors
+/// only when they are read. Shares memory with `tensor` if that is not such a tensor.
+[[nodiscard]] torch::Tensor resolved(const torch::Tensor& tensor);
+/// Returns the resolved tensor; a complex one gets a last dimension of real and imaginary parts.
+[[nodiscard]] torch::Tensor reals_of(const torch::Tensor& tensor);
 /// Tells autograd that `tensor` is being overwritten.
 void note_overwritten(const torch::Tensor& tensor);
 

@@ -7,6 +7,7 @@
 #include <hvd/torch/grouped_collectives.hpp>
 
 #include "collectives/operation.hpp"
+#include "collectives/tensor_traits.hpp"
 
 namespace hvd {
 
@@ -43,12 +44,12 @@ torch::ScalarType common_type(const Tensors& tensors, const std::string& name) {
   for (const torch::Tensor& tensor : tensors) {
     if (!tensor.defined()) refuse("a tensor is undefined");
     if (tensor.layout() != torch::kStrided) refuse("a tensor is not dense");
-    if (!tensor.is_floating_point()) {
-      refuse(fmt::format("a tensor is of dtype {}, not floating",
+    if (!tensor.is_floating_point() && !tensor.is_complex()) {
+      refuse(fmt::format("a tensor is of dtype {}, not floating or complex",
                          c10::toString(tensor.scalar_type())));
     }
     if (tensor.device() != tensors.front().device()) refuse("tensors are on different devices");
-    if (tensor.scalar_type() == torch::kFloat64) type = torch::kFloat64;
+    if (c10::toRealValueType(tensor.scalar_type()) == torch::kFloat64) type = torch::kFloat64;
   }
   return type;
 }
@@ -125,23 +126,27 @@ void adasum_(const Tensors& tensors, const CollectiveOptions& options) {
   const torch::ScalarType type = common_type(tensors, options.name);
   const auto [index, size] = detail::rank_in_set(context, options.process_set);
 
-  Tensors flat;
+  Tensors flat;  // a complex number is a vector of two reals, so products and norms are real
   for (const torch::Tensor& tensor : tensors)
-    flat.push_back(tensor.detach().reshape({-1}).to(type));
+    flat.push_back(detail::reals_of(tensor.detach()).reshape({-1}).to(type));
   torch::Tensor mine = torch::cat(flat);
   const std::int64_t total = mine.size(0);
   const std::int64_t share = (total + size - 1) / size;
   mine = torch::constant_pad_nd(mine, {0, share * size - total}).view({size, share});
 
   const torch::Tensor received = alltoall(mine, {}, part_of(options, "parts")).output;
-  const auto segments = segments_of(tensors, index * share, share);
+  const auto segments = segments_of(flat, index * share, share);
   const torch::Tensor part = combine_all(received.unbind(0), segments, tensors.size(), options);
   const torch::Tensor result = allgather(part, part_of(options, "result"));
 
   std::int64_t at = 0;
-  for (const torch::Tensor& tensor : tensors) {
-    tensor.copy_(result.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-    at += tensor.numel();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    torch::Tensor values = result.narrow(0, at, flat[i].numel());
+    at += flat[i].numel();
+    if (tensors[i].is_complex()) {
+      values = torch::complex(values.slice(0, 0, {}, 2), values.slice(0, 1, {}, 2));
+    }
+    tensors[i].copy_(values.view(tensors[i].sizes()));
   }
 }
 

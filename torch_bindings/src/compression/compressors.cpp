@@ -81,7 +81,7 @@ class TopK final : public GradientCompressor {
 
   std::unique_ptr<CompressedGradient> make(const torch::Tensor& parameter) const override {
     const std::int64_t count = parameter.numel();
-    if (count == 0 || count < min_count_) return nullptr;
+    if (parameter.is_complex() || count == 0 || count < min_count_) return nullptr;
     const auto kept = static_cast<std::int64_t>(std::ceil(ratio_ * static_cast<double>(count)));
     return std::make_unique<LargestElements>(kept);
   }
@@ -180,7 +180,7 @@ class PowerSgd final : public GradientCompressor {
   }
 
   std::unique_ptr<CompressedGradient> make(const torch::Tensor& parameter) const override {
-    if (parameter.dim() < 2 || parameter.numel() == 0) return nullptr;
+    if (parameter.is_complex() || parameter.dim() < 2 || parameter.numel() == 0) return nullptr;
     const std::int64_t rows = parameter.size(0);
     const std::int64_t columns = parameter.numel() / rows;
     if ((rows + columns) * rank_ >= rows * columns) return nullptr;

@@ -89,7 +89,8 @@ torch::Tensor GradientPlacement::empty_in_arena(const torch::Tensor& parameter) 
 void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tensor& incoming) {
   const torch::Tensor& gradient = parameter.grad();
   const bool usable = torch::autograd::utils::obeys_layout_contract(gradient, parameter) &&
-                      !gradient.is_neg() && has_own_memory(gradient, incoming);
+                      !gradient.is_neg() && !gradient.is_conj() &&
+                      has_own_memory(gradient, incoming);
   torch::Tensor placed;
   if (!usable || !lies_in_arena(gradient)) placed = empty_in_arena(parameter);
   if (usable && !placed.defined()) {

@@ -32,7 +32,7 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
     ++read;
     const auto* const first = static_cast<const std::byte*>(parameter.const_data_ptr());
     const auto bytes = static_cast<std::size_t>(parameter.element_size());
-    digest.add_elements({first, bytes}, bytes);
+    digest.add_elements({first, bytes}, 1);
   }
   return digest.value();
 }

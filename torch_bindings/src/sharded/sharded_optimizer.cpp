@@ -48,7 +48,9 @@ std::vector<NamedTensors> by_group(const ParameterShards::Groups& groups,
   std::unordered_map<const void*, std::string> name_of;
   std::vector<std::vector<NamedTensors::Item>> items(groups.size());
   for (const auto& [name, parameter] : parameters_of(groups, names, kName).items()) {
-    if (!parameter.is_floating_point()) refuse_sharding(fmt::format("{} is not floating", name));
+    if (!parameter.is_floating_point() && !parameter.is_complex()) {
+      refuse_sharding(fmt::format("{} is neither floating nor complex", name));
+    }
     // Two parameters with the same memory would no longer share it after the copy to the buckets.
     const auto [first, alone] = name_of.emplace(parameter.const_data_ptr(), name);
     if (parameter.numel() > 0 && !alone) {
@@ -273,7 +275,8 @@ double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
   // The norm of all gradients is the norm of the norms of their parts.
   std::vector<torch::Tensor> norms{torch::zeros({1}, torch::kFloat64)};
   for (ShardBucket& bucket : impl.buckets) {
-    const torch::Tensor gradient = bucket.gradient().to(torch::kFloat64);
+    torch::Tensor gradient = bucket.gradient();
+    gradient = gradient.to(torch::promote_types(gradient.scalar_type(), torch::kFloat64));
     if (gradient.numel() > 0) norms.push_back(gradient.norm(norm_type).cpu().view({1}));
   }
   const torch::Tensor of_all =

@@ -228,7 +228,8 @@ class SavedState {
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const auto& [name, parameter] = bucket.parameters()[i];
       torch::Tensor part = tensor(tensor_key(saved[i], field));
-      if (part.sizes() != parameter.sizes() || !part.is_floating_point()) {
+      const bool fits = part.is_complex() ? parameter.is_complex() : part.is_floating_point();
+      if (part.sizes() != parameter.sizes() || !fits) {
         refuse_state("is damaged: a tensor of the state of " + name +
                      " has another shape or dtype");
       }

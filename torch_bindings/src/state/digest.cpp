@@ -46,7 +46,7 @@ void Digest::add_kind(const torch::Tensor& tensor) noexcept {
 }
 
 void Digest::add_values(const torch::Tensor& tensor) {
-  const torch::Tensor host = plain_alias(tensor).resolve_neg().cpu().contiguous();
+  const torch::Tensor host = reals_of(plain_alias(tensor)).cpu().contiguous();
   add_elements({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()},
                host.element_size());
 }

@@ -11,13 +11,15 @@
 
 namespace hvd {
 
-enum class DType : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64, boolean };
-inline constexpr int kDTypeCount = 10;
+/// `c64` and `c128` are complex numbers: pairs of f32 or f64, first the real part.
+enum class DType : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64, boolean, c64, c128 };
+inline constexpr int kDTypeCount = 12;
 
 using Bytes = std::vector<std::byte>;
 
 /// `average` divides the sum by the number of ranks; integers divide the exact sum, truncating
-/// toward zero. On `boolean`, sum and max are logical or, min and product logical and.
+/// toward zero. On `boolean`, sum and max are logical or, min and product logical and. Complex
+/// numbers have `average` and `sum` only.
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product };
 inline constexpr int kReduceOpCount = 5;
 
@@ -58,11 +60,22 @@ using Shape = std::vector<std::int64_t>;
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// Returns true for the integers. A type is an integer, a floating-point number or boolean.
+/// Returns true for the integers. A type is an integer, a floating-point number, boolean or
+/// complex.
 [[nodiscard]] constexpr bool is_integer(DType dtype) noexcept { return dtype <= DType::i64; }
 /// Returns true for f16 to f64.
 [[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {
   return dtype >= DType::f16 && dtype <= DType::f64;
+}
+[[nodiscard]] constexpr bool is_complex(DType dtype) noexcept { return dtype >= DType::c64; }
+/// Returns the type of a complex number's two parts; other types as they are.
+[[nodiscard]] constexpr DType real_of(DType dtype) noexcept {
+  if (!is_complex(dtype)) return dtype;
+  return dtype == DType::c64 ? DType::f32 : DType::f64;
+}
+/// Returns how many elements of `real_of(dtype)` one element consists of.
+[[nodiscard]] constexpr std::int64_t reals_per_element(DType dtype) noexcept {
+  return is_complex(dtype) ? 2 : 1;
 }
 
 /// Returns the size of one element in bytes.

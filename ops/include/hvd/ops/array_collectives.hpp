@@ -2,6 +2,7 @@
 // result whose length only the operation determines is returned as a vector.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -15,7 +16,8 @@ namespace hvd {
 
 /// Accepts the types that have a `DType`, except bool, whose vector is no array.
 template <class T>
-concept Element = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+concept Element = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) ||
+                  std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
 /// Returns memory for a result of `count` elements. The functions below allocate their results with
 /// it.

@@ -5,6 +5,7 @@
 // until the work is done.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -93,6 +94,10 @@ inline constexpr DType kDTypeOf = [] {
     return DType::f64;
   else if constexpr (std::is_same_v<T, bool>)
     return DType::boolean;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return DType::c64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return DType::c128;
 }();
 
 /// Reduces `data` in place and blocks until the result is there.

@@ -21,8 +21,8 @@ namespace hvd {
 /// Every rank combines its share of the elements. That takes one alltoall, one allreduce of three
 /// numbers per pair and tensor at each of the log2(n) levels, and one allgather; it moves 2(n-1)/n
 /// of the bytes, as a ring allreduce does. (The paper's recursive vector halving moves as many
-/// bytes in another order.) The computation uses f32, or f64 when a tensor is f64; dot products use
-/// f64. All ranks get the same bits.
+/// bytes in another order.) The computation uses f32, or f64 when a tensor is f64 or c128; dot
+/// products use f64. A complex number is two reals. All ranks get the same bits.
 ///
 /// Blocks. It is collective among the ranks of the process set, which pass tensors of the same
 /// shapes. Autograd does not record it. Throws Errc::invalid_argument when a tensor is undefined,

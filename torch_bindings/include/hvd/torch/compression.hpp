@@ -68,14 +68,15 @@ class GradientCompressor {
 /// Sends the elements of largest magnitude on each rank, with error feedback (Aji & Heafield 2017,
 /// "Sparse communication for distributed gradient descent"; Stich et al. 2018, "Sparsified SGD with
 /// memory"). `ratio`, in (0, 1], is the share of the elements that is sent; at least one is sent.
-/// Parameters of fewer than `min_count` elements are reduced without compression.
+/// Parameters of fewer than `min_count` elements, and complex ones, are reduced without
+/// compression.
 [[nodiscard]] std::shared_ptr<const GradientCompressor> top_k(double ratio,
                                                               std::int64_t min_count = 1024);
 
 /// Sends a matrix of low rank, with error feedback (Vogels, Karimireddy & Jaggi 2019, "PowerSGD",
 /// algorithms 1 and 2, with a warm start). A gradient with more than two dimensions is a matrix
-/// whose rows are its first dimension. `rank` is positive. Vectors, and matrices that would not
-/// become smaller, are reduced without compression.
+/// whose rows are its first dimension. `rank` is positive. Vectors, complex parameters, and
+/// matrices that would not become smaller, are reduced without compression.
 [[nodiscard]] std::shared_ptr<const GradientCompressor> power_sgd(int rank, std::uint64_t seed = 1);
 
 }  // namespace hvd

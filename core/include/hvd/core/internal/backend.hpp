@@ -18,8 +18,10 @@ namespace hvd {
   return static_cast<std::size_t>(count) * size_of(dtype);
 }
 
-/// Tells whether values of this type can be reduced by this operation. Booleans have no average.
+/// Tells whether values of this type can be reduced by this operation. Booleans have no average;
+/// complex numbers have no order, and their product is not that of their parts.
 [[nodiscard]] constexpr bool can_reduce(DType dtype, ReduceOp op) noexcept {
+  if (is_complex(dtype)) return op == ReduceOp::average || op == ReduceOp::sum;
   return dtype != DType::boolean || op != ReduceOp::average;
 }
 
@@ -123,7 +125,8 @@ class AsyncCollective {
 /// rank makes the same calls in the same order. All calls but `abort` come from one thread at a
 /// time (not always the same one), may block, at most until `deadline`, and throw `Error`
 /// (peer_lost with the peer's rank in the context, timeout, aborted); after such an error the
-/// backend is unusable. Ranks and roots in calls are those of the group.
+/// backend is unusable. Ranks and roots in calls are those of the group. The dtype of a call is
+/// never complex: the executor passes complex tensors as twice as many reals.
 class Backend {
  public:
   virtual ~Backend() = default;
