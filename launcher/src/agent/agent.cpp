@@ -125,11 +125,6 @@ void Agent::prepare(const Prepare& frame) {
                                                  version(), own_host_name()));
   }
   job_ = frame;
-  if (frame.host_timeout.count() > 0) {
-    heartbeat_.start(
-        LinkHeartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
-        [this] { leave(); });  // hvdrun, its machine or the network has failed
-  }
   if (::chdir(frame.directory.c_str()) != 0) {
     throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
                                                  in_quotes(frame.directory), error_text(errno)));
@@ -163,6 +158,13 @@ void Agent::prepare(const Prepare& frame) {
     prepared.store = rendezvous_->store();
     prepared.master_host = rendezvous_->host();
     prepared.master_port = rendezvous_->port();
+  }
+  // It starts last, because hvdrun excuses the silence of an agent until the first frame, and the
+  // steps before this one may block.
+  if (frame.host_timeout.count() > 0) {
+    heartbeat_.start(
+        LinkHeartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
+        [this] { leave(); });  // hvdrun, its machine or the network has failed
   }
   stream_.send(prepared);
 }
