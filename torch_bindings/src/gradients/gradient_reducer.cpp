@@ -326,8 +326,7 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                                  const DistributedOptimizerOptions& options, BaseStep base) {
   check_options(options, kDistributedOptimizer);
-  if (options.step_in_backward &&
-      dynamic_cast<const torch::optim::LBFGS*>(&unwrapped(optimizer)) != nullptr) {
+  if (options.step_in_backward && kind_of(optimizer) == "LBFGS") {
     misuse("step_in_backward needs an optimizer that steps each parameter by itself, not LBFGS");
   }
   impl_ = std::make_unique<Impl>(kDistributedOptimizer,
