@@ -3,9 +3,12 @@ all cases."""
 
 import hashlib
 import os
+import re
 import runpy
 import secrets
+import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -111,6 +114,43 @@ class Programs(support.LeavesNothing):
             HvdDistributor(2, self.local_mode, use_gpu=False, hvdrun="no_hvdrun").run(support.RANK)
         with self.assertRaisesRegex(TypeError, "hvd::spawn"):
             runner.run(lambda: None)
+
+    def test_a_program_that_spark_distributes_is_found_by_its_name(self):
+        added = os.path.join(folder, "added_program")
+        shutil.copy(support.RANK, added)
+        spark.sparkContext.addFile(added)
+        with support.Streams().taken():
+            result = distributor(local_mode=self.local_mode).run("added_program", "place")
+        self.assertEqual(result["sum"], 3)
+
+    def test_hvdrun_status_shows_a_running_job(self):
+        with support.Streams().taken():
+            running = Running(distributor(local_mode=self.local_mode), support.RANK, "fail", 2, 0)
+            running.start()
+            pids, table = support.wait_until(self.status, 60, "hvdrun status shows both ranks")
+            os.kill(pids[0], signal.SIGKILL)
+            running.join(60)
+        self.assertFalse(running.is_alive())
+        self.assertRegex(table, r"^job \S+, 2 ranks, running for ")
+        self.assertEqual((running.error.rank, running.error.code), (0, 137), table)
+
+    @staticmethod
+    def status():
+        """The process of each rank and the table, once both ranks have answered. There may be
+        jobs of other tests on this machine."""
+        ours = support.processes_with("HVD_SPARK_TEST=" + folder)
+        for job in re.findall(
+            r"@hvd-status-%d-(\S+)" % os.getuid(), support.read_bytes("/proc/net/unix").decode()
+        ):
+            asked = subprocess.run(
+                [support.HVDRUN, "status", job], stdout=subprocess.PIPE, text=True, timeout=60
+            )
+            # Its columns: rank, host, pid, cpu, memory (two words), steps, steps/s, exposed, heard.
+            found = re.findall(r"^ +([01]) \S+ +(\d+) .* \d+\.\d s$", asked.stdout, re.MULTILINE)
+            pids = {int(rank): int(pid) for rank, pid in found}
+            if len(pids) == 2 and set(pids.values()) <= set(ours):
+                return pids, asked.stdout
+        return None
 
     def test_gpus_that_spark_does_not_know_are_an_error_before_a_job(self):
         with self.assertRaisesRegex(ValueError, "use_gpu"):

@@ -32,6 +32,16 @@ def find_hvdrun(hvdrun, directory, path):
     return found
 
 
+def added_files():
+    """Returns the folder of the files that SparkContext.addFile has distributed, where a program is
+    found by its name alone."""
+    from pyspark import SparkFiles
+
+    # On executors Spark names it relative to the working directory of this process, and ranks may
+    # run in another.
+    return os.path.abspath(SparkFiles.getRootDirectory())
+
+
 class Agent:
     """Has the members send, receive and close of a Link, but they pass any bytes and not whole
     messages. One thread sends and one thread receives."""

@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 
-from .agent import Agent
+from .agent import Agent, added_files
 from .errors import HvdError, StartError
 from .job import Job
 from .link import LinkServer, key_of
@@ -138,7 +138,7 @@ class HvdDistributor:
                 secret=secrets.token_bytes(SECRET_SIZE),
                 of_first_rank=result.variables(),
             )
-            path = os.environ.get("PATH", os.defpath)
+            path = os.environ.get("PATH", os.defpath) + os.pathsep + added_files()
             try:
                 agent = Agent(self._hvdrun, os.getcwd(), path, own, [result.fd])
             except OSError as error:

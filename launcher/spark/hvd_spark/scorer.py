@@ -19,7 +19,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from .agent import own_environment
+from .agent import added_files, own_environment
 from .errors import HvdError
 from .task import visible_gpus
 
@@ -45,12 +45,8 @@ class Scoring(NamedTuple):
 
     def in_task(self, gpus):
         """Returns a copy for the task that runs now. gpus: the addresses of its GPUs."""
-        from pyspark import SparkFiles
-
-        # A file that SparkContext.addFile has distributed is found by its name alone.
         return self._replace(
-            environment=visible_gpus(gpus) + self.environment,
-            folder=SparkFiles.getRootDirectory(),
+            environment=visible_gpus(gpus) + self.environment, folder=added_files()
         )
 
     def command(self, what, model):

@@ -10,7 +10,7 @@ import socket
 import threading
 from typing import NamedTuple, Optional
 
-from .agent import Agent
+from .agent import Agent, added_files
 from .link import Link, key_of
 from .own_part import own_part
 from .partition import PartitionFile
@@ -91,11 +91,8 @@ def _run_ranks(spec, place, context, partition, link):
 
 
 def _start_agent(spec, context, inherited):
-    from pyspark import SparkFiles
-
     directory = spec.directory if os.path.isdir(spec.directory) else os.getcwd()
-    # A file that SparkContext.addFile has distributed is found by its name alone.
-    path = os.environ.get("PATH", os.defpath) + os.pathsep + SparkFiles.getRootDirectory()
+    path = os.environ.get("PATH", os.defpath) + os.pathsep + added_files()
     gpus = context.resources()["gpu"].addresses if spec.use_gpu else []
     own = own_part(
         program=spec.program,
