@@ -336,15 +336,28 @@ TEST(NodeModeTest, OneNodeIsEnough) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("0 of 2\n"), HasSubstr("1 of 2\n")));
 }
 
-TEST(NodeModeTest, TwoModelArtsNodesByVariablesAlone) {
+// ModelArts copies the folder of the user's code into user-job-dir, and starts elsewhere.
+TEST(NodeModeTest, TwoModelArtsNodesByTheirVariablesAndFolders) {
+  const Directory home;
+  const std::filesystem::path jobs = home.path() / "modelarts/user-job-dir";
+  std::filesystem::create_directories(jobs / "demo-code");
+  std::filesystem::create_directories(home.path() / "modelarts/outputs");
+  const std::filesystem::path program = jobs / "demo-code/train_of_the_user";
+  std::ofstream(program) << "#!/bin/sh\necho $HVD_RANK of $HVD_SIZE $1\n";
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+
   const std::string port = fresh_port();
   const auto node = [&](const std::string& index) {
-    auto options = hvdrun({"--master_port", port, "sh", "-c", "echo $HVD_RANK of $HVD_SIZE $1",
-                           "sh", "--data_url=x"});
+    auto options = hvdrun({"--master_port", port, "train_of_the_user", "--data_url=x"});
+    options.directory = home.path();
     options.environment = {{"VC_WORKER_HOSTS", "localhost,other"},
                            {"VC_TASK_INDEX", index},
+                           {"VC_WORKER_NUM", "2"},
                            {"MA_NUM_HOSTS", "2"},
-                           {"MA_NUM_GPUS", "2"}};
+                           {"MA_NUM_GPUS", "2"},
+                           {"MA_TASK_NAME", "worker"},
+                           {"MA_MOUNT_PATH", home.path()},
+                           {"MA_JOB_DIR", jobs}};
     return options;
   };
   Process second(node("1"));

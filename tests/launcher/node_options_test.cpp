@@ -189,5 +189,22 @@ TEST(ModelArtsTest, ProgramsAreLookedForWhereThePlatformPutsThem) {
   EXPECT_EQ(modelarts_program("./train", own), "./train");
 }
 
+TEST(ModelArtsTest, AProgramInTwoFoldersOfTheUserIsAmbiguous) {
+  const Directory home;
+  const auto first = home.path() / "a/train-it";
+  const auto second = home.path() / "b/train-it";
+  for (const auto& program : {first, second}) {
+    std::filesystem::create_directory(program.parent_path());
+    std::ofstream(program) << "";
+  }
+  const Words own = {"MA_JOB_DIR=" + home.path().string()};
+  try {
+    ADD_FAILURE() << modelarts_program("train-it", own);
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr(first.string() + " and " + second.string() + " both exist"));
+  }
+}
+
 }  // namespace
 }  // namespace hvd::launcher

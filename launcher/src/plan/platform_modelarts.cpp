@@ -1,6 +1,9 @@
 #include "plan/platform_modelarts.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -14,6 +17,8 @@
 
 namespace hvd::launcher {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::string_view kHosts = "VC_WORKER_HOSTS";
 constexpr std::string_view kIndex = "VC_TASK_INDEX";
@@ -141,7 +146,20 @@ std::string modelarts_program(const std::string& name, const std::vector<std::st
     (void)find_program(name, value_of(own, "PATH"));
     return name;
   } catch (const LaunchError&) {
-    return fmt::format("{}/{}", directory, name);
+    const auto is_file = [](const fs::path& path) {
+      std::error_code error;
+      return fs::is_regular_file(path, error);
+    };
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+      if (is_file(entry.path() / name)) found.push_back(entry.path() / name);
+    }
+    if (found.empty() || is_file(fs::path(directory) / name)) return fs::path(directory) / name;
+    if (found.size() == 1) return found.front();
+    std::sort(found.begin(), found.end());
+    refuse(kJobDir, directory,
+           fmt::format("{} and {} both exist: give the path of the program", found[0], found[1]));
   }
 }
 

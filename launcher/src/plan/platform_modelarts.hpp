@@ -23,7 +23,8 @@ inline constexpr const char* kModelArts = "modelarts";
                                         const std::vector<std::string>& program);
 
 /// Returns the file to run. A name without a slash that is not a command on PATH is searched for in
-/// MA_JOB_DIR, where the platform puts the user's code.
+/// MA_JOB_DIR and in the folders there, since the platform copies the user's code folder into it.
+/// Throws LaunchError (usage) when several of these folders have such a file.
 [[nodiscard]] std::string modelarts_program(const std::string& name,
                                             const std::vector<std::string>& own);
 
