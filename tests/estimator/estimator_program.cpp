@@ -4,7 +4,8 @@
 //   estimator_program spawn FOLDER N [SLOTS]   outside of one: starts N processes itself
 //   estimator_program fit|transform|columns …  estimator_main; … witness FOLDER leaves there the
 //                                              rows that each rank was given, … held keeps rows for
-//                                              validation unless it is told which
+//                                              validation unless it is told which, … regression N
+//                                              has N outputs and the squared difference as loss
 #include <cstdio>
 #include <string>
 
@@ -57,6 +58,13 @@ EstimatorOptions program_options(const EstimatorArguments& arguments) {
                            .verbose = 1};
   if (rest.size() == 2 && rest[0] == "witness") leave_rows_in(rest[1], options);
   if (rest.size() == 1 && rest[0] == "held") options.validation = "held";
+  if (rest.size() == 2 && rest[0] == "regression") {
+    options.model = torch::nn::AnyModule(torch::nn::Linear(kFeatures, std::stoi(rest[1])));
+    options.metrics = {};
+    options.loss = [](const torch::Tensor& output, const torch::Tensor& label) {
+      return torch::mse_loss(output, label);
+    };
+  }
   return options;
 }
 

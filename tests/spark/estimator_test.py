@@ -441,7 +441,7 @@ class ZThreeExecutors(support.LeavesNothing):
     @classmethod
     def setUpClass(cls):
         global spark
-        cls.program = os.path.join(support.BIN, "estimator_program")
+        cls.program = support.REGRESSION
         if not os.path.exists(cls.program):
             raise unittest.SkipTest("needs estimator_program (builds with Arrow)")
         spark = support.local_cluster_in(folder, 3, **{"spark.task.maxFailures": "2"})
@@ -493,6 +493,19 @@ class ZThreeExecutors(support.LeavesNothing):
             for share in shares:
                 self.assertAlmostEqual(len(share), 601 / size, delta=2)
         self.assertEqual(held_out, held_out[:1] * 3, "never trained with")
+
+    def test_labels_have_the_shape_of_the_output_or_the_one_that_is_given(self):
+        def loss(**changes):
+            with support.Streams().taken():
+                return support.regression(spark, self.at + "/store", **changes)
+
+        self.assertLess(loss(), support.SMALL_LOSS)
+        both = r"the output has the shape \[\d+, 3\], and the label \[\d+\]. Give label_shapes"
+        with self.assertRaisesRegex(ProgramError, both):
+            loss(args=["regression", 3])
+        self.assertGreater(loss(args=["regression", 3], label_shapes=[[1]], epochs=1), 0)
+        with self.assertRaisesRegex(ProgramError, r"'label': 1 values per row do not fill"):
+            loss(label_shapes=[[2]])
 
     @staticmethod
     def shares(seen):

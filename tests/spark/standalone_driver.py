@@ -7,7 +7,7 @@ import runpy
 import sys
 import threading
 
-from hvd_spark import HvdDistributor, HvdEstimator, Store
+from hvd_spark import HvdDistributor, HvdEstimator, StartError, Store
 
 import support
 
@@ -20,7 +20,12 @@ gpu = {
 }
 spark = support.session(master, folder, **gpu)
 distributor = HvdDistributor(2, local_mode=False, hvdrun=support.HVDRUN, slot_timeout=60)
-print("result", distributor.run(support.RANK, "place"), flush=True)
+spark.sparkContext.addFile(support.RANK)
+print("result", distributor.run("spark_rank", "place"), flush=True)
+try:
+    distributor.run("no_program")
+except StartError as error:
+    print("missing", error, flush=True)
 spark.stop()
 
 none = {name: "0" for name in gpu if "gpu" in name}
@@ -42,9 +47,12 @@ if tutorial is not None:
     print("accuracy %.3f" % share, flush=True)
 
 
+spark.sparkContext.addFile(support.stand_in(folder))
+
+
 def fit(how):
     return HvdEstimator(
-        support.stand_in(folder),
+        "stand_in",
         Store.create(store, save_runs=False),
         num_proc=2,
         args=[how],
@@ -57,6 +65,8 @@ def fit(how):
     ).fit(spark.range(100).selectExpr("id as x", "id as y"))
 
 
+if os.path.exists(support.REGRESSION):
+    print("regression", support.regression(spark, folder + "/regression"), flush=True)
 model = fit("hang").setEnvironment({"OF_THE_TEST": store})
 scored = model.transform(spark.range(0, 100, 1, 2).selectExpr("id as x"))
 threading.Thread(target=scored.collect, daemon=True).start()

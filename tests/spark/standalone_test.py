@@ -125,10 +125,16 @@ class Standalone(unittest.TestCase):
         else:
             self.fail("one GPU for each rank: %s" % lines)
 
+        driver.wait_for(re.compile("^missing .*'?no_program'?.*not found", re.MULTILINE).search, 120)
+
         if support.tutorial() is not None:
             share = driver.wait_for(re.compile(r"^accuracy (\S+)$", re.MULTILINE).search, 240)
             print(share.group())
             self.assertGreater(float(share.group(1)), 0.25, "ten classes")
+
+        if os.path.exists(support.REGRESSION):
+            loss = driver.wait_for(re.compile(r"^regression (\S+)$", re.MULTILINE).search, 240)
+            self.assertLess(float(loss.group(1)), support.SMALL_LOSS)
 
         waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 120)
         self.assertEqual(
@@ -158,13 +164,14 @@ class Standalone(unittest.TestCase):
         return found if len(found) == 2 else None
 
     def names_left(self):
-        """What lies in the executors' folders, but for what Spark itself puts there."""
+        """What lies in the executors' folders, but for what Spark itself puts there, which includes
+        the added files."""
         names = [name for _, _, files in os.walk(self.folder + "/work3") for name in files]
         names += [name for _, _, files in os.walk(self.folder + "/work5") for name in files]
         return [
             name
             for name in names
-            if not re.fullmatch(r"std(out|err)|resource-executor-\d+\.json", name)
+            if not re.fullmatch(r"std(out|err)|resource-executor-\d+\.json|spark_rank|stand_in", name)
         ]
 
 

@@ -43,6 +43,36 @@ def tutorial():
     return Tutorial(script, program) if there else None
 
 
+REGRESSION = os.path.join(BIN, "estimator_program")
+SMALL_LOSS = 0.05  # the variance of the labels of `regression` is 0.5 and more
+
+
+def regression(spark, store, **changes):
+    """The loss after a fit of sums of six numbers to an output [B, 1], with labels [B]."""
+    from hvd_spark import HvdEstimator, Store
+
+    x = "(rand(%d) - 0.5)"
+    six = "array(%s)" % ", ".join("cast(%s as float)" % (x % seed) for seed in range(6))
+    table = spark.range(0, 256, 1, 2).selectExpr(six + " as features")
+    parameters = {
+        "store": Store.create(store),
+        "num_proc": 2,
+        "args": ["regression", 1],
+        "feature_cols": ["features"],
+        "label_cols": ["label"],
+        "epochs": 4,
+        "partitions_per_process": 1,
+        "hvdrun": HVDRUN,
+        "slot_timeout": 60,
+        **changes,
+    }
+    table = table.selectExpr(
+        "features", "cast(aggregate(features, cast(0 as float), (a, b) -> a + b) as float) as label"
+    )
+    model = HvdEstimator(REGRESSION, **parameters).fit(table)
+    return model.getHistory()[-1]["train"]["loss"]
+
+
 def session(master, folder, **options):
     from pyspark.sql import SparkSession
 
