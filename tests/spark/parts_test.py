@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -113,6 +114,26 @@ class Links(unittest.TestCase):
         task = self.connect()
         self.accepted[0].close()
         self.assertIsNone(task.receive())
+
+
+class Import(unittest.TestCase):
+    def test_a_spark_that_is_too_old_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(folder + "/pyspark")
+            with open(folder + "/pyspark/__init__.py", "w") as file:
+                file.write("__version__ = '3.5.7'\n")
+            path = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+            ended = subprocess.run(
+                [sys.executable, "-c", "import hvd_spark"],
+                env={**os.environ, "PYTHONPATH": path},
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+            )
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertRegex(
+            ended.stderr, "ImportError: hvd_spark needs Spark 4 or newer, and this is pyspark 3.5.7"
+        )
 
 
 class Constructor(unittest.TestCase):

@@ -3,10 +3,14 @@ DataFrames."""
 
 import importlib
 
+from .version import VERSION as __version__
+from .version import check_spark
+
+check_spark()  # before the imports below, which would fail for reasons that do not name the version
+
 from .distributor import HvdDistributor
 from .errors import HvdError, ProgramError, StartError
 from .store import Store
-from .version import VERSION as __version__
 
 # These are imported on first use, because they need all of pyspark.ml.
 _LATER = {"HvdEstimator": ".estimator", "HvdModel": ".estimator_model"}
