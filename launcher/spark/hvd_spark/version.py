@@ -2,7 +2,9 @@
 """
 
 VERSION = "0.1.0"
-_OLDEST_SPARK = 4  # older ones lack a time zone in to_arrow_schema, job tags, SparkSession.active
+# Spark 3.5 lacks DataType.fromDDL and the time zone of to_arrow_schema, and writes the metadata of
+# Spark ML in another way. Spark 3.4 also lacks job tags and SparkSession.active.
+_OLDEST_SPARK = 4
 
 
 def check_spark():
