@@ -28,9 +28,9 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
                              const std::function<void()>& help = nullptr,
                              Context& context = hvd::context());
 
-/// Rank 0 reads `path` and sends its bytes to the other ranks, which need no access to the file. Then
-/// every rank calls `load` on the archive. Collective. All errors name the file, and every rank
-/// throws one of these:
+/// Rank 0 reads `path` and sends its bytes to the other ranks, which need no access to the file.
+/// Then every rank calls `load` on the archive. Collective. All errors name the file, and every
+/// rank throws one of these:
 /// - Errc::resource: the file is missing or cannot be read.
 /// - Errc::protocol: the digest is not that of the content, or the archive contains program code,
 ///   which is never run.
