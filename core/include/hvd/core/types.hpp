@@ -67,6 +67,7 @@ using Deadline = Clock::time_point;
 [[nodiscard]] constexpr bool is_floating_point(DType dtype) noexcept {
   return dtype >= DType::f16 && dtype <= DType::f64;
 }
+/// Returns true for c64 and c128.
 [[nodiscard]] constexpr bool is_complex(DType dtype) noexcept { return dtype >= DType::c64; }
 /// Returns the type of a complex number's two parts; other types as they are.
 [[nodiscard]] constexpr DType real_of(DType dtype) noexcept {
