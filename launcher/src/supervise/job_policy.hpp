@@ -54,8 +54,8 @@ class JobPolicy {
   /// arrive.
   static constexpr std::chrono::milliseconds kSettleOverNetwork{500};
   /// The longest time, from the first failure, in which the process of a rank that has left the job
-  /// is waited for.
-  static constexpr std::chrono::milliseconds kLeaving{1'000};
+  /// is waited for. On a busy machine the destructors of its libraries take seconds.
+  static constexpr std::chrono::milliseconds kLeaving{5'000};
   /// The time between SIGTERM and SIGKILL after a failure.
   static constexpr std::chrono::milliseconds kFailureGrace{1'000};
 
