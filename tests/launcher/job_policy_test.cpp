@@ -203,6 +203,8 @@ TEST(JobPolicyGraceTest, AShorterGraceHoldsAfterAFailureToo) {
 /// Ranks whose library blames another rank for the error with which they end.
 class JobPolicyTestimonyTest : public JobPolicyTest {
  protected:
+  static constexpr int kLeaving = int{JobPolicy::kLeaving.count()};
+
   /// `blamed` has left the job unless it is `silent`.
   std::optional<End> victim_at(int ms, int rank, int blamed, int status = killed(SIGABRT),
                                bool silent = false) {
@@ -218,7 +220,7 @@ class JobPolicyTestimonyTest : public JobPolicyTest {
 TEST_F(JobPolicyTestimonyTest, ARankThatHasLeftIsAwaitedBeyondTheSettleTimeAndBlamed) {
   EXPECT_FALSE(victim_at(100, 0, 1));
   EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kLeaving);
-  EXPECT_FALSE(time(100 + 999));
+  EXPECT_FALSE(time(100 + kLeaving - 1));
   ASSERT_TRUE(exit_at(900, 1, exited(3))) << "nothing more is awaited";
   const Outcome outcome = policy.outcome();
   EXPECT_EQ(outcome.code, 3);
@@ -237,7 +239,7 @@ TEST_F(JobPolicyTestimonyTest, ARankThatEndsBeforeTheSettleTimeIsBlamedAfterIt) 
 
 TEST_F(JobPolicyTestimonyTest, ARankThatStaysForTooLongIsEndedAndItsVictimBlamed) {
   EXPECT_FALSE(victim_at(100, 0, 1));
-  ASSERT_TRUE(time(100 + 1'000));
+  ASSERT_TRUE(time(100 + kLeaving));
   EXPECT_EQ(policy.outcome().culprit->rank, 0);
   EXPECT_EQ(policy.outcome().code, 128 + SIGABRT);
 }
