@@ -21,7 +21,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::error_of;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Ne;
 
 using Body = std::function<void(Context&)>;
 using Configure = std::function<void(Config&)>;
@@ -320,6 +322,17 @@ TEST(Context, ARankThatVanishesIsNamedOnEverySurvivor) {
     });
     EXPECT_THAT(errors, Each(nullptr)) << "victim " << victim;
   }
+}
+
+TEST(Context, ARankThatThrowsLeavesAndIsNamed) {
+  const auto errors = run(3, [&](Context& context) {
+    if (context.rank() == 1) throw std::runtime_error("planned");
+    std::vector<float> data(4, 1.0F);
+    const Error error = error_of([&] { sum(context, "x", data).wait(); });
+    EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+    EXPECT_EQ(error.fault().rank, 1) << error.what();
+  });
+  EXPECT_THAT(errors, ElementsAre(nullptr, Ne(nullptr), nullptr));
 }
 
 TEST(Context, AStallEndsTheJobWhenAskedTo) {

@@ -360,6 +360,20 @@ TEST_P(MetricsAt, AStepIsComputeAndExposedCommunication) {
   });
 }
 
+TEST_P(MetricsAt, AProgramThatEndsItsStepsCountsThemAlone) {
+  expect_run(GetParam(), [](Context& context) {
+    context.mark_step();  // begins the first step
+    context.mark_step();
+    EXPECT_EQ(context.stats().step.count, 1U);
+    context.step_done();
+    context.mark_step();
+    context.mark_step();
+    EXPECT_EQ(context.stats().step.count, 2U);
+    context.step_done();
+    EXPECT_EQ(context.stats().step.count, 3U);
+  });
+}
+
 TEST_P(MetricsAt, TheStatisticsAreJson) {
   expect_run(GetParam(), [](Context& context) {
     Step step(context);

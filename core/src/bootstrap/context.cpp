@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -98,6 +99,8 @@ struct Context::Impl {
   std::unique_ptr<Session> session;
   std::unique_ptr<detail::Coordinator> coordinator;
 
+  const int exceptions = std::uncaught_exceptions();  ///< on the thread that made the context
+
   bool stop_agreed = false;
   std::shared_ptr<float> stop_votes;  ///< becomes positive if any rank was asked to stop
   Work stop_vote;                     ///< valid until its result is known
@@ -181,6 +184,7 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
 }
 
 Context::~Context() {
+  if (std::uncaught_exceptions() > impl_->exceptions) return disconnect();
   try {
     shutdown();
   } catch (const std::exception& error) {
@@ -275,7 +279,8 @@ std::vector<int> Context::ranks_of(std::int32_t process_set) const {
 }
 
 Stats Context::stats() const { return impl_->coordinator->observer().stats(); }
-void Context::mark_step() { impl_->coordinator->observer().step(Clock::now()); }
+void Context::mark_step() { impl_->coordinator->observer().mark_step(Clock::now()); }
+void Context::step_done() { impl_->coordinator->observer().step_done(Clock::now()); }
 void Context::start_timeline(const std::string& path) {
   impl_->coordinator->observer().timeline.start(path);
 }

@@ -1,6 +1,8 @@
 // Collects what a context reports about itself: counters, step times and the timeline.
 #pragma once
 
+#include <atomic>
+
 #include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/stats.hpp>
 
@@ -16,9 +18,13 @@ class Observer {
   explicit Observer(TimelineOptions options) : timeline(std::move(options)) {}
 
   [[nodiscard]] Stats stats() const { return meter.fill(counted()); }
-  void step(Clock::time_point now) {
-    timeline.mark("step", now);
-    meter.step(now, counted());
+  /// Ends a step, unless the program ends its steps with `step_done`.
+  void mark_step(Clock::time_point now) {
+    if (!program_ends_steps_.load(std::memory_order_relaxed)) end_step(now);
+  }
+  void step_done(Clock::time_point now) {
+    program_ends_steps_.store(true, std::memory_order_relaxed);
+    end_step(now);
   }
   /// Records that an operation has left the negotiation, or that its place in the frozen schedule
   /// was reached.
@@ -35,6 +41,12 @@ class Observer {
 
  private:
   [[nodiscard]] Stats counted() const;
+  void end_step(Clock::time_point now) {
+    timeline.mark("step", now);
+    meter.step(now, counted());
+  }
+
+  std::atomic<bool> program_ends_steps_{false};
 };
 
 }  // namespace hvd::detail

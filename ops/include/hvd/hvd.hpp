@@ -49,6 +49,7 @@ void shutdown();
 [[nodiscard]] Stats stats();
 /// These are the methods of `Context` of the same names.
 [[nodiscard]] bool stop_requested();
+void step_done();
 [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
 void remove_process_set(const ProcessSet& set);
 /// All ranks give the same `name`, and each writes `timeline_path(name, rank())`.

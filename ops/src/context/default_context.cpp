@@ -88,6 +88,7 @@ int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
 bool stop_requested() { return context().stop_requested(); }
+void step_done() { context().step_done(); }
 ProcessSet add_process_set(const std::vector<int>& ranks) {
   return context().add_process_set(ranks);
 }

@@ -30,7 +30,9 @@ class Context {
   /// operation for ever. `arena()` returns `arena`, which the backends use.
   Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<Backend>> backends,
           std::unique_ptr<ReadyFence> fence = nullptr, std::shared_ptr<Arena> arena = nullptr);
-  /// Calls `shutdown()` and logs its errors.
+  /// Calls `shutdown()` and logs its errors. While an exception unwinds the stack it calls
+  /// `disconnect()` instead, since the other ranks may wait for operations that this rank will not
+  /// submit.
   ~Context();
   /// Leaves without a shutdown, so that the other ranks see this rank as lost. It serves the end of
   /// a process that did not shut down; later calls throw Errc::shut_down.
@@ -94,8 +96,13 @@ class Context {
 
   /// Returns the counters since the context began and the times of the last steps.
   [[nodiscard]] Stats stats() const;
-  /// Ends a step of the training and begins the next, for `Stats::step`. Does not communicate.
+  /// Ends a step of the training and begins the next, for `Stats::step`. Does not communicate. The
+  /// optimizers call it at the end of `step()`, and `DistributedDataParallel` after each reducing
+  /// pass.
   void mark_step();
+  /// Does what `mark_step` does, which then does nothing any more. A program calls it once per step
+  /// where several optimizers or passes make one step.
+  void step_done();
   /// Writes what happens to every operation of this rank to `path`, which `timeline_path` makes,
   /// until `stop_timeline` or the end. Throws Errc::invalid_argument when a timeline is being
   /// written already, and Errc::resource when the file cannot be written.
