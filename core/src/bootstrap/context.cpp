@@ -184,7 +184,10 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
 }
 
 Context::~Context() {
-  if (std::uncaught_exceptions() > impl_->exceptions) return disconnect();
+  if (std::uncaught_exceptions() > impl_->exceptions) {
+    disconnect();
+    return;
+  }
   try {
     shutdown();
   } catch (const std::exception& error) {
