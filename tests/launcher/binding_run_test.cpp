@@ -22,7 +22,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::vector<std::string> kAuto = {"--bind-to", "auto"};
 const std::string kSayMask = "sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status";
 
 class BindingRunTest : public testing::Test {
@@ -91,15 +90,14 @@ class BindingRunTest : public testing::Test {
 
 TEST_F(BindingRunTest, RanksGetCoresOfTheirOwn) {
   if (machine_.bound) GTEST_SKIP() << "an affinity mask with all cores";
-  const Binding plan = plan_binding({.to = BindTo::automatic}, 2, machine_, {});
+  const Binding plan = plan_binding({}, 2, machine_, {});
   ASSERT_EQ(plan.cpus.size(), 2U) << plan.unbound;
-  const auto result = masks(2, kAuto);
+  const auto result = masks(2);
   EXPECT_EQ(lines_of(result.out), expected(plan.cpus)) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(lines_of(masks(2, {"--bind-to", "core"}).out), expected(plan.cpus));
 
-  auto threads =
-      inside(hvdrun_script(2, "echo $OMP_NUM_THREADS", {"--no-prefix", "--bind-to", "auto"}));
+  auto threads = inside(hvdrun_script(2, "echo $OMP_NUM_THREADS", {"--no-prefix"}));
   threads.environment["OMP_NUM_THREADS"] = std::nullopt;
   const int least = std::min(omp_threads(2), static_cast<int>(plan.cpus[0].size()));
   const std::string each = std::to_string(least) + "\n";
@@ -122,7 +120,7 @@ TEST_F(BindingRunTest, TheDryRunAndVerboseShowTheCores) {
 
 TEST_F(BindingRunTest, MoreRanksThanCoresAreNotBound) {
   const int ranks = static_cast<int>(machine_.cores.size()) + 1;
-  const auto result = masks(ranks, kAuto);
+  const auto result = masks(ranks);
   const std::vector<Cpus> all(static_cast<std::size_t>(ranks), own_mask());
   EXPECT_EQ(lines_of(result.out), expected(all));
   EXPECT_EQ(result.err, "");
@@ -136,13 +134,12 @@ TEST_F(BindingRunTest, MoreRanksThanCoresAreNotBound) {
 
 TEST_F(BindingRunTest, NoneAndAUsersMaskWin) {
   const Cpus one = {machine_.cores[0].cpus.front()};
-  EXPECT_EQ(lines_of(masks(2).out), expected({own_mask(), own_mask()}));
   EXPECT_EQ(lines_of(masks(2, {"--bind-to", "none"}).out), expected({own_mask(), own_mask()}));
-  EXPECT_EQ(lines_of(masks(1, kAuto, one).out), expected({one}));
-  EXPECT_EQ(lines_of(masks(2, kAuto, one).out), expected({one, one}));
+  EXPECT_EQ(lines_of(masks(1, {}, one).out), expected({one}));
+  EXPECT_EQ(lines_of(masks(2, {}, one).out), expected({one, one}));
   // One rank may use the whole machine anyway, and several names of this host are several agents.
-  EXPECT_EQ(lines_of(masks(1, kAuto).out), expected({own_mask()}));
-  EXPECT_EQ(lines_of(masks(2, {"--bind-to", "auto", "-H", "localhost:1,127.0.0.1:1"}).out),
+  EXPECT_EQ(lines_of(masks(1).out), expected({own_mask()}));
+  EXPECT_EQ(lines_of(masks(2, {"-H", "localhost:1,127.0.0.1:1"}).out),
             expected({own_mask(), own_mask()}));
   // A user who asks for cores gets those of the mask.
   EXPECT_EQ(lines_of(masks(2, {"--bind-to", "core"}, first_cores(2)).out),
@@ -178,7 +175,7 @@ TEST_F(BindingRunTest, JobsDoNotShareCores) {
   EXPECT_EQ(lines_of(third.out), expected({two}));
   EXPECT_EQ(third.err,
             "hvdrun: ranks on localhost are not bound to cores: other jobs hold 2 of 2 cores\n");
-  const auto quiet = masks(2, kAuto);
+  const auto quiet = masks(2);
   EXPECT_EQ(quiet.err, "");
 
   open("first");

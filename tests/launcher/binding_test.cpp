@@ -33,7 +33,7 @@ class BindingTest : public testing::Test {
   }
 
   static std::vector<std::string> plan(const CpuTopology& machine, int ranks,
-                                       const BindingOptions& options = {.to = BindTo::automatic},
+                                       const BindingOptions& options = {},
                                        const std::vector<Cpus>& near = {}) {
     return masks(plan_binding(options, ranks, machine, near));
   }
@@ -55,8 +55,7 @@ TEST_F(BindingTest, RanksShareTheCoresEvenlyWithAllTheirThreads) {
   EXPECT_THAT(plan(machine, 4), ElementsAre("0-3", "4-7", "8-11", "12-15"));
   EXPECT_THAT(plan(machine, 8),
               ElementsAre("0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"));
-  EXPECT_THAT(plan_binding({.to = BindTo::automatic}, 4, machine, {}).cores,
-              ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
+  EXPECT_THAT(plan_binding({}, 4, machine, {}).cores, ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
 }
 
 TEST_F(BindingTest, AShareIsInOneNodeIfANodeHasRoom) {
@@ -92,8 +91,7 @@ TEST_F(BindingTest, BindToNumaGivesTheWholeNode) {
 TEST_F(BindingTest, ARankIsNearItsGpuUnlessTheUserChoosesTheOrder) {
   const CpuTopology machine = read_cpu_topology("numa:2 core:4 pu:1");
   const std::vector<Cpus> near = {{4, 5, 6, 7}, {0, 1, 2, 3}, {}, {4, 5, 6, 7}};
-  EXPECT_THAT(plan(machine, 4, {.to = BindTo::automatic}, near),
-              ElementsAre("4-5", "0-1", "2-3", "6-7"));
+  EXPECT_THAT(plan(machine, 4, {}, near), ElementsAre("4-5", "0-1", "2-3", "6-7"));
   EXPECT_THAT(plan(machine, 4, {.by = MapBy::core}, near), ElementsAre("0-1", "2-3", "4-5", "6-7"));
 }
 
@@ -106,16 +104,13 @@ TEST_F(BindingTest, CoresOfOtherJobsAreLeftAlone) {
               ElementsAre("other jobs hold 1 of 4 cores"));
 }
 
-TEST_F(BindingTest, NothingIsBoundUnlessAnOptionAsksForIt) {
-  const CpuTopology machine = read_cpu_topology("numa:1 core:4 pu:1");
-  EXPECT_THAT(plan(machine, 2, {}), ElementsAre(""));
-  EXPECT_THAT(plan(machine, 2, {.cores = 1}), ElementsAre("0", "1"));
-}
-
 TEST_F(BindingTest, AutoLeavesAloneWhatItCannotImprove) {
   CpuTopology machine = read_cpu_topology("numa:1 core:4 pu:1");
   EXPECT_THAT(plan(machine, 5), ElementsAre("5 cores are needed for 5 ranks, and 4 may be used"));
   EXPECT_THAT(plan(machine, 1), ElementsAre(HasSubstr("only rank")));
+  machine.quota = 2;
+  EXPECT_THAT(plan(machine, 2), ElementsAre(HasSubstr("the time of 2 CPUs")));
+  EXPECT_THAT(plan(machine, 2, {.cores = 1}), ElementsAre("0", "1"));
   machine.bound = true;
   EXPECT_THAT(plan(machine, 2), ElementsAre(HasSubstr("itself is bound")));
   EXPECT_THAT(plan(machine, 2, {.to = BindTo::core}), ElementsAre("0-1", "2-3"));
@@ -137,7 +132,7 @@ TEST_F(BindingTest, AMachineWithoutCoresHasCpus) {
 
 TEST(UnknownTopologyTest, IsNoErrorUnlessTheUserAsksForCores) {
   const CpuTopology unknown{.unknown = "this hvdrun was built without hwloc"};
-  EXPECT_EQ(plan_binding({.to = BindTo::automatic}, 2, unknown, {}).unbound, unknown.unknown);
+  EXPECT_EQ(plan_binding({}, 2, unknown, {}).unbound, unknown.unknown);
   EXPECT_THROW((void)plan_binding({.to = BindTo::core}, 2, unknown, {}), LaunchError);
 }
 

@@ -1,14 +1,26 @@
 #include "agent/host_binding.hpp"
 
+#include "plan/cpus.hpp"
 #include "plan/gpus.hpp"
 
 namespace hvd::launcher {
+namespace {
+
+/// Returns the quota of the control group if it is less than the CPUs of these cores.
+std::optional<int> quota_below(const std::vector<Core>& cores) {
+  std::size_t cpus = 0;
+  for (const Core& core : cores) cpus += core.cpus.size();
+  const auto quota = quota_cores();
+  return quota && static_cast<std::size_t>(*quota) < cpus ? quota : std::nullopt;
+}
+
+}  // namespace
 
 Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables) {
   // To read the topology takes milliseconds, and most jobs of one rank do not need it.
   const bool reads = options.requested() || (ranks > 1 && options.to == BindTo::automatic);
-  if (!reads && options.to != BindTo::automatic) return {};
   CpuTopology topology = reads ? read_cpu_topology() : CpuTopology();
+  topology.quota = quota_below(topology.cores);
   for (Core& core : topology.cores) core.held = HeldCores::is_held(core.number);
   const std::vector<Cpus> gpus = cpus_near_gpus(variables);
   std::vector<Cpus> near;

@@ -56,7 +56,7 @@ void add_binding_options(CLI::App& app, BindingOptions& to) {
   app.add_option_function<std::string>(
          kBindTo, [&to](const std::string& text) { to.to = parse_bind_to(text); },
          "Bind each rank to cores of its own (core), to their NUMA nodes (numa), to cores if the "
-         "ranks of a host fit them (auto), or not (none) [none, without --map-by]")
+         "ranks of a host fit them (auto), or not (none) [auto]")
       ->type_name("WHAT");
   app.add_option_function<std::string>(
          kMapBy, [&to](const std::string& text) { parse_map_by(text, to); },

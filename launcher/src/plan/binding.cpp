@@ -110,7 +110,6 @@ std::optional<std::string> obstacle(const BindingOptions& options, int ranks,
 Binding plan_binding(const BindingOptions& options, int ranks, const CpuTopology& topology,
                      const std::vector<Cpus>& near) {
   if (options.to == BindTo::none || ranks < 1) return {};
-  if (options.to == BindTo::unset && !options.requested()) return {};
   if (ranks == 1 && !options.requested()) {
     return {.unbound = "the only rank of this host may use all cores"};
   }
@@ -122,6 +121,11 @@ Binding plan_binding(const BindingOptions& options, int ranks, const CpuTopology
   }
   if (topology.bound && !options.requested()) {
     return {.unbound = "hvdrun itself is bound to some CPUs"};
+  }
+  if (topology.quota && !options.requested()) {
+    // Other containers may run on the same cores, and each of them would choose the first ones.
+    return {.unbound = fmt::format("a quota limits its control group to the time of {}",
+                                   counted(static_cast<std::size_t>(*topology.quota), "CPU"))};
   }
 
   Pool pool(topology.cores);

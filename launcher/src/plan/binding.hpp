@@ -11,8 +11,7 @@ namespace hvd::launcher {
 
 /// What each rank is bound to.
 enum class BindTo : std::uint8_t {
-  unset,      ///< as `automatic` when the user has chosen an order or cores, otherwise nothing
-  automatic,  ///< its cores, if the ranks of its host fit the cores and nobody has bound them
+  automatic,  ///< its cores, if the ranks of its host fit the cores and nothing else limits them
   none,
   core,  ///< its cores
   numa,  ///< the NUMA nodes of its cores
@@ -29,7 +28,7 @@ inline constexpr int kMostCoresPerRank = 65'536;
 
 /// The options --bind-to and --map-by.
 struct BindingOptions {
-  BindTo to = BindTo::unset;
+  BindTo to = BindTo::automatic;
   MapBy by = MapBy::automatic;
   int cores = 0;  ///< the number of cores of each rank; 0: an equal share of those that are free
 

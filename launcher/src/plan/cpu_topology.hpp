@@ -1,6 +1,7 @@
 // Describes the cores of this machine that ranks may be bound to.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct CpuTopology {
   /// The affinity mask of this process leaves out CPUs that its control group may use, so somebody
   /// has bound it already.
   bool bound = false;
+  /// The number of CPUs whose time the control group may use, if that is less than all of them.
+  std::optional<int> quota{};
   std::string unknown{};  ///< why there are no cores here
 };
 
