@@ -67,6 +67,8 @@ def fit(how):
 
 if os.path.exists(support.REGRESSION):
     print("regression", support.regression(spark, folder + "/regression"), flush=True)
+    shaped = {"args": ["regression", 3], "label_shapes": [[1]], "epochs": 1}
+    print("shaped", support.regression(spark, folder + "/shaped", **shaped), flush=True)
 model = fit("hang").setEnvironment({"OF_THE_TEST": store})
 scored = model.transform(spark.range(0, 100, 1, 2).selectExpr("id as x"))
 threading.Thread(target=scored.collect, daemon=True).start()

@@ -135,6 +135,8 @@ class Standalone(unittest.TestCase):
         if os.path.exists(support.REGRESSION):
             loss = driver.wait_for(re.compile(r"^regression (\S+)$", re.MULTILINE).search, 240)
             self.assertLess(float(loss.group(1)), support.SMALL_LOSS)
+            shaped = driver.wait_for(re.compile(r"^shaped (\S+)$", re.MULTILINE).search, 240)
+            self.assertGreater(float(shaped.group(1)), 0)
 
         waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 120)
         self.assertEqual(
