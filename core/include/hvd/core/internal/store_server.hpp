@@ -34,6 +34,12 @@ class StoreServer {
   /// Returns the address to which clients connect.
   [[nodiscard]] const std::string& address() const noexcept;
 
+  /// Lets every request, also those that wait already and those of clients that connect later, fail
+  /// with Errc::peer_lost and `reason`. It serves a rendezvous that cannot succeed any more,
+  /// because one of its ranks has ended. Later calls do nothing. Any thread but the loop's may call
+  /// it.
+  void fail(const std::string& reason);
+
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
