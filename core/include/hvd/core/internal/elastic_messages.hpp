@@ -34,10 +34,7 @@ struct Waits {
   bool operator==(const Waits&) const = default;
 };
 
-/// From hvdrun to a worker that waits: the worker is a member of a new generation. Its members meet
-/// in the store of the generation, where they cannot notice that one of them never comes. So hvdrun
-/// calls `StoreServer::fail` when a member ends, or waits again, before the next generation. The
-/// store stays open until that is formed, since other members may connect to it late.
+/// From hvdrun to a worker that waits: the worker is a member of a new generation.
 struct Assignment {
   std::uint32_t generation = 0;  ///< from 1, and larger than that of any earlier assignment
   /// Variables of the environment contract as "NAME=value", which take precedence over the worker's
@@ -48,8 +45,12 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
-/// From hvdrun to a member: the members are to agree on a step, to end the generation there, and to
-/// wait for the next.
+/// From hvdrun to a member: the generation is to end. Members that train agree on a step, end the
+/// generation there, and wait for the next. A member whose context still starts gives that up at
+/// once and waits, with no blame. hvdrun therefore sends it also to all members that have not said
+/// `Waits` when another member's process ends or says `Waits`: where ranks meet, in the store and
+/// when they connect, they do not notice otherwise that one of them never comes. A member that
+/// trains notices the loss itself, and a second `Change` has no effect.
 struct Change {
   bool operator==(const Change&) const = default;
 };
