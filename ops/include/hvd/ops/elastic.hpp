@@ -27,8 +27,8 @@ class ElasticStateBase {
   /// function of `elastic_run`. Collective in `context`, which is the default context. May throw
   /// what a collective throws, and is then called again in the next generation.
   virtual void synchronize(Context& context) = 0;
-  /// Is called once when a generation has failed or has ended at a step on which all agreed, before
-  /// its context goes and before objects that followed the context detach from it.
+  /// Is called when a generation ends, however it does, while the default context still exists.
+  /// That has failed or is shut down, so the function does not communicate.
   virtual void generation_ended() noexcept {}
 
   /// Adds a function that `elastic_run` calls in each generation of this worker but its first,
