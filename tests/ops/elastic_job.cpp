@@ -1,6 +1,7 @@
 #include "elastic_job.hpp"
 
 #include <array>
+#include <csignal>
 #include <stdexcept>
 #include <utility>
 

@@ -67,7 +67,7 @@ class ElasticStateBase {
 /// One thread calls it at a time. Throws Errc::invalid_argument when `run` is empty, in the body of
 /// `threads`, and inside of another call; Errc::aborted when hvdrun has ended; and what `run`, the
 /// state and `init` throw, but for the errors above.
-[[nodiscard]] bool elastic_run(ElasticStateBase& state, const std::function<void()>& run);
+bool elastic_run(ElasticStateBase& state, const std::function<void()>& run);
 
 namespace elastic {
 
