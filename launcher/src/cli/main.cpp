@@ -59,6 +59,11 @@ int launch(const std::vector<std::string>& arguments) {
                machine_table(look_at_machine(own_environment())));
     return 0;
   }
+  if (options.elastic.given()) {
+    throw LaunchError(
+        kExitUsage,
+        "elastic jobs are not supported yet; --max-restarts starts the same ranks anew");
+  }
   if (options.node.given()) return run_node(std::move(options));
   Choice choice = choose_launcher(options, own_environment());
   options.launcher = choice.launcher;
