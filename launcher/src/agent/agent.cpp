@@ -111,7 +111,7 @@ void Agent::on_frame(const Frame& frame) {
       ranks_.end(*last);
     } else if (const auto* more = std::get_if<Credit>(&frame)) {
       ranks_.add_credit(more->bytes);
-    } else if (job_ && job_->workers > 0 && launched_ && !ranks_.ending()) {
+    } else if (job_ && job_->workers > 0 && launched_) {
       on_elastic_frame(frame);
     }
   } catch (const LaunchError& error) {
@@ -124,13 +124,13 @@ void Agent::on_frame(const Frame& frame) {
 void Agent::on_elastic_frame(const Frame& frame) {
   try {
     if (const auto* start = std::get_if<StartWorker>(&frame)) {
-      start_worker(*start);
+      if (!ranks_.ending()) start_worker(*start);
     } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
       if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
     } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
       pass_on(*message);
     } else if (const auto* store = std::get_if<Serve>(&frame)) {
-      serve(*store);
+      if (!ranks_.ending()) serve(*store);
     }
   } catch (const LaunchError& error) {
     give_up(error.code(), error.what());
