@@ -101,9 +101,16 @@ struct Context::Impl {
 
   const int exceptions = std::uncaught_exceptions();  ///< on the thread that made the context
 
-  bool stop_agreed = false;
-  std::shared_ptr<float> stop_votes;  ///< becomes positive if any rank was asked to stop
-  Work stop_vote;                     ///< valid until its result is known
+  /// Something on which the ranks agree as soon as one of them wants it.
+  struct Agreement {
+    std::string_view name;
+    bool agreed = false;
+    bool wanted = false;             ///< by this rank, at its last vote
+    std::shared_ptr<float> votes{};  ///< becomes positive if any rank wants it
+    Work vote{};                     ///< valid until its result is known
+  };
+  Agreement stop{.name = "stop_requested"};
+  Agreement change{.name = "agree_on_change"};
 
   std::mutex unnamed_mutex;
   std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
@@ -134,22 +141,30 @@ struct Context::Impl {
     validate(submission, session->topology().rank, *ranks);
   }
 
-  void vote_for_stop(bool stops) {
-    stop_votes = std::make_shared<float>(stops ? 1.0F : 0.0F);
+  void vote(Agreement& on) {
+    on.votes = std::make_shared<float>(on.wanted ? 1.0F : 0.0F);
     Submission submission;
-    submission.request.name = "stop_requested";
+    submission.request.name = on.name;
     submission.request.op = ReduceOp::average;
-    submission.input = submission.output = stop_votes.get();
-    submission.keep_alive = stop_votes;
+    submission.input = submission.output = on.votes.get();
+    submission.keep_alive = on.votes;
     complete(submission);
-    stop_vote = coordinator->submit(std::move(submission));
+    on.vote = coordinator->submit(std::move(submission));
   }
 
-  [[nodiscard]] bool count_stop_votes() {
-    std::exchange(stop_vote, {}).wait();
-    stop_agreed = *stop_votes > 0;
-    if (stop_agreed) coordinator->stop_agreed();
-    return stop_agreed;
+  void count_votes(Agreement& on) {
+    std::exchange(on.vote, {}).wait();
+    on.agreed = *on.votes > 0;
+    if (on.agreed && &on == &stop) coordinator->stop_agreed();
+  }
+
+  /// Returns the result of the last call's vote, and votes where nothing is agreed yet.
+  [[nodiscard]] bool agree(Agreement& on, bool wanted) {
+    if (on.vote.valid()) count_votes(on);
+    if (on.agreed) return true;
+    on.wanted = wanted;
+    vote(on);
+    return false;
   }
 
   /// Runs an operation of the context itself, without data, and returns its report. Blocks.
@@ -181,6 +196,7 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
   }
   impl_->coordinator = std::make_unique<detail::Coordinator>(*impl_->session, std::move(channel),
                                                              std::move(backends), std::move(fence));
+  impl_->session->started();
 }
 
 Context::~Context() {
@@ -227,12 +243,11 @@ std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std
 }
 
 bool Context::stop_requested() {
-  if (impl_->stop_agreed) return true;
   detail::watch_stop_signals();
-  if (impl_->stop_vote.valid() && impl_->count_stop_votes()) return true;
-  impl_->vote_for_stop(detail::process_was_asked_to_stop());
-  return false;
+  return impl_->agree(impl_->stop, detail::process_was_asked_to_stop());
 }
+
+bool Context::agree_on_change(bool wanted) { return impl_->agree(impl_->change, wanted); }
 
 int Context::join(bool average_over_contributors) {
   Request request;
@@ -241,10 +256,12 @@ int Context::join(bool average_over_contributors) {
   request.over_contributors = average_over_contributors;
   const auto last = static_cast<int>(impl_->run_control(std::move(request)));
   // Ranks that joined early do not know the results of the others' last votes. So all vote again.
-  const bool stops = impl_->stop_agreed || detail::process_was_asked_to_stop();
-  if (impl_->stop_vote.valid()) static_cast<void>(impl_->count_stop_votes());
-  impl_->vote_for_stop(stops);
-  static_cast<void>(impl_->count_stop_votes());
+  impl_->stop.wanted = impl_->stop.agreed || detail::process_was_asked_to_stop();
+  for (Impl::Agreement* const on : {&impl_->stop, &impl_->change}) {
+    if (on->vote.valid()) impl_->count_votes(*on);
+    impl_->vote(*on);
+  }
+  for (Impl::Agreement* const on : {&impl_->stop, &impl_->change}) impl_->count_votes(*on);
   return last;
 }
 

@@ -5,6 +5,7 @@
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/host_identity.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/internal/secret.hpp>
 #include <hvd/core/internal/session.hpp>
 #include <hvd/core/internal/store_server.hpp>
@@ -12,6 +13,7 @@
 #include <hvd/core/store.hpp>
 
 #include "base/error_file.hpp"
+#include "bootstrap/start_watch.hpp"
 #include "store/rendezvous.hpp"
 
 namespace hvd {
@@ -48,6 +50,8 @@ struct Session::Impl {
   std::optional<Bootstrap> bootstrap;
   std::unique_ptr<PeerNetwork> network;
   Topology topology;
+  const std::shared_ptr<WakeEvent> interrupt = std::make_shared<WakeEvent>();
+  std::optional<StartWatch> watch;  // of Config::interrupt_fd; ends before what it interrupts
 
   explicit Impl(Config given)
       : config(std::move(given)), start_deadline(Clock::now() + config.start_timeout) {}
@@ -57,6 +61,8 @@ struct Session::Impl {
   }
 
   void join(std::shared_ptr<Store> given) {
+    const bool watched = config.interrupt_fd >= 0;
+    if (watched) watch.emplace(loop, config.interrupt_fd, [this] { interrupt->raise(); });
     Secret secret;
     if (given) {
       store = std::move(given);
@@ -66,6 +72,12 @@ struct Session::Impl {
     }
     bootstrap.emplace(*store, config.rank, config.size, start_deadline, config.generation);
     network = std::make_unique<PeerNetwork>(loop, *bootstrap, identity(secret), config.interfaces);
+    if (watched) {
+      watch.emplace(loop, config.interrupt_fd, [this] {
+        interrupt->raise();
+        network->abort();
+      });
+    }
     topology = make_topology(config.rank, network->hosts());
   }
 
@@ -74,7 +86,7 @@ struct Session::Impl {
     switch (config.rendezvous) {
       case Rendezvous::store: {
         const Secret secret = secret_of(config);
-        store = connect_store(config.store_address, identity(secret), start_deadline);
+        store = connect_store(config.store_address, identity(secret), start_deadline, interrupt);
         return secret;
       }
       case Rendezvous::hosted:
@@ -152,6 +164,11 @@ Session::Session(Config config, std::shared_ptr<Store> store)
 }
 
 Session::~Session() = default;
+
+void Session::started() {
+  impl_->watch.reset();
+  if (impl_->interrupt->raised()) throw Error(Errc::aborted, "aborted while connecting");
+}
 
 const Config& Session::config() const noexcept { return impl_->config; }
 const Topology& Session::topology() const noexcept { return impl_->topology; }

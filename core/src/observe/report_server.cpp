@@ -6,29 +6,15 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <hvd/core/internal/fd.hpp>
+
+#include "base/launcher_socket.hpp"
 
 namespace hvd::observe {
 namespace {
 
 using Descriptor = boost::asio::posix::stream_descriptor;
-
-template <class T>
-bool socket_option(int fd, int option, T& value) {
-  socklen_t size = sizeof value;
-  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && size == sizeof value;
-}
-
-bool is_ours(int fd) {
-  int domain = 0;
-  int type = 0;
-  ucred peer{};
-  return socket_option(fd, SO_DOMAIN, domain) && domain == AF_UNIX &&
-         socket_option(fd, SO_TYPE, type) && type == SOCK_SEQPACKET &&
-         socket_option(fd, SO_PEERCRED, peer) && peer.uid == ::getuid();
-}
 
 }  // namespace
 
@@ -75,7 +61,7 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
 
 std::unique_ptr<ReportServer> ReportServer::on(EventLoop& loop, int fd,
                                                std::function<RankReport()> report) {
-  if (!is_ours(fd)) return nullptr;
+  if (!detail::is_launcher_socket(fd)) return nullptr;
   UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!own) return nullptr;
   auto impl = std::make_shared<Impl>(loop, std::move(own), std::move(report));

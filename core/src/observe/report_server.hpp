@@ -13,8 +13,7 @@ namespace hvd::observe {
 /// it sends only the notes. While the launcher does not read, messages without room are dropped.
 class ReportServer {
  public:
-  /// Duplicates `fd`. Returns null when it is no packet socket between processes of this user: a
-  /// wrapper script may have closed the launcher's socket, and another file may have its number.
+  /// Duplicates `fd`. Returns null when it is not the launcher's socket.
   /// `report` is called on the loop thread and must not block; `loop` outlives the server.
   [[nodiscard]] static std::unique_ptr<ReportServer> on(EventLoop& loop, int fd,
                                                         std::function<RankReport()> report);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,8 +21,11 @@ namespace {
 
 class StoreClient final : public Store {
  public:
-  StoreClient(const std::string& address, const Identity& identity, Deadline deadline)
-      : address_(address), prefix_(fmt::format("{}/{}/", identity.job_id, identity.epoch)) {
+  StoreClient(const std::string& address, const Identity& identity, Deadline deadline,
+              std::shared_ptr<const net::Interrupt> interrupt)
+      : address_(address),
+        prefix_(fmt::format("{}/{}/", identity.job_id, identity.epoch)),
+        interrupt_(std::move(interrupt)) {
     net::DialOptions options;
     options.address = Address::parse(address);
     if (options.address.kind == Address::Kind::tcp && identity.secret.empty()) {
@@ -31,7 +35,7 @@ class StoreClient final : public Store {
     options.label = kStoreLabel;
     options.deadline = deadline;
     options.peer = net::kAnyRank;
-    stream_ = net::dial(options, identity, interrupt_);
+    stream_ = net::dial(options, identity, *interrupt_);
   }
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline deadline) override {
@@ -90,7 +94,7 @@ class StoreClient final : public Store {
 
   void send(const StoreRequest& request, std::string_view key, Deadline deadline) {
     const Bytes frame = net::encode_frame(net::FrameType::store_request, encode(request));
-    if (net::write_all(stream_.get(), frame, deadline, interrupt_)) return;
+    if (net::write_all(stream_.get(), frame, deadline, *interrupt_)) return;
     // Part of the frame may have been sent, after which the server would misread anything.
     stream_.reset();
     timed_out(key);
@@ -113,7 +117,7 @@ class StoreClient final : public Store {
     while (input_.size() < size) {
       const std::size_t wanted = std::min(chunk.size(), size - input_.size());
       const std::size_t got =
-          net::read_some(stream_.get(), std::span(chunk).first(wanted), deadline, interrupt_);
+          net::read_some(stream_.get(), std::span(chunk).first(wanted), deadline, *interrupt_);
       if (got == 0) timed_out(key);
       input_.insert(input_.end(), chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(got));
     }
@@ -131,7 +135,7 @@ class StoreClient final : public Store {
 
   std::string address_;
   std::string prefix_;
-  net::Interrupt interrupt_;
+  std::shared_ptr<const net::Interrupt> interrupt_;
   UniqueFd stream_;
   std::uint32_t last_id_ = 0;
   Bytes input_;
@@ -140,8 +144,9 @@ class StoreClient final : public Store {
 }  // namespace
 
 std::shared_ptr<Store> connect_store(const std::string& address, const Identity& identity,
-                                     Deadline deadline) {
-  return std::make_shared<StoreClient>(address, identity, deadline);
+                                     Deadline deadline,
+                                     std::shared_ptr<const WakeEvent> interrupt) {
+  return std::make_shared<StoreClient>(address, identity, deadline, std::move(interrupt));
 }
 
 }  // namespace hvd

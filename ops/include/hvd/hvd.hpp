@@ -34,7 +34,8 @@ namespace hvd {
 /// Begin and end the default context of this process, for programs that need only one. `init` is
 /// collective and may follow `shutdown`; a second `init` without one does nothing. Any thread may
 /// call these functions, but not concurrently. In the body of `threads` (hvd/ops/threads.hpp),
-/// `init` does nothing, and `shutdown` shuts down the context of the calling thread.
+/// `init` does nothing, and `shutdown` shuts down the context of the calling thread. In an elastic
+/// job `init` does nothing, because `elastic_run` (hvd/elastic.hpp) makes the default context.
 void init(const Config& config = Config::from_environment());
 void shutdown();
 [[nodiscard]] bool is_initialized() noexcept;

@@ -1,7 +1,10 @@
 // Implements the default context, for programs that need only one.
+#include "context/default_context.hpp"
+
 #include <cstdlib>
 #include <utility>
 
+#include <hvd/core/internal/elastic_worker.hpp>
 #include <hvd/hvd.hpp>
 
 #include "context/make_context.hpp"
@@ -40,17 +43,27 @@ detail::ThreadContext::ThreadContext(Context& context) noexcept {
 
 detail::ThreadContext::~ThreadContext() { context_of_this_thread = nullptr; }
 
+bool detail::ThreadContext::exists() noexcept { return context_of_this_thread != nullptr; }
+
+void detail::set_default_context(std::unique_ptr<Context> context) {
+  default_context().context = std::move(context);
+  // Exit handlers run in reverse order. This one is registered after each context is made, so that
+  // it runs before the handlers of libraries that the context was the first to use: after CUDA's,
+  // for instance, a context cannot be destroyed any more.
+  static_cast<void>(std::atexit(leave_at_exit));
+}
+
+std::unique_ptr<Context> detail::take_default_context() noexcept {
+  return std::move(default_context().context);
+}
+
 void detail::init_default_context(
     const Config& config, const std::function<std::unique_ptr<Context>(const Config&)>& make) {
-  if (is_initialized()) return;
-  DefaultContext& instance = default_context();
+  // In an elastic job the context is that of a generation, which `elastic_run` makes.
+  if (is_initialized() || ElasticWorker::of_process() != nullptr) return;
   Config settings = config;
-  settings.generation += instance.generation++;
-  instance.context = make(settings);
-  // Exit handlers run in reverse order. This one is registered after each `make`, so that it runs
-  // before the handlers of libraries that `make` was the first to use: after CUDA's, for instance,
-  // a context cannot be destroyed any more.
-  static_cast<void>(std::atexit(leave_at_exit));
+  settings.generation += default_context().generation++;
+  set_default_context(make(settings));
 }
 
 void init(const Config& config) {
@@ -61,7 +74,7 @@ void init(const Config& config) {
 void shutdown() {
   if (context_of_this_thread) return context_of_this_thread->shutdown();
   // The default context ends before the wait, so that it has ended also when that throws.
-  const std::unique_ptr<Context> context = std::move(default_context().context);
+  const std::unique_ptr<Context> context = detail::take_default_context();
   if (context) context->shutdown();
 }
 
@@ -73,6 +86,11 @@ Context& context() {
   if (context_of_this_thread) return *context_of_this_thread;
   DefaultContext& instance = default_context();
   if (!instance.context) {
+    if (detail::ElasticWorker::of_process() != nullptr) {
+      throw Error(
+          Errc::not_initialized,
+          "in an elastic job there are ranks only while hvd::elastic_run runs its function");
+    }
     throw Error(Errc::not_initialized,
                 "hvd::init() has not been called, or hvd::shutdown() has; a thread that a body of "
                 "hvd::threads starts has to name the context of the body");

@@ -11,6 +11,8 @@ class ThreadContext {
  public:
   explicit ThreadContext(Context& context) noexcept;
   ~ThreadContext();
+  /// Returns whether the calling thread has one.
+  [[nodiscard]] static bool exists() noexcept;
   ThreadContext(const ThreadContext&) = delete;
   ThreadContext& operator=(const ThreadContext&) = delete;
 };

@@ -46,6 +46,9 @@ struct Config {
   std::string rank_source;  ///< the variables that gave the rank, as "SLURM_*"; empty for none
   std::string error_file;   ///< `TORCHELASTIC_ERROR_FILE`: takes the first error; empty: none
   int status_fd = -1;  ///< `HVD_STATUS_FD`: an inherited socket on which hvdrun asks for a report
+  /// While the context starts, anything to read on this descriptor makes that fail with
+  /// Errc::aborted. `elastic_run` passes the socket on which hvdrun would tell it to give up.
+  int interrupt_fd = -1;
 
   std::string backend = "auto";    ///< `HVD_BACKEND`: auto, native, mpi, nccl
   std::string transport = "auto";  ///< `HVD_TRANSPORT`: auto, shm, tcp

@@ -84,6 +84,11 @@ class Context {
   /// like `submit` and `Work::wait`.
   [[nodiscard]] bool stop_requested();
 
+  /// Returns true on all ranks at the same call, once any rank has passed true. Otherwise it is
+  /// like `stop_requested`, of which it is independent. `hvd::elastic::check_host_updates` calls
+  /// it.
+  [[nodiscard]] bool agree_on_change(bool wanted);
+
   /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
   /// ranks of the context call it with the same ranks. The set's operations are ordered with all
   /// others, so sets may overlap.

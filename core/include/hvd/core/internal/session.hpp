@@ -28,6 +28,8 @@ class Session {
   /// Returns the object through which the ranks agree before the context runs. Only the thread that
   /// made the session may call it.
   [[nodiscard]] const Bootstrap& bootstrap() const noexcept;
+  /// Ends the watch of `Config::interrupt_fd`. Throws Errc::aborted when it was readable before.
+  void started();
   /// Returns the latest moment at which start-up may still be going on.
   [[nodiscard]] Deadline start_deadline() const noexcept;
 

@@ -6,6 +6,7 @@
 
 #include <hvd/core/config.hpp>
 #include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/internal/secret.hpp>
 #include <hvd/core/store.hpp>
 #include <hvd/core/types.hpp>
@@ -13,9 +14,11 @@
 namespace hvd {
 
 /// Makes a client of a `StoreServer`. Connects and authenticates before it returns, retrying until
-/// `deadline` while nobody listens. Keys are prefixed with job and epoch.
-[[nodiscard]] std::shared_ptr<Store> connect_store(const std::string& address,
-                                                   const Identity& identity, Deadline deadline);
+/// `deadline` while nobody listens. Keys are prefixed with job and epoch. Once `interrupt` is
+/// raised, waits of this call and of the client throw Errc::aborted.
+[[nodiscard]] std::shared_ptr<Store> connect_store(
+    const std::string& address, const Identity& identity, Deadline deadline,
+    std::shared_ptr<const WakeEvent> interrupt = std::make_shared<WakeEvent>());
 
 /// Makes a store of the launcher's PMIx server. Returns null when this build or this process has
 /// none.

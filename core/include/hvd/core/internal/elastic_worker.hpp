@@ -1,0 +1,51 @@
+// Holds a worker's end of the socket on which hvdrun decides about the generations of an elastic
+// job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <hvd/core/config.hpp>
+#include <hvd/core/error.hpp>
+#include <hvd/core/internal/elastic_messages.hpp>
+#include <hvd/core/internal/fd.hpp>
+
+namespace hvd::detail {
+
+/// Only one thread may call its methods at a time.
+class ElasticWorker {
+ public:
+  /// Returns the worker that this process is, or null when the job is not elastic. Any thread may
+  /// call it. Throws Errc::invalid_argument when HVD_ELASTIC_FD is not hvdrun's socket.
+  [[nodiscard]] static ElasticWorker* of_process();
+
+  explicit ElasticWorker(UniqueFd socket) noexcept : socket_(std::move(socket)) {}
+
+  /// Tells hvdrun that this worker has no context, and waits without limit until it is assigned to
+  /// a generation. Returns the settings of its context, or nothing when this worker is to leave.
+  /// `reason` is the error that ended the last generation, whose rank it blames, or null. Throws
+  /// Errc::aborted when hvdrun has closed the socket, and Errc::protocol when it breaks the
+  /// protocol.
+  [[nodiscard]] std::optional<Config> next_generation(const Error* reason);
+
+  /// Returns whether hvdrun wants this generation to end, or this process was asked to leave. From
+  /// the first call on, SIGTERM and SIGUSR1 ask it to, as described at `Context::stop_requested`.
+  /// Does not block. Throws Errc::protocol.
+  [[nodiscard]] bool wants_change();
+
+ private:
+  [[nodiscard]] Waits waits_after(const Error* reason) const;
+  void tell(const Waits& waits);
+  [[nodiscard]] std::optional<ElasticOrder> receive(Deadline deadline);
+  [[nodiscard]] Config take(const Assignment& assignment);
+
+  UniqueFd socket_;
+  bool closed_ = false;           ///< by hvdrun
+  std::uint32_t generation_ = 0;  ///< the last one that this worker was assigned to
+  int rank_ = 0;                  ///< in that generation
+  int size_ = 0;
+  bool change_ordered_ = false;
+};
+
+}  // namespace hvd::detail

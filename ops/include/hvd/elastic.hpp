@@ -1,0 +1,5 @@
+// Declares elastic training without LibTorch: ranks come and go, and training goes on.
+#pragma once
+
+#include <hvd/hvd.hpp>
+#include <hvd/ops/elastic.hpp>
