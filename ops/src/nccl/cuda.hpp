@@ -7,11 +7,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <hvd/core/types.hpp>
+
 namespace hvd::detail {
 
 /// Throws Errc::resource when the device is out of memory, else Errc::internal, with CUDA's text.
 /// `what` names the call.
 void check(cudaError_t result, std::string_view what);
+
+/// Returns the result of a query: false for cudaErrorNotReady. CUDA keeps that as the thread's last
+/// error too, which unrelated code would find later, so it is cleared. Throws as `check` does.
+[[nodiscard]] bool is_ready(cudaError_t result, std::string_view what);
 
 /// Tells whether this process has a context on `device`, which occupies memory there. Returns true
 /// where the driver cannot be asked. Any thread may call it.
@@ -56,6 +62,10 @@ class CudaStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+  /// Returns whether everything that was queued so far has run. Throws the error of a kernel.
+  [[nodiscard]] bool done() const { return is_ready(cudaStreamQuery(stream_), "cudaStreamQuery"); }
+  /// Waits until `done`, until a kernel has failed, or until `deadline`.
+  void drain(Deadline deadline) const noexcept;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -73,12 +83,7 @@ class CudaEvent {
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   /// Returns true once everything before the last `record` has run. Throws the error of a kernel.
-  [[nodiscard]] bool done() const {
-    const cudaError_t result = cudaEventQuery(event_);
-    if (result == cudaErrorNotReady) return false;
-    check(result, "cudaEventQuery");
-    return true;
-  }
+  [[nodiscard]] bool done() const { return is_ready(cudaEventQuery(event_), "cudaEventQuery"); }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -29,6 +30,14 @@ cudaError_t misuse(const std::string& what) {
   violate(what);
   return cudaErrorInvalidValue;
 }
+
+cudaError_t& last_error() {
+  thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+
+/// Is kept as the thread's last error, as by CUDA.
+cudaError_t not_ready() { return last_error() = cudaErrorNotReady; }
 
 void synchronize_device(int device) {
   for (const std::shared_ptr<Stream>& stream : runtime().streams_of(device)) {
@@ -72,7 +81,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error(), cudaSuccess); }
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
@@ -207,7 +216,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaStreamQuery of a stream that does not exist");
-  return stream->query(stream->tail()) ? cudaSuccess : cudaErrorNotReady;
+  return stream->query(stream->tail()) ? cudaSuccess : not_ready();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
@@ -241,7 +250,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!event) return misuse("cudaEventQuery of an event that does not exist");
   if (!event->stream) return cudaSuccess;
-  return event->stream->query(event->ticket) ? cudaSuccess : cudaErrorNotReady;
+  return event->stream->query(event->ticket) ? cudaSuccess : not_ready();
 }
 
 }  // extern "C"
