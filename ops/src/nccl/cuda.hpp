@@ -23,10 +23,26 @@ void check(cudaError_t result, std::string_view what);
 /// where the driver cannot be asked. Any thread may call it.
 [[nodiscard]] bool has_primary_context(int device) noexcept;
 
+/// During its life this thread may call CUDA while another thread captures a graph. Otherwise a
+/// query or an allocation here would make that capture fail, which by default forbids such calls to
+/// all threads of the process. A capture of this thread itself still forbids them.
+class CaptureModeGuard {
+ public:
+  CaptureModeGuard() { exchange(); }
+  ~CaptureModeGuard() { exchange(); }
+  CaptureModeGuard(const CaptureModeGuard&) = delete;
+  CaptureModeGuard& operator=(const CaptureModeGuard&) = delete;
+
+ private:
+  void exchange() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
+};
+
 /// Makes a device the current one of this thread during its life. Afterwards the previous device is
 /// current again, unless this process does not use it: a thread that has chosen none has device 0,
 /// and making that current would, from CUDA 12 on, allocate some hundred MB there for an unused
-/// context. Such a thread keeps `device`.
+/// context. Such a thread keeps `device`. Other threads may capture graphs meanwhile.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {
@@ -41,6 +57,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  CaptureModeGuard capture_mode_;
   int device_;
   int previous_ = 0;
 };

@@ -2,6 +2,7 @@
 // device each.
 #include "nccl/nccl_backend.hpp"
 
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -297,6 +298,20 @@ TEST_P(NcclBackendTest, CallsMayComeFromDifferentThreads) {
         checks.backend.allreduce({absent, checks.device}, soon());
       }).join();
     }
+  });
+}
+
+TEST_P(NcclBackendTest, AnotherThreadMayCaptureAGraphMeanwhile) {
+  std::latch begins(ranks());
+  std::latch ends(ranks());
+  on_all_ranks([&](BackendChecks checks) {
+    const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}, {nullptr, nullptr, 5}};
+    begins.arrive_and_wait();
+    fake_gpu::capture_elsewhere(true);
+    // The guard of this thread does not count for a new one.
+    std::thread([&] { checks.backend.allreduce({absent, checks.device}, soon()); }).join();
+    ends.arrive_and_wait();
+    fake_gpu::capture_elsewhere(false);
   });
 }
 
