@@ -23,7 +23,9 @@ namespace hvd::detail {
 
 class NcclBackend final : public Backend {
  public:
-  /// Collective over the ranks that have `id`. `copier` copies fused tensors.
+  /// For the ranks that have `id`. `copier` copies fused tensors. NCCL starts with the first call
+  /// and not before, so that programs without tensors on GPUs take no memory of these. The ranks
+  /// then connect, for at most the time that is left until `deadline` now.
   NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
               std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
@@ -91,6 +93,8 @@ class NcclBackend final : public Backend {
               std::shared_ptr<Shared> shared);
   NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm, std::shared_ptr<Shared> shared);
 
+  /// Starts NCCL unless that is done, and returns how long it took. Collective.
+  Clock::duration start();
   /// Queues work on the stream with `enqueue` and returns when it is done, or at once when the call
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
@@ -98,9 +102,6 @@ class NcclBackend final : public Backend {
   /// are aborted, and every later call throws that error again.
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
-  /// The backend calls it after an abort. It waits until nothing on the device writes to the
-  /// caller's memory any more, or until `deadline`.
-  void drain(Deadline deadline) noexcept;
 
   // The functions below are called inside `run`.
   [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
@@ -129,7 +130,9 @@ class NcclBackend final : public Backend {
 
   GpuRank self_;
   std::shared_ptr<Shared> shared_;
-  std::unique_ptr<NcclComm> comm_;
+  ncclUniqueId id_{};                       ///< not that of a communicator that was split off
+  Clock::duration patience_{};              ///< with ranks that have not connected yet
+  std::unique_ptr<NcclComm> comm_;          ///< null until NCCL has started
   std::vector<DeviceCopy> copies_;          ///< those added since the last `flush`
   bool async_allowed_ = false;              ///< whether the next call may be asynchronous
   std::unique_ptr<AsyncCollective> async_;  ///< what `take_async` returns for the last call
