@@ -32,7 +32,18 @@ NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline d
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
-    : self_(self), shared_(std::move(shared)), id_(id), patience_(deadline - Clock::now()) {}
+    : self_(self), shared_(std::move(shared)) {
+  const Lock lock(shared_->mutex);
+  const DeviceGuard guard(self_.device);
+  if (!shared_->resources) {
+    shared_->resources.emplace();
+    constexpr std::size_t kSize = sizeof(std::int32_t);
+    check(cudaMemsetAsync(own().token.reserve(kSize), 0, kSize, stream()), "cudaMemsetAsync");
+  }
+  Watch watch(deadline, shared_->aborted, "init", "NCCL");
+  comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
+  shared_->comms.push_back(comm_.get());
+}
 
 NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
                          std::shared_ptr<Shared> shared)
@@ -42,13 +53,12 @@ NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
 }
 
 NcclBackend::~NcclBackend() {
-  if (!shared_->resources) return;  // not even a context on the device was made
   try {
     const DeviceGuard guard(self_.device);
     Lock lock(shared_->mutex);
     auto& comms = shared_->comms;
     comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
-    if (comm_ && !shared_->first_error) {
+    if (!shared_->first_error) {
       own().fusion.deregister(*comm_);
       Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
       comm_->close(watch);
@@ -67,27 +77,12 @@ bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
   return !reduces(kind) || can_reduce(dtype, op, self_.size, *shared_->copier);
 }
 
-Clock::duration NcclBackend::start() {
-  if (comm_) return Clock::duration::zero();
-  const auto begin = Clock::now();
-  if (!shared_->resources) {
-    shared_->resources.emplace();
-    constexpr std::size_t kSize = sizeof(std::int32_t);
-    check(cudaMemsetAsync(own().token.reserve(kSize), 0, kSize, stream()), "cudaMemsetAsync");
-  }
-  Watch watch(begin + patience_, shared_->aborted, "init", "NCCL");
-  comm_ = std::make_unique<NcclComm>(id_, self_.size, self_.rank, watch);
-  shared_->comms.push_back(comm_.get());
-  return Clock::now() - begin;
-}
-
 void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
 
 void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
   const Lock lock(shared_->mutex);
   guarded(lock, [&] {
-    static_cast<void>(start());
     check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
           "cudaStreamWaitEvent");
   });
@@ -98,9 +93,7 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
   guarded(lock, [&] {
-    const Clock::duration started = start();
-    const Deadline end = deadline > Deadline::max() - started ? deadline : deadline + started;
-    Watch watch(end, shared_->aborted, phase, "NCCL");
+    Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
     enqueue(watch);
     auto call = std::make_unique<QueuedCall>(*this, watch);
@@ -127,7 +120,6 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
 
 void NcclBackend::give_up(std::exception_ptr error) noexcept {
   shared_->first_error = std::move(error);
-  if (!shared_->resources) return;  // nothing was started
   // Kernels that wait for a peer end when the communicator is aborted, also those of a subset.
   std::vector<ncclComm_t> comms{shared_->copier->release()};
   for (NcclComm* const comm : shared_->comms) {

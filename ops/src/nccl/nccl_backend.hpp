@@ -23,9 +23,7 @@ namespace hvd::detail {
 
 class NcclBackend final : public Backend {
  public:
-  /// For the ranks that have `id`. `copier` copies fused tensors. NCCL starts with the first call
-  /// and not before, so that programs without tensors on GPUs take no memory of these. The ranks
-  /// then connect, for at most the time that is left until `deadline` now.
+  /// Collective over the ranks that have `id`. `copier` copies fused tensors.
   NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
               std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
@@ -93,8 +91,6 @@ class NcclBackend final : public Backend {
               std::shared_ptr<Shared> shared);
   NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm, std::shared_ptr<Shared> shared);
 
-  /// Starts NCCL unless that is done, and returns how long it took. Collective.
-  Clock::duration start();
   /// Queues work on the stream with `enqueue` and returns when it is done, or at once when the call
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
@@ -130,9 +126,7 @@ class NcclBackend final : public Backend {
 
   GpuRank self_;
   std::shared_ptr<Shared> shared_;
-  ncclUniqueId id_{};                       ///< not that of a communicator that was split off
-  Clock::duration patience_{};              ///< with ranks that have not connected yet
-  std::unique_ptr<NcclComm> comm_;          ///< null until NCCL has started
+  std::unique_ptr<NcclComm> comm_;
   std::vector<DeviceCopy> copies_;          ///< those added since the last `flush`
   bool async_allowed_ = false;              ///< whether the next call may be asynchronous
   std::unique_ptr<AsyncCollective> async_;  ///< what `take_async` returns for the last call

@@ -130,17 +130,6 @@ TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {
   });
 }
 
-TEST_F(NcclSessionTest, NothingStartsOnAGpuBeforeItsFirstTensor) {
-  Hosts hosts(2);
-  on_sessions(2, 2, [&](Session& session, int rank) {
-    const auto backends = make_nccl_backends(session, hosts[rank]);
-    ASSERT_EQ(backends.size(), 2U);
-    EXPECT_TRUE(backends.front()->supports(OpKind::allreduce, Device{Device::Kind::cuda, rank},
-                                           DType::f32, ReduceOp::sum));
-  });
-  EXPECT_EQ(fake_gpu::contexts(), std::set<int>());
-}
-
 TEST_F(NcclSessionTest, WhatNcclReducesAndWhatNotDependsOnTheRequestAlone) {
   Hosts hosts(2);
   on_sessions(2, 2, [&](Session& session, int rank) {
