@@ -263,6 +263,29 @@ TEST(Context, AnAllgatherWithoutMemoryFailsOnThatRankAlone) {
   });
 }
 
+TEST(Context, OneRankIsEnoughToAgreeOnAChange) {
+  expect_run(3, [](Context& context) {
+    EXPECT_FALSE(context.agree_on_change(false));
+    EXPECT_FALSE(context.agree_on_change(context.rank() == 1));
+    EXPECT_TRUE(context.agree_on_change(false));
+    EXPECT_TRUE(context.agree_on_change(false));
+    EXPECT_FALSE(context.stop_requested());
+    EXPECT_FALSE(context.stop_requested());
+  });
+}
+
+TEST(Context, RanksThatJoinedEarlyAgreeOnTheChangeOfTheOthers) {
+  expect_run(3, [](Context& context) {
+    EXPECT_FALSE(context.agree_on_change(false));
+    if (context.rank() == 1) {
+      EXPECT_FALSE(context.agree_on_change(false));
+      EXPECT_FALSE(context.agree_on_change(true));
+    }
+    context.join();
+    EXPECT_TRUE(context.agree_on_change(false));
+  });
+}
+
 TEST(Context, ShutdownFailsWhatCanNoLongerComplete) {
   expect_run(3, [](Context& context) {
     if (context.rank() == 2) return;  // shuts down

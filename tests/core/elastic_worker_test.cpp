@@ -149,7 +149,7 @@ class ElasticStartTest : public ElasticWorkerTest {
     send(assignment(1, rank));
     Config config = next();
     config.size = size;
-    config.start_timeout = std::chrono::minutes(10);
+    config.start_timeout = std::chrono::seconds(20);
     return config;
   }
   void expect_given_up(const std::function<void()>& call) {

@@ -74,6 +74,21 @@ void log_decision(int rank, fmt::format_string<Args...> text, Args&&... args) {
   log(LogLevel::debug, rank, fmt::format(text, std::forward<Args>(args)...));
 }
 
+Error no_backend_runs(Executor& executor, Request request) {
+  std::string why =
+      fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
+                  to_string(request.dtype), to_string(request.op), to_string(request.device));
+  constexpr int kMostGpus = 64;
+  for (int gpu = 0; request.device.kind == Device::Kind::cuda && gpu < kMostGpus; ++gpu) {
+    request.device.index = gpu;
+    if (!executor.supports(request)) continue;
+    why += fmt::format("; this rank reduces tensors on {}, its local rank modulo the visible GPUs",
+                       to_string(request.device));
+    break;
+  }
+  return {Errc::unsupported, why};
+}
+
 Error this_rank_has_shut_down() { return {Errc::shut_down, "this rank has shut down"}; }
 
 }  // namespace
@@ -186,10 +201,7 @@ std::shared_ptr<PendingTensor> Coordinator::accept(Submission&& submission) {
   const Request& request = submission.request;
   if (!executor_->supports(request)) {
     table_.check_open();
-    throw Error(
-        Errc::unsupported,
-        fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
-                    to_string(request.dtype), to_string(request.op), to_string(request.device)));
+    throw no_backend_runs(*executor_, request);
   }
   auto tensor = std::make_shared<PendingTensor>(std::move(submission), executor_);
   tensor->since = Clock::now();

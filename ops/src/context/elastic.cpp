@@ -43,9 +43,11 @@ class Generation {
   /// Without an earlier shutdown, the other ranks see this rank as lost.
   ~Generation() {
     state_.generation_ended();
+    // What followers have submitted ends now, even where other ranks wait for this one.
+    if (is_initialized()) context().disconnect();
     detail::detach_followers();
     current_generation = 0;
-    if (const auto context = detail::take_default_context()) context->disconnect();
+    detail::take_default_context().reset();
   }
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;

@@ -7,20 +7,42 @@
 
 #include <cuda_runtime_api.h>
 
+#include <hvd/core/types.hpp>
+
 namespace hvd::detail {
 
 /// Throws Errc::resource when the device is out of memory, else Errc::internal, with CUDA's text.
 /// `what` names the call.
 void check(cudaError_t result, std::string_view what);
 
+/// Returns the result of a query: false for cudaErrorNotReady. CUDA keeps that as the thread's last
+/// error too, which unrelated code would find later, so it is cleared. Throws as `check` does.
+[[nodiscard]] bool is_ready(cudaError_t result, std::string_view what);
+
 /// Tells whether this process has a context on `device`, which occupies memory there. Returns true
 /// where the driver cannot be asked. Any thread may call it.
 [[nodiscard]] bool has_primary_context(int device) noexcept;
 
+/// During its life this thread may call CUDA while another thread captures a graph. Otherwise a
+/// query or an allocation here would make that capture fail, which by default forbids such calls to
+/// all threads of the process. A capture of this thread itself still forbids them.
+class CaptureModeGuard {
+ public:
+  CaptureModeGuard() { exchange(); }
+  ~CaptureModeGuard() { exchange(); }
+  CaptureModeGuard(const CaptureModeGuard&) = delete;
+  CaptureModeGuard& operator=(const CaptureModeGuard&) = delete;
+
+ private:
+  void exchange() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
+};
+
 /// Makes a device the current one of this thread during its life. Afterwards the previous device is
 /// current again, unless this process does not use it: a thread that has chosen none has device 0,
 /// and making that current would, from CUDA 12 on, allocate some hundred MB there for an unused
-/// context. Such a thread keeps `device`.
+/// context. Such a thread keeps `device`. Other threads may capture graphs meanwhile.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {
@@ -35,6 +57,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  CaptureModeGuard capture_mode_;
   int device_;
   int previous_ = 0;
 };
@@ -56,6 +79,10 @@ class CudaStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+  /// Returns whether everything that was queued so far has run. Throws the error of a kernel.
+  [[nodiscard]] bool done() const { return is_ready(cudaStreamQuery(stream_), "cudaStreamQuery"); }
+  /// Waits until `done`, until a kernel has failed, or until `deadline`.
+  void drain(Deadline deadline) const noexcept;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -73,12 +100,7 @@ class CudaEvent {
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   /// Returns true once everything before the last `record` has run. Throws the error of a kernel.
-  [[nodiscard]] bool done() const {
-    const cudaError_t result = cudaEventQuery(event_);
-    if (result == cudaErrorNotReady) return false;
-    check(result, "cudaEventQuery");
-    return true;
-  }
+  [[nodiscard]] bool done() const { return is_ready(cudaEventQuery(event_), "cudaEventQuery"); }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -73,7 +73,8 @@ NcclBackend::~NcclBackend() {
 }
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  return self_.owns(device) && (!reduces(kind) || nccl_type(dtype, op).has_value());
+  if (!self_.owns(device)) return false;
+  return !reduces(kind) || can_reduce(dtype, op, self_.size, *shared_->copier);
 }
 
 void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
@@ -127,7 +128,8 @@ void NcclBackend::give_up(std::exception_ptr error) noexcept {
   }
   const Deadline deadline = Clock::now() + kDrainTimeout;
   shared_->aborts.begin(comms, self_.device);
-  if (shared_->aborts.wait_until(deadline)) drain(deadline);
+  // Nothing on the device may write to the caller's memory any more.
+  if (shared_->aborts.wait_until(deadline)) own().stream.drain(deadline);
 }
 
 std::unique_ptr<AsyncCollective> NcclBackend::take_async() noexcept {
@@ -164,12 +166,6 @@ bool NcclBackend::QueuedCall::poll() {
   backend_.comm_->check_health(watch_);  // after the end too: kernels also end when NCCL gives up
   if (over) backend_.shared_->free_events.push_back(std::move(end_));
   return over;
-}
-
-void NcclBackend::drain(Deadline deadline) noexcept {
-  while (cudaStreamQuery(stream()) == cudaErrorNotReady && Clock::now() < deadline) {
-    std::this_thread::yield();
-  }
 }
 
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {

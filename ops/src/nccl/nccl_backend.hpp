@@ -98,9 +98,6 @@ class NcclBackend final : public Backend {
   /// are aborted, and every later call throws that error again.
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
-  /// The backend calls it after an abort. It waits until nothing on the device writes to the
-  /// caller's memory any more, or until `deadline`.
-  void drain(Deadline deadline) noexcept;
 
   // The functions below are called inside `run`.
   [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }

@@ -20,9 +20,7 @@ bool are_equal(std::span<const std::int64_t> bounds) {
 }  // namespace
 
 void NcclBackend::complete_all(Watch& watch) {
-  cudaError_t state = cudaErrorNotReady;
-  while ((state = cudaStreamQuery(stream())) == cudaErrorNotReady) watch.pause();
-  check(state, "cudaStreamQuery");
+  while (!own().stream.done()) watch.pause();
 }
 
 std::byte* NcclBackend::reserve(std::size_t size, Watch& watch) {

@@ -96,11 +96,7 @@ PinnedBackend::Resources& PinnedBackend::own() {
 
 void PinnedBackend::drain() noexcept {
   if (!shared_->resources) return;
-  const cudaStream_t stream = shared_->resources->stream.get();
-  const Deadline deadline = Clock::now() + kDrainTimeout;
-  while (cudaStreamQuery(stream) == cudaErrorNotReady && Clock::now() < deadline) {
-    std::this_thread::yield();
-  }
+  shared_->resources->stream.drain(Clock::now() + kDrainTimeout);
 }
 
 std::size_t PinnedBackend::allot(std::size_t bytes) {

@@ -55,6 +55,25 @@ ncclRedOp_t nccl_op(DType dtype, ReduceOp op) noexcept {
   return ncclSum;
 }
 
+namespace {
+
+bool divides_exactly(ncclDataType_t type, int divisor) { return is_exact(type, 1.0 / divisor); }
+
+/// Returns the largest power of two that is not more than 1/divisor.
+double power_below_share(int divisor) {
+  double power = 1.0;
+  while (power * divisor > 1.0) power /= 2;
+  return power;
+}
+
+}  // namespace
+
+bool can_reduce(DType dtype, ReduceOp op, int size, const Copier& copier) noexcept {
+  const auto type = nccl_type(dtype, op);
+  if (!type) return false;
+  return op != ReduceOp::average || copier.scales_for_free() || divides_exactly(*type, size);
+}
+
 ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier& copier,
                            bool copied) {
   const auto [dtype, op, prescale, postscale, divisor] = arithmetic;
@@ -74,10 +93,17 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
   recipe.op = nccl_op(dtype, op);
   recipe.after = postscale;
   const bool averages = op == ReduceOp::average;
+  const bool in_two_steps =
+      averages && copier.scales_for_free() && !divides_exactly(*type, divisor);
   // NCCL's own average divides by the number of ranks.
-  const bool divides = averages && divisor != size;
+  const bool divides = averages && (divisor != size || in_two_steps);
   const bool adds = op == ReduceOp::sum || averages;
-  const double factor = divides ? prescale / divisor : prescale;
+  double factor = divides ? prescale / divisor : prescale;
+  if (in_two_steps) {
+    const double power = power_below_share(divisor);
+    factor = prescale * power;
+    recipe.after = postscale / (power * divisor);
+  }
   if (divides) recipe.op = ncclSum;
   const double multiplier = averages && !divides ? factor / size : factor;
   const bool by_copier = copier.scales_for_free() && (copied || !is_exact(*type, multiplier));

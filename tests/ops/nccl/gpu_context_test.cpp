@@ -92,6 +92,21 @@ TEST_F(GpuContext, WhatNcclHasNoReductionForIsReducedAllTheSame) {
   EXPECT_GE(fake_gpu::collectives_run(), 2 * 5 * 3) << "f32 and the sum of i64 are NCCL's";
 }
 
+TEST_F(GpuContext, TheErrorForATensorOnAnotherGpuNamesTheRanksOwn) {
+  on_ranks(3, 3, [](Rank rank) {
+    std::byte* const data = rank.memory.put(Bytes(8));
+    Rank lost = rank;
+    lost.device = (rank.device + 1) % 3;
+    const Error error =
+        error_of([&] { (void)lost.reduce("x", DType::f32, ReduceOp::sum, data, 2); });
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("'x' (f32 sum, cuda:" + std::to_string(lost.device) + ")"),
+                      HasSubstr("reduces tensors on cuda:" + std::to_string(rank.device) + ",")));
+    rank.expect_reduced("x", DType::f32, ReduceOp::sum, 1, 3);
+  });
+}
+
 TEST_F(GpuContext, BothWaysAreInTheAirAndBesideInOneStep) {
   on_ranks(2, 2, [](Rank rank) {
     for (int step = 0; step < 20; ++step) {

@@ -2,7 +2,9 @@
 // device each.
 #include "nccl/nccl_backend.hpp"
 
+#include <latch>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -62,6 +64,7 @@ class NcclBackendTest : public ::testing::TestWithParam<Setting> {
       const DeviceGuard guard(rank);
       CudaMemory memory;
       body({*backend, memory, Device{Device::Kind::cuda, rank}, rank, ranks()});
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error is left behind";
     });
   }
 
@@ -102,6 +105,47 @@ TEST_P(NcclBackendTest, ScalesIntegersWithItsKernelOnly) {
         }),
         Errc::unsupported);
   });
+}
+
+// NCCL's own average multiplies by 1/n rounded to 16 bits, and a plain sum may overflow.
+TEST_P(NcclBackendTest, AnAverageOfEqualSixteenBitFloatsIsTheirValue) {
+  const bool is_power_of_two = (ranks() & (ranks() - 1)) == 0;
+  on_all_ranks([&](BackendChecks checks) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      ASSERT_EQ(checks.backend.supports(OpKind::allreduce, checks.device, dtype, ReduceOp::average),
+                has_kernel() || is_power_of_two);
+      if (!has_kernel() && !is_power_of_two) continue;
+      std::vector<double> values(31);
+      std::iota(values.begin(), values.end(), -15.0);
+      values.push_back(49'152);
+      const Bytes given = encode(dtype, values);
+      const auto count = std::ssize(values);
+      const auto put = [&] { return checks.memory.put(given); };
+      for (const std::size_t tensors : {1U, 3U}) {
+        std::vector<TensorSlice> slices;
+        for (std::size_t i = 0; i < tensors; ++i) slices.push_back({put(), put(), count});
+        checks.backend.allreduce({slices, checks.device, dtype, ReduceOp::average}, soon());
+        for (const TensorSlice& slice : slices) {
+          EXPECT_EQ(checks.memory.get(slice.output, given.size()), given)
+              << to_string(dtype) << ", " << tensors << " tensors";
+        }
+      }
+      std::vector<std::int64_t> counts(static_cast<std::size_t>(checks.size), 0);
+      counts[0] = count;  // the whole result is the first rank's
+      std::byte* const output = put();
+      const std::vector<ScatterSlice> scattered{{put(), output, counts}};
+      checks.backend.reducescatter({scattered, checks.device, dtype, ReduceOp::average}, soon());
+      EXPECT_EQ(checks.memory.get(output, given.size()), given) << "scattered";
+    }
+  });
+}
+
+TEST_P(NcclBackendTest, AnAverageOfFusedTensorsTakesNoPassOfItsOwn) {
+  if (!has_kernel()) return;
+  on_all_ranks([](BackendChecks checks) {
+    EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::average, {1000, 7}, true), 0);
+  });
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 2 * ranks()) << "a pack and an unpack";
 }
 
 TEST_P(NcclBackendTest, FusedTensorsShareOneCollective) {
@@ -254,6 +298,20 @@ TEST_P(NcclBackendTest, CallsMayComeFromDifferentThreads) {
         checks.backend.allreduce({absent, checks.device}, soon());
       }).join();
     }
+  });
+}
+
+TEST_P(NcclBackendTest, AnotherThreadMayCaptureAGraphMeanwhile) {
+  std::latch begins(ranks());
+  std::latch ends(ranks());
+  on_all_ranks([&](BackendChecks checks) {
+    const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}, {nullptr, nullptr, 5}};
+    begins.arrive_and_wait();
+    fake_gpu::capture_elsewhere(true);
+    // The guard of this thread does not count for a new one.
+    std::thread([&] { checks.backend.allreduce({absent, checks.device}, soon()); }).join();
+    ends.arrive_and_wait();
+    fake_gpu::capture_elsewhere(false);
   });
 }
 

@@ -28,14 +28,13 @@ class ElasticStateBase {
   /// what a collective throws, and is then called again in the next generation.
   virtual void synchronize(Context& context) = 0;
   /// Is called when a generation ends, however it does, while the default context still exists.
-  /// That has failed or is shut down, so the function does not communicate.
+  /// That may have failed, or be shut down, so the function does not communicate.
   virtual void generation_ended() noexcept {}
 
   /// Adds a function that `elastic_run` calls in each generation of this worker but its first,
   /// when `rank()` and `size()` are those of the new generation and before `synchronize`, in the
-  /// order of their addition. It may communicate if all workers add it before `elastic_run`, but a
-  /// worker that has just joined does not call it. Its usual purpose is a learning rate that
-  /// follows the number of ranks.
+  /// order of their addition. It does not communicate, since workers that have just joined do not
+  /// call it. Its usual purpose is a learning rate that follows the number of ranks.
   void on_reset(std::function<void()> callback);
   /// Calls these functions.
   void reset() const;

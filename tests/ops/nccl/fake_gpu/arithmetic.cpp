@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -60,20 +61,28 @@ std::vector<std::byte> reduce_as(const std::vector<const void*>& inputs, std::si
                                  const Reduction& reduction) {
   using V = typename Wide<T>::Type;
   std::vector<std::byte> result(count * sizeof(T));
+  const auto rounded = [](V value) { return Wide<T>::up(Wide<T>::down(value)); };
+  // As in NCCL, an average of floating point is a sum of inputs times 1/n, and the factor, each
+  // product and each partial sum are rounded to the type.
+  constexpr bool kIsFloat = std::is_floating_point_v<V>;
+  std::optional<V> factor;
+  if (reduction.premultiply) factor = rounded(static_cast<V>(*reduction.premultiply));
+  if (kIsFloat && reduction.op == ncclAvg) {
+    factor = rounded(static_cast<V>(1.0 / static_cast<double>(inputs.size())));
+  }
   const auto input = [&](std::size_t rank, std::size_t i) {
     T element;
     std::memcpy(&element, static_cast<const std::byte*>(inputs[rank]) + i * sizeof(T), sizeof(T));
     const V value = Wide<T>::up(element);
-    return reduction.premultiply
-               ? static_cast<V>(*reduction.premultiply * static_cast<double>(value))
-               : value;
+    return factor ? rounded(static_cast<V>(*factor * value)) : value;
   };
   for (std::size_t i = 0; i < count; ++i) {
     V value = input(0, i);
     for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
-      value = combine(reduction.op, value, input(rank, i));
+      value = rounded(combine(reduction.op, value, input(rank, i)));
     }
-    if (reduction.op == ncclAvg) value = static_cast<V>(value / static_cast<V>(inputs.size()));
+    if (!kIsFloat && reduction.op == ncclAvg)
+      value = static_cast<V>(value / static_cast<V>(inputs.size()));
     const T element = Wide<T>::down(value);
     std::memcpy(result.data() + i * sizeof(T), &element, sizeof(T));
   }

@@ -1,8 +1,10 @@
 // The fake CUDA runtime: the functions of libcudart that the NCCL backend calls.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -30,6 +32,28 @@ cudaError_t misuse(const std::string& what) {
   return cudaErrorInvalidValue;
 }
 
+std::atomic<bool> captured_elsewhere{false};
+
+cudaStreamCaptureMode& capture_mode() {
+  thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  return mode;
+}
+
+/// Must be called by functions that CUDA forbids to other threads during a capture.
+void require_no_capture(const std::string& function) {
+  if (captured_elsewhere && capture_mode() == cudaStreamCaptureModeGlobal) {
+    violate(function + " breaks the capture of another thread");
+  }
+}
+
+cudaError_t& last_error() {
+  thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+
+/// Is kept as the thread's last error, as by CUDA.
+cudaError_t not_ready() { return last_error() = cudaErrorNotReady; }
+
 void synchronize_device(int device) {
   for (const std::shared_ptr<Stream>& stream : runtime().streams_of(device)) {
     stream->synchronize(stream->tail());
@@ -42,7 +66,14 @@ bool on_device(const void* data, std::size_t size) {
 
 }  // namespace
 
+void hvd::test::fake_gpu::capture_elsewhere(bool begins) { captured_elsewhere = begins; }
+
 extern "C" {
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode());
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = runtime().device_count();
@@ -72,7 +103,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error(), cudaSuccess); }
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
@@ -83,6 +114,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t size) {
+  require_no_capture("cudaMalloc");
   *data = device_memory().allocate(size, used_device());
   return cudaSuccess;
 }
@@ -96,6 +128,7 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned int) {
   note("cudaHostAlloc");
+  require_no_capture("cudaHostAlloc");
   static_cast<void>(used_device());
   *data = device_memory().allocate(size, kPinned);
   return cudaSuccess;
@@ -205,9 +238,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  require_no_capture("cudaStreamQuery");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaStreamQuery of a stream that does not exist");
-  return stream->query(stream->tail()) ? cudaSuccess : cudaErrorNotReady;
+  return stream->query(stream->tail()) ? cudaSuccess : not_ready();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
@@ -238,10 +272,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t waiting, cudaEvent_t handle, unsign
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  require_no_capture("cudaEventQuery");
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!event) return misuse("cudaEventQuery of an event that does not exist");
   if (!event->stream) return cudaSuccess;
-  return event->stream->query(event->ticket) ? cudaSuccess : cudaErrorNotReady;
+  return event->stream->query(event->ticket) ? cudaSuccess : not_ready();
 }
 
 }  // extern "C"

@@ -33,6 +33,11 @@ void hang(int rank);
 /// Does the same, and the next poll of this rank's communicator reports `error`.
 void fail(int rank, ncclResult_t error);
 
+/// Begins or ends the capture of a graph on a thread of the process that makes no other call. It
+/// has the default mode, which forbids queries and allocations to all threads that have not changed
+/// their own mode.
+void capture_elsewhere(bool begins);
+
 /// Returns the number of NCCL collectives that have completed, over all ranks.
 [[nodiscard]] int collectives_run();
 

@@ -13,8 +13,8 @@ class ContextFollower {
   ContextFollower(const ContextFollower&) = delete;
   ContextFollower& operator=(const ContextFollower&) = delete;
 
-  /// Waits for the end of what this object has submitted and forgets the context, which still
-  /// exists but may have failed. Does nothing when the object is not attached.
+  /// Forgets the context, which still exists but is shut down or disconnected, so that nothing that
+  /// this object has submitted is pending. Does nothing when the object is not attached.
   virtual void detach() noexcept = 0;
   /// Uses `context`, which is the default context, from now on. Collective. Does nothing when the
   /// object is attached to it already, as when it was made after the context. May throw what a
