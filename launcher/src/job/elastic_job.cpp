@@ -26,8 +26,6 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAgentPatience{1'500};
-
 Membership::Options membership_options(const ElasticOptions& options) {
   return {.min_np = options.min_np,
           .max_np = options.max_np,

@@ -137,14 +137,14 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
     Worker& worker = worker_at(number);
     if (!in_motion(worker)) continue;
     if (!std::exchange(worker.told, true)) {
-      orders.push_back(Tell{.worker = number, .order = detail::Change{}});
+      orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
     }
     if (!worker.killed_at || worker.killed) continue;
     if (*worker.killed_at > now) {
       wake_at(*worker.killed_at);
     } else {
       worker.killed = true;
-      orders.push_back(Kill{.worker = number, .why = "another rank has lost it"});
+      orders.emplace_back(Kill{.worker = number, .why = "another rank has lost it"});
     }
   }
   if (count(State::member) > 0) return;
@@ -159,7 +159,7 @@ void Membership::send_away(Orders& orders) {
     Worker& worker = workers_[i];
     if (worker.state != State::waiting || !(worker.leaves || done_)) continue;
     worker.state = State::leaving;
-    orders.push_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
   }
 }
 
@@ -225,14 +225,14 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].state != State::waiting) continue;
     workers_[i].state = State::leaving;
-    orders.push_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
   }
   ++generation_;
   for (const int number : ranks) worker_at(number).assigned = generation_;
   too_few_since_.reset();
   running_ = true;
   ranks_ = ranks;
-  orders.push_back(Form{.generation = generation_, .workers = std::move(ranks)});
+  orders.emplace_back(Form{.generation = generation_, .workers = std::move(ranks)});
 }
 
 /// Ends the generation at a step on which its members agree, when newcomers wait, or hosts are
@@ -254,7 +254,7 @@ void Membership::ask_for_change(Orders& orders, Clock::time_point now) {
   for (const int number : ranks_) {
     Worker& worker = worker_at(number);
     if (worker.state != State::member || std::exchange(worker.told, true)) continue;
-    orders.push_back(Tell{.worker = number, .order = detail::Change{}});
+    orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
   }
 }
 
@@ -274,7 +274,7 @@ void Membership::start_workers(Orders& orders, Clock::time_point now) {
       continue;
     }
     for (int k = 0; k < free && alive < options_.max_np; ++k, ++alive) {
-      orders.push_back(Start{.worker = static_cast<int>(workers_.size()), .host = i});
+      orders.emplace_back(Start{.worker = static_cast<int>(workers_.size()), .host = i});
       workers_.push_back({.host = i, .since = now});
     }
   }
@@ -282,7 +282,7 @@ void Membership::start_workers(Orders& orders, Clock::time_point now) {
 
 void Membership::finish(Orders& orders, int code, const std::string& why) {
   finished_ = true;
-  orders.push_back(Finish{.code = code, .why = why});
+  orders.emplace_back(Finish{.code = code, .why = why});
 }
 
 }  // namespace hvd::launcher
