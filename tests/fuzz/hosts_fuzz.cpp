@@ -36,6 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   only_usage_errors([&] { check_hosts(parse_hosts(text)); });
   only_usage_errors([&] { check_hosts(parse_hostfile(text, "f")); });
+  only_usage_errors([&] { check_hosts(parse_discovered_hosts(text, 2)); });
   only_usage_errors([&] {
     for (const std::string& name : expand_nodelist(text)) check(is_host_name(name));
   });

@@ -1,5 +1,5 @@
 // Plays other nodes that send frames to node 0: first to join, then, as agents, the frames of a
-// job. The input chooses both; the state is hvdrun's own.
+// job. Or it plays the agent of an elastic job. The input chooses; the state is hvdrun's own.
 #include <algorithm>
 #include <csignal>
 #include <set>
@@ -89,7 +89,7 @@ std::vector<HostSpec> join(Choices& choices) {
 }
 
 Frame choose_frame(Choices& choices) {
-  const int kind = choices.below(12);
+  const int kind = choices.below(14);
   const int rank = choices.next();
   switch (kind) {
     case 0:
@@ -112,6 +112,10 @@ Frame choose_frame(Choices& choices) {
       return Forward{.signal = rank};
     case 9:
       return Refused{.code = 1, .message = "no"};
+    case 10:
+      return ElasticMessage{.rank = rank};
+    case 11:
+      return Served{.generation = static_cast<std::uint32_t>(rank), .store = "s"};
     default:
       return choices.decoded();
   }
@@ -213,10 +217,47 @@ class Receiver {
   std::set<int> exited_;
 };
 
+/// Checks the frames of an agent that starts the workers 0, 1, … of an elastic job.
+void play_elastic_agent(Choices& choices) {
+  AgentSession session;
+  int ordered = 0;
+  std::uint32_t generation = 0;
+  std::set<std::uint32_t> served;
+  std::set<int> running;
+  while (choices.left()) {
+    const int what = choices.below(16);
+    if (what == 0) session.on_sent(Launch{});
+    if (what == 1) session.on_sent(End{.signal = SIGTERM});
+    if (what == 2) session.on_sent(StartWorker{.rank = ordered++});
+    if (what == 3) session.on_sent(Serve{.generation = ++generation});
+    if (what <= 3) continue;
+    const Frame frame = choose_frame(choices);
+    if (const auto wrong = session.on_frame(frame)) {
+      check(!wrong->empty() && session.broken());
+      return;
+    }
+    if (const auto* started = std::get_if<Started>(&frame)) {
+      check(started->rank < ordered && running.insert(started->rank).second);
+    } else if (const auto* exited = std::get_if<Exited>(&frame)) {
+      check(running.erase(exited->rank) == 1);
+    } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
+      check(running.count(message->rank) == 1);
+    } else if (const auto* store = std::get_if<Served>(&frame)) {
+      check(store->generation == generation && served.insert(generation).second);
+    } else if (std::holds_alternative<Gone>(frame)) {
+      check(running.empty());
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Choices choices(hvd::fuzz::input(data, size));
+  if (choices.below(2) == 1) {
+    play_elastic_agent(choices);
+    return 0;
+  }
   const std::vector<HostSpec> hosts = join(choices);
   int ranks = 0;
   for (const HostSpec& host : hosts) ranks += host.slots;

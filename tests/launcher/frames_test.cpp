@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/elastic_messages.hpp>
 
 namespace hvd::launcher {
 namespace {
@@ -61,7 +62,12 @@ std::vector<Frame> samples() {
           RankUsage{3, std::chrono::milliseconds{1500}, std::uint64_t{1} << 40},
           RankUsage{3, std::chrono::milliseconds{1500}, 1, std::uint64_t{1} << 35},
           RankUsage{3, std::chrono::milliseconds{1500}, 1, {}, std::uint8_t{100}},
-          RankAnswer{3, bytes_of("anything")}};
+          RankAnswer{3, bytes_of("anything")},
+          StartWorker{7, {"A=1"}},
+          KillWorker{7},
+          ElasticMessage{7, bytes_of("anything")},
+          Serve{2, RendezvousReach::network},
+          Served{2, "tcp:10.0.0.1:4", "10.0.0.1", 4000}};
 }
 
 TEST(FramesTest, PrepareComesBackAsSent) {
@@ -103,6 +109,24 @@ TEST(FramesTest, FieldsComeBackAsSent) {
             std::make_tuple("0.1.0", 1, 2, 4, "b"));
   const auto over = round_trip(Finished{7, true, "why"});
   EXPECT_EQ(std::tie(over.code, over.again, over.report), std::make_tuple(7, true, "why"));
+}
+
+TEST(FramesTest, ElasticFieldsComeBackAsSent) {
+  Prepare frame;
+  frame.program = {"x"};
+  frame.workers = 4;
+  EXPECT_EQ(round_trip(frame).workers, 4);
+  const auto start = round_trip(StartWorker{7, {"A=1"}});
+  EXPECT_EQ(std::tie(start.rank, start.variables),
+            std::make_tuple(7, std::vector<std::string>{"A=1"}));
+  EXPECT_EQ(round_trip(KillWorker{7}).rank, 7);
+  const auto message = round_trip(ElasticMessage{7, bytes_of("m")});
+  EXPECT_EQ(std::tie(message.rank, message.bytes), std::make_tuple(7, bytes_of("m")));
+  const auto serve = round_trip(Serve{2, RendezvousReach::network});
+  EXPECT_EQ(std::tie(serve.generation, serve.reach), std::make_tuple(2U, RendezvousReach::network));
+  const auto served = round_trip(Served{2, "s", "m", 7});
+  EXPECT_EQ(std::tie(served.generation, served.store, served.master_host, served.master_port),
+            std::make_tuple(2U, "s", "m", 7));
 }
 
 TEST(FramesTest, WhatIsKnownOfGpusComesBackAsSent) {
@@ -163,6 +187,19 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Join{"", 0, 2, kMostNodes + 1, "b"}), Error);
   EXPECT_THROW((void)round_trip(Finished{256, false, ""}), Error);
   EXPECT_THROW((void)round_trip(RankUsage{0, {}, 1, {}, std::uint8_t{101}}), Error);
+  EXPECT_THROW((void)round_trip(StartWorker{-1, {}}), Error);
+  EXPECT_THROW((void)round_trip(KillWorker{-1}), Error);
+  EXPECT_THROW((void)round_trip(ElasticMessage{0, Bytes(detail::kMaxElasticMessage + 1)}), Error);
+  EXPECT_THROW((void)round_trip(Serve{0, RendezvousReach::machine}), Error);
+  EXPECT_THROW((void)round_trip(Serve{1, RendezvousReach::elsewhere}), Error);
+  EXPECT_THROW((void)round_trip(Served{0, "s", "m", 7}), Error);
+  Prepare workers;
+  workers.program = {"x"};
+  workers.workers = -1;
+  EXPECT_THROW((void)round_trip(workers), Error);
+  workers.workers = 1;
+  workers.ranks = {{0, {}}};
+  EXPECT_THROW((void)round_trip(workers), Error);
   Prepare elsewhere;
   elsewhere.program = {"x"};
   elsewhere.rendezvous = static_cast<RendezvousReach>(3);

@@ -20,6 +20,20 @@ TEST(HostsTest, NamesAndSlots) {
   EXPECT_EQ(parse_hosts("[::1],[fe80::2]:3"), (Hosts{{"::1", 1}, {"fe80::2", 3}}));
 }
 
+TEST(HostsTest, DiscoveredHosts) {
+  EXPECT_EQ(parse_discovered_hosts("a:2\n\n  b \r\nme@c:1\n[::1]:3\nA:1\n", 4),
+            (Hosts{{"a", 3}, {"b", 4}, {"c", 1, "me"}, {"::1", 3}}));
+  EXPECT_EQ(parse_discovered_hosts(" \n\n", 4), Hosts());
+  for (const char* line : {"a b", "a:0", "a:x", "a,b", "# a", "a:2:3", "Error: no nodes"}) {
+    try {
+      (void)parse_discovered_hosts(std::string("a:2\n") + line + "\n", 4);
+      ADD_FAILURE() << "accepted " << line;
+    } catch (const LaunchError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("'" + std::string(line) + "'"));
+    }
+  }
+}
+
 TEST(HostsTest, Users) {
   EXPECT_EQ(parse_hosts("me@a:2,j.doe_1@[::1]:3"), (Hosts{{"a", 2, "me"}, {"::1", 3, "j.doe_1"}}));
   EXPECT_EQ(parse_hosts("me@a,you@a,me@A"), (Hosts{{"a", 2, "me"}, {"a", 1, "you"}}));

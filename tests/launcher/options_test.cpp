@@ -226,12 +226,95 @@ TEST(OptionsTest, StatusHasAnInterval) {
   EXPECT_THAT(complaint({"-np", "1", "--status-interval", "0", "x"}), HasSubstr("0.2"));
 }
 
-TEST(OptionsTest, WhatIsNotSupportedIsRefusedByName) {
-  for (const char* option : {"--min-np", "--max-np", "--min-num-proc", "--max-num-proc",
-                             "--host-discovery-script", "--slots-per-host", "--reset-limit"}) {
-    EXPECT_THAT(complaint({"-np", "2", option, "2", "x"}),
-                testing::AllOf(HasSubstr(option), HasSubstr("elastic jobs are not supported")));
+ElasticOptions elastic(Words arguments) {
+  arguments.emplace_back("x");
+  return parse_options(arguments).elastic;
+}
+
+TEST(OptionsTest, AJobIsElasticWhenItsNumberOfRanksMayChange) {
+  EXPECT_FALSE(elastic({"-np", "2"}).given());
+  EXPECT_TRUE(elastic({"-np", "2", "--min-np", "2"}).given());
+  EXPECT_TRUE(elastic({"-np", "2", "--max-np", "2"}).given());
+  EXPECT_TRUE(elastic({"-np", "2", "--host-discovery-script", "./hosts"}).given());
+}
+
+TEST(OptionsTest, EveryElasticOption) {
+  const ElasticOptions options =
+      elastic({"-np", "3", "--min-num-proc", "2", "--max-num-proc", "5", "--host-discovery-script",
+               "./hosts -a", "--slots-per-host", "4", "--elastic-timeout", "7.5", "--reset-limit",
+               "0", "--blacklist-cooldown-range", "0.5,60"});
+  EXPECT_EQ(options.min_np, 2);
+  EXPECT_EQ(options.max_np, 5);
+  EXPECT_EQ(options.discovery_script, "./hosts -a");
+  EXPECT_EQ(options.slots_per_host, 4);
+  EXPECT_EQ(options.timeout, milliseconds{7'500});
+  EXPECT_EQ(options.reset_limit, 0);
+  EXPECT_EQ(options.least_cooldown, milliseconds{500});
+  EXPECT_EQ(options.most_cooldown, milliseconds{60'000});
+}
+
+TEST(OptionsTest, NumbersOfRanksHaveDefaults) {
+  EXPECT_EQ(parse_options({"--min-np", "2", "--max-np", "3", "x"}).num_proc, 2);
+  EXPECT_EQ(elastic({"-np", "3", "--min-np", "2"}).max_np, 3);
+  EXPECT_EQ(elastic({"-np", "3", "--max-np", "4"}).min_np, 3);
+  const ElasticOptions discovers = elastic({"-np", "3", "--host-discovery-script", "./hosts"});
+  EXPECT_EQ(discovers.min_np, 3);
+  EXPECT_EQ(discovers.max_np, ElasticOptions::kMostRanks);
+  EXPECT_EQ(discovers.slots_per_host, 1);
+  EXPECT_EQ(discovers.timeout, milliseconds{600'000});
+  EXPECT_FALSE(discovers.reset_limit);
+  EXPECT_EQ(discovers.least_cooldown, milliseconds{1'000});
+  EXPECT_EQ(discovers.most_cooldown, milliseconds{3'600'000});
+}
+
+TEST(OptionsTest, WrongElasticOptionsAreNamed) {
+  const auto wrong = [](Words arguments) {
+    arguments.insert(arguments.begin(), {"-np", "3"});
+    arguments.emplace_back("x");
+    return complaint(arguments);
+  };
+  EXPECT_THAT(wrong({"--min-np", "4"}), HasSubstr("-np 3"));
+  EXPECT_THAT(wrong({"--max-np", "2"}), HasSubstr("--max-np 2"));
+  EXPECT_THAT(wrong({"--min-np", "0"}), HasSubstr("--min-np"));
+  EXPECT_THAT(wrong({"--min-np", "2", "--elastic-timeout", "soon"}),
+              HasSubstr("--elastic-timeout 'soon'"));
+  for (const char* range : {"1", "1,2,3", "2,1", "x,1", ",1", "-1,2"}) {
+    EXPECT_THAT(wrong({"--min-np", "2", "--blacklist-cooldown-range", range}),
+                HasSubstr("--blacklist-cooldown-range"))
+        << range;
   }
+  EXPECT_THAT(complaint({"--max-np", "2", "x"}), HasSubstr("-np N"));
+}
+
+TEST(OptionsTest, WhatOnlyAnElasticJobHasIsRefusedElsewhere) {
+  for (const char* option : {"--elastic-timeout", "--reset-limit", "--slots-per-host"}) {
+    EXPECT_THAT(complaint({"-np", "2", option, "2", "x"}),
+                testing::AllOf(HasSubstr(option), HasSubstr("only in an elastic job")));
+  }
+  EXPECT_THAT(complaint({"-np", "2", "--blacklist-cooldown-range", "1,2", "x"}),
+              HasSubstr("only in an elastic job"));
+  EXPECT_THAT(complaint({"-np", "2", "--min-np", "1", "--slots-per-host", "2", "x"}),
+              HasSubstr("only with --host-discovery-script"));
+}
+
+TEST(OptionsTest, WhatAnElasticJobExcludesIsRefused) {
+  const auto refusal = [](Words arguments) {
+    arguments.insert(arguments.begin(), {"--min-np", "2"});
+    arguments.emplace_back("x");
+    return complaint(arguments);
+  };
+  EXPECT_THAT(refusal({"--max-restarts", "1"}), HasSubstr("--max-restarts"));
+  EXPECT_THAT(refusal({"--launcher", "slurm"}), HasSubstr("--launcher slurm"));
+  EXPECT_THAT(refusal({"--dry-run"}), HasSubstr("--dry-run"));
+  EXPECT_THAT(refusal({"--status"}), HasSubstr("--status"));
+  EXPECT_THAT(refusal({"--output-filename", "out"}), HasSubstr("--output-filename"));
+  EXPECT_THAT(refusal({"--nnodes", "2"}), HasSubstr("--nnodes"));
+  for (const char* hosts : {"--hosts", "--hostfile"}) {
+    EXPECT_THAT(refusal({"--host-discovery-script", "./hosts", hosts, "a"}), HasSubstr(hosts));
+  }
+}
+
+TEST(OptionsTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(complaint({"-np", "2", "--ray", "x"}), HasSubstr("Ray is not supported"));
   EXPECT_THAT(complaint({"-np", "2", "--launcher", "mpirun", "x"}), HasSubstr("mpirun -np N"));
   EXPECT_THAT(complaint({"-np", "2", "--mpi-args", "-v", "x"}), HasSubstr("mpirun -np N"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <set>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -110,11 +111,31 @@ void Agent::on_frame(const Frame& frame) {
       ranks_.end(*last);
     } else if (const auto* more = std::get_if<Credit>(&frame)) {
       ranks_.add_credit(more->bytes);
+    } else if (job_ && job_->workers > 0 && launched_) {
+      on_elastic_frame(frame);
     }
   } catch (const LaunchError& error) {
     refuse(error.code(), error.what());
   } catch (const Error& error) {
     refuse(exit_code(error), error.what());
+  }
+}
+
+void Agent::on_elastic_frame(const Frame& frame) {
+  try {
+    if (const auto* start = std::get_if<StartWorker>(&frame)) {
+      if (!ranks_.ending()) start_worker(*start);
+    } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
+      if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
+    } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
+      pass_on(*message);
+    } else if (const auto* store = std::get_if<Serve>(&frame)) {
+      if (!ranks_.ending()) serve(*store);
+    }
+  } catch (const LaunchError& error) {
+    give_up(error.code(), error.what());
+  } catch (const Error& error) {
+    give_up(exit_code(error), error.what());
   }
 }
 
@@ -137,7 +158,7 @@ void Agent::prepare(const Prepare& frame) {
   const Variables of_first =
       frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
   path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
-  const int ranks = static_cast<int>(frame.ranks.size());
+  const int ranks = frame.workers > 0 ? frame.workers : static_cast<int>(frame.ranks.size());
   binding_ = bind_host(frame.binding, ranks, of_first, held_);
   if (!contains(of_first, "OMP_NUM_THREADS")) {
     threads_ = omp_threads(ranks);
@@ -148,13 +169,7 @@ void Agent::prepare(const Prepare& frame) {
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_, .unbound = binding_.unbound};
   if (frame.rendezvous != RendezvousReach::elsewhere) {
-    const BlockSignals blocked;  // this thread, not the new one, receives SIGCHLD
-    rendezvous_.emplace(
-        Rendezvous::Options{.job_id = frame.job_id,
-                            .epoch = frame.epoch,
-                            .several_machines = frame.rendezvous == RendezvousReach::network,
-                            .interfaces = frame.interfaces,
-                            .secret = frame.secret});
+    serve_store(frame.epoch, frame.rendezvous);
     prepared.store = rendezvous_->store();
     prepared.master_host = rendezvous_->host();
     prepared.master_port = rendezvous_->port();
@@ -169,10 +184,24 @@ void Agent::prepare(const Prepare& frame) {
   stream_.send(prepared);
 }
 
+void Agent::serve_store(std::uint32_t epoch, RendezvousReach reach) {
+  const BlockSignals blocked;  // this thread, not the new one, receives SIGCHLD
+  rendezvous_.emplace(Rendezvous::Options{.job_id = job_->job_id,
+                                          .epoch = epoch,
+                                          .several_machines = reach == RendezvousReach::network,
+                                          .interfaces = job_->interfaces,
+                                          .secret = job_->secret});
+}
+
 void Agent::launch(const Launch& frame) {
   if (!job_ || launched_) return;
   launched_ = true;
   variables_ = merge(variables_, frame.variables);
+  if (job_->workers > 0) {
+    ranks_.stay_open();
+    ranks_.watch();
+    return;
+  }
   start_next_rank();
 }
 
@@ -181,7 +210,9 @@ void Agent::launch(const Launch& frame) {
 void Agent::start_next_rank() {
   if (ranks_.ending()) return all_started();
   try {
-    if (ranks_.size() < job_->ranks.size()) start_rank(ranks_.size());
+    if (ranks_.size() < job_->ranks.size()) {
+      start_rank(job_->ranks[ranks_.size()], ranks_.size());
+    }
   } catch (const LaunchError& error) {
     give_up(error.code(), error.what());
     return;
@@ -202,20 +233,68 @@ void Agent::all_started() {
   ranks_.watch();
 }
 
-void Agent::start_rank(std::size_t index) {
-  const Prepare::Rank& spec = job_->ranks[index];
+/// Starts a rank with the cores of local rank `place`. `request` has what only this rank gets.
+void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartRequest request) {
   Variables added = {fmt::format("HVD_SECRET_FD={}", secret_.get())};
   if (threads_ > 0) added.push_back(fmt::format("OMP_NUM_THREADS={}", threads_));
   const UniqueFd null = open_null();
-  const Cpus cpus = binding_.cpus.empty() ? Cpus() : binding_.cpus.at(index);
-  const pid_t pid = ranks_.start(
-      spec.rank, {.path = path_,
-                  .arguments = job_->program,
-                  .variables = merge(merge(variables_, spec.variables), added),
-                  .input = index == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get(),
-                  .die_with_parent = true,
-                  .cpus = cpus});
-  stream_.send(Started{.rank = spec.rank, .pid = pid, .cpus = cpu_list(cpus)});
+  if (place < binding_.cpus.size()) request.cpus = binding_.cpus[place];
+  request.path = path_;
+  request.arguments = job_->program;
+  request.variables = merge(merge(variables_, rank.variables), merge(added, request.variables));
+  request.input = place == 0 && stdin_of_first_ ? stdin_of_first_.get() : null.get();
+  request.die_with_parent = true;
+  const pid_t pid = ranks_.start(rank.rank, request);
+  stream_.send(Started{.rank = rank.rank, .pid = pid, .cpus = cpu_list(request.cpus)});
+}
+
+// ---- an elastic job
+
+void Agent::start_worker(const StartWorker& frame) {
+  InquiryPair pair = make_inquiry_pair();
+  const std::size_t place = free_place();
+  StartRequest request;
+  request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
+                       fmt::format("HVD_WORKER={}", frame.rank)};
+  request.inherited = {pair.of_rank.get()};
+  start_rank({.rank = frame.rank, .variables = frame.variables}, place, std::move(request));
+  workers_.push_back({.place = place,
+                      .socket = std::make_unique<WorkerSocket>(
+                          io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
+                            if (!running_worker(rank)) return;
+                            stream_.send(ElasticMessage{.rank = rank, .bytes = std::move(bytes)});
+                          })});
+}
+
+/// A worker that has not read what it was told before is killed: it would never get this message.
+void Agent::pass_on(const ElasticMessage& message) {
+  const auto index = running_worker(message.rank);
+  if (index && !workers_[*index].socket->send(message.bytes)) ranks_.kill(*index);
+}
+
+void Agent::serve(const Serve& frame) {
+  serve_store(frame.generation, frame.reach);
+  stream_.send(Served{.generation = frame.generation,
+                      .store = rendezvous_->store(),
+                      .master_host = rendezvous_->host(),
+                      .master_port = rendezvous_->port()});
+}
+
+std::optional<std::size_t> Agent::running_worker(int number) const {
+  for (std::size_t index = 0; index < workers_.size(); ++index) {
+    if (ranks_.rank(index) == number && ranks_.running(index)) return index;
+  }
+  return std::nullopt;
+}
+
+std::size_t Agent::free_place() const {
+  std::set<std::size_t> taken;
+  for (std::size_t index = 0; index < workers_.size(); ++index) {
+    if (ranks_.running(index)) taken.insert(workers_[index].place);
+  }
+  std::size_t place = 0;
+  while (taken.contains(place)) ++place;
+  return place;
 }
 
 /// Sends the resource use of the ranks as soon as it is measured, and each rank's answer when it
@@ -227,8 +306,9 @@ void Agent::send_status() {
       stream_.send(RankAnswer{.rank = rank, .bytes = std::move(bytes)});
     });
   }
-  // NVML is opened only after all ranks are started, because they would inherit its descriptors.
-  if (!ranks_.watching() || ranks_.ending()) return send_usage({});
+  // NVML is opened only after all ranks are started, because they would inherit its descriptors. In
+  // an elastic job more may come.
+  if (!ranks_.watching() || ranks_.ending() || !workers_.empty()) return send_usage({});
   gpus_.look([this](std::span<const GpuState> gpus) { send_usage(gpus); });
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +18,7 @@
 
 #include "agent/gpu_watch.hpp"
 #include "agent/held_cores.hpp"
+#include "agent/worker_socket.hpp"
 #include "plan/binding.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
@@ -54,7 +56,17 @@ class Agent {
   void start_next_rank();
   void give_up(int code, const std::string& why);
   void all_started();
-  void start_rank(std::size_t index);
+  void start_rank(const Prepare::Rank& rank, std::size_t place, StartRequest request = {});
+  void serve_store(std::uint32_t epoch, RendezvousReach reach);
+
+  // These are for elastic jobs.
+  void on_elastic_frame(const Frame& frame);
+  void start_worker(const StartWorker& frame);
+  void pass_on(const ElasticMessage& message);
+  void serve(const Serve& frame);
+  [[nodiscard]] std::optional<std::size_t> running_worker(int number) const;
+  [[nodiscard]] std::size_t free_place() const;
+
   void send_status();
   void send_usage(std::span<const GpuState> gpus);
   void refuse(int code, const std::string& message);
@@ -79,6 +91,11 @@ class Agent {
   int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
   HeldCores held_;
   Binding binding_;
+  struct Worker {
+    std::size_t place = 0;  ///< as a local rank: no other running worker has it
+    std::unique_ptr<WorkerSocket> socket;
+  };
+  std::vector<Worker> workers_;  ///< in an elastic job, as in `ranks_`
   bool launched_ = false;
   int code_ = 0;  ///< the exit code of the process
 };

@@ -13,6 +13,7 @@ inline constexpr int kExitUsage = 64;
 inline constexpr int kExitHostUnreachable = 69;
 inline constexpr int kExitInternal = 70;
 inline constexpr int kExitResource = 71;
+inline constexpr int kExitRetry = 75;  ///< an elastic job has lost too many ranks, or too often
 inline constexpr int kExitProtocol = 76;
 inline constexpr int kExitUnauthenticated = 77;
 inline constexpr int kExitDeadline = 124;

@@ -17,6 +17,7 @@
 #include "cli/dry_run.hpp"
 #include "cli/options.hpp"
 #include "job/attached_job.hpp"
+#include "job/elastic_job.hpp"
 #include "job/job.hpp"
 #include "node/node_mode.hpp"
 #include "plan/launcher_choice.hpp"
@@ -44,6 +45,16 @@ bool has_several_agents_here(const Options& options, const Plan& plan) {
          }) > 1;
 }
 
+int run_elastic_job(Options options) {
+  std::vector<HostSpec> hosts;
+  if (options.elastic.discovery_script.empty()) {
+    hosts = choose_launcher(options, own_environment()).hosts;
+  }
+  options.launcher = Launcher::local;
+  if (!options.binding.requested()) options.binding.to = BindTo::none;
+  return ElasticJob(std::move(options), std::move(hosts)).run();
+}
+
 int launch(const std::vector<std::string>& arguments) {
   Options options = parse_options(arguments, own_environment());
   if (options.help) {
@@ -60,6 +71,7 @@ int launch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (options.node.given()) return run_node(std::move(options));
+  if (options.elastic.given()) return run_elastic_job(std::move(options));
   Choice choice = choose_launcher(options, own_environment());
   options.launcher = choice.launcher;
   const Plan plan = plan_ranks(choice.hosts, options.num_proc);

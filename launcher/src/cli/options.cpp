@@ -127,6 +127,7 @@ struct Parser {
                    "Write what ranks print to DIR/rank.N/stdout and stderr as well")
         ->type_name("DIR");
     add_tuning();
+    add_elastic_options(app, to.elastic);
     add_node_options(app, to.node);
     app.add_flag("--status", to.status, "Say how the ranks get on: live on a terminal");
     app.add_option("--status-interval", raw.status_interval,
@@ -223,18 +224,6 @@ void add_launch_flag(const std::string& text, std::vector<ExportSpec>& exports) 
 
 /// Refuses options of horovodrun for which hvdrun has no equivalent.
 void refuse_what_is_missing(const std::string& name) {
-  constexpr std::array<std::string_view, 7> kElastic = {"--min-np",
-                                                        "--max-np",
-                                                        "--min-num-proc",
-                                                        "--max-num-proc",
-                                                        "--host-discovery-script",
-                                                        "--slots-per-host",
-                                                        "--reset-limit"};
-  if (std::find(kElastic.begin(), kElastic.end(), name) != kElastic.end()) {
-    throw LaunchError(kExitUsage, fmt::format("{}: elastic jobs are not supported; --max-restarts "
-                                              "starts the same ranks anew",
-                                              name));
-  }
   if (name == "--mpi-args") {
     throw LaunchError(kExitUsage, fmt::format("--mpi-args: {}", kUseMpirun));
   }
@@ -357,6 +346,7 @@ Options parse_options(const std::vector<std::string>& arguments,
   if (runs_something(options)) {
     settle_host_timeout(options, environment);
     settle_node_mode(options, environment);
+    settle_elastic_job(parser.app, options);
     if (options.num_proc == 0 && !options.node.given()) {
       throw LaunchError(kExitUsage, "-np N, the number of ranks, is missing");
     }

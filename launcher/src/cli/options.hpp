@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/elastic_options.hpp"
 #include "node/node_options.hpp"
 #include "plan/binding.hpp"
 
@@ -57,6 +58,7 @@ struct Options {
   BindingOptions binding;
 
   NodeOptions node;  ///< the options of node mode
+  ElasticOptions elastic;
 
   std::vector<std::string> program;  ///< its name and its arguments
 

@@ -27,9 +27,6 @@ using std::chrono::milliseconds;
 
 /// The time that hvdrun waits after a failure for a reader that does not read its output.
 constexpr milliseconds kDrain{400};
-/// The time that agents may take to end beyond the grace period of their ranks, and that the
-/// processes of a job may take to die after SIGKILL.
-constexpr milliseconds kAgentPatience{1'500};
 
 double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
 

@@ -1,6 +1,7 @@
 // Specifies how the agents of a job are started, and the first frame that each agent gets.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "transport/frames.hpp"
 
 namespace hvd::launcher {
+
+/// The time that agents may take to end beyond the grace period of their ranks, and that the
+/// processes of a job may take to die after SIGKILL.
+inline constexpr std::chrono::milliseconds kAgentPatience{1'500};
 
 /// `options` and `plan` are those of the job. Hosts are numbered as in the plan.
 struct JobSpec {

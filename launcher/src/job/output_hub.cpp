@@ -70,7 +70,9 @@ void OutputHub::start(OnRoom on_room, OnError on_error) {
 
 void OutputHub::add(const Output& output) {
   const auto text = detail::text_of(output.bytes);
-  tails_.at(static_cast<std::size_t>(output.rank)).feed(output.stream, text);
+  const auto rank = static_cast<std::size_t>(output.rank);
+  if (rank >= tails_.size()) tails_.resize(rank + 1);  // a new worker of an elastic job
+  tails_[rank].feed(output.stream, text);
   if (files_) files_->write(output.rank, output.stream, text);
   Channel& to = channel(output.stream);
   to.sink.write(to.lines.feed(output.rank, text, LineMux::WallClock::now()));
@@ -86,7 +88,8 @@ void OutputHub::finish() {
 void OutputHub::say(std::string_view lines) { err_.sink.write(lines); }
 
 std::deque<Tail::Line> OutputHub::tail(int rank) const {
-  return tails_.at(static_cast<std::size_t>(rank)).lines();
+  const auto index = static_cast<std::size_t>(rank);
+  return index < tails_.size() ? tails_[index].lines() : std::deque<Tail::Line>();
 }
 
 bool OutputHub::has_room() const noexcept {

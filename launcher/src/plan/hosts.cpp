@@ -30,8 +30,9 @@ int parse_slots(std::string_view item, std::string_view digits) {
   return *slots;
 }
 
-HostSpec parse_host(std::string_view whole) {
+HostSpec parse_host(std::string_view whole, int slots = 1) {
   HostSpec host;
+  host.slots = slots;
   std::string_view item = whole;
   std::string_view rest;
   if (const auto at = item.find('@'); at != std::string_view::npos) {
@@ -138,6 +139,18 @@ std::vector<HostSpec> parse_hostfile(std::string_view text, const std::string& n
     }
   }
   if (hosts.empty()) throw LaunchError(kExitUsage, fmt::format("{}: no host", in_quotes(name)));
+  return hosts;
+}
+
+std::vector<HostSpec> parse_discovered_hosts(std::string_view text, int slots) {
+  std::vector<HostSpec> hosts;
+  for (const std::string_view line : detail::split_at(text, '\n')) {
+    constexpr std::string_view kBlank = " \t\r";
+    const auto begin = line.find_first_not_of(kBlank);
+    if (begin == std::string_view::npos) continue;
+    const auto end = line.find_last_not_of(kBlank) + 1;
+    add(hosts, parse_host(line.substr(begin, end - begin), slots));
+  }
   return hosts;
 }
 

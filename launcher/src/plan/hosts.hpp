@@ -26,6 +26,11 @@ struct HostSpec {
 /// line.
 [[nodiscard]] std::vector<HostSpec> parse_hostfile(std::string_view text, const std::string& name);
 
+/// Parses what a discovery script prints: a line "host" or "host:n" for each host, in the forms of
+/// `parse_hosts`, and blank lines. There may be no host. A host without a number has `slots`.
+/// Throws LaunchError (usage) quoting the line.
+[[nodiscard]] std::vector<HostSpec> parse_discovered_hosts(std::string_view text, int slots);
+
 /// Parses a hostfile of at most 16 MiB as `parse_hostfile` does.
 [[nodiscard]] std::vector<HostSpec> read_hostfile(const std::string& path);
 

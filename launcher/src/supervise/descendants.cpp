@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -62,6 +63,25 @@ void wait_for_child(const sigset_t& child_signal, Deadline deadline) {
   ::sigtimedwait(&child_signal, nullptr, &timeout);
 }
 
+/// Returns the value of a variable in the text of /proc/PID/environ.
+std::string value_in(std::string_view environment, std::string_view variable) {
+  for (const std::string_view entry : detail::split_at(environment, '\0')) {
+    if (entry.size() > variable.size() && entry.starts_with(variable) &&
+        entry[variable.size()] == '=') {
+      return std::string(entry.substr(variable.size() + 1));
+    }
+  }
+  return {};
+}
+
+std::string environment_of(pid_t pid) { return read_file(fmt::format("/proc/{}/environ", pid)); }
+
+bool has_ended(pid_t pid) {
+  const UniqueFd process = open_pidfd(pid);
+  pollfd over{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return !process || ::poll(&over, 1, 0) > 0;
+}
+
 }  // namespace
 
 void become_subreaper() {
@@ -92,14 +112,7 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 }
 
 std::string variable_of(pid_t pid, std::string_view variable) {
-  const std::string environment = read_file(fmt::format("/proc/{}/environ", pid));
-  for (const std::string_view entry : detail::split_at(environment, '\0')) {
-    if (entry.size() > variable.size() && entry.starts_with(variable) &&
-        entry[variable.size()] == '=') {
-      return std::string(entry.substr(variable.size() + 1));
-    }
-  }
-  return {};
+  return value_in(environment_of(pid), variable);
 }
 
 bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline deadline) {
@@ -126,14 +139,24 @@ bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline
 
 void kill_strays(std::string_view job_id, Deadline deadline) {
   using namespace std::chrono;
+  std::set<pid_t> ended;
   while (Clock::now() < deadline) {
     std::vector<std::pair<pid_t, UniqueFd>> killed;
+    bool unclear = false;
     for (const pid_t pid : children_of(::getpid())) {
-      if (variable_of(pid, "HVD_JOB_ID") != job_id) continue;
+      const std::string environment = environment_of(pid);
+      if (environment.empty()) {
+        // The process is about to execute a program or to end, or has ended since the list was
+        // read. Its children are in the list only after its end.
+        unclear = !has_ended(pid) || ended.insert(pid).second || unclear;
+        continue;
+      }
+      if (value_in(environment, "HVD_JOB_ID") != job_id) continue;
       killed.emplace_back(pid, open_pidfd(pid));
       ::kill(pid, SIGKILL);
     }
-    if (killed.empty()) return;
+    if (killed.empty() && !unclear) return;
+    if (killed.empty()) ::poll(nullptr, 0, 1);
     for (const auto& [pid, over] : killed) {
       const auto left = duration_cast<milliseconds>(deadline - Clock::now()).count();
       pollfd wait{.fd = over.get(), .events = POLLIN, .revents = 0};

@@ -63,15 +63,22 @@ pid_t RankGroup::start(int number, StartRequest request) {
     if (pipes[stream].read) rank->pipes[stream].emplace(io_, std::move(pipes[stream].read));
   }
   ranks_.push_back(std::move(rank));
+  if (watching_) watch(ranks_.size() - 1);
   return pid;
 }
 
 void RankGroup::watch() {
   watching_ = true;
-  for (std::size_t index = 0; index < ranks_.size(); ++index) wait_for_end(index);
-  for_each_pipe(
-      [this](std::size_t index, Stream stream, OutputPipe& pipe) { pump(index, stream, pipe); });
+  for (std::size_t index = 0; index < ranks_.size(); ++index) watch(index);
   check_done();
+}
+
+void RankGroup::watch(std::size_t index) {
+  wait_for_end(index);
+  for (const Stream stream : {Stream::out, Stream::err}) {
+    auto& pipe = ranks_[index]->pipes[static_cast<std::size_t>(stream)];
+    if (pipe) pump(index, stream, *pipe);
+  }
 }
 
 // ---- watching
@@ -123,7 +130,7 @@ void RankGroup::sweep() {
     const auto is_rank = [pid](const auto& rank) { return rank->running && rank->pid == pid; };
     if (std::any_of(ranks_.begin(), ranks_.end(), is_rank)) continue;
     if (::waitpid(pid, nullptr, WNOHANG) != 0 || ending_) continue;
-    const std::string number = variable_of(pid, "HVD_RANK");
+    const std::string number = variable_of(pid, open_ ? "HVD_WORKER" : "HVD_RANK");
     const auto over = [&number](const auto& rank) {
       return !rank->running && std::to_string(rank->rank) == number;
     };
@@ -180,6 +187,11 @@ void RankGroup::signal(int signal) {
   }
 }
 
+void RankGroup::kill(std::size_t index) {
+  const Rank& rank = *ranks_.at(index);
+  if (rank.running) ::kill(owns_descendants_ ? -rank.pid : rank.pid, SIGKILL);
+}
+
 void RankGroup::kill() {
   killed_ = true;
   grace_timer_.cancel();
@@ -209,7 +221,7 @@ void RankGroup::abandon() {
 /// Once all ranks have ended, this ends their remaining descendants and passes on the rest of the
 /// output.
 void RankGroup::check_done() {
-  if (done_ || !watching_ || any_running()) return;
+  if (done_ || !watching_ || any_running() || (open_ && !ending_)) return;
   if (!gone_) {
     if (owns_descendants_) {
       if (!ending_) kill();

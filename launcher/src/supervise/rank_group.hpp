@@ -56,11 +56,15 @@ class RankGroup {
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
-  /// Starts a process as `rank` of the job, which its environment has as HVD_RANK, and returns its
-  /// pid. The group adds HVD_STATUS_FD. An `output` or `error` of -1 in the request becomes a pipe
-  /// that the group reads. Throws LaunchError, as `start_process` does.
+  /// Must be called before `start` in a group of workers of an elastic job: they may be started
+  /// while the group is watched, and no group is gone before `end` was called.
+  void stay_open() noexcept { open_ = true; }
+  /// Starts a process as `rank` of the job, which its environment has as HVD_RANK, or a worker's as
+  /// HVD_WORKER, and returns its pid. The group adds HVD_STATUS_FD. An `output` or `error` of -1 in
+  /// the request becomes a pipe that the group reads. Throws LaunchError, as `start_process` does.
   pid_t start(int rank, StartRequest request);
-  /// Must be called when all ranks have been started. The handlers are called from now on.
+  /// Must be called when all ranks have been started, in a group that does not stay open. The
+  /// handlers are called from now on.
   void watch();
 
   /// Sends a signal to every process of the group.
@@ -68,6 +72,8 @@ class RankGroup {
   /// Sends `order.signal` now, and SIGKILL to the remaining processes after `order.grace`, or after
   /// twice as long if the ranks have agreed to stop.
   void end(const End& order);
+  /// Sends SIGKILL to a rank and its process group.
+  void kill(std::size_t index);
   /// Ends every process at once. A group that descendants belong to waits until all are gone, for
   /// at most `kKillDeadline`.
   void kill();
@@ -107,6 +113,7 @@ class RankGroup {
     bool running = true;
   };
 
+  void watch(std::size_t index);
   void wait_for_end(std::size_t index);
   void on_rank_ended(std::size_t index);
   void record_exit(std::size_t index, int status);
@@ -125,6 +132,7 @@ class RankGroup {
   boost::asio::steady_timer grace_timer_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::size_t credit_ = kOutputWindow;
+  bool open_ = false;  ///< until `end`, more ranks may be started
   bool watching_ = false;
   bool ending_ = false;
   bool killed_ = false;  ///< the grace is over

@@ -33,7 +33,9 @@ LineMux::LineMux(Stream stream, int ranks, Options options)
       lines_(static_cast<std::size_t>(ranks)) {}
 
 std::string LineMux::feed(int rank, std::string_view bytes, WallClock::time_point now) {
-  Line& line = lines_.at(static_cast<std::size_t>(rank));
+  const auto index = static_cast<std::size_t>(rank);
+  if (index >= lines_.size()) lines_.resize(index + 1);
+  Line& line = lines_[index];
   std::string out;
   if (line.ended_with_return && bytes.starts_with('\n')) {
     out += '\n';

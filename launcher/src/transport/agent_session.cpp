@@ -25,14 +25,16 @@ template <typename... Args>
 
 /// The names of the kinds of frames, in the order of `Frame`.
 constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
-    "Prepare", "Launch",   "Forward",       "End",       "Credit",    "Prepared", "Refused",
-    "Started", "Output",   "Exited",        "Gone",      "Done",      "Beat",     "Suspend",
-    "Join",    "Finished", "StatusRequest", "RankUsage", "RankAnswer"};
+    "Prepare",    "Launch",         "Forward",   "End",        "Credit",
+    "Prepared",   "Refused",        "Started",   "Output",     "Exited",
+    "Gone",       "Done",           "Beat",      "Suspend",    "Join",
+    "Finished",   "StatusRequest",  "RankUsage", "RankAnswer", "StartWorker",
+    "KillWorker", "ElasticMessage", "Serve",     "Served"};
 
 }  // namespace
 
 AgentSession::AgentSession(const Plan& plan, std::size_t host, bool forwards_signals)
-    : serves_store_(host == 0), forwards_signals_(forwards_signals) {
+    : elastic_(false), serves_store_(host == 0), forwards_signals_(forwards_signals) {
   for (const Placement& at : plan.ranks) {
     if (at.host == host) ranks_.push_back({.rank = at.rank});
   }
@@ -51,6 +53,8 @@ std::optional<std::string> AgentSession::on_frame(const Frame& frame) {
 void AgentSession::on_sent(const Frame& frame) {
   launched_ = launched_ || std::holds_alternative<Launch>(frame);
   ending_ = ending_ || std::holds_alternative<End>(frame);
+  if (const auto* start = std::get_if<StartWorker>(&frame)) ranks_.push_back({.rank = start->rank});
+  if (const auto* serve = std::get_if<Serve>(&frame)) asked_to_serve_ = serve->generation;
 }
 
 bool AgentSession::all_started() const noexcept {
@@ -119,7 +123,22 @@ void AgentSession::check(const RankUsage& frame) { (void)started(frame.rank); }
 
 void AgentSession::check(const RankAnswer& frame) { (void)started(frame.rank); }
 
+void AgentSession::check(const ElasticMessage& frame) {
+  const Rank& rank = started(frame.rank);
+  if (!elastic_) refuse("the job is not elastic");
+  if (rank.state == State::over || over_) refuse("worker {} was over before", frame.rank);
+}
+
+void AgentSession::check(const Served& frame) {
+  if (asked_to_serve_ != frame.generation || over_) {
+    refuse("it was not to serve the store of generation {}", frame.generation);
+  }
+  if (frame.store.empty()) refuse("the store has no address");
+  asked_to_serve_ = 0;
+}
+
 void AgentSession::check(const Gone&) {
+  if (elastic_ && !ending_) refuse("the job has not ended");
   for (const Rank& rank : ranks_) {
     const bool never_ran = rank.state == State::waiting && ending_;
     if (rank.state != State::over && !never_ran) refuse("rank {} is not over", rank.rank);

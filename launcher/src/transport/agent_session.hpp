@@ -19,13 +19,16 @@ class AgentSession {
   /// `forwards_signals` says that the agent is the hvdrun of another node, whose user may send it
   /// signals for the whole job.
   AgentSession(const Plan& plan, std::size_t host, bool forwards_signals);
+  /// Checks an agent of an elastic job, which has the workers that `StartWorker` names.
+  AgentSession() = default;
 
   /// Takes note of a frame from the agent. Returns what is wrong with it, if anything: a frame that
   /// only hvdrun sends, a rank that does not run on this host, more output than was credited, a
   /// signal that a user may not send, or the wrong order. Then the session is broken, and hvdrun
   /// ignores the agent's later frames.
   [[nodiscard]] std::optional<std::string> on_frame(const Frame& frame);
-  /// Takes note of a frame to the agent. Launch and End change which frames the agent may send.
+  /// Takes note of a frame to the agent. Launch, End, StartWorker and Serve change which frames the
+  /// agent may send.
   void on_sent(const Frame& frame);
 
   [[nodiscard]] bool broken() const noexcept { return broken_; }
@@ -56,6 +59,8 @@ class AgentSession {
   void check(const Done& frame);
   void check(const Beat&) {}
   void check(const Forward& frame);
+  void check(const ElasticMessage& frame);
+  void check(const Served& frame);
   template <typename T>
   void check(const T& frame);  ///< for frames that only hvdrun sends
 
@@ -63,9 +68,10 @@ class AgentSession {
   [[nodiscard]] Rank& started(int rank);
   [[nodiscard]] Rank& find(int rank);
 
-  std::vector<Rank> ranks_;  ///< by local rank
-  bool serves_store_;
-  bool forwards_signals_;
+  std::vector<Rank> ranks_;  ///< by local rank, or in the order of their start
+  bool elastic_ = true;
+  bool serves_store_ = false;
+  bool forwards_signals_ = false;
   bool launched_ = false;  ///< Launch was sent
   bool ending_ = false;    ///< End was sent
   bool prepared_ = false;
@@ -73,6 +79,7 @@ class AgentSession {
   bool over_ = false;  ///< Refused or Done has arrived
   bool broken_ = false;
   std::uint32_t debt_ = 0;
+  std::uint32_t asked_to_serve_ = 0;  ///< the generation of a Serve without an answer; 0: none
 };
 
 }  // namespace hvd::launcher

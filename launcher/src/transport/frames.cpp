@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/elastic_messages.hpp>
 
 namespace hvd::launcher {
 namespace {
@@ -35,6 +36,7 @@ void write(WireWriter& to, const Prepare& frame) {
     to.i32(rank.rank);
     write(to, rank.variables);
   }
+  to.i32(frame.workers);
   to.raw(frame.secret.bytes());
   to.u8(static_cast<std::uint8_t>(frame.binding.to));
   to.u8(static_cast<std::uint8_t>(frame.binding.by));
@@ -107,6 +109,25 @@ void write(WireWriter& to, const Finished& frame) {
   to.u8(frame.again ? 1 : 0);
   to.text(frame.report);
 }
+void write(WireWriter& to, const StartWorker& frame) {
+  to.i32(frame.rank);
+  write(to, frame.variables);
+}
+void write(WireWriter& to, const KillWorker& frame) { to.i32(frame.rank); }
+void write(WireWriter& to, const ElasticMessage& frame) {
+  to.i32(frame.rank);
+  to.blob(frame.bytes);
+}
+void write(WireWriter& to, const Serve& frame) {
+  to.u32(frame.generation);
+  to.u8(static_cast<std::uint8_t>(frame.reach));
+}
+void write(WireWriter& to, const Served& frame) {
+  to.u32(frame.generation);
+  to.text(frame.store);
+  to.text(frame.master_host);
+  to.u16(frame.master_port);
+}
 
 // ---- reading: the same fields in the same order
 
@@ -153,6 +174,12 @@ BindingOptions read_binding(WireReader& from) {
   return {.to = static_cast<BindTo>(to), .by = static_cast<MapBy>(by), .cores = cores};
 }
 
+std::uint32_t read_generation(WireReader& from) {
+  const std::uint32_t generation = from.u32();
+  if (generation == 0) from.fail("generation 0");
+  return generation;
+}
+
 std::int32_t read_rank(WireReader& from) {
   const std::int32_t rank = from.i32();
   if (rank < 0) from.fail("negative rank");
@@ -183,6 +210,9 @@ Prepare read<Prepare>(WireReader& from) {
     rank.rank = read_rank(from);
     rank.variables = read_texts(from);
   }
+  frame.workers = from.i32();
+  if (frame.workers < 0 || frame.workers > kMostWorkers) from.fail("no such number of workers");
+  if (frame.workers > 0 && !frame.ranks.empty()) from.fail("an elastic job with ranks");
   frame.secret = Secret(from.raw(Secret::kSize).first<Secret::kSize>());
   frame.binding = read_binding(from);
   return frame;
@@ -321,6 +351,39 @@ RankAnswer read<RankAnswer>(WireReader& from) {
   frame.rank = read_rank(from);
   const auto bytes = from.blob(kMaxRankAnswer);
   frame.bytes.assign(bytes.begin(), bytes.end());
+  return frame;
+}
+template <>
+StartWorker read<StartWorker>(WireReader& from) {
+  const auto rank = read_rank(from);
+  return {.rank = rank, .variables = read_texts(from)};
+}
+template <>
+KillWorker read<KillWorker>(WireReader& from) {
+  return {.rank = read_rank(from)};
+}
+template <>
+ElasticMessage read<ElasticMessage>(WireReader& from) {
+  ElasticMessage frame;
+  frame.rank = read_rank(from);
+  const auto bytes = from.blob(detail::kMaxElasticMessage);
+  frame.bytes.assign(bytes.begin(), bytes.end());
+  return frame;
+}
+template <>
+Serve read<Serve>(WireReader& from) {
+  const auto generation = read_generation(from);
+  const Serve frame{.generation = generation, .reach = read_rendezvous(from)};
+  if (frame.reach == RendezvousReach::elsewhere) from.fail("a store that is elsewhere");
+  return frame;
+}
+template <>
+Served read<Served>(WireReader& from) {
+  Served frame;
+  frame.generation = read_generation(from);
+  frame.store = from.text(kMaxFrame);
+  frame.master_host = from.text(kMaxFrame);
+  frame.master_port = from.u16();
   return frame;
 }
 

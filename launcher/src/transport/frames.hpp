@@ -46,6 +46,9 @@ struct Prepare {
   std::vector<std::string> program;      ///< its name and its arguments
   std::vector<std::string> environment;  ///< for all ranks; overrides the agent's own
   std::vector<Rank> ranks;               ///< the ranks of this host, by local rank
+  /// The workers of an elastic job that the host has room for. Such a job has no `ranks`: workers
+  /// are started by `StartWorker`. 0: the job is not elastic.
+  std::int32_t workers = 0;
   Secret secret;
   BindingOptions binding{};
 };
@@ -138,13 +141,47 @@ struct RankAnswer {
   Bytes bytes;
 };
 
+// The frames below are those of an elastic job (docs/reference/hvdrun.md). Its agents start no rank
+// at `Launch`, and send `Gone` only after `End`. In the other frames `rank` is the number of a
+// worker, which is never used again.
+
+/// hvdrun → agent: the agent shall start a worker.
+struct StartWorker {
+  std::int32_t rank = 0;
+  std::vector<std::string> variables{};  ///< "NAME=value"; these override all others
+};
+/// hvdrun → agent: the agent shall kill a worker with SIGKILL.
+struct KillWorker {
+  std::int32_t rank = 0;
+};
+/// In both directions: a message between hvdrun and a worker, as in `elastic_messages.hpp`. The
+/// sender has not checked what a worker says.
+struct ElasticMessage {
+  std::int32_t rank = 0;
+  Bytes bytes{};  ///< at most `kMaxElasticMessage`
+};
+/// hvdrun → agent: the agent shall serve the store of a generation, and none of an earlier one.
+struct Serve {
+  std::uint32_t generation = 0;  ///< 1 or more
+  RendezvousReach reach = RendezvousReach::machine;
+};
+/// agent → hvdrun: the agent serves this store.
+struct Served {
+  std::uint32_t generation = 0;
+  std::string store{};  ///< this and the next two are as in `Prepared`
+  std::string master_host{};
+  std::uint16_t master_port = 0;
+};
+
 using Frame =
     std::variant<Prepare, Launch, Forward, End, Credit, Prepared, Refused, Started, Output, Exited,
-                 Gone, Done, Beat, Suspend, Join, Finished, StatusRequest, RankUsage, RankAnswer>;
+                 Gone, Done, Beat, Suspend, Join, Finished, StatusRequest, RankUsage, RankAnswer,
+                 StartWorker, KillWorker, ElasticMessage, Serve, Served>;
 
 /// Bounds that both sides check.
 inline constexpr std::chrono::milliseconds kLeastHostTimeout{2'000};
 inline constexpr std::int32_t kMostNodes = 65'536;
+inline constexpr std::int32_t kMostWorkers = 65'536;  ///< of a host at once
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 /// The most bytes of a `RankAnswer`.
 inline constexpr std::size_t kMaxRankAnswer = std::size_t{16} << 10;

@@ -1,0 +1,434 @@
+#include "job/elastic_job.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <hvd/core/error.hpp>
+
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+#include "base/text.hpp"
+#include "job/report.hpp"
+#include "plan/launcher_choice.hpp"
+#include "plan/plan.hpp"
+#include "plan/this_host.hpp"
+#include "supervise/descendants.hpp"
+#include "supervise/rendezvous.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+Membership::Options membership_options(const ElasticOptions& options) {
+  return {.min_np = options.min_np,
+          .max_np = options.max_np,
+          .timeout = options.timeout,
+          .reset_limit = options.reset_limit,
+          .least_cooldown = options.least_cooldown,
+          .most_cooldown = options.most_cooldown};
+}
+
+}  // namespace
+
+ElasticJob::ElasticJob(Options options, std::vector<HostSpec> hosts)
+    : options_(std::move(options)),
+      signals_(io_),
+      membership_timer_(io_),
+      limit_timer_(io_),
+      last_timer_(io_),
+      output_(io_, {.ranks = 0,
+                    .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
+                    .directory = {}}),
+      membership_(membership_options(options_.elastic)),
+      spec_{.job_id = random_job_id(), .secret = Secret::random(), .own = own_environment()},
+      fixed_hosts_(std::move(hosts)) {
+  ::signal(SIGPIPE, SIG_IGN);
+  become_subreaper();
+  for (const int signal : kForwardedSignals) {
+    if (!is_ignored(signal)) signals_.add(signal);
+  }
+  watch_signals();
+}
+
+ElasticJob::~ElasticJob() {
+  discovery_.reset();
+  for (Host& host : hosts_) {
+    if (host.link) host.link->close();
+  }
+  hosts_.clear();
+  lost_.clear();
+  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+}
+
+int ElasticJob::run() {
+  output_.start([this] { send_credit(), check_over(); },
+                [this](const std::string& target, std::error_code error) {
+                  end(kExitResource, fmt::format("cannot write to {}: {}", target, error.message()),
+                      {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+                });
+  if (options_.timeout) {
+    limit_timer_.expires_after(*options_.timeout);
+    limit_timer_.async_wait([this](error_code error) {
+      if (error) return;
+      end(kExitDeadline,
+          fmt::format("the job was not over after {:.1f} s",
+                      static_cast<double>(options_.timeout->count()) / 1000.0),
+          {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+    });
+  }
+  const ElasticOptions& elastic = options_.elastic;
+  if (elastic.discovery_script.empty()) {
+    on_discovered(fixed_hosts_);
+  } else {
+    discovery_.emplace(
+        io_,
+        HostDiscovery::Options{.command = elastic.discovery_script,
+                               .variables = spec_.own,
+                               .slots = elastic.slots_per_host},
+        HostDiscovery::Handlers{
+            .on_hosts = [this](const std::vector<HostSpec>& listed) { on_discovered(listed); },
+            .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
+  }
+  io_.run();
+  return code_;
+}
+
+// ---- hosts
+
+void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
+  if (ending_) return;
+  for (const HostSpec& host : listed) {
+    if (is_remote(host, Launcher::local)) {
+      return on_discovery_failure(
+          fmt::format("host {} is not this host, and elastic jobs run on "
+                      "one machine so far",
+                      in_quotes(host.name)));
+    }
+  }
+  discovered_ = true;
+  last_complaint_.clear();
+  obey(membership_.on_hosts(listed, Clock::now()));
+}
+
+void ElasticJob::on_discovery_failure(const std::string& why) {
+  if (ending_) return;
+  if (!discovered_) {
+    return end(kExitUsage, why, {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+  }
+  if (std::exchange(last_complaint_, why) != why) say(fmt::format("{}; hvdrun tries again", why));
+}
+
+void ElasticJob::start_agent(std::size_t index) {
+  while (hosts_.size() <= index) {
+    agents_plan_.hosts.push_back(membership_.hosts()[hosts_.size()]);
+    spec_.remote.push_back(false);
+    hosts_.emplace_back();
+  }
+  Host& host = hosts_[index];
+  if (!host.over) return;
+  host.session = AgentSession();
+  host.orders.clear();
+  host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
+  host.over = false;
+  host.link->start(options_.host_timeout,
+                   {.on_ready =
+                        [this, index] {
+                          Prepare frame = spec_.prepare(options_, agents_plan_, index);
+                          frame.rendezvous = RendezvousReach::elsewhere;
+                          frame.workers = std::max(1, agents_plan_.hosts[index].slots);
+                          hosts_[index].link->send(frame);
+                        },
+                    .on_frame =
+                        [this, index, link = host.link.get()](const Frame& frame) {
+                          if (hosts_[index].link.get() == link) on_frame(index, frame);
+                        },
+                    .on_stderr = {},
+                    .on_lost =
+                        [this, index](const AgentLoss& loss) {
+                          lose(index, explain(loss, agents_plan_.hosts[index].name).what);
+                        }});
+}
+
+void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
+  Host& host = hosts_[index];
+  if (host.over || host.session.broken()) return;
+  const std::string& name = agents_plan_.hosts[index].name;
+  if (const auto wrong = host.session.on_frame(frame)) {
+    return lose(index, fmt::format("{} does not keep hvdrun's protocol: {}", name, *wrong));
+  }
+  if (std::holds_alternative<Prepared>(frame)) {
+    const Launch launch{.variables = {fmt::format("HVD_JOB_ID={}", spec_.job_id)}};
+    std::vector<Frame> orders = std::exchange(host.orders, {});
+    orders.insert(orders.begin(), launch);
+    for (const Frame& one : orders) {
+      host.session.on_sent(one);
+      host.link->send(one);
+    }
+  } else if (const auto* refused = std::get_if<Refused>(&frame)) {
+    if (membership_.generation() > 0)
+      return lose(index, fmt::format("{}: {}", name, refused->message));
+    host.over = true;
+    end(refused->code, fmt::format("{}: {}", name, refused->message),
+        {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+  } else if (const auto* started = std::get_if<Started>(&frame)) {
+    worker_at(started->rank).pid = started->pid;
+    if (options_.verbose) say(fmt::format("{} has started", name_of(started->rank)));
+  } else if (const auto* text = std::get_if<Output>(&frame)) {
+    output_.add(*text);
+    send_credit();
+  } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
+    on_message(*message);
+  } else if (const auto* served = std::get_if<Served>(&frame)) {
+    on_served(*served);
+  } else if (const auto* exited = std::get_if<Exited>(&frame)) {
+    on_exited(*exited);
+  } else if (std::holds_alternative<Done>(frame)) {
+    host.over = true;
+  }
+  check_over();
+}
+
+/// The host counts as lost with all its workers. Another agent may be started there later.
+void ElasticJob::lose(std::size_t index, const std::string& why) {
+  Host& host = hosts_[index];
+  if (host.over) return;
+  host.over = true;
+  lost_.push_back(std::move(host.link));
+  // It may be the caller, so it is closed later.
+  boost::asio::post(io_, [link = lost_.back().get()] { link->close(); });
+  if (!ending_) {
+    say(why);
+    const bool was_to_serve = forming_ && forming_->host == index;
+    const std::vector<int> waiting = was_to_serve ? forming_->form.workers : std::vector<int>();
+    const std::uint32_t generation = membership_.generation();
+    if (was_to_serve) forming_.reset();
+    obey(membership_.on_host_lost(index, Clock::now()));
+    // Its members were not told of the generation, so they still wait.
+    for (const int worker : waiting) {
+      obey(membership_.on_waits(worker, {.generation = generation}, Clock::now()));
+    }
+  }
+  check_over();
+}
+
+void ElasticJob::send_credit() {
+  if (!output_.has_room()) return;
+  for (Host& host : hosts_) {
+    const auto debt = host.session.take_debt();
+    if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
+  }
+}
+
+// ---- workers
+
+void ElasticJob::on_message(const ElasticMessage& frame) {
+  if (ending_) return tell(frame.rank, detail::Leave{});
+  try {
+    obey(membership_.on_waits(frame.rank, detail::decode_waits(frame.bytes), Clock::now()));
+  } catch (const Error& error) {
+    carry_out(Membership::Kill{.worker = frame.rank, .why = error.what()});
+  }
+}
+
+void ElasticJob::on_served(const Served& frame) {
+  if (ending_ || !forming_ || forming_->form.generation != frame.generation) return;
+  const Forming forming = *std::exchange(forming_, std::nullopt);
+  std::vector<HostSpec> hosts;
+  std::vector<std::size_t> indices;
+  for (const int worker : forming.form.workers) {
+    const std::size_t host = membership_.host_of(worker);
+    if (indices.empty() || indices.back() != host) {
+      indices.push_back(host);
+      hosts.push_back(agents_plan_.hosts[host]);
+      hosts.back().slots = 0;
+    }
+    ++hosts.back().slots;
+  }
+  const Plan plan = plan_ranks(hosts, std::vector<std::string>(hosts.size(), "here"));
+  const Variables common = job_variables({.id = spec_.job_id,
+                                          .restart_count = frame.generation,
+                                          .store = frame.store,
+                                          .master_host = frame.master_host,
+                                          .master_port = frame.master_port});
+  for (const Placement& at : plan.ranks) {
+    const int worker = forming.form.workers[static_cast<std::size_t>(at.rank)];
+    worker_at(worker).rank = at.rank;
+    worker_at(worker).generation = frame.generation;
+    tell(worker, detail::Assignment{.generation = frame.generation,
+                                    .variables = merge(common, rank_variables(at, plan))});
+  }
+  for (const Membership::Tell& later : forming.later) tell(later.worker, later.order);
+}
+
+void ElasticJob::on_exited(const Exited& frame) {
+  if (ending_) return;
+  const int code = exit_code(frame.status);
+  if (code != 0) {
+    last_failed_ = frame.rank;
+    const std::string how =
+        WIFSIGNALED(frame.status)
+            ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
+            : fmt::format("exited {}", code);
+    say(fmt::format("{} {} after {:.1f} s", name_of(frame.rank), how,
+                    static_cast<double>(frame.elapsed.count()) / 1000.0));
+  }
+  obey(membership_.on_exit(frame.rank, code, Clock::now()));
+}
+
+auto ElasticJob::worker_at(int worker) -> Worker& {
+  const auto index = static_cast<std::size_t>(worker);
+  if (index >= workers_.size()) workers_.resize(index + 1);
+  return workers_[index];
+}
+
+/// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)".
+std::string ElasticJob::name_of(int worker) {
+  const Worker& self = worker_at(worker);
+  const std::string rank =
+      self.rank < 0 ? ", never a rank"
+                    : fmt::format(", rank {} of generation {}", self.rank, self.generation);
+  return fmt::format("worker {} on {} (pid {}{})", worker,
+                     agents_plan_.hosts[membership_.host_of(worker)].name, self.pid, rank);
+}
+
+// ---- orders
+
+void ElasticJob::obey(const Membership::Orders& orders) {
+  for (const Membership::Order& order : orders) {
+    std::visit([this](const auto& one) { carry_out(one); }, order);
+  }
+  membership_timer_.cancel();
+  const auto due = membership_.wake_up();
+  if (!due || ending_) return;
+  membership_timer_.expires_at(*due);
+  membership_timer_.async_wait([this](error_code error) {
+    if (!error && !ending_) obey(membership_.on_time(Clock::now()));
+  });
+}
+
+void ElasticJob::carry_out(const Membership::Start& start) {
+  start_agent(start.host);
+  worker_at(start.worker) = {};
+  order(start.host, StartWorker{.rank = start.worker});
+}
+
+void ElasticJob::carry_out(const Membership::Form& form) {
+  const std::size_t host = membership_.host_of(form.workers.front());
+  if (options_.verbose || form.generation > 1) {
+    say(fmt::format("generation {} has {} ranks: workers {}", form.generation, form.workers.size(),
+                    rank_ranges(form.workers)));
+  }
+  forming_ = Forming{.form = form, .host = host};
+  order(host, Serve{.generation = form.generation, .reach = RendezvousReach::machine});
+}
+
+/// An order that precedes the assignment of its worker would mean nothing to it.
+void ElasticJob::carry_out(const Membership::Tell& order) {
+  const auto is_forming = [&] {
+    const auto& workers = forming_->form.workers;
+    return std::find(workers.begin(), workers.end(), order.worker) != workers.end();
+  };
+  if (forming_ && is_forming()) {
+    forming_->later.push_back(order);
+  } else {
+    tell(order.worker, order.order);
+  }
+}
+
+void ElasticJob::carry_out(const Membership::Kill& kill) {
+  say(fmt::format("killing {}: {}", name_of(kill.worker), kill.why));
+  order(membership_.host_of(kill.worker), KillWorker{.rank = kill.worker});
+}
+
+void ElasticJob::carry_out(const Membership::Finish& order) {
+  end(order.code, order.why, {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+}
+
+void ElasticJob::order(std::size_t index, const Frame& frame) {
+  Host& host = hosts_.at(index);
+  if (host.over) return;
+  if (!host.session.prepared()) {
+    host.orders.push_back(frame);
+    return;
+  }
+  host.session.on_sent(frame);
+  host.link->send(frame);
+}
+
+void ElasticJob::tell(int worker, const detail::ElasticOrder& message) {
+  order(membership_.host_of(worker), ElasticMessage{.rank = worker, .bytes = encode(message)});
+}
+
+// ---- the end
+
+void ElasticJob::watch_signals() {
+  signals_.async_wait([this](error_code error, int signal) {
+    if (error) return;
+    on_signal(signal);
+    watch_signals();
+  });
+}
+
+void ElasticJob::on_signal(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    for (std::size_t host = 0; host < hosts_.size(); ++host) order(host, Forward{.signal = signal});
+    return;
+  }
+  const bool again = ending_;
+  end(kExitSignalBase + signal, fmt::format("received signal {} ({})", signal, signal_name(signal)),
+      {.signal = signal, .grace = options_.grace});
+  if (!again) return;
+  for (Host& host : hosts_) {
+    if (!host.over) host.link->send(End{.signal = SIGKILL});
+  }
+}
+
+void ElasticJob::end(int code, const std::string& why, const End& order) {
+  if (std::exchange(ending_, true)) return;
+  code_ = code;
+  if (!why.empty()) say(why);
+  if (code != 0 && last_failed_ && code < kExitSignalBase) {
+    output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *last_failed_));
+    for (const Tail::Line& line : output_.tail(*last_failed_)) {
+      output_.say(fmt::format("  [{}]<{}>:{}\n", *last_failed_,
+                              line.stream == Stream::out ? "stdout" : "stderr", line.text));
+    }
+  }
+  membership_timer_.cancel();
+  limit_timer_.cancel();
+  for (Host& host : hosts_) {
+    if (host.over) continue;
+    host.session.on_sent(order);
+    host.link->send(order);
+  }
+  last_timer_.expires_after(2 * order.grace + kAgentPatience);
+  last_timer_.async_wait([this](error_code error) {
+    if (!error) finish();
+  });
+  check_over();
+}
+
+void ElasticJob::check_over() {
+  if (!ending_) return;
+  const auto over = [](const Host& host) { return host.over; };
+  if (!std::all_of(hosts_.begin(), hosts_.end(), over)) return;
+  if (!std::exchange(reported_, true)) output_.finish();
+  if (output_.flushed()) io_.stop();
+}
+
+void ElasticJob::finish() {
+  for (Host& host : hosts_) host.over = true;
+  check_over();
+  io_.stop();
+}
+
+void ElasticJob::say(const std::string& line) { output_.say(fmt::format("hvdrun: {}\n", line)); }
+
+}  // namespace hvd::launcher

@@ -1,0 +1,107 @@
+// Runs an elastic job, whose workers come and go. Membership makes the decisions; this class
+// carries them out.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "cli/options.hpp"
+#include "job/job_spec.hpp"
+#include "job/membership.hpp"
+#include "job/output_hub.hpp"
+#include "plan/host_discovery.hpp"
+#include "supervise/job_policy.hpp"
+#include "transport/agent_link.hpp"
+#include "transport/agent_session.hpp"
+
+namespace hvd::launcher {
+
+class ElasticJob {
+ public:
+  /// `hosts` are those of the job if no script lists them. Throws LaunchError.
+  ElasticJob(Options options, std::vector<HostSpec> hosts);
+  ~ElasticJob();
+  ElasticJob(const ElasticJob&) = delete;
+  ElasticJob& operator=(const ElasticJob&) = delete;
+
+  /// Runs the job and returns the exit code of hvdrun. Must be called at most once.
+  [[nodiscard]] int run();
+
+ private:
+  struct Host {
+    std::unique_ptr<AgentLink> link;
+    AgentSession session;
+    std::vector<Frame> orders;  ///< for an agent that is not prepared yet
+    bool over = true;           ///< there is no agent
+  };
+  struct Worker {
+    int pid = 0;
+    int rank = -1;  ///< in the generation of which it was a member last
+    std::uint32_t generation = 0;
+  };
+  /// A generation whose store is not served yet.
+  struct Forming {
+    Membership::Form form;
+    std::size_t host = 0;                   ///< its agent was asked to serve the store
+    std::vector<Membership::Tell> later{};  ///< orders that must follow the assignments
+  };
+
+  void on_discovered(const std::vector<HostSpec>& hosts);
+  void on_discovery_failure(const std::string& why);
+  void start_agent(std::size_t host);
+  void on_frame(std::size_t host, const Frame& frame);
+  void on_message(const ElasticMessage& frame);
+  void on_served(const Served& frame);
+  void on_exited(const Exited& frame);
+  void lose(std::size_t host, const std::string& why);
+  void send_credit();
+
+  void obey(const Membership::Orders& orders);
+  void carry_out(const Membership::Start& order);
+  void carry_out(const Membership::Form& order);
+  void carry_out(const Membership::Tell& order);
+  void carry_out(const Membership::Kill& order);
+  void carry_out(const Membership::Finish& order);
+  void order(std::size_t host, const Frame& frame);
+  void tell(int worker, const detail::ElasticOrder& order);
+
+  void watch_signals();
+  void on_signal(int signal);
+  void end(int code, const std::string& why, const End& order);
+  void check_over();
+  void finish();
+  [[nodiscard]] Worker& worker_at(int worker);
+  [[nodiscard]] std::string name_of(int worker);
+  void say(const std::string& line);
+
+  Options options_;
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer membership_timer_;
+  boost::asio::steady_timer limit_timer_;
+  boost::asio::steady_timer last_timer_;
+  OutputHub output_;
+  Membership membership_;
+  JobSpec spec_;
+  Plan agents_plan_;  ///< its hosts are those of `membership_`
+  std::vector<Host> hosts_;
+  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< agents that end
+  std::vector<Worker> workers_;
+  std::optional<Forming> forming_;
+  std::optional<HostDiscovery> discovery_;
+  std::vector<HostSpec> fixed_hosts_;
+  bool discovered_ = false;  ///< the script has succeeded before
+  std::string last_complaint_;
+  std::optional<int> last_failed_;  ///< the worker that has failed last
+  bool ending_ = false;
+  bool reported_ = false;
+  int code_ = 0;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,288 @@
+#include "job/membership.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/exit_codes.hpp"
+
+namespace hvd::launcher {
+
+// ---- events
+
+auto Membership::on_hosts(const std::vector<HostSpec>& listed, Clock::time_point now) -> Orders {
+  std::vector<int> slots(hosts_.size());
+  for (const HostSpec& host : listed) {
+    const auto known = std::find_if(specs_.begin(), specs_.end(), [&](const HostSpec& other) {
+      return same_name(other.name, host.name) && other.user == host.user;
+    });
+    const auto index = static_cast<std::size_t>(known - specs_.begin());
+    if (known == specs_.end()) {
+      specs_.push_back(host);
+      hosts_.emplace_back();
+      slots.push_back(0);
+    }
+    slots[index] = host.slots;
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (slots[i] == 0) hosts_[i].given_up = 0;  // it may come back with all its slots
+    hosts_[i].slots = slots[i];
+  }
+  return decide(now);
+}
+
+auto Membership::on_waits(int worker, const detail::Waits& waits, Clock::time_point now) -> Orders {
+  Worker& self = worker_at(worker);
+  const bool crossed = waits.generation < self.assigned;
+  if (self.state == State::over || self.state == State::leaving || crossed) return {};
+  self.leaves = waits.leaves;
+  if (self.state == State::waiting) return decide(now);
+  const bool was_member = self.state == State::member;
+  self.state = State::waiting;
+  self.since = now;
+  self.killed_at.reset();
+  if (!was_member) return decide(now);
+  breaking_ = true;
+  const auto blamed = static_cast<std::size_t>(waits.blames);
+  if (waits.blames >= 0 && blamed < ranks_.size()) {
+    Worker& other = worker_at(ranks_[blamed]);
+    const auto patience = waits.blamed_left ? options_.leaving : options_.settle;
+    if (in_motion(other) && !other.killed_at) other.killed_at = now + patience;
+  }
+  return decide(now);
+}
+
+auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders {
+  Worker& self = worker_at(worker);
+  const State before = std::exchange(self.state, State::over);
+  if (before == State::over) return {};
+  if (before == State::member) breaking_ = true;
+  const bool obeyed = before == State::leaving && code == 0;
+  if (self.leaves) ++hosts_[self.host].given_up;
+  if (done_) {
+    if (code_ == 0 && before != State::leaving) code_ = code;
+  } else if (code == 0 && !obeyed) {
+    done_ = true;
+  } else if (code != 0) {
+    fail(self.host, now);
+  }
+  return decide(now);
+}
+
+auto Membership::on_host_lost(std::size_t host, Clock::time_point now) -> Orders {
+  fail(host, now);
+  for (Worker& worker : workers_) {
+    if (worker.host != host || worker.state == State::over) continue;
+    if (worker.state == State::member) breaking_ = true;
+    worker.state = State::over;
+  }
+  return decide(now);
+}
+
+/// A host fails once when several of its workers fail together. A failure soon after the end of a
+/// cooldown doubles it.
+void Membership::fail(std::size_t index, Clock::time_point now) {
+  Host& host = hosts_[index];
+  if (now < host.free_at) return;
+  const bool long_ago = !host.failed_at || now - *host.failed_at > 2 * host.cooldown;
+  host.cooldown =
+      long_ago ? options_.least_cooldown : std::min(2 * host.cooldown, options_.most_cooldown);
+  host.failed_at = now;
+  host.free_at = now + host.cooldown;
+}
+
+// ---- decisions
+
+int Membership::count(State state) const {
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(),
+                    [state](const Worker& worker) { return worker.state == state; }));
+}
+
+bool Membership::in_motion(const Worker& worker) const { return worker.state == State::member; }
+
+int Membership::slots_of(const Host& host) const { return std::max(host.slots - host.given_up, 0); }
+
+void Membership::wake_at(Clock::time_point time) {
+  if (!wake_up_ || time < *wake_up_) wake_up_ = time;
+}
+
+auto Membership::decide(Clock::time_point now) -> Orders {
+  Orders orders;
+  wake_up_.reset();
+  if (finished_) return orders;
+  if (breaking_) break_up(orders, now);
+  send_away(orders);
+  if (done_) {
+    if (count(State::member) + count(State::waiting) + count(State::starting) +
+            count(State::leaving) ==
+        0) {
+      finish(orders, code_, "");
+    }
+    return orders;
+  }
+  if (running_ && !breaking_) {
+    ask_for_change(orders, now);
+  } else if (!running_) {
+    form(orders, now);
+  }
+  if (!finished_) start_workers(orders, now);
+  return orders;
+}
+
+/// Waits until no member of the generation is left in motion.
+void Membership::break_up(Orders& orders, Clock::time_point now) {
+  for (const int number : ranks_) {
+    Worker& worker = worker_at(number);
+    if (!in_motion(worker)) continue;
+    if (!std::exchange(worker.told, true)) {
+      orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
+    }
+    if (!worker.killed_at || worker.killed) continue;
+    if (*worker.killed_at > now) {
+      wake_at(*worker.killed_at);
+    } else {
+      worker.killed = true;
+      orders.emplace_back(Kill{.worker = number, .why = "another rank has lost it"});
+    }
+  }
+  if (count(State::member) > 0) return;
+  breaking_ = false;
+  running_ = false;
+}
+
+/// Tells those to leave who asked for it, and, after the program has finished somewhere, all who
+/// wait.
+void Membership::send_away(Orders& orders) {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.state != State::waiting || !(worker.leaves || done_)) continue;
+    worker.state = State::leaving;
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+  }
+}
+
+/// Returns the workers that wait and fit into the slots of their hosts, the oldest of each host.
+std::vector<int> Membership::candidates() const {
+  std::vector<int> used(hosts_.size());
+  std::vector<int> found;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    if (worker.state != State::waiting) continue;
+    if (used[worker.host] == slots_of(hosts_[worker.host])) continue;
+    if (static_cast<int>(found.size()) == options_.max_np) break;
+    ++used[worker.host];
+    found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+void Membership::form(Orders& orders, Clock::time_point now) {
+  std::vector<int> ranks = candidates();
+  const auto has_state = [this](int number) { return worker_at(number).has_state; };
+  if (generation_ > 0 && std::none_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return worker.has_state && worker.state == State::waiting;
+      })) {
+    return finish(orders, kExitRetry, "no worker is left that has the state of the training");
+  }
+  const bool enough = static_cast<int>(ranks.size()) >= options_.min_np &&
+                      (generation_ == 0 || std::any_of(ranks.begin(), ranks.end(), has_state));
+  if (!too_few_since_) too_few_since_ = now;
+  const auto deadline = *too_few_since_ + options_.timeout;
+  if (!enough && now >= deadline) {
+    return finish(orders, kExitRetry,
+                  fmt::format("{} of at least {} workers (--min-np) were there after {:.1f} s "
+                              "(--elastic-timeout)",
+                              ranks.size(), options_.min_np,
+                              static_cast<double>(options_.timeout.count()) / 1000.0));
+  }
+  const bool first_waits = generation_ == 0 && count(State::starting) > 0 && now < deadline;
+  if (!enough || first_waits) return wake_at(deadline);
+  if (options_.reset_limit && generation_ > static_cast<std::uint32_t>(*options_.reset_limit)) {
+    return finish(orders, kExitRetry,
+                  fmt::format("the set of ranks has changed more than {} times (--reset-limit)",
+                              *options_.reset_limit));
+  }
+  // Hosts are in the order of their oldest workers. Those with state come first, since rank 0 has
+  // to have it.
+  std::stable_partition(ranks.begin(), ranks.end(), has_state);
+  std::vector<std::ptrdiff_t> first(hosts_.size());
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    first[i] = std::find_if(ranks.begin(), ranks.end(),
+                            [&](int number) { return worker_at(number).host == i; }) -
+               ranks.begin();
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return first[worker_at(a).host] < first[worker_at(b).host];
+  });
+  for (const int number : ranks) {
+    Worker& worker = worker_at(number);
+    worker.state = State::member;
+    worker.has_state = true;
+    worker.told = false;
+  }
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].state != State::waiting) continue;
+    workers_[i].state = State::leaving;
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+  }
+  ++generation_;
+  for (const int number : ranks) worker_at(number).assigned = generation_;
+  too_few_since_.reset();
+  running_ = true;
+  ranks_ = ranks;
+  orders.emplace_back(Form{.generation = generation_, .workers = std::move(ranks)});
+}
+
+/// Ends the generation at a step on which its members agree, when newcomers wait, or hosts are
+/// gone.
+void Membership::ask_for_change(Orders& orders, Clock::time_point now) {
+  bool change = false;
+  std::vector<int> members(hosts_.size());
+  for (const Worker& worker : workers_) {
+    if (worker.state == State::member) ++members[worker.host];
+    if (worker.state != State::waiting) continue;
+    const auto due = worker.since + options_.settle;
+    change = change || count(State::starting) == 0 || now >= due;
+    if (!change) wake_at(due);
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    change = change || members[i] > slots_of(hosts_[i]);
+  }
+  if (!change) return;
+  for (const int number : ranks_) {
+    Worker& worker = worker_at(number);
+    if (worker.state != State::member || std::exchange(worker.told, true)) continue;
+    orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
+  }
+}
+
+void Membership::start_workers(Orders& orders, Clock::time_point now) {
+  int alive = 0;
+  std::vector<int> used(hosts_.size());
+  for (const Worker& worker : workers_) {
+    if (worker.state == State::over) continue;
+    ++alive;
+    ++used[worker.host];
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const int free = slots_of(hosts_[i]) - used[i];
+    if (free <= 0 || alive >= options_.max_np) continue;
+    if (hosts_[i].free_at > now) {
+      wake_at(hosts_[i].free_at);
+      continue;
+    }
+    for (int k = 0; k < free && alive < options_.max_np; ++k, ++alive) {
+      orders.emplace_back(Start{.worker = static_cast<int>(workers_.size()), .host = i});
+      workers_.push_back({.host = i, .since = now});
+    }
+  }
+}
+
+void Membership::finish(Orders& orders, int code, const std::string& why) {
+  finished_ = true;
+  orders.emplace_back(Finish{.code = code, .why = why});
+}
+
+}  // namespace hvd::launcher

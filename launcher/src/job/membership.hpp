@@ -1,0 +1,145 @@
+// Decides which workers of an elastic job run, and which of them form a generation. It is a state
+// machine without clock, process or socket: it gets events and the time, and returns orders.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <hvd/core/internal/elastic_messages.hpp>
+#include <hvd/core/types.hpp>
+
+#include "plan/hosts.hpp"
+
+namespace hvd::launcher {
+
+class Membership {
+ public:
+  struct Options {
+    int min_np = 1;
+    int max_np = 1;
+    std::chrono::milliseconds timeout{600'000};  ///< how long fewer than `min_np` workers may wait
+    std::optional<int> reset_limit{};            ///< the most generations after the first
+    std::chrono::milliseconds least_cooldown{1'000};
+    std::chrono::milliseconds most_cooldown{3'600'000};
+    /// The time that a worker which another blames as silent has to say that it waits, and that
+    /// newcomers wait for others that were started with them.
+    std::chrono::milliseconds settle{500};
+    /// The time that the process of a worker which has left may take to end.
+    std::chrono::milliseconds leaving{5'000};
+  };
+
+  // The orders. Workers are numbered in the order in which they are started, hosts in the order in
+  // which they were first listed.
+  struct Start {
+    int worker = 0;
+    std::size_t host = 0;
+  };
+  /// These workers, which all wait, are the ranks of a new generation, in this order. Workers of a
+  /// host follow each other.
+  struct Form {
+    std::uint32_t generation = 0;
+    std::vector<int> workers{};
+  };
+  struct Tell {
+    int worker = 0;
+    detail::ElasticOrder order;  ///< Change or Leave
+  };
+  struct Kill {
+    int worker = 0;
+    std::string why{};
+  };
+  /// The job is over, and hvdrun exits with `code`. Workers that still run are ended.
+  struct Finish {
+    int code = 0;
+    std::string why{};  ///< empty after success, and when the code is that of a worker
+  };
+  using Order = std::variant<Start, Form, Tell, Kill, Finish>;
+  using Orders = std::vector<Order>;
+
+  explicit Membership(const Options& options) : options_(options) {}
+
+  // The events. No order follows a Finish.
+
+  /// These are the hosts that the job may use now. A host is known by its name and user.
+  [[nodiscard]] Orders on_hosts(const std::vector<HostSpec>& listed, Clock::time_point now);
+  [[nodiscard]] Orders on_waits(int worker, const detail::Waits& waits, Clock::time_point now);
+  /// The process of the worker has ended with this exit code, as from a shell.
+  [[nodiscard]] Orders on_exit(int worker, int code, Clock::time_point now);
+  /// The agent of the host is lost, and so are its workers.
+  [[nodiscard]] Orders on_host_lost(std::size_t host, Clock::time_point now);
+  [[nodiscard]] Orders on_time(Clock::time_point now) { return decide(now); }
+
+  /// Returns when `on_time` must be called, if nothing happens before.
+  [[nodiscard]] std::optional<Clock::time_point> wake_up() const { return wake_up_; }
+  [[nodiscard]] const std::vector<HostSpec>& hosts() const noexcept { return specs_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+  [[nodiscard]] std::size_t host_of(int worker) const { return worker_at(worker).host; }
+
+ private:
+  enum class State : std::uint8_t {
+    starting,  ///< it has not said yet that it waits
+    waiting,
+    member,   ///< of the current generation
+    leaving,  ///< it was told to leave
+    over,
+  };
+  struct Worker {
+    std::size_t host = 0;
+    State state = State::starting;
+    bool has_state = false;  ///< it was a member before
+    bool leaves = false;     ///< it asks to leave
+    bool told = false;       ///< it was told that this generation is to end
+    std::uint32_t assigned = 0;
+    Clock::time_point since{};                     ///< when it was started, or began to wait
+    std::optional<Clock::time_point> killed_at{};  ///< when it is killed because it is blamed
+    bool killed = false;
+  };
+  struct Host {
+    int slots = 0;                          ///< 0: not listed
+    int given_up = 0;                       ///< slots whose workers have asked to leave
+    std::chrono::milliseconds cooldown{0};  ///< the last one; 0: none
+    Clock::time_point free_at{};
+    std::optional<Clock::time_point> failed_at{};
+  };
+
+  [[nodiscard]] Worker& worker_at(int worker) {
+    return workers_.at(static_cast<std::size_t>(worker));
+  }
+  [[nodiscard]] const Worker& worker_at(int worker) const {
+    return workers_.at(static_cast<std::size_t>(worker));
+  }
+  [[nodiscard]] int count(State state) const;
+  [[nodiscard]] bool in_motion(const Worker& worker) const;
+  [[nodiscard]] int slots_of(const Host& host) const;
+  void fail(std::size_t host, Clock::time_point now);
+  void wake_at(Clock::time_point time);
+
+  [[nodiscard]] Orders decide(Clock::time_point now);
+  void break_up(Orders& orders, Clock::time_point now);
+  void send_away(Orders& orders);
+  void form(Orders& orders, Clock::time_point now);
+  void ask_for_change(Orders& orders, Clock::time_point now);
+  void start_workers(Orders& orders, Clock::time_point now);
+  void finish(Orders& orders, int code, const std::string& why);
+  [[nodiscard]] std::vector<int> candidates() const;
+
+  Options options_;
+  std::vector<HostSpec> specs_;
+  std::vector<Host> hosts_;  ///< as `specs_`
+  std::vector<Worker> workers_;
+  std::uint32_t generation_ = 0;
+  std::vector<int> ranks_;  ///< the workers of the generation
+  bool running_ = false;    ///< a generation has formed and is not broken up
+  bool breaking_ = false;   ///< a member of it has ended or waits
+  bool done_ = false;       ///< a member has finished the program
+  bool finished_ = false;
+  int code_ = 0;
+  std::optional<Clock::time_point> too_few_since_;
+  std::optional<Clock::time_point> wake_up_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,95 @@
+// Tests what hvdrun accepts from an agent of an elastic job.
+#include "transport/agent_session.hpp"
+
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hvd::launcher {
+namespace {
+
+using testing::HasSubstr;
+
+const Prepared kPrepared{.hostname = "a"};
+
+/// Returns a session in which worker 3 runs, and worker 4 is to be started.
+AgentSession running() {
+  AgentSession session;
+  EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);
+  session.on_sent(Launch{});
+  session.on_sent(StartWorker{.rank = 3});
+  EXPECT_EQ(session.on_frame(Started{.rank = 3, .pid = 7}), std::nullopt);
+  session.on_sent(StartWorker{.rank = 4});
+  return session;
+}
+
+std::string violation(AgentSession session, const Frame& frame) {
+  const auto wrong = session.on_frame(frame);
+  EXPECT_TRUE(wrong.has_value());
+  EXPECT_TRUE(session.broken());
+  return wrong.value_or("");
+}
+
+TEST(AgentSessionTest, WorkersAreStartedAfterTheLaunch) {
+  AgentSession session = running();
+  EXPECT_FALSE(session.all_started());
+  EXPECT_EQ(session.running_ranks(), std::vector<int>{3});
+  EXPECT_EQ(session.on_frame(Started{.rank = 4, .pid = 8}), std::nullopt);
+  EXPECT_EQ(session.on_frame(Exited{.rank = 3, .status = SIGKILL}), std::nullopt);
+  EXPECT_TRUE(session.all_started());
+  EXPECT_EQ(session.running_ranks(), std::vector<int>{4});
+}
+
+TEST(AgentSessionTest, OnlyWorkersThatWereOrderedAreStarted) {
+  EXPECT_THAT(violation(running(), Started{.rank = 5, .pid = 8}), HasSubstr("rank 5"));
+  EXPECT_THAT(violation(running(), Started{.rank = 3, .pid = 8}), HasSubstr("before"));
+}
+
+TEST(AgentSessionTest, OnlyARunningWorkerSpeaks) {
+  AgentSession session = running();
+  EXPECT_EQ(session.on_frame(ElasticMessage{.rank = 3}), std::nullopt);
+  EXPECT_THAT(violation(session, ElasticMessage{.rank = 4}), HasSubstr("not started"));
+  EXPECT_EQ(session.on_frame(Exited{.rank = 3, .status = SIGKILL}), std::nullopt);
+  EXPECT_THAT(violation(session, ElasticMessage{.rank = 3}), HasSubstr("over before"));
+}
+
+TEST(AgentSessionTest, OnlyTheStoreThatWasAskedForIsServed) {
+  AgentSession session = running();
+  const Served two{.generation = 2, .store = "s"};
+  EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));
+  session.on_sent(Serve{.generation = 1});
+  EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));
+  session.on_sent(Serve{.generation = 2});
+  EXPECT_THAT(violation(session, Served{.generation = 2}), HasSubstr("no address"));
+  EXPECT_EQ(session.on_frame(two), std::nullopt);
+  EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));  // a second time
+}
+
+TEST(AgentSessionTest, AnElasticJobIsNotGoneBeforeItsEnd) {
+  AgentSession session;
+  EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);
+  session.on_sent(Launch{});
+  EXPECT_THAT(violation(session, Gone{}), HasSubstr("has not ended"));
+  session.on_sent(End{.signal = SIGTERM});
+  EXPECT_EQ(session.on_frame(Gone{}), std::nullopt);
+  EXPECT_EQ(session.on_frame(Done{}), std::nullopt);
+}
+
+TEST(AgentSessionTest, OtherJobsHaveNoWorkers) {
+  AgentSession session(plan_ranks({{.name = "a"}}, 1), 0, false);
+  EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);
+  session.on_sent(Launch{});
+  EXPECT_EQ(session.on_frame(Started{.rank = 0, .pid = 8}), std::nullopt);
+  EXPECT_THAT(violation(session, ElasticMessage{.rank = 0}), HasSubstr("not elastic"));
+  EXPECT_THAT(violation(session, Served{.generation = 1, .store = "s"}), HasSubstr("generation 1"));
+}
+
+TEST(AgentSessionTest, OrdersComeOnlyFromHvdrun) {
+  EXPECT_THAT(violation(running(), StartWorker{.rank = 5}), HasSubstr("only hvdrun"));
+  EXPECT_THAT(violation(running(), KillWorker{.rank = 3}), HasSubstr("only hvdrun"));
+  EXPECT_THAT(violation(running(), Serve{.generation = 1}), HasSubstr("only hvdrun"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

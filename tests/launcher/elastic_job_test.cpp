@@ -1,0 +1,213 @@
+// Tests elastic jobs whose workers the test kills, and whose hosts it changes.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/exit_codes.hpp"
+#include "directory.hpp"
+#include "hvdrun.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+/// A job that trains in a directory of its own. A host that has failed stays out for an hour,
+/// unless the options say otherwise.
+class ElasticJobTest : public testing::Test {
+ protected:
+  ~ElasticJobTest() override {
+    job_.reset();
+    EXPECT_TRUE(lifeline_.all_gone(test::in(kPatience)));
+  }
+
+  void start(Words options) {
+    options.insert(options.end(), {ELASTIC_LOOP, directory_.path().string()});
+    if (std::find(options.begin(), options.end(), "--blacklist-cooldown-range") == options.end()) {
+      options.insert(options.begin(), {"--blacklist-cooldown-range", "3600,3600"});
+    }
+    test::ProcessOptions process = hvdrun(std::move(options));
+    process.inherited = {lifeline_.fd()};
+    job_.emplace(std::move(process));
+  }
+  void write(const std::string& name, const std::string& text = "") const {
+    const auto path = directory_.path() / name;
+    std::ofstream(path.string() + ".new") << text;
+    std::filesystem::rename(path.string() + ".new", path);
+  }
+  [[nodiscard]] std::string hosts_script() const {
+    return "cat " + (directory_.path() / "hosts").string();
+  }
+  /// Returns the pid of the worker when it is this rank of `size`.
+  pid_t wait_for(int worker, int rank, int size) {
+    const std::string line = ": worker " + std::to_string(worker) + " is rank " +
+                             std::to_string(rank) + " of " + std::to_string(size) + ", pid ";
+    job_->wait_for_out(line, test::in(kPatience));
+    const auto begin = job_->out().find(line) + line.size();
+    return std::stoi(job_->out().substr(begin));
+  }
+  /// Lets the program end, and expects that hvdrun ends with 0.
+  test::ProcessResult finish() {
+    write("stop");
+    test::ProcessResult result = job_->wait(test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("has finished"));
+    return result;
+  }
+  test::ProcessResult wait() { return job_->wait(test::in(kPatience)); }
+
+  test::Lifeline lifeline_;
+  Directory directory_;
+  std::optional<test::Process> job_;
+};
+
+TEST_F(ElasticJobTest, ARunWithoutLossIsOneGeneration) {
+  start({"-np", "2", "--min-np", "1"});
+  wait_for(0, 0, 2);
+  wait_for(1, 1, 2);
+  EXPECT_EQ(finish().err, "");
+}
+
+TEST_F(ElasticJobTest, TheOthersGoOnWithoutAKilledRank) {
+  start({"-np", "3", "--min-np", "2"});
+  ::kill(wait_for(1, 1, 3), SIGKILL);
+  wait_for(0, 0, 2);
+  wait_for(2, 1, 2);
+  EXPECT_THAT(finish().err,
+              testing::ContainsRegex("worker 1 on localhost .pid [0-9]+, rank 1 of generation 1. "
+                                     "was killed by SIGKILL"));
+}
+
+TEST_F(ElasticJobTest, TheOthersGoOnWithoutRankZero) {
+  start({"-np", "3", "--min-np", "2"});
+  wait_for(2, 2, 3);
+  ::kill(wait_for(0, 0, 3), SIGKILL);
+  wait_for(1, 0, 2);
+  wait_for(2, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, AWorkerIsStartedInThePlaceOfADeadOne) {
+  start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1"});
+  ::kill(wait_for(0, 0, 2), SIGKILL);
+  wait_for(1, 0, 1);
+  wait_for(1, 0, 2);
+  wait_for(2, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, ANewcomerThatDiesIsReplaced) {
+  write("die.2");
+  start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1"});
+  ::kill(wait_for(0, 0, 2), SIGKILL);
+  wait_for(3, 1, 2);
+  EXPECT_THAT(finish().err, HasSubstr("never a rank"));
+}
+
+TEST_F(ElasticJobTest, TooFewRanksEndTheJob) {
+  start({"-np", "2", "--min-np", "2", "--elastic-timeout", "3"});
+  ::kill(wait_for(0, 0, 2), SIGKILL);
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitRetry);
+  EXPECT_THAT(result.err, HasSubstr("1 of at least 2 workers (--min-np)"));
+}
+
+TEST_F(ElasticJobTest, TheLimitOfResetsEndsTheJob) {
+  start({"-np", "3", "--min-np", "1", "--reset-limit", "1"});
+  ::kill(wait_for(0, 0, 3), SIGKILL);
+  ::kill(wait_for(1, 0, 2), SIGKILL);
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitRetry);
+  EXPECT_THAT(result.err, HasSubstr("more than 1 times (--reset-limit)"));
+}
+
+TEST_F(ElasticJobTest, NobodyIsLeftWithTheState) {
+  start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1"});
+  const pid_t one = wait_for(0, 0, 2);
+  const pid_t other = wait_for(1, 1, 2);
+  ::kill(one, SIGKILL);
+  ::kill(other, SIGKILL);
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitRetry);
+  EXPECT_THAT(result.err, HasSubstr("has the state"));
+}
+
+TEST_F(ElasticJobTest, HostsComeAndGo) {
+  write("hosts", "localhost:2\n");
+  start({"-np", "2", "--host-discovery-script", hosts_script()});
+  wait_for(1, 1, 2);
+  write("hosts", "localhost:2\n127.0.0.1:2\n");
+  wait_for(0, 0, 4);
+  wait_for(3, 3, 4);
+  write("hosts", "127.0.0.1:2\n");
+  wait_for(2, 0, 2);
+  wait_for(3, 1, 2);
+  EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
+}
+
+TEST_F(ElasticJobTest, AScriptThatFailsAtFirstEndsTheJob) {
+  start({"-np", "2", "--host-discovery-script", "exit 3"});
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitUsage);
+  EXPECT_EQ(result.err, "hvdrun: --host-discovery-script 'exit 3' exited 3\n");
+}
+
+TEST_F(ElasticJobTest, AScriptThatPrintsSomethingElseIsQuoted) {
+  start({"-np", "2", "--host-discovery-script", "echo no such cluster"});
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("'no such cluster'"));
+}
+
+TEST_F(ElasticJobTest, AScriptThatFailsLaterIsRetried) {
+  write("hosts", "localhost:1\n");
+  start({"-np", "1", "--host-discovery-script", hosts_script()});
+  wait_for(0, 0, 1);
+  std::filesystem::remove(directory_.path() / "hosts");
+  job_->wait_for_err("exited 1; hvdrun tries again", test::in(kPatience));
+  write("hosts", "localhost:2\n");
+  wait_for(1, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, AStoppedWorkerIsKilled) {
+  start({"-np", "3", "--min-np", "2"});
+  ::kill(wait_for(1, 1, 3), SIGSTOP);
+  wait_for(2, 1, 2);
+  EXPECT_THAT(finish().err, HasSubstr("killing worker 1"));
+}
+
+TEST_F(ElasticJobTest, TheOthersGoOnWithoutALostAgent) {
+  start({"-np", "3", "--min-np", "1", "-H", "localhost:2,127.0.0.1:1"});
+  wait_for(2, 2, 3);
+  std::ifstream status("/proc/" + std::to_string(wait_for(0, 0, 3)) + "/stat");
+  std::string word;
+  for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
+  ::kill(std::stoi(word), SIGKILL);
+  wait_for(2, 0, 1);
+  EXPECT_THAT(finish().err, HasSubstr("the agent on localhost was killed by SIGKILL"));
+}
+
+TEST_F(ElasticJobTest, ASignalEndsTheJob) {
+  start({"-np", "2", "--min-np", "1"});
+  wait_for(1, 1, 2);
+  job_->signal(SIGINT);
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitSignalBase + SIGINT);
+}
+
+TEST_F(ElasticJobTest, TheTimeoutEndsTheJob) {
+  start({"-np", "1", "--min-np", "1", "--timeout", "0.3"});
+  EXPECT_EQ(wait().exit_code(), kExitDeadline);
+}
+
+}  // namespace
+}  // namespace hvd::launcher

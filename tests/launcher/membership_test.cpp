@@ -1,0 +1,220 @@
+#include "job/membership.hpp"
+
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/exit_codes.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using detail::Change;
+using detail::Leave;
+using detail::Waits;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int kKilled = kExitSignalBase + SIGKILL;
+
+/// A job without processes. The functions return what they cause, in words.
+class MembershipTest : public testing::Test {
+ protected:
+  void make(Membership::Options options, const std::vector<HostSpec>& hosts) {
+    membership_.emplace(options);
+    list(hosts);
+  }
+  std::vector<std::string> list(const std::vector<HostSpec>& hosts) {
+    return words(membership_->on_hosts(hosts, now_));
+  }
+  std::vector<std::string> waits(int worker, const Waits& waits = {}) {
+    return words(membership_->on_waits(worker, waits, now_));
+  }
+  std::vector<std::string> exits(int worker, int code) {
+    return words(membership_->on_exit(worker, code, now_));
+  }
+  std::vector<std::string> after(milliseconds time) {
+    now_ += time;
+    return words(membership_->on_time(now_));
+  }
+  /// Workers 0 and 1 on a, and 2 and 3 on b, are the ranks of generation 1.
+  void form_four(Membership::Options options = {.min_np = 2, .max_np = 4}) {
+    make(options, {{"a", 2}, {"b", 2}});
+    for (int worker = 0; worker < 3; ++worker) EXPECT_THAT(waits(worker), ElementsAre());
+    EXPECT_THAT(waits(3), ElementsAre("form 1: 0 1 2 3"));
+  }
+
+  std::optional<Membership> membership_;
+  Clock::time_point now_{};
+
+ private:
+  static std::string word(const Membership::Order& order) {
+    if (const auto* start = std::get_if<Membership::Start>(&order)) {
+      return "start " + std::to_string(start->worker) + " on " + std::to_string(start->host);
+    }
+    if (const auto* form = std::get_if<Membership::Form>(&order)) {
+      std::string text = "form " + std::to_string(form->generation) + ":";
+      for (const int worker : form->workers) text += " " + std::to_string(worker);
+      return text;
+    }
+    if (const auto* tell = std::get_if<Membership::Tell>(&order)) {
+      return (std::holds_alternative<Change>(tell->order) ? "change " : "leave ") +
+             std::to_string(tell->worker);
+    }
+    if (const auto* kill = std::get_if<Membership::Kill>(&order)) {
+      return "kill " + std::to_string(kill->worker);
+    }
+    const auto& finish = std::get<Membership::Finish>(order);
+    return "finish " + std::to_string(finish.code) + (finish.why.empty() ? "" : ": ") + finish.why;
+  }
+  static std::vector<std::string> words(const Membership::Orders& orders) {
+    std::vector<std::string> all;
+    for (const Membership::Order& order : orders) all.push_back(word(order));
+    return all;
+  }
+};
+
+TEST_F(MembershipTest, NoMoreWorkersThanTheMostAreStarted) {
+  membership_.emplace(Membership::Options{.min_np = 1, .max_np = 3});
+  EXPECT_THAT(list({{"a", 2}, {"b", 2}}),
+              ElementsAre("start 0 on 0", "start 1 on 0", "start 2 on 1"));
+  EXPECT_THAT(list({{"a", 2}, {"b", 2}, {"c", 9}}), ElementsAre());
+}
+
+TEST_F(MembershipTest, TheFirstGenerationWaitsForAllThatWereStarted) {
+  make({.min_np = 1, .max_np = 2, .timeout = milliseconds{100}}, {{"a", 2}});
+  EXPECT_THAT(waits(1), ElementsAre());
+  EXPECT_THAT(after(milliseconds{99}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("form 1: 1"));
+}
+
+TEST_F(MembershipTest, TheOthersGoOnAfterALoss) {
+  form_four();
+  EXPECT_THAT(exits(0, kKilled), ElementsAre("change 1", "change 2", "change 3"));
+  EXPECT_THAT(waits(1, {.generation = 1, .blames = 0, .blamed_left = true}), ElementsAre());
+  EXPECT_THAT(waits(2, {.generation = 1}), ElementsAre());
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 1 2 3"));
+}
+
+TEST_F(MembershipTest, AWaitOfAnEarlierGenerationHasCrossed) {
+  form_four();
+  EXPECT_THAT(waits(0, {.generation = 0}), ElementsAre());
+}
+
+TEST_F(MembershipTest, ASilentWorkerIsKilledUnlessItWaits) {
+  form_four();
+  EXPECT_THAT(waits(0, {.generation = 1, .blames = 3}),
+              ElementsAre("change 1", "change 2", "change 3"));
+  EXPECT_THAT(waits(1, {.generation = 1, .blames = 2}), ElementsAre());
+  EXPECT_THAT(waits(2, {.generation = 1}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{499}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("kill 3"));
+  EXPECT_THAT(after(milliseconds{10'000}), ElementsAre());
+  EXPECT_THAT(exits(3, kKilled), ElementsAre("form 2: 0 1 2"));
+}
+
+TEST_F(MembershipTest, AWorkerWhomNobodyBlamesIsAwaited) {
+  form_four();
+  (void)exits(0, kKilled);
+  (void)waits(1, {.generation = 1});
+  (void)waits(2, {.generation = 1});
+  now_ += std::chrono::hours{2};
+  EXPECT_THAT(waits(3, {.generation = 1}), testing::Contains("form 2: 1 2 3"));
+}
+
+TEST_F(MembershipTest, AFailedHostGetsANewWorkerAfterACooldownThatDoubles) {
+  form_four();
+  (void)exits(0, kKilled);
+  EXPECT_THAT(after(milliseconds{999}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("start 4 on 0"));
+  (void)exits(4, 1);
+  EXPECT_THAT(after(milliseconds{1'999}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("start 5 on 0"));
+}
+
+TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {
+  form_four({.min_np = 2, .max_np = 6});
+  EXPECT_THAT(list({{"a", 2}, {"b", 2}, {"c", 2}}), ElementsAre("start 4 on 2", "start 5 on 2"));
+  EXPECT_THAT(waits(4), ElementsAre());
+  EXPECT_THAT(waits(5), ElementsAre("change 0", "change 1", "change 2", "change 3"));
+  for (const int worker : {0, 1, 2}) EXPECT_THAT(waits(worker, {.generation = 1}), ElementsAre());
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 0 1 2 3 4 5"));
+}
+
+TEST_F(MembershipTest, NewcomersDoNotWaitLongForEachOther) {
+  form_four({.min_np = 2, .max_np = 6});
+  (void)list({{"a", 2}, {"b", 2}, {"c", 2}});
+  (void)waits(4);
+  EXPECT_THAT(after(milliseconds{499}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), testing::Contains("change 0"));
+}
+
+TEST_F(MembershipTest, WorkersOfAHostThatIsGoneLeave) {
+  form_four();
+  EXPECT_THAT(list({{"b", 2}}), ElementsAre("change 0", "change 1", "change 2", "change 3"));
+  for (const int worker : {0, 1, 2}) EXPECT_THAT(waits(worker, {.generation = 1}), ElementsAre());
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 0", "leave 1", "form 2: 2 3"));
+  EXPECT_THAT(exits(0, 0), ElementsAre());
+}
+
+TEST_F(MembershipTest, TheYoungestLeaveAHostThatHasFewerSlots) {
+  form_four();
+  (void)list({{"a", 1}, {"b", 2}});
+  for (const int worker : {0, 1, 2}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 1", "form 2: 0 2 3"));
+}
+
+TEST_F(MembershipTest, AWorkerThatWantsToLeaveIsNotReplaced) {
+  form_four();
+  EXPECT_THAT(waits(1, {.generation = 1, .leaves = true}),
+              ElementsAre("change 0", "change 2", "change 3", "leave 1"));
+  for (const int worker : {0, 2}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 0 2 3"));
+  EXPECT_THAT(exits(1, 0), ElementsAre());
+  EXPECT_THAT(after(std::chrono::hours{2}), ElementsAre());
+}
+
+TEST_F(MembershipTest, ALostHostComesBackAfterItsCooldown) {
+  form_four();
+  (void)membership_->on_host_lost(0, now_);
+  (void)waits(2, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 2 3"));
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 0", "start 5 on 0"));
+}
+
+TEST_F(MembershipTest, TooFewWorkersEndTheJob) {
+  form_four({.min_np = 4, .max_np = 4, .timeout = milliseconds{500}});
+  (void)exits(0, kKilled);
+  for (const int worker : {1, 2, 3}) EXPECT_THAT(waits(worker, {.generation = 1}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{499}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre(HasSubstr("finish 75: 3 of at least 4")));
+}
+
+TEST_F(MembershipTest, TheLimitOfResetsEndsTheJob) {
+  form_four({.min_np = 1, .max_np = 4, .reset_limit = 0});
+  (void)exits(0, kKilled);
+  (void)waits(1, {.generation = 1});
+  (void)waits(2, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre(HasSubstr("finish 75: the set of ranks")));
+}
+
+TEST_F(MembershipTest, TheJobEndsWhenNobodyHasTheState) {
+  form_four({.min_np = 1, .max_np = 6});
+  (void)list({{"a", 2}, {"b", 2}, {"c", 1}});
+  (void)waits(4);  // has never been a member
+  for (const int worker : {0, 1, 2}) (void)exits(worker, kKilled);
+  EXPECT_THAT(exits(3, kKilled), ElementsAre(HasSubstr("finish 75: no worker is left")));
+}
+
+TEST_F(MembershipTest, TheJobEndsWhenTheProgramHasFinished) {
+  form_four();
+  EXPECT_THAT(exits(0, 0), ElementsAre("change 1", "change 2", "change 3"));
+  EXPECT_THAT(exits(1, 0), ElementsAre());
+  EXPECT_THAT(exits(2, 7), ElementsAre());  // it is not replaced
+  EXPECT_THAT(exits(3, 0), ElementsAre("finish 7"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher
