@@ -9,6 +9,7 @@ from .version import VERSION
 
 SECRET_SIZE = 32
 _PREPARE = 0  # the kind of the frame
+_BIND_TO_NONE = 1  # in launcher/src/plan/binding.hpp
 _MAX_FRAME = 16 << 20
 
 
@@ -42,9 +43,10 @@ def own_part(*, program, directory, environment, interfaces, secret, of_first_ra
             _texts(program),
             _texts(environment),
             struct.pack("<Ii", 1, 0) + _texts(list(of_first_rank)),
+            struct.pack("<i", 0),  # workers of an elastic job
             secret,
             # Ranks are not bound to cores: tasks of other jobs run on the same machines.
-            struct.pack("<BBi", 2, 0, 0),
+            struct.pack("<BBi", _BIND_TO_NONE, 0, 0),
         ]
     )
     if len(frame) > _MAX_FRAME:

@@ -163,6 +163,8 @@ RendezvousReach read_rendezvous(WireReader& from) {
   return static_cast<RendezvousReach>(rendezvous);
 }
 
+static_assert(static_cast<int>(BindTo::none) == 1, "hvd_spark/own_part.py has this number");
+
 BindingOptions read_binding(WireReader& from) {
   const auto to = from.u8();
   const auto by = from.u8();
