@@ -130,7 +130,7 @@ void AgentSession::check(const ElasticMessage& frame) {
 }
 
 void AgentSession::check(const Served& frame) {
-  if (asked_to_serve_ != frame.generation || over_) {
+  if (asked_to_serve_ == 0 || asked_to_serve_ != frame.generation || over_) {
     refuse("it was not to serve the store of generation {}", frame.generation);
   }
   if (frame.store.empty()) refuse("the store has no address");
