@@ -43,7 +43,8 @@ class Generation {
   /// Without an earlier shutdown, the other ranks see this rank as lost.
   ~Generation() {
     state_.generation_ended();
-    // What followers have submitted ends now, even where other ranks wait for this one.
+    // This makes the operations that followers have submitted fail, so that `detach`, which waits
+    // for them, does not wait for other ranks.
     if (is_initialized()) context().disconnect();
     detail::detach_followers();
     current_generation = 0;

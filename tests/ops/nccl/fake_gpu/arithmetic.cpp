@@ -62,8 +62,8 @@ std::vector<std::byte> reduce_as(const std::vector<const void*>& inputs, std::si
   using V = typename Wide<T>::Type;
   std::vector<std::byte> result(count * sizeof(T));
   const auto rounded = [](V value) { return Wide<T>::up(Wide<T>::down(value)); };
-  // As in NCCL, an average of floating point is a sum of inputs times 1/n, and the factor, each
-  // product and each partial sum are rounded to the type.
+  // NCCL computes an average of floating point as a sum of inputs times 1/n. It rounds the factor,
+  // each product and each partial sum to the type, and so does this function.
   constexpr bool kIsFloat = std::is_floating_point_v<V>;
   std::optional<V> factor;
   if (reduction.premultiply) factor = rounded(static_cast<V>(*reduction.premultiply));
