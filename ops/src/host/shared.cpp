@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/session.hpp>
@@ -38,27 +37,6 @@ std::shared_ptr<const HostSegment> make_segment(int rank, int size, std::size_t 
                             "HVD_ARENA_SIZE asks for less; HVD_TRANSPORT=tcp needs none",
                             rank, error.what()));
   }
-}
-
-using CpuMask = std::bitset<HostHeader::kCpus>;
-
-/// Warns once if some ranks may run only on the same CPU, while the machine has others. `masks` are
-/// those of `ranks`.
-void warn_of_shared_cpu(int rank, std::span<const int> ranks, std::span<const CpuMask> masks) {
-  const auto self = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-  const CpuMask& own = masks[static_cast<std::size_t>(self)];
-  if (own.count() != 1 || ::sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
-  std::vector<int> together;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (masks[i] == own) together.push_back(ranks[i]);
-  }
-  if (together.size() < 2 || together.front() != rank) return;  // one rank speaks for all of them
-  std::size_t cpu = 0;
-  while (!own[cpu]) ++cpu;
-  log(LogLevel::warn, rank,
-      fmt::format("ranks {} may run only on CPU {}, so each of them waits while another runs; "
-                  "their affinity masks come from what started them",
-                  fmt::join(together, ", "), cpu));
 }
 
 }  // namespace
@@ -125,18 +103,15 @@ std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t aren
 
   auto found = exchange_on_host(session, ranks, "host", own->memory().fd());
   std::vector<HostShared::Peer> peers(static_cast<std::size_t>(size));
-  CpuMask cpus;
-  std::vector<CpuMask> masks;
+  std::bitset<HostHeader::kCpus> cpus;
   for (const int other : ranks) {
     const auto index = static_cast<std::size_t>(other);
     peers[index].stream = std::move(found[index].stream);
     if (other != rank) {
       peers[index].segment = HostSegment::attach(std::move(found[index].memory), other, size);
     }
-    masks.push_back((other == rank ? *own : peers[index].segment).cpus());
-    cpus |= masks.back();
+    cpus |= (other == rank ? *own : peers[index].segment).cpus();
   }
-  warn_of_shared_cpu(rank, ranks, masks);
   const int here = static_cast<int>(ranks.size());
   const int spins = spins_for(here, static_cast<int>(cpus.count()));
   if (log_enabled(LogLevel::plan)) {
@@ -145,6 +120,7 @@ std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t aren
                     cpus.count(), here, spins > 0 ? "spin, yield, sleep" : "yield, sleep"));
   }
   auto shared = std::make_shared<HostShared>(std::move(own), std::move(peers), rank, spins);
+  if (here <= ::sysconf(_SC_NPROCESSORS_ONLN)) shared->wait.watch_cpu(rank);
   shared->group_of_all(ranks);
   return shared;
 }

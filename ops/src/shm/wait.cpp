@@ -4,11 +4,14 @@
 #include <climits>
 #include <ctime>
 
+#include <fmt/format.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/poll.hpp>
+#include <hvd/core/log.hpp>
 
 #include "transport/yield_before_sleep.hpp"
 
@@ -63,12 +66,28 @@ bool ShmWait::is_gone(const Neighbour& other) {
 
 void ShmWait::wait_long(const Ready& ready, const For& call) {
   ring(call.neighbours);
+  if (shared_cpu_ && call.missing != nullptr) note_cpu(*call.missing);
   YieldBeforeSleep yields;
   for (unsigned looks = 1; !ready(); ++looks) {
     failure_.check();
     if (looks % 64 == 0) check_time(call);
     if (!yields.pause()) sleep(ready, call);
   }
+}
+
+void ShmWait::note_cpu(const Neighbour& awaited) {
+  const int cpu = ::sched_getcpu();
+  if (cpu < 0) return;
+  const auto place =
+      SharedCpu::next(own_.place.load(std::memory_order_relaxed), static_cast<unsigned>(cpu));
+  own_.place.store(place, std::memory_order_relaxed);
+  const auto theirs = awaited.bell->place.load(std::memory_order_relaxed);
+  if (!shared_cpu_->begins_to_wait(place, awaited.rank, theirs, Clock::now())) return;
+  log(LogLevel::warn, shared_cpu_->rank(),
+      fmt::format("ranks {} and {} stay on CPU {}, so each of them waits while the other runs, "
+                  "although the machine has a CPU for each rank; what started them may have bound "
+                  "them to it",
+                  shared_cpu_->rank(), awaited.rank, cpu));
 }
 
 void ShmWait::sleep(const Ready& ready, const For& call) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 #include <hvd/core/types.hpp>
 
+#include "shm/shared_cpu.hpp"
 #include "transport/failure.hpp"
 
 namespace hvd::detail {
@@ -29,6 +31,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 struct alignas(kLinePair) Doorbell {
   std::atomic<std::uint32_t> rings{0};
   std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<SharedCpu::Place> place{0};
 };
 
 /// Holds what is needed to wake another rank and to notice its end.
@@ -88,6 +91,9 @@ class ShmWait {
     polled_.reserve(neighbours);
   }
 
+  /// Warns when the caller, which is `rank`, and another rank stay on the same CPU.
+  void watch_cpu(int rank) { shared_cpu_.emplace(rank); }
+
   /// Names the ranks that a wait depends on.
   struct For {
     std::span<const Neighbour> neighbours;  ///< all others of the group
@@ -123,12 +129,14 @@ class ShmWait {
   using Ready = std::function<bool()>;
 
   void wait_long(const Ready& ready, const For& call);
+  void note_cpu(const Neighbour& awaited);
   void sleep(const Ready& ready, const For& call);
   [[nodiscard]] const Neighbour* find_lost(const For& call);
 
   Doorbell& own_;
   SpinBudget spins_;
   const Failure& failure_;
+  std::optional<SharedCpu> shared_cpu_;
   std::vector<pollfd> polled_;
 };
 
