@@ -9,7 +9,7 @@
 
 #include "base/exit_codes.hpp"
 #include "directory.hpp"
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -174,6 +174,22 @@ TEST(GpuPlaceTest, IsThatOfTheVisibleGpus) {
   EXPECT_EQ(near({"CUDA_VISIBLE_DEVICES=GPU-0a,MIG-x,1,-1,0"}), "4-7;;4-7;");
   EXPECT_EQ(near({"CUDA_VISIBLE_DEVICES="}), "");
   EXPECT_THAT(cpus_near_gpus({}, root.path() / "missing"), IsEmpty());
+}
+
+TEST(NetworkCardTest, OnlyARealOneIsNearCpus) {
+  const Directory root;
+  std::filesystem::create_directories(root.path() / "sys/class/net/eth1/device");
+  std::filesystem::create_directories(root.path() / "sys/class/net/lo");
+  std::ofstream(root.path() / "sys/class/net/eth1/device/local_cpulist") << "8-11\n";
+  std::filesystem::create_directories(root.path() / "pci/virtio0");
+  std::ofstream(root.path() / "pci/local_cpulist") << "4-7\n";
+  std::filesystem::create_directories(root.path() / "sys/class/net/eth0");
+  std::filesystem::create_directory_symlink(root.path() / "pci/virtio0",
+                                            root.path() / "sys/class/net/eth0/device");
+  EXPECT_EQ(cpu_list(cpus_near_interface("eth0", root.path())), "4-7");
+  EXPECT_EQ(cpu_list(cpus_near_interface("eth1", root.path())), "8-11");
+  EXPECT_EQ(cpu_list(cpus_near_interface("lo", root.path())), "");
+  EXPECT_EQ(cpu_list(cpus_near_interface("eth7", root.path())), "");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "cli/options.hpp"
 #include "directory.hpp"
 #include "plan/cpus.hpp"
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
 #include "plan/platform_modelarts.hpp"
 #include "plan/this_host.hpp"
 

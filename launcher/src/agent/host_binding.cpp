@@ -1,7 +1,11 @@
 #include "agent/host_binding.hpp"
 
+#include <hvd/core/error.hpp>
+#include <hvd/core/internal/network_interfaces.hpp>
+
 #include "plan/cpus.hpp"
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
+#include "plan/rank_environment.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -14,6 +18,16 @@ std::optional<int> quota_below(const std::vector<Core>& cores) {
   return quota && static_cast<std::size_t>(*quota) < cpus ? quota : std::nullopt;
 }
 
+/// Returns the CPUs near the network card that the ranks use, if there is one.
+Cpus cpus_near_network(const Variables& variables) {
+  try {
+    return cpus_near_interface(
+        reachable_address(value_of(variables, "HVD_NETWORK_INTERFACES")).interface);
+  } catch (const Error&) {
+    return {};  // the ranks will say which interface they miss, if they need one
+  }
+}
+
 }  // namespace
 
 Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables) {
@@ -22,10 +36,11 @@ Binding plan_host_binding(const BindingOptions& options, int ranks, const Variab
   CpuTopology topology = reads ? read_cpu_topology() : CpuTopology();
   topology.quota = quota_below(topology.cores);
   for (Core& core : topology.cores) core.held = HeldCores::is_held(core.number);
-  const std::vector<Cpus> gpus = cpus_near_gpus(variables);
+  std::vector<Cpus> devices = cpus_near_gpus(variables);
+  if (devices.empty()) devices.push_back(cpus_near_network(variables));
   std::vector<Cpus> near;
-  for (int rank = 0; rank < ranks && !gpus.empty(); ++rank) {
-    near.push_back(gpus[static_cast<std::size_t>(rank) % gpus.size()]);
+  for (int rank = 0; rank < ranks; ++rank) {
+    near.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);
   }
   return plan_binding(options, ranks, topology, near);
 }

@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "cli/options.hpp"
 #include "plan/cpus.hpp"
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
 #include "plan/platform_modelarts.hpp"
 #include "plan/this_host.hpp"
 #include "transport/frames.hpp"

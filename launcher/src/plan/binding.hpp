@@ -19,7 +19,7 @@ enum class BindTo : std::uint8_t {
 
 /// Which cores the ranks get.
 enum class MapBy : std::uint8_t {
-  automatic,  ///< cores near the rank's GPU, otherwise as `core`
+  automatic,  ///< cores near the rank's GPU or its network card, otherwise as `core`
   core,       ///< consecutive ranks get neighbouring cores
   numa,       ///< the NUMA nodes take turns
 };

@@ -19,7 +19,7 @@
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
 #include "plan/cpus.hpp"
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
 #include "plan/this_host.hpp"
 #include "supervise/start_process.hpp"
 

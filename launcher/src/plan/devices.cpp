@@ -1,4 +1,4 @@
-#include "plan/gpus.hpp"
+#include "plan/devices.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -59,6 +59,13 @@ std::string field(const std::filesystem::path& path, std::string_view name) {
   return "";
 }
 
+/// Reads which CPUs are near a device, whose folder in sysfs this is.
+Cpus cpus_near(const std::filesystem::path& device) {
+  std::string cpus;
+  std::getline(std::ifstream(device / "local_cpulist"), cpus);
+  return parse_cpu_list(cpus).value_or(Cpus());
+}
+
 /// Lists the GPUs that this machine or container may use by their places on the PCI bus.
 std::vector<Gpu> list_gpus(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> folders;
@@ -73,10 +80,8 @@ std::vector<Gpu> list_gpus(const std::filesystem::path& root) {
     const auto information = folder / "information";
     const std::string minor = field(information, "Device Minor");
     if (!std::filesystem::exists(root / "dev" / ("nvidia" + minor), ended)) continue;
-    const auto near = root / "sys/bus/pci/devices" / folder.filename() / "local_cpulist";
-    std::string cpus;
-    std::getline(std::ifstream(near), cpus);
-    gpus.push_back({field(information, "GPU UUID"), parse_cpu_list(cpus).value_or(Cpus())});
+    gpus.push_back({field(information, "GPU UUID"),
+                    cpus_near(root / "sys/bus/pci/devices" / folder.filename())});
   }
   return gpus;
 }
@@ -127,6 +132,13 @@ std::vector<Cpus> cpus_near_gpus(const std::vector<std::string>& own,
     near.push_back(found == gpus.end() ? Cpus() : found->near);
   }
   return near;
+}
+
+Cpus cpus_near_interface(const std::string& name, const std::filesystem::path& root) {
+  const std::filesystem::path device = root / "sys/class/net" / name / "device";
+  Cpus near = cpus_near(device);
+  // The card of a virtual machine (virtio) has a device of its own below that on the PCI bus.
+  return near.empty() ? cpus_near(device / "..") : near;
 }
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// Counts NVIDIA GPUs, and finds the CPUs near them, without asking the driver.
+// Counts NVIDIA GPUs without asking the driver, and finds the CPUs near GPUs and network cards.
 #pragma once
 
 #include <filesystem>
@@ -21,5 +21,10 @@ namespace hvd::launcher {
 /// there are no GPUs. `root` is where the file systems of the kernel are mounted.
 [[nodiscard]] std::vector<Cpus> cpus_near_gpus(const std::vector<std::string>& own,
                                                const std::filesystem::path& root = "/");
+
+/// Returns the CPUs near the card of a network interface, such as "eth0". An interface without a
+/// card of its own, such as "lo" or a bridge, has none.
+[[nodiscard]] Cpus cpus_near_interface(const std::string& name,
+                                       const std::filesystem::path& root = "/");
 
 }  // namespace hvd::launcher
