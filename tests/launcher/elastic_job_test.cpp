@@ -140,6 +140,15 @@ TEST_F(ElasticJobTest, NobodyIsLeftWithTheState) {
   EXPECT_THAT(result.err, HasSubstr("has the state"));
 }
 
+TEST_F(ElasticJobTest, WorkersGetTheVariablesOfTheUser) {
+  job_.emplace(
+      hvdrun({"-np", "1", "--min-np", "1", "-x", "COLOUR=red", "sh", "-c",
+              "echo colour $COLOUR; exec " ELASTIC_LOOP " " + directory_.path().string()}));
+  job_->wait_for_out("colour red\n", test::in(kPatience));
+  wait_for(0, 0, 1);
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, HostsComeAndGo) {
   write("hosts", "localhost:2\n");
   start({"-np", "2", "--host-discovery-script", hosts_script()});

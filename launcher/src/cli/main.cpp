@@ -46,13 +46,14 @@ bool has_several_agents_here(const Options& options, const Plan& plan) {
 }
 
 int run_elastic_job(Options options) {
-  std::vector<HostSpec> hosts;
+  // ssh reaches hosts that a script lists, unless they are this machine.
+  Choice choice{.launcher = Launcher::ssh, .hosts = {}};
   if (options.elastic.discovery_script.empty()) {
-    hosts = choose_launcher(options, own_environment()).hosts;
+    choice = choose_launcher(options, own_environment());
   }
-  options.launcher = Launcher::local;
+  options.launcher = choice.launcher;
   if (!options.binding.requested()) options.binding.to = BindTo::none;
-  return ElasticJob(std::move(options), std::move(hosts)).run();
+  return ElasticJob(std::move(options), std::move(choice.hosts)).run();
 }
 
 int launch(const std::vector<std::string>& arguments) {

@@ -47,14 +47,19 @@ ElasticJob::ElasticJob(Options options, std::vector<HostSpec> hosts)
                     .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
                     .directory = {}}),
       membership_(membership_options(options_.elastic)),
-      spec_{.job_id = random_job_id(), .secret = Secret::random(), .own = own_environment()},
+      spec_{.job_id = random_job_id(),
+            .secret = Secret::random(),
+            .own = own_environment(),
+            .several_machines = options_.launcher != Launcher::local},
       fixed_hosts_(std::move(hosts)) {
   ::signal(SIGPIPE, SIG_IGN);
   become_subreaper();
   for (const int signal : kForwardedSignals) {
     if (!is_ignored(signal)) signals_.add(signal);
   }
+  if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
   watch_signals();
+  spec_.forwarding = forwarded_variables(spec_.own, options_.exports);
 }
 
 ElasticJob::~ElasticJob() {
@@ -104,14 +109,6 @@ int ElasticJob::run() {
 
 void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
   if (ending_) return;
-  for (const HostSpec& host : listed) {
-    if (is_remote(host, Launcher::local)) {
-      return on_discovery_failure(
-          fmt::format("host {} is not this host, and elastic jobs run on "
-                      "one machine so far",
-                      in_quotes(host.name)));
-    }
-  }
   discovered_ = true;
   last_complaint_.clear();
   obey(membership_.on_hosts(listed, Clock::now()));
@@ -128,7 +125,7 @@ void ElasticJob::on_discovery_failure(const std::string& why) {
 void ElasticJob::start_agent(std::size_t index) {
   while (hosts_.size() <= index) {
     agents_plan_.hosts.push_back(membership_.hosts()[hosts_.size()]);
-    spec_.remote.push_back(false);
+    spec_.remote.push_back(is_remote(agents_plan_.hosts.back(), options_.launcher));
     hosts_.emplace_back();
   }
   Host& host = hosts_[index];
@@ -149,7 +146,13 @@ void ElasticJob::start_agent(std::size_t index) {
                         [this, index, link = host.link.get()](const Frame& frame) {
                           if (hosts_[index].link.get() == link) on_frame(index, frame);
                         },
-                    .on_stderr = {},
+                    .on_stderr =
+                        [this, index](const std::string& text) {
+                          if (!options_.verbose && !hosts_[index].session.prepared()) return;
+                          const std::string line = last_stderr(text);
+                          if (line.empty()) return;
+                          say(fmt::format("{}: {}", agents_plan_.hosts[index].name, line));
+                        },
                     .on_lost =
                         [this, index](const AgentLoss& loss) {
                           lose(index, explain(loss, agents_plan_.hosts[index].name).what);
@@ -316,7 +319,8 @@ void ElasticJob::obey(const Membership::Orders& orders) {
 void ElasticJob::carry_out(const Membership::Start& start) {
   start_agent(start.host);
   worker_at(start.worker) = {};
-  order(start.host, StartWorker{.rank = start.worker});
+  order(start.host, StartWorker{.rank = start.worker,
+                                .variables = exported_variables(options_.exports, spec_.own)});
 }
 
 void ElasticJob::carry_out(const Membership::Form& form) {
@@ -325,8 +329,13 @@ void ElasticJob::carry_out(const Membership::Form& form) {
     say(fmt::format("generation {} has {} ranks: workers {}", form.generation, form.workers.size(),
                     rank_ranges(form.workers)));
   }
+  const bool several = std::any_of(form.workers.begin(), form.workers.end(), [&](int worker) {
+    const std::size_t other = membership_.host_of(worker);
+    return other != host && (spec_.remote[other] || spec_.remote[host]);
+  });
   forming_ = Forming{.form = form, .host = host};
-  order(host, Serve{.generation = form.generation, .reach = RendezvousReach::machine});
+  order(host, Serve{.generation = form.generation,
+                    .reach = several ? RendezvousReach::network : RendezvousReach::machine});
 }
 
 /// An order that precedes the assignment of its worker would mean nothing to it.
@@ -377,6 +386,14 @@ void ElasticJob::watch_signals() {
 }
 
 void ElasticJob::on_signal(int signal) {
+  if (signal == SIGTSTP) {
+    // Ctrl-Z stops hvdrun and not the workers. Agents that expect its heartbeats learn of it first.
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      if (spec_.remote[host] && !hosts_[host].over) hosts_[host].link->send(Suspend{});
+    }
+    ::raise(SIGSTOP);
+    return;
+  }
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     for (std::size_t host = 0; host < hosts_.size(); ++host) order(host, Forward{.signal = signal});
     return;

@@ -1,0 +1,143 @@
+// Tests elastic jobs on two hosts, which come and go, and lose ranks, agents and their cable.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hvdrun.hpp"
+#include "two_hosts.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A job whose hvdrun runs on host a and gets its hosts from a script. A host that has failed stays
+/// out for an hour.
+class ElasticHostsTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    lacks_ = TwoHosts::missing();
+    if (!lacks_.empty()) return;
+    hosts_ = std::make_unique<TwoHosts>();
+    std::filesystem::copy_file(ELASTIC_LOOP, work() / "train");
+  }
+  static void TearDownTestSuite() { hosts_.reset(); }
+  void SetUp() override {
+    if (!lacks_.empty()) GTEST_SKIP() << "needs " << lacks_;
+    std::filesystem::remove(work() / "stop");
+    hosts_->set_cable(true);
+  }
+  void TearDown() override {
+    if (!hosts_) return;
+    job_.reset();
+    EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();
+    for (const char* host : {"a", "b"}) {
+      EXPECT_THAT(hosts_->shared_memory(host), IsEmpty());
+      EXPECT_THAT(hosts_->sockets(host), IsEmpty());
+    }
+  }
+
+  static std::filesystem::path work() { return hosts_->shared().path() / "work"; }
+  static void write(const std::string& name, const std::string& text = "") {
+    std::ofstream(work() / (name + ".new")) << text;
+    std::filesystem::rename(work() / (name + ".new"), work() / name);
+  }
+  void start(const std::string& listed, int ranks, int least) {
+    write("hosts", listed);
+    job_.emplace(
+        hosts_->on("a", {HVDRUN, "-np", std::to_string(ranks), "--min-np", std::to_string(least),
+                         "--max-np", "8", "--host-discovery-script", "cat hosts", "--host-timeout",
+                         "2", "--blacklist-cooldown-range", "3600,3600", "./train", "."}));
+  }
+  void wait_for(int worker, int rank, int size) {
+    job_->wait_for_out(": worker " + std::to_string(worker) + " is rank " + std::to_string(rank) +
+                           " of " + std::to_string(size) + ", pid ",
+                       test::in(kPatience));
+  }
+  /// Returns the processes of the host with this name.
+  static std::vector<pid_t> processes(const std::string& host, const std::string& name) {
+    std::vector<pid_t> found;
+    for (const pid_t pid : hosts_->processes(host)) {
+      if (name_of(pid) == name) found.push_back(pid);
+    }
+    return found;
+  }
+  test::ProcessResult finish() {
+    write("stop");
+    test::ProcessResult result = job_->wait(test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("has finished"));
+    return result;
+  }
+
+  static std::string lacks_;
+  static std::unique_ptr<TwoHosts> hosts_;
+  std::optional<test::Process> job_;
+};
+
+std::string ElasticHostsTest::lacks_;
+std::unique_ptr<TwoHosts> ElasticHostsTest::hosts_;
+
+TEST_F(ElasticHostsTest, AHostComesAndTheFirstOneGoes) {
+  start("a:2\n", 2, 2);
+  wait_for(0, 0, 2);
+  write("hosts", "a:2\nb:2\n");
+  wait_for(0, 0, 4);
+  wait_for(3, 3, 4);
+  write("hosts", "b:2\n");
+  wait_for(2, 0, 2);
+  wait_for(3, 1, 2);
+  EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
+}
+
+TEST_F(ElasticHostsTest, ALostRankOfEitherHost) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  ::kill(processes("b", "train").back(), SIGKILL);
+  wait_for(0, 0, 3);
+  ::kill(processes("a", "train").front(), SIGKILL);
+  wait_for(1, 0, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticHostsTest, AStoppedRankOfTheOtherHost) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  ::kill(processes("b", "train").back(), SIGSTOP);
+  wait_for(0, 0, 3);
+  EXPECT_THAT(finish().err, HasSubstr("killing worker "));
+}
+
+TEST_F(ElasticHostsTest, TheAgentOfTheOtherHost) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  for (const pid_t pid : processes("b", "hvdrun")) ::kill(pid, SIGKILL);
+  wait_for(1, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticHostsTest, TheOtherHostAsAWhole) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  for (const pid_t pid : hosts_->processes("b")) ::kill(pid, SIGKILL);
+  wait_for(1, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticHostsTest, ACutCable) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  hosts_->set_cable(false);
+  wait_for(1, 1, 2);
+  EXPECT_THAT(finish().err, HasSubstr("b"));
+}
+
+}  // namespace
+}  // namespace hvd::launcher
