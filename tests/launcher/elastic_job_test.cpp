@@ -149,6 +149,24 @@ TEST_F(ElasticJobTest, WorkersGetTheVariablesOfTheUser) {
   (void)finish();
 }
 
+TEST_F(ElasticJobTest, TheStatusTellsWhoCameAndWhoWent) {
+  start({"-np", "3", "--min-np", "2", "--status", "--status-interval", "60"});
+  ::kill(wait_for(1, 1, 3), SIGKILL);
+  wait_for(2, 1, 2);
+  const std::string& said = job_->err();
+  const auto begin = said.find("this is job ") + 12;
+  const std::string id = said.substr(begin, said.find('\n', begin) - begin);
+  const auto status = run(hvdrun({"status", id}));
+  EXPECT_THAT(status.out,
+              testing::AllOf(HasSubstr("job " + id + ", 2 ranks"), HasSubstr("MiB"),
+                             testing::ContainsRegex("worker 1 on localhost .pid [0-9]+, rank 1 of "
+                                                    "generation 1. was killed by SIGKILL"),
+                             HasSubstr("s: generation 2 has 2 ranks: workers 0, 2\n")))
+      << status.err;
+  EXPECT_THAT(status.out, testing::Not(HasSubstr("not joined")));
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, HostsComeAndGo) {
   write("hosts", "localhost:2\n");
   start({"-np", "2", "--host-discovery-script", hosts_script()});

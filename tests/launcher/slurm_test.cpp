@@ -2,6 +2,7 @@
 // machine.
 #include "plan/slurm.hpp"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -114,6 +115,25 @@ TEST_F(SlurmTest, RanksOfTheLibraryFindEachOther) {
   ASSERT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:rank 3 of 4 "));
   EXPECT_THAT(result.out, HasSubstr(" sum 6 ready\n"));
+}
+
+TEST_F(SlurmTest, AnElasticJobGoesOnWithoutANode) {
+  const Directory directory;
+  test::Process job(allocated({"-np", "4", "--min-np", "2", "--blacklist-cooldown-range",
+                               "3600,3600", ELASTIC_LOOP, directory.path().string()}));
+  const std::string line = "generation 1: worker 3 is rank 3 of 4, pid ";
+  job.wait_for_out(line, test::in(kPatience));
+  job.wait_for_out("worker 0 is rank 0 of 4", test::in(kPatience));
+  const auto begin = job.out().find(line) + line.size();
+  std::ifstream status("/proc/" + std::to_string(std::stoi(job.out().substr(begin))) + "/stat");
+  std::string word;
+  for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
+  ::kill(std::stoi(word), SIGKILL);            // the agent of n2
+  job.wait_for_out("worker 0 is rank 0 of 2", test::in(kPatience));
+  job.wait_for_out("worker 1 is rank 1 of 2", test::in(kPatience));
+  std::ofstream{directory.path() / "stop"};
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
 }
 
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {

@@ -51,12 +51,10 @@ void parse_cooldown(std::string_view text, ElasticOptions& to) {
 
 /// Refuses options that an elastic job does not have.
 void refuse_others(const Options& options) {
-  const std::array<std::pair<bool, const char*>, 6> excluded = {{
+  const std::array<std::pair<bool, const char*>, 4> excluded = {{
       {options.max_restarts > 0, "--max-restarts"},
       {options.node.given(), "an option of a node (--nnodes, --node-rank, --nproc-per-node, …)"},
-      {options.launcher == Launcher::slurm, "--launcher slurm"},
       {options.dry_run, "--dry-run"},
-      {options.status, "--status"},
       {!options.output_directory.empty(), "--output-filename"},
   }};
   for (const auto& [given, name] : excluded) {
@@ -65,6 +63,9 @@ void refuse_others(const Options& options) {
   if (options.elastic.discovery_script.empty()) return;
   if (!options.hosts.empty() || !options.hostfile.empty()) {
     refuse_use("--host-discovery-script excludes --hosts and --hostfile");
+  }
+  if (options.launcher == Launcher::slurm) {
+    refuse_use("--host-discovery-script excludes --launcher slurm");
   }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/signals.hpp"
@@ -78,6 +79,16 @@ int ElasticJob::run() {
                   end(kExitResource, fmt::format("cannot write to {}: {}", target, error.message()),
                       {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
                 });
+  status_.emplace(
+      io_, options_, plan_, spec_.job_id,
+      StatusService::Hooks{.ask =
+                               [this] {
+                                 for (std::size_t host = 0; host < hosts_.size(); ++host) {
+                                   if (hosts_[host].session.prepared())
+                                     order(host, StatusRequest{});
+                                 }
+                               },
+                           .show = [this](std::string_view text) { output_.say(text); }});
   if (options_.timeout) {
     limit_timer_.expires_after(*options_.timeout);
     limit_timer_.async_wait([this](error_code error) {
@@ -182,8 +193,10 @@ void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
         {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
   } else if (const auto* started = std::get_if<Started>(&frame)) {
     worker_at(started->rank).pid = started->pid;
-    if (options_.verbose) say(fmt::format("{} has started", name_of(started->rank)));
+    worker_at(started->rank).cpus = started->cpus;
+    report(fmt::format("{} has started", name_of(started->rank)), options_.verbose);
   } else if (const auto* text = std::get_if<Output>(&frame)) {
+    status_->clear_live_lines(detail::text_of(text->bytes));
     output_.add(*text);
     send_credit();
   } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
@@ -192,10 +205,22 @@ void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
     on_served(*served);
   } else if (const auto* exited = std::get_if<Exited>(&frame)) {
     on_exited(*exited);
+  } else if (const auto* usage = std::get_if<RankUsage>(&frame)) {
+    RankUsage of_rank = *usage;
+    of_rank.rank = rank_of(usage->rank);
+    if (of_rank.rank >= 0) status_->heard(of_rank);
+  } else if (const auto* answer = std::get_if<RankAnswer>(&frame)) {
+    const int rank = rank_of(answer->rank);
+    if (rank >= 0) status_->heard(RankAnswer{.rank = rank, .bytes = answer->bytes});
   } else if (std::holds_alternative<Done>(frame)) {
     host.over = true;
   }
   check_over();
+}
+
+int ElasticJob::rank_of(int worker) {
+  const Worker& self = worker_at(worker);
+  return self.generation == generation_ ? self.rank : -1;
 }
 
 /// The host counts as lost with all its workers. Another agent may be started there later.
@@ -207,7 +232,7 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   // It may be the caller, so it is closed later.
   boost::asio::post(io_, [link = lost_.back().get()] { link->close(); });
   if (!ending_) {
-    say(why);
+    report(why);
     const bool was_to_serve = forming_ && forming_->host == index;
     const std::vector<int> waiting = was_to_serve ? forming_->form.workers : std::vector<int>();
     const std::uint32_t generation = membership_.generation();
@@ -254,18 +279,22 @@ void ElasticJob::on_served(const Served& frame) {
     }
     ++hosts.back().slots;
   }
-  const Plan plan = plan_ranks(hosts, std::vector<std::string>(hosts.size(), "here"));
+  plan_ = plan_ranks(hosts, std::vector<std::string>(hosts.size(), "here"));
+  generation_ = frame.generation;
+  status_->regroup(plan_);
   const Variables common = job_variables({.id = spec_.job_id,
                                           .restart_count = frame.generation,
                                           .store = frame.store,
                                           .master_host = frame.master_host,
                                           .master_port = frame.master_port});
-  for (const Placement& at : plan.ranks) {
+  for (const Placement& at : plan_.ranks) {
     const int worker = forming.form.workers[static_cast<std::size_t>(at.rank)];
-    worker_at(worker).rank = at.rank;
-    worker_at(worker).generation = frame.generation;
+    Worker& self = worker_at(worker);
+    self.rank = at.rank;
+    self.generation = frame.generation;
+    status_->started({.rank = at.rank, .pid = self.pid, .cpus = self.cpus});
     tell(worker, detail::Assignment{.generation = frame.generation,
-                                    .variables = merge(common, rank_variables(at, plan))});
+                                    .variables = merge(common, rank_variables(at, plan_))});
   }
   for (const Membership::Tell& later : forming.later) tell(later.worker, later.order);
 }
@@ -273,15 +302,14 @@ void ElasticJob::on_served(const Served& frame) {
 void ElasticJob::on_exited(const Exited& frame) {
   if (ending_) return;
   const int code = exit_code(frame.status);
-  if (code != 0) {
-    last_failed_ = frame.rank;
-    const std::string how =
-        WIFSIGNALED(frame.status)
-            ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
-            : fmt::format("exited {}", code);
-    say(fmt::format("{} {} after {:.1f} s", name_of(frame.rank), how,
-                    static_cast<double>(frame.elapsed.count()) / 1000.0));
-  }
+  if (code != 0) last_failed_ = frame.rank;
+  const std::string how = WIFSIGNALED(frame.status)
+                              ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
+                              : fmt::format("exited {}", code);
+  report(fmt::format("{} {} after {:.1f} s", name_of(frame.rank), how,
+                     static_cast<double>(frame.elapsed.count()) / 1000.0),
+         code != 0);
+  if (const int rank = rank_of(frame.rank); rank >= 0) status_->ended(rank);
   obey(membership_.on_exit(frame.rank, code, Clock::now()));
 }
 
@@ -325,10 +353,9 @@ void ElasticJob::carry_out(const Membership::Start& start) {
 
 void ElasticJob::carry_out(const Membership::Form& form) {
   const std::size_t host = membership_.host_of(form.workers.front());
-  if (options_.verbose || form.generation > 1) {
-    say(fmt::format("generation {} has {} ranks: workers {}", form.generation, form.workers.size(),
-                    rank_ranges(form.workers)));
-  }
+  report(fmt::format("generation {} has {} ranks: workers {}", form.generation, form.workers.size(),
+                     rank_ranges(form.workers)),
+         options_.verbose || form.generation > 1);
   const bool several = std::any_of(form.workers.begin(), form.workers.end(), [&](int worker) {
     const std::size_t other = membership_.host_of(worker);
     return other != host && (spec_.remote[other] || spec_.remote[host]);
@@ -352,7 +379,7 @@ void ElasticJob::carry_out(const Membership::Tell& order) {
 }
 
 void ElasticJob::carry_out(const Membership::Kill& kill) {
-  say(fmt::format("killing {}: {}", name_of(kill.worker), kill.why));
+  report(fmt::format("killing {}: {}", name_of(kill.worker), kill.why));
   order(membership_.host_of(kill.worker), KillWorker{.rank = kill.worker});
 }
 
@@ -410,6 +437,7 @@ void ElasticJob::on_signal(int signal) {
 void ElasticJob::end(int code, const std::string& why, const End& order) {
   if (std::exchange(ending_, true)) return;
   code_ = code;
+  status_->stop();
   if (!why.empty()) say(why);
   if (code != 0 && last_failed_ && code < kExitSignalBase) {
     output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *last_failed_));
@@ -446,6 +474,14 @@ void ElasticJob::finish() {
   io_.stop();
 }
 
-void ElasticJob::say(const std::string& line) { output_.say(fmt::format("hvdrun: {}\n", line)); }
+void ElasticJob::say(const std::string& line) {
+  status_->clear_live_lines({});
+  output_.say(fmt::format("hvdrun: {}\n", line));
+}
+
+void ElasticJob::report(const std::string& change, bool loudly) {
+  status_->remember(change);
+  if (loudly) say(change);
+}
 
 }  // namespace hvd::launcher

@@ -16,6 +16,8 @@
 #include "job/membership.hpp"
 #include "job/output_hub.hpp"
 #include "plan/host_discovery.hpp"
+#include "plan/plan.hpp"
+#include "status/status_service.hpp"
 #include "supervise/job_policy.hpp"
 #include "transport/agent_link.hpp"
 #include "transport/agent_session.hpp"
@@ -42,7 +44,8 @@ class ElasticJob {
   };
   struct Worker {
     int pid = 0;
-    int rank = -1;  ///< in the generation of which it was a member last
+    std::string cpus;  ///< to which it is bound, as text
+    int rank = -1;     ///< in the generation of which it was a member last
     std::uint32_t generation = 0;
   };
   /// A generation whose store is not served yet.
@@ -78,7 +81,11 @@ class ElasticJob {
   void finish();
   [[nodiscard]] Worker& worker_at(int worker);
   [[nodiscard]] std::string name_of(int worker);
+  /// Returns the rank of the worker in the generation that formed last, or -1.
+  [[nodiscard]] int rank_of(int worker);
   void say(const std::string& line);
+  /// Says what has changed, and remembers it for `hvdrun status`.
+  void report(const std::string& change, bool loudly = true);
 
   Options options_;
   boost::asio::io_context io_{1};
@@ -90,10 +97,13 @@ class ElasticJob {
   Membership membership_;
   JobSpec spec_;
   Plan agents_plan_;  ///< its hosts are those of `membership_`
+  Plan plan_;         ///< of the generation that formed last
+  std::optional<StatusService> status_;
   std::vector<Host> hosts_;
   std::vector<std::unique_ptr<AgentLink>> lost_;  ///< agents that end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
+  std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks
   std::optional<HostDiscovery> discovery_;
   std::vector<HostSpec> fixed_hosts_;
   bool discovered_ = false;  ///< the script has succeeded before

@@ -30,6 +30,9 @@ class StatusService {
   StatusService(boost::asio::io_context& io, const Options& options, const Plan& plan,
                 const std::string& job_id, Hooks hooks);
 
+  /// See StatusTable.
+  void regroup(const Plan& plan) { board_.regroup(plan); }
+  void remember(const std::string& change) { board_.remember(change, Clock::now()); }
   void started(const Started& frame) { board_.started(frame.rank, frame.pid, frame.cpus); }
   void ended(int rank) { board_.ended(rank); }
   void heard(const RankUsage& frame);

@@ -24,6 +24,8 @@ constexpr milliseconds kSilent{3'000};
 
 /// The greatest width of a column of texts. Longer texts are cut.
 constexpr std::size_t kMostWidth = 16;
+/// The number of changes that are kept.
+constexpr std::size_t kMostChanges = 20;
 constexpr std::string_view kBoundTo = "bound to";
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -58,11 +60,22 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
 }  // namespace
 
 StatusTable::StatusTable(const Plan& plan, std::string job_id, Time now)
-    : plan_(plan),
+    : plan_(&plan),
       job_id_(std::move(job_id)),
       began_(now),
       ranks_(plan.ranks.size()),
       host_width_(width_of_hosts(plan)) {}
+
+void StatusTable::regroup(const Plan& plan) {
+  plan_ = &plan;
+  ranks_.assign(plan.ranks.size(), {});
+  host_width_ = width_of_hosts(plan);
+}
+
+void StatusTable::remember(const std::string& change, Time now) {
+  changes_.push_back(fmt::format("at {:.1f} s: {}", seconds(now - began_), change));
+  if (changes_.size() > kMostChanges) changes_.pop_front();
+}
 
 void StatusTable::started(int rank, int pid, std::string cpus) {
   Rank& state = ranks_.at(static_cast<std::size_t>(rank));
@@ -129,9 +142,9 @@ std::string StatusTable::bound_to(std::string_view text) const {
 
 std::string StatusTable::line(int rank, Time now) const {
   const Rank& state = ranks_[static_cast<std::size_t>(rank)];
-  const Placement& at = plan_.ranks[static_cast<std::size_t>(rank)];
+  const Placement& at = plan_->ranks[static_cast<std::size_t>(rank)];
   std::string text =
-      fmt::format("{:>5} {:<{}.{}} {:>7}", rank, plan_.hosts[at.host].name, host_width_,
+      fmt::format("{:>5} {:<{}.{}} {:>7}", rank, plan_->hosts[at.host].name, host_width_,
                   host_width_, state.pid > 0 ? fmt::format("{}", state.pid) : "-");
   text += bound_to(state.cpus.empty() ? "-" : std::string_view(state.cpus));
   if (state.over) return text + "  over";
@@ -272,6 +285,7 @@ std::string StatusTable::table(Time now) const {
                                  seconds(now - began_));
   for (const std::string& one : lines(now, ranks_.size())) text += one + "\n";
   for (const std::string& one : waits(now)) text += one + "\n";
+  for (const std::string& one : changes_) text += one + "\n";
   return text;
 }
 

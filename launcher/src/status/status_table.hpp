@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,11 @@ class StatusTable {
 
   /// `plan` must outlive it.
   StatusTable(const Plan& plan, std::string job_id, Time now);
+
+  /// These are the ranks from now on. `plan` must outlive it.
+  void regroup(const Plan& plan);
+  /// Adds a line to what has changed in the job. Only the last lines are kept.
+  void remember(const std::string& change, Time now);
 
   /// `cpus` are those to which the rank is bound, as text.
   void started(int rank, int pid, std::string cpus = {});
@@ -64,13 +70,14 @@ class StatusTable {
   [[nodiscard]] bool odd(const Rank& rank, Time now) const;
   [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
 
-  const Plan& plan_;
+  const Plan* plan_;
   std::string job_id_;
   Time began_;
   std::vector<Rank> ranks_;
   std::size_t host_width_;      ///< the width of the column of hosts
   std::size_t cpus_width_ = 0;  ///< that of the column of CPUs; 0: no rank is bound
   bool gpus_ = false;           ///< some rank uses a GPU, so there are columns for GPUs
+  std::deque<std::string> changes_;
 };
 
 }  // namespace hvd::launcher
