@@ -1,5 +1,6 @@
 // A worker of an elastic job, which checks every sum, and does what its arguments plan:
 //   until=GENERATION   its function returns in this generation, or in a later one
+//   asks_to_stop       it calls `stop_requested` instead of `check_host_updates`
 //   WORKER@GENERATION=ACTION   what that worker does in the fourth step of that generation
 // It also runs in a job that is not elastic.
 #include <algorithm>
@@ -45,12 +46,14 @@ std::string held() {
 struct Plan {
   unsigned until = 1;
   int worker = 0;
+  bool asks_to_stop = false;
   std::vector<std::string> actions;
 
   Plan(int argc, char** argv) : actions(argv + 1, argv + argc) {
     const char* number = std::getenv("TEST_WORKER");
     if (number != nullptr) worker = std::atoi(number);
     for (const std::string& action : actions) {
+      asks_to_stop = asks_to_stop || action == "asks_to_stop";
       if (action.rfind("until=", 0) == 0)
         until = static_cast<unsigned>(std::stoul(action.substr(6)));
     }
@@ -147,7 +150,11 @@ void train(const Plan& plan, State& state, const Follower& follower) {
     if (plan.has("return_early")) return;
     const bool last = hvd::elastic::generation() >= plan.until || !hvd::elastic::active();
     if (last && step >= kLast) return;
-    hvd::elastic::check_host_updates();
+    if (plan.asks_to_stop) {
+      check(!hvd::stop_requested(), "stop");
+    } else {
+      hvd::elastic::check_host_updates();
+    }
   }
 }
 

@@ -138,8 +138,12 @@ TEST(Elastic, OneVoteIsEnough) {
   expect_finished(job, 1, rank_in(2, 1, 2), "finished");
 }
 
-TEST(Elastic, WhoIsAskedToLeaveLeavesAtAnAgreedStep) {
-  ElasticJob job = job_of({"until=2", "0@1=terminate"});
+/// Whether the program calls `check_host_updates` or `stop_requested`.
+class ElasticLeave : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Calls, ElasticLeave, testing::Values("", "asks_to_stop"));
+
+TEST_P(ElasticLeave, WhoIsAskedToLeaveLeavesAtAnAgreedStep) {
+  ElasticJob job = job_of({"until=2", "0@1=terminate", GetParam()});
   job.start(3);
   job.all_wait({0, 1, 2});
   job.form({0, 1, 2});

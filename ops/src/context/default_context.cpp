@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <hvd/core/internal/elastic_worker.hpp>
-#include <hvd/hvd.hpp>
+#include <hvd/elastic.hpp>
 
 #include "context/make_context.hpp"
 #include "context/thread_context.hpp"
@@ -105,7 +105,11 @@ int local_size() { return context().topology().local_size; }
 int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
-bool stop_requested() { return context().stop_requested(); }
+bool stop_requested() {
+  if (!elastic::active()) return context().stop_requested();
+  elastic::check_host_updates();
+  return false;
+}
 void step_done() { context().step_done(); }
 ProcessSet add_process_set(const std::vector<int>& ranks) {
   return context().add_process_set(ranks);
