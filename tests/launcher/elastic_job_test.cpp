@@ -95,6 +95,17 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutRankZero) {
   (void)finish();
 }
 
+TEST_F(ElasticJobTest, EachGenerationHasATimeline) {
+  start({"-np", "2", "--min-np", "1", "-x",
+         "HVD_TIMELINE=" + (directory_.path() / "t.json").string()});
+  ::kill(wait_for(1, 1, 2), SIGKILL);
+  wait_for(0, 0, 1);
+  (void)finish();
+  for (const char* name : {"t.generation1.rank0.json", "t.generation2.rank0.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() / name)) << name;
+  }
+}
+
 TEST_F(ElasticJobTest, AWorkerIsStartedInThePlaceOfADeadOne) {
   start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1"});
   ::kill(wait_for(0, 0, 2), SIGKILL);

@@ -254,14 +254,27 @@ void Timeline::record_mark(std::string_view name, Clock::time_point at) {
   impl_->record(event);
 }
 
-std::string timeline_path(std::string_view name, int rank) {
-  if (name.empty() || name.back() == '/') return fmt::format("{}timeline.rank{}.json", name, rank);
+namespace {
+
+/// Inserts ".word" before the suffix of a file name, or makes a name.
+std::string with_word(std::string_view name, std::string_view word) {
+  if (name.empty() || name.back() == '/') return fmt::format("{}timeline.{}.json", name, word);
   const std::size_t slash = name.rfind('/');
   const std::size_t file = slash == std::string_view::npos ? 0 : slash + 1;
   const std::size_t dot = name.rfind('.');
   const bool has_suffix = dot != std::string_view::npos && dot > file;
   const std::string_view stem = has_suffix ? name.substr(0, dot) : name;
-  return fmt::format("{}.rank{}{}", stem, rank, has_suffix ? name.substr(dot) : ".json");
+  return fmt::format("{}.{}{}", stem, word, has_suffix ? name.substr(dot) : ".json");
+}
+
+}  // namespace
+
+std::string timeline_path(std::string_view name, int rank) {
+  return with_word(name, fmt::format("rank{}", rank));
+}
+
+std::string timeline_of_generation(std::string_view name, std::uint32_t generation) {
+  return with_word(name, fmt::format("generation{}", generation));
 }
 
 }  // namespace hvd

@@ -6,6 +6,7 @@
 
 #include <hvd/core/internal/elastic_worker.hpp>
 #include <hvd/core/log.hpp>
+#include <hvd/core/timeline.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/ops/internal/context_follower.hpp>
 
@@ -32,7 +33,10 @@ bool ends_generation(Errc code) noexcept {
 /// Holds the default context of one generation.
 class Generation {
  public:
-  Generation(ElasticStateBase& state, const Config& config) : state_(state) {
+  Generation(ElasticStateBase& state, Config config) : state_(state) {
+    if (!config.timeline.empty()) {
+      config.timeline = timeline_of_generation(config.timeline, config.epoch);
+    }
     if (config.backend == "mpi") {
       throw Error(Errc::unsupported, "HVD_BACKEND=mpi: in an elastic job MPI cannot lose ranks");
     }

@@ -318,6 +318,8 @@ TEST(TimelinePath, EachRankHasItsOwn) {
   EXPECT_EQ(timeline_path("a/.hidden", 1), "a/.hidden.rank1.json");
   EXPECT_EQ(timeline_path("a/", 1), "a/timeline.rank1.json");
   EXPECT_EQ(timeline_path("", 1), "timeline.rank1.json");
+  EXPECT_EQ(timeline_path(timeline_of_generation("a/trace.json", 2), 3),
+            "a/trace.generation2.rank3.json");
 }
 
 }  // namespace
