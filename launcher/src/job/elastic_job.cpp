@@ -9,16 +9,13 @@
 #include <sys/wait.h>
 
 #include <hvd/core/error.hpp>
-#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
-#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "job/report.hpp"
 #include "plan/launcher_choice.hpp"
 #include "plan/plan.hpp"
 #include "plan/this_host.hpp"
-#include "supervise/descendants.hpp"
 #include "supervise/rendezvous.hpp"
 
 namespace hvd::launcher {
@@ -39,64 +36,29 @@ Membership::Options membership_options(const ElasticOptions& options) {
 }  // namespace
 
 ElasticJob::ElasticJob(Options options, std::vector<HostSpec> hosts)
-    : options_(std::move(options)),
-      signals_(io_),
+    : JobBase(options,
+              {.ranks = 0,
+               .lines = {.prefix = options.prefix, .timestamps = options.timestamps},
+               .directory = {}},
+              {.job_id = random_job_id(),
+               .secret = Secret::random(),
+               .own = own_environment(),
+               .several_machines = options.launcher != Launcher::local}),
       membership_timer_(io_),
       limit_timer_(io_),
-      last_timer_(io_),
-      output_(io_, {.ranks = 0,
-                    .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
-                    .directory = {}}),
       membership_(membership_options(options_.elastic)),
-      spec_{.job_id = random_job_id(),
-            .secret = Secret::random(),
-            .own = own_environment(),
-            .several_machines = options_.launcher != Launcher::local},
       fixed_hosts_(std::move(hosts)) {
-  ::signal(SIGPIPE, SIG_IGN);
-  become_subreaper();
-  for (const int signal : kForwardedSignals) {
-    if (!is_ignored(signal)) signals_.add(signal);
-  }
-  if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
-  watch_signals();
   spec_.forwarding = forwarded_variables(spec_.own, options_.exports);
 }
 
-ElasticJob::~ElasticJob() {
-  discovery_.reset();
-  for (Host& host : hosts_) {
-    if (host.link) host.link->close();
-  }
-  hosts_.clear();
-  lost_.clear();
-  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
-}
-
 int ElasticJob::run() {
-  output_.start([this] { send_credit(), check_over(); },
-                [this](const std::string& target, std::error_code error) {
-                  end(kExitResource, fmt::format("cannot write to {}: {}", target, error.message()),
-                      {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
-                });
-  status_.emplace(
-      io_, options_, plan_, spec_.job_id,
-      StatusService::Hooks{.ask =
-                               [this] {
-                                 for (std::size_t host = 0; host < hosts_.size(); ++host) {
-                                   if (hosts_[host].session.prepared())
-                                     order(host, StatusRequest{});
-                                 }
-                               },
-                           .show = [this](std::string_view text) { output_.say(text); }});
+  open(plan_);
   if (options_.timeout) {
     limit_timer_.expires_after(*options_.timeout);
     limit_timer_.async_wait([this](error_code error) {
       if (error) return;
-      end(kExitDeadline,
-          fmt::format("the job was not over after {:.1f} s",
-                      static_cast<double>(options_.timeout->count()) / 1000.0),
-          {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+      fail(kExitDeadline, fmt::format("the job was not over after {:.1f} s",
+                                      static_cast<double>(options_.timeout->count()) / 1000.0));
     });
   }
   const ElasticOptions& elastic = options_.elastic;
@@ -127,22 +89,22 @@ void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
 
 void ElasticJob::on_discovery_failure(const std::string& why) {
   if (ending_) return;
-  if (!discovered_) {
-    return end(kExitUsage, why, {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
-  }
+  if (!discovered_) return fail(kExitUsage, why);
   if (std::exchange(last_complaint_, why) != why) say(fmt::format("{}; hvdrun tries again", why));
 }
 
 void ElasticJob::start_agent(std::size_t index) {
   while (hosts_.size() <= index) {
     agents_plan_.hosts.push_back(membership_.hosts()[hosts_.size()]);
-    spec_.remote.push_back(is_remote(agents_plan_.hosts.back(), options_.launcher));
-    hosts_.emplace_back();
+    const bool remote = is_remote(agents_plan_.hosts.back(), options_.launcher);
+    spec_.remote.push_back(remote);
+    hosts_.push_back({.remote = remote, .over = true});
+    orders_.emplace_back();
   }
   Host& host = hosts_[index];
   if (!host.over) return;
   host.session = AgentSession();
-  host.orders.clear();
+  orders_[index].clear();
   host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
   host.over = false;
   host.link->start(options_.host_timeout,
@@ -157,13 +119,7 @@ void ElasticJob::start_agent(std::size_t index) {
                         [this, index, link = host.link.get()](const Frame& frame) {
                           if (hosts_[index].link.get() == link) on_frame(index, frame);
                         },
-                    .on_stderr =
-                        [this, index](const std::string& text) {
-                          if (!options_.verbose && !hosts_[index].session.prepared()) return;
-                          const std::string line = last_stderr(text);
-                          if (line.empty()) return;
-                          say(fmt::format("{}: {}", agents_plan_.hosts[index].name, line));
-                        },
+                    .on_stderr = [this, index](const std::string& text) { on_stderr(index, text); },
                     .on_lost =
                         [this, index](const AgentLoss& loss) {
                           lose(index, explain(loss, agents_plan_.hosts[index].name).what);
@@ -179,7 +135,7 @@ void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
   }
   if (std::holds_alternative<Prepared>(frame)) {
     const Launch launch{.variables = {fmt::format("HVD_JOB_ID={}", spec_.job_id)}};
-    std::vector<Frame> orders = std::exchange(host.orders, {});
+    std::vector<Frame> orders = std::exchange(orders_[index], {});
     orders.insert(orders.begin(), launch);
     for (const Frame& one : orders) {
       host.session.on_sent(one);
@@ -189,16 +145,13 @@ void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
     if (membership_.generation() > 0)
       return lose(index, fmt::format("{}: {}", name, refused->message));
     host.over = true;
-    end(refused->code, fmt::format("{}: {}", name, refused->message),
-        {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
+    fail(refused->code, fmt::format("{}: {}", name, refused->message));
   } else if (const auto* started = std::get_if<Started>(&frame)) {
     worker_at(started->rank).pid = started->pid;
     worker_at(started->rank).cpus = started->cpus;
-    report(fmt::format("{} has started", name_of(started->rank)), options_.verbose);
+    report(fmt::format("{} has started", name_of_worker(started->rank)), options_.verbose);
   } else if (const auto* text = std::get_if<Output>(&frame)) {
-    status_->clear_live_lines(detail::text_of(text->bytes));
-    output_.add(*text);
-    send_credit();
+    on_output(*text);
   } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
     on_message(*message);
   } else if (const auto* served = std::get_if<Served>(&frame)) {
@@ -244,14 +197,6 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
     }
   }
   check_over();
-}
-
-void ElasticJob::send_credit() {
-  if (!output_.has_room()) return;
-  for (Host& host : hosts_) {
-    const auto debt = host.session.take_debt();
-    if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
-  }
 }
 
 // ---- workers
@@ -306,7 +251,7 @@ void ElasticJob::on_exited(const Exited& frame) {
   const std::string how = WIFSIGNALED(frame.status)
                               ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
                               : fmt::format("exited {}", code);
-  report(fmt::format("{} {} after {:.1f} s", name_of(frame.rank), how,
+  report(fmt::format("{} {} after {:.1f} s", name_of_worker(frame.rank), how,
                      static_cast<double>(frame.elapsed.count()) / 1000.0),
          code != 0);
   if (const int rank = rank_of(frame.rank); rank >= 0) status_->ended(rank);
@@ -319,8 +264,10 @@ auto ElasticJob::worker_at(int worker) -> Worker& {
   return workers_[index];
 }
 
+std::string ElasticJob::name_of(std::size_t host) const { return agents_plan_.hosts[host].name; }
+
 /// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)".
-std::string ElasticJob::name_of(int worker) {
+std::string ElasticJob::name_of_worker(int worker) {
   const Worker& self = worker_at(worker);
   const std::string rank =
       self.rank < 0 ? ", never a rank"
@@ -358,7 +305,7 @@ void ElasticJob::carry_out(const Membership::Form& form) {
          options_.verbose || form.generation > 1);
   const bool several = std::any_of(form.workers.begin(), form.workers.end(), [&](int worker) {
     const std::size_t other = membership_.host_of(worker);
-    return other != host && (spec_.remote[other] || spec_.remote[host]);
+    return other != host && (hosts_[other].remote || hosts_[host].remote);
   });
   forming_ = Forming{.form = form, .host = host};
   order(host, Serve{.generation = form.generation,
@@ -379,19 +326,17 @@ void ElasticJob::carry_out(const Membership::Tell& order) {
 }
 
 void ElasticJob::carry_out(const Membership::Kill& kill) {
-  report(fmt::format("killing {}: {}", name_of(kill.worker), kill.why));
+  report(fmt::format("killing {}: {}", name_of_worker(kill.worker), kill.why));
   order(membership_.host_of(kill.worker), KillWorker{.rank = kill.worker});
 }
 
-void ElasticJob::carry_out(const Membership::Finish& order) {
-  end(order.code, order.why, {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
-}
+void ElasticJob::carry_out(const Membership::Finish& order) { fail(order.code, order.why); }
 
 void ElasticJob::order(std::size_t index, const Frame& frame) {
   Host& host = hosts_.at(index);
   if (host.over) return;
   if (!host.session.prepared()) {
-    host.orders.push_back(frame);
+    orders_[index].push_back(frame);
     return;
   }
   host.session.on_sent(frame);
@@ -404,40 +349,19 @@ void ElasticJob::tell(int worker, const detail::ElasticOrder& message) {
 
 // ---- the end
 
-void ElasticJob::watch_signals() {
-  signals_.async_wait([this](error_code error, int signal) {
-    if (error) return;
-    on_signal(signal);
-    watch_signals();
-  });
+void ElasticJob::fail(int code, const std::string& what) {
+  end(code, what, {.signal = SIGTERM, .grace = JobPolicy::kFailureGrace});
 }
 
-void ElasticJob::on_signal(int signal) {
-  if (signal == SIGTSTP) {
-    // Ctrl-Z stops hvdrun and not the workers. Agents that expect its heartbeats learn of it first.
-    for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      if (spec_.remote[host] && !hosts_[host].over) hosts_[host].link->send(Suspend{});
-    }
-    ::raise(SIGSTOP);
-    return;
-  }
-  if (signal == SIGUSR1 || signal == SIGUSR2) {
-    for (std::size_t host = 0; host < hosts_.size(); ++host) order(host, Forward{.signal = signal});
-    return;
-  }
-  const bool again = ending_;
+void ElasticJob::on_end_signal(int signal) {
+  if (ending_) return send_to_all(End{.signal = SIGKILL});
   end(kExitSignalBase + signal, fmt::format("received signal {} ({})", signal, signal_name(signal)),
       {.signal = signal, .grace = options_.grace});
-  if (!again) return;
-  for (Host& host : hosts_) {
-    if (!host.over) host.link->send(End{.signal = SIGKILL});
-  }
 }
 
 void ElasticJob::end(int code, const std::string& why, const End& order) {
   if (std::exchange(ending_, true)) return;
   code_ = code;
-  status_->stop();
   if (!why.empty()) say(why);
   if (code != 0 && last_failed_ && code < kExitSignalBase) {
     output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *last_failed_));
@@ -448,35 +372,7 @@ void ElasticJob::end(int code, const std::string& why, const End& order) {
   }
   membership_timer_.cancel();
   limit_timer_.cancel();
-  for (Host& host : hosts_) {
-    if (host.over) continue;
-    host.session.on_sent(order);
-    host.link->send(order);
-  }
-  last_timer_.expires_after(2 * order.grace + kAgentPatience);
-  last_timer_.async_wait([this](error_code error) {
-    if (!error) finish();
-  });
-  check_over();
-}
-
-void ElasticJob::check_over() {
-  if (!ending_) return;
-  const auto over = [](const Host& host) { return host.over; };
-  if (!std::all_of(hosts_.begin(), hosts_.end(), over)) return;
-  if (!std::exchange(reported_, true)) output_.finish();
-  if (output_.flushed()) io_.stop();
-}
-
-void ElasticJob::finish() {
-  for (Host& host : hosts_) host.over = true;
-  check_over();
-  io_.stop();
-}
-
-void ElasticJob::say(const std::string& line) {
-  status_->clear_live_lines({});
-  output_.say(fmt::format("hvdrun: {}\n", line));
+  send_end(order);
 }
 
 void ElasticJob::report(const std::string& change, bool loudly) {

@@ -7,41 +7,27 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "cli/options.hpp"
-#include "job/job_spec.hpp"
+#include "job/job_base.hpp"
 #include "job/membership.hpp"
-#include "job/output_hub.hpp"
 #include "plan/host_discovery.hpp"
 #include "plan/plan.hpp"
-#include "status/status_service.hpp"
 #include "supervise/job_policy.hpp"
 #include "transport/agent_link.hpp"
-#include "transport/agent_session.hpp"
 
 namespace hvd::launcher {
 
-class ElasticJob {
+class ElasticJob final : private JobBase {
  public:
   /// `hosts` are those of the job if no script lists them. Throws LaunchError.
   ElasticJob(Options options, std::vector<HostSpec> hosts);
-  ~ElasticJob();
-  ElasticJob(const ElasticJob&) = delete;
-  ElasticJob& operator=(const ElasticJob&) = delete;
 
   /// Runs the job and returns the exit code of hvdrun. Must be called at most once.
   [[nodiscard]] int run();
 
  private:
-  struct Host {
-    std::unique_ptr<AgentLink> link;
-    AgentSession session;
-    std::vector<Frame> orders;  ///< for an agent that is not prepared yet
-    bool over = true;           ///< there is no agent
-  };
   struct Worker {
     int pid = 0;
     std::string cpus;  ///< to which it is bound, as text
@@ -63,7 +49,6 @@ class ElasticJob {
   void on_served(const Served& frame);
   void on_exited(const Exited& frame);
   void lose(std::size_t host, const std::string& why);
-  void send_credit();
 
   void obey(const Membership::Orders& orders);
   void carry_out(const Membership::Start& order);
@@ -74,32 +59,26 @@ class ElasticJob {
   void order(std::size_t host, const Frame& frame);
   void tell(int worker, const detail::ElasticOrder& order);
 
-  void watch_signals();
-  void on_signal(int signal);
   void end(int code, const std::string& why, const End& order);
-  void check_over();
-  void finish();
+  [[nodiscard]] std::string name_of(std::size_t host) const override;
+  [[nodiscard]] bool ending() const override { return ending_; }
+  [[nodiscard]] bool over() const override { return ending_ && JobBase::over(); }
+  void fail(int code, const std::string& what) override;
+  void on_end_signal(int signal) override;
+  void report_end() override { output_.finish(); }
   [[nodiscard]] Worker& worker_at(int worker);
-  [[nodiscard]] std::string name_of(int worker);
+  [[nodiscard]] std::string name_of_worker(int worker);
   /// Returns the rank of the worker in the generation that formed last, or -1.
   [[nodiscard]] int rank_of(int worker);
-  void say(const std::string& line);
   /// Says what has changed, and remembers it for `hvdrun status`.
   void report(const std::string& change, bool loudly = true);
 
-  Options options_;
-  boost::asio::io_context io_{1};
-  boost::asio::signal_set signals_;
   boost::asio::steady_timer membership_timer_;
   boost::asio::steady_timer limit_timer_;
-  boost::asio::steady_timer last_timer_;
-  OutputHub output_;
   Membership membership_;
-  JobSpec spec_;
-  Plan agents_plan_;  ///< its hosts are those of `membership_`
+  Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of those of `membership_`
   Plan plan_;         ///< of the generation that formed last
-  std::optional<StatusService> status_;
-  std::vector<Host> hosts_;
+  std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
   std::vector<std::unique_ptr<AgentLink>> lost_;  ///< agents that end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
@@ -110,7 +89,6 @@ class ElasticJob {
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
   bool ending_ = false;
-  bool reported_ = false;
   int code_ = 0;
 };
 

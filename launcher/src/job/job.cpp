@@ -4,15 +4,11 @@
 #include <csignal>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <hvd/core/internal/text.hpp>
-
 #include "base/exit_codes.hpp"
-#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "plan/cpus.hpp"
 #include "plan/launcher_choice.hpp"
@@ -25,14 +21,20 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// The time that hvdrun waits after a failure for a reader that does not read its output.
-constexpr milliseconds kDrain{400};
-
 double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
 
 /// Returns the standard input for rank 0. A file or pipe is passed on. A terminal is not, because
 /// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
+
+OutputHub::Options output_options(const Options& options, const Plan& plan,
+                                  const std::optional<ConnectedAgents>& agents) {
+  return {.ranks = static_cast<int>(plan.ranks.size()),
+          .lines = {.prefix = options.prefix, .timestamps = options.timestamps},
+          .directory = options.output_directory,
+          .append = options.restart_count > 0,
+          .tail_lines = agents && agents->quoted_lines ? *agents->quoted_lines : Tail::kLines};
+}
 
 }  // namespace
 
@@ -43,36 +45,22 @@ Job::Job(Options options, Plan plan, ConnectedAgents agents)
     : Job(std::move(options), std::move(plan), std::optional(std::move(agents))) {}
 
 Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
-    : options_(std::move(options)),
+    : JobBase(options, output_options(options, plan, agents),
+              {.job_id = random_job_id(),
+               .secret = agents ? agents->secret : Secret::random(),
+               .own = own_environment(),
+               .agents_are_their_own = agents.has_value(),
+               .agents_have_the_secret = agents && agents->secret_known}),
       plan_(std::move(plan)),
-      signals_(io_),
       start_timer_(io_),
-      last_timer_(io_),
-      output_(io_, {.ranks = static_cast<int>(plan_.ranks.size()),
-                    .lines = {.prefix = options_.prefix, .timestamps = options_.timestamps},
-                    .directory = options_.output_directory,
-                    .append = options_.restart_count > 0,
-                    .tail_lines =
-                        agents && agents->quoted_lines ? *agents->quoted_lines : Tail::kLines}),
       supervisor_(
           io_, static_cast<int>(plan_.ranks.size()),
           {.grace = options_.grace,
            .settle = plan_.hosts.size() > 1 ? JobPolicy::kSettleOverNetwork : JobPolicy::kSettle},
           [this](const End& order) { end(order); }),
+      notices_(plan_.hosts.size()),
       ranks_(plan_.ranks.size()),
-      agents_(std::move(agents)),
-      spec_{.job_id = random_job_id(),
-            .secret = agents_ ? agents_->secret : Secret::random(),
-            .own = own_environment(),
-            .agents_are_their_own = agents_.has_value(),
-            .agents_have_the_secret = agents_ && agents_->secret_known} {
-  ::signal(SIGPIPE, SIG_IGN);
-  become_subreaper();  // adopts the processes that a killed agent leaves behind
-  for (const int signal : kForwardedSignals) {
-    if (!is_ignored(signal)) signals_.add(signal);
-  }
-  if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
-  watch_signals();
+      agents_(std::move(agents)) {
   // Agents that hvdrun has not started have environments of their own.
   if (!agents_) spec_.forwarding = forwarded_variables(spec_.own, options_.exports);
   for (const HostSpec& host : plan_.hosts) {
@@ -80,8 +68,7 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
     const bool remote = agents_ ? static_cast<bool>(agents_->streams.at(index))
                                 : is_remote(host, options_.launcher);
     const bool forwards_signals = remote && agents_ && agents_->via == kViaNode;
-    hosts_.push_back(
-        {.link = nullptr, .session = {plan_, index, forwards_signals}, .remote = remote});
+    hosts_.push_back({.session = {plan_, index, forwards_signals}, .remote = remote});
     spec_.remote.push_back(remote);
     spec_.several_machines |= remote && (!agents_ || agents_->several_machines);
   }
@@ -116,18 +103,8 @@ RankLocation Job::location_of(int rank) const {
           .pid = ranks_.at(static_cast<std::size_t>(rank)).pid};
 }
 
-Job::~Job() {
-  for (Host& host : hosts_) {
-    if (host.link) host.link->close();  // ends the agents, all at once
-  }
-  hosts_.clear();
-  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
-}
-
 int Job::run() {
-  output_.start(
-      [this] { send_credit(), check_over(); },
-      [this](const std::string& target, std::error_code error) { on_output_error(target, error); });
+  open(plan_);
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     hosts_[host].link->start(
         options_.host_timeout,
@@ -140,7 +117,6 @@ int Job::run() {
   if (spec_.several_machines && !withheld.empty()) {
     print_verbosely(fmt::format("not passed on without -x: {}", fmt::join(withheld, ", ")));
   }
-  open_status_service();
   arm_timers();
   io_.run();
   const int code = outcome_.code;
@@ -198,8 +174,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
 
 void Job::on_prepared(std::size_t host, const Prepared& frame) {
   if (!frame.store.empty()) meeting_ = frame;
-  if (frame.threads > 0) hosts_[host].threads = frame.threads;
-  hosts_[host].unbound = frame.unbound;
+  notices_[host] = {.threads = std::max(frame.threads, 0), .unbound = frame.unbound};
   const auto is_prepared = [](const Host& other) { return other.session.prepared(); };
   if (std::all_of(hosts_.begin(), hosts_.end(), is_prepared) && !supervisor_.failed()) {
     report_threads();
@@ -219,7 +194,7 @@ void Job::on_prepared(std::size_t host, const Prepared& frame) {
 void Job::report_threads() {
   if (options_.restart_count > 0 || (agents_ && agents_->quoted_lines)) return;
   std::vector<int> chosen;
-  for (const Host& host : hosts_) chosen.push_back(host.threads);
+  for (const Notice& notice : notices_) chosen.push_back(notice.threads);
   if (const std::string notice = omp_notice(chosen); !notice.empty()) say(notice);
 }
 
@@ -227,29 +202,9 @@ void Job::report_threads() {
 void Job::report_unbound() {
   if (options_.restart_count > 0 || !(options_.verbose || options_.binding.requested())) return;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    const std::string& why = hosts_[host].unbound;
+    const std::string& why = notices_[host].unbound;
     if (why.empty()) continue;
     say(fmt::format("ranks on {} are not bound to cores: {}", plan_.hosts[host].name, why));
-  }
-}
-
-void Job::on_output(const Output& frame) {
-  if (status_) status_->clear_live_lines(detail::text_of(frame.bytes));
-  try {
-    output_.add(frame);
-  } catch (const LaunchError& error) {
-    supervisor_.on_trouble(error.code(), error.what());
-  }
-  send_credit();
-}
-
-/// Allows the agents to send as many more bytes as they have sent, unless too much waits for the
-/// readers of hvdrun's output.
-void Job::send_credit() {
-  if (!output_.has_room()) return;
-  for (Host& host : hosts_) {
-    const auto debt = host.session.take_debt();
-    if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
   }
 }
 
@@ -260,14 +215,6 @@ void Job::on_exited(const Exited& frame) {
   // of another host, because output precedes them. So the time of the exit is estimated as the time
   // at which hvdrun heard of the start, plus how long the rank ran.
   supervisor_.on_exit(frame, rank.started + frame.elapsed);
-}
-
-/// Shows ssh's warnings and the error messages of an agent. Before the agent is prepared they are
-/// part of the error that on_lost reports, if there is one.
-void Job::on_stderr(std::size_t host, const std::string& text) {
-  if (!options_.verbose && !hosts_[host].session.prepared()) return;
-  const std::string line = last_stderr(text);
-  if (!line.empty()) say(fmt::format("{}: {}", name_of(host), line));
 }
 
 void Job::on_lost(std::size_t host, const AgentLoss& loss) {
@@ -289,70 +236,23 @@ void Job::write_off(std::size_t host) {
   check_over();
 }
 
-void Job::send_to_all(const Frame& frame) {
-  for (Host& host : hosts_) {
-    if (host.over) continue;
-    host.session.on_sent(frame);
-    host.link->send(frame);
-  }
-}
-
 void Job::end(const End& order) {
   start_timer_.cancel();
-  if (status_) status_->stop();
   if (const auto culprit = supervisor_.outcome().culprit) {
     print_verbosely(fmt::format("ending the other ranks, because rank {} failed", culprit->rank));
   }
-  send_to_all(order);
-  // Ranks that have agreed to stop have the grace period twice.
-  last_timer_.expires_after(2 * order.grace + kAgentPatience);
-  last_timer_.async_wait([this](error_code error) {
-    if (!error) finish();
-  });
-  // This is posted, because the caller may report more events first.
-  boost::asio::post(io_, [this] { check_over(); });
+  send_end(order);
 }
 
 // ---- what may come from outside
 
-void Job::watch_signals() {
-  signals_.async_wait([this](error_code error, int signal) {
-    if (error) return;
-    on_signal(signal);
-    watch_signals();
-  });
-}
-
-void Job::on_signal(int signal) {
-  if (signal == SIGTSTP) {
-    suspend();
-    return;
-  }
-  if (signal == SIGUSR1 || signal == SIGUSR2) {
-    send_to_all(Forward{.signal = signal});
-    return;
-  }
+void Job::on_end_signal(int signal) {
   if (processes_gone()) {  // hvdrun waits only for a reader that does not read
     late_signal_ = signal;
     finish();
     return;
   }
   supervisor_.on_signal(signal);
-}
-
-/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
-void Job::suspend() {
-  for (Host& host : hosts_) {
-    if (host.remote && !host.over) host.link->send(Suspend{});
-  }
-  ::raise(SIGSTOP);
-}
-
-void Job::on_output_error(const std::string& target, std::error_code error) {
-  const bool closed = error == std::errc::broken_pipe;
-  supervisor_.on_trouble(closed ? kExitSignalBase + SIGPIPE : kExitResource,
-                         closed ? fmt::format("{} was closed by its reader", target)
-                                : fmt::format("cannot write to {}: {}", target, error.message()));
 }
 
 void Job::arm_timers() {
@@ -376,28 +276,7 @@ void Job::arm_timers() {
 
 // ---- the end
 
-bool Job::processes_gone() const {
-  return std::all_of(hosts_.begin(), hosts_.end(),
-                     [](const Host& host) { return host.session.gone() || host.over; });
-}
-
-void Job::check_over() {
-  const auto over = [](const Host& host) { return host.over; };
-  const bool all_over = std::all_of(hosts_.begin(), hosts_.end(), over);
-  if (supervisor_.ending() && processes_gone() && !std::exchange(draining_, true)) {
-    // A failed job does not wait for a reader that does not read.
-    last_timer_.expires_after(kDrain);
-    last_timer_.async_wait([this](error_code error) {
-      if (!error) finish();
-    });
-  }
-  if (!all_over) return;
-  if (!std::exchange(reported_, true)) report_end();
-  if (output_.flushed()) io_.stop();
-}
-
 void Job::report_end() {
-  if (status_) status_->stop();
   outcome_ = supervisor_.outcome();
   output_.finish();
   if (agents_ && agents_->quoted_lines) return;
@@ -420,29 +299,6 @@ void Job::send_finished(const std::string& report) {
       host.link->send(Finished{.code = outcome_.code, .again = again, .report = report});
     }
   }
-}
-
-/// Ends the job without waiting for agents or readers any longer.
-void Job::finish() {
-  for (Host& host : hosts_) host.over = true;
-  check_over();
-  io_.stop();
-}
-
-void Job::open_status_service() {
-  status_.emplace(
-      io_, options_, plan_, spec_.job_id,
-      StatusService::Hooks{.ask = [this] { send_to_all(StatusRequest{}); },
-                           .show = [this](std::string_view text) { output_.say(text); }});
-}
-
-void Job::say(const std::string& line) {
-  if (status_) status_->clear_live_lines({});
-  output_.say(fmt::format("hvdrun: {}\n", line));
-}
-
-void Job::print_verbosely(const std::string& line) {
-  if (options_.verbose) say(line);
 }
 
 int run_with_restarts(Options options,

@@ -9,21 +9,15 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "cli/options.hpp"
-#include "job/job_spec.hpp"
-#include "job/output_hub.hpp"
+#include "job/job_base.hpp"
 #include "job/report.hpp"
 #include "plan/plan.hpp"
 #include "plan/rank_environment.hpp"
 #include "plan/this_host.hpp"
-#include "status/status_service.hpp"
 #include "supervise/supervisor.hpp"
-#include "transport/agent_link.hpp"
-#include "transport/agent_session.hpp"
 
 namespace hvd::launcher {
 
@@ -42,13 +36,12 @@ struct ConnectedAgents {
   std::optional<std::size_t> quoted_lines{};
 };
 
-class Job {
+class Job final : private JobBase {
  public:
   /// Starts the agents. Throws LaunchError.
   Job(Options options, Plan plan);
   /// Hosts of the plan may have agents already, which are in `agents`.
   Job(Options options, Plan plan, ConnectedAgents agents);
-  ~Job();
 
   /// Runs the ranks and returns the exit code of hvdrun. Must be called at most once.
   [[nodiscard]] int run();
@@ -63,11 +56,8 @@ class Job {
   [[nodiscard]] std::deque<Tail::Line> tail(int rank) const { return output_.tail(rank); }
 
  private:
-  struct Host {
-    std::unique_ptr<AgentLink> link;
-    AgentSession session;  ///< the state that the agent's frames have led to
-    bool remote = false;
-    bool over = false;      ///< nothing more is expected from the agent
+  /// What an agent says of its host before the ranks start.
+  struct Notice {
     int threads = 0;        ///< OMP_NUM_THREADS of its ranks, where hvdrun chose it
     std::string unbound{};  ///< why its ranks are not bound, unless the user wants that
   };
@@ -78,54 +68,33 @@ class Job {
 
   Job(Options options, Plan plan, std::optional<ConnectedAgents> agents);
   void start_agent(std::size_t host);
-  [[nodiscard]] std::string name_of(std::size_t host) const;
   void send_prepare(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_prepared(std::size_t host, const Prepared& frame);
   void report_threads();
   void report_unbound();
-  void on_output(const Output& frame);
   void on_exited(const Exited& frame);
-  void on_stderr(std::size_t host, const std::string& text);
   void on_lost(std::size_t host, const AgentLoss& loss);
   void write_off(std::size_t host);
-  void send_credit();
-
-  void watch_signals();
-  void on_signal(int signal);
-  void suspend();
-  void on_output_error(const std::string& target, std::error_code error);
   void arm_timers();
-
   void end(const End& order);
-  void send_to_all(const Frame& frame);
-  void check_over();
-  void report_end();
   void send_finished(const std::string& report);
-  void finish();
-  void say(const std::string& line);
-  void print_verbosely(const std::string& line);
-  void open_status_service();
-  [[nodiscard]] bool processes_gone() const;
 
-  Options options_;
-  Plan plan_;
-  boost::asio::io_context io_{1};
-  boost::asio::signal_set signals_;
+  [[nodiscard]] std::string name_of(std::size_t host) const override;
+  [[nodiscard]] bool ending() const override { return supervisor_.ending(); }
+  void fail(int code, const std::string& what) override { supervisor_.on_trouble(code, what); }
+  void on_end_signal(int signal) override;
+  void report_end() override;
+
+  Plan plan_;  ///< its hosts are `hosts_`
   boost::asio::steady_timer start_timer_;
-  boost::asio::steady_timer last_timer_;  ///< when hvdrun stops waiting for agents and readers
-  OutputHub output_;
   Supervisor supervisor_;
-  std::vector<Host> hosts_;  ///< as in the plan
+  std::vector<Notice> notices_;  ///< by host
   std::vector<Rank> ranks_;
-  std::optional<StatusService> status_;
   std::optional<ConnectedAgents> agents_;
-  JobSpec spec_;
   Prepared meeting_;  ///< the frame of the agent that serves the store
   Outcome outcome_;   ///< as reported
   std::vector<int> lost_ranks_;
-  bool draining_ = false;
-  bool reported_ = false;
   std::optional<int> late_signal_;  ///< a signal that arrived after all ranks had ended
 };
 

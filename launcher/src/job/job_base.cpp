@@ -1,0 +1,184 @@
+#include "job/job_base.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include <hvd/core/internal/text.hpp>
+
+#include "base/exit_codes.hpp"
+#include "base/signals.hpp"
+#include "supervise/descendants.hpp"
+
+namespace hvd::launcher {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+/// The time that hvdrun waits after a failure for a reader that does not read its output.
+constexpr milliseconds kDrain{400};
+
+}  // namespace
+
+JobBase::JobBase(Options options, OutputHub::Options output, JobSpec spec)
+    : options_(std::move(options)),
+      output_(io_, std::move(output)),
+      spec_(std::move(spec)),
+      signals_(io_),
+      last_timer_(io_) {
+  ::signal(SIGPIPE, SIG_IGN);
+  become_subreaper();  // adopts the processes that a killed agent leaves behind
+  for (const int signal : kForwardedSignals) {
+    if (!is_ignored(signal)) signals_.add(signal);
+  }
+  if (!is_ignored(SIGTSTP)) signals_.add(SIGTSTP);
+  watch_signals();
+}
+
+JobBase::~JobBase() {
+  for (Host& host : hosts_) {
+    if (host.link) host.link->close();  // ends the agents, all at once
+  }
+  hosts_.clear();
+  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+}
+
+void JobBase::open(const Plan& plan) {
+  output_.start(
+      [this] { send_credit(), check_over(); },
+      [this](const std::string& target, std::error_code error) { on_output_error(target, error); });
+  status_.emplace(
+      io_, options_, plan, spec_.job_id,
+      StatusService::Hooks{.ask = [this] { send_to_all(StatusRequest{}); },
+                           .show = [this](std::string_view text) { output_.say(text); }});
+}
+
+// ---- signals
+
+void JobBase::watch_signals() {
+  signals_.async_wait([this](error_code error, int signal) {
+    if (error) return;
+    on_signal(signal);
+    watch_signals();
+  });
+}
+
+void JobBase::on_signal(int signal) {
+  if (signal == SIGTSTP) {
+    suspend();
+  } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+    send_to_all(Forward{.signal = signal});
+  } else {
+    on_end_signal(signal);
+  }
+}
+
+/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
+void JobBase::suspend() {
+  for (Host& host : hosts_) {
+    if (host.remote && !host.over) host.link->send(Suspend{});
+  }
+  ::raise(SIGSTOP);
+}
+
+// ---- output
+
+void JobBase::on_output(const Output& frame) {
+  if (status_) status_->clear_live_lines(detail::text_of(frame.bytes));
+  try {
+    output_.add(frame);
+  } catch (const LaunchError& error) {
+    fail(error.code(), error.what());
+  }
+  send_credit();
+}
+
+/// Allows the agents to send as many more bytes as they have sent, unless too much waits for the
+/// readers of hvdrun's output.
+void JobBase::send_credit() {
+  if (!output_.has_room()) return;
+  for (Host& host : hosts_) {
+    const auto debt = host.session.take_debt();
+    if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
+  }
+}
+
+void JobBase::on_output_error(const std::string& target, std::error_code error) {
+  const bool closed = error == std::errc::broken_pipe;
+  fail(closed ? kExitSignalBase + SIGPIPE : kExitResource,
+       closed ? fmt::format("{} was closed by its reader", target)
+              : fmt::format("cannot write to {}: {}", target, error.message()));
+}
+
+void JobBase::on_stderr(std::size_t host, const std::string& text) {
+  if (!options_.verbose && !hosts_[host].session.prepared()) return;
+  const std::string line = last_stderr(text);
+  if (!line.empty()) say(fmt::format("{}: {}", name_of(host), line));
+}
+
+void JobBase::say(const std::string& line) {
+  if (status_) status_->clear_live_lines({});
+  output_.say(fmt::format("hvdrun: {}\n", line));
+}
+
+void JobBase::print_verbosely(const std::string& line) {
+  if (options_.verbose) say(line);
+}
+
+// ---- the end
+
+void JobBase::send_to_all(const Frame& frame) {
+  for (Host& host : hosts_) {
+    if (host.over) continue;
+    host.session.on_sent(frame);
+    host.link->send(frame);
+  }
+}
+
+void JobBase::send_end(const End& order) {
+  if (status_) status_->stop();
+  send_to_all(order);
+  // Ranks that have agreed to stop have the grace period twice.
+  finish_after(2 * order.grace + kAgentPatience);
+  // This is posted, because the caller may report more events first.
+  boost::asio::post(io_, [this] { check_over(); });
+}
+
+void JobBase::finish_after(milliseconds time) {
+  last_timer_.expires_after(time);
+  last_timer_.async_wait([this](error_code error) {
+    if (!error) finish();
+  });
+}
+
+bool JobBase::over() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.over; });
+}
+
+bool JobBase::processes_gone() const {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [](const Host& host) { return host.session.gone() || host.over; });
+}
+
+void JobBase::check_over() {
+  // A failed job does not wait for a reader that does not read.
+  if (ending() && processes_gone() && !std::exchange(draining_, true)) finish_after(kDrain);
+  if (!over()) return;
+  if (!std::exchange(reported_, true)) {
+    if (status_) status_->stop();
+    report_end();
+  }
+  if (output_.flushed()) io_.stop();
+}
+
+void JobBase::finish() {
+  for (Host& host : hosts_) host.over = true;
+  check_over();
+  io_.stop();
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,97 @@
+// Holds what jobs have in common, whether their ranks are fixed or come and go: agents, signals,
+// output, status, and the wait for their end.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "cli/options.hpp"
+#include "job/job_spec.hpp"
+#include "job/output_hub.hpp"
+#include "status/status_service.hpp"
+#include "transport/agent_link.hpp"
+#include "transport/agent_session.hpp"
+
+namespace hvd::launcher {
+
+class JobBase {
+ public:
+  JobBase(const JobBase&) = delete;
+  JobBase& operator=(const JobBase&) = delete;
+
+ protected:
+  struct Host {
+    std::unique_ptr<AgentLink> link{};
+    AgentSession session{};  ///< the state that the agent's frames have led to
+    bool remote = false;     ///< the agent is no child of hvdrun
+    bool over = false;       ///< nothing more is expected from the agent
+  };
+
+  /// Throws LaunchError.
+  JobBase(Options options, OutputHub::Options output, JobSpec spec);
+  /// Ends all agents, and the processes that they leave behind.
+  virtual ~JobBase();
+
+  /// Opens the output and the status. `plan`, which has the ranks whose status is shown, must live
+  /// until `io_` runs no more.
+  void open(const Plan& plan);
+
+  [[nodiscard]] virtual std::string name_of(std::size_t host) const = 0;
+  /// Returns whether the agents were asked to end the job.
+  [[nodiscard]] virtual bool ending() const = 0;
+  /// Ends the job, which did nothing wrong, with this exit code.
+  virtual void fail(int code, const std::string& what) = 0;
+  /// Takes a signal that asks the job to end.
+  virtual void on_end_signal(int signal) = 0;
+  /// Returns whether the job is over, which it is once nothing more is expected from any agent.
+  [[nodiscard]] virtual bool over() const;
+  /// Is called once, when the job is over.
+  virtual void report_end() = 0;
+
+  void on_signal(int signal);
+  void on_output(const Output& frame);
+  /// Shows ssh's warnings and the error messages of an agent. Before the agent is prepared they are
+  /// part of its loss, if it is lost then.
+  void on_stderr(std::size_t host, const std::string& text);
+
+  void send_to_all(const Frame& frame);
+  /// Asks the agents to end, and waits for them no longer than they may take.
+  void send_end(const End& order);
+  void check_over();
+  /// Ends the job without waiting for agents or readers any longer.
+  void finish();
+  [[nodiscard]] bool processes_gone() const;
+
+  void say(const std::string& line);
+  void print_verbosely(const std::string& line);
+
+  // NOLINTBEGIN: the two kinds of jobs share these
+  Options options_;
+  boost::asio::io_context io_{1};
+  OutputHub output_;
+  JobSpec spec_;
+  std::vector<Host> hosts_;
+  std::optional<StatusService> status_;
+  // NOLINTEND
+
+ private:
+  void watch_signals();
+  void suspend();
+  void on_output_error(const std::string& target, std::error_code error);
+  void send_credit();
+  void finish_after(std::chrono::milliseconds time);
+
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer last_timer_;  ///< when hvdrun stops waiting for agents and readers
+  bool draining_ = false;
+  bool reported_ = false;
+};
+
+}  // namespace hvd::launcher
