@@ -83,6 +83,17 @@ TEST_F(StatusTest, AnotherShellSeesWhoWaitsForWhom) {
   EXPECT_THAT(after.err, HasSubstr(id));
 }
 
+TEST_F(StatusTest, TheSlowestRankIsNamed) {
+  const std::string end = directory_.path() / "end";
+  test::Process job(
+      hvdrun({"-np", "3", "--status", "--status-interval", "60", TRAIN, "slow", end}));
+  const std::string id = job_of(job);
+  const std::string slowest = "rank 1 is the slowest: the others wait for it for ";
+  EXPECT_THAT(status_with(id, {slowest}), HasSubstr(slowest));
+  std::ofstream{end};
+  EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 0);
+}
+
 TEST_F(StatusTest, AStoppedRankIsTheOneThatDoesNotAnswer) {
   auto options = waiting({"--status", "-x", "HVD_PEER_TIMEOUT_MS=60000"});
   test::Process job(std::move(options));

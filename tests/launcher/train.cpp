@@ -2,17 +2,20 @@
 // when the library reports an error. Its argument is what else:
 //   loop         sums until it is ended
 //   until FILE   sums until rank 0 finds the file
+//   slow FILE    does the same, but rank 1 computes for 20 ms in each step
 //   desert       sums until it is ended, but for rank 1, which ends without a shutdown
 //   forget FIFO  ends without a shutdown, rank 0 when rank 1 is over, which held the fifo
 //   leave FIFO   rank 1 exits 3, but its process is over only after that of rank 0, which held the
 //                fifo and aborts without a word when it has lost rank 1
 //   alone        passes the library settings of its own: one process
 //   over LIST    sets HVD_NETWORK_INTERFACES itself
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -91,6 +94,11 @@ int main(int argc, char** argv) {
     }
     if (what == "desert" && context.rank() == 1) return 0;
     while (what == "until" && !found(context, value)) sum_of_ranks(context);
+    while (what == "slow" && !found(context, value)) {
+      if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+      sum_of_ranks(context);
+      hvd::step_done();
+    }
     while (what == "loop" || what == "desert" || what == "leave") sum_of_ranks(context);
     hvd::shutdown();
   } catch (const hvd::Error& error) {

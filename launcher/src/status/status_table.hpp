@@ -42,7 +42,8 @@ class StatusTable {
   /// Returns a heading and a line per rank for at most `most` ranks. Ranks that need attention are
   /// listed first.
   [[nodiscard]] std::vector<std::string> lines(Time now, std::size_t most) const;
-  /// Returns lines such as "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s".
+  /// Returns lines such as "ranks 0, 2 wait for rank 1: allreduce 'grad' for 12.0 s", and one that
+  /// names the slowest rank if it costs the others time.
   [[nodiscard]] std::vector<std::string> waits(Time now) const;
   /// Returns the state of the whole job as one line, for logs.
   [[nodiscard]] std::string summary(Time now) const;
@@ -67,6 +68,7 @@ class StatusTable {
   [[nodiscard]] std::string heading() const;
   [[nodiscard]] std::string bound_to(std::string_view text) const;
   [[nodiscard]] std::string line(int rank, Time now) const;
+  [[nodiscard]] std::optional<std::string> straggler() const;
   [[nodiscard]] bool odd(const Rank& rank, Time now) const;
   [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
 
