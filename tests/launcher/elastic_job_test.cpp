@@ -5,6 +5,8 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -62,6 +64,16 @@ class ElasticJobTest : public testing::Test {
     EXPECT_THAT(result.out, HasSubstr("has finished"));
     return result;
   }
+  /// Returns whether hvdrun has a file open whose path contains this.
+  [[nodiscard]] bool has_open(const std::string& name) const {
+    const std::string descriptors = "/proc/" + std::to_string(job_->pid()) + "/fd";
+    const std::filesystem::directory_iterator all(descriptors);
+    return std::any_of(begin(all), end(all), [&](const auto& entry) {
+      std::error_code gone;
+      const auto path = std::filesystem::read_symlink(entry.path(), gone).string();
+      return path.find(name) != std::string::npos;
+    });
+  }
   test::ProcessResult wait() { return job_->wait(test::in(kPatience)); }
 
   test::Lifeline lifeline_;
@@ -93,6 +105,21 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutRankZero) {
   wait_for(1, 0, 2);
   wait_for(2, 1, 2);
   (void)finish();
+}
+
+TEST_F(ElasticJobTest, EachWorkerWritesFilesOfItsOwn) {
+  start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1", "--output-filename",
+         (directory_.path() / "logs").string()});
+  ::kill(wait_for(0, 0, 2), SIGKILL);
+  wait_for(2, 1, 2);
+  EXPECT_TRUE(has_open("worker.1/stdout"));
+  const auto deadline = test::in(kPatience);
+  while (has_open("worker.0/") && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(has_open("worker.0/"));
+  (void)finish();
+  EXPECT_THAT(directory_.read("logs/worker.0/stdout"), HasSubstr("worker 0 is rank 0 of 2"));
+  EXPECT_THAT(directory_.read("logs/worker.1/stdout"), HasSubstr("worker 1 is rank 0 of 1"));
+  EXPECT_THAT(directory_.read("logs/worker.2/stdout"), HasSubstr("worker 2 is rank 1 of 2"));
 }
 
 TEST_F(ElasticJobTest, EachGenerationHasATimeline) {

@@ -305,7 +305,6 @@ TEST(OptionsTest, WhatAnElasticJobExcludesIsRefused) {
   };
   EXPECT_THAT(refusal({"--max-restarts", "1"}), HasSubstr("--max-restarts"));
   EXPECT_THAT(refusal({"--dry-run"}), HasSubstr("--dry-run"));
-  EXPECT_THAT(refusal({"--output-filename", "out"}), HasSubstr("--output-filename"));
   EXPECT_THAT(refusal({"--nnodes", "2"}), HasSubstr("--nnodes"));
   for (const char* hosts : {"--hosts", "--hostfile"}) {
     EXPECT_THAT(refusal({"--host-discovery-script", "./hosts", hosts, "a"}), HasSubstr(hosts));

@@ -51,11 +51,10 @@ void parse_cooldown(std::string_view text, ElasticOptions& to) {
 
 /// Refuses options that an elastic job does not have.
 void refuse_others(const Options& options) {
-  const std::array<std::pair<bool, const char*>, 4> excluded = {{
+  const std::array<std::pair<bool, const char*>, 3> excluded = {{
       {options.max_restarts > 0, "--max-restarts"},
       {options.node.given(), "an option of a node (--nnodes, --node-rank, --nproc-per-node, …)"},
       {options.dry_run, "--dry-run"},
-      {!options.output_directory.empty(), "--output-filename"},
   }};
   for (const auto& [given, name] : excluded) {
     if (given) refuse_use(fmt::format("{}: not in an elastic job", name));

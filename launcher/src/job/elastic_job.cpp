@@ -39,7 +39,7 @@ ElasticJob::ElasticJob(Options options, std::vector<HostSpec> hosts)
     : JobBase(options,
               {.ranks = 0,
                .lines = {.prefix = options.prefix, .timestamps = options.timestamps},
-               .directory = {}},
+               .files = {.directory = options.output_directory, .process = "worker"}},
               {.job_id = random_job_id(),
                .secret = Secret::random(),
                .own = own_environment(),
@@ -254,6 +254,7 @@ void ElasticJob::on_exited(const Exited& frame) {
   report(fmt::format("{} {} after {:.1f} s", name_of_worker(frame.rank), how,
                      static_cast<double>(frame.elapsed.count()) / 1000.0),
          code != 0);
+  output_.ended(frame.rank);
   if (const int rank = rank_of(frame.rank); rank >= 0) status_->ended(rank);
   obey(membership_.on_exit(frame.rank, code, Clock::now()));
 }

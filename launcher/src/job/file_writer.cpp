@@ -7,7 +7,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -41,6 +40,7 @@ struct FileWriter::Shared {
   struct Chunk {
     std::size_t file;
     std::string bytes;
+    bool last;  ///< the file is closed then
   };
   struct File {
     UniqueFd fd;
@@ -48,7 +48,6 @@ struct FileWriter::Shared {
     bool failed = false;  ///< used by the writing thread
   };
 
-  std::vector<File> files;            ///< complete before the thread starts
   std::function<void()> on_progress;  ///< used by the loop thread
   /// The bytes that were not yet reported to the loop thread as written. Only the loop thread uses
   /// it. When it is 0, every error has been reported too.
@@ -56,6 +55,8 @@ struct FileWriter::Shared {
 
   std::mutex mutex;
   std::condition_variable changed;
+  /// The loop thread adds to it; references stay valid.
+  std::deque<File> files;
   std::deque<Chunk> queue;
   bool stopped = false;  ///< the writer is gone; written by the loop thread
   bool over = false;     ///< the thread has nothing more to do
@@ -67,11 +68,12 @@ struct FileWriter::Shared {
       if (queue.empty()) break;
       const Chunk chunk = std::move(queue.front());
       queue.pop_front();
-      lock.unlock();
       File& file = files[chunk.file];
+      lock.unlock();
       std::error_code error;
       if (!file.failed) error = write_all(file.fd.get(), chunk.bytes);
       file.failed = file.failed || error;
+      if (chunk.last) file.fd.reset();
       lock.lock();
       if (stopped) continue;
       boost::asio::post(io, [self, error, number = chunk.file, size = chunk.bytes.size()] {
@@ -108,6 +110,7 @@ FileWriter::~FileWriter() {
 }
 
 std::size_t FileWriter::add(UniqueFd file, OnError on_error) {
+  const std::lock_guard lock(shared_->mutex);
   shared_->files.push_back({std::move(file), std::move(on_error)});
   return shared_->files.size() - 1;
 }
@@ -117,14 +120,20 @@ void FileWriter::start(std::function<void()> on_progress) {
 }
 
 void FileWriter::write(std::size_t file, std::string_view bytes) {
-  if (bytes.empty()) return;
+  if (!bytes.empty()) queue(file, bytes, false);
+}
+
+void FileWriter::close(std::size_t file) { queue(file, {}, true); }
+
+void FileWriter::queue(std::size_t file, std::string_view bytes, bool last) {
   if (!thread_.joinable()) start_thread();
   shared_->queued += bytes.size();
   const std::lock_guard lock(shared_->mutex);
   if (!shared_->queue.empty() && shared_->queue.back().file == file) {
     shared_->queue.back().bytes += bytes;
+    shared_->queue.back().last = last;
   } else {
-    shared_->queue.push_back({file, std::string(bytes)});
+    shared_->queue.push_back({file, std::string(bytes), last});
   }
   shared_->changed.notify_all();
 }

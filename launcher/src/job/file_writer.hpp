@@ -27,9 +27,11 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   using OnError = std::function<void(std::error_code)>;
-  /// Adds a file and returns its number. Must be called before the first `write`. `on_error` is
-  /// called once, when writing has failed. Then all bytes for this file are dropped.
+  /// Adds a file and returns its number. `on_error` is called once, when writing has failed. Then
+  /// all bytes for this file are dropped.
   [[nodiscard]] std::size_t add(UniqueFd file, OnError on_error);
+  /// Closes the file when what was queued for it is written. Nothing may be written to it later.
+  void close(std::size_t file);
   /// `on_progress` is called when some of the queued bytes have been written or dropped.
   void start(std::function<void()> on_progress);
 
@@ -43,6 +45,7 @@ class FileWriter {
   struct Shared;
 
   void start_thread();
+  void queue(std::size_t file, std::string_view bytes, bool last);
 
   boost::asio::io_context& io_;
   std::shared_ptr<Shared> shared_;  ///< shared with the thread

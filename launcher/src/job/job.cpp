@@ -31,8 +31,7 @@ OutputHub::Options output_options(const Options& options, const Plan& plan,
                                   const std::optional<ConnectedAgents>& agents) {
   return {.ranks = static_cast<int>(plan.ranks.size()),
           .lines = {.prefix = options.prefix, .timestamps = options.timestamps},
-          .directory = options.output_directory,
-          .append = options.restart_count > 0,
+          .files = {.directory = options.output_directory, .append = options.restart_count > 0},
           .tail_lines = agents && agents->quoted_lines ? *agents->quoted_lines : Tail::kLines};
 }
 

@@ -15,33 +15,44 @@
 #include "base/text.hpp"
 
 namespace hvd::launcher {
-namespace {}  // namespace
 
-OutputFiles::OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
-                         const FileWriter::OnError& on_error)
-    : writer_(writer) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto place = fmt::format("{}/rank.{}", directory, rank);
-    std::error_code error;
-    std::filesystem::create_directories(place, error);
-    if (error) {
-      errno = error.value();
-      refuse_system(fmt::format("cannot write {}", in_quotes(place)));
-    }
-    for (const char* name : {"stdout", "stderr"}) {
-      const auto path = fmt::format("{}/{}", place, name);
-      UniqueFd file(::open(path.c_str(),
-                           O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
-      if (!file) refuse_system(fmt::format("cannot write {}", in_quotes(path)));
-      const std::size_t number = writer_.add(std::move(file), on_error);
-      if (rank == 0 && name == std::string_view("stdout")) first_ = number;
-    }
+OutputFiles::OutputFiles(Options options, FileWriter& writer, FileWriter::OnError on_error)
+    : options_(std::move(options)), writer_(writer), on_error_(std::move(on_error)) {}
+
+void OutputFiles::open(int process) {
+  const auto index = static_cast<std::size_t>(process);
+  if (index >= files_.size()) files_.resize(index + 1);
+  Files& files = files_[index];
+  if (files.open) return;
+  const auto place = fmt::format("{}/{}.{}", options_.directory, options_.process, process);
+  std::error_code error;
+  std::filesystem::create_directories(place, error);
+  if (error) {
+    errno = error.value();
+    refuse_system(fmt::format("cannot write {}", in_quotes(place)));
   }
+  const bool append = options_.append || files.opened_before;
+  const std::array<const char*, 2> names = {"stdout", "stderr"};
+  for (std::size_t stream = 0; stream < names.size(); ++stream) {
+    const auto path = fmt::format("{}/{}", place, names[stream]);
+    UniqueFd file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
+    if (!file) refuse_system(fmt::format("cannot write {}", in_quotes(path)));
+    files.numbers[stream] = writer_.add(std::move(file), on_error_);
+  }
+  files.open = files.opened_before = true;
 }
 
-void OutputFiles::write(int rank, Stream stream, std::string_view bytes) {
-  writer_.write(first_ + 2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(stream),
-                bytes);
+void OutputFiles::write(int process, Stream stream, std::string_view bytes) {
+  open(process);
+  const Files& files = files_[static_cast<std::size_t>(process)];
+  writer_.write(files.numbers[static_cast<std::size_t>(stream)], bytes);
+}
+
+void OutputFiles::close(int process) {
+  const auto index = static_cast<std::size_t>(process);
+  if (index >= files_.size() || !std::exchange(files_[index].open, false)) return;
+  for (const std::size_t number : files_[index].numbers) writer_.close(number);
 }
 
 OutputHub::Channel::Channel(boost::asio::io_context& io, Stream stream, const Options& options,
@@ -54,11 +65,12 @@ OutputHub::OutputHub(boost::asio::io_context& io, Options options)
       out_(io, Stream::out, options, writer_),
       err_(io, Stream::err, options, writer_),
       tails_(static_cast<std::size_t>(options.ranks), Tail(options.tail_lines)) {
-  if (options.directory.empty()) return;
-  files_.emplace(options.directory, options.ranks, options.append, writer_,
-                 [this, name = in_quotes(options.directory)](std::error_code error) {
+  if (options.files.directory.empty()) return;
+  files_.emplace(options.files, writer_,
+                 [this, name = in_quotes(options.files.directory)](std::error_code error) {
                    if (on_error_) on_error_(name, error);
                  });
+  for (int rank = 0; rank < options.ranks; ++rank) files_->open(rank);
 }
 
 void OutputHub::start(OnRoom on_room, OnError on_error) {
@@ -76,6 +88,10 @@ void OutputHub::add(const Output& output) {
   if (files_) files_->write(output.rank, output.stream, text);
   Channel& to = channel(output.stream);
   to.sink.write(to.lines.feed(output.rank, text, LineMux::WallClock::now()));
+}
+
+void OutputHub::ended(int process) {
+  if (files_) files_->close(process);
 }
 
 void OutputHub::finish() {

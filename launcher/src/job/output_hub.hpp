@@ -2,6 +2,7 @@
 // lines that the report quotes. Limits the memory that a slow reader costs.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -18,21 +19,37 @@
 
 namespace hvd::launcher {
 
-/// Implements --output-filename, with a file per rank and stream that holds the unchanged output.
+/// Implements --output-filename, with a file per process and stream that holds the unchanged
+/// output.
 class OutputFiles {
  public:
-  /// Creates DIR/rank.N/stdout and DIR/rank.N/stderr. Existing files are emptied unless `append`.
+  struct Options {
+    std::string directory;
+    std::string process = "rank";  ///< the files of process 2 are in `directory`/rank.2
+    bool append = false;           ///< existing files are not emptied
+  };
   /// `writer` outlives this object; `on_error` is called as in FileWriter, once for each file.
-  /// Throws LaunchError (71).
-  OutputFiles(const std::string& directory, int ranks, bool append, FileWriter& writer,
-              const FileWriter::OnError& on_error);
+  OutputFiles(Options options, FileWriter& writer, FileWriter::OnError on_error);
 
-  /// Queues the bytes. Throws as `FileWriter::write` does.
-  void write(int rank, Stream stream, std::string_view bytes);
+  /// Creates the process's files "stdout" and "stderr" unless they are open. Throws LaunchError
+  /// (71).
+  void open(int process);
+  /// Queues the bytes, and opens the files first if necessary. Throws as `open` and
+  /// `FileWriter::write` do.
+  void write(int process, Stream stream, std::string_view bytes);
+  /// Closes the files. What is written later is appended.
+  void close(int process);
 
  private:
+  struct Files {
+    std::array<std::size_t, 2> numbers{};  ///< the writer's, by stream
+    bool open = false;
+    bool opened_before = false;
+  };
+  Options options_;
   FileWriter& writer_;
-  std::size_t first_ = 0;  ///< the writer's number of rank 0's stdout; the others follow
+  FileWriter::OnError on_error_;
+  std::vector<Files> files_;  ///< by process
 };
 
 class OutputHub {
@@ -40,8 +57,7 @@ class OutputHub {
   struct Options {
     int ranks = 1;
     LineMux::Options lines;
-    std::string directory;  ///< empty: no files
-    bool append = false;    ///< to the files of an earlier try
+    OutputFiles::Options files{};  ///< with an empty directory, there are none
     std::size_t tail_lines = Tail::kLines;
   };
   /// Called when there is room for more output, so that agents may get more credit.
@@ -57,6 +73,8 @@ class OutputHub {
   /// Queues the bytes for the stream, the file and the tail. Throws LaunchError (71), as
   /// `FileWriter::write` does.
   void add(const Output& output);
+  /// No more output of the process is expected.
+  void ended(int process);
   /// Writes the unfinished lines of all ranks.
   void finish();
   /// Writes whole lines to stderr, which are hvdrun's own.
