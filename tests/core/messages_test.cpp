@@ -1,5 +1,7 @@
 #include "policy/messages.hpp"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +45,7 @@ std::vector<Message> one_of_each() {
       ShutdownAcknowledged{},
       Abort{Errc::peer_lost,
             {2, "host-b", "killed", "allreduce", "x", std::chrono::milliseconds(1500)}},
-      Heartbeat{},
+      Heartbeat{{4, 0.5, {3, 0.1, 0.01}, {2, 0.2, 0.02}}, {3, 0.1, 0.5}},
       ThawRequest{10},
       Stopped{10, 77},
       Thaw{10},
@@ -65,6 +67,9 @@ TEST(Messages, EachTypeComesBackAsItWent) {
   const auto message = std::get<Abort>(decode_message(encode(one_of_each()[5])));
   EXPECT_EQ(message.fault.host, "host-b");
   EXPECT_EQ(message.fault.elapsed.count(), 1500);
+  const auto heartbeat = std::get<Heartbeat>(decode_message(encode(one_of_each()[6])));
+  EXPECT_EQ(heartbeat.times.second, (BlockedTime{2, 0.2, 0.02}));
+  EXPECT_EQ(heartbeat.slowest, (Slowest{3, 0.1, 0.5}));
 }
 
 TEST(Messages, EveryTruncationAndEveryTailIsRefused) {
@@ -89,6 +94,9 @@ TEST(Messages, ValuesOutOfRangeAreRefused) {
   bad = request();
   bad.shape = {};  // an allgather without a first dimension
   refused(Submitted{0, {{bad, 0}}});
+  refused(Heartbeat{{1, std::nan(""), {}, {}}, {}});
+  refused(Heartbeat{{1, 1, {0, -1, 0}, {}}, {}});
+  refused(Heartbeat{{}, {0, HUGE_VAL, 1}});
   refused(Schedule{{FusedBatch{}}});
   refused(Schedule{{FusedBatch{0, {"a", "b"}, {{1}}, {}, 0}}});
   refused(Schedule{{FusedBatch{0, {"a", "b"}, {}, {Request{}}, 0}}});

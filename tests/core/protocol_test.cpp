@@ -36,6 +36,7 @@ class Actions : public Protocol::Actions {
   MOCK_METHOD(void, failed, (const Verdict&), (override));
   MOCK_METHOD(void, aborted, (const Abort&), (override));
   MOCK_METHOD(void, shutdown_acknowledged, (), (override));
+  MOCK_METHOD(void, slowest, (const Slowest&, bool), (override));
 };
 
 Protocol::Settings of_two_ranks() {
@@ -62,8 +63,8 @@ TEST(Protocol, AShutdownIsNotAcknowledgedBeforeAVerdict) {
   rank0.shutdown(kStart);
   rank0.received(1, encode(ShutdownRequested{0}), kStart + milliseconds(50));
   EXPECT_CALL(actions, failed(AllOf(Field(&Verdict::rank, 1), Field(&Verdict::cause, "reset"))));
-  rank0.tick(kStart + milliseconds(100));
-  rank0.tick(kStart + milliseconds(200));
+  rank0.tick({}, kStart + milliseconds(100));
+  rank0.tick({}, kStart + milliseconds(200));
 }
 
 /// Returns the members of a group as a rank announces them.

@@ -90,6 +90,7 @@ TEST_F(StatusTest, TheSlowestRankIsNamed) {
   const std::string id = job_of(job);
   const std::string slowest = "rank 1 is the slowest: the others wait for it for ";
   EXPECT_THAT(status_with(id, {slowest}), HasSubstr(slowest));
+  job.wait_for_err(" is the slowest: the others wait for it for ", test::in(kPatience));
   std::ofstream{end};
   EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 0);
 }

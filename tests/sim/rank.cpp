@@ -159,7 +159,7 @@ void SimRank::lost(int peer) {
 }
 
 void SimRank::tick() {
-  protocol_.tick(now());
+  protocol_.tick({}, now());
   for (const int peer : protocol_.neighbours()) {
     protocol_.host_answered(peer, time_point_at(world_.network.host_answered(rank_, peer)));
   }

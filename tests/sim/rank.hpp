@@ -64,6 +64,7 @@ class SimRank final : private detail::Protocol::Actions {
   void failed(const detail::Verdict& verdict) override;
   void aborted(const detail::Abort& message) override;
   void shutdown_acknowledged() override;
+  void slowest(const detail::Slowest&, bool) override {}
 
   ExecutorModel::Callbacks callbacks();
   std::optional<detail::LocalBatch> take_turn();

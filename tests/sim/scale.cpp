@@ -140,7 +140,7 @@ class Rank final : private Protocol::Actions {
   void receive(int from, std::span<const std::byte> bytes) {
     protocol_.received(from, bytes, time_point_at(0));
   }
-  void tick() { protocol_.tick(time_point_at(0)); }
+  void tick() { protocol_.tick({}, time_point_at(0)); }
   /// Completes the batches that rank 0 was told to run.
   bool finish_batches() {
     const bool any = running_ > 0;
@@ -192,6 +192,7 @@ class Rank final : private Protocol::Actions {
   void failed(const Verdict& it) override { throw Violation("no failure", it.cause); }
   void aborted(const Abort& it) override { throw Violation("no failure", it.fault.cause); }
   void shutdown_acknowledged() override { throw Violation("no shutdown", ""); }
+  void slowest(const Slowest&, bool) override {}
 
   int rank_;
   Post& post_;

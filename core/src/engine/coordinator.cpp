@@ -151,6 +151,8 @@ RankReport Coordinator::report() const {
   report.steps = stats.step.count;
   report.step = stats.step.mean.duration;
   report.exposed = stats.step.mean.exposed;
+  report.slowest = static_cast<std::int32_t>(stats.slowest_rank);
+  report.slowest_cost = stats.slowest_cost;
   report.operations = stats.completed;
   report.bytes = stats.bytes;
   const auto waiting = table_.waiting(RankReport::kMaxPending);
@@ -284,7 +286,7 @@ void Coordinator::on_lost(int peer, const std::string& cause) {
 
 void Coordinator::on_tick() {
   const Clock::time_point now = Clock::now();
-  protocol_.tick(now);
+  protocol_.tick(observer_.blocked_times(rank_), now);
   for (const int peer : protocol_.neighbours()) {
     if (channel_) protocol_.host_answered(peer, channel_->host_answered(peer));
   }
@@ -498,6 +500,17 @@ void Coordinator::aborted(const Abort& message) {
 void Coordinator::shutdown_acknowledged() {
   executor_->drain();
   end(End::shut_down);
+}
+
+void Coordinator::slowest(const Slowest& slowest, bool news) {
+  observer_.meter.found_slowest(slowest.rank, slowest.cost);
+  if (!news) return;
+  log(LogLevel::warn, rank_,
+      fmt::format("rank {} on {} is the slowest: the others wait for it for {:.1f} of {:.1f} ms of "
+                  "each step",
+                  slowest.rank,
+                  session_.topology().hostnames.at(static_cast<std::size_t>(slowest.rank)),
+                  1000 * slowest.cost, 1000 * slowest.step));
 }
 
 void Coordinator::end(End how) {

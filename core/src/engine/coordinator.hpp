@@ -80,6 +80,7 @@ class Coordinator : private ControlChannel::Listener,
   void failed(const Verdict& verdict) override;
   void aborted(const Abort& message) override;
   void shutdown_acknowledged() override;
+  void slowest(const Slowest& slowest, bool news) override;
 
   // These implement Executor::Listener.
   void turn_taken(const LocalBatch& batch, const SchedulePosition& position,

@@ -5,6 +5,10 @@
 namespace hvd::detail {
 namespace {
 
+/// The steps over which blocked times are averaged: few, so that a slow rank is soon noticed, and
+/// enough to tell it from noise.
+constexpr std::size_t kRecentSteps = 20;
+
 TimelineArgs args_for(const Request& request) {
   TimelineArgs args;
   args.dtype = request.dtype;
@@ -19,6 +23,25 @@ Stats Observer::counted() const {
   Stats stats = counters.read();
   stats.timeline_dropped = timeline.dropped();
   return stats;
+}
+
+BlockedTimes Observer::blocked_times(int rank) const {
+  const std::vector<StepSample> steps = meter.recent(kRecentSteps);
+  if (steps.size() < kRecentSteps) return {};
+  const double count = kRecentSteps;
+  const auto in_seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  BlockedTimes times{.ranks = 1, .step = 0, .least = {.rank = rank}, .second = {}};
+  for (const StepSample& step : steps) {
+    times.step += in_seconds(step.duration) / count;
+    times.least.mean += in_seconds(step.exposed) / count;
+  }
+  for (const StepSample& step : steps) {
+    const double deviation = in_seconds(step.exposed) - times.least.mean;
+    times.least.variance += deviation * deviation / (count * (count - 1));
+  }
+  return times;
 }
 
 void Observer::scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now) {

@@ -9,6 +9,7 @@
 #include "engine/counters.hpp"
 #include "engine/local_batch.hpp"
 #include "observe/step_meter.hpp"
+#include "policy/straggler.hpp"
 
 namespace hvd::detail {
 
@@ -26,6 +27,9 @@ class Observer {
     program_ends_steps_.store(true, std::memory_order_relaxed);
     end_step(now);
   }
+  /// Returns how long `rank`, which is this one, was blocked in its last steps, once there are
+  /// enough of them.
+  [[nodiscard]] BlockedTimes blocked_times(int rank) const;
   /// Records that an operation has left the negotiation, or that its place in the frozen schedule
   /// was reached.
   void scheduled(PendingTensor& tensor, bool negotiated, Clock::time_point now);

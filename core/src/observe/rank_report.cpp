@@ -52,6 +52,8 @@ Bytes encode(const RankReport& report) {
   to.u64(report.steps);
   to.i64(report.step.count());
   to.i64(report.exposed.count());
+  to.i32(report.slowest);
+  to.i64(report.slowest_cost.count());
   to.u64(report.operations);
   to.u64(report.bytes);
   to.u32(report.pending);
@@ -70,6 +72,9 @@ RankReport decode_rank_report(std::span<const std::byte> bytes) {
   report.steps = from.u64();
   report.step = nanoseconds{read_count(from)};
   report.exposed = nanoseconds{read_count(from)};
+  report.slowest = from.i32();
+  if (report.slowest < -1 || report.slowest >= report.size) from.fail("no such rank is slowest");
+  report.slowest_cost = nanoseconds{read_count(from)};
   report.operations = from.u64();
   report.bytes = from.u64();
   report.pending = from.u32();

@@ -53,9 +53,9 @@ void family(std::string& to, std::string_view name, std::string_view type, std::
   fmt::format_to(std::back_inserter(to), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
 
-void counter(std::string& to, const std::string& name, std::string_view labels,
-             std::string_view help, std::string_view value) {
-  family(to, name, "counter", help);
+void single(std::string& to, std::string_view type, const std::string& name,
+            std::string_view labels, std::string_view help, std::string_view value) {
+  family(to, name, type, help);
   fmt::format_to(std::back_inserter(to), "{}{{{}}} {}\n", name, labels, value);
 }
 
@@ -96,7 +96,8 @@ std::string to_json(const Stats& stats) {
   for (const NamedSample& sample : kSamples) {
     fmt::format_to(out, R"(,"{}":{})", sample.first, json_of(stats.step.*sample.second));
   }
-  text += "}}";
+  fmt::format_to(out, R"(}},"slowest_rank":{},"slowest_cost_seconds":{}}})", stats.slowest_rank,
+                 seconds(stats.slowest_cost));
   return text;
 }
 
@@ -104,14 +105,18 @@ std::string to_prometheus(const Stats& stats, const MetricLabels& labels) {
   const std::string own = labels_text(labels);
   std::string text;
   for (const auto& field : kStatsCounts) {
-    counter(text, fmt::format("hvd_{}_total", field.metric), own, field.help,
-            number(stats.*field.value));
+    single(text, "counter", fmt::format("hvd_{}_total", field.metric), own, field.help,
+           number(stats.*field.value));
   }
   for (const auto& field : kStatsTimes) {
-    counter(text, fmt::format("hvd_{}_seconds_total", field.metric), own, field.help,
-            number(stats.*field.value));
+    single(text, "counter", fmt::format("hvd_{}_seconds_total", field.metric), own, field.help,
+           number(stats.*field.value));
   }
-  counter(text, "hvd_steps_total", own, "Steps marked.", number(stats.step.count));
+  single(text, "counter", "hvd_steps_total", own, "Steps marked.", number(stats.step.count));
+  single(text, "gauge", "hvd_slowest_rank", own, "The rank for which all others wait; -1 for none.",
+         fmt::format("{}", stats.slowest_rank));
+  single(text, "gauge", "hvd_slowest_cost_seconds", own,
+         "Time of each step for which they wait for it.", number(stats.slowest_cost));
   for (const auto& field : kStepTimes) {
     step_gauge(text, fmt::format("hvd_step_{}_seconds", field.name), own, stats.step, field);
   }

@@ -101,6 +101,21 @@ void StepMeter::step(Clock::time_point now, const Stats& counters) {
   at_mark_ = at;
 }
 
+std::vector<StepSample> StepMeter::recent(std::size_t count) const {
+  const std::lock_guard lock(steps_mutex_);
+  std::vector<StepSample> steps;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>({count, count_, kWindow}); ++i) {
+    steps.push_back(window_[(count_ - 1 - i) % kWindow]);
+  }
+  return steps;
+}
+
+void StepMeter::found_slowest(int rank, double cost) {
+  const std::lock_guard lock(steps_mutex_);
+  slowest_ = rank;
+  slowest_cost_ = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(cost));
+}
+
 Stats StepMeter::fill(const Stats& counters) const {
   Stats stats = counters;
   const StepSample now = totals(counters);
@@ -117,6 +132,8 @@ Stats StepMeter::fill(const Stats& counters) const {
     const std::lock_guard lock(steps_mutex_);
     window = window_;
     count = count_;
+    stats.slowest_rank = slowest_;
+    stats.slowest_cost = slowest_cost_;
     if (count > 0) last = window_[(count - 1) % kWindow];
   }
   stats.step = summarize(window);

@@ -61,6 +61,10 @@ class StepMeter {
   /// Ends a step and begins the next; the first call begins the first step. `counters` has the
   /// context's counters at this moment, in the fields before `negotiated`.
   void step(Clock::time_point now, const Stats& counters);
+  /// Returns the last `count` steps in any order, or all that there were.
+  [[nodiscard]] std::vector<StepSample> recent(std::size_t count) const;
+  /// Records which rank is the slowest, or -1, and for how many seconds the others wait for it.
+  void found_slowest(int rank, double cost);
   /// Returns `counters` with the fields of the meter: the times, `negotiated` and `step`.
   [[nodiscard]] Stats fill(const Stats& counters) const;
 
@@ -86,6 +90,8 @@ class StepMeter {
   StepSample at_mark_;
   std::vector<StepSample> window_;  // a ring once it is full
   std::uint64_t count_ = 0;
+  int slowest_ = -1;
+  std::chrono::nanoseconds slowest_cost_{0};
 };
 
 /// Summarises each field over a window in any order. The caller sets `count` and `last`.

@@ -1,6 +1,7 @@
 #include "policy/messages.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <type_traits>
 
 namespace hvd::detail {
@@ -248,8 +249,28 @@ void fields(Io& io, Of<Io, Abort>& message) {
   io.i64(elapsed);
   if constexpr (Io::kReads) message.fault.elapsed = std::chrono::milliseconds(elapsed);
 }
+/// Handles a time in seconds, or its square.
 template <class Io>
-void fields(Io&, Of<Io, Heartbeat>&) {}
+void seconds(Io& io, Of<Io, double>& value) {
+  io.f64(value);
+  io.require(std::isfinite(value) && value >= 0, "no time");
+}
+template <class Io>
+void fields(Io& io, Of<Io, BlockedTime>& time) {
+  io.i32(time.rank);
+  seconds(io, time.mean);
+  seconds(io, time.variance);
+}
+template <class Io>
+void fields(Io& io, Of<Io, Heartbeat>& message) {
+  io.i32(message.times.ranks);
+  seconds(io, message.times.step);
+  fields(io, message.times.least);
+  fields(io, message.times.second);
+  io.i32(message.slowest.rank);
+  seconds(io, message.slowest.cost);
+  seconds(io, message.slowest.step);
+}
 template <class Io>
 void fields(Io& io, Of<Io, ThawRequest>& message) {
   io.u32(message.epoch);

@@ -13,6 +13,7 @@
 #include <hvd/core/request.hpp>
 
 #include "policy/decision.hpp"
+#include "policy/straggler.hpp"
 
 namespace hvd::detail {
 
@@ -74,7 +75,10 @@ struct Abort {  ///< the job has failed for this reason; a relay that loses rank
 };
 
 // This message goes between neighbours, in both directions.
-struct Heartbeat {};
+struct Heartbeat {
+  BlockedTimes times{};  ///< to the next rank on the way to rank 0: of the sender and its members
+  Slowest slowest{};     ///< from there: what rank 0 has found
+};
 
 using Message =
     std::variant<Submitted, ShutdownRequested, Suspicion, Schedule, ShutdownAcknowledged, Abort,

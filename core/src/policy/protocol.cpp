@@ -110,11 +110,18 @@ void Protocol::shutdown(Clock::time_point now) {
   }
 }
 
-void Protocol::tick(Clock::time_point now) {
+void Protocol::tick(const BlockedTimes& own, Clock::time_point now) {
   if (over_) return;
-  if (!leads()) actions_.send({parent_}, Heartbeat{});
-  if (!children_.empty()) actions_.send(children_, Heartbeat{});
-  if (leads()) watch_stalls(now);
+  BlockedTimes times = own;
+  for (const auto& [child, of_child] : times_) times.add(of_child);
+  if (leads()) {
+    const Slowest slowest = slowest_of(times, settings_.size);
+    found(slowest, news_.is_news(slowest, now));
+    watch_stalls(now);
+  } else {
+    actions_.send({parent_}, Heartbeat{times, {}});
+  }
+  if (!children_.empty()) actions_.send(children_, Heartbeat{{}, slowest_});
   judge_members(now);
   judge(now);
 }
@@ -186,7 +193,16 @@ void Protocol::handle(int from, const Abort& message, Clock::time_point) {
   actions_.aborted(message);
 }
 
-void Protocol::handle(int, const Heartbeat&, Clock::time_point) {}
+void Protocol::handle(int from, const Heartbeat& message, Clock::time_point) {
+  const auto& [times, slowest] = message;
+  expect(std::max({times.least.rank, times.second.rank, slowest.rank}) < settings_.size,
+         "heartbeat that names a rank outside of the job");
+  if (from == parent_) {
+    found(message.slowest, false);
+  } else {
+    times_[from] = message.times;
+  }
+}
 
 void Protocol::handle(int, const ThawRequest& message, Clock::time_point now) {
   expect(leads(), "thaw request");
@@ -440,6 +456,12 @@ void Protocol::watch_stalls(Clock::time_point now) {
               now);
     }
   }
+}
+
+void Protocol::found(const Slowest& slowest, bool news) {
+  if (slowest == slowest_ && !news) return;
+  slowest_ = slowest;
+  actions_.slowest(slowest, news);
 }
 
 void Protocol::set_bucket_sizes(const BucketSizes& sizes) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "policy/messages.hpp"
 #include "policy/negotiator.hpp"
 #include "policy/schedule_learner.hpp"
+#include "policy/straggler.hpp"
 
 namespace hvd::detail {
 
@@ -58,6 +60,8 @@ class Protocol {
     virtual void aborted(const Abort& message) = 0;
     /// Every rank has requested the shutdown.
     virtual void shutdown_acknowledged() = 0;
+    /// Rank 0 has found this; `news` is true only there, when users should hear of it.
+    virtual void slowest(const Slowest& slowest, bool news) = 0;
   };
 
   Protocol(const Settings& settings, Actions& actions, Clock::time_point now);
@@ -70,8 +74,8 @@ class Protocol {
   void collective_failed(Errc code, int culprit, const std::string& cause, Clock::time_point now);
   void abort(const std::string& reason, Clock::time_point now);
   void shutdown(Clock::time_point now);
-  /// The caller calls it at every heartbeat interval.
-  void tick(Clock::time_point now);
+  /// The caller calls it at every heartbeat interval, with the blocked times of this rank.
+  void tick(const BlockedTimes& own, Clock::time_point now);
 
   // This reports a message of another rank.
   void received(int from, std::span<const std::byte> bytes, Clock::time_point now);
@@ -116,6 +120,7 @@ class Protocol {
   void finish_thaw(Clock::time_point now);
   void recall_groups();
   void watch_stalls(Clock::time_point now);
+  void found(const Slowest& slowest, bool news);
 
   void carry_out(const Decision& decision);
   void stop(std::uint32_t epoch, Clock::time_point now);
@@ -139,7 +144,9 @@ class Protocol {
   bool over_ = false;           // failed, or all ranks have shut down
   std::uint32_t epoch_ = 0;     // times frozen or resumed
   Mode mode_ = Mode::negotiating;
-  bool leaving_ = false;  // this rank has requested the shutdown
+  bool leaving_ = false;               // this rank has requested the shutdown
+  std::map<int, BlockedTimes> times_;  // by child, of it and its members
+  Slowest slowest_;
 
   // Only rank 0 uses these.
   Negotiator negotiator_;
@@ -149,6 +156,7 @@ class Protocol {
   std::vector<bool> reported_;        // by rank, during a thaw
   std::vector<std::uint64_t> begun_;  // by rank, during a thaw
   Clock::time_point stalls_reported_;
+  SlowestNews news_;
 };
 
 }  // namespace hvd::detail

@@ -251,25 +251,14 @@ std::vector<std::string> StatusTable::waits(Time now) const {
   return text;
 }
 
-/// All ranks are as slow as the slowest one, which alone does not wait for the others. So it is the
-/// rank that is blocked for the shortest time, and it costs the others what they are blocked for
-/// longer.
+/// All ranks report the same, so the first that does is enough.
 std::optional<std::string> StatusTable::straggler() const {
-  constexpr double kLeastShare = 0.1;  // of a step; shorter times differ by chance
-  double step = 0;
-  std::vector<std::pair<double, int>> blocked;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const Rank& state = ranks_[rank];
-    if (!state.running || !state.report || state.report->steps == 0) return std::nullopt;
-    step = std::max(step, seconds(state.report->step));
-    blocked.emplace_back(seconds(state.report->exposed), static_cast<int>(rank));
+  for (const Rank& rank : ranks_) {
+    if (!rank.running || !rank.report || rank.report->slowest < 0) continue;
+    return fmt::format("rank {} is the slowest: the others wait for it for {:.1f} ms of each step",
+                       rank.report->slowest, 1000 * seconds(rank.report->slowest_cost));
   }
-  if (blocked.size() < 2) return std::nullopt;
-  std::partial_sort(blocked.begin(), blocked.begin() + 2, blocked.end());
-  const double cost = blocked[1].first - blocked[0].first;
-  if (cost < kLeastShare * step) return std::nullopt;
-  return fmt::format("rank {} is the slowest: the others wait for it for {:.1f} ms of each step",
-                     blocked[0].second, 1000 * cost);
+  return std::nullopt;
 }
 
 std::string StatusTable::summary(Time now) const {

@@ -24,6 +24,8 @@ RankReport full_report() {
   report.steps = 70;
   report.step = std::chrono::milliseconds{12};
   report.exposed = std::chrono::milliseconds{3};
+  report.slowest = 3;
+  report.slowest_cost = std::chrono::milliseconds{2};
   report.operations = 99;
   report.bytes = std::uint64_t{1} << 40;
   report.pending = 11;
@@ -48,6 +50,8 @@ TEST(RankReportTest, ComesBackAsSentWithinItsBound) {
   EXPECT_EQ(back.rank, 2);
   EXPECT_EQ(back.steps, 70U);
   EXPECT_EQ(back.exposed, std::chrono::milliseconds{3});
+  EXPECT_EQ(back.slowest, 3);
+  EXPECT_EQ(back.slowest_cost, std::chrono::milliseconds{2});
   EXPECT_EQ(back.pending, 11U);
   ASSERT_EQ(back.oldest.size(), RankReport::kMaxPending);
   EXPECT_EQ(back.oldest[1].kind, OpKind::allgather);

@@ -23,6 +23,8 @@ Stats sample_stats() {
   stats.step.last.duration = std::chrono::milliseconds(250);
   stats.step.p99.exposed = std::chrono::nanoseconds(7);
   stats.step.mean.messages = 5;
+  stats.slowest_rank = 6;
+  stats.slowest_cost = std::chrono::milliseconds(20);
   return stats;
 }
 
@@ -38,7 +40,9 @@ TEST(StatsText, JsonHasEveryField) {
   EXPECT_DOUBLE_EQ(json["step"]["last"]["duration_seconds"].get<double>(), 0.25);
   EXPECT_DOUBLE_EQ(json["step"]["p99"]["exposed_seconds"].get<double>(), 7e-9);
   EXPECT_EQ(json["step"]["mean"]["messages"], 5);
-  EXPECT_EQ(json.size(), 16U + 5U + 1U);
+  EXPECT_EQ(json["slowest_rank"], 6);
+  EXPECT_DOUBLE_EQ(json["slowest_cost_seconds"].get<double>(), 0.02);
+  EXPECT_EQ(json.size(), 16U + 5U + 1U + 2U);
   EXPECT_EQ(json["step"]["last"].size(), 14U);
 }
 
@@ -86,12 +90,14 @@ TEST(StatsText, PrometheusTextIsWellFormed) {
   EXPECT_EQ(samples.at("hvd_step_duration_seconds" + own + ",stat=\"last\"}"), "0.250000000");
   EXPECT_EQ(samples.at("hvd_step_exposed_seconds" + own + ",stat=\"p99\"}"), "0.000000007");
   EXPECT_EQ(samples.at("hvd_step_messages" + own + ",stat=\"mean\"}"), "5");
-  EXPECT_EQ(samples.size(), 16U + 5U + 1U + 14U * 4U);
+  EXPECT_EQ(samples.at("hvd_slowest_rank" + own + "}"), "6");
+  EXPECT_EQ(samples.at("hvd_slowest_cost_seconds" + own + "}"), "0.020000000");
+  EXPECT_EQ(samples.size(), 16U + 5U + 1U + 2U + 14U * 4U);
 }
 
 TEST(StatsText, PrometheusLabelsAreEscaped) {
   const std::string text = to_prometheus({}, {0, "a\"b\\c\nd\xFF", "}{,="});
-  EXPECT_EQ(check_prometheus(text).size(), 78U);
+  EXPECT_EQ(check_prometheus(text).size(), 80U);
   EXPECT_NE(text.find(R"({job="a\"b\\c\nd\\xff",host="}{,=",rank="0"})"), std::string::npos);
 }
 

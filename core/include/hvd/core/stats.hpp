@@ -69,6 +69,11 @@ struct Stats {
   std::chrono::nanoseconds pack{0};
 
   StepStats step{};
+
+  /// The rank for which all others wait in each step, and for how long; -1 when none stands out.
+  /// All ranks find the same, from their last 20 steps.
+  std::int64_t slowest_rank = -1;
+  std::chrono::nanoseconds slowest_cost{0};
 };
 
 /// Holds the labels of one rank's metrics. They may have any bytes, which are escaped where needed.

@@ -37,10 +37,13 @@ struct RankReport {
   std::uint64_t steps = 0;              ///< since the context began
   std::chrono::nanoseconds step{0};     ///< mean of the last steps
   std::chrono::nanoseconds exposed{0};  ///< the part of `step` blocked on communication
-  std::uint64_t operations = 0;         ///< completed
-  std::uint64_t bytes = 0;              ///< carried by collectives
-  std::uint32_t pending = 0;            ///< the number of operations that are not complete
-  std::vector<Pending> oldest;          ///< the first ones of these, in the order of submission
+  std::int32_t slowest = -1;            ///< the slowest rank of the job; -1: none stands out
+  std::chrono::nanoseconds slowest_cost{
+      0};                        ///< the part of a step for which the others wait for it
+  std::uint64_t operations = 0;  ///< completed
+  std::uint64_t bytes = 0;       ///< carried by collectives
+  std::uint32_t pending = 0;     ///< the number of operations that are not complete
+  std::vector<Pending> oldest;   ///< the first ones of these, in the order of submission
 };
 
 /// A rank sends a note without being asked. A process that exits after `joined` and before `ended`

@@ -1,0 +1,37 @@
+#include "policy/straggler.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace hvd::detail {
+
+void BlockedTimes::add(const BlockedTimes& others) {
+  ranks += others.ranks;
+  step = std::max(step, others.step);
+  for (BlockedTime time : {others.least, others.second}) {
+    if (time.rank < 0) continue;
+    if (least.rank < 0 || time.mean < least.mean) std::swap(time, least);
+    if (time.rank >= 0 && (second.rank < 0 || time.mean < second.mean)) second = time;
+  }
+}
+
+Slowest slowest_of(const BlockedTimes& times, int size) {
+  constexpr double kLeastShare = 0.1;
+  constexpr double kStandardErrors = 6;
+  if (size < 2 || times.ranks != size) return {};
+  const double cost = times.second.mean - times.least.mean;
+  const double variance = times.least.variance + times.second.variance;
+  if (cost < kLeastShare * times.step) return {};
+  if (cost * cost < kStandardErrors * kStandardErrors * variance) return {};
+  return {times.least.rank, cost, times.step};
+}
+
+bool SlowestNews::is_news(const Slowest& slowest, Clock::time_point now) {
+  if (slowest.rank < 0) return false;
+  if (slowest.rank == rank_ && now - since_ < kQuiet) return false;
+  rank_ = slowest.rank;
+  since_ = now;
+  return true;
+}
+
+}  // namespace hvd::detail
