@@ -2,8 +2,9 @@
 # one could open a socket, start a thread, read a clock or the environment; the time is an argument.
 
 BEGIN {
-  split("algorithm chrono cstddef cstdint deque functional iterator limits map numeric optional set span " \
-        "string string_view type_traits unordered_map utility variant vector fmt/format.h fmt/ranges.h " \
+  split("algorithm chrono cmath cstddef cstdint deque functional iterator limits map numeric optional " \
+        "set span string string_view type_traits unordered_map utility variant vector " \
+        "fmt/format.h fmt/ranges.h " \
         "hvd/core/error.hpp hvd/core/process_set.hpp hvd/core/request.hpp hvd/core/types.hpp " \
         "hvd/core/internal/all_ranks.hpp hvd/core/internal/pair_set.hpp hvd/core/internal/splitmix64.hpp " \
         "hvd/core/internal/wire.hpp net/tree_routes.hpp", headers, " ")

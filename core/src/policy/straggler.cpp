@@ -1,7 +1,6 @@
 #include "policy/straggler.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace hvd::detail {
 

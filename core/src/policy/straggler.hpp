@@ -3,8 +3,8 @@
 // shortest time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <optional>
 
 #include <hvd/core/types.hpp>
 
