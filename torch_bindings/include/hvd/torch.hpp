@@ -15,6 +15,7 @@
 #include <hvd/torch/distributed_data_parallel.hpp>
 #include <hvd/torch/distributed_optimizer.hpp>
 #include <hvd/torch/distributed_sampler.hpp>
+#include <hvd/torch/elastic.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
 #include <hvd/torch/grad_scaler.hpp>
 #include <hvd/torch/grouped_collectives.hpp>

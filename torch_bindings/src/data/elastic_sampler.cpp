@@ -1,13 +1,18 @@
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/serialize.h>
 
+#include <hvd/core/internal/wire.hpp>
 #include <hvd/hvd.hpp>
+#include <hvd/ops/elastic.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
 
 #include "data/sample_order.hpp"
+#include "data/sampler_progress.hpp"
 #include "state/agreement.hpp"
 
 namespace hvd {
@@ -15,19 +20,37 @@ namespace hvd {
 using namespace detail;
 
 struct ElasticSampler::State {
+  /// What the ranks of a pass train on.
+  struct Deal {
+    std::uint64_t number = 0;  ///< grows with each pass
+    std::size_t epoch = 0;
+    std::size_t ranks = 1;
+    std::vector<std::size_t> left;  ///< the examples of all ranks, ascending
+  };
+
   ElasticSamplerOptions options;
   std::size_t dataset_size = 0;
   std::size_t epoch = 0;
-  std::vector<bool> recorded;      ///< for each example
-  std::vector<std::size_t> left;   ///< the examples of all ranks in the running pass, ascending
+  std::vector<bool> recorded;  ///< for each example
+  Deal deal;                   ///< of the running pass
+  Deal marked;  ///< of the pass in which `SamplerProgress` took its last mark, if that is over
   std::vector<std::size_t> order;  ///< this rank's indices in the running pass
   std::size_t returned = 0;        ///< how many of `order` `next` has returned
   std::size_t trained = 0;         ///< how many of `order` are recorded
+  std::uint64_t last_mark = 0;     ///< the number of the pass in which the last mark was taken
+  bool nothing_left_is_a_pass = false;
+  std::function<void()> on_record;
   PassOfEpoch pass;
 
   void begin_epoch(std::size_t number);
   void begin_pass();
   void record(std::size_t index) { recorded[index] = true; }
+  /// Returns the examples of a deal in the order in which the ranks take them in turn.
+  [[nodiscard]] std::vector<std::size_t> shuffled(const Deal& one) const {
+    std::vector<std::size_t> all = one.left;
+    if (options.shuffle) shuffle(all, options.seed, one.epoch);
+    return all;
+  }
 };
 
 void ElasticSampler::State::begin_epoch(std::size_t number) {
@@ -36,13 +59,14 @@ void ElasticSampler::State::begin_epoch(std::size_t number) {
 }
 
 void ElasticSampler::State::begin_pass() {
-  left.clear();
-  for (std::size_t index = 0; index < dataset_size; ++index) {
-    if (!recorded[index]) left.push_back(index);
-  }
-  std::vector<std::size_t> all = left;
-  if (options.shuffle) shuffle(all, options.seed, epoch);
+  const std::uint64_t number = deal.number;
+  if (number == last_mark) marked = std::move(deal);
   const auto size = static_cast<std::size_t>(options.size);
+  deal = {.number = number + 1, .epoch = epoch, .ranks = size, .left = {}};
+  for (std::size_t index = 0; index < dataset_size; ++index) {
+    if (!recorded[index]) deal.left.push_back(index);
+  }
+  const std::vector<std::size_t> all = shuffled(deal);
   order = shard_of(all, options.rank, options.size, (all.size() + size - 1) / size);
   returned = 0;
   trained = 0;
@@ -52,6 +76,10 @@ void ElasticSampler::State::begin_pass() {
 ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
     : state_(std::make_shared<State>()) {
   state_->options = options;
+  if (options.rank < 0 && elastic::active() && !is_initialized()) {
+    state_->options.rank = 0;  // until `elastic_run` has made ranks
+    state_->options.size = 1;
+  }
   resolve_rank(state_->options.rank, state_->options.size, "ElasticSampler");
   state_->dataset_size = dataset_size;
   state_->recorded.assign(dataset_size, false);
@@ -71,7 +99,7 @@ std::size_t ElasticSampler::dataset_size() const { return state_->dataset_size; 
 
 const std::vector<std::size_t>& ElasticSampler::indices() const { return state_->order; }
 
-const std::vector<std::size_t>& ElasticSampler::remaining() const { return state_->left; }
+const std::vector<std::size_t>& ElasticSampler::remaining() const { return state_->deal.left; }
 
 std::vector<std::size_t> ElasticSampler::recorded() const {
   std::vector<std::size_t> indices;
@@ -85,6 +113,7 @@ void ElasticSampler::record_batch(std::size_t batch_size) {
   State& state = *state_;
   const std::size_t end = std::min(state.trained + batch_size, state.order.size());
   for (; state.trained < end; ++state.trained) state.record(state.order[state.trained]);
+  if (state.on_record) state.on_record();
 }
 
 void ElasticSampler::synchronize(Context& context) {
@@ -117,7 +146,7 @@ void ElasticSampler::reset(std::optional<std::size_t> new_size) {
     state.recorded.resize(*new_size, false);
   }
   const bool nothing_is_left =
-      state.dataset_size > 0 &&
+      state.dataset_size > 0 && !std::exchange(state.nothing_left_is_a_pass, false) &&
       std::find(state.recorded.begin(), state.recorded.end(), false) == state.recorded.end();
   if (state.pass.is_over(state.epoch) || nothing_is_left) state.begin_epoch(state.epoch + 1);
   state.begin_pass();
@@ -155,6 +184,67 @@ void ElasticSampler::load(torch::serialize::InputArchive& archive) {
     state.record(static_cast<std::size_t>(*index));
   }
   state.begin_pass();
+}
+
+void SamplerProgress::on_record(ElasticSampler& sampler, std::function<void()> function) {
+  sampler.state_->on_record = std::move(function);
+}
+
+SamplerMark SamplerProgress::mark(const ElasticSampler& sampler) {
+  ElasticSampler::State& state = *sampler.state_;
+  state.last_mark = state.deal.number;
+  return {state.deal.number, state.trained};
+}
+
+Bytes SamplerProgress::now(const ElasticSampler& sampler) {
+  return at(sampler, {sampler.state_->deal.number, sampler.state_->trained});
+}
+
+Bytes SamplerProgress::at(const ElasticSampler& sampler, const SamplerMark& mark) {
+  const ElasticSampler::State& state = *sampler.state_;
+  const auto& deal = mark.pass == state.deal.number ? state.deal : state.marked;
+  std::vector<bool> recorded(state.dataset_size, true);
+  for (const std::size_t index : deal.left) recorded[index] = false;
+  const std::vector<std::size_t> all = state.shuffled(deal);
+  for (std::size_t i = 0; i < std::min(mark.trained * deal.ranks, all.size()); ++i) {
+    recorded[all[i]] = true;
+  }
+  WireWriter writer;
+  writer.u64(state.dataset_size);
+  writer.u64(state.options.seed);
+  writer.u64(deal.epoch);
+  constexpr std::size_t kBits = 8;
+  for (std::size_t first = 0; first < recorded.size(); first += kBits) {
+    std::uint8_t byte = 0;
+    for (std::size_t i = first; i < std::min(first + kBits, recorded.size()); ++i) {
+      byte = static_cast<std::uint8_t>(byte | (recorded[i] ? 1U << (i - first) : 0U));
+    }
+    writer.u8(byte);
+  }
+  return writer.take();
+}
+
+void SamplerProgress::go_on(ElasticSampler& sampler, const Bytes& progress,
+                            const Context& context) {
+  ElasticSampler::State& state = *sampler.state_;
+  WireReader reader(progress, "progress of a sampler");
+  const std::uint64_t size = reader.u64();
+  if (size != state.dataset_size || reader.u64() != state.options.seed) {
+    throw Error(Errc::mismatch, "ElasticSampler: another rank has another data set or seed");
+  }
+  state.begin_epoch(reader.u64());
+  constexpr std::size_t kBits = 8;
+  std::uint8_t byte = 0;
+  for (std::size_t i = 0; i < state.dataset_size; ++i) {
+    if (i % kBits == 0) byte = reader.u8();
+    state.recorded[i] = (byte >> (i % kBits) & 1U) != 0;
+  }
+  reader.finish();
+  state.options.rank = context.rank();
+  state.options.size = context.size();
+  state.begin_pass();
+  state.pass.begun = false;
+  state.nothing_left_is_a_pass = state.dataset_size > 0 && state.deal.left.empty();
 }
 
 }  // namespace hvd

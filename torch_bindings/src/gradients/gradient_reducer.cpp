@@ -7,6 +7,8 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
+#include <hvd/ops/elastic.hpp>
+#include <hvd/ops/internal/context_follower.hpp>
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
@@ -41,8 +43,11 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
 
 GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kind,
                             const DistributedOptimizerOptions& given,
-                            const NamedTensors& parameters)
-    : owner(given_owner), options(with_op_of_shares(given)), context(context_of(given)) {
+                            const NamedTensors& parameters, StepCount& given_count)
+    : owner(given_owner),
+      options(with_op_of_shares(given)),
+      context(context_of(given)),
+      count(given_count) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
   instance = agree_on_optimizer(context, own, options.process_set, kind);
 
@@ -169,6 +174,7 @@ void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) 
       saved.back().first->swap(saved.back().second);
     }
   };
+  count.underway = true;
   error.keep([&] {
     hide_others(*optimizer);
     if (&unwrapped(*optimizer) != optimizer) hide_others(unwrapped(*optimizer));
@@ -323,19 +329,65 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   return loss;
 }
 
+/// Makes the reduction anew in each context. What it knows of the gradients is that of a context.
+class GradientReducer::Follower final : public ContextFollower {
+ public:
+  using Make = std::function<std::unique_ptr<Impl>(bool broadcasts)>;
+
+  Follower(const DistributedOptimizerOptions& options, Make make)
+      : make_(std::move(make)),
+        uses_default_context_(options.context == nullptr),
+        outlives_context_(uses_default_context_ && options.process_set == 0) {
+    // Without a context, the first one throws that there is none.
+    if (!uses_default_context_ || is_initialized() || !elastic::active()) impl = make_(true);
+  }
+
+  void detach() noexcept override {
+    if (uses_default_context_) impl.reset();
+  }
+  void attach(Context&) override {
+    if (!impl && outlives_context_) impl = make_(false);
+  }
+
+  std::unique_ptr<Impl> impl;
+
+ private:
+  Make make_;
+  bool uses_default_context_;
+  bool outlives_context_;  ///< a process set belongs to one context
+};
+
+void GradientReducer::follow(const DistributedOptimizerOptions& options, Follower::Make make) {
+  steps_at_once_ = steps_at_once_ && !options.step_in_backward && !options.adasum;
+  follower_ = std::make_unique<Follower>(options, std::move(make));
+}
+
+GradientReducer::Impl& GradientReducer::impl() const {
+  if (!follower_->impl) static_cast<void>(context());  // throws
+  if (!follower_->impl) {
+    throw Error(Errc::not_initialized, "an optimizer was used after the generation of its context");
+  }
+  return *follower_->impl;
+}
+
 GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                                  const DistributedOptimizerOptions& options, BaseStep base) {
   check_options(options, kDistributedOptimizer);
   if (options.step_in_backward && kind_of(optimizer) == "LBFGS") {
     misuse("step_in_backward needs an optimizer that steps each parameter by itself, not LBFGS");
   }
-  impl_ = std::make_unique<Impl>(kDistributedOptimizer,
-                                 fmt::format("{} of {}", kDistributedOptimizer, kind_of(optimizer)),
-                                 options, parameters_of(optimizer.param_groups(), parameters));
-  impl_->optimizer = &optimizer;
-  impl_->base = std::move(base);
-  impl_->known_parameters = parameter_count(optimizer);
-  if (options.broadcast_parameters) impl_->broadcast(parameters);
+  // LBFGS changes the parameters between the evaluations of its closure, and another class may.
+  steps_at_once_ = kind_of(optimizer) != "LBFGS" && kind_of(optimizer) != "another class";
+  follow(options, [this, &optimizer, parameters, options, base = std::move(base)](bool broadcasts) {
+    auto impl = std::make_unique<Impl>(
+        kDistributedOptimizer, fmt::format("{} of {}", kDistributedOptimizer, kind_of(optimizer)),
+        options, parameters_of(optimizer.param_groups(), parameters), count_);
+    impl->optimizer = &optimizer;
+    impl->base = base;
+    impl->known_parameters = parameter_count(optimizer);
+    if (options.broadcast_parameters && broadcasts) impl->broadcast(parameters);
+    return impl;
+  });
 }
 
 GradientReducer::GradientReducer(const torch::nn::Module& module,
@@ -345,10 +397,14 @@ GradientReducer::GradientReducer(const torch::nn::Module& module,
   if (options.step_in_backward) {
     misuse("step_in_backward needs DistributedOptimizer", kDataParallel);
   }
-  impl_ = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
-                                 checked_parameters(module.named_parameters(), kDataParallel));
-  impl_->module = &module;
-  if (options.broadcast_parameters) impl_->broadcast(NamedTensors::of(module));
+  follow(options, [this, &module, options](bool broadcasts) {
+    auto impl = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
+                                       checked_parameters(module.named_parameters(), kDataParallel),
+                                       count_);
+    impl->module = &module;
+    if (options.broadcast_parameters && broadcasts) impl->broadcast(NamedTensors::of(module));
+    return impl;
+  });
 }
 
 void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {
@@ -359,23 +415,27 @@ void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {
 GradientReducer::~GradientReducer() = default;
 
 torch::Tensor GradientReducer::step(LossClosure closure) {
-  Impl& impl = *impl_;
-  if (impl.options.adasum) {
-    const torch::Tensor loss = impl.step_with_adasum(std::move(closure));
+  Impl& impl = this->impl();
+  const auto stepped = [this, &impl](torch::Tensor loss) {
+    count_.underway = false;
+    ++count_.completed;
     impl.context.mark_step();
     return loss;
+  };
+  if (impl.options.adasum) {
+    count_.underway = true;
+    return stepped(impl.step_with_adasum(std::move(closure)));
   }
   if (closure) {
     require_step_after_backward("step() with a closure");
     if (impl.skip_depth > 0) impl.misuse("step() with a closure cannot skip the synchronisation");
     require_idle("step() with a closure");
-    const torch::Tensor last = impl.base([&impl, &closure] {
+    count_.underway = !steps_at_once_;
+    return stepped(impl.base([&impl, &closure] {
       const torch::Tensor loss = closure();
       impl.finish_step();
       return impl.reduce_loss(loss);
-    });
-    impl.context.mark_step();
-    return last;
+    }));
   }
   if (impl.skip_depth > 0) {
     if (impl.has_unsent_gradients)
@@ -384,58 +444,56 @@ torch::Tensor GradientReducer::step(LossClosure closure) {
   } else {
     impl.finish_step();
   }
-  const torch::Tensor loss = impl.options.step_in_backward ? torch::Tensor() : impl.base(nullptr);
-  impl.context.mark_step();
-  return loss;
+  return stepped(impl.options.step_in_backward ? torch::Tensor() : impl.base(nullptr));
 }
 
 void GradientReducer::synchronize() {
-  if (impl_->options.adasum)
-    impl_->misuse("with adasum there is nothing to synchronize before step()");
-  impl_->synchronize();
-  impl_->error.take();
+  if (impl().options.adasum)
+    impl().misuse("with adasum there is nothing to synchronize before step()");
+  impl().synchronize();
+  impl().error.take();
 }
 
 void GradientReducer::finish_pass() {
   synchronize();
-  impl_->is_reduced = false;
+  impl().is_reduced = false;
 }
 
 void GradientReducer::set_weight(double weight) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   if (!impl.weight) impl.misuse("set_weight() needs the option weighted");
   const std::lock_guard lock(impl.mutex);
   impl.weight->set(weight);
   impl.begin_pass();  // a rank whose pass uses no parameter takes part in step()
 }
 
-void GradientReducer::skip_step() { impl_->end_step(); }
+void GradientReducer::skip_step() { impl().end_step(); }
 
 void GradientReducer::require_idle(const char* caller) const {
-  for (const GradientSlot& slot : impl_->slots) {
+  for (const GradientSlot& slot : impl().slots) {
     if (slot.in_flight) {
-      impl_->misuse(
+      impl().misuse(
           fmt::format("{} while the gradient of {} is being reduced; call step() or "
                       "synchronize() first{}",
-                      caller, slot.name, impl_->parameters_changed()));
+                      caller, slot.name, impl().parameters_changed()));
     }
   }
 }
 
 void GradientReducer::require_step_after_backward(const char* caller) const {
-  if (!impl_->options.step_in_backward) return;
-  impl_->misuse(
+  if (!impl().options.step_in_backward) return;
+  impl().misuse(
       fmt::format("{} cannot be used with step_in_backward, because the backward pass "
                   "has stepped the parameters",
                   caller));
 }
 
-ScopedPause GradientReducer::skip_synchronize() noexcept { return ScopedPause(impl_->skip_depth); }
+ScopedPause GradientReducer::skip_synchronize() { return ScopedPause(impl().skip_depth); }
 
-ScopedPause GradientReducer::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+ScopedPause GradientReducer::no_sync() { return ScopedPause(impl().no_sync_depth); }
 
-const GradientCounters& GradientReducer::gradient_counters() const noexcept {
-  return impl_->placement->counters();
+const GradientCounters& GradientReducer::gradient_counters() const {
+  return impl().placement->counters();
 }
 
 }  // namespace hvd::detail

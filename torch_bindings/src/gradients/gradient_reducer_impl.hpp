@@ -67,7 +67,8 @@ struct GradientReducer::Impl final : GradientListener {
 
   /// `given_owner` begins the messages, and `kind` names the class of the optimizer too.
   Impl(std::string_view given_owner, const std::string& kind,
-       const DistributedOptimizerOptions& given, const NamedTensors& parameters);
+       const DistributedOptimizerOptions& given, const NamedTensors& parameters,
+       StepCount& given_count);
   [[noreturn]] void misuse(const std::string& message) const { detail::misuse(message, owner); }
 
   // These are the hooks and the end of a backward pass (gradient_reducer.cpp).
@@ -123,6 +124,7 @@ struct GradientReducer::Impl final : GradientListener {
   const torch::nn::Module* module = nullptr;  ///< null for an optimizer
   const DistributedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
+  StepCount& count;  ///< it outlives this object
   std::int64_t instance = 0;
   std::size_t known_parameters = 0;
   std::optional<GradientPlacement> placement;

@@ -10,6 +10,7 @@
 #include "state/agreement.hpp"
 #include "state/digest.hpp"
 #include "state/optimizer_coder.hpp"
+#include "state/optimizer_copy.hpp"
 #include "state/optimizer_fields.hpp"
 
 namespace hvd {
@@ -183,6 +184,34 @@ void receive(Context& context, Optimizer& optimizer, int root) {
 }
 
 }  // namespace
+
+OptimizerCopy detail::copy_of(Optimizer& given) {
+  const torch::NoGradGuard no_grad;
+  Optimizer& optimizer = unwrapped(given);
+  const std::int64_t code = optimizer_code(optimizer);
+  if (code < 0) {
+    throw Error(Errc::unsupported, "the state of an optimizer of its own type cannot be copied");
+  }
+  FieldWriter writer;
+  with_optimizer_kind(code, [&]<class Kind>(Kind) { write_optimizer<Kind>(writer, optimizer); });
+  OptimizerCopy copy{writer.take_bytes(), writer.take_tensors()};
+  for (torch::Tensor& tensor : copy.tensors) tensor = tensor.clone();
+  return copy;
+}
+
+void detail::restore(Optimizer& given, const OptimizerCopy& copy) {
+  const torch::NoGradGuard no_grad;
+  Optimizer& optimizer = unwrapped(given);
+  FieldReader reader(copy.fields);
+  with_optimizer_kind(optimizer_code(optimizer), [&]<class Kind>(Kind) {
+    const std::function<void()> commit = read_optimizer<Kind>(reader, optimizer);
+    const std::vector<torch::Tensor> tensors = reader.take_tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      torch::Tensor(tensors[i]).copy_(copy.tensors.at(i));
+    }
+    commit();
+  });
+}
 
 void broadcast_optimizer_state(Optimizer& given, int root, Context& context) {
   const torch::NoGradGuard no_grad;

@@ -41,9 +41,9 @@ class DistributedDataParallel {
   void synchronize() { reducer_.finish_pass(); }
   /// While the result lives, backward passes add to the gradients of this rank and send nothing.
   /// The first pass after it sends the sum.
-  [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
+  [[nodiscard]] ScopedPause no_sync() { return reducer_.no_sync(); }
   /// Returns how many gradients were copied. Must not be called during a backward pass.
-  [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
+  [[nodiscard]] const GradientCounters& gradient_counters() const {
     return reducer_.gradient_counters();
   }
 

@@ -26,8 +26,15 @@ namespace hvd {
 /// without a gradient takes part with zeros, so ranks may use different parameters. A rank whose
 /// pass used no parameter takes part in `step()`. `backward()` throws the error of a collective, or
 /// Errc::invalid_argument for misuse, and `step()` throws it again.
+///
+/// In an elastic job (hvd/elastic.hpp) it is constructed before `elastic_run` and used in its
+/// function, in all generations. There the constructor is not collective and broadcasts nothing,
+/// which the state does; outside of the function, `step()` throws Errc::not_initialized, and
+/// gradients stay on this rank. Compressors forget what they keep when a generation ends.
 template <class Base = detail::WrappedOptimizer>
-class DistributedOptimizer final : public Base, public ScalableGradients {
+class DistributedOptimizer final : public Base,
+                                   public ScalableGradients,
+                                   public detail::CountsSteps {
  public:
   using LossClosure = torch::optim::Optimizer::LossClosure;
 
@@ -81,12 +88,12 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
   /// already. Collective.
   void synchronize() { reducer_.synchronize(); }
   /// While the result lives, `step()` does not synchronize, because the program has done so.
-  [[nodiscard]] ScopedPause skip_synchronize() noexcept { return reducer_.skip_synchronize(); }
+  [[nodiscard]] ScopedPause skip_synchronize() { return reducer_.skip_synchronize(); }
   /// While the result lives, backward passes add to the gradients of this rank and send nothing.
   /// The first pass after it sends the sum.
-  [[nodiscard]] ScopedPause no_sync() noexcept { return reducer_.no_sync(); }
+  [[nodiscard]] ScopedPause no_sync() { return reducer_.no_sync(); }
   /// Returns how many gradients were copied. Must not be called during a backward pass.
-  [[nodiscard]] const GradientCounters& gradient_counters() const noexcept {
+  [[nodiscard]] const GradientCounters& gradient_counters() const {
     return reducer_.gradient_counters();
   }
 
@@ -100,6 +107,8 @@ class DistributedOptimizer final : public Base, public ScalableGradients {
     step();
   }
   void skip_scaled() override { reducer_.skip_step(); }
+  [[nodiscard]] detail::StepCount& step_count() noexcept override { return reducer_.step_count(); }
+  [[nodiscard]] bool steps_at_once() const noexcept override { return reducer_.steps_at_once(); }
 
  private:
   auto base_step() {

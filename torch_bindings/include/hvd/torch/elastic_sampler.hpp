@@ -13,6 +13,10 @@
 
 namespace hvd {
 
+namespace detail {
+struct SamplerProgress;
+}
+
 struct ElasticSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  ///< the same on every rank
@@ -26,6 +30,10 @@ struct ElasticSamplerOptions {
 /// example is lost, and examples whose record was lost with a rank are used again. Ranks get
 /// equally many examples; when the number of ranks does not divide that of the examples, the first
 /// examples are used twice.
+///
+/// With an `ElasticState` (hvd/torch/elastic.hpp), which then calls `synchronize`, no record is
+/// lost with a rank, because ranks record equally many examples at a time. In an elastic job it is
+/// constructed before `elastic_run`, and the data loader in its function.
 ///
 /// Copies share their state, because `make_data_loader` takes a copy. One thread at a time may use
 /// it.
@@ -49,7 +57,8 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   [[nodiscard]] std::vector<std::size_t> recorded() const;
 
   /// Records that the next `batch_size` examples of this rank, in the order of `next`, have been
-  /// trained on. A count beyond the end of the pass records all that are left.
+  /// trained on. A count beyond the end of the pass records all that are left. With an
+  /// `ElasticState` it is called after the step, and calls `end_step`.
   void record_batch(std::size_t batch_size);
   /// Merges the ranks' records, and takes rank and size from `context`. The program calls it after
   /// a change of the ranks and before it saves the state. It takes effect with the next `reset`.
@@ -71,6 +80,7 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  friend struct detail::SamplerProgress;
   struct State;
   std::shared_ptr<State> state_;
 };

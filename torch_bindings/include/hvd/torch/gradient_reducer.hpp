@@ -138,15 +138,27 @@ class GradientReducer {
   /// Throws Errc::invalid_argument, naming `caller`, if backward passes step.
   void require_step_after_backward(const char* caller) const;
 
-  ScopedPause skip_synchronize() noexcept;
-  ScopedPause no_sync() noexcept;
+  ScopedPause skip_synchronize();
+  ScopedPause no_sync();
 
   /// Must not be called during a backward pass.
-  [[nodiscard]] const GradientCounters& gradient_counters() const noexcept;
+  [[nodiscard]] const GradientCounters& gradient_counters() const;
+
+  [[nodiscard]] StepCount& step_count() noexcept { return count_; }
+  [[nodiscard]] bool steps_at_once() const noexcept { return steps_at_once_; }
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  class Follower;
+
+  /// Throws Errc::not_initialized while the job has no ranks.
+  [[nodiscard]] Impl& impl() const;
+  void follow(const DistributedOptimizerOptions& options,
+              std::function<std::unique_ptr<Impl>(bool broadcasts)> make);
+
+  StepCount count_;
+  bool steps_at_once_ = true;
+  std::unique_ptr<Follower> follower_;  ///< it owns the Impl
 };
 
 }  // namespace detail

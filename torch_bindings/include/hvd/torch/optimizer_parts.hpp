@@ -1,6 +1,8 @@
 // Declares the common parts of `DistributedOptimizer` and `ShardedOptimizer`.
 #pragma once
 
+#include <cstdint>
+
 #include <torch/optim/optimizer.h>
 
 namespace hvd {
@@ -35,6 +37,24 @@ class ScalableGradients {
 };
 
 namespace detail {
+
+/// Tells how far an optimizer has come, also over several generations of an elastic job.
+struct StepCount {
+  std::int64_t completed = 0;  ///< the calls of `step()` that have changed the parameters
+  /// A step that communicates after it has begun to change parameters has begun and not ended. When
+  /// it fails, the parameters are neither those before the step nor those after it.
+  bool underway = false;
+};
+
+/// The interface through which `ElasticState` finds an optimizer that counts its steps. Others may
+/// step at any time.
+class CountsSteps {
+ public:
+  virtual ~CountsSteps() = default;
+  [[nodiscard]] virtual StepCount& step_count() noexcept = 0;
+  /// Returns whether a step changes parameters only after all its communication.
+  [[nodiscard]] virtual bool steps_at_once() const noexcept = 0;
+};
 
 /// Multiplies the gradients that the optimizer's parameters have on this rank. Returns whether
 /// every element is finite. Not collective.

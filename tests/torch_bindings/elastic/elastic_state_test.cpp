@@ -1,0 +1,208 @@
+// Workers of an elastic job train while ranks come and go. Every example must be used as often as
+// there were epochs, all replicas must be the same, and counters must fit to the steps.
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "elastic_job.hpp"
+
+namespace hvd::test {
+namespace {
+
+using detail::Change;
+using detail::Leave;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+/// Returns the text between `begin` and the next space or end of the line, or nothing.
+std::string word_after(const std::string& text, const std::string& begin) {
+  const auto at = text.rfind(begin);
+  if (at == std::string::npos) return {};
+  const auto from = at + begin.size();
+  return text.substr(from, text.find_first_of(" \n", from) - from);
+}
+
+class ElasticState : public testing::Test {
+ protected:
+  void start(Words plan, const std::vector<int>& workers) {
+    job_.emplace(ELASTIC_TRAINER, std::move(plan),
+                 std::map<std::string, std::optional<std::string>>{{"OMP_NUM_THREADS", "1"}});
+    job_->start(static_cast<int>(workers.size()));
+    job_->all_wait(workers);
+    job_->form(workers);
+  }
+  void await_training(int worker, int generation) {
+    job_->process(worker).wait_for_out("generation " + std::to_string(generation) + " trains",
+                                       in(std::chrono::minutes(1)));
+  }
+  /// Waits until these workers wait, and makes them the next generation.
+  void go_on(const std::vector<int>& workers) {
+    for (const int worker : workers) static_cast<void>(job_->waits(worker));
+    job_->form(workers);
+  }
+  /// Expects that the workers end well and with the same state. Returns what the first has said.
+  std::string finish(const std::vector<int>& workers) {
+    std::map<int, std::string> said;
+    for (const int worker : workers) {
+      const ProcessResult result = job_->end(worker);
+      EXPECT_EQ(result.exit_code(), 0) << worker << ": " << result.out << result.err;
+      EXPECT_THAT(result.out, HasSubstr("finished"));
+      said[worker] = result.out;
+      EXPECT_EQ(word_after(result.out, "digest "), word_after(said[workers[0]], "digest "));
+      const std::string steps = word_after(result.out, "\nsteps ");
+      EXPECT_NE(steps, "");
+      EXPECT_EQ(steps, word_after(said[workers[0]], "\nsteps "));
+      for (const char* counter : {" batches ", " saved ", " text ", " draws "}) {
+        EXPECT_EQ(word_after(result.out, counter), steps) << counter << result.out;
+      }
+    }
+    return said[workers[0]];
+  }
+  /// Does the same, and expects that every example was used once in each epoch, and `once_more`
+  /// twice.
+  std::string finish_exactly(const std::vector<int>& workers, int once_more = 0) {
+    const std::string said = finish(workers);
+    const std::string epochs = word_after(said, "epochs ");
+    EXPECT_THAT(said, HasSubstr("epochs " + epochs + " uses " + epochs + ".000000 to "));
+    const int padding = std::stoi(word_after(said, " and "));
+    constexpr int kExamples = 240;
+    EXPECT_EQ(std::stod(word_after(said, "more, sum ")),
+              kExamples * std::stoi(epochs) + padding + once_more)
+        << said;
+    return said;
+  }
+
+  std::optional<ElasticJob> job_;
+};
+
+TEST_F(ElasticState, WithoutAChangeEveryExampleIsUsedOnce) {
+  start({"until=1"}, {0, 1});
+  finish_exactly({0, 1});
+}
+
+struct Loss {
+  int lost;
+  std::string place;
+  std::string optimizer;
+};
+
+class ElasticStateLoss : public ElasticState, public testing::WithParamInterface<Loss> {};
+
+TEST_P(ElasticStateLoss, NoStepIsLostOrDoneTwice) {
+  const auto& [lost, place, optimizer] = GetParam();
+  Words plan{"until=2", std::to_string(lost) + "@1=" + place, "optimizer=" + optimizer};
+  if (optimizer == "own" || optimizer == "backward") plan.push_back("commit=3");
+  start(plan, {0, 1, 2});
+  EXPECT_EQ(job_->end(lost).signal(), SIGKILL);
+  std::vector<int> left{0, 1, 2};
+  std::erase(left, lost);
+  go_on(left);
+  finish_exactly(left);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Places, ElasticStateLoss,
+    testing::Values(Loss{0, "backward", "plain"}, Loss{1, "backward", "plain"},
+                    Loss{2, "backward", "wrapped"}, Loss{0, "before_step", "plain"},
+                    Loss{1, "before_step", "wrapped"}, Loss{2, "after_step", "plain"},
+                    Loss{0, "after_record", "plain"}, Loss{1, "after_record", "wrapped"},
+                    Loss{0, "backward", "own"}, Loss{1, "after_record", "own"},
+                    Loss{0, "backward", "backward"}, Loss{2, "after_record", "backward"}),
+    [](const auto& of) {
+      return of.param.optimizer + "_" + of.param.place + "_of_" + std::to_string(of.param.lost);
+    });
+
+TEST_F(ElasticState, AStepWhoseIterationNobodyHasEndedRemains) {
+  start({"until=2", "metric", "2@1=after_step"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  go_on({0, 1});
+  constexpr int kBatchOfThreeRanks = 12;
+  finish_exactly({0, 1}, kBatchOfThreeRanks);
+}
+
+TEST_F(ElasticState, NewcomersGetTheStateOfTheOthers) {
+  start({"until=2"}, {0, 1});
+  await_training(0, 1);
+  job_->start(2);
+  job_->all_wait({2, 3});
+  job_->send({0, 1}, Change{});
+  job_->all_wait({0, 1});
+  job_->form({0, 1, 2, 3});
+  finish_exactly({0, 1, 2, 3});
+}
+
+TEST_F(ElasticState, TheStateOfAnOptimizerGoesOnToo) {
+  start({"until=3", "optimizer=adam", "0@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  go_on({1, 2});
+  await_training(1, 2);
+  job_->start(1);
+  job_->all_wait({3});
+  job_->send({1, 2}, Change{});
+  job_->all_wait({1, 2});
+  job_->form({1, 2, 3});
+  finish({1, 2, 3});
+}
+
+TEST_F(ElasticState, WithACommitNothingIsTakenBackWhenARankJoins) {
+  start({"until=2", "optimizer=own"}, {0});
+  await_training(0, 1);
+  job_->start(1);
+  job_->all_wait({1});
+  job_->send(0, Change{});
+  job_->all_wait({0});
+  job_->form({0, 1});
+  const std::string said = finish_exactly({0, 1});
+  EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 0 of 2 after step 0 ")));
+}
+
+TEST_F(ElasticState, ARankThatIsAskedToLeaveLosesNothing) {
+  start({"until=2", "1@1=terminate"}, {0, 1, 2});
+  for (const int worker : {0, 2}) {
+    EXPECT_FALSE(job_->waits(worker).leaves);
+  }
+  EXPECT_TRUE(job_->waits(1).leaves);
+  job_->send(1, Leave{});
+  EXPECT_THAT(job_->end(1).out, HasSubstr("left"));
+  job_->form({0, 2});
+  finish_exactly({0, 2});
+}
+
+// Worker 3 gets the state of a worker that was there, and dies before it has all of it. Those that
+// were there still have it.
+TEST_F(ElasticState, AReceiverThatDiesTakesNothingAlong) {
+  start({"until=3", "3@2=receive", "0@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  for (const int worker : {1, 2}) static_cast<void>(job_->waits(worker));
+  job_->start(1);
+  job_->all_wait({3});
+  job_->form({3, 1, 2});
+  EXPECT_EQ(job_->end(3).signal(), SIGKILL);
+  go_on({1, 2});
+  finish_exactly({1, 2});
+}
+
+TEST_F(ElasticState, OneAfterTheOther) {
+  start({"until=5", "0@1=before_step", "1@2=backward", "2@3=after_record"}, {0, 1, 2, 3});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  go_on({1, 2, 3});
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  go_on({2, 3});
+  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  go_on({3});
+  await_training(3, 4);
+  job_->start(1);
+  job_->all_wait({4});
+  job_->send(3, Change{});
+  job_->all_wait({3});
+  job_->form({4, 3});
+  finish_exactly({4, 3});
+}
+
+}  // namespace
+}  // namespace hvd::test

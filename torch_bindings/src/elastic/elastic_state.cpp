@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <hvd/core/log.hpp>
+#include <hvd/hvd.hpp>
+#include <hvd/torch/collectives.hpp>
+#include <hvd/torch/elastic.hpp>
+#include <hvd/torch/object.hpp>
+#include <hvd/torch/optimizer_state.hpp>
+#include <hvd/torch/wrapped_optimizer.hpp>
+
+#include "collectives/archive_bytes.hpp"
+#include "elastic/state_parts.hpp"
+#include "state/optimizer_fields.hpp"
+
+namespace hvd {
+
+using namespace detail;
+
+namespace {
+
+/// What a rank has, at the start of a generation.
+struct Standing {
+  enum Kind : std::int64_t {
+    fresh,    ///< only what the program has made
+    damaged,  ///< what another rank was sending when it was lost
+    whole,
+  };
+  std::int64_t kind = fresh;
+  std::int64_t certain = 0;     ///< not 0: the parameters are those after `steps`
+  std::int64_t steps = 0;       ///< completed
+  std::int64_t iterations = 0;  ///< ended
+  std::int64_t commits = 0;     ///< the number of its last one; 0: none
+
+  static constexpr std::int64_t kFields = 5;
+  [[nodiscard]] bool is_sound() const noexcept { return kind == whole && certain != 0; }
+  friend bool operator==(const Standing&, const Standing&) = default;
+};
+
+std::vector<Standing> gather(Context& context, const Standing& mine) {
+  const torch::Tensor row =
+      torch::tensor({mine.kind, mine.certain, mine.steps, mine.iterations, mine.commits})
+          .view({1, -1});
+  const torch::Tensor all = allgather(row, {.name = "elastic_state/standing", .context = &context});
+  const auto rows = all.accessor<std::int64_t, 2>();
+  std::vector<Standing> standings;
+  for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
+    const auto fields = rows[rank];
+    standings.push_back({fields[0], fields[1], fields[2], fields[3], fields[4]});
+  }
+  return standings;
+}
+
+/// The rank whose state all ranks get.
+struct Source {
+  int rank = 0;
+  bool from_commit = false;
+};
+
+/// Returns the first rank that is furthest, by a comparison of standings.
+template <class IsSource, class IsFurther>
+std::optional<int> furthest(const std::vector<Standing>& all, IsSource is_source,
+                            IsFurther is_further) {
+  std::optional<int> best;
+  for (int rank = 0; rank < std::ssize(all); ++rank) {
+    const Standing& one = all[static_cast<std::size_t>(rank)];
+    if (!is_source(one)) continue;
+    if (!best || is_further(one, all[static_cast<std::size_t>(*best)])) best = rank;
+  }
+  return best;
+}
+
+Source choose_source(const std::vector<Standing>& all) {
+  const auto live = furthest(
+      all, [](const Standing& one) { return one.is_sound(); },
+      [](const Standing& one, const Standing& best) {
+        return std::pair(one.steps, one.iterations) > std::pair(best.steps, best.iterations);
+      });
+  if (live) return {.rank = *live};
+  const auto committed = furthest(
+      all, [](const Standing& one) { return one.commits > 0; },
+      [](const Standing& one, const Standing& best) { return one.commits > best.commits; });
+  if (committed) return {.rank = *committed, .from_commit = true};
+  if (std::all_of(all.begin(), all.end(),
+                  [](const Standing& one) { return one.kind == Standing::fresh; })) {
+    return {};
+  }
+  throw Error(Errc::unsupported,
+              "ElasticState: ranks were lost, no rank that is left has a state to go on from, and "
+              "there was no commit()");
+}
+
+}  // namespace
+
+struct ElasticState::Impl {
+  StateParts parts;
+  StateSnapshot snapshot;  ///< of the last end of an iteration
+  StateCopy copy;          ///< of the last commit; valid if `standing.commits` is not 0
+  Standing standing;       ///< `certain` and `steps` are those of the end of the last generation
+  std::int64_t earlier_steps = 0;  ///< those that no optimizer of this process has counted
+  bool agreed = false;             ///< the last generation ended at the same place on all ranks
+
+  [[nodiscard]] std::int64_t steps() const { return earlier_steps + parts.completed_steps(); }
+  void end_iteration() {
+    ++standing.iterations;
+    snapshot.take(parts);
+  }
+  void commit(std::int64_t number) {
+    copy.take(parts);
+    standing.commits = number;
+  }
+  void continue_with(const std::vector<Standing>& all, const Source& source, Context& context);
+  void receive(const Source& source, Context& context);
+  void begin_generation();
+};
+
+/// Puts this rank's own parts back to where they were, if the source is there too.
+void ElasticState::Impl::continue_with(const std::vector<Standing>& all, const Source& source,
+                                       Context& context) {
+  const Standing& best = all[static_cast<std::size_t>(source.rank)];
+  const bool is_source = context.rank() == source.rank;
+  const bool is_there = source.from_commit ? standing.commits == best.commits : standing == best;
+  if (is_there && source.from_commit) {
+    copy.put_back(parts, context);
+    snapshot = copy.snapshot;
+  } else if (is_there && standing.kind == Standing::whole) {
+    snapshot.put_back(parts);
+    snapshot.put_back_random();
+  } else if (is_source) {
+    snapshot.take(parts);  // the first generation
+  } else {
+    standing.kind = Standing::damaged;
+  }
+}
+
+/// Gives all ranks what the source has.
+void ElasticState::Impl::receive(const Source& source, Context& context) {
+  const bool sends = context.rank() == source.rank;
+  std::vector<NamedTensors::Item> tensors = parts.parameters().items();
+  for (auto& [name, tensor] : parts.buffers().items()) {
+    tensors.emplace_back("buffer " + name, tensor);
+  }
+  broadcast_tensors(context, std::move(tensors), "elastic_state/", source.rank);
+  for (torch::Tensor* const tensor : parts.tensors) {
+    broadcast_object_(*tensor, source.rank, {.name = "elastic_state/tensor", .context = &context});
+  }
+  for (auto* const optimizer : parts.optimizers) {
+    broadcast_optimizer_state(*optimizer, source.rank, context);
+  }
+  WireWriter writer;
+  if (sends) {
+    writer.i64(standing.steps);
+    writer.i64(standing.iterations);
+    snapshot.write_values(writer, parts);
+  }
+  const Bytes values = broadcast_object(writer.take(), source.rank,
+                                        {.name = "elastic_state/values", .context = &context});
+  WireReader reader(values, "ElasticState");
+  standing.steps = reader.i64();
+  standing.iterations = reader.i64();
+  StateSnapshot::read_values(reader, parts, context);
+  reader.finish();
+}
+
+void ElasticState::Impl::begin_generation() {
+  for (auto* const optimizer : parts.optimizers) {
+    optimizer->zero_grad();
+    if (auto* const counter = dynamic_cast<CountsSteps*>(optimizer)) {
+      counter->step_count().underway = false;
+    }
+  }
+  earlier_steps = standing.steps - parts.completed_steps();
+  standing.kind = Standing::whole;
+  standing.certain = 1;
+  agreed = false;
+  snapshot.take(parts);
+}
+
+ElasticState::ElasticState() : impl_(std::make_unique<Impl>()) {}
+
+ElasticState::~ElasticState() {
+  for (ElasticSampler* const sampler : impl_->parts.samplers) {
+    SamplerProgress::on_record(*sampler, nullptr);
+  }
+}
+
+void ElasticState::add_module(torch::nn::Module& module) {
+  impl_->parts.modules.push_back(&module);
+}
+
+void ElasticState::add_optimizer(torch::optim::Optimizer& optimizer) {
+  const bool counts = dynamic_cast<CountsSteps*>(&optimizer) != nullptr;
+  if (!counts && dynamic_cast<ScalableGradients*>(&optimizer) != nullptr) {
+    throw Error(Errc::unsupported,
+                "ElasticState: a ShardedOptimizer is divided among the ranks, and a part is lost "
+                "with each of them");
+  }
+  if (optimizer_code(unwrapped(optimizer)) < 0) {
+    throw Error(Errc::unsupported,
+                "ElasticState: the state of an optimizer whose class is not one of LibTorch's "
+                "cannot be sent to another rank");
+  }
+  impl_->parts.optimizers.push_back(&optimizer);
+}
+
+void ElasticState::add_scheduler(torch::optim::LRScheduler& scheduler) {
+  struct Counted : torch::optim::LRScheduler {
+    static unsigned& count_of(torch::optim::LRScheduler& of) { return of.*&Counted::step_count_; }
+  };
+  add(Counted::count_of(scheduler));
+}
+
+void ElasticState::add_sampler(ElasticSampler& sampler) {
+  impl_->parts.samplers.push_back(&sampler);
+  SamplerProgress::on_record(sampler, [this] { end_step(); });
+}
+
+void ElasticState::add_tensor(torch::Tensor& tensor) { impl_->parts.tensors.push_back(&tensor); }
+
+void ElasticState::add_value(Read read, Write write) {
+  impl_->parts.values.push_back({std::move(read), std::move(write)});
+}
+
+void ElasticState::add_saved(std::function<void(torch::serialize::OutputArchive&)> save,
+                             std::function<void(torch::serialize::InputArchive&)> load) {
+  add_value(
+      [save = std::move(save)] {
+        torch::serialize::OutputArchive archive;
+        save(archive);
+        const Bytes bytes = bytes_of(archive);
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      },
+      [load = std::move(load)](const std::string& bytes) {
+        auto archive = archive_of(std::as_bytes(std::span(bytes)), "a part of an ElasticState");
+        load(archive);
+      });
+}
+
+void ElasticState::end_step() {
+  if (elastic::active()) impl_->end_iteration();
+  try {
+    elastic::check_host_updates();
+  } catch (const std::exception&) {
+    throw;
+  } catch (...) {
+    impl_->agreed = true;  // this ends the generation on all ranks
+    throw;
+  }
+}
+
+void ElasticState::commit() { impl_->commit(impl_->standing.commits + 1); }
+
+void ElasticState::restore() {
+  if (impl_->standing.commits == 0) {
+    throw Error(Errc::invalid_argument, "ElasticState: restore() without a commit()");
+  }
+  impl_->copy.put_back(impl_->parts, context());
+  impl_->end_iteration();  // a rank that has not come so far, when one is lost, gets it from others
+}
+
+void ElasticState::generation_ended() noexcept {
+  Impl& impl = *impl_;
+  if (impl.standing.kind != Standing::whole) return;
+  impl.standing.steps = impl.steps();
+  impl.standing.certain = impl.agreed || impl.parts.certain() ? 1 : 0;
+}
+
+void ElasticState::synchronize(Context& context) {
+  Impl& impl = *impl_;
+  const std::vector<Standing> all = gather(context, impl.standing);
+  const auto is_fresh = [](const Standing& one) { return one.kind == Standing::fresh; };
+  if (std::any_of(all.begin(), all.end(), is_fresh)) {
+    const std::string difference =
+        first_difference(context, impl.parts.describe(), "elastic_state/parts");
+    if (!difference.empty()) {
+      throw Error(Errc::mismatch, fmt::format("ElasticState: {}", difference));
+    }
+  }
+  const Source source = choose_source(all);
+  const Standing best = all[static_cast<std::size_t>(source.rank)];
+  const std::string uncertain = impl.parts.why_uncertain();
+  if (std::all_of(all.begin(), all.end(), is_fresh) && context.rank() == 0 && !uncertain.empty() &&
+      elastic::active()) {
+    log(LogLevel::warn, 0,
+        fmt::format("ElasticState: when a rank is lost, training goes back to the last commit(), "
+                    "because {}",
+                    uncertain));
+  }
+  impl.continue_with(all, source, context);
+  const bool all_have_it =
+      !source.from_commit && best.kind == Standing::whole &&
+      std::all_of(all.begin(), all.end(), [&best](const Standing& one) { return one == best; });
+  if (all_have_it) {
+    // Samplers have other ranks now.
+    WireWriter writer;
+    impl.snapshot.write_values(writer, impl.parts);
+    const Bytes values = writer.take();
+    WireReader reader(values, "ElasticState");
+    StateSnapshot::read_values(reader, impl.parts, context);
+  } else {
+    impl.receive(source, context);
+    log(LogLevel::info, context.rank(),
+        fmt::format("ElasticState: goes on after step {} of rank {}{}", impl.standing.steps,
+                    source.rank, source.from_commit ? ", the last commit" : ""));
+  }
+  impl.begin_generation();
+  const auto most = std::max_element(
+      all.begin(), all.end(), [](const auto& a, const auto& b) { return a.commits < b.commits; });
+  if (most->commits > 0 || (!uncertain.empty() && elastic::active())) {
+    impl.commit(most->commits + 1);
+  }
+}
+
+}  // namespace hvd
