@@ -176,6 +176,13 @@ TEST(ConfigTest, MallocIsLeftToAUserWhoSetsItsThresholds) {
   EXPECT_TRUE(parse({{"MALLOC_TRIM_THRESHOLD_", "9"}, {"HVD_TUNE_MALLOC", "1"}}).tune_malloc);
 }
 
+TEST(ConfigTest, ReplicasAreComparedOnRequest) {
+  EXPECT_EQ(parse({}).check_replicas_every, 0);
+  EXPECT_EQ(parse({{"HVD_CHECK_REPLICAS_EVERY", "100"}}).check_replicas_every, 100);
+  EXPECT_THAT(complaint({{"HVD_CHECK_REPLICAS_EVERY", "-1"}}),
+              HasSubstr("HVD_CHECK_REPLICAS_EVERY is -1"));
+}
+
 TEST(ConfigTest, DurationsHaveTheirUnits) {
   const Config config = parse({{"HVD_START_TIMEOUT", "2.5"},
                                {"HVD_HEARTBEAT_INTERVAL_MS", "50"},

@@ -83,6 +83,11 @@ void read_malloc(const VariableReader& read, Config& config) {
   read.flag("HVD_TUNE_MALLOC", config.tune_malloc);
 }
 
+void read_check(const VariableReader& read, Config& config) {
+  read_number(read, "HVD_CHECK_REPLICAS_EVERY", {0, 1'000'000'000}, "0 to 1,000,000,000",
+              config.check_replicas_every);
+}
+
 void read_schedule(const VariableReader& read, Config& config) {
   read.bytes(read.first_set({"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"}),
              config.fusion_threshold);
@@ -135,6 +140,7 @@ void read_deadlines(const VariableReader& read, Config& config) {
 void read_settings(const VariableReader& read, Config& config) {
   read_engine(read, config);
   read_malloc(read, config);
+  read_check(read, config);
   read_schedule(read, config);
   read_observers(read, config);
   read_deadlines(read, config);

@@ -131,6 +131,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   }
   if (++slot.passes < options.backward_passes_per_step) return;
   error.keep([&] {
+    describe_replica();
     placement->use_on_this_thread();
     if (first_step) first_step->add(index, slot.parameter.grad());
     submit(slot, incoming);

@@ -102,6 +102,7 @@ struct GradientReducer::Impl final : GradientListener {
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
     return {context, slot.collective, options.process_set};
   }
+  void describe_replica();
   void start_agreement();
   void start_first_step_exchange();
   void finish_first_step_exchange();

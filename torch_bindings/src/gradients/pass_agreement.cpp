@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
 
@@ -14,14 +17,27 @@ namespace {
 // A float counts exactly to 2^24. The quotients of scaled numbers are exact enough up to this.
 constexpr std::int64_t kModulus = std::int64_t{1} << 20;
 
-// Each rank sends three numbers in places of its own: 1, its steps and its pass. The scales of the
-// reduction cancel out in quotients by the first. A rank that has joined sends zeros.
-constexpr std::size_t kNumbersOfARank = 3;
+// Each rank sends numbers in places of its own: 1, its steps, its pass and, if digests are ever
+// compared, two numbers for its digest. The scales of the reduction cancel out in quotients by the
+// first. A rank that has joined sends zeros.
+constexpr std::size_t kNumbersOfAPass = 3;
+constexpr std::size_t kNumbersOfADigest = 2;
+
+/// Returns 40 bits of the digest as two numbers, the first of which is not 0.
+std::pair<std::int64_t, std::int64_t> numbers_of(std::uint64_t digest) {
+  constexpr auto kRange = static_cast<std::uint64_t>(kModulus);
+  return {static_cast<std::int64_t>(1 + digest % (kRange - 1)),
+          static_cast<std::int64_t>(digest / kRange % kRange)};
+}
 
 }  // namespace
 
+std::size_t PassAgreement::numbers_of_a_rank() const noexcept {
+  return kNumbersOfAPass + (check_every_ > 0 ? kNumbersOfADigest : 0);
+}
+
 std::size_t PassAgreement::length() const noexcept {
-  return used_.size() + kNumbersOfARank * ranks_.size();
+  return used_.size() + numbers_of_a_rank() * ranks_.size();
 }
 
 void PassAgreement::begin(std::int64_t steps, std::int64_t pass) {
@@ -36,30 +52,42 @@ void PassAgreement::start(const AllreduceOptions& reduction) {
   std::fill(std::copy(used_.begin(), used_.end(), sent), sent + length(), 0.0F);
   const auto at = std::find(ranks_.begin(), ranks_.end(), reduction.context->rank());
   float* const own =
-      sent + used_.size() + kNumbersOfARank * static_cast<std::size_t>(at - ranks_.begin());
+      sent + used_.size() + numbers_of_a_rank() * static_cast<std::size_t>(at - ranks_.begin());
   own[0] = 1;
   own[1] = static_cast<float>(steps_);
   own[2] = static_cast<float>(pass_);
+  if (const auto digest = std::exchange(digest_, {})) {
+    const auto [first, second] = numbers_of(*digest);
+    own[kNumbersOfAPass] = static_cast<float>(first);
+    own[kNumbersOfAPass + 1] = static_cast<float>(second);
+  }
   exchange_ = allreduce_async_(message_, reduction);
+}
+
+std::vector<PassAgreement::Pass> PassAgreement::received() const {
+  const float* const sums = message_.const_data_ptr<float>() + used_.size();
+  std::vector<Pass> passes;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const float* const numbers = sums + numbers_of_a_rank() * i;
+    if (numbers[0] == 0) continue;
+    const auto number = [&](std::size_t at) { return std::llround(numbers[at] / numbers[0]); };
+    const std::int64_t digest =
+        check_every_ > 0 ? number(kNumbersOfAPass) * kModulus + number(kNumbersOfAPass + 1) : 0;
+    passes.push_back({ranks_[i], number(1), number(2), digest});
+  }
+  return passes;
 }
 
 void PassAgreement::finish(std::string_view owner) {
   if (!exchange_.valid()) return;  // one rank, or `start` threw
   std::exchange(exchange_, {}).wait();
-  const auto* const sums = message_.const_data_ptr<float>();
-  std::copy_n(sums, used_.size(), used_.begin());
-  struct Pass {
-    int rank;
-    std::int64_t steps;
-    std::int64_t pass;
-  };
-  std::vector<Pass> passes;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const float* const numbers = sums + used_.size() + kNumbersOfARank * i;
-    if (numbers[0] == 0) continue;
-    passes.push_back(
-        {ranks_[i], std::llround(numbers[1] / numbers[0]), std::llround(numbers[2] / numbers[0])});
-  }
+  std::copy_n(message_.const_data_ptr<float>(), used_.size(), used_.begin());
+  const std::vector<Pass> passes = received();
+  compare_passes(passes, owner);
+  compare_digests(passes, owner);
+}
+
+void PassAgreement::compare_passes(const std::vector<Pass>& passes, std::string_view owner) const {
   const auto other = std::find_if(passes.begin(), passes.end(), [&passes](const Pass& each) {
     return each.steps != passes.front().steps || each.pass != passes.front().pass;
   });
@@ -76,6 +104,42 @@ void PassAgreement::finish(std::string_view owner) {
                           "many passes; put passes that are not to be reduced under no_sync(), and "
                           "let a closure return hvd::allreduce(loss)",
                           owner, first.rank, words(first), other->rank, words(*other)));
+}
+
+/// The ranks whose digest most ranks have are right. Without a majority nobody knows who is right.
+/// Ranks that have joined count their reductions differently until the next comparison, so not all
+/// of them may have sent a digest.
+void PassAgreement::compare_digests(const std::vector<Pass>& passes, std::string_view owner) {
+  std::map<std::int64_t, std::vector<int>> by_digest;
+  std::size_t count = 0;
+  for (const Pass& pass : passes) {
+    if (pass.digest == 0) continue;
+    by_digest[pass.digest].push_back(pass.rank);
+    ++count;
+  }
+  unchecked_ = count > 0 ? 0 : unchecked_ + 1;
+  if (by_digest.size() < 2) return;
+  const auto most = std::max_element(
+      by_digest.begin(), by_digest.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::vector<int> wrong;
+  for (const auto& [digest, ranks] : by_digest) {
+    const bool is_majority = digest == most->first && 2 * ranks.size() > count;
+    if (!is_majority) wrong.insert(wrong.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(wrong.begin(), wrong.end());
+  const std::string who =
+      wrong.size() == count
+          ? fmt::format("ranks {} have different parameters", fmt::join(wrong, ", "))
+          : fmt::format("rank{} {} {} other parameters than most ranks",
+                        wrong.size() > 1 ? "s" : "", fmt::join(wrong, ", "),
+                        wrong.size() > 1 ? "have" : "has");
+  throw Error(
+      Errc::mismatch,
+      fmt::format("{}: {}, bit by bit, since at most {} reductions. A rank has changed its "
+                  "parameters by itself, or its hardware is faulty. hvd::verify(model) names "
+                  "the parameter; go on from a checkpoint",
+                  owner, who, check_every_));
 }
 
 }  // namespace hvd::detail

@@ -64,6 +64,9 @@ struct Config {
   /// `HVD_TUNE_MALLOC`: the LibTorch bindings set the thresholds of glibc's malloc
   /// (docs/reference/torch.md); 0 or 1. 0 is the default where the environment sets them already.
   bool tune_malloc = true;
+  /// `HVD_CHECK_REPLICAS_EVERY`: after so many reductions of an optimizer's gradients the ranks
+  /// compare their parameters (docs/reference/torch.md); 0: never.
+  int check_replicas_every = 0;
   /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
   /// ranks in a job of up to 256, the square root of their number in a larger one.
   int control_fanout = 0;
