@@ -1,4 +1,5 @@
 // Tests that ranks whose parameters have come to differ are named, and that others never are.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "training.hpp"
@@ -7,7 +8,6 @@ namespace hvd::check_replicas_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
-using testing::AllOf;
 using testing::HasSubstr;
 using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
 
@@ -63,10 +63,10 @@ TEST_P(CheckReplicas, ARankWithAFlippedBitIsNamedOnAllRanks) {
         }
         EXPECT_LE(step - 1, step_of_flip + kEvery) << "found too late";
         if (size == 2) {
-          EXPECT_THAT(message, HasSubstr("ranks 0, 1 have different parameters"));
+          EXPECT_THAT(message, HasSubstr("rank(s) 0, 1 have different parameters"));
         } else {
-          EXPECT_THAT(message, AllOf(HasSubstr("rank " + std::to_string(flipped) + " has other"),
-                                     HasSubstr("at most 4 reductions")));
+          EXPECT_THAT(message,
+                      HasSubstr(fmt::format("rank(s) {} differ from most ranks", flipped)));
         }
       });
     }

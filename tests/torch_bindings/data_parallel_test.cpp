@@ -174,6 +174,77 @@ TEST_P(DataParallel, AParameterThatIsReplacedOrAddedIsRefused) {
   });
 }
 
+TEST_P(DataParallel, AParameterThatIsRemovedIsRefused) {
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::nn::Linear layer(3, 3);
+    layer->register_module("unused", torch::nn::LayerNorm(torch::nn::LayerNormOptions({3})));
+    DistributedDataParallel parallel(layer, {.context = &context});
+    layer->unregister_module("unused");
+    std::string message;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    layer->forward(torch::ones({2, 3})).sum().backward();
+                  },
+                  &message),
+              Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("unused.weight was added, removed or replaced"));
+  });
+}
+
+// Each rank's second pass meets the first pass of the other's next step.
+TEST_P(DataParallel, UnequalNumbersOfPassesAreAnErrorOnAllRanks) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedDataParallel parallel(net, {.context = &context});
+    torch::optim::SGD sgd(net->parameters(), kSgd);
+    std::string message;
+    const auto code = code_of(
+        [&] {
+          for (int step = 0; step < 3; ++step) {
+            sgd.zero_grad();
+            const int passes = context.rank() == 0 && step == 1 ? 2 : 1;
+            for (int pass = 0; pass < passes; ++pass) {
+              loss_of(net, global_batch(step).of_rank(context.rank(), size)).backward();
+            }
+            sgd.step();
+          }
+        },
+        &message);
+    EXPECT_EQ(code, Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("DistributedDataParallel: rank(s) 0"));
+    EXPECT_THAT(message, HasSubstr("called backward() or step() more often"));
+  });
+}
+
+TEST_P(DataParallel, AClosureOnLossesOfItsOwnIsShownItsLine) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedDataParallel parallel(net, {.context = &context});
+    torch::optim::LBFGS lbfgs(net->parameters(),
+                              torch::optim::LBFGSOptions(1).line_search_fn("strong_wolfe"));
+    const Batch batch = global_batch(0).of_rank(context.rank(), size);
+    std::string message;
+    const auto code = code_of(
+        [&] {
+          for (int step = 0; step < 20; ++step) {
+            lbfgs.step([&] {
+              lbfgs.zero_grad();
+              torch::Tensor loss = loss_of(net, batch) * (1 + 9 * context.rank());
+              loss.backward();
+              return loss;
+            });
+          }
+        },
+        &message);
+    EXPECT_EQ(code, Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("let a closure return hvd::allreduce(loss)"));
+  });
+}
+
 TEST_P(DataParallel, MisuseIsNamed) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);

@@ -21,20 +21,12 @@ namespace hvd::detail {
 namespace {
 
 /// Returns a number that changes when an optimizer steps the parameters. LibTorch's SGD does not
-/// count its changes in the tensors' versions, so the first elements of some parameters are part of
-/// it too, if they are in host memory.
+/// count its changes in the tensors' versions, so some elements are part of it too.
 std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
-  constexpr int kMostRead = 8;
   Digest digest;
-  int read = 0;
   for (const GradientSlot& slot : slots) {
-    const torch::Tensor& parameter = slot.parameter;
-    digest.add(static_cast<std::uint64_t>(parameter._version()));
-    if (read == kMostRead || !parameter.is_cpu() || parameter.numel() == 0) continue;
-    ++read;
-    const auto* const first = static_cast<const std::byte*>(parameter.const_data_ptr());
-    const auto bytes = static_cast<std::size_t>(parameter.element_size());
-    digest.add_elements({first, bytes}, 1);
+    digest.add(static_cast<std::uint64_t>(slot.parameter._version()));
+    digest.add_corners(slot.parameter);
   }
   return digest.value();
 }
@@ -79,9 +71,16 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
     first_step.emplace(context, options.process_set, slots.size());
   }
-  agreement.emplace(context, options.process_set, slots.size(), [this](std::size_t length) {
-    return placement->empty_row(static_cast<std::int64_t>(length), torch::kFloat32);
-  });
+  // An optimizer tells the agreement of its steps. Those of a module's optimizers are seen in its
+  // parameters only.
+  const bool compares_corners = owner == kDataParallel && options.broadcast_parameters;
+  std::vector<torch::Tensor> tensors;
+  for (const GradientSlot& slot : slots) tensors.push_back(slot.parameter);
+  agreement.emplace(context, options.process_set, std::move(tensors), compares_corners,
+                    [this](std::size_t length) {
+                      return placement->empty_row(static_cast<std::int64_t>(length),
+                                                  torch::kFloat32);
+                    });
 }
 
 /// Counts the members of each group that take part. A parameter that begins to take part belongs to
@@ -123,6 +122,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
   if (!std::exchange(has_unsent_gradients, true)) note_wrapped_steps();
+  if (slot.in_flight && missing_after_nested) refuse_pass(nested_only());
   if (slot.in_flight) {
     refuse_pass(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
@@ -131,7 +131,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   }
   if (++slot.passes < options.backward_passes_per_step) return;
   error.keep([&] {
-    describe_replica();
+    agreement->read_parameters();
     placement->use_on_this_thread();
     if (first_step) first_step->add(index, slot.parameter.grad());
     submit(slot, incoming);
@@ -273,6 +273,14 @@ void GradientReducer::Impl::end_pass() {
   });
 }
 
+/// Describes a pass all of whose gradients came from passes inside it, which did not wait for them.
+std::string GradientReducer::Impl::nested_only() const {
+  return fmt::format(
+      "the last backward pass with gradients ran inside another one, and {} got none; call "
+      "synchronize() between backward() and step()",
+      missing_after_nested->name);
+}
+
 void GradientReducer::Impl::synchronize() {
   if (is_reduced) return;
   start_first_step_exchange();
@@ -282,14 +290,7 @@ void GradientReducer::Impl::synchronize() {
 
 /// Synchronizes, ends the step, and throws the first error of the step.
 void GradientReducer::Impl::finish_step() {
-  if (missing_after_nested) {
-    error.keep([&] {
-      misuse(
-          fmt::format("the last backward pass with gradients ran inside another one, and {} got "
-                      "none; call synchronize() between backward() and step()",
-                      missing_after_nested->name));
-    });
-  }
+  if (missing_after_nested) error.keep([&] { misuse(nested_only()); });
   synchronize();
   end_step();
 }

@@ -80,6 +80,7 @@ struct GradientReducer::Impl final : GradientListener {
   [[noreturn]] void refuse_pass(const std::string& message);
   void note_wrapped_steps();
   [[nodiscard]] std::string parameters_changed() const;
+  [[nodiscard]] std::string nested_only() const;
 
   // These implement the step (gradient_reducer.cpp).
   void synchronize();
@@ -102,7 +103,6 @@ struct GradientReducer::Impl final : GradientListener {
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
     return {context, slot.collective, options.process_set};
   }
-  void describe_replica();
   void start_agreement();
   void start_first_step_exchange();
   void finish_first_step_exchange();

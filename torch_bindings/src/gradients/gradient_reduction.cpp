@@ -11,7 +11,6 @@
 #include "collectives/device_event.hpp"
 #include "collectives/tensor_traits.hpp"
 #include "gradients/gradient_reducer_impl.hpp"
-#include "state/digest.hpp"
 
 namespace hvd::detail {
 
@@ -126,19 +125,9 @@ void GradientReducer::Impl::submit_without_backward(GradientSlot& slot, double f
   if (slot.has_none) slot.parameter.mutable_grad().reset();
 }
 
-/// Gives the agreement a digest of the parameters if it wants one, before this reduction can change
-/// them.
-void GradientReducer::Impl::describe_replica() {
-  if (!agreement->wants_digest()) return;
-  const torch::NoGradGuard no_grad;
-  Digest digest;
-  for (const GradientSlot& slot : slots) digest.add_values(slot.parameter);
-  agreement->set_digest(digest.value());
-}
-
 /// Submits what the ranks have to agree on, once it is known which parameters this rank has used.
 void GradientReducer::Impl::start_agreement() {
-  describe_replica();
+  agreement->read_parameters();
   agreement->begin(steps, reductions + 1);
   for (std::size_t index = 0; index < slots.size(); ++index) {
     const GradientSlot& slot = slots[index];

@@ -10,6 +10,8 @@
 
 #include <hvd/core/error.hpp>
 
+#include "state/digest.hpp"
+
 namespace hvd::detail {
 
 namespace {
@@ -17,11 +19,12 @@ namespace {
 // A float counts exactly to 2^24. The quotients of scaled numbers are exact enough up to this.
 constexpr std::int64_t kModulus = std::int64_t{1} << 20;
 
-// Each rank sends numbers in places of its own: 1, its steps, its pass and, if digests are ever
-// compared, two numbers for its digest. The scales of the reduction cancel out in quotients by the
-// first. A rank that has joined sends zeros.
-constexpr std::size_t kNumbersOfAPass = 3;
-constexpr std::size_t kNumbersOfADigest = 2;
+// Each rank sends numbers in places of its own: 1, its steps, its pass, and two numbers for each
+// digest, which are zeros where there is none. The scales of the reduction cancel out in quotients
+// by the first. A rank that has joined sends zeros.
+constexpr std::size_t kCorners = 3;
+constexpr std::size_t kElements = 5;  // left out when they are never compared
+constexpr std::size_t kMostNumbers = 7;
 
 /// Returns 40 bits of the digest as two numbers, the first of which is not 0.
 std::pair<std::int64_t, std::int64_t> numbers_of(std::uint64_t digest) {
@@ -33,11 +36,25 @@ std::pair<std::int64_t, std::int64_t> numbers_of(std::uint64_t digest) {
 }  // namespace
 
 std::size_t PassAgreement::numbers_of_a_rank() const noexcept {
-  return kNumbersOfAPass + (check_every_ > 0 ? kNumbersOfADigest : 0);
+  return check_every_ > 0 ? kMostNumbers : kElements;
 }
 
 std::size_t PassAgreement::length() const noexcept {
   return used_.size() + numbers_of_a_rank() * ranks_.size();
+}
+
+void PassAgreement::read_parameters() {
+  if (!message_.defined() || std::exchange(has_read_, true)) return;
+  if (compares_corners_) {
+    Digest digest;
+    for (const torch::Tensor& parameter : parameters_) digest.add_corners(parameter);
+    corners_ = digest.value();
+  }
+  if (check_every_ == 0 || unchecked_ + 1 < check_every_) return;
+  const torch::NoGradGuard no_grad;
+  Digest digest;
+  for (const torch::Tensor& parameter : parameters_) digest.add_values(parameter);
+  elements_ = digest.value();
 }
 
 void PassAgreement::begin(std::int64_t steps, std::int64_t pass) {
@@ -56,11 +73,14 @@ void PassAgreement::start(const AllreduceOptions& reduction) {
   own[0] = 1;
   own[1] = static_cast<float>(steps_);
   own[2] = static_cast<float>(pass_);
-  if (const auto digest = std::exchange(digest_, {})) {
-    const auto [first, second] = numbers_of(*digest);
-    own[kNumbersOfAPass] = static_cast<float>(first);
-    own[kNumbersOfAPass + 1] = static_cast<float>(second);
-  }
+  const auto put = [own](std::size_t at, std::uint64_t digest) {
+    const auto [first, second] = numbers_of(digest);
+    own[at] = static_cast<float>(first);
+    own[at + 1] = static_cast<float>(second);
+  };
+  if (compares_corners_) put(kCorners, corners_);
+  if (const auto digest = std::exchange(elements_, {})) put(kElements, *digest);
+  has_read_ = false;
   exchange_ = allreduce_async_(message_, reduction);
 }
 
@@ -71,9 +91,9 @@ std::vector<PassAgreement::Pass> PassAgreement::received() const {
     const float* const numbers = sums + numbers_of_a_rank() * i;
     if (numbers[0] == 0) continue;
     const auto number = [&](std::size_t at) { return std::llround(numbers[at] / numbers[0]); };
-    const std::int64_t digest =
-        check_every_ > 0 ? number(kNumbersOfAPass) * kModulus + number(kNumbersOfAPass + 1) : 0;
-    passes.push_back({ranks_[i], number(1), number(2), digest});
+    const auto digest = [&](std::size_t at) { return number(at) * kModulus + number(at + 1); };
+    passes.push_back({ranks_[i], number(1), number(2), digest(kCorners),
+                      check_every_ > 0 ? digest(kElements) : 0});
   }
   return passes;
 }
@@ -83,8 +103,12 @@ void PassAgreement::finish(std::string_view owner) {
   std::exchange(exchange_, {}).wait();
   std::copy_n(message_.const_data_ptr<float>(), used_.size(), used_.begin());
   const std::vector<Pass> passes = received();
+  const bool compared = std::any_of(passes.begin(), passes.end(),
+                                    [](const Pass& each) { return each.parameters != 0; });
+  unchecked_ = compared ? 0 : unchecked_ + 1;
   compare_passes(passes, owner);
-  compare_digests(passes, owner);
+  compare_digests(passes, &Pass::corners, owner);
+  compare_digests(passes, &Pass::parameters, owner);
 }
 
 void PassAgreement::compare_passes(const std::vector<Pass>& passes, std::string_view owner) const {
@@ -106,40 +130,33 @@ void PassAgreement::compare_passes(const std::vector<Pass>& passes, std::string_
                           owner, first.rank, words(first), other->rank, words(*other)));
 }
 
-/// The ranks whose digest most ranks have are right. Without a majority nobody knows who is right.
+/// The digest that most ranks have is right. Without a majority nobody knows which one is right.
 /// Ranks that have joined count their reductions differently until the next comparison, so not all
-/// of them may have sent a digest.
-void PassAgreement::compare_digests(const std::vector<Pass>& passes, std::string_view owner) {
+/// ranks may have sent a digest.
+void PassAgreement::compare_digests(const std::vector<Pass>& passes, std::int64_t Pass::*digest,
+                                    std::string_view owner) const {
   std::map<std::int64_t, std::vector<int>> by_digest;
   std::size_t count = 0;
   for (const Pass& pass : passes) {
-    if (pass.digest == 0) continue;
-    by_digest[pass.digest].push_back(pass.rank);
+    if (pass.*digest == 0) continue;
+    by_digest[pass.*digest].push_back(pass.rank);
     ++count;
   }
-  unchecked_ = count > 0 ? 0 : unchecked_ + 1;
   if (by_digest.size() < 2) return;
-  const auto most = std::max_element(
-      by_digest.begin(), by_digest.end(),
-      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::vector<int> wrong;
-  for (const auto& [digest, ranks] : by_digest) {
-    const bool is_majority = digest == most->first && 2 * ranks.size() > count;
-    if (!is_majority) wrong.insert(wrong.end(), ranks.begin(), ranks.end());
+  for (const auto& [value, ranks] : by_digest) {
+    if (2 * ranks.size() <= count) wrong.insert(wrong.end(), ranks.begin(), ranks.end());
   }
   std::sort(wrong.begin(), wrong.end());
-  const std::string who =
-      wrong.size() == count
-          ? fmt::format("ranks {} have different parameters", fmt::join(wrong, ", "))
-          : fmt::format("rank{} {} {} other parameters than most ranks",
-                        wrong.size() > 1 ? "s" : "", fmt::join(wrong, ", "),
-                        wrong.size() > 1 ? "have" : "has");
+  const std::string_view relation =
+      wrong.size() == count ? "have different parameters" : "differ from most ranks in parameters";
   throw Error(
       Errc::mismatch,
-      fmt::format("{}: {}, bit by bit, since at most {} reductions. A rank has changed its "
-                  "parameters by itself, or its hardware is faulty. hvd::verify(model) names "
-                  "the parameter; go on from a checkpoint",
-                  owner, who, check_every_));
+      fmt::format("{}: rank(s) {} {}. A rank has called backward() or step() more often than the "
+                  "others, has stepped with losses of its own (let a closure return "
+                  "hvd::allreduce(loss)), has changed its parameters by itself, or its memory is "
+                  "faulty. hvd::verify(model) names the parameter",
+                  owner, fmt::join(wrong, ", "), relation));
 }
 
 }  // namespace hvd::detail

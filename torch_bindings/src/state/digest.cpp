@@ -51,4 +51,15 @@ void Digest::add_values(const torch::Tensor& tensor) {
                host.element_size());
 }
 
+void Digest::add_corners(const torch::Tensor& tensor) noexcept {
+  if (!tensor.is_cpu() || tensor.layout() != torch::kStrided || tensor.numel() == 0) return;
+  std::int64_t last = 0;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto size = static_cast<std::size_t>(tensor.element_size());
+  const auto* const first = static_cast<const std::byte*>(tensor.const_data_ptr());
+  add_elements({first, size}, std::min<std::size_t>(size, 8));
+  add_elements({first + static_cast<std::size_t>(last) * size, size},
+               std::min<std::size_t>(size, 8));
+}
+
 }  // namespace hvd::detail
