@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
   const mnist::Dataset test = mnist::load(folder, mnist::Split::test);
 
   mnist::Net model(false);
-  hvd::DistributedOptimizer<torch::optim::SGD> optimizer(*model, 0.05);
+  hvd::DistributedDataParallel parallel(model);
+  torch::optim::SGD optimizer(model->parameters(), 0.05);
   hvd::DistributedSampler sampler(data.size());
 
   for (int step = 0; step < steps; ++step) {

@@ -60,6 +60,7 @@ void distribute(Net& model) {
 }
 
 void construct(Net& model, torch::optim::SGD& sgd) {
+  { hvd::DistributedOptimizer<torch::optim::SGD> optimizer(*model, 0.05); }
   {
     hvd::DistributedOptimizer opt(sgd, *model);
     hvd::DistributedOptimizer optimizer(sgd, *model);
