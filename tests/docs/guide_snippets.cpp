@@ -56,6 +56,7 @@ void place(Net& model) { model->to(torch::Device(torch::kCUDA, hvd::local_rank()
 
 void distribute(Net& model) {
   { hvd::DistributedDataParallel parallel(model); }
+  { hvd::DistributedDataParallel parallel(model, {.broadcast_parameters = false}); }
   hvd::DistributedDataParallel parallel(model, {.broadcast_buffers = false});
 }
 
