@@ -73,10 +73,10 @@ void PassAgreement::start(const AllreduceOptions& reduction) {
   own[0] = 1;
   own[1] = static_cast<float>(steps_);
   own[2] = static_cast<float>(pass_);
-  const auto put = [own](std::size_t at, std::uint64_t digest) {
+  const auto put = [own](std::size_t place, std::uint64_t digest) {
     const auto [first, second] = numbers_of(digest);
-    own[at] = static_cast<float>(first);
-    own[at + 1] = static_cast<float>(second);
+    own[place] = static_cast<float>(first);
+    own[place + 1] = static_cast<float>(second);
   };
   if (compares_corners_) put(kCorners, corners_);
   if (const auto digest = std::exchange(elements_, {})) put(kElements, *digest);
