@@ -337,8 +337,10 @@ void ElasticState::synchronize(Context& context) {
   } else {
     impl.receive(source, context);
     log(LogLevel::info, context.rank(),
-        fmt::format("ElasticState: goes on after step {} of rank {}{}", impl.standing.steps,
-                    source.rank, source.from_commit ? ", the last commit" : ""));
+        source.from_commit
+            ? fmt::format("ElasticState: goes back to the last commit of rank {}", source.rank)
+            : fmt::format("ElasticState: goes on after step {} of rank {}", impl.standing.steps,
+                          source.rank));
   }
   impl.begin_generation();
   const auto most = std::max_element(

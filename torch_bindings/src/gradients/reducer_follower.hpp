@@ -42,8 +42,8 @@ class GradientReducer::Follower final : public ContextFollower {
       : make_(std::move(make)),
         uses_default_context_(options.context == nullptr),
         outlives_context_(uses_default_context_ && options.process_set == 0) {
-    // Outside of an elastic job, a missing context makes this throw.
-    if (!uses_default_context_ || is_initialized() || !elastic::active()) {
+    // Outside of an elastic job, and with a process set, a missing context makes this throw.
+    if (!outlives_context_ || is_initialized() || !elastic::active()) {
       impl = make_(true);
     } else {
       refused_ = std::make_unique<RefusedGradients>(refused);

@@ -231,8 +231,8 @@ class ParameterShards::Follower final : public ContextFollower {
   Follower(const Groups& groups, std::vector<NamedTensors> named,
            const ShardedOptimizerOptions& options)
       : given(groups), named_(std::move(named)), options_(options) {
-    // Without a context, the first one throws that there is none.
-    if (options_.context || is_initialized() || !elastic::active()) {
+    // Outside of an elastic job, and with a process set, a missing context makes this throw.
+    if (options_.context || options_.process_set != 0 || is_initialized() || !elastic::active()) {
       impl = std::make_unique<Impl>(given, named_, options_);
     }
     options_.broadcast_parameters = false;  // in later contexts an ElasticState does it
