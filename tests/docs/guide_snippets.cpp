@@ -157,6 +157,12 @@ void elastic(std::size_t dataset_size, int epochs) {
 #include "elastic_1.inc"
 }
 
+void with_a_global_batch(Net& model, std::size_t dataset_size) {
+#include "elastic_2.inc"
+  const auto share = sampler.next(0);
+  optimizer.set_weight(share->size());
+}
+
 void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t seed) {
   sampler.set_epoch(epoch);
   torch::manual_seed(seed + hvd::rank());

@@ -29,8 +29,9 @@ std::string word_after(const std::string& text, const std::string& begin) {
 
 class ElasticState : public testing::Test {
  protected:
-  void start(Words plan, const std::vector<int>& workers) {
-    job_.emplace(ELASTIC_TRAINER, std::move(plan),
+  void start(Words plan, const std::vector<int>& workers,
+             const std::string& program = ELASTIC_TRAINER) {
+    job_.emplace(program, std::move(plan),
                  std::map<std::string, std::optional<std::string>>{{"OMP_NUM_THREADS", "1"}});
     job_->start(static_cast<int>(workers.size()));
     job_->all_wait(workers);
@@ -256,6 +257,28 @@ TEST_F(ElasticState, AReceiverThatDiesTakesNothingAlong) {
   EXPECT_EQ(job_->end(3).signal(), SIGKILL);
   go_on({1, 2});
   finish_exactly({1, 2});
+}
+
+// 3, 2, 3 and 4 ranks, of which none divides the 16 examples of a step but the last number.
+TEST_F(ElasticState, WithAGlobalBatchTheLossesAreThoseOfOneProcess) {
+  start({"until=4", "1@1"}, {0, 1, 2}, GLOBAL_BATCH_TRAINER);
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  go_on({0, 2});
+  for (const std::vector<int> after : {std::vector{0, 2, 3}, std::vector{0, 2, 3, 4}}) {
+    const std::vector<int> before(after.begin(), after.end() - 1);
+    await_training(0, after.back() - 1);
+    job_->start(1);
+    job_->all_wait({after.back()});
+    job_->send(before, Change{});
+    job_->all_wait(before);
+    job_->form(after);
+  }
+  for (const int worker : {0, 2, 3, 4}) {
+    const ProcessResult result = job_->end(worker);
+    EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("are those of one process"));
+    EXPECT_THAT(result.out, HasSubstr("finished"));
+  }
 }
 
 TEST_F(ElasticState, OneAfterTheOther) {
