@@ -1,6 +1,7 @@
 // Tests how an ElasticState makes ranks equal, with ranks that are threads and generations that the
 // test makes.
 #include <deque>
+#include <memory>
 
 #include <gmock/gmock.h>
 
@@ -101,6 +102,41 @@ TEST(ElasticSynchronize, AModuleWithoutOptimizerIsMadeEqual) {
     EXPECT_EQ(worker.epoch, 0) << "no iteration has ended since";
   });
   expect_equal(workers[0], workers[1]);
+}
+
+/// Its optimizer steps without others, so that one worker can come further than another.
+struct Stepping {
+  std::unique_ptr<Context> alone = make_context(thread_config(0, 1), make_hash_store());
+  torch::nn::Sequential net = make_net(1);
+  DistributedOptimizer<torch::optim::Adam> optimizer{
+      net, torch::optim::AdamOptions(0.1), {.context = alone.get()}};
+  ElasticState state{net, optimizer};
+
+  void step(int number) {
+    optimizer.zero_grad();
+    loss_of(net, global_batch(number)).backward();
+    optimizer.step();
+  }
+};
+
+TEST(ElasticSynchronize, TheRankThatIsFurthestIsTheSource) {
+  std::deque<Stepping> workers(3);
+  generation({0, 1, 2}, [&](int number, Context& context) {
+    Stepping& worker = workers[static_cast<std::size_t>(number)];
+    worker.state.synchronize(context);
+    for (int step = 0; step < (number == 1 ? 3 : 2); ++step) worker.step(step);
+    worker.state.generation_ended();
+  });
+  const auto furthest = values_of(workers[1].net);
+  EXPECT_GT(largest_difference(values_of(workers[0].net), furthest), 0);
+  generation({0, 1, 2}, [&](int number, Context& context) {
+    Stepping& worker = workers[static_cast<std::size_t>(number)];
+    worker.state.synchronize(context);
+    EXPECT_EQ(largest_difference(values_of(worker.net), furthest), 0);
+    EXPECT_TRUE(verify(worker.optimizer, context));
+    worker.step(3);
+    EXPECT_TRUE(verify(worker.net, context));
+  });
 }
 
 TEST(ElasticSynchronize, ResetCallbacksChangeWhatAllGet) {
