@@ -264,7 +264,7 @@ TEST_F(ElasticState, WithAGlobalBatchTheLossesAreThoseOfOneProcess) {
   start({"until=4", "1@1"}, {0, 1, 2}, GLOBAL_BATCH_TRAINER);
   EXPECT_EQ(job_->end(1).signal(), SIGKILL);
   go_on({0, 2});
-  for (const std::vector<int> after : {std::vector{0, 2, 3}, std::vector{0, 2, 3, 4}}) {
+  for (const std::vector<int>& after : {std::vector{0, 2, 3}, std::vector{0, 2, 3, 4}}) {
     const std::vector<int> before(after.begin(), after.end() - 1);
     await_training(0, after.back() - 1);
     job_->start(1);
