@@ -105,7 +105,11 @@ TEST_P(ElasticStateLoss, NoStepIsLostOrDoneTwice) {
   std::vector<int> left{0, 1, 2};
   std::erase(left, lost);
   go_on(left);
-  finish_exactly(left);
+  const std::string said = finish_exactly(left);
+  // With step_in_backward it depends on whether a step was under way.
+  if (optimizer == "own" || optimizer == "sharded") {
+    EXPECT_THAT(said, HasSubstr("generation 2 rank 0 of 2 after step 3 "));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
