@@ -99,8 +99,10 @@ void train(const std::string& model, const std::string& file, double seconds) {
       if (seconds <= 0 || step < kWarmUp) continue;
       // The ranks end together, because rank 0 tells them when.
       if (step % 16 != 0) continue;
-      const double passed = static_cast<double>(now() - began) / 1e9;
-      if (hvd::broadcast_object(passed) < seconds) continue;
+      const double own = static_cast<double>(now() - began) / 1e9;
+      const double passed =
+          hvd::broadcast(torch::tensor(own, torch::kFloat64), 0, {.name = "time"}).item<double>();
+      if (passed < seconds) continue;
       if (hvd::rank() == 0) std::printf("%.3f steps/s\n", (step - kWarmUp) / passed);
       return;
     }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 
 #include <hvd/torch.hpp>
 
@@ -134,6 +135,34 @@ std::size_t data(std::size_t size) {
   hvd::DistributedSampler sampler(size, {.seed = 7, .drop_last = true});
   auto sound = hvd::verify(sampler);
   return sampler.size();
+}
+
+void set_rate(int ranks);
+
+void elastic_jobs(Net& model, hvd::DistributedOptimizer<torch::optim::Adam>& adam,
+                  hvd::ElasticSampler& elastic, const std::function<void()>& train_all,
+                  const std::function<void()>& on_reset) {
+  int epoch = 0;
+  hvd::ElasticState state(model, adam, elastic, epoch);
+  state.on_reset(on_reset);
+  state.on_reset([&] { set_rate(hvd::size()); });
+  const bool finished = hvd::elastic_run(state, train_all);
+  if (!finished) return;
+  state.commit();
+  state.restore();
+  state.end_step();
+  hvd::elastic::check_host_updates();
+}
+
+void train_on(const std::vector<std::size_t>& batch);
+void elastic(std::size_t dataset_size, int epochs) {
+#include "elastic_1.inc"
+}
+
+void with_a_global_batch(Net& model, std::size_t dataset_size) {
+#include "elastic_2.inc"
+  const auto share = sampler.next(0);
+  optimizer.set_weight(share->size());
 }
 
 void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t seed) {

@@ -171,6 +171,25 @@ TEST_F(Examples, ComplexParametersAreTrainedAsInOneProcess) {
   EXPECT_GT(std::abs(learned[3]), 0.1) << both;
 }
 
+// The last of three ranks kills itself. The others go on, with the rest of the images.
+TEST_F(Examples, TrainingGoesOnWhenARankIsLost) {
+  const std::string out =
+      run({HVDRUN, "-np", "3", "--min-np", "2", fs::path(EXAMPLES) / "train_elastic", "--images",
+           "2400", "--epochs", "3", "--crash-at", "10"})
+          .out;
+  EXPECT_THAT(out, HasSubstr("generation 1: rank 2 of 3 goes on after step 0"));
+  // The others have completed the tenth step, or had not read all of its gradients.
+  EXPECT_THAT(out, testing::AnyOf(HasSubstr("of 2 goes on after step 10"),
+                                  HasSubstr("of 2 goes on after step 9")));
+  EXPECT_THAT(out, HasSubstr(kIdentical));
+  expect_falling_loss(out, 0.1);
+  // Where ranks cannot divide what is left, some images are used twice, once in each pass.
+  const std::vector<double> used = numbers_after("used", out);
+  ASSERT_EQ(used.size(), 1U) << out;
+  EXPECT_GE(used[0], 3 * 2400);
+  EXPECT_LT(used[0], 3 * 2400 + 20);
+}
+
 TEST_F(Examples, UnevenDataIsAllUsed) {
   const std::string out = run_two("train_uneven", {"--images", "1600", "--epochs", "3"});
   EXPECT_THAT(out, HasSubstr("rank 0 has 1600 images"));

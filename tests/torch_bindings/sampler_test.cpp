@@ -366,6 +366,42 @@ TEST(Elastic, GoesOnWhereItWasSaved) {
   EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
 }
 
+// Any number of ranks takes in each step what one rank takes.
+TEST(Elastic, AGlobalBatchDoesNotDependOnTheRanks) {
+  constexpr std::size_t kBatch = 8;
+  for (const std::size_t dataset : {0, 5, 8, 50}) {
+    ElasticSampler alone = elastic_of(dataset, 0, 1, {.seed = 9, .global_batch = kBatch});
+    for (const int size : {2, 3, 5, 9}) {
+      alone.set_epoch(4);
+      alone.reset();
+      std::vector<ElasticSampler> samplers;
+      for (int rank = 0; rank < size; ++rank) {
+        samplers.push_back(elastic_of(dataset, rank, size, {.seed = 9, .global_batch = kBatch}));
+        samplers.back().set_epoch(4);
+        samplers.back().reset();
+      }
+      std::size_t recorded = 0;
+      while (const auto expected = alone.next(0)) {
+        std::vector<std::size_t> all(expected->size());
+        for (int rank = 0; rank < size; ++rank) {
+          const auto share = samplers[static_cast<std::size_t>(rank)].next(3);
+          ASSERT_TRUE(share);
+          for (std::size_t i = 0; i < share->size(); ++i) {
+            all.at(i * static_cast<std::size_t>(size) + static_cast<std::size_t>(rank)) =
+                (*share)[i];
+          }
+        }
+        EXPECT_EQ(all, *expected);
+        recorded += expected->size();
+        samplers[0].record_batch(1);
+        EXPECT_EQ(samplers[0].recorded().size(), recorded);
+      }
+      EXPECT_EQ(recorded, dataset);
+      EXPECT_FALSE(samplers.back().next(1));
+    }
+  }
+}
+
 TEST(Sampler, VerifyFindsShardsThatOverlapOrMissSomething) {
   for (const int size : {1, 2, 3, 4}) {
     test::on_ranks(size, [&](Context& context) {

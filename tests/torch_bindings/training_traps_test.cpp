@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -514,6 +515,34 @@ TEST_P(Traps, ASecondOptimizerOfTheSameParametersIsNamed) {
     loss_of(net, global_batch(context.rank())).backward();
     next.step();
     EXPECT_TRUE(verify(*net, context));
+  });
+}
+
+// LibTorch has one hook of C++ for each parameter, which has the program's in a list, and replaces
+// all others when the program adds its first one.
+TEST(TrapsOfHooks, HooksOfTheProgramStay) {
+  on_ranks(2, [](Context& context) {
+    auto net = make_net(1);
+    int calls = 0;
+    const auto count = [&calls](const torch::Tensor& gradient) {
+      ++calls;
+      return gradient * 2;
+    };
+    std::vector<torch::Tensor> parameters = net->parameters();
+    parameters[0].register_hook(count);
+    std::optional<DistributedSGD> optimizer;
+    for (int round = 0; round < 2; ++round) {
+      optimizer.emplace(net->named_parameters(), kSgd,
+                        DistributedOptimizerOptions{.context = &context});
+      parameters[1].register_hook(count);
+      loss_of(net, global_batch(context.rank())).backward();
+      optimizer->step();
+      EXPECT_TRUE(verify(*net, context));
+      EXPECT_EQ(std::exchange(calls, 0), 2 + round);
+      optimizer.reset();
+      loss_of(net, global_batch(0)).backward();
+      EXPECT_EQ(std::exchange(calls, 0), 2 + round) << "without an optimizer";
+    }
   });
 }
 

@@ -89,7 +89,9 @@ Context& context() {
     if (detail::ElasticWorker::of_process() != nullptr) {
       throw Error(
           Errc::not_initialized,
-          "in an elastic job there are ranks only while hvd::elastic_run runs its function");
+          "in an elastic job there are ranks only while hvd::elastic_run runs its function: put "
+          "the training loop into one, with an hvd::ElasticState, or start the program without "
+          "--min-np, --max-np and --host-discovery-script of hvdrun (docs/how-to/elastic.md)");
     }
     throw Error(Errc::not_initialized,
                 "hvd::init() has not been called, or hvd::shutdown() has; a thread that a body of "

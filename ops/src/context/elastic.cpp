@@ -102,6 +102,7 @@ class ElasticRun {
       run_();
       return true;
     } catch (const GenerationEnds&) {
+      state_.change_agreed();
       return false;
     }
   }
@@ -120,7 +121,7 @@ void ElasticStateBase::on_reset(std::function<void()> callback) {
   callbacks_.push_back(std::move(callback));
 }
 
-void ElasticStateBase::reset() const {
+void ElasticStateBase::call_reset_callbacks() const {
   for (const auto& callback : callbacks_) callback();
 }
 

@@ -29,8 +29,9 @@ std::string word_after(const std::string& text, const std::string& begin) {
 
 class ElasticState : public testing::Test {
  protected:
-  void start(Words plan, const std::vector<int>& workers) {
-    job_.emplace(ELASTIC_TRAINER, std::move(plan),
+  void start(Words plan, const std::vector<int>& workers,
+             const std::string& program = ELASTIC_TRAINER) {
+    job_.emplace(program, std::move(plan),
                  std::map<std::string, std::optional<std::string>>{{"OMP_NUM_THREADS", "1"}});
     job_->start(static_cast<int>(workers.size()));
     job_->all_wait(workers);
@@ -96,13 +97,19 @@ class ElasticStateLoss : public ElasticState, public testing::WithParamInterface
 TEST_P(ElasticStateLoss, NoStepIsLostOrDoneTwice) {
   const auto& [lost, place, optimizer] = GetParam();
   Words plan{"until=2", std::to_string(lost) + "@1=" + place, "optimizer=" + optimizer};
-  if (optimizer == "own" || optimizer == "backward") plan.push_back("commit=3");
+  if (optimizer == "own" || optimizer == "backward" || optimizer == "sharded") {
+    plan.push_back("commit=3");
+  }
   start(plan, {0, 1, 2});
   EXPECT_EQ(job_->end(lost).signal(), SIGKILL);
   std::vector<int> left{0, 1, 2};
   std::erase(left, lost);
   go_on(left);
-  finish_exactly(left);
+  const std::string said = finish_exactly(left);
+  // With step_in_backward it depends on whether a step was under way.
+  if (optimizer == "own" || optimizer == "sharded") {
+    EXPECT_THAT(said, HasSubstr("generation 2 rank 0 of 2 after step 3 "));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -112,7 +119,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{1, "before_step", "wrapped"}, Loss{2, "after_step", "plain"},
                     Loss{0, "after_record", "plain"}, Loss{1, "after_record", "wrapped"},
                     Loss{0, "backward", "own"}, Loss{1, "after_record", "own"},
-                    Loss{0, "backward", "backward"}, Loss{2, "after_record", "backward"}),
+                    Loss{0, "backward", "backward"}, Loss{2, "after_record", "backward"},
+                    Loss{0, "backward", "scaled"}, Loss{0, "backward", "sharded"},
+                    Loss{1, "after_step", "sharded"}, Loss{2, "after_record", "sharded"}),
     [](const auto& of) {
       return of.param.optimizer + "_" + of.param.place + "_of_" + std::to_string(of.param.lost);
     });
@@ -161,6 +170,73 @@ TEST_F(ElasticState, WithACommitNothingIsTakenBackWhenARankJoins) {
   EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 0 of 2 after step 0 ")));
 }
 
+TEST_F(ElasticState, AShardedOptimizerLosesNothingWhenRanksComeAndGo) {
+  start({"until=3", "optimizer=sharded", "0@2=terminate"}, {0, 1});
+  await_training(0, 1);
+  job_->start(1);
+  job_->all_wait({2});
+  job_->send({0, 1}, Change{});
+  job_->all_wait({0, 1});
+  job_->form({0, 1, 2});
+  for (const int worker : {1, 2}) {
+    EXPECT_FALSE(job_->waits(worker).leaves);
+  }
+  EXPECT_TRUE(job_->waits(0).leaves);
+  job_->send(0, Leave{});
+  EXPECT_THAT(job_->end(0).out, HasSubstr("left"));
+  job_->form({1, 2});
+  const std::string said = finish_exactly({1, 2});
+  EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 1 of 3 after step 0 ")));
+}
+
+// Two of three shards are lost at once.
+TEST_F(ElasticState, OneRankIsEnoughForAShardedOptimizer) {
+  start({"until=2", "optimizer=sharded", "commit=3", "0@1=backward", "2@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  go_on({1});
+  EXPECT_THAT(finish_exactly({1}), HasSubstr("generation 2 rank 0 of 1 after step 3 "));
+}
+
+// Nothing would average the gradients.
+TEST_F(ElasticState, TrainingOutsideOfElasticRunIsAnError) {
+  for (const std::string optimizer : {"own", "plain", "wrapped", "sharded"}) {
+    start({"until=1", "early", "optimizer=" + optimizer}, {0});
+    EXPECT_THAT(finish_exactly({0}), HasSubstr("early in an elastic job there "
+                                               "are ranks only while hvd::elastic_run"));
+  }
+}
+
+// The commit is in the first epoch, which has 20 steps, and the loss in the second.
+TEST_F(ElasticState, ACommitOfAnEarlierEpochIsRestored) {
+  start({"until=2", "optimizer=own", "commit=15", "at=25", "1@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  go_on({0, 2});
+  EXPECT_THAT(finish_exactly({0, 2}), HasSubstr("generation 2 rank 0 of 2 after step 15 "));
+}
+
+TEST_F(ElasticState, ProgramsCanGoBackThemselves) {
+  start({"until=1", "commit=3", "restore"}, {0, 1});
+  finish_exactly({0, 1});
+}
+
+// A program like those of Horovod, which knows no ends of iterations.
+TEST_F(ElasticState, AProgramThatOnlyCommitsGoesBackToItsCommits) {
+  start({"until=3", "by_commit", "commit=3", "2@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  go_on({0, 1});
+  await_training(0, 2);
+  job_->start(1);
+  job_->all_wait({3});
+  job_->send({0, 1}, Change{});
+  job_->all_wait({0, 1});
+  job_->form({0, 1, 3});
+  const std::string said = finish({0, 1, 3});
+  EXPECT_THAT(said, HasSubstr("generation 2 rank 0 of 2 after step 3 "));
+  EXPECT_THAT(said, Not(HasSubstr("generation 3 rank 0 of 3 after step 3 ")));
+  EXPECT_EQ(word_after(said, "taken "), word_after(said, "used "));
+}
+
 TEST_F(ElasticState, ARankThatIsAskedToLeaveLosesNothing) {
   start({"until=2", "1@1=terminate"}, {0, 1, 2});
   for (const int worker : {0, 2}) {
@@ -185,6 +261,28 @@ TEST_F(ElasticState, AReceiverThatDiesTakesNothingAlong) {
   EXPECT_EQ(job_->end(3).signal(), SIGKILL);
   go_on({1, 2});
   finish_exactly({1, 2});
+}
+
+// 3, 2, 3 and 4 ranks, of which none divides the 16 examples of a step but the last number.
+TEST_F(ElasticState, WithAGlobalBatchTheLossesAreThoseOfOneProcess) {
+  start({"until=4", "1@1"}, {0, 1, 2}, GLOBAL_BATCH_TRAINER);
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  go_on({0, 2});
+  for (const std::vector<int>& after : {std::vector{0, 2, 3}, std::vector{0, 2, 3, 4}}) {
+    const std::vector<int> before(after.begin(), after.end() - 1);
+    await_training(0, after.back() - 1);
+    job_->start(1);
+    job_->all_wait({after.back()});
+    job_->send(before, Change{});
+    job_->all_wait(before);
+    job_->form(after);
+  }
+  for (const int worker : {0, 2, 3, 4}) {
+    const ProcessResult result = job_->end(worker);
+    EXPECT_EQ(result.exit_code(), 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("are those of one process"));
+    EXPECT_THAT(result.out, HasSubstr("finished"));
+  }
 }
 
 TEST_F(ElasticState, OneAfterTheOther) {

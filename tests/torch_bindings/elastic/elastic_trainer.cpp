@@ -1,10 +1,16 @@
 // A worker of an elastic job that trains. Its model counts how often each example was used: the
 // gradient of weight i is -1 for each use of example i, and the learning rate is 1. Its arguments:
 //   until=GENERATION   its function returns at the end of an epoch of this or a later generation
-//   optimizer=KIND     wrapped, own (DistributedDataParallel), backward (step_in_backward), adam
+//   optimizer=KIND     wrapped, own (DistributedDataParallel), backward (step_in_backward), adam,
+//                      scaled, which averages and has the number of ranks as its rate, or
+//                      sharded, which also trains a second model with a ShardedOptimizer of Adam
 //   commit=N           it commits after every N steps
-//   WORKER@GENERATION=PLACE   where that worker kills itself, in the fifth step of that generation,
-//                      or "terminate", where it gets SIGTERM
+//   by_commit          it takes examples without a sampler and ends no iteration
+//   early              it begins to train before there are ranks
+//   restore            after the seventh step of the first generation it goes back to a commit
+//   at=STEP            the step of a generation in which actions take place, 5 by default
+//   WORKER@GENERATION=PLACE   where that worker kills itself in that step, or "terminate", where it
+//                      gets SIGTERM
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -22,7 +28,6 @@ namespace {
 
 constexpr std::int64_t kExamples = 240;
 constexpr std::size_t kBatch = 4;
-constexpr int kActionAt = 5;
 
 void say(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -37,6 +42,7 @@ struct Plan {
   unsigned until = 1;
   int worker = std::atoi(std::getenv("TEST_WORKER"));
   int commit = 0;
+  int at = 5;
   std::string optimizer = "plain";
   std::vector<std::string> actions;
 
@@ -45,18 +51,21 @@ struct Plan {
       if (action.rfind("until=", 0) == 0)
         until = static_cast<unsigned>(std::stoul(action.substr(6)));
       if (action.rfind("commit=", 0) == 0) commit = std::stoi(action.substr(7));
+      if (action.rfind("at=", 0) == 0) at = std::stoi(action.substr(3));
       if (action.rfind("optimizer=", 0) == 0) optimizer = action.substr(10);
     }
   }
+  [[nodiscard]] bool contains(const std::string& word) const {
+    return std::find(actions.begin(), actions.end(), word) != actions.end();
+  }
   /// Returns whether this worker has this action in this generation.
   [[nodiscard]] bool has(const std::string& place) const {
-    const std::string mine =
-        std::to_string(worker) + "@" + std::to_string(hvd::elastic::generation()) + "=" + place;
-    return std::find(actions.begin(), actions.end(), mine) != actions.end();
+    return contains(std::to_string(worker) + "@" + std::to_string(hvd::elastic::generation()) +
+                    "=" + place);
   }
   void die_at(const std::string& place, int step) const {
-    if (step == kActionAt && has(place)) ::raise(SIGKILL);
-    if (step == kActionAt && place == "after_record" && has("terminate")) ::raise(SIGTERM);
+    if (step == at && has(place)) ::raise(SIGKILL);
+    if (step == at && place == "after_record" && has("terminate")) ::raise(SIGTERM);
   }
 };
 
@@ -124,13 +133,36 @@ struct Optimizers {
     } else if (kind == "adam") {
       distributed = std::make_unique<hvd::DistributedOptimizer<torch::optim::Adam>>(
           net, torch::optim::AdamOptions(0.1), options);
+    } else if (kind == "sharded") {
+      distributed = std::make_unique<hvd::ShardedOptimizer<torch::optim::SGD>>(
+          net, sgd, hvd::ShardedOptimizerOptions{.op = hvd::ReduceOp::sum, .bucket_bytes = 512});
     } else {
       options.step_in_backward = kind == "backward";
+      if (kind == "scaled") options.op = hvd::ReduceOp::average;
       distributed =
           std::make_unique<hvd::DistributedOptimizer<torch::optim::SGD>>(net, sgd, options);
     }
   }
   [[nodiscard]] torch::optim::Optimizer& used() { return distributed ? *distributed : *own; }
+};
+
+/// A model that is trained on the same data by all ranks, so that its parameters depend on the
+/// number of steps only. The state of Adam has a part in them.
+struct Second {
+  torch::nn::Linear net{8, 3};
+
+  Second() {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : net->parameters()) {
+      parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()));
+    }
+  }
+  void step(torch::optim::Optimizer& adam, std::int64_t number) {
+    const torch::Tensor input = torch::arange(8).add(number % 7).to(torch::kFloat32);
+    net->zero_grad();
+    net(input.div(8).view({1, 8})).square().sum().backward();
+    adam.step();
+  }
 };
 
 class Trainer {
@@ -141,72 +173,121 @@ class Trainer {
         optimizers_(net_, plan.optimizer),
         sampler_(kExamples),
         scheduler_(optimizers_.used(), 1'000'000, 1.0),
-        state_(net_, optimizers_.used(), sampler_, epoch_, steps_, padding_, draws_, text_, saved_,
-               scheduler_) {
+        state_(net_, optimizers_.used(), epoch_, steps_, padding_, draws_, text_, saved_,
+               scheduler_, ranks_, taken_) {
+    if (!plan.contains("by_commit")) state_.add(sampler_);
+    if (plan.optimizer == "sharded") {
+      second_adam_ = std::make_unique<hvd::ShardedOptimizer<torch::optim::Adam>>(
+          second_.net, kAdam, hvd::ShardedOptimizerOptions{.bucket_bytes = 64});
+      state_.add(second_.net);
+      state_.add(*second_adam_);
+    }
+    state_.on_reset([this] { follow_the_ranks(); });
+    // The hook of the program stays when a generation ends.
+    net_->weight.register_hook([this](const torch::Tensor& gradient) {
+      plan_.die_at("backward", step_);
+      return gradient;
+    });
     torch::manual_seed(plan.worker);
   }
 
   int run() {
+    if (plan_.contains("early")) {
+      try {
+        net_->weight.sum().backward();
+        optimizers_.used().step();
+        say("early training");
+      } catch (const hvd::Error& error) {
+        say(std::string("early ") + error.what());
+      }
+    }
     const bool finished = hvd::elastic_run(state_, [this] { train(); });
     say(finished ? "finished" : "left");
     return 0;
   }
 
  private:
+  void follow_the_ranks() {
+    ranks_ = hvd::size();
+    if (plan_.optimizer != "scaled") return;
+    optimizers_.used().param_groups()[0].options().set_lr(hvd::size());
+  }
+
   void train() {
+    if (steps_ == 0) follow_the_ranks();
     say("generation " + std::to_string(hvd::elastic::generation()) + " rank " +
         std::to_string(hvd::rank()) + " of " + std::to_string(hvd::size()) + " after step " +
         std::to_string(steps_) + " digest " + digest_of(*net_));
     is_newcomer_ = is_newcomer_ || (own_draws_.empty() && steps_ > 0);
+    check(ranks_ == hvd::size(), "number of ranks");
     int step = 0;
+    if (plan_.contains("by_commit")) {
+      while (hvd::elastic::generation() < plan_.until || step < 2 * plan_.at) {
+        iterate(next_in_turn(), ++step);
+      }
+      return conclude();
+    }
     for (;; ++epoch_) {
       sampler_.reset();
-      while (const auto batch = sampler_.next(kBatch)) iterate(*batch, ++step);
+      while (const auto batch = sampler_.next(kBatch)) {
+        iterate(*batch, ++step);
+        if (step == 7 && hvd::elastic::generation() == 1 && plan_.contains("restore")) {
+          state_.restore();
+        }
+      }
       // Where the examples cannot be divided, a rank gets some that others have too.
       padding_ += static_cast<std::int64_t>(sampler_.size()) * hvd::size() -
                   static_cast<std::int64_t>(sampler_.remaining().size());
-      if (hvd::elastic::generation() >= plan_.until && step >= 2 * kActionAt) break;
+      if (hvd::elastic::generation() >= plan_.until && step >= 2 * plan_.at) break;
     }
     ++epoch_;
     conclude();
+  }
+
+  /// Returns the next examples of this rank.
+  std::vector<std::size_t> next_in_turn() {
+    std::vector<std::size_t> batch(kBatch);
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      batch[i] = (taken_ + static_cast<std::size_t>(hvd::rank()) * kBatch + i) % kExamples;
+    }
+    taken_ += kBatch * static_cast<std::size_t>(hvd::size());
+    return batch;
   }
 
   void iterate(const std::vector<std::size_t>& batch, int step) {
     const torch::Tensor draw = torch::rand({1});
     std::vector<std::int64_t> indices(batch.begin(), batch.end());
     const torch::Tensor loss = net_->loss(torch::tensor(indices));
-    auto hook = net_->weight.register_hook([&](const torch::Tensor& gradient) {
-      plan_.die_at("backward", step);
-      return gradient;
-    });
+    step_ = step;
     optimizers_.used().zero_grad();
     loss.backward();
-    net_->weight.remove_hook(hook);
     plan_.die_at("before_step", step);
     optimizers_.used().step();
+    if (second_adam_) second_.step(*second_adam_, steps_);
     plan_.die_at("after_step", step);
-    scheduler_.step();
+    if (plan_.optimizer != "scaled") scheduler_.step();  // it would set its own rate
     ++steps_;
     ++saved_.steps;
     text_ = std::to_string(steps_);
     draws_ = torch::cat({draws_, draw});
     own_draws_[steps_] = draw.item<float>();
-    if (has_metric()) static_cast<void>(hvd::allreduce(loss.detach(), {.name = "metric"}));
-    sampler_.record_batch(batch.size());
+    if (plan_.contains("metric")) {  // ranks communicate between step and record
+      static_cast<void>(hvd::allreduce(loss.detach(), {.name = "metric"}));
+    }
+    if (!plan_.contains("by_commit")) sampler_.record_batch(batch.size());
     if (plan_.commit > 0 && steps_ % plan_.commit == 0) state_.commit();
     plan_.die_at("after_record", step);
-    if (step == kActionAt) {
+    if (step == plan_.at) {
       say("generation " + std::to_string(hvd::elastic::generation()) + " trains");
     }
-  }
-  /// Returns whether ranks communicate between step and record in this run.
-  [[nodiscard]] bool has_metric() const {
-    return std::find(plan_.actions.begin(), plan_.actions.end(), "metric") != plan_.actions.end();
   }
 
   void conclude() {
     const torch::Tensor uses = net_->weight.detach();
-    if (plan_.optimizer != "adam") {
+    if (plan_.contains("by_commit")) {
+      say("taken " + std::to_string(taken_) + " used " +
+          std::to_string(static_cast<std::size_t>(uses.sum().item<float>())));
+    } else if (plan_.optimizer != "adam") {
       say("epochs " + std::to_string(epoch_) + " uses " + std::to_string(uses.min().item<float>()) +
           " to " + std::to_string(uses.max().item<float>()) + " and " + std::to_string(padding_) +
           " more, sum " + std::to_string(uses.sum().item<float>()));
@@ -215,6 +296,12 @@ class Trainer {
     say("steps " + std::to_string(steps_) + " batches " + std::to_string(tracked) + " saved " +
         std::to_string(saved_.steps) + " text " + text_ + " draws " +
         std::to_string(draws_.numel()) + " digest " + digest_of(*net_));
+    if (second_adam_) {
+      Second alone;
+      torch::optim::Adam adam(alone.net->parameters(), kAdam);
+      for (std::int64_t step = 0; step < steps_; ++step) alone.step(adam, step);
+      check(torch::allclose(alone.net->weight, second_.net->weight, 1e-4, 1e-5), "state of Adam");
+    }
     torch::manual_seed(plan_.worker);
     for (std::int64_t step = 1; step <= steps_; ++step) {
       const float draw = torch::rand({1}).item<float>();
@@ -222,6 +309,8 @@ class Trainer {
       check(is_newcomer_ || own == own_draws_.end() || own->second == draw, "random number");
     }
   }
+
+  static inline const torch::optim::AdamOptions kAdam{0.01};
 
   const Plan& plan_;
   Saved saved_;
@@ -232,10 +321,15 @@ class Trainer {
   std::int64_t epoch_ = 0;
   std::int64_t steps_ = 0;
   std::int64_t padding_ = 0;
+  int ranks_ = 0;
+  int step_ = 0;  ///< in this generation
+  std::size_t taken_ = 0;
   torch::Tensor draws_ = torch::empty({0});
   std::map<std::int64_t, float> own_draws_;  ///< by step; those of this worker
   bool is_newcomer_ = false;
   std::string text_;
+  Second second_;
+  std::unique_ptr<torch::optim::Optimizer> second_adam_;
   hvd::ElasticState state_;
 };
 

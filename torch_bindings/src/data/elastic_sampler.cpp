@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -37,19 +39,45 @@ struct ElasticSampler::State {
   std::vector<std::size_t> order;  ///< this rank's indices in the running pass
   std::size_t returned = 0;        ///< how many of `order` `next` has returned
   std::size_t trained = 0;         ///< how many of `order` are recorded
-  std::uint64_t last_mark = 0;     ///< the number of the pass in which the last mark was taken
+  // These are used only with a global batch.
+  std::vector<std::size_t> order_of_all;  ///< the indices of all ranks
+  std::size_t steps_returned = 0;
+  std::size_t steps_trained = 0;
+  std::uint64_t last_mark = 0;  ///< the number of the pass in which the last mark was taken
   bool nothing_left_is_a_pass = false;
   std::function<void()> on_record;
   PassOfEpoch pass;
 
   void begin_epoch(std::size_t number);
   void begin_pass();
+  [[nodiscard]] std::span<const std::size_t> indices_of_step(std::size_t step) const;
+  [[nodiscard]] std::vector<std::size_t> share_of_step(std::size_t step) const;
   void record(std::size_t index) { recorded[index] = true; }
   /// Returns the examples of a deal in the order in which the ranks take them in turn.
   [[nodiscard]] std::vector<std::size_t> shuffled(const Deal& one) const {
     std::vector<std::size_t> all = one.left;
-    if (options.shuffle) shuffle(all, options.seed, one.epoch);
+    if (!options.shuffle) return all;
+    if (options.global_batch == 0) {
+      shuffle(all, options.seed, one.epoch);
+      return all;
+    }
+    // The rest of an epoch keeps the order that it had before the ranks have changed.
+    std::vector<bool> is_left(dataset_size, false);
+    for (const std::size_t index : one.left) is_left[index] = true;
+    all.resize(dataset_size);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    shuffle(all, options.seed, one.epoch);
+    std::erase_if(all, [&is_left](std::size_t index) { return !is_left[index]; });
     return all;
+  }
+  /// Returns how many examples of its own, or steps, this rank has recorded.
+  [[nodiscard]] std::size_t count_of_records() const noexcept {
+    return options.global_batch > 0 ? steps_trained : trained;
+  }
+  /// Returns how many examples of all ranks are recorded when this one has recorded `count`.
+  [[nodiscard]] std::size_t used_by_all(const Deal& one, std::size_t count) const {
+    const std::size_t each = options.global_batch > 0 ? options.global_batch : one.ranks;
+    return std::min(count * each, one.left.size());
   }
 };
 
@@ -66,11 +94,39 @@ void ElasticSampler::State::begin_pass() {
   for (std::size_t index = 0; index < dataset_size; ++index) {
     if (!recorded[index]) deal.left.push_back(index);
   }
-  const std::vector<std::size_t> all = shuffled(deal);
-  order = shard_of(all, options.rank, options.size, (all.size() + size - 1) / size);
+  std::vector<std::size_t> all = shuffled(deal);
   returned = 0;
   trained = 0;
+  steps_returned = 0;
+  steps_trained = 0;
+  if (options.global_batch > 0) {
+    order_of_all = std::move(all);
+    order.clear();
+    for (std::size_t step = 0; !indices_of_step(step).empty(); ++step) {
+      const std::vector<std::size_t> share = share_of_step(step);
+      order.insert(order.end(), share.begin(), share.end());
+    }
+  } else {
+    order = shard_of(all, options.rank, options.size, (all.size() + size - 1) / size);
+  }
   pass = {epoch, false};
+}
+
+/// Returns the examples of all ranks in a step of the running pass, or nothing after its end.
+std::span<const std::size_t> ElasticSampler::State::indices_of_step(std::size_t step) const {
+  const std::size_t begin = std::min(step * options.global_batch, order_of_all.size());
+  const std::size_t count = std::min(options.global_batch, order_of_all.size() - begin);
+  return std::span(order_of_all).subspan(begin, count);
+}
+
+std::vector<std::size_t> ElasticSampler::State::share_of_step(std::size_t step) const {
+  const auto all = indices_of_step(step);
+  std::vector<std::size_t> share;
+  for (auto i = static_cast<std::size_t>(options.rank); i < all.size();
+       i += static_cast<std::size_t>(options.size)) {
+    share.push_back(all[i]);
+  }
+  return share;
 }
 
 ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
@@ -111,6 +167,12 @@ std::vector<std::size_t> ElasticSampler::recorded() const {
 
 void ElasticSampler::record_batch(std::size_t batch_size) {
   State& state = *state_;
+  if (state.options.global_batch > 0) {
+    for (const std::size_t index : state.indices_of_step(state.steps_trained)) state.record(index);
+    ++state.steps_trained;
+    if (state.on_record) state.on_record();
+    return;
+  }
   const std::size_t end = std::min(state.trained + batch_size, state.order.size());
   for (; state.trained < end; ++state.trained) state.record(state.order[state.trained]);
   if (state.on_record) state.on_record();
@@ -155,6 +217,10 @@ void ElasticSampler::reset(std::optional<std::size_t> new_size) {
 
 std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_size) {
   state_->pass.begun = true;
+  if (state_->options.global_batch > 0) {
+    if (state_->indices_of_step(state_->steps_returned).empty()) return std::nullopt;
+    return state_->share_of_step(state_->steps_returned++);
+  }
   return take_next(state_->order, state_->returned, batch_size);
 }
 
@@ -193,11 +259,11 @@ void SamplerProgress::on_record(ElasticSampler& sampler, std::function<void()> f
 SamplerMark SamplerProgress::mark(const ElasticSampler& sampler) {
   ElasticSampler::State& state = *sampler.state_;
   state.last_mark = state.deal.number;
-  return {state.deal.number, state.trained};
+  return {state.deal.number, state.count_of_records()};
 }
 
 Bytes SamplerProgress::now(const ElasticSampler& sampler) {
-  return at(sampler, {sampler.state_->deal.number, sampler.state_->trained});
+  return at(sampler, {sampler.state_->deal.number, sampler.state_->count_of_records()});
 }
 
 Bytes SamplerProgress::at(const ElasticSampler& sampler, const SamplerMark& mark) {
@@ -206,9 +272,8 @@ Bytes SamplerProgress::at(const ElasticSampler& sampler, const SamplerMark& mark
   std::vector<bool> recorded(state.dataset_size, true);
   for (const std::size_t index : deal.left) recorded[index] = false;
   const std::vector<std::size_t> all = state.shuffled(deal);
-  for (std::size_t i = 0; i < std::min(mark.trained * deal.ranks, all.size()); ++i) {
-    recorded[all[i]] = true;
-  }
+  const std::size_t used = state.used_by_all(deal, mark.trained);
+  for (std::size_t i = 0; i < used; ++i) recorded[all[i]] = true;
   WireWriter writer;
   writer.u64(state.dataset_size);
   writer.u64(state.options.seed);

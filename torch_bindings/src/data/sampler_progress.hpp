@@ -12,7 +12,7 @@ namespace hvd::detail {
 /// A moment of a sampler. It costs nothing to take, and means something on this rank only.
 struct SamplerMark {
   std::uint64_t pass = 0;   ///< the number of the pass on this rank
-  std::size_t trained = 0;  ///< the examples of this rank that were recorded in it
+  std::size_t trained = 0;  ///< the examples of this rank, or the steps, that were recorded in it
 };
 
 struct SamplerProgress {

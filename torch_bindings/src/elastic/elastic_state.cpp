@@ -24,6 +24,8 @@ using namespace detail;
 
 namespace {
 
+constexpr std::int64_t kLargestState = std::int64_t{1} << 40;  // bytes
+
 /// What a rank has, at the start of a generation.
 struct Standing {
   enum Kind : std::int64_t {
@@ -103,7 +105,12 @@ struct ElasticState::Impl {
   StateCopy copy;          ///< of the last commit; valid if `standing.commits` is not 0
   Standing standing;       ///< `certain` and `steps` are those of the end of the last generation
   std::int64_t earlier_steps = 0;  ///< those that no optimizer of this process has counted
-  bool agreed = false;             ///< the last generation ended at the same place on all ranks
+  /// The program has called `end_step`, so that the snapshot is not older than one iteration.
+  bool ends_iterations = false;
+  /// Nothing has changed since the snapshot, because the ranks have agreed to end the generation
+  /// then, or because this rank is sending what it has to all others for the first time.
+  bool nothing_since = false;
+  bool reset_is_due = false;
 
   [[nodiscard]] std::int64_t steps() const { return earlier_steps + parts.completed_steps(); }
   void end_iteration() {
@@ -114,25 +121,28 @@ struct ElasticState::Impl {
     copy.take(parts);
     standing.commits = number;
   }
-  void continue_with(const std::vector<Standing>& all, const Source& source, Context& context);
+  void go_back(const std::vector<Standing>& all, const Source& source, Context& context);
   void receive(const Source& source, Context& context);
   void begin_generation();
 };
 
 /// Puts this rank's own parts back to where they were, if the source is there too.
-void ElasticState::Impl::continue_with(const std::vector<Standing>& all, const Source& source,
-                                       Context& context) {
+void ElasticState::Impl::go_back(const std::vector<Standing>& all, const Source& source,
+                                 Context& context) {
   const Standing& best = all[static_cast<std::size_t>(source.rank)];
   const bool is_source = context.rank() == source.rank;
   const bool is_there = source.from_commit ? standing.commits == best.commits : standing == best;
   if (is_there && source.from_commit) {
     copy.put_back(parts, context);
-    snapshot = copy.snapshot;
+    snapshot.take(parts);
   } else if (is_there && standing.kind == Standing::whole) {
     snapshot.put_back(parts);
     snapshot.put_back_random();
   } else if (is_source) {
-    snapshot.take(parts);  // the first generation
+    // In the first generation this rank has what all start with, also if another one is lost now.
+    snapshot.take(parts);
+    standing.kind = Standing::whole;
+    nothing_since = true;
   } else {
     standing.kind = Standing::damaged;
   }
@@ -149,13 +159,23 @@ void ElasticState::Impl::receive(const Source& source, Context& context) {
   for (torch::Tensor* const tensor : parts.tensors) {
     broadcast_object_(*tensor, source.rank, {.name = "elastic_state/tensor", .context = &context});
   }
-  for (auto* const optimizer : parts.optimizers) {
-    broadcast_optimizer_state(*optimizer, source.rank, context);
+  for (std::size_t i = 0; i < parts.optimizers.size(); ++i) {
+    torch::optim::Optimizer& optimizer = *parts.optimizers[i];
+    if (!is_divided(optimizer)) {
+      broadcast_optimizer_state(optimizer, source.rank, context);
+      continue;
+    }
+    // Without a commit the optimizer has not begun.
+    const Bytes state = broadcast_object(
+        sends && source.from_commit ? copy.optimizers[i].fields : Bytes(), source.rank,
+        {.name = "elastic_state/divided", .max_bytes = kLargestState, .context = &context});
+    if (!sends && !state.empty()) restore_divided(optimizer, state);
   }
   WireWriter writer;
   if (sends) {
     writer.i64(standing.steps);
     writer.i64(standing.iterations);
+    writer.u8(ends_iterations ? 1 : 0);
     snapshot.write_values(writer, parts);
   }
   const Bytes values = broadcast_object(writer.take(), source.rank,
@@ -163,11 +183,13 @@ void ElasticState::Impl::receive(const Source& source, Context& context) {
   WireReader reader(values, "ElasticState");
   standing.steps = reader.i64();
   standing.iterations = reader.i64();
+  ends_iterations = reader.u8() != 0;
   StateSnapshot::read_values(reader, parts, context);
   reader.finish();
 }
 
 void ElasticState::Impl::begin_generation() {
+  for (torch::nn::Module* const module : parts.modules) module->zero_grad();
   for (auto* const optimizer : parts.optimizers) {
     optimizer->zero_grad();
     if (auto* const counter = dynamic_cast<CountsSteps*>(optimizer)) {
@@ -177,7 +199,6 @@ void ElasticState::Impl::begin_generation() {
   earlier_steps = standing.steps - parts.completed_steps();
   standing.kind = Standing::whole;
   standing.certain = 1;
-  agreed = false;
   snapshot.take(parts);
 }
 
@@ -194,12 +215,6 @@ void ElasticState::add_module(torch::nn::Module& module) {
 }
 
 void ElasticState::add_optimizer(torch::optim::Optimizer& optimizer) {
-  const bool counts = dynamic_cast<CountsSteps*>(&optimizer) != nullptr;
-  if (!counts && dynamic_cast<ScalableGradients*>(&optimizer) != nullptr) {
-    throw Error(Errc::unsupported,
-                "ElasticState: a ShardedOptimizer is divided among the ranks, and a part is lost "
-                "with each of them");
-  }
   if (optimizer_code(unwrapped(optimizer)) < 0) {
     throw Error(Errc::unsupported,
                 "ElasticState: the state of an optimizer whose class is not one of LibTorch's "
@@ -242,18 +257,17 @@ void ElasticState::add_saved(std::function<void(torch::serialize::OutputArchive&
 }
 
 void ElasticState::end_step() {
-  if (elastic::active()) impl_->end_iteration();
-  try {
-    elastic::check_host_updates();
-  } catch (const std::exception&) {
-    throw;
-  } catch (...) {
-    impl_->agreed = true;  // this ends the generation on all ranks
-    throw;
+  if (elastic::active()) {
+    impl_->ends_iterations = true;
+    impl_->end_iteration();
   }
+  elastic::check_host_updates();
 }
 
-void ElasticState::commit() { impl_->commit(impl_->standing.commits + 1); }
+void ElasticState::commit() {
+  impl_->commit(impl_->standing.commits + 1);
+  if (is_initialized()) elastic::check_host_updates();
+}
 
 void ElasticState::restore() {
   if (impl_->standing.commits == 0) {
@@ -263,15 +277,30 @@ void ElasticState::restore() {
   impl_->end_iteration();  // a rank that has not come so far, when one is lost, gets it from others
 }
 
+void ElasticState::reset() { impl_->reset_is_due = true; }
+
+void ElasticState::change_agreed() {
+  Impl& impl = *impl_;
+  if (impl.parts.has_divided()) return impl.commit(impl.standing.commits + 1);
+  impl.snapshot.take(impl.parts);
+  impl.nothing_since = true;
+}
+
 void ElasticState::generation_ended() noexcept {
   Impl& impl = *impl_;
   if (impl.standing.kind != Standing::whole) return;
   impl.standing.steps = impl.steps();
-  impl.standing.certain = impl.agreed || impl.parts.certain() ? 1 : 0;
+  // A program that commits and ends no iterations goes back to its commits, as with Horovod.
+  const bool only_commits = impl.standing.commits > 0 && !impl.ends_iterations;
+  impl.standing.certain = impl.nothing_since || (impl.parts.certain() && !only_commits) ? 1 : 0;
 }
 
 void ElasticState::synchronize(Context& context) {
   Impl& impl = *impl_;
+  if (!impl.parts.has_all_parameters()) {
+    throw Error(Errc::invalid_argument,
+                "ElasticState: an optimizer has a parameter of a module that was not added");
+  }
   const std::vector<Standing> all = gather(context, impl.standing);
   const auto is_fresh = [](const Standing& one) { return one.kind == Standing::fresh; };
   if (std::any_of(all.begin(), all.end(), is_fresh)) {
@@ -291,22 +320,27 @@ void ElasticState::synchronize(Context& context) {
                     "because {}",
                     uncertain));
   }
-  impl.continue_with(all, source, context);
+  impl.go_back(all, source, context);
+  if (std::exchange(impl.reset_is_due, false)) call_reset_callbacks();
   const bool all_have_it =
       !source.from_commit && best.kind == Standing::whole &&
       std::all_of(all.begin(), all.end(), [&best](const Standing& one) { return one == best; });
   if (all_have_it) {
-    // Samplers have other ranks now.
+    // Samplers divide the rest among other ranks now.
     WireWriter writer;
     impl.snapshot.write_values(writer, impl.parts);
     const Bytes values = writer.take();
     WireReader reader(values, "ElasticState");
     StateSnapshot::read_values(reader, impl.parts, context);
+    broadcast_tensors(context, impl.parts.parameters_without_optimizer(), "elastic_state/",
+                      source.rank);
   } else {
     impl.receive(source, context);
     log(LogLevel::info, context.rank(),
-        fmt::format("ElasticState: goes on after step {} of rank {}{}", impl.standing.steps,
-                    source.rank, source.from_commit ? ", the last commit" : ""));
+        source.from_commit
+            ? fmt::format("ElasticState: goes back to the last commit of rank {}", source.rank)
+            : fmt::format("ElasticState: goes on after step {} of rank {}", impl.standing.steps,
+                          source.rank));
   }
   impl.begin_generation();
   const auto most = std::max_element(
@@ -314,6 +348,7 @@ void ElasticState::synchronize(Context& context) {
   if (most->commits > 0 || (!uncertain.empty() && elastic::active())) {
     impl.commit(most->commits + 1);
   }
+  impl.nothing_since = false;
 }
 
 }  // namespace hvd

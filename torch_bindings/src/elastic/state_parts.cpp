@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,6 +11,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
 
+#include "collectives/archive_bytes.hpp"
 #include "gradients/gradient_setup.hpp"
 #include "state/digest.hpp"
 
@@ -70,6 +72,20 @@ void set_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& ra
   }
 }
 
+std::unordered_set<const c10::TensorImpl*> parameters_of(
+    const std::vector<torch::optim::Optimizer*>& optimizers) {
+  std::unordered_set<const c10::TensorImpl*> parameters;
+  for (const torch::optim::Optimizer* const optimizer : optimizers) {
+    if (is_divided(*optimizer)) continue;  // its parameters are shards
+    for (const auto& group : optimizer->param_groups()) {
+      for (const torch::Tensor& parameter : group.params()) {
+        parameters.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+  }
+  return parameters;
+}
+
 void add_all(std::vector<NamedTensors::Item>& to, const NamedTensors& more) {
   for (const auto& [name, tensor] : more.items()) {
     to.emplace_back(std::to_string(to.size()) + "." + name, tensor);
@@ -84,10 +100,30 @@ NamedTensors StateParts::parameters() const {
   return NamedTensors(std::move(all)).distinct();
 }
 
+NamedTensors StateParts::parameters_without_optimizer() const {
+  const auto stepped = parameters_of(optimizers);
+  std::vector<NamedTensors::Item> rest;
+  for (auto& [name, tensor] : parameters().items()) {
+    if (!stepped.contains(tensor.unsafeGetTensorImpl())) rest.emplace_back(name, tensor);
+  }
+  return NamedTensors(std::move(rest));
+}
+
 NamedTensors StateParts::buffers() const {
   std::vector<NamedTensors::Item> all;
   for (const torch::nn::Module* const module : modules) add_all(all, module->named_buffers());
   return NamedTensors(std::move(all)).distinct();
+}
+
+bool StateParts::has_all_parameters() const {
+  std::unordered_set<const c10::TensorImpl*> added;
+  for (const torch::Tensor& tensor : parameters().tensors()) {
+    added.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const torch::Tensor* const tensor : tensors) added.insert(tensor->unsafeGetTensorImpl());
+  const auto stepped = parameters_of(optimizers);
+  return std::all_of(stepped.begin(), stepped.end(),
+                     [&added](const auto* parameter) { return added.contains(parameter); });
 }
 
 std::vector<NamedDigest> StateParts::describe() const {
@@ -99,6 +135,7 @@ std::vector<NamedDigest> StateParts::describe() const {
   return {{"the number of modules", modules.size()},
           {"the number of optimizers", optimizers.size()},
           {"the number of samplers", samplers.size()},
+          {"the number of tensors", tensors.size()},
           {"the number of variables", values.size()},
           {"the dtypes and shapes of the tensors", kinds.value()}};
 }
@@ -112,8 +149,17 @@ std::int64_t StateParts::completed_steps() const {
   return steps;
 }
 
+bool StateParts::has_divided() const {
+  return std::any_of(optimizers.begin(), optimizers.end(),
+                     [](const auto* optimizer) { return is_divided(*optimizer); });
+}
+
 std::string StateParts::why_uncertain() const {
   for (torch::optim::Optimizer* const optimizer : optimizers) {
+    if (is_divided(*optimizer)) {
+      return "the state of its ShardedOptimizer is divided among the ranks, and a part is lost "
+             "with each of them";
+    }
     const CountsSteps* const counter = counter_of(optimizer);
     if (counter == nullptr) {
       return fmt::format("an optimizer of its own ({}) steps, which is not a DistributedOptimizer",
@@ -163,10 +209,11 @@ void StateSnapshot::put_back_random() const {
 }
 
 void StateSnapshot::write_values(WireWriter& to, const StateParts& parts) const {
-  for (const std::string& value : values_) to.text(value);
-  for (const std::vector<double>& of_optimizer : rates_) {
-    to.u32(static_cast<std::uint32_t>(of_optimizer.size()));
-    for (const double rate : of_optimizer) to.f64(rate);
+  for (const StateValue& value : parts.values) to.text(value.read());
+  for (torch::optim::Optimizer* const optimizer : parts.optimizers) {
+    const std::vector<double> rates = rates_of(*optimizer);
+    to.u32(static_cast<std::uint32_t>(rates.size()));
+    for (const double rate : rates) to.f64(rate);
   }
   for (std::size_t i = 0; i < marks_.size(); ++i) {
     to.blob(SamplerProgress::at(*parts.samplers[i], marks_[i]));
@@ -186,11 +233,29 @@ void StateSnapshot::read_values(WireReader& from, const StateParts& parts, const
   }
 }
 
+bool is_divided(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const DividesState*>(&optimizer) != nullptr;
+}
+
+void restore_divided(torch::optim::Optimizer& optimizer, const Bytes& state) {
+  auto archive = archive_of(state, "the state of a ShardedOptimizer");
+  optimizer.load(archive);
+}
+
 void StateCopy::take(const StateParts& parts) {
+  std::vector<OptimizerCopy> copies;
+  for (auto* const optimizer : parts.optimizers) {
+    if (const auto* const divided = dynamic_cast<const DividesState*>(optimizer)) {
+      torch::serialize::OutputArchive archive;
+      divided->save_on_all_ranks(archive);
+      copies.push_back({bytes_of(archive), {}});
+    } else {
+      copies.push_back(copy_of(*optimizer));
+    }
+  }
+  optimizers = std::move(copies);
   snapshot.take(parts);
   copy_all(parts.parameters(), parameters);
-  optimizers.clear();
-  for (auto* const optimizer : parts.optimizers) optimizers.push_back(copy_of(*optimizer));
   samplers.clear();
   for (const auto* const sampler : parts.samplers) {
     samplers.push_back(SamplerProgress::now(*sampler));
@@ -199,7 +264,14 @@ void StateCopy::take(const StateParts& parts) {
 
 void StateCopy::put_back(const StateParts& parts, const Context& context) const {
   put_all_back(parameters, parts.parameters());
-  for (std::size_t i = 0; i < optimizers.size(); ++i) restore(*parts.optimizers[i], optimizers[i]);
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    torch::optim::Optimizer& optimizer = *parts.optimizers[i];
+    if (is_divided(optimizer)) {
+      restore_divided(optimizer, optimizers[i].fields);
+    } else {
+      restore(optimizer, optimizers[i]);
+    }
+  }
   snapshot.put_back(parts);
   snapshot.put_back_random();
   for (std::size_t i = 0; i < samplers.size(); ++i) {

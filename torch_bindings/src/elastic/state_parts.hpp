@@ -35,7 +35,13 @@ struct StateParts {
 
   /// Returns the parameters of the modules.
   [[nodiscard]] NamedTensors parameters() const;
+  /// Returns those of them that no optimizer steps.
+  [[nodiscard]] NamedTensors parameters_without_optimizer() const;
   [[nodiscard]] NamedTensors buffers() const;
+  /// Returns whether the modules and tensors include all parameters of the optimizers.
+  [[nodiscard]] bool has_all_parameters() const;
+  /// Returns whether the state of some optimizer is divided among the ranks.
+  [[nodiscard]] bool has_divided() const;
   /// Describes the parts, for a comparison between ranks.
   [[nodiscard]] std::vector<NamedDigest> describe() const;
   /// Returns how many steps the optimizers have completed that count them.
@@ -57,7 +63,8 @@ class StateSnapshot {
   /// Sets the random generator as it was.
   void put_back_random() const;
 
-  /// Writes the variables, the learning rates, and how far the samplers have come.
+  /// Writes the variables and the learning rates as they are now, and how far the samplers had come
+  /// at the snapshot.
   void write_values(WireWriter& to, const StateParts& parts) const;
   /// Sets all of these from what another rank has written. `context` has the ranks that go on.
   static void read_values(WireReader& from, const StateParts& parts, const Context& context);
@@ -71,6 +78,10 @@ class StateSnapshot {
   torch::Tensor random_;
 };
 
+[[nodiscard]] bool is_divided(const torch::optim::Optimizer& optimizer);
+/// Loads the state that `StateCopy` keeps of such an optimizer.
+void restore_divided(torch::optim::Optimizer& optimizer, const Bytes& state);
+
 /// A copy of everything.
 struct StateCopy {
   StateSnapshot snapshot;
@@ -78,6 +89,8 @@ struct StateCopy {
   std::vector<OptimizerCopy> optimizers;
   std::vector<Bytes> samplers;
 
+  /// Collective if an optimizer is divided: each rank keeps the whole state. When that throws what
+  /// a collective throws, the copy is as before.
   void take(const StateParts& parts);
   void put_back(const StateParts& parts, const Context& context) const;
 };

@@ -54,6 +54,7 @@ class Reattach final : public torch::autograd::FunctionPreHook {
     hook_.attach(parameter_, listener_, index_);
     return gradients;
   }
+  [[nodiscard]] bool is_of(const GradientHook& hook) const noexcept { return &hook_ == &hook; }
 
  private:
   GradientHook& hook_;
@@ -62,10 +63,7 @@ class Reattach final : public torch::autograd::FunctionPreHook {
   std::size_t index_;
 };
 
-void erase_hook(std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& hooks,
-                const torch::autograd::FunctionPreHook* hook) {
-  std::erase_if(hooks, [hook](const auto& each) { return each.get() == hook; });
-}
+using PreHooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
 
 }  // namespace
 
@@ -82,9 +80,10 @@ void GradientHook::attach(const torch::Tensor& parameter, GradientListener& list
   key_ = accumulator_->add_post_hook(std::make_unique<NotifyAfter>(listener, index));
   if (parameter_.defined()) return;
   parameter_ = parameter;
-  auto reattach = std::make_unique<Reattach>(*this, parameter_, listener, index);
-  reattach_ = reattach.get();
-  torch::autograd::impl::add_hook(parameter_, std::move(reattach));
+  // LibTorch's add_hook refuses a parameter with a hook of the program. The parameter has a list of
+  // hooks, because it has an accumulator.
+  torch::autograd::impl::hooks(parameter_)
+      .push_back(std::make_unique<Reattach>(*this, parameter_, listener, index));
 }
 
 bool GradientHook::is_on(const torch::Tensor& parameter) {
@@ -99,13 +98,20 @@ bool GradientHook::is_on(const torch::Tensor& parameter) {
 void GradientHook::remove() noexcept {
   remove_from_accumulator();
   if (!parameter_.defined()) return;
-  erase_hook(torch::autograd::impl::hooks(parameter_), reattach_);
+  // LibTorch destroys this hook when the program adds the first one of its own to the parameter,
+  // and the program's may then have its address.
+  PreHooks& hooks = torch::autograd::impl::hooks(parameter_);
+  std::erase_if(hooks, [this](const auto& hook) {
+    const auto* const own = dynamic_cast<const Reattach*>(hook.get());
+    return own != nullptr && own->is_of(*this);
+  });
   parameter_.reset();
 }
 
 void GradientHook::remove_from_accumulator() noexcept {
   if (!accumulator_) return;
-  erase_hook(accumulator_->pre_hooks(), before_);
+  PreHooks& hooks = accumulator_->pre_hooks();
+  std::erase_if(hooks, [this](const auto& hook) { return hook.get() == before_; });
   accumulator_->del_post_hook(key_);
   accumulator_ = {};
 }

@@ -50,7 +50,6 @@ class GradientHook {
   const torch::autograd::FunctionPreHook* before_ = nullptr;  ///< owned by the accumulator
   std::uintptr_t key_ = 0;
   torch::Tensor parameter_;  ///< undefined when no hook is attached
-  const torch::autograd::FunctionPreHook* reattach_ = nullptr;  ///< owned by the parameter
 };
 
 }  // namespace hvd::detail

@@ -7,13 +7,12 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
-#include <hvd/ops/elastic.hpp>
-#include <hvd/ops/internal/context_follower.hpp>
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "gradients/gradient_reducer_impl.hpp"
+#include "gradients/reducer_follower.hpp"
 #include "state/digest.hpp"
 
 namespace hvd::detail {
@@ -331,37 +330,10 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   return loss;
 }
 
-/// Makes the reduction anew in each context. What it knows of the gradients is that of a context.
-class GradientReducer::Follower final : public ContextFollower {
- public:
-  using Make = std::function<std::unique_ptr<Impl>(bool broadcasts)>;
-
-  Follower(const DistributedOptimizerOptions& options, Make make)
-      : make_(std::move(make)),
-        uses_default_context_(options.context == nullptr),
-        outlives_context_(uses_default_context_ && options.process_set == 0) {
-    // Without a context, the first one throws that there is none.
-    if (!uses_default_context_ || is_initialized() || !elastic::active()) impl = make_(true);
-  }
-
-  void detach() noexcept override {
-    if (uses_default_context_) impl.reset();
-  }
-  void attach(Context&) override {
-    if (!impl && outlives_context_) impl = make_(false);
-  }
-
-  std::unique_ptr<Impl> impl;
-
- private:
-  Make make_;
-  bool uses_default_context_;
-  bool outlives_context_;  ///< a process set belongs to one context
-};
-
-void GradientReducer::follow(const DistributedOptimizerOptions& options, Follower::Make make) {
+void GradientReducer::follow(const DistributedOptimizerOptions& options, Follower::Make make,
+                             const NamedTensors& refused) {
   steps_at_once_ = steps_at_once_ && !options.step_in_backward && !options.adasum;
-  follower_ = std::make_unique<Follower>(options, std::move(make));
+  follower_ = std::make_unique<Follower>(options, std::move(make), refused);
 }
 
 GradientReducer::Impl& GradientReducer::impl() const {
@@ -399,14 +371,17 @@ GradientReducer::GradientReducer(const torch::nn::Module& module,
   if (options.step_in_backward) {
     misuse("step_in_backward needs DistributedOptimizer", kDataParallel);
   }
-  follow(options, [this, &module, options](bool broadcasts) {
-    auto impl = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
-                                       checked_parameters(module.named_parameters(), kDataParallel),
-                                       count_);
-    impl->module = &module;
-    if (options.broadcast_parameters && broadcasts) impl->broadcast(NamedTensors::of(module));
-    return impl;
-  });
+  follow(
+      options,
+      [this, &module, options](bool broadcasts) {
+        auto impl = std::make_unique<Impl>(
+            kDataParallel, std::string(kDataParallel), options,
+            checked_parameters(module.named_parameters(), kDataParallel), count_);
+        impl->module = &module;
+        if (options.broadcast_parameters && broadcasts) impl->broadcast(NamedTensors::of(module));
+        return impl;
+      },
+      module.named_parameters());
 }
 
 void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/ops/elastic.hpp>
+#include <hvd/ops/internal/context_follower.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/sharded_optimizer.hpp>
 
@@ -223,18 +225,65 @@ torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const c
                             .context = &context});
 }
 
+/// Divides the parameters anew in each context, because the ranks are others.
+class ParameterShards::Follower final : public ContextFollower {
+ public:
+  Follower(const Groups& groups, std::vector<NamedTensors> named,
+           const ShardedOptimizerOptions& options)
+      : given(groups), named_(std::move(named)), options_(options) {
+    // Outside of an elastic job, and with a process set, a missing context makes this throw.
+    if (options_.context || options_.process_set != 0 || is_initialized() || !elastic::active()) {
+      impl = std::make_unique<Impl>(given, named_, options_);
+    }
+    options_.broadcast_parameters = false;  // in later contexts an ElasticState does it
+  }
+
+  void detach() noexcept override {
+    if (!options_.context) impl.reset();
+  }
+  void attach(Context&) override {
+    // A process set belongs to one context.
+    if (impl || options_.context || options_.process_set != 0) return;
+    impl = std::make_unique<Impl>(given, named_, options_);
+    for (std::size_t group = 0; group < given.size(); ++group) {
+      base->param_groups()[group].params() = impl->groups[group].params();
+    }
+    begin_state(*base);
+  }
+
+  const Groups given;
+  std::unique_ptr<Impl> impl;
+  torch::optim::Optimizer* base = nullptr;
+
+ private:
+  std::vector<NamedTensors> named_;
+  ShardedOptimizerOptions options_;
+};
+
 ParameterShards::ParameterShards(const Groups& groups, const NamedTensors& names,
                                  const ShardedOptimizerOptions& options) {
   check_sharding(options);
-  impl_ = std::make_unique<Impl>(groups, by_group(groups, names), options);
+  follower_ = std::make_unique<Follower>(groups, by_group(groups, names), options);
 }
 
 ParameterShards::~ParameterShards() = default;
 
-const ParameterShards::Groups& ParameterShards::groups() const noexcept { return impl_->groups; }
+ParameterShards::Impl& ParameterShards::impl() const {
+  if (!follower_->impl) static_cast<void>(context());  // throws
+  if (!follower_->impl) refuse_sharding("it was used after the generation of its context");
+  return *follower_->impl;
+}
+
+const ParameterShards::Groups& ParameterShards::groups() const noexcept {
+  return follower_->impl ? follower_->impl->groups : follower_->given;
+}
+
+void ParameterShards::give_shards_to(torch::optim::Optimizer& base) noexcept {
+  follower_->base = &base;
+}
 
 torch::Tensor ParameterShards::step(const std::function<void()>& base, const LossClosure& closure) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   torch::Tensor loss;
   if (closure) {
     const torch::AutoGradMode with_gradients(true);
@@ -269,7 +318,7 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
 
 double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
   if (!(norm_type > 0)) refuse_sharding(fmt::format("norm_type is {}, not positive", norm_type));
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   const torch::NoGradGuard no_grad;
   impl.reduce_all();
   // The norm of all gradients is the norm of the norms of their parts.
@@ -294,7 +343,7 @@ double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
 }
 
 bool ParameterShards::scale_gradients(double factor) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   const torch::NoGradGuard no_grad;
   impl.reduce_all();
   torch::Tensor finite = torch::ones({1}, torch::kUInt8);
@@ -306,16 +355,16 @@ bool ParameterShards::scale_gradients(double factor) {
 }
 
 void ParameterShards::set_weight(double weight) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   if (!impl.weight) refuse_sharding("set_weight() needs the option weighted");
   const std::lock_guard lock(impl.mutex);
   impl.weight->set(weight);
 }
 
-ScopedPause ParameterShards::no_sync() noexcept { return ScopedPause(impl_->no_sync_depth); }
+ScopedPause ParameterShards::no_sync() { return ScopedPause(impl().no_sync_depth); }
 
 void ParameterShards::zero_grad() {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   bool begun = false;
   {
     const std::lock_guard lock(impl.mutex);
@@ -332,12 +381,14 @@ void ParameterShards::zero_grad() {
 }
 
 void ParameterShards::save(const torch::optim::Optimizer& base,
-                           torch::serialize::OutputArchive& archive) const {
-  save_sharded_state(impl_->context, impl_->options.process_set, impl_->buckets, base, archive);
+                           torch::serialize::OutputArchive& archive, bool on_all_ranks) const {
+  const Impl& impl = this->impl();
+  save_sharded_state(impl.context, impl.options.process_set, impl.buckets, base, archive,
+                     on_all_ranks);
 }
 
 void ParameterShards::load(torch::optim::Optimizer& base, torch::serialize::InputArchive& archive) {
-  load_sharded_state(impl_->buckets, base, archive);
+  load_sharded_state(impl().buckets, base, archive);
 }
 
 }  // namespace hvd::detail

@@ -290,10 +290,10 @@ void load(const std::deque<ShardBucket>& buckets, Optimizer& optimizer, InputArc
 
 void save_sharded_state(Context& context, std::int32_t process_set,
                         const std::deque<ShardBucket>& buckets, const Optimizer& optimizer,
-                        torch::serialize::OutputArchive& archive) {
+                        torch::serialize::OutputArchive& archive, bool on_all_ranks) {
   const torch::NoGradGuard no_grad;
   auto& readable = const_cast<Optimizer&>(optimizer);  // NOLINT: fields are pointers
-  const bool writes = context.ranks_of(process_set).front() == context.rank();
+  const bool writes = on_all_ranks || context.ranks_of(process_set).front() == context.rank();
   std::int64_t number = 0;
   for (const ShardBucket& bucket : buckets) {
     const auto state = readable.state().find(bucket.shard().unsafeGetTensorImpl());
@@ -330,6 +330,20 @@ void save_sharded_state(Context& context, std::int32_t process_set,
   for (std::size_t group = 0; group < readable.param_groups().size(); ++group) {
     archive.write(options_key(group),
                   numbers_of(option_fields(optimizer, readable.param_groups()[group].options())));
+  }
+}
+
+void begin_state(Optimizer& optimizer) {
+  optimizer.state().clear();
+  if (!dynamic_cast<torch::optim::Adagrad*>(&optimizer)) return;  // the first step makes it
+  for (auto& group : optimizer.param_groups()) {
+    const auto& options = static_cast<torch::optim::AdagradOptions&>(group.options());
+    for (const torch::Tensor& parameter : group.params()) {
+      auto state = std::make_unique<torch::optim::AdagradParamState>();
+      state->step(0);
+      state->sum(torch::full_like(parameter.detach(), options.initial_accumulator_value()));
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 namespace hvd {
 
 /// Holds what a worker carries from one generation into the next. `elastic_run` calls all functions
-/// but `commit` and `restore`, on its own thread.
+/// but `commit`, `restore` and `on_reset`, on its own thread.
 class ElasticStateBase {
  public:
   ElasticStateBase() = default;
@@ -19,7 +19,7 @@ class ElasticStateBase {
   ElasticStateBase(const ElasticStateBase&) = delete;
   ElasticStateBase& operator=(const ElasticStateBase&) = delete;
 
-  /// Keeps a copy of the state in memory. Does not communicate.
+  /// Keeps a copy of the state in memory. All ranks call it at the same place.
   virtual void commit() = 0;
   /// Goes back to the copy of the last `commit`. Does not communicate.
   virtual void restore() = 0;
@@ -27,17 +27,23 @@ class ElasticStateBase {
   /// function of `elastic_run`. Collective in `context`, which is the default context. May throw
   /// what a collective throws, and is then called again in the next generation.
   virtual void synchronize(Context& context) = 0;
+  /// Is called on all ranks when they have agreed to end the generation and the function of
+  /// `elastic_run` has been left. They can still communicate. May throw what a collective throws.
+  virtual void change_agreed() {}
   /// Is called when a generation ends, however it does, while the default context still exists.
   /// That may have failed, or be shut down, so the function does not communicate.
   virtual void generation_ended() noexcept {}
 
-  /// Adds a function that `elastic_run` calls in each generation of this worker but its first,
-  /// when `rank()` and `size()` are those of the new generation and before `synchronize`, in the
-  /// order of their addition. It does not communicate, since workers that have just joined do not
-  /// call it. Its usual purpose is a learning rate that follows the number of ranks.
+  /// Adds a function that is called in each generation of this worker but its first, when `rank()`
+  /// and `size()` are those of the new generation and before the state is sent to other ranks, in
+  /// the order of their addition. It does not communicate, since workers that have just joined do
+  /// not call it. Its usual purpose is a learning rate that follows the number of ranks.
   void on_reset(std::function<void()> callback);
-  /// Calls these functions.
-  void reset() const;
+  /// Calls these functions, or lets `synchronize` call them. It is called before `synchronize`.
+  virtual void reset() { call_reset_callbacks(); }
+
+ protected:
+  void call_reset_callbacks() const;
 
  private:
   std::vector<std::function<void()>> callbacks_;

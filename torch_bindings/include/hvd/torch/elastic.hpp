@@ -35,9 +35,10 @@ namespace hvd {
 ///
 /// Some parts change parameters when the state cannot know: an optimizer that is not a
 /// `DistributedOptimizer` (as with `DistributedDataParallel`), the options `step_in_backward` and
-/// `adasum`, and LBFGS. With one of them, a loss takes everything back to the last `commit`, as in
-/// Horovod; rank 0 says so at the start, when the state makes a first commit by itself. When ranks
-/// join, or leave because they were asked to, nothing is taken back.
+/// `adasum`, and LBFGS. And a part of the state of a `ShardedOptimizer` is lost with each rank.
+/// With one of these, a loss takes everything back to the last `commit`, as in Horovod; rank 0 says
+/// so at the start, when the state makes a first commit by itself. When ranks join, or leave
+/// because they were asked to, nothing is taken back.
 ///
 /// Everything that was added must outlive the state, and must be the same on all ranks: a newcomer
 /// gets the values of a rank that was there before. The thread of `elastic_run` calls all
@@ -55,9 +56,10 @@ class ElasticState final : public ElasticStateBase {
   /// Adds a module or a pointer to one, an optimizer, a scheduler of learning rates, an
   /// `ElasticSampler`, a number, a string, a tensor, or anything else that `torch::save` takes,
   /// which is then saved at each end of an iteration. All ranks add the same parts in the same
-  /// order, before `elastic_run`. A module without its optimizer, such as an average of weights,
-  /// is kept like a tensor. Throws Errc::unsupported for a `ShardedOptimizer`, since no rank has
-  /// all of its state, and for an optimizer whose class is not one of LibTorch's.
+  /// order, before `elastic_run`, and with each optimizer the modules of its parameters. The
+  /// parameters of a module without an optimizer, such as an average of weights, are sent as one
+  /// rank has them when a generation begins, and are never taken back. Throws Errc::unsupported
+  /// for an optimizer whose class is not one of LibTorch's.
   template <class T>
   void add(T& part) {
     using Part = std::remove_const_t<T>;
@@ -89,14 +91,17 @@ class ElasticState final : public ElasticStateBase {
   /// Ends an iteration, after its `step()`: what follows is the next one. Collective, because it
   /// calls `elastic::check_host_updates`.
   void end_step();
-  /// Calls `elastic::check_host_updates`. All ranks must have completed the same steps.
-  void check_host_updates();
-  /// Keeps a copy of everything in memory. All ranks call it at the same place. Does not
-  /// communicate.
+  /// Keeps a copy of everything in memory, and then calls `elastic::check_host_updates`, as in
+  /// Horovod. Collective; all ranks must have completed the same steps. Each generation also
+  /// begins with a commit if there was one before, so that newcomers have the same.
   void commit() override;
-  /// Goes back to the last `commit`. Throws Errc::invalid_argument when there was none.
+  /// Goes back to the last `commit` on all ranks. Throws Errc::invalid_argument when there was
+  /// none.
   void restore() override;
+
   void synchronize(Context& context) override;
+  void reset() override;
+  void change_agreed() override;
   void generation_ended() noexcept override;
 
  private:

@@ -22,6 +22,9 @@ struct ElasticSamplerOptions {
   std::uint64_t seed = 0;  ///< the same on every rank
   int rank = -1;           ///< -1: the rank of the default context; the same for `size`
   int size = -1;
+  /// When not 0, the ranks together take this many examples in each step, whatever their number
+  /// is, and the order of an epoch is that of one rank. See `ElasticSampler`.
+  std::size_t global_batch = 0;
 };
 
 /// Distributes the examples of an epoch that have not been trained on yet over the ranks. The
@@ -34,6 +37,13 @@ struct ElasticSamplerOptions {
 /// With an `ElasticState` (hvd/torch/elastic.hpp), which then calls `synchronize`, no record is
 /// lost with a rank, because ranks record equally many examples at a time. In an elastic job it is
 /// constructed before `elastic_run`, and the data loader in its function.
+///
+/// With the option `global_batch` a step has the same examples with any number of ranks, also after
+/// a change of the ranks, so that a model trains as it does without a change, except for rounding.
+/// `next` then returns this rank's share of the next step, whatever its argument is. Shares differ
+/// by one example at most, and may be empty: weigh the gradients by them, with the option
+/// `weighted` of the optimizer and `set_weight(share.size())`. The last step of an epoch is short,
+/// and no example is used twice. `record_batch` records the examples of all ranks.
 ///
 /// Copies share their state, because `make_data_loader` takes a copy. One thread at a time may use
 /// it.

@@ -154,7 +154,8 @@ class GradientReducer {
   /// Throws Errc::not_initialized while the job has no ranks.
   [[nodiscard]] Impl& impl() const;
   void follow(const DistributedOptimizerOptions& options,
-              std::function<std::unique_ptr<Impl>(bool broadcasts)> make);
+              std::function<std::unique_ptr<Impl>(bool broadcasts)> make,
+              const NamedTensors& refused = {});
 
   StepCount count_;
   bool steps_at_once_ = true;

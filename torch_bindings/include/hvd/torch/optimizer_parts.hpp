@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 
 namespace hvd {
 
@@ -54,6 +55,16 @@ class CountsSteps {
   [[nodiscard]] virtual StepCount& step_count() noexcept = 0;
   /// Returns whether a step changes parameters only after all its communication.
   [[nodiscard]] virtual bool steps_at_once() const noexcept = 0;
+};
+
+/// The interface through which `ElasticState` finds an optimizer whose state is divided among the
+/// ranks.
+class DividesState {
+ public:
+  virtual ~DividesState() = default;
+  /// Writes the whole state into the archives of all ranks, so that each of them can be loaded by
+  /// any number of ranks. Collective.
+  virtual void save_on_all_ranks(torch::serialize::OutputArchive& archive) const = 0;
 };
 
 /// Multiplies the gradients that the optimizer's parameters have on this rank. Returns whether

@@ -59,8 +59,11 @@ class ParameterShards {
   ParameterShards& operator=(const ParameterShards&) = delete;
 
   /// Returns one group for each given group, with its options. Its parameters are the shards of
-  /// this rank, one one-dimensional tensor for each bucket.
+  /// this rank, one one-dimensional tensor for each bucket, or the given ones while the job has no
+  /// ranks.
   [[nodiscard]] const Groups& groups() const noexcept;
+  /// Gives this optimizer, which was made of `groups`, the shards of each later context.
+  void give_shards_to(torch::optim::Optimizer& base) noexcept;
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
   /// Calls `base` for one shard after another, each with its gradient.
@@ -74,15 +77,22 @@ class ParameterShards {
   /// Multiplies the gradients, and returns whether every element on all ranks is finite. Must be
   /// called between `backward()` and `step()`. Collective.
   bool scale_gradients(double factor);
-  [[nodiscard]] ScopedPause no_sync() noexcept;
+  [[nodiscard]] ScopedPause no_sync();
   void zero_grad();
 
-  void save(const torch::optim::Optimizer& base, torch::serialize::OutputArchive& archive) const;
+  /// Fills the archive of the first rank, or of all ranks.
+  void save(const torch::optim::Optimizer& base, torch::serialize::OutputArchive& archive,
+            bool on_all_ranks) const;
   void load(torch::optim::Optimizer& base, torch::serialize::InputArchive& archive);
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  class Follower;
+
+  /// Throws Errc::not_initialized while the job has no ranks.
+  [[nodiscard]] Impl& impl() const;
+
+  std::unique_ptr<Follower> follower_;  ///< it owns the Impl
 };
 
 }  // namespace detail
@@ -97,10 +107,15 @@ class ParameterShards {
 /// optimizer derives from `Base`, so schedulers and everything that takes an `Optimizer&` accept
 /// it; its parameters are the shards. `backward()` moves the gradients out of the model, so clip
 /// them with `clip_grad_norm` and not with LibTorch's function.
+///
+/// In an elastic job (hvd/elastic.hpp) it is constructed before `elastic_run`. Each generation
+/// divides the parameters anew, and an `ElasticState` brings the optimizer's state from its last
+/// commit.
 template <class Base>
 class ShardedOptimizer final : private detail::ParameterShards,
                                public Base,
-                               public ScalableGradients {
+                               public ScalableGradients,
+                               public detail::DividesState {
   using Shards = detail::ParameterShards;
   static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>,
                 "LBFGS does not step each element by itself: its state cannot be divided");
@@ -122,7 +137,9 @@ class ShardedOptimizer final : private detail::ParameterShards,
   ShardedOptimizer(const Groups& groups, const NamedTensors& names, BaseOptions&& base_options,
                    const ShardedOptimizerOptions& options = {})
       : Shards(groups, names, options),
-        Base(Shards::groups(), std::forward<BaseOptions>(base_options)) {}
+        Base(Shards::groups(), std::forward<BaseOptions>(base_options)) {
+    Shards::give_shards_to(*this);
+  }
 
   /// Collective. A closure is called once, and its loss is reduced as the gradients are.
   torch::Tensor step(LossClosure closure = nullptr) override {
@@ -145,7 +162,10 @@ class ShardedOptimizer final : private detail::ParameterShards,
   /// Collective. Writes the whole state, by parameter, into the first rank's archive; the archives
   /// of the other ranks stay empty. Any number of ranks can load the state.
   void save(torch::serialize::OutputArchive& archive) const override {
-    Shards::save(*this, archive);
+    Shards::save(*this, archive, /*on_all_ranks=*/false);
+  }
+  void save_on_all_ranks(torch::serialize::OutputArchive& archive) const override {
+    Shards::save(*this, archive, /*on_all_ranks=*/true);
   }
   /// Every rank reads the same archive. Before anything is changed it throws Errc::invalid_argument
   /// for an archive that is damaged or belongs to other parameters, other groups or another
