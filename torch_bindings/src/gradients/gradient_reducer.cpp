@@ -390,19 +390,22 @@ GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const Named
   });
 }
 
-GradientReducer::GradientReducer(const torch::nn::Module& module,
+GradientReducer::GradientReducer(const ModuleTensors& module,
                                  const DistributedOptimizerOptions& options) {
   check_options(options, kDataParallel);
   if (options.adasum) misuse("adasum needs DistributedOptimizer", kDataParallel);
   if (options.step_in_backward) {
     misuse("step_in_backward needs DistributedOptimizer", kDataParallel);
   }
-  follow(options, [this, &module, options](bool broadcasts) {
-    auto impl = std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
-                                       checked_parameters(module.named_parameters(), kDataParallel),
-                                       count_);
-    impl->module = &module;
-    if (options.broadcast_parameters && broadcasts) impl->broadcast(NamedTensors::of(module));
+  follow(options, [this, module, options](bool broadcasts) {
+    auto impl =
+        std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
+                               checked_parameters(module.parameters(), kDataParallel), count_);
+    impl->module = module;
+    if (options.broadcast_parameters && broadcasts) {
+      impl->broadcast(module.parameters());
+      impl->broadcast(module.buffers());
+    }
     return impl;
   });
 }
