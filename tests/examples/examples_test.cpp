@@ -1,6 +1,7 @@
 // Runs every example as users do, for a few steps on real data.
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <regex>
 #include <sstream>
@@ -36,6 +37,13 @@ struct Pair {
 Words joined(Words first, const Words& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+Words lines_of(const fs::path& file) {
+  std::ifstream text(file);
+  Words lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
 }
 
 /// Returns the numbers that follow `word` in the text.
@@ -243,15 +251,51 @@ TEST_F(Examples, TorchScriptIsTrainedSavedAndTrainedAgain) {
   fs::remove_all(pattern);
 }
 
-TEST_F(Examples, AProgramWithMpiOfItsOwnTrainsOnSomeOfItsRanks) {
+// One of the 3 and 4 processes does not train.
+TEST_F(Examples, AnMpiProgramGetsShorterAndTrainsAsBefore) {
   if (std::string_view(MPIRUN).empty()) GTEST_SKIP() << "needs a build with MPI";
+  const fs::path folder = fs::path(SOURCES) / "own_mpi";
+  EXPECT_LT(lines_of(folder / "after.cpp").size(), lines_of(folder / "before.cpp").size());
+
   std::istringstream launcher(MPIRUN);
-  Words command{std::istream_iterator<std::string>(launcher), {}};
-  command.insert(command.end(),
-                 {"-np", "3", fs::path(EXAMPLES) / "train_own_mpi", "--steps", "31"});
-  const std::string out = run(std::move(command)).out;
-  EXPECT_THAT(out, HasSubstr("identical parameters on 2 ranks"));
-  expect_falling_loss(out, 0.1);
+  const Words mpirun{std::istream_iterator<std::string>(launcher), {}};
+  std::vector<double> wanted;
+  for (const char* size : {"3", "4"}) {
+    for (const char* form : {"own_mpi_before", "own_mpi_after"}) {
+      Words command = mpirun;
+      command.insert(command.end(), {"-np", size, fs::path(EXAMPLES) / form, "101"});
+      const std::string out = run(std::move(command)).out;
+      expect_falling_loss(out, 0.5);
+      std::vector<double> numbers = numbers_after("loss", out);
+      for (const double each : numbers_after("parameter", out)) numbers.push_back(each);
+      if (wanted.empty()) wanted = numbers;
+      EXPECT_GT(numbers.size(), 80U) << out;
+      EXPECT_THAT(numbers, testing::Pointwise(testing::DoubleNear(kDoubleBound), wanted)) << form;
+    }
+  }
+}
+
+// The page shows every line that the two programs do not share.
+TEST(ExamplesOnPages, TheMpiProgramsDifferAsThePageSays) {
+  const fs::path folder = fs::path(SOURCES) / "own_mpi";
+  ProcessOptions diff;
+  diff.arguments = {"diff", "-U0", folder / "before.cpp", folder / "after.cpp"};
+  std::istringstream compared(test::run_process(std::move(diff), test::in(seconds(30))).out);
+  const auto changes_of = [](std::istream& text, bool inside) {
+    Words changes;
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("```")) inside = line == "```diff";
+      const bool is_change = line.starts_with('+') || line.starts_with('-');
+      if (inside && is_change && !line.starts_with("+++") && !line.starts_with("---")) {
+        changes.push_back(line);
+      }
+    }
+    return changes;
+  };
+  std::ifstream page(fs::path(SOURCES) / "../docs/how-to/mpi_programs.md");
+  const Words wanted = changes_of(compared, true);
+  EXPECT_FALSE(wanted.empty());
+  EXPECT_EQ(changes_of(page, false), wanted);
 }
 
 }  // namespace
