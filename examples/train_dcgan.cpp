@@ -3,7 +3,8 @@
 //
 //   hvdrun -np 4 train_dcgan --steps 2000 --save drawn.pt
 //
-// The lines that make it distributed are marked 1. to 4.
+// The lines that make it distributed are marked 1. to 6. Any number of ranks trains as one process
+// does with the batches of all ranks together.
 #include <cstdio>
 #include <exception>
 
@@ -26,8 +27,12 @@ struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   int steps = 2000;
   std::size_t batch = 32;  // per rank
+  torch::Dtype dtype = torch::kFloat32;
   std::string save;
 };
+
+// 2. Normalise with the statistics of all ranks' batches.
+using BatchNorm2d = hvd::SyncBatchNorm;
 
 /// Maps noise [B, kNoise, 1, 1] to images [B, 1, 28, 28] between -1 and 1.
 Sequential make_generator() {
@@ -57,28 +62,36 @@ torch::Tensor loss_for(const torch::Tensor& logits, double answer) {
   return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, answer));
 }
 
+/// Draws the noise of all ranks' batches, alike on all ranks, and returns the rows of this rank.
+torch::Tensor draw_noise(std::int64_t batch, torch::Dtype dtype) {
+  return torch::randn({batch * hvd::size(), kNoise, 1, 1}, dtype)
+      .slice(0, hvd::rank() * batch, (hvd::rank() + 1) * batch);
+}
+
 void train(const Options& options) {
-  // Every rank draws different noise.
-  torch::manual_seed(1 + static_cast<std::uint64_t>(hvd::rank()));
+  torch::manual_seed(1);  // all ranks draw the same numbers
   Sequential generator = make_generator();
   Sequential discriminator = make_discriminator();
+  generator->to(options.dtype);
+  discriminator->to(options.dtype);
 
-  // 2. Make two optimizers, in the same order on every rank.
+  // 3. Make two optimizers, in the same order on every rank.
   const auto adam = torch::optim::AdamOptions(2e-4).betas({0.5, 0.999});
   hvd::DistributedOptimizer<torch::optim::Adam> generator_steps(generator->named_parameters(),
                                                                 adam);
   hvd::DistributedOptimizer<torch::optim::Adam> discriminator_steps(
       discriminator->named_parameters(), adam);
-  // 3. Take a shard of the data.
+  // 4. Take a shard of the data.
   mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   const torch::Tensor darkest = data.images.min();
-  data.images = (data.images - darkest) / (data.images.max() - darkest) * 2 - 1;
+  data.images = ((data.images - darkest) / (data.images.max() - darkest) * 2 - 1).to(options.dtype);
   mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
                          options.batch);
 
   for (int step = 0; step < options.steps; ++step) {
     const torch::Tensor real = batches.next().images;
-    const torch::Tensor drawn = generator->forward(torch::randn({real.size(0), kNoise, 1, 1}));
+    // 5. Take a share of the noise.
+    const torch::Tensor drawn = generator->forward(draw_noise(real.size(0), options.dtype));
 
     discriminator_steps.zero_grad();
     const torch::Tensor told = loss_for(discriminator->forward(real), 1) +
@@ -89,7 +102,7 @@ void train(const Options& options) {
     generator_steps.zero_grad();
     const torch::Tensor fooled = loss_for(discriminator->forward(drawn), 1);
     {
-      // 4. This pass also gives the discriminator gradients, which are not used, so do not send
+      // 6. This pass also gives the discriminator gradients, which are not used, so do not send
       // them.
       const auto pause = discriminator_steps.no_sync();
       fooled.backward();
@@ -99,7 +112,7 @@ void train(const Options& options) {
     if (step % 10 == 0 || step + 1 == options.steps) {
       const double d = hvd::average_metric(told.item<double>(), "discriminator");
       const double g = hvd::average_metric(fooled.item<double>(), "generator");
-      if (hvd::rank() == 0) std::printf("step %d loss %.4f generator %.4f\n", step, d, g);
+      if (hvd::rank() == 0) std::printf("step %d loss %.12f generator %.12f\n", step, d, g);
     }
   }
 
@@ -112,7 +125,7 @@ void train(const Options& options) {
   }
   if (hvd::rank() == 0 && !options.save.empty()) {
     const torch::NoGradGuard no_grad;
-    torch::save(generator->forward(torch::randn({64, kNoise, 1, 1})), options.save);
+    torch::save(generator->forward(torch::randn({64, kNoise, 1, 1}, options.dtype)), options.save);
   }
 }
 
@@ -124,6 +137,8 @@ int main(int argc, char** argv) try {
   app.add_option("--data", options.data)->capture_default_str();
   app.add_option("--steps", options.steps)->capture_default_str();
   app.add_option("--batch", options.batch, "Images per rank and step")->capture_default_str();
+  app.add_flag_callback(
+      "--double", [&] { options.dtype = torch::kFloat64; }, "Train in double precision");
   app.add_option("--save", options.save, "Write 64 drawn images here, as a tensor");
   CLI11_PARSE(app, argc, argv);
 

@@ -22,12 +22,13 @@ constexpr std::int64_t kSignals = 512;
 struct Options {
   int steps = 200;
   std::size_t batch = 64;  // signals per step, of all ranks together
+  torch::Dtype dtype = torch::kFloat64;
 };
 
 struct FourierLayerImpl : torch::nn::Module {
-  FourierLayerImpl()
-      : weight(
-            register_parameter("weight", torch::zeros({kPoints / 2 + 1}, torch::kComplexDouble))) {}
+  explicit FourierLayerImpl(torch::Dtype dtype)
+      : weight(register_parameter("weight",
+                                  torch::zeros({kPoints / 2 + 1}, c10::toComplexType(dtype)))) {}
   torch::Tensor forward(const torch::Tensor& signals) const {
     return torch::fft::irfft(torch::fft::rfft(signals) * weight, kPoints);
   }
@@ -37,11 +38,12 @@ TORCH_MODULE(FourierLayer);
 
 void train(const Options& options) {
   torch::manual_seed(1);  // all ranks have the same signals
-  const torch::Tensor signals = torch::randn({kSignals, kPoints}, torch::kFloat64);
+  const torch::Tensor signals =
+      torch::randn({kSignals, kPoints}, torch::kFloat64).to(options.dtype);
   // The filter to be learned delays a signal by three points, so its weights are no real numbers.
   const torch::Tensor delayed = signals.roll(3, 1);
 
-  FourierLayer model;
+  FourierLayer model(options.dtype);
   // 2. Average the gradients over the ranks.
   hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
       *model, torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -84,6 +86,8 @@ int main(int argc, char** argv) try {
   CLI::App app("Learns a filter with a layer of complex parameters");
   app.add_option("--steps", options.steps)->capture_default_str();
   app.add_option("--batch", options.batch, "Signals per step")->capture_default_str();
+  app.add_flag_callback(
+      "--float", [&] { options.dtype = torch::kFloat32; }, "Train in single precision");
   CLI11_PARSE(app, argc, argv);
 
   hvd::init();  // 1. Join the job.

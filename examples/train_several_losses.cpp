@@ -1,6 +1,6 @@
 // Trains a network that compresses images, draws them again and classifies them. It has two losses
-// with a backward pass each, two optimizers, and clips in between. In double the result is that of
-// one process with the batches of all ranks together.
+// with a backward pass each, two optimizers, and clips in between. The result is that of one
+// process with the batches of all ranks together.
 //
 //   hvdrun -np 4 train_several_losses --steps 1000
 //
@@ -22,6 +22,7 @@ struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   int steps = 1000;
   std::size_t batch = 32;  // images per rank
+  torch::Dtype dtype = torch::kFloat64;
 };
 
 constexpr std::int64_t kPixels = 784;
@@ -36,7 +37,7 @@ TORCH_MODULE(Net);
 
 void train(const Options& options) {
   Net model;
-  model->to(torch::kFloat64);
+  model->to(options.dtype);
   // 2. Average the gradients of each backward pass. The optimizers stay as they are.
   hvd::DistributedDataParallel parallel(model);
   torch::optim::Adam drawing({model->encoder->parameters(), model->decoder->parameters()},
@@ -49,7 +50,7 @@ void train(const Options& options) {
 
   for (int step = 0; step < options.steps; ++step) {
     const mnist::Dataset batch = batches.next();
-    const torch::Tensor images = batch.images.to(torch::kFloat64).flatten(1);
+    const torch::Tensor images = batch.images.to(options.dtype).flatten(1);
     model->zero_grad();
 
     const torch::Tensor code = torch::tanh(model->encoder(images));
@@ -87,6 +88,8 @@ int main(int argc, char** argv) try {
   app.add_option("--data", options.data)->capture_default_str();
   app.add_option("--steps", options.steps)->capture_default_str();
   app.add_option("--batch", options.batch, "Images per rank and step")->capture_default_str();
+  app.add_flag_callback(
+      "--float", [&] { options.dtype = torch::kFloat32; }, "Train in single precision");
   CLI11_PARSE(app, argc, argv);
 
   hvd::init();            // 1. Join the job.

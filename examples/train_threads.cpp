@@ -23,6 +23,7 @@ struct Options {
   int threads = 2;
   int steps = 1000;
   std::size_t batch = 60;  // images per step, of all threads together
+  torch::Dtype dtype = torch::kFloat64;
 };
 
 void train(const Options& options, const mnist::Dataset& data, mnist::Net& model) {
@@ -37,8 +38,7 @@ void train(const Options& options, const mnist::Dataset& data, mnist::Net& model
   for (int step = 0; step < options.steps; ++step) {
     const mnist::Dataset batch = batches.next();
     optimizer.zero_grad();
-    const torch::Tensor loss =
-        torch::nll_loss(model(batch.images.to(torch::kFloat64)), batch.labels);
+    const torch::Tensor loss = torch::nll_loss(model(batch.images.to(options.dtype)), batch.labels);
     loss.backward();
     optimizer.step();
     if (step % 10 == 0 || step + 1 == options.steps) {
@@ -66,6 +66,8 @@ int main(int argc, char** argv) try {
   app.add_option("--steps", options.steps)->capture_default_str();
   app.add_option("--batch", options.batch, "Images per step, of all threads together")
       ->capture_default_str();
+  app.add_flag_callback(
+      "--float", [&] { options.dtype = torch::kFloat32; }, "Train in single precision");
   CLI11_PARSE(app, argc, argv);
 
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
@@ -74,7 +76,7 @@ int main(int argc, char** argv) try {
   torch::manual_seed(1);
   std::vector<mnist::Net> models;
   for (int rank = 0; rank < options.threads; ++rank) {
-    models.emplace_back(/*dropout=*/false)->to(torch::kFloat64);
+    models.emplace_back(/*dropout=*/false)->to(options.dtype);
   }
   // 1. Run the trainer as each rank.
   hvd::threads(options.threads, [&](hvd::Context& context) {

@@ -44,24 +44,14 @@ torch::jit::Module make_module() {
   return module;
 }
 
-/// Returns the module's parameters with their names, the form that the functions of hvd take.
-hvd::NamedTensors parameters_of(const torch::jit::Module& module) {
-  std::vector<hvd::NamedTensors::Item> parameters;
-  for (const auto& parameter : module.named_parameters()) {
-    parameters.emplace_back(parameter.name, parameter.value);
-  }
-  return parameters;
-}
-
 void train(const Options& options) {
   torch::jit::Module module =
       options.module.empty() ? make_module() : torch::jit::load(options.module);
   module.train();
 
-  // 2. Wrap the existing optimizer. From now on step() is called on the wrapper.
-  const hvd::NamedTensors parameters = parameters_of(module);
-  torch::optim::SGD sgd(parameters.tensors(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  hvd::DistributedOptimizer optimizer(sgd, parameters);
+  // 2. Make the distributed optimizer. hvd::DistributedDataParallel takes such a module too.
+  hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
+      module, torch::optim::SGDOptions(0.05).momentum(0.9));
   // 3. Take a shard of the data.
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train);
   mnist::Batches batches(data, hvd::DistributedSampler(static_cast<std::size_t>(data.size())),
@@ -81,7 +71,7 @@ void train(const Options& options) {
     }
   }
 
-  const hvd::Verification same = hvd::verify(parameters);
+  const hvd::Verification same = hvd::verify(module);
   // 4. Let one rank print and save.
   if (hvd::rank() == 0) {
     std::printf("%s\n",

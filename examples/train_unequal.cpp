@@ -23,14 +23,15 @@ struct Options {
   int epochs = 3;
   std::int64_t batch = 129;    // of all ranks together
   std::int64_t images = 6000;  // leaves a batch of 66
+  torch::Dtype dtype = torch::kFloat64;
 };
 
 void train(const Options& options) {
   torch::manual_seed(1);  // all ranks shuffle alike
   mnist::Dataset all = mnist::load(options.data, mnist::Split::train, options.images);
-  all.images = all.images.to(torch::kFloat64);
+  all.images = all.images.to(options.dtype);
   mnist::Net model(/*dropout=*/false);
-  model->to(torch::kFloat64);
+  model->to(options.dtype);
   // 2. Average the gradients over images.
   hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
       *model, torch::optim::SGDOptions(0.02).momentum(0.9), {.weighted = true});
@@ -61,6 +62,8 @@ int main(int argc, char** argv) try {
   app.add_option("--epochs", options.epochs)->capture_default_str();
   app.add_option("--batch", options.batch, "Images per step")->capture_default_str();
   app.add_option("--images", options.images)->capture_default_str();
+  app.add_flag_callback(
+      "--float", [&] { options.dtype = torch::kFloat32; }, "Train in single precision");
   CLI11_PARSE(app, argc, argv);
 
   hvd::init();  // 1. Join the job.

@@ -118,14 +118,13 @@ void shard(Net& model, hvd::DistributedOptimizer<>& optimizer,
   sharded.save(archive);
 }
 
-void state(Net& model, std::string text,
-           const std::vector<std::pair<std::string, torch::Tensor>>& pairs) {
+void state(Net& model, std::string text, const torch::jit::Module& script) {
   hvd::broadcast_parameters(model->named_parameters(), 1);
   text = hvd::broadcast_object(text);
   hvd::broadcast_object_(model);
   auto texts = hvd::allgather_object(text);
   auto same = hvd::verify(model);
-  hvd::NamedTensors named(pairs);
+  hvd::DistributedDataParallel parallel(script);
 }
 
 std::size_t data(std::size_t size) {

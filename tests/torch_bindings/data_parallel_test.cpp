@@ -1,5 +1,6 @@
 // Tests DistributedDataParallel: trainers keep their own optimizers, and train as one process does.
 #include <gmock/gmock.h>
+#include <torch/script.h>
 
 #include "training.hpp"
 
@@ -242,6 +243,44 @@ TEST_P(DataParallel, AClosureOnLossesOfItsOwnIsShownItsLine) {
         &message);
     EXPECT_EQ(code, Errc::mismatch);
     EXPECT_THAT(message, HasSubstr("let a closure return hvd::allreduce(loss)"));
+  });
+}
+
+// The layer normalises by the mean of the rank's batch and keeps this mean in a buffer.
+TEST_P(DataParallel, ATorchScriptModuleIsTakenAsItIs) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::jit::Module layer("Layer");
+    const auto start = torch::full({kFeatures}, context.rank() + 1.0).requires_grad_();
+    layer.register_parameter("weight", start, /*is_buffer=*/false);
+    layer.register_buffer("mean", torch::full({}, -1.0 - context.rank()));
+    layer.define(R"(
+      def forward(self, inputs):
+        self.mean.copy_(inputs.mean())
+        return (inputs - self.mean) @ self.weight
+    )");
+    EXPECT_EQ(static_cast<bool>(verify(layer, context)), size == 1);
+    DistributedDataParallel parallel(layer, {.context = &context});
+    EXPECT_TRUE(verify(layer, context));
+    EXPECT_EQ(start[0].item<double>(), 1);
+    EXPECT_EQ(layer.attr("mean").toTensor().item<double>(), -1);
+
+    const Batch batch = global_batch(0);
+    const auto inputs = batch.of_rank(context.rank(), size).inputs;
+    layer.forward({inputs}).toTensor().mean().backward();
+    EXPECT_TRUE(verify(layer, context));
+    EXPECT_TRUE(verify(NamedTensors{{"gradient", start.grad()}}, context));
+    const double first_mean = batch.of_rank(0, size).inputs.mean().item<double>();
+    EXPECT_NEAR(layer.attr("mean").toTensor().item<double>(), first_mean, 1e-6);
+
+    layer.attr("mean").toTensor().fill_(context.rank());
+    const Verification same = verify(layer, context);
+    EXPECT_EQ(same.first_difference.starts_with("buffer mean"), size > 1) << same.first_difference;
+    broadcast_parameters(layer, size - 1, context);
+    EXPECT_EQ(layer.attr("mean").toTensor().item<double>(), size - 1);
+
+    layer.setattr("weight", torch::ones({kFeatures}).requires_grad_());
+    EXPECT_EQ(code_of([&] { start.sum().backward(); }), Errc::invalid_argument);
   });
 }
 

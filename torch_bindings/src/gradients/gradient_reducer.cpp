@@ -364,7 +364,7 @@ GradientReducer::GradientReducer(torch::optim::Optimizer& optimizer, const Named
   });
 }
 
-GradientReducer::GradientReducer(const torch::nn::Module& module,
+GradientReducer::GradientReducer(const ModuleTensors& module,
                                  const DistributedOptimizerOptions& options) {
   check_options(options, kDataParallel);
   if (options.adasum) misuse("adasum needs DistributedOptimizer", kDataParallel);
@@ -373,15 +373,18 @@ GradientReducer::GradientReducer(const torch::nn::Module& module,
   }
   follow(
       options,
-      [this, &module, options](bool broadcasts) {
-        auto impl = std::make_unique<Impl>(
-            kDataParallel, std::string(kDataParallel), options,
-            checked_parameters(module.named_parameters(), kDataParallel), count_);
-        impl->module = &module;
-        if (options.broadcast_parameters && broadcasts) impl->broadcast(NamedTensors::of(module));
+      [this, module, options](bool broadcasts) {
+        auto impl =
+            std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
+                                   checked_parameters(module.parameters(), kDataParallel), count_);
+        impl->module = module;
+        if (options.broadcast_parameters && broadcasts) {
+          impl->broadcast(module.parameters());
+          impl->broadcast(module.buffers());
+        }
         return impl;
       },
-      module.named_parameters());
+      module.parameters());
 }
 
 void GradientReducer::Impl::broadcast(const NamedTensors& tensors) {

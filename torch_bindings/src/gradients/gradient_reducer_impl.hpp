@@ -122,7 +122,7 @@ struct GradientReducer::Impl final : GradientListener {
   const std::string_view owner;
   torch::optim::Optimizer* optimizer = nullptr;  ///< null for a module
   BaseStep base;
-  const torch::nn::Module* module = nullptr;  ///< null for an optimizer
+  std::optional<ModuleTensors> module;        ///< empty for an optimizer
   const DistributedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
   StepCount& count;  ///< it outlives this object

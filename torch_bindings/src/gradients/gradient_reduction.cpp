@@ -215,7 +215,7 @@ void GradientReducer::Impl::check_untouched(const GradientSlot& slot) {
 
 /// Reports a parameter that the module has got, lost or replaced.
 void GradientReducer::Impl::check_module() const {
-  const auto parameters = NamedTensors(module->named_parameters()).distinct();
+  const auto parameters = module->parameters().distinct();
   const auto& now = parameters.items();
   for (std::size_t i = 0; i < std::max(now.size(), slots.size()); ++i) {
     if (i < now.size() && i < slots.size() && now[i].second.is_same(slots[i].parameter)) continue;
@@ -229,7 +229,7 @@ void GradientReducer::Impl::check_module() const {
 
 void GradientReducer::Impl::submit_buffers() {
   const int first = context.ranks_of(options.process_set).front();
-  for (const auto& [name, buffer] : NamedTensors(module->named_buffers()).distinct().items()) {
+  for (const auto& [name, buffer] : module->buffers().distinct().items()) {
     buffer_works.push_back(broadcast_async_(
         buffer, first,
         {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),

@@ -9,6 +9,17 @@
 
 namespace hvd {
 
+namespace {
+
+/// Returns a list of LibTorch's, such as `named_buffers()` of a TorchScript module.
+std::vector<NamedTensors::Item> items_of(const auto& list) {
+  std::vector<NamedTensors::Item> items;
+  for (const auto& entry : list) items.emplace_back(entry.name, entry.value);
+  return items;
+}
+
+}  // namespace
+
 NamedTensors::NamedTensors(const torch::OrderedDict<std::string, torch::Tensor>& tensors)
     : items_(tensors.pairs()) {}
 
@@ -16,6 +27,9 @@ NamedTensors::NamedTensors(std::vector<Item> tensors) noexcept : items_(std::mov
 
 NamedTensors::NamedTensors(const torch::nn::Module& module)
     : NamedTensors(module.named_parameters()) {}
+
+NamedTensors::NamedTensors(const torch::jit::Module& module)
+    : items_(items_of(module.named_parameters())) {}
 
 NamedTensors NamedTensors::joined(
     std::initializer_list<std::pair<std::string, NamedTensors>> lists) {
@@ -31,6 +45,20 @@ NamedTensors NamedTensors::of(const torch::nn::Module& module) {
   for (auto& buffer : module.named_buffers().pairs()) items.push_back(std::move(buffer));
   return items;
 }
+
+NamedTensors NamedTensors::of(const torch::jit::Module& module) {
+  std::vector<Item> items = items_of(module.named_parameters());
+  for (Item& buffer : items_of(module.named_buffers())) items.push_back(std::move(buffer));
+  return items;
+}
+
+detail::ModuleTensors::ModuleTensors(const torch::nn::Module& module)
+    : parameters([&module] { return NamedTensors(module); }),
+      buffers([&module] { return NamedTensors(module.named_buffers()); }) {}
+
+detail::ModuleTensors::ModuleTensors(const torch::jit::Module& module)
+    : parameters([module] { return NamedTensors(module); }),
+      buffers([module] { return NamedTensors(items_of(module.named_buffers())); }) {}
 
 NamedTensors NamedTensors::distinct() const {
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -54,6 +82,10 @@ void broadcast_parameters(const NamedTensors& tensors, int root, Context& contex
 }
 
 void broadcast_parameters(const torch::nn::Module& module, int root, Context& context) {
+  broadcast_parameters(NamedTensors::of(module), root, context);
+}
+
+void broadcast_parameters(const torch::jit::Module& module, int root, Context& context) {
   broadcast_parameters(NamedTensors::of(module), root, context);
 }
 

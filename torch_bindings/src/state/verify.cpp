@@ -66,6 +66,20 @@ Verification compare(Context& context, const std::vector<NamedDigest>& mine) {
   return {identical, std::move(difference)};
 }
 
+Verification verify_module(const ModuleTensors& module, Context& context) {
+  std::vector<NamedTensors::Item> items = module.parameters().items();
+  for (const auto& [name, buffer] : module.buffers().items()) {
+    items.emplace_back(std::string(kBuffer) + name, buffer);
+  }
+  Verification result = verify(NamedTensors(std::move(items)), context);
+  if (result.first_difference.starts_with(kBuffer)) {
+    result.first_difference +=
+        ". Each rank computes its buffers from its own batches: hvd::broadcast_parameters(model) "
+        "makes them equal, and hvd::SyncBatchNorm keeps those of batch normalization equal";
+  }
+  return result;
+}
+
 }  // namespace
 
 Verification verify(const NamedTensors& tensors, Context& context) {
@@ -79,17 +93,11 @@ Verification verify(const NamedTensors& tensors, Context& context) {
 }
 
 Verification verify(const torch::nn::Module& module, Context& context) {
-  std::vector<NamedTensors::Item> items = NamedTensors(module).items();
-  for (const auto& buffer : module.named_buffers()) {
-    items.emplace_back(std::string(kBuffer) + buffer.key(), buffer.value());
-  }
-  Verification result = verify(NamedTensors(std::move(items)), context);
-  if (result.first_difference.starts_with(kBuffer)) {
-    result.first_difference +=
-        ". Each rank computes its buffers from its own batches: hvd::broadcast_parameters(model) "
-        "makes them equal, and hvd::SyncBatchNorm keeps those of batch normalization equal";
-  }
-  return result;
+  return verify_module(module, context);
+}
+
+Verification verify(const torch::jit::Module& module, Context& context) {
+  return verify_module(module, context);
 }
 
 Verification verify(torch::optim::Optimizer& given, Context& context) {

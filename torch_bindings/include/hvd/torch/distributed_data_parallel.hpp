@@ -1,6 +1,7 @@
 // Declares a model whose backward passes average the gradients of all ranks.
 #pragma once
 
+#include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
 #include <hvd/torch/gradient_reducer.hpp>
@@ -33,6 +34,10 @@ class DistributedDataParallel {
   explicit DistributedDataParallel(const Pointer& module,
                                    const DistributedOptimizerOptions& options = {})
       : DistributedDataParallel(static_cast<const torch::nn::Module&>(*module), options) {}
+  /// Takes a TorchScript module, which this object shares and which therefore need not outlive it.
+  explicit DistributedDataParallel(const torch::jit::Module& module,
+                                   const DistributedOptimizerOptions& options = {})
+      : reducer_(module, options) {}
 
   /// Gives this rank's gradients of the next reduction a weight, as `DistributedOptimizer` does.
   void set_weight(double weight) { reducer_.set_weight(weight); }

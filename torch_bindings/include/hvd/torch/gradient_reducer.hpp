@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <hvd/core/context.hpp>
@@ -113,7 +112,7 @@ class GradientReducer {
   GradientReducer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
                   const DistributedOptimizerOptions& options, BaseStep base);
   /// Reduces the gradients of a module's parameters. Throws likewise.
-  GradientReducer(const torch::nn::Module& module, const DistributedOptimizerOptions& options);
+  GradientReducer(const ModuleTensors& module, const DistributedOptimizerOptions& options);
   /// Removes the hooks and does not wait.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
@@ -20,8 +22,8 @@ concept ModulePointer = requires(const Pointer& module) {
   { *module } -> std::convertible_to<const torch::nn::Module&>;
 };
 
-/// Holds what `module->named_parameters()` returns, or any list of pairs, such as that of a
-/// TorchScript module. The tensors are shared, not copied.
+/// Holds what `module->named_parameters()` returns, or any list of pairs. The tensors are shared,
+/// not copied.
 class NamedTensors {
  public:
   using Item = std::pair<std::string, torch::Tensor>;
@@ -35,9 +37,12 @@ class NamedTensors {
   template <ModulePointer Pointer>
   NamedTensors(const Pointer& module)  // NOLINT: implicit
       : NamedTensors(static_cast<const torch::nn::Module&>(*module)) {}
+  /// Lists those of a TorchScript module likewise.
+  NamedTensors(const torch::jit::Module& module);  // NOLINT: implicit
 
   /// Returns the parameters, then the buffers, of the module and all its submodules.
   [[nodiscard]] static NamedTensors of(const torch::nn::Module& module);
+  [[nodiscard]] static NamedTensors of(const torch::jit::Module& module);
 
   /// Joins lists of tensors whose names may be the same, such as those of two models with one
   /// optimizer: `joined({{"actor", *actor}, {"critic", *critic}})` has names like
@@ -59,4 +64,17 @@ class NamedTensors {
   std::vector<Item> items_;
 };
 
+namespace detail {
+
+/// Lists the tensors that a module has at the time of the call, because it may get, lose or replace
+/// some. A module of C++ must outlive this object, which shares a TorchScript module.
+struct ModuleTensors {
+  ModuleTensors(const torch::nn::Module& module);   // NOLINT: implicit
+  ModuleTensors(const torch::jit::Module& module);  // NOLINT: implicit
+
+  std::function<NamedTensors()> parameters;
+  std::function<NamedTensors()> buffers;
+};
+
+}  // namespace detail
 }  // namespace hvd

@@ -17,6 +17,8 @@ void broadcast_parameters(const NamedTensors& tensors, int root = 0,
 /// Overwrites the parameters and buffers of a module.
 void broadcast_parameters(const torch::nn::Module& module, int root = 0,
                           Context& context = hvd::context());
+void broadcast_parameters(const torch::jit::Module& module, int root = 0,
+                          Context& context = hvd::context());
 
 void broadcast_parameters(const ModulePointer auto& module, int root = 0,
                           Context& context = hvd::context()) {

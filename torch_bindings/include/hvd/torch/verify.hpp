@@ -33,6 +33,8 @@ struct Verification {
 /// `first_difference` calls one "buffer <name>".
 [[nodiscard]] Verification verify(const torch::nn::Module& module,
                                   Context& context = hvd::context());
+[[nodiscard]] Verification verify(const torch::jit::Module& module,
+                                  Context& context = hvd::context());
 
 /// Compares the options of each group and the state of each parameter of an Adagrad, Adam, AdamW,
 /// LBFGS, RMSprop or SGD, or of an optimizer that derives from one; throws Errc::unsupported for
