@@ -1,8 +1,9 @@
-# awk -f guide_check.awk guide_*.cpp… page.md… twice=1 page.md…: is each piece of C++ on the pages
-# compiled? The pages are read twice. Blanks do not count.
+# awk -f guide_check.awk guide_*.cpp… page.md… twice=1 page.md… others=1 any.md…: is each piece of
+# C++ on the pages compiled? The pages are read twice. Blanks do not count.
 # - A block marked cpp must be included by a .cpp file, as page_code.awk names it.
 # - The text of other pieces must be in a .cpp file or in a block: a code span that ends in ";" or
 #   begins with "{.", and in a table's column "C++" also one that calls something.
+# - No other page may have a block of C++.
 
 function squeezed(text) {
   gsub(/[ \t\n]/, "", text)
@@ -28,7 +29,16 @@ FILENAME ~ /\.cpp$/ {
   next
 }
 
+others {
+  if (/^ *```(cpp|c\+\+|cc)/ && !(FILENAME in listed)) {
+    printf "%s:%d: C++ on a page that tests/docs/CMakeLists.txt does not list\n", FILENAME, FNR
+    ++missing
+  }
+  next
+}
+
 FNR == 1 {
+  listed[FILENAME] = 1
   page = FILENAME
   sub(/.*\//, "", page)
   sub(/\.md$/, "", page)

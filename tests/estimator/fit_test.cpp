@@ -261,6 +261,47 @@ TEST(FitTest, LabelsTakeTheShapeOfTheOutput) {
   static_cast<void>(Estimator(options).fit(source));
 }
 
+// A loss would broadcast the output [rows, 1] over two labels, and learn their mean.
+TEST(FitTest, LabelsOfAnotherShapeThanTheOutputAreRefusedUnlessTheShapeWasGiven) {
+  const Folder folder;
+  const torch::Tensor features = normal({64, 2}, 1);
+  write_parquet(folder / "train/part-0.parquet", {"features", "label"}, {features, features});
+  EstimatorOptions options = make_options(folder);
+  options.model = torch::nn::AnyModule(torch::nn::Linear(2, 1));
+  options.input_shapes = {{2}};
+  options.metrics = {};
+  options.batch_size = 16;
+  const auto squares = [](const torch::Tensor& output, const torch::Tensor& label) {
+    return torch::mse_loss(output, label);
+  };
+  options.loss = squares;
+  const ParquetSource source = ParquetSource::open(folder / "train");
+  const auto refusal = [&] {
+    try {
+      static_cast<void>(Estimator(options).fit(source));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_THAT(refusal(), HasSubstr("loss: the output has the shape [16, 1], and the label [16, 2]. "
+                                   "Give label_shapes"));
+  options.label_shapes = {{2}};
+  EXPECT_EQ(refusal(), "none");
+
+  options.label_shapes = {};
+  options.loss = [](const std::vector<torch::Tensor>& outputs,
+                    const std::vector<torch::Tensor>& labels) {
+    return (outputs[0] - labels[0]).square().mean();
+  };
+  EXPECT_EQ(refusal(), "none");
+  options.metrics = {{"squares", squares}};
+  EXPECT_THAT(refusal(), HasSubstr("squares: the output has the shape [16, 1], and the label "
+                                   "[16, 2]. Give label_shapes"));
+  options.label_shapes = {{2}};
+  EXPECT_EQ(refusal(), "none");
+}
+
 TEST(FitTest, ARankThatThrowsEndsTheOthersWithItsReason) {
   const Folder folder;
   const ParquetSource source = make_rows(folder, 24);

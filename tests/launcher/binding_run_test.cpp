@@ -1,6 +1,7 @@
 // Tests on which CPUs hvdrun starts ranks. Jobs see each other's cores only in the same network
 // namespace, so a namespace of their own keeps these jobs from those of other tests.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -183,6 +184,39 @@ TEST_F(BindingRunTest, JobsDoNotShareCores) {
   EXPECT_EQ(lines_of(masks(1, one_core, two).out), expected({machine_.cores[0].cpus}));
   open("second");
   EXPECT_EQ(b.wait(test::in(kPatience)).exit_code(), 0);
+}
+
+/// Returns the masks of all threads of a process.
+std::vector<std::string> masks_of_threads(const std::string& pid) {
+  const std::string name = "Cpus_allowed_list:\t";
+  std::vector<std::string> masks;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + pid + "/task")) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind(name, 0) == 0) masks.push_back(line.substr(name.size()));
+    }
+  }
+  return masks;
+}
+
+TEST_F(BindingRunTest, TheThreadsOfTheLibraryStayOnTheCoresOfTheirRank) {
+  const Directory directory;
+  const std::string end = directory.path() / "end";
+  const std::string script = std::string("echo pid $$; exec ") + TRAIN + " until " + end;
+  test::Process job(inside(hvdrun_script(2, script, {"--bind-to", "core"}), first_cores(2)));
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const std::string prefix = "[" + std::to_string(rank) + "]<stdout>:";
+    job.wait_for_out(prefix + "rank " + std::to_string(rank) + " of 2", test::in(kPatience));
+    const std::string words = prefix + "pid ";
+    const auto begin = job.out().find(words) + words.size();
+    const auto masks =
+        masks_of_threads(job.out().substr(begin, job.out().find('\n', begin) - begin));
+    EXPECT_GT(masks.size(), 1U) << "the library has threads of its own";
+    EXPECT_THAT(masks, testing::Each(cpu_list(machine_.cores[rank].cpus)));
+  }
+  std::ofstream{end};
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
 }
 
 TEST_F(BindingRunTest, TheLibraryNamesRanksThatStayOnOneCpu) {

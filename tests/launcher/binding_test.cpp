@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/host_binding.hpp"
 #include "base/exit_codes.hpp"
 #include "directory.hpp"
 #include "plan/devices.hpp"
@@ -146,24 +147,35 @@ TEST(CpuListTest, IsTheKernelsForm) {
   }
 }
 
-TEST(GpuPlaceTest, IsThatOfTheVisibleGpus) {
-  const Directory root;
-  const auto write = [&](const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((root.path() / path).parent_path());
-    std::ofstream(root.path() / path) << text;
-  };
-  const auto add = [&](const std::string& place, const std::string& minor,
-                       const std::string& cpus) {
+/// A folder that looks like the root of a machine with the devices that a test adds.
+class FakeRoot {
+ public:
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories((root_.path() / path).parent_path());
+    std::ofstream(root_.path() / path) << text;
+  }
+  void add_gpu(const std::string& place, const std::string& minor, const std::string& cpus) const {
     write("proc/driver/nvidia/gpus/" + place + "/information",
           "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-" + minor + "abc\nDevice Minor: \t " + minor +
               "\n");
     write("sys/bus/pci/devices/" + place + "/local_cpulist", cpus + "\n");
-  };
-  add("0000:1b:00.0", "1", "0-3");
-  add("0000:43:00.0", "0", "4-7");
-  add("0000:9b:00.0", "2", "8-11");  // not in this container
-  write("dev/nvidia0", "");
-  write("dev/nvidia1", "");
+  }
+  void add_card(const std::string& interface, const std::string& cpus) const {
+    write("sys/class/net/" + interface + "/device/local_cpulist", cpus + "\n");
+  }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return root_.path(); }
+
+ private:
+  Directory root_;
+};
+
+TEST(GpuPlaceTest, IsThatOfTheVisibleGpus) {
+  const FakeRoot root;
+  root.add_gpu("0000:1b:00.0", "1", "0-3");
+  root.add_gpu("0000:43:00.0", "0", "4-7");
+  root.add_gpu("0000:9b:00.0", "2", "8-11");  // not in this container
+  root.write("dev/nvidia0", "");
+  root.write("dev/nvidia1", "");
   const auto near = [&](const std::vector<std::string>& own) {
     std::string texts;
     for (const Cpus& cpus : cpus_near_gpus(own, root.path())) texts += cpu_list(cpus) + ";";
@@ -177,12 +189,11 @@ TEST(GpuPlaceTest, IsThatOfTheVisibleGpus) {
 }
 
 TEST(NetworkCardTest, OnlyARealOneIsNearCpus) {
-  const Directory root;
-  std::filesystem::create_directories(root.path() / "sys/class/net/eth1/device");
+  const FakeRoot root;
+  root.add_card("eth1", "8-11");
   std::filesystem::create_directories(root.path() / "sys/class/net/lo");
-  std::ofstream(root.path() / "sys/class/net/eth1/device/local_cpulist") << "8-11\n";
   std::filesystem::create_directories(root.path() / "pci/virtio0");
-  std::ofstream(root.path() / "pci/local_cpulist") << "4-7\n";
+  root.write("pci/local_cpulist", "4-7\n");
   std::filesystem::create_directories(root.path() / "sys/class/net/eth0");
   std::filesystem::create_directory_symlink(root.path() / "pci/virtio0",
                                             root.path() / "sys/class/net/eth0/device");
@@ -190,6 +201,44 @@ TEST(NetworkCardTest, OnlyARealOneIsNearCpus) {
   EXPECT_EQ(cpu_list(cpus_near_interface("eth1", root.path())), "8-11");
   EXPECT_EQ(cpu_list(cpus_near_interface("lo", root.path())), "");
   EXPECT_EQ(cpu_list(cpus_near_interface("eth7", root.path())), "");
+}
+
+// Jobs of other tests may hold some of the cores, so each rank gets one of a large node, and only
+// the node counts.
+class HostBindingTest : public BindingTest {
+ protected:
+  static constexpr int kNode = 64;
+
+  /// Returns the NUMA node of each of four ranks. They would use the interface "lo".
+  [[nodiscard]] std::vector<int> nodes(Variables variables) const {
+    variables.emplace_back("HVD_NETWORK_INTERFACES=lo");
+    const Binding binding =
+        plan_host_binding({.cores = 1}, 4, variables, {"numa:3 core:64 pu:1", root.path()});
+    std::vector<int> nodes;
+    for (const Cpus& cpus : binding.cpus) nodes.push_back(cpus.at(0) / kNode);
+    return nodes;
+  }
+
+  FakeRoot root;
+};
+
+TEST_F(HostBindingTest, RanksWithoutAGpuAreNearTheNetworkCard) {
+  EXPECT_THAT(nodes({}), ElementsAre(0, 0, 0, 0));  // there is no card either
+  root.add_card("lo", "128-191");
+  EXPECT_THAT(nodes({}), ElementsAre(2, 2, 2, 2));
+  root.add_card("lo", "64-191");
+  EXPECT_THAT(nodes({}), ElementsAre(1, 1, 1, 1)) << "the first of the nodes that are near";
+}
+
+TEST_F(HostBindingTest, RanksWithAGpuAreNearItWhereverTheNetworkCardIs) {
+  root.add_card("lo", "0-63");
+  root.add_gpu("0000:1b:00.0", "0", "128-191");
+  root.add_gpu("0000:43:00.0", "1", "64-127");
+  root.write("dev/nvidia0", "");
+  root.write("dev/nvidia1", "");
+  EXPECT_THAT(nodes({}), ElementsAre(2, 1, 2, 1));
+  EXPECT_THAT(nodes({"CUDA_VISIBLE_DEVICES=1"}), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(nodes({"CUDA_VISIBLE_DEVICES="}), ElementsAre(0, 0, 0, 0)) << "the card's";
 }
 
 }  // namespace

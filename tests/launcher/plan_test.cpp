@@ -152,5 +152,20 @@ TEST(DryRunTest, OtherHosts) {
               HasSubstr(" HVD_LOG=plan HVD_START_TIMEOUT=2.5 HVD_NETWORK_INTERFACES=eth0 "));
 }
 
+TEST(DryRunTest, OtherHostsChooseTheCoresOfTheirRanksThemselves) {
+  const Plan plan = plan_ranks({{"a.invalid", 2}, {"b.invalid", 1}}, 3);
+  Options options;
+  options.program = {"./train"};
+  options.launcher = Launcher::ssh;
+  const std::string there = ", CPUs chosen there";
+  EXPECT_THAT(places_of_ranks(options, plan), testing::ElementsAre(there, there, ""));
+  EXPECT_THAT(dry_run(options, plan, places_of_ranks(options, plan)),
+              HasSubstr("rank 1 on a.invalid, CPUs chosen there: HVD_RANK=1"));
+  options.binding.to = BindTo::core;
+  EXPECT_THAT(places_of_ranks(options, plan), testing::ElementsAre(there, there, there));
+  options.binding.to = BindTo::none;
+  EXPECT_THAT(places_of_ranks(options, plan), testing::ElementsAre("", "", ""));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -105,6 +105,20 @@ TEST_F(StopTest, AHandlerOfTheProgramStays) {
   expect_same_step(result);
 }
 
+TEST_F(StopTest, AProgramThatNeverAsksDiesOfTheSignal) {
+  start({"never"});
+  ASSERT_EQ(::kill(rank_1_when_ready(), SIGTERM), 0);
+  const auto killed = finish();
+  EXPECT_EQ(killed.exit_code(), 128 + SIGTERM);
+  EXPECT_THAT(killed.err, testing::ContainsRegex("rank 1 on .* killed by signal 15"));
+
+  // The grace is longer than the patience of `finish`, so a rank that went on would fail the test.
+  start({"never"}, {"--grace", "600"});
+  static_cast<void>(rank_1_when_ready());
+  job->signal(SIGTERM);
+  EXPECT_EQ(finish().exit_code(), 128 + SIGTERM);
+}
+
 TEST_F(StopTest, RanksThatHaveJoinedStopWithTheOthers) {
   start({"uneven"});
   ASSERT_EQ(::kill(rank_1_when_ready(), SIGTERM), 0);

@@ -4,6 +4,7 @@
 //   request        rank 1 asks itself
 //   slow           saves for 3 s
 //   own            rank 1 handles SIGTERM itself, and asks with the library
+//   never          never calls stop_requested, and so makes steps until it is killed
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
     if (what == "uneven") {
       run_epochs(loop);
     } else {
-      while (!hvd::stop_requested()) loop.step();
+      while (what == "never" || !hvd::stop_requested()) loop.step();
     }
     if (what == "slow") std::this_thread::sleep_for(std::chrono::seconds(3));
     std::printf("stopped after %d\n", loop.steps);

@@ -3,12 +3,10 @@ all cases."""
 
 import hashlib
 import os
-import re
 import runpy
 import secrets
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -136,21 +134,9 @@ class Programs(support.LeavesNothing):
 
     @staticmethod
     def status():
-        """The process of each rank and the table, once both ranks have answered. There may be
-        jobs of other tests on this machine."""
+        """Once both ranks have answered: the last column says how long ago."""
         ours = support.processes_with("HVD_SPARK_TEST=" + folder)
-        for job in re.findall(
-            r"@hvd-status-%d-(\S+)" % os.getuid(), support.read_bytes("/proc/net/unix").decode()
-        ):
-            asked = subprocess.run(
-                [support.HVDRUN, "status", job], stdout=subprocess.PIPE, text=True, timeout=60
-            )
-            # Its columns: rank, host, pid, cpu, memory (two words), steps, steps/s, exposed, heard.
-            found = re.findall(r"^ +([01]) \S+ +(\d+) .* \d+\.\d s$", asked.stdout, re.MULTILINE)
-            pids = {int(rank): int(pid) for rank, pid in found}
-            if len(pids) == 2 and set(pids.values()) <= set(ours):
-                return pids, asked.stdout
-        return None
+        return support.job_status(ours, r"\d+\.\d s")
 
     def test_gpus_that_spark_does_not_know_are_an_error_before_a_job(self):
         with self.assertRaisesRegex(ValueError, "use_gpu"):

@@ -7,7 +7,7 @@ import runpy
 import sys
 import threading
 
-from hvd_spark import HvdDistributor, HvdEstimator, StartError, Store
+from hvd_spark import HvdDistributor, HvdEstimator, ProgramError, StartError, Store
 
 import support
 
@@ -69,6 +69,10 @@ if os.path.exists(support.REGRESSION):
     print("regression", support.regression(spark, folder + "/regression"), flush=True)
     shaped = {"args": ["regression", 3], "label_shapes": [[1]], "epochs": 1}
     print("shaped", support.regression(spark, folder + "/shaped", **shaped), flush=True)
+    try:
+        support.regression(spark, folder + "/shaped", args=["regression", 3])
+    except ProgramError as error:
+        print("refused", " ".join(str(error).split()), flush=True)
 model = fit("hang").setEnvironment({"OF_THE_TEST": store})
 scored = model.transform(spark.range(0, 100, 1, 2).selectExpr("id as x"))
 threading.Thread(target=scored.collect, daemon=True).start()

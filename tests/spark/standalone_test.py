@@ -137,12 +137,21 @@ class Standalone(unittest.TestCase):
             self.assertLess(float(loss.group(1)), support.SMALL_LOSS)
             shaped = driver.wait_for(re.compile(r"^shaped (\S+)$", re.MULTILINE).search, 240)
             self.assertGreater(float(shaped.group(1)), 0)
+            both = r"the output has the shape \[\d+, 3\], and the label \[\d+\]. Give label_shapes"
+            driver.wait_for(re.compile("^refused .*" + both, re.MULTILINE).search, 240)
 
         waiting = driver.wait_for(lambda text: support.waiting_processes(text, 2), 120)
         self.assertEqual(
             sorted(name.split(".")[0] for name in os.listdir(store)),
             ["intermediate_train_data", "intermediate_val_data", "runs"],
         )
+        ranks = [rank for rank, _ in waiting]
+        _, table = support.wait_until(
+            lambda: support.job_status(ranks, "has not joined the job"),  # stand_in.py has no hvd
+            60,
+            "hvdrun status shows both ranks",
+        )
+        self.assertRegex(table, r"^job \S+, 2 ranks, running for ")
         scorers = support.wait_until(lambda: self.scorers(store), 60, "two tasks score")
         agents = [support.parent_of(rank) for rank, _ in waiting]
         processes = [*sum(waiting, ()), *agents, *map(support.parent_of, agents), *scorers]

@@ -263,6 +263,24 @@ def waiting_processes(text, ranks):
     return [tuple(map(int, pair)) for pair in found] if len(found) == ranks else None
 
 
+def job_status(ours, end):
+    """The process of each rank and the table of `hvdrun status`, once the rows of both ranks end
+    so. There may be jobs of other tests on this machine: the ranks are among the processes `ours`.
+    """
+    for job in re.findall(
+        r"@hvd-status-%d-(\S+)" % os.getuid(), read_bytes("/proc/net/unix").decode()
+    ):
+        asked = subprocess.run(
+            [HVDRUN, "status", job], stdout=subprocess.PIPE, text=True, timeout=60
+        )
+        # Its columns: rank, host, pid, cpu, memory (two words), steps, steps/s, exposed, heard.
+        found = re.findall(r"^ +([01]) \S+ +(\d+) .* %s$" % end, asked.stdout, re.MULTILINE)
+        pids = {int(rank): int(pid) for rank, pid in found}
+        if len(pids) == 2 and set(pids.values()) <= set(ours):
+            return pids, asked.stdout
+    return None
+
+
 def is_running(pid):
     try:
         with open("/proc/%d/stat" % pid) as file:

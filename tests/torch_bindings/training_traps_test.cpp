@@ -401,6 +401,7 @@ TEST_P(Traps, TheSameDataOnAllRanksIsWarnedOfOnce) {
     const std::string text = testing::internal::GetCapturedStderr();
     const std::string wanted = "same gradients in the first step";
     if (text.find(wanted) != std::string::npos) {
+      EXPECT_THAT(text, HasSubstr("DistributedOptimizer: all ranks had the same"));
       EXPECT_THAT(text, HasSubstr("as of hvd::DistributedSampler"));
       EXPECT_THAT(text, HasSubstr("torch::manual_seed(seed + hvd::rank())"));
     }
@@ -413,6 +414,18 @@ TEST_P(Traps, TheSameDataOnAllRanksIsWarnedOfOnce) {
   EXPECT_EQ(warnings(false, false), size > 1 ? 1 : 0);
   EXPECT_EQ(warnings(true, false), 0);
   EXPECT_EQ(warnings(false, true), 0);
+}
+
+TEST_P(Traps, TheWarningOfTheSameDataNamesWhatTheProgramHasMade) {
+  testing::internal::CaptureStderr();
+  on_ranks(GetParam(), [&](Context& context) {
+    auto net = make_net(1);
+    const DistributedDataParallel parallel(net, {.context = &context});
+    for (int step = 0; step < 2; ++step) loss_of(net, global_batch(step)).backward();
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string warning = "DistributedDataParallel: all ranks had the same gradients";
+  EXPECT_EQ(text.find(warning) != std::string::npos, GetParam() > 1) << text;
 }
 
 /// The identity function, whose backward pass throws.

@@ -22,11 +22,12 @@ double share_that_is_right(const torch::Tensor& output, const torch::Tensor& lab
 
 /// Returns the label in the shape of the output if it has as many elements. A loss such as
 /// `mse_loss` would otherwise broadcast an output [rows, 1] and a label [rows] to [rows, rows].
-/// Throws where it would broadcast a label of one number per row over the outputs.
+/// Throws where it would broadcast numbers although the user has not given their shape. Integers
+/// are the numbers of classes, which have a shape of their own.
 torch::Tensor label_for(const torch::Tensor& output, const torch::Tensor& label,
-                        const std::string& what) {
+                        bool has_given_shape, const std::string& what) {
   if (label.numel() == output.numel()) return label.reshape(output.sizes());
-  if (label.dim() == 1 && label.is_floating_point()) {
+  if (label.is_floating_point() && !has_given_shape) {
     throw Error(
         Errc::invalid_argument,
         fmt::format("{}: the output has the shape {}, and the label {}. Give label_shapes, or "
@@ -39,7 +40,7 @@ torch::Tensor label_for(const torch::Tensor& output, const torch::Tensor& label,
 }  // namespace
 
 torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& labels,
-                                        const std::string& what) const {
+                                        bool has_label_shapes, const std::string& what) const {
   const auto refuse = [&what](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("{}: {}", what, why));
   };
@@ -55,7 +56,8 @@ torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& l
                         outputs.size(), labels.size()));
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const torch::Tensor one = pairwise_(outputs[i], label_for(outputs[i], labels[i], what));
+        const torch::Tensor one =
+            pairwise_(outputs[i], label_for(outputs[i], labels[i], has_label_shapes, what));
         value = value.defined() ? value + one : one;
       }
     }

@@ -12,8 +12,10 @@ namespace hvd::detail {
 
 class RowSums {
  public:
-  explicit RowSums(const std::vector<EstimatorMetric>& metrics)
-      : metrics_(metrics), sums_(metrics.size() + 2) {}
+  explicit RowSums(const EstimatorOptions& options)
+      : metrics_(options.metrics),
+        has_label_shapes_(!options.label_shapes.empty()),
+        sums_(options.metrics.size() + 2) {}
 
   /// Adds a batch. `loss` is the mean over its rows.
   void add(std::int64_t rows, double loss, const std::vector<torch::Tensor>& outputs,
@@ -24,7 +26,8 @@ class RowSums {
     sums_[1] += loss * weight;
     last_loss_ = loss;
     for (std::size_t i = 0; i < metrics_.size(); ++i) {
-      const torch::Tensor value = metrics_[i].function(outputs, labels, metrics_[i].name);
+      const torch::Tensor value =
+          metrics_[i].function(outputs, labels, has_label_shapes_, metrics_[i].name);
       sums_[i + 2] += value.item<double>() * weight;
     }
   }
@@ -45,6 +48,7 @@ class RowSums {
 
  private:
   const std::vector<EstimatorMetric>& metrics_;
+  const bool has_label_shapes_;
   std::vector<double> sums_;  ///< rows, loss, metrics
   double last_loss_ = 0;
 };

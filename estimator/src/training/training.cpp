@@ -214,7 +214,7 @@ void Training::train_epoch(int epoch) {
   torch::manual_seed(mixed(mixed(options_.seed, static_cast<std::uint64_t>(epoch)),
                            static_cast<std::uint64_t>(context_.rank())));
   const auto began = Steady::now();
-  RowSums sums(options_.metrics);
+  RowSums sums(options_);
   run_locally([&] {
     BatchReader reader(train_rows_->source, columns_of(options_), train_rows_->selection,
                        {.batch_size = options_.batch_size,
@@ -264,7 +264,7 @@ void Training::train_step(std::vector<Batch>& batches, RowSums& sums) {
 void Training::train_batch(const Batch& batch, double weight, RowSums& sums) {
   const std::vector<torch::Tensor> outputs = options_.model.forward(batch.features);
   note_outputs(outputs, batch.rows);
-  const torch::Tensor loss = options_.loss(outputs, batch.labels, "loss");
+  const torch::Tensor loss = loss_of(outputs, batch.labels);
   if (!loss.requires_grad()) {
     throw Error(Errc::invalid_argument, "loss: it does not depend on the model's parameters");
   }
@@ -274,6 +274,11 @@ void Training::train_batch(const Batch& batch, double weight, RowSums& sums) {
     (loss * weight).backward();
   }
   sums.add(batch.rows, loss.item<double>(), outputs, batch.labels);
+}
+
+torch::Tensor Training::loss_of(const std::vector<torch::Tensor>& outputs,
+                                const std::vector<torch::Tensor>& labels) const {
+  return options_.loss(outputs, labels, !options_.label_shapes.empty(), "loss");
 }
 
 void Training::note_outputs(const std::vector<torch::Tensor>& outputs, std::int64_t rows) {
@@ -300,7 +305,7 @@ void Training::share_buffers() {
 
 RowMeans Training::validate() {
   if (!validation_rows_) return {};
-  RowSums sums(options_.metrics);
+  RowSums sums(options_);
   torch::nn::Module& module = options_.model.module();
   run_locally([&] {
     const torch::NoGradGuard no_grad;
@@ -315,7 +320,7 @@ RowMeans Training::validate() {
     while (auto batch = reader.next()) {
       if (batch->rows == 0) continue;
       const auto outputs = options_.model.forward(batch->features);
-      const double loss = options_.loss(outputs, batch->labels, "loss").item<double>();
+      const double loss = loss_of(outputs, batch->labels).item<double>();
       sums.add(batch->rows, loss, outputs, batch->labels);
     }
     module.train();

@@ -44,6 +44,8 @@ class Training {
   void train_step(std::vector<Batch>& batches, RowSums& sums);
   void train_batch(const Batch& batch, double weight, RowSums& sums);
   [[nodiscard]] RowMeans validate();
+  torch::Tensor loss_of(const std::vector<torch::Tensor>& outputs,
+                        const std::vector<torch::Tensor>& labels) const;
   void note_outputs(const std::vector<torch::Tensor>& outputs, std::int64_t rows);
   void share_buffers();
   void save_epoch(int epoch);

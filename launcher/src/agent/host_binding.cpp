@@ -19,10 +19,10 @@ std::optional<int> quota_below(const std::vector<Core>& cores) {
 }
 
 /// Returns the CPUs near the network card that the ranks use, if there is one.
-Cpus cpus_near_network(const Variables& variables) {
+Cpus cpus_near_network(const Variables& variables, const std::filesystem::path& root) {
   try {
     return cpus_near_interface(
-        reachable_address(value_of(variables, "HVD_NETWORK_INTERFACES")).interface);
+        reachable_address(value_of(variables, "HVD_NETWORK_INTERFACES")).interface, root);
   } catch (const Error&) {
     return {};  // the ranks will say which interface they miss, if they need one
   }
@@ -30,14 +30,15 @@ Cpus cpus_near_network(const Variables& variables) {
 
 }  // namespace
 
-Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables) {
+Binding plan_host_binding(const BindingOptions& options, int ranks, const Variables& variables,
+                          const HostSources& sources) {
   // To read the topology takes milliseconds, and most jobs of one rank do not need it.
   const bool reads = options.requested() || (ranks > 1 && options.to == BindTo::automatic);
-  CpuTopology topology = reads ? read_cpu_topology() : CpuTopology();
+  CpuTopology topology = reads ? read_cpu_topology(sources.topology) : CpuTopology();
   topology.quota = quota_below(topology.cores);
   for (Core& core : topology.cores) core.held = HeldCores::is_held(core.number);
-  std::vector<Cpus> devices = cpus_near_gpus(variables);
-  if (devices.empty()) devices.push_back(cpus_near_network(variables));
+  std::vector<Cpus> devices = cpus_near_gpus(variables, sources.root);
+  if (devices.empty()) devices.push_back(cpus_near_network(variables, sources.root));
   std::vector<Cpus> near;
   for (int rank = 0; rank < ranks; ++rank) {
     near.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);

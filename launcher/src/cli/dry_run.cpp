@@ -65,6 +65,9 @@ std::vector<std::string> places_of_ranks(const Options& options, const Plan& pla
       if (at.host == host) ranks.push_back(static_cast<std::size_t>(at.rank));
     }
     const bool here = !is_remote(plan.hosts[host], options.launcher);
+    // The agent of another host binds several ranks unless something there is in the way.
+    const bool there = !here && (options.binding.requested() ||
+                                 (options.binding.to != BindTo::none && ranks.size() > 1));
     Binding binding;
     if (here) {
       binding = plan_host_binding(options.binding, static_cast<int>(ranks.size()), variables);
@@ -72,7 +75,7 @@ std::vector<std::string> places_of_ranks(const Options& options, const Plan& pla
     for (std::size_t local = 0; local < ranks.size(); ++local) {
       if (!binding.cpus.empty()) {
         places[ranks[local]] = fmt::format(", CPUs {}", cpu_list(binding.cpus[local]));
-      } else if (!here && options.binding.requested()) {
+      } else if (there) {
         places[ranks[local]] = ", CPUs chosen there";
       }
     }

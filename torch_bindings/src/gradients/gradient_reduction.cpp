@@ -157,10 +157,11 @@ void GradientReducer::Impl::finish_first_step_exchange() {
   const bool is_first = context.rank() == context.ranks_of(options.process_set).front();
   if (!is_first || !first_step->all_are_equal()) return;
   log(LogLevel::warn, context.rank(),
-      "DistributedOptimizer: all ranks had the same gradients in the first step, bit by bit. They "
-      "read the same data, and each needs its own shard, as of hvd::DistributedSampler; or the "
-      "inputs are random and all ranks draw the same numbers, and each needs its own seed: "
-      "torch::manual_seed(seed + hvd::rank())");
+      fmt::format("{}: all ranks had the same gradients in the first step, bit by bit. They read "
+                  "the same data, and each needs its own shard, as of hvd::DistributedSampler; or "
+                  "the inputs are random and all ranks draw the same numbers, and each needs its "
+                  "own seed: torch::manual_seed(seed + hvd::rank())",
+                  owner));
 }
 
 void GradientReducer::Impl::submit_missing() {

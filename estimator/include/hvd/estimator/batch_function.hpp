@@ -44,9 +44,10 @@ class BatchFunction {
   [[nodiscard]] bool empty() const noexcept { return !pairwise_ && !whole_; }
   /// Returns a tensor of one element. Throws Errc::invalid_argument, naming `what`, when the
   /// function returns more, or when it takes one output and one label and their numbers differ, or
-  /// the label has one floating-point number per row and the output has several.
+  /// a label of floating-point numbers has more or fewer elements than its output and its shape was
+  /// not given (`EstimatorOptions::label_shapes`).
   [[nodiscard]] torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
-                                         const std::string& what) const;
+                                         bool has_label_shapes, const std::string& what) const;
 
  private:
   static torch::Tensor as_tensor(torch::Tensor value) { return value; }

@@ -61,7 +61,8 @@ struct EstimatorOptions {
   std::vector<std::string> feature_cols = {"features"};
   std::vector<std::string> label_cols = {"label"};
   /// See `Columns::label_shapes`. Without them, a label that has as many elements as its output
-  /// gets the output's shape, unless the loss takes all outputs and labels.
+  /// gets the output's shape, and one of floating-point numbers that has more or fewer is an error,
+  /// unless the loss takes all outputs and labels.
   std::vector<std::vector<std::int64_t>> label_shapes{};
   /// The names of the output columns in transformed tables. When empty: `prediction`, or
   /// `<label>__output` for each of several labels.
