@@ -232,6 +232,15 @@ Submission exchanged(const at::Tensor& input, std::vector<std::int64_t> splits,
   return submission;
 }
 
+/// Waits until the operation has ended. Its error is for those who have its work.
+void await_end(const hvd::Work& work) {
+  if (!work.valid() || work.done()) return;
+  try {
+    work.wait();
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -283,41 +292,41 @@ std::pair<std::string, hvd::Work*> GroupBackend::next_name(const Request& reques
                                 to_string(request.op), request.root, count);
   if (names_.size() >= kMostNames && names_.count(key) == 0) {
     for (auto& [name, names] : names_) {
-      for (const hvd::Work& work : names.last) {
-        if (work.valid() && !work.done()) static_cast<void>(work.wait_until(Deadline::max()));
-      }
+      for (const hvd::Work& work : names.last) await_end(work);
     }
     names_.clear();
   }
   Names& names = names_[key];
   const std::size_t index = names.next++ % Names::kCount;
   hvd::Work& last = names.last[index];
-  if (last.valid() && !last.done()) last.wait();
+  await_end(last);
   last = {};
   key += fmt::format("/{}", index);
   return {std::move(key), &last};
-}
-
-void GroupBackend::submit(Submission submission, bool blocks, std::vector<hvd::Work>& works) {
-  hvd::Work* last = nullptr;
-  if (submission.request.name.empty()) {
-    std::tie(submission.request.name, last) = next_name(submission.request);
-  }
-  if (blocks) return context_->run(std::move(submission));
-  works.push_back(context_->submit(std::move(submission)));
-  if (last) *last = works.back();
 }
 
 template <class CallOptions>
 GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
                                               std::vector<Submission> submissions,
                                               const CallOptions& options, Tensors results) {
+  const bool blocks = !options.asyncOp && submissions.size() == 1;
   std::vector<hvd::Work> works;
   with_c10d_errors([&] {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ++operations_;
-    const bool blocks = !options.asyncOp && submissions.size() == 1;
-    for (Submission& submission : submissions) submit(std::move(submission), blocks, works);
+    for (Submission& submission : submissions) {
+      hvd::Work* last = nullptr;
+      if (submission.request.name.empty()) {
+        std::tie(submission.request.name, last) = next_name(submission.request);
+      }
+      if (blocks) {
+        lock.unlock();  // another thread may have to send what other ranks wait for
+        context_->run(std::move(submission));
+        return;
+      }
+      works.push_back(context_->submit(std::move(submission)));
+      if (last) *last = works.back();
+    }
   });
   return c10::make_intrusive<GroupWork>(getRank(), type, options.timeout, std::move(works),
                                         std::move(results), completer_);

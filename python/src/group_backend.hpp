@@ -92,7 +92,6 @@ class GroupBackend final : public c10d::Backend {
     std::array<hvd::Work, kCount> last;
   };
   std::pair<std::string, hvd::Work*> next_name(const Request& request);
-  void submit(Submission submission, bool blocks, std::vector<hvd::Work>& works);
   template <class CallOptions>
   WorkPointer start(c10d::OpType type, std::vector<Submission> submissions,
                     const CallOptions& options, Tensors results);

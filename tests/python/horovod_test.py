@@ -1,8 +1,10 @@
 """Tests what horovod.torch promises: results, gradients, names, errors and the optimizer."""
 
+import importlib
 import os
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 from torch import nn
@@ -41,6 +43,12 @@ class HorovodTest(unittest.TestCase):
         self.assertFalse(hvd.mpi_enabled())
         with self.assertRaises(ValueError):
             hvd.init(comm=object())
+
+    def test_another_torch_is_refused(self):
+        with mock.patch("hvd.build.TORCH_VERSION", "1.13.1"):
+            with self.assertRaisesRegex(ImportError, "built for torch 1.13.1 and torch .* is installed"):
+                importlib.reload(hvd)
+        importlib.reload(hvd)
 
     def test_allreduce(self):
         for case in ranks.each(dtype=DTYPES, shape=[(), (17,), (3, 4, 5)]):

@@ -15,6 +15,6 @@ if __name__ == "__main__":
     try:
         import torch  # noqa: F401
     except ImportError as missing:
-        print(f"SKIP: Python's torch ({missing})")
+        print(f"skipped: needs Python's torch ({missing})")
         sys.exit(77)
     unittest.main(module=None, failfast=True)
