@@ -35,7 +35,13 @@ hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
 hvd_optional(TORCH AUTO "The LibTorch bindings")
 # The default is OFF because a CPU program starts much faster without libtorch_cuda.
 hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
-hvd_optional(PYTHON AUTO "The Python package")
+# A project that contains hvd wants its libraries.
+if(PROJECT_IS_TOP_LEVEL)
+  set(hvd_python_default AUTO)
+else()
+  set(hvd_python_default OFF)
+endif()
+hvd_optional(PYTHON ${hvd_python_default} "The Python package")
 hvd_optional(ARROW AUTO "The estimator, on Arrow and Parquet")
 
 if(NOT HVD_WITH_PMIX STREQUAL "OFF")

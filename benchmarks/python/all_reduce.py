@@ -1,6 +1,6 @@
-"""Compares dist.all_reduce over hvd with gloo, interleaved, and prints the medians.
+"""Compares a blocking allreduce of two ranks over hvd with gloo's, interleaved, and prints medians.
 
-    PYTHONPATH=build/release/python hvdrun -np 2 python benchmarks/python/all_reduce.py
+    PYTHONPATH=build/release/python build/release/bin/hvdrun -np 2 python3 benchmarks/python/all_reduce.py
 """
 
 import statistics
@@ -9,37 +9,44 @@ import time
 import torch
 import torch.distributed as dist
 
-import hvd.torch
+import hvd.torch as hvd
 
 SIZES = {4: 300, 16 << 10: 300, 1 << 20: 60, 64 << 20: 8}  # bytes: calls per round
 ROUNDS = 7
 
 
-def microseconds_per_call(tensor, group, calls):
-    dist.barrier(group)
+def microseconds(call, calls):
+    dist.barrier()
     began = time.perf_counter()
     for _ in range(calls):
-        dist.all_reduce(tensor, group=group)
+        call()
     return (time.perf_counter() - began) / calls * 1e6
 
 
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("hvd")
-    groups = {"hvd": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    hvd.init()
+    gloo = dist.new_group(backend="gloo")
+    calls = {
+        "hvd.torch": lambda: hvd.allreduce_(tensor, op=hvd.Sum, name=f"of {size}"),
+        "dist, hvd": lambda: dist.all_reduce(tensor),
+        "dist, gloo": lambda: dist.all_reduce(tensor, group=gloo),
+    }
     if dist.get_rank() == 0:
-        print(f"{'bytes':>10} {'hvd us':>10} {'gloo us':>10} {'gloo/hvd':>9}")
-    for size, calls in SIZES.items():
+        print("bytes".rjust(10), *[name.rjust(11) for name in calls], "us; least and most in brackets")
+    for size, repeat in SIZES.items():
         tensor = torch.zeros(size // 4)
-        times = {name: [] for name in groups}
+        times = {name: [] for name in calls}
         for each in range(ROUNDS + 1):
-            for name, group in groups.items():
-                taken = microseconds_per_call(tensor, group, calls)
+            for name, call in calls.items():
+                taken = microseconds(call, repeat)
                 if each > 0:  # the first round warms up
                     times[name].append(taken)
-        ours, theirs = (statistics.median(times[name]) for name in groups)
         if dist.get_rank() == 0:
-            print(f"{size:>10} {ours:>10.1f} {theirs:>10.1f} {theirs / ours:>9.1f}", flush=True)
+            print(f"{size:10}", *[f"{statistics.median(t):11.1f}" for t in times.values()],
+                  *[f"[{min(t):.1f} {max(t):.1f}]" for t in times.values()], flush=True)
+    hvd.shutdown()
     dist.destroy_process_group()
 
 

@@ -164,6 +164,8 @@ class _GroupedAllreduce(torch.autograd.Function):
 def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None,
                       prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Reduces the tensors together: none before all of them are there on all ranks."""
+    if not tensors:
+        return []
     sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     reduced = _GroupedAllreduce.apply(name, _op(op, average), prescale_factor, postscale_factor,
                                       process_set, *sent)
@@ -352,6 +354,8 @@ class _GroupedReducescatter(torch.autograd.Function):
 
 def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average,
                           process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
+    if not tensors:
+        return []
     sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     reduced = _GroupedReducescatter.apply(name, op, process_set, prescale_factor, postscale_factor,
                                           *sent)

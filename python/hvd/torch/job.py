@@ -1,5 +1,9 @@
 """The job: its ranks, process sets, timeline, and what this build of hvd contains."""
 
+import os
+
+import torch
+
 from hvd import _C, build
 
 HorovodInternalError = _C.HorovodInternalError
@@ -13,9 +17,9 @@ class ProcessSet:
     """Some ranks that run collectives of their own. `add_process_set` gives it an id."""
 
     def __init__(self, ranks):
-        self.ranks = sorted(set(ranks))
-        if len(self.ranks) != len(list(ranks)):
-            raise ValueError(f"a rank occurs twice in {list(ranks)}")
+        self.ranks = sorted(ranks)
+        if len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(f"a rank occurs twice in {self.ranks}")
         self.process_set_id = None
 
     def _id(self):
@@ -61,12 +65,17 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set = _GlobalProcessSet()
 
+_local_sizes = []  # of the hosts of all ranks
+
 
 def init(comm=None, process_sets=None):
     """Joins the job. `comm` must not be given; `process_sets` are added at once."""
     if comm is not None:
         raise ValueError("hvd.init() takes no communicator in Python; start the job with hvdrun, mpirun or srun")
-    _C.init()
+    global _local_sizes
+    if not is_initialized():
+        _C.init()
+        _local_sizes = _C.allgather_async(torch.tensor([local_size()]), "local_sizes", 0).wait().tolist()
     for process_set in process_sets or []:
         add_process_set(process_set)
 
@@ -79,13 +88,9 @@ local_rank = _C.local_rank
 local_size = _C.local_size
 cross_rank = _C.cross_rank
 cross_size = _C.cross_size
-
-
 def is_homogeneous():
     """Whether every host has as many ranks."""
-    from hvd.torch.state import allgather_object
-
-    return len(set(allgather_object(local_size(), name="is_homogeneous"))) == 1
+    return len(set(_local_sizes)) == 1
 
 
 def add_process_set(process_set):
@@ -133,8 +138,6 @@ def cuda_built(verbose=False):
 
 def mpi_enabled():
     """Whether MPI moves the data, which HVD_BACKEND=mpi asks for."""
-    import os
-
     return build.HAS_MPI and os.environ.get("HVD_BACKEND") == "mpi"
 
 
