@@ -5,6 +5,7 @@
 #   LibTorch_PREFIX      the folder with include/ and lib/
 #   LibTorch::torch      what a CPU program needs: libtorch_cpu, libc10 and the headers, which are
 #                        system headers
+#   LibTorch::python     what a Python module with tensors needs, in the wheel
 #   LibTorch::cuda       CUDA tensors as well, in a CUDA build. The linker must find its libraries
 #                        (cuDNN, NCCL, ...); they are not searched for here
 #
@@ -113,6 +114,14 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
       "${LibTorch_PREFIX}/include;${LibTorch_PREFIX}/include/torch/csrc/api/include"
       INTERFACE_COMPILE_DEFINITIONS "${_libtorch_definitions}"
       INTERFACE_LINK_LIBRARIES "LibTorch::torch_cpu;LibTorch::c10")
+endif()
+if(LibTorch_FOUND
+   AND NOT TARGET LibTorch::python
+   AND EXISTS "${LibTorch_PREFIX}/lib/libtorch_python.so")
+  add_library(LibTorch::python INTERFACE IMPORTED)
+  set_target_properties(
+    LibTorch::python PROPERTIES INTERFACE_LINK_LIBRARIES
+                                "${LibTorch_PREFIX}/lib/libtorch_python.so;LibTorch::torch")
 endif()
 if(LibTorch_FOUND
    AND NOT TARGET LibTorch::cuda

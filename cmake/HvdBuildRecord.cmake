@@ -2,7 +2,7 @@
 # Its path relative to bin/ is the same in the build tree and in an installation.
 foreach(pair IN ITEMS "PMIX:PMIx_VERSION" "HWLOC:Hwloc_VERSION" "MPI:MPI_CXX_VERSION" "NCCL:NCCL_VERSION"
                       "TORCH:LibTorch_VERSION" "TORCH_CUDA:LibTorch_VERSION"
-                      "ARROW:ArrowParquet_VERSION")
+                      "PYTHON:Python3_VERSION" "ARROW:ArrowParquet_VERSION")
   string(REPLACE ":" ";" pair "${pair}")
   list(GET pair 0 name)
   list(GET pair 1 version)

@@ -35,6 +35,13 @@ hvd_optional(NVCC AUTO "The NCCL backend's own kernel")
 hvd_optional(TORCH AUTO "The LibTorch bindings")
 # The default is OFF because a CPU program starts much faster without libtorch_cuda.
 hvd_optional(TORCH_CUDA OFF "CUDA tensors in the LibTorch bindings")
+# A project that contains hvd wants its libraries.
+if(PROJECT_IS_TOP_LEVEL)
+  set(hvd_python_default AUTO)
+else()
+  set(hvd_python_default OFF)
+endif()
+hvd_optional(PYTHON ${hvd_python_default} "The Python package")
 hvd_optional(ARROW AUTO "The estimator, on Arrow and Parquet")
 
 if(NOT HVD_WITH_PMIX STREQUAL "OFF")
@@ -101,6 +108,20 @@ if(HVD_HAVE_TORCH AND NOT HVD_WITH_TORCH_CUDA STREQUAL "OFF" AND TARGET LibTorch
 endif()
 hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
             "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")
+
+# The Python package needs the torch wheel of this Python: libtorch_python differs between versions.
+set(hvd_python_usable OFF)
+if(HVD_HAVE_TORCH AND NOT HVD_WITH_PYTHON STREQUAL "OFF" AND TARGET LibTorch::python)
+  find_package(Python3 3.10 QUIET COMPONENTS Interpreter Development.Module)
+  if(Python3_FOUND AND EXISTS "${LibTorch_PREFIX}/_C.${Python3_SOABI}.so")
+    set(hvd_python_usable ON)
+  endif()
+endif()
+hvd_resolve(PYTHON FOUND "${hvd_python_usable}" NEEDS
+            "LibTorch from the torch wheel of this Python, and Python's headers (Debian: python3-dev)")
+if(HVD_HAVE_PYTHON)
+  message(STATUS "hvd: Python ${Python3_VERSION}, ${Python3_EXECUTABLE}")
+endif()
 
 # The estimator needs LibTorch, and the launcher for hvd::spawn, which starts its processes.
 set(hvd_arrow_usable OFF)

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/address.hpp>
 #include <hvd/torch/agent_store.hpp>
+#include <hvd/torch/internal/c10d_store.hpp>
 
 namespace hvd {
 namespace {
@@ -22,9 +24,13 @@ milliseconds time_until(Deadline deadline) {
                   std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
 
-class AgentStore final : public Store {
+class C10dStore final : public Store {
  public:
-  AgentStore(const Address& address, Deadline deadline) : address_(address.to_string()) {
+  C10dStore(c10::intrusive_ptr<c10d::Store> store, std::string name)
+      : name_(std::move(name)), store_(std::move(store)) {}
+
+  C10dStore(const Address& address, Deadline deadline)
+      : name_(fmt::format("torchrun's store at {}", address.to_string())) {
     c10d::TCPStoreOptions options;
     options.port = address.port;
     options.waitWorkers = false;
@@ -70,13 +76,12 @@ class AgentStore final : public Store {
     } catch (const c10::Error& error) {
       const bool late = Clock::now() + kSlack >= deadline;
       throw Error(late ? Errc::timeout : Errc::peer_lost,
-                  fmt::format("torchrun's store at {}: {}: {}", address_, complaint,
-                              error.what_without_backtrace()));
+                  fmt::format("{}: {}: {}", name_, complaint, error.what_without_backtrace()));
     }
   }
 
-  std::string address_;
-  c10::intrusive_ptr<c10d::TCPStore> store_;
+  std::string name_;  // for errors
+  c10::intrusive_ptr<c10d::Store> store_;
 };
 
 }  // namespace
@@ -86,7 +91,11 @@ std::shared_ptr<Store> connect_agent_store(const std::string& address, Deadline 
   if (where.kind != Address::Kind::tcp) {
     throw Error(Errc::invalid_argument, fmt::format("torchrun's store is not at {}", address));
   }
-  return std::make_shared<AgentStore>(where, deadline);
+  return std::make_shared<C10dStore>(where, deadline);
+}
+
+std::shared_ptr<Store> detail::store_over(c10::intrusive_ptr<c10d::Store> store, std::string name) {
+  return std::make_shared<C10dStore>(std::move(store), std::move(name));
 }
 
 }  // namespace hvd

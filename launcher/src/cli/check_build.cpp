@@ -60,6 +60,7 @@ std::string build_table(std::string_view text) {
     table += "\nAvailable Frameworks:\n";
     table += part_line(record, {"torch", "libtorch_version", "PyTorch, as LibTorch"});
     table += part_line(record, {"torch_cuda", nullptr, "PyTorch tensors on CUDA"});
+    table += part_line(record, {"python", "python_version", "the package for Python"});
     table += part_line(record, {"estimator", "arrow_version", "the estimator, on Arrow"});
     table += "\nAvailable Controllers:\n";
     table += line(true, "hvdrun (a store of its own)", "");

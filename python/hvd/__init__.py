@@ -1,0 +1,5 @@
+"""hvd: data-parallel training. `hvd.torch` has the API of horovod.torch and a torch.distributed backend."""
+
+from hvd.build import VERSION as __version__
+
+__all__ = ["__version__"]

@@ -1,0 +1,154 @@
+"""The job: its ranks, process sets, timeline, and what this build of hvd contains."""
+
+import os
+
+import torch
+
+from hvd import _C, build
+
+HorovodInternalError = _C.HorovodInternalError
+
+# The reduce operations, by their numbers in the engine. Adasum is not one of the engine's.
+Average, Sum, Min, Max, Product = range(5)
+Adasum = 5
+
+
+class ProcessSet:
+    """Some ranks that run collectives of their own. `add_process_set` gives it an id."""
+
+    def __init__(self, ranks):
+        self.ranks = sorted(ranks)
+        if len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(f"a rank occurs twice in {self.ranks}")
+        self.process_set_id = None
+
+    def _id(self):
+        if self.process_set_id is None:
+            raise ValueError(f"{self} has not been added, or was removed")
+        return self.process_set_id
+
+    def size(self):
+        self._id()
+        return len(self.ranks)
+
+    def rank(self):
+        """The index of this rank in the set, or -1."""
+        self._id()
+        return self.ranks.index(rank()) if self.included() else -1
+
+    def included(self):
+        self._id()
+        return rank() in self.ranks
+
+    def __eq__(self, other):
+        return isinstance(other, ProcessSet) and self.ranks == other.ranks
+
+    def __hash__(self):
+        return hash(tuple(self.ranks))
+
+    def __str__(self):
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks of the job."""
+
+    process_set_id = 0
+
+    def __init__(self):
+        pass  # its ranks are known after `init`
+
+    @property
+    def ranks(self):
+        return list(range(size())) if is_initialized() else []
+
+
+global_process_set = _GlobalProcessSet()
+
+_local_sizes = []  # of the hosts of all ranks
+
+
+def init(comm=None, process_sets=None):
+    """Joins the job. `comm` must not be given; `process_sets` are added at once."""
+    if comm is not None:
+        raise ValueError("hvd.init() takes no communicator in Python; start the job with hvdrun, mpirun or srun")
+    global _local_sizes
+    if not is_initialized():
+        _C.init()
+        _local_sizes = _C.allgather_async(torch.tensor([local_size()]), "local_sizes", 0).wait().tolist()
+    for process_set in process_sets or []:
+        add_process_set(process_set)
+
+
+shutdown = _C.shutdown
+is_initialized = _C.is_initialized
+rank = _C.rank
+size = _C.size
+local_rank = _C.local_rank
+local_size = _C.local_size
+cross_rank = _C.cross_rank
+cross_size = _C.cross_size
+def is_homogeneous():
+    """Whether every host has as many ranks."""
+    return len(set(_local_sizes)) == 1
+
+
+def add_process_set(process_set):
+    """Collective over all ranks. Takes a ProcessSet or a list of ranks, and returns the set."""
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} has been added already")
+    process_set.process_set_id = _C.add_process_set(process_set.ranks)
+    return process_set
+
+
+def remove_process_set(process_set):
+    """Collective over all ranks. Returns False for a set that is not there."""
+    if process_set is global_process_set or process_set.process_set_id is None:
+        return False
+    _C.remove_process_set(process_set.process_set_id)
+    process_set.process_set_id = None
+    return True
+
+
+def start_timeline(file_path, mark_cycles=False):
+    """All ranks call it, and each writes a file of its own. There are no cycles to mark."""
+    del mark_cycles
+    _C.start_timeline(file_path)
+
+
+stop_timeline = _C.stop_timeline
+
+
+def mpi_built(verbose=False):
+    del verbose
+    return build.HAS_MPI
+
+
+def nccl_built(verbose=False):
+    del verbose
+    return int(build.HAS_NCCL and build.HAS_CUDA_TENSORS)
+
+
+def cuda_built(verbose=False):
+    del verbose
+    return build.HAS_CUDA_TENSORS
+
+
+def mpi_enabled():
+    """Whether MPI moves the data, which HVD_BACKEND=mpi asks for."""
+    return build.HAS_MPI and os.environ.get("HVD_BACKEND") == "mpi"
+
+
+def mpi_threads_supported():
+    return build.HAS_MPI
+
+
+def _never(verbose=False):
+    """hvd has no such engine."""
+    del verbose
+    return False
+
+
+gloo_built = gloo_enabled = ddl_built = ccl_built = rocm_built = _never

@@ -1,0 +1,232 @@
+"""Horovod's DistributedOptimizer: gradients are averaged while the backward pass runs."""
+
+import contextlib
+import warnings
+
+import torch
+
+from hvd.torch.collectives import (
+    allreduce_async_,
+    grouped_allreduce_async_,
+    sparse_allreduce_async,
+    synchronize,
+)
+from hvd.torch.compression import Compression
+from hvd.torch.job import Adasum, Average, Sum, global_process_set
+
+
+class _Distributed:
+    """What a distributed optimizer has beyond the class of the user's optimizer."""
+
+    def _distribute(self, named_parameters, compression, passes, op, predivide, groups,
+                    sparse_as_dense, process_set):
+        self._compression = compression
+        self._op = op
+        self._predivide = predivide
+        self._sparse_as_dense = sparse_as_dense
+        self._process_set = process_set
+        self._names = _names_of(self.param_groups, named_parameters)
+        self._groups = _groups_of(groups, self._names)
+        self._handles = {}  # parameter, or group, to handle and what the compressor needs
+        self._synchronized = False
+        self._should_synchronize = True
+        self.backward_passes_per_step = passes
+        self._passes_left = {}
+        self._ready = {}  # group to the parameters whose gradients are there
+        self._hooks = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.requires_grad:
+                    self._passes_left[p] = passes
+                    self._hooks.append(p.register_post_accumulate_grad_hook(self._on_gradient))
+
+    def set_backward_passes_per_step(self, passes):
+        self.backward_passes_per_step = passes
+        for p in self._passes_left:
+            self._passes_left[p] = passes
+
+    def _on_gradient(self, p):
+        if p in self._handles or self._passes_left[p] <= 0:
+            raise AssertionError(
+                "Gradients were computed more than backward_passes_per_step times before call to "
+                "step(). Increase backward_passes_per_step to accumulate gradients locally.")
+        self._passes_left[p] -= 1
+        if self._passes_left[p] == 0:
+            self._submit(p)
+
+    def _submit(self, p):
+        if self._process_set is not global_process_set and not self._process_set.included():
+            return
+        group = self._groups.get(p)
+        if group is None:
+            self._handles[p] = self._start(p)
+            return
+        ready = self._ready.setdefault(group, set())
+        ready.add(p)
+        self._handles[p] = None
+        if len(ready) == len(group):
+            handle = self._start_group(group)
+            for each in group:
+                self._handles[each] = handle
+            del self._ready[group]
+
+    def _scales(self):
+        """The factors before and after the sum. `predivide` moves a part of the division."""
+        if self._predivide == 1.0:
+            return self._op, 1.0, 1.0
+        return Sum, 1.0 / self._predivide, self._predivide / self._process_set.size()
+
+    def _start(self, p):
+        op, before, after = self._scales()
+        name = f"gradient.{self._names[p]}"
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)  # another rank may have used the parameter
+        if p.grad.is_sparse and self._sparse_as_dense:
+            p.grad = p.grad.to_dense()
+        if p.grad.is_sparse:
+            handle = sparse_allreduce_async(p.grad * before, name, op, self._process_set)
+
+            def finish_sparse():
+                p.grad = synchronize(handle) * after
+
+            return finish_sparse
+        sent, context = self._compression.compress(p.grad)
+        handle = allreduce_async_(sent, name=name, op=op, prescale_factor=before,
+                                  postscale_factor=after, process_set=self._process_set)
+
+        def finish():
+            reduced = synchronize(handle)
+            if reduced is not p.grad:
+                p.grad.copy_(self._compression.decompress(reduced, context))
+
+        return finish
+
+    def _start_group(self, group):
+        op, before, after = self._scales()
+        name = f"gradients.{self._names[group[0]]}"
+        for p in group:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        sent, contexts = zip(*[self._compression.compress(p.grad) for p in group])
+        handle = grouped_allreduce_async_(sent, name=name, op=op, prescale_factor=before,
+                                          postscale_factor=after, process_set=self._process_set)
+
+        def finish():
+            for p, reduced, context in zip(group, synchronize(handle), contexts):
+                if reduced is not p.grad:
+                    p.grad.copy_(self._compression.decompress(reduced, context))
+
+        return finish
+
+    def synchronize(self):
+        """Waits until all gradients are averaged."""
+        if self._process_set is not global_process_set and not self._process_set.included():
+            self._synchronized = True
+            return
+        # A parameter that this rank has not used: another rank may have.
+        for p in self._passes_left:
+            if p not in self._handles:
+                self._submit(p)
+        with torch.no_grad():
+            for finish in dict.fromkeys(self._handles.values()):
+                finish()
+        self._handles.clear()
+        self._ready.clear()
+        for p in self._passes_left:
+            self._passes_left[p] = self.backward_passes_per_step
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        """Within it `step()` does not call `synchronize()`, which the program has called."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure=None):
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). This can cause training slowdown. You may want to "
+                    "consider using optimizer.skip_synchronize() context if you use "
+                    "optimizer.synchronize() in your code.")
+            self.synchronize()
+        self._synchronized = False
+        return super().step(closure)
+
+    def zero_grad(self, *args, **kwargs):
+        if self._handles:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause a "
+                "race condition.")
+        return super().zero_grad(*args, **kwargs)
+
+
+def _names_of(param_groups, named_parameters):
+    parameters = [p for group in param_groups for p in group["params"]]
+    if named_parameters is None:
+        return {p: f"noname.{index}" for index, p in enumerate(parameters)}
+    named = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in named):
+        raise ValueError("named_parameters should be a sequence of tuples (name, parameter), "
+                         "usually produced by model.named_parameters().")
+    names = [name for name, _ in named]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: "
+                         f"{', '.join(twice)}")
+    of_parameter = {p: name for name, p in named}
+    if any(p not in of_parameter for p in parameters):
+        raise ValueError("named_parameters was specified, but one or more model parameters were "
+                         "not named. Python object ids: "
+                         f"{', '.join(str(id(p)) for p in parameters if p not in of_parameter)}")
+    return of_parameter
+
+
+def _groups_of(groups, names):
+    """Maps each parameter of a group to the tuple of the group's parameters."""
+    if groups is None:
+        return {}
+    trained = [p for p in names if p.requires_grad]
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of list of "
+                             "torch.Tensor.")
+        if groups == 0:
+            return {}
+        length = -(-len(trained) // groups)
+        groups = [trained[i:i + length] for i in range(0, len(trained), length)]
+    made = [tuple(p for p in group if p.requires_grad) for group in groups]
+    of_parameter = {p: group for group in made for p in group}
+    if len(of_parameter) != sum(len(group) for group in made):
+        raise ValueError("A parameter can only appear once in groups.")
+    return of_parameter
+
+
+def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
+                         backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
+                         num_groups=0, groups=None, sparse_as_dense=False,
+                         process_set=global_process_set):
+    """Returns an optimizer of the same class that averages the gradients over the ranks.
+
+    It shares parameter groups and state with `optimizer`, which is not to be used any more.
+    """
+    if op == Adasum:
+        raise NotImplementedError("hvd.DistributedOptimizer has no op=Adasum in Python yet")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if num_groups:
+        warnings.warn("Parameter `num_groups` has been replaced by `groups`", DeprecationWarning)
+        groups = num_groups if groups is None else groups
+    base = optimizer.__class__
+    distributed = object.__new__(type(base.__name__, (_Distributed, base), {}))
+    distributed.__dict__.update(optimizer.__dict__)
+    # A learning rate scheduler may have put the old `step` there.
+    distributed.__dict__.pop("step", None)
+    distributed._distribute(named_parameters, compression, backward_passes_per_step, op,
+                            gradient_predivide_factor, groups, sparse_as_dense, process_set)
+    return distributed

@@ -1,0 +1,115 @@
+"""Gives all ranks the same parameters, optimizer state and objects."""
+
+import collections.abc
+import pickle
+
+import torch
+
+from hvd.torch.collectives import allgather_async, broadcast_, broadcast_async_, synchronize
+from hvd.torch.job import global_process_set, rank
+
+
+def broadcast_parameters(params, root_rank, prefix=None):
+    """Overwrites a state_dict, or named parameters, with those of rank `root_rank`."""
+    if isinstance(params, collections.abc.Mapping):
+        params = sorted(params.items())
+    elif isinstance(params, torch.Tensor) or not isinstance(params, collections.abc.Iterable):
+        raise ValueError(f"broadcast_parameters takes a dict or named parameters, not {type(params)}")
+    prefix = "" if prefix is None else prefix
+    named = [(name, p) for name, p in params if isinstance(p, torch.Tensor)]
+    with torch.no_grad():
+        handles = [broadcast_async_(p, root_rank, f"{prefix}parameter.{name}") for name, p in named]
+        for handle in handles:
+            synchronize(handle)
+
+
+def _pickled(obj):
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _unpickled(tensor):
+    return pickle.loads(bytes(tensor.untyped_storage())[tensor.storage_offset():][:tensor.numel()])
+
+
+def broadcast_object(obj=None, root_rank=0, name=None, process_set=global_process_set):
+    """Returns the object of rank `root_rank`, which is pickled: only ranks of the job send it."""
+    name = "broadcast_object" if name is None else name
+    sends = rank() == root_rank
+    data = _pickled(obj) if sends else None
+    size = torch.tensor([data.numel() if sends else 0])
+    broadcast_(size, root_rank, f"{name}.size", process_set)
+    if not sends:
+        data = torch.empty(int(size), dtype=torch.uint8)
+    broadcast_(data, root_rank, f"{name}.data", process_set)
+    return obj if sends else _unpickled(data)
+
+
+def allgather_object(obj, name=None, process_set=global_process_set):
+    """Returns the objects of all ranks, in rank order. They are pickled."""
+    name = "allgather_object" if name is None else name
+    data = _pickled(obj)
+    sizes = allgather_async(torch.tensor([data.numel()]), f"{name}.sizes", process_set)
+    everything = allgather_async(data, f"{name}.data", process_set)
+    sizes = synchronize(sizes).tolist()
+    return [_unpickled(part) for part in synchronize(everything).split(sizes)]
+
+
+class _Placeholder:
+    """Stands for a tensor of the state, which is broadcast after the structure."""
+
+    def __init__(self, tensor):
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+
+
+def _without_tensors(value, tensors):
+    """Returns the structure with placeholders, and collects its tensors."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _Placeholder(value)
+    if isinstance(value, dict):
+        return {key: _without_tensors(each, tensors) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_without_tensors(each, tensors) for each in value)
+    return value
+
+
+def _with_tensors(value, tensors):
+    if isinstance(value, _Placeholder):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: _with_tensors(each, tensors) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with_tensors(each, tensors) for each in value)
+    return value
+
+
+def _placeholders(value):
+    if isinstance(value, _Placeholder):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _placeholders(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _placeholders(each)
+
+
+def broadcast_optimizer_state(optimizer, root_rank, model=None):
+    """Gives all ranks the state and the options of rank `root_rank`'s optimizer.
+
+    State that other ranks lack is made there and no step is taken, also where Horovod takes one.
+    """
+    del model
+    tensors = []
+    structure = _without_tensors(optimizer.state_dict(), tensors) if rank() == root_rank else None
+    structure = broadcast_object(structure, root_rank, "optimizer_state")
+    if rank() == root_rank:
+        tensors = [tensor.detach().clone() for tensor in tensors]
+    else:
+        tensors = [torch.empty(each.shape, dtype=each.dtype) for each in _placeholders(structure)]
+    handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{index}")
+               for index, tensor in enumerate(tensors)]
+    for handle in handles:
+        synchronize(handle)
+    if rank() != root_rank:
+        optimizer.load_state_dict(_with_tensors(structure, iter(tensors)))

@@ -1,0 +1,111 @@
+// A backend of torch.distributed whose operations run on a context of hvd.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <hvd/core/context.hpp>
+
+#include "group_work.hpp"
+
+namespace hvd::python {
+
+/// One process group has one context, whose ranks are those of the group. torch.distributed matches
+/// operations by their order, hvd by name; so operations get names that follow from their order.
+class GroupBackend final : public c10d::Backend {
+ public:
+  struct Settings {
+    std::string name;         ///< of the group
+    bool is_default = false;  ///< the group of all ranks: hvdrun's reports and timelines are its
+    std::chrono::milliseconds timeout{};
+  };
+  /// Collective among the ranks of the group, which find each other through `store`.
+  GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Settings settings);
+  ~GroupBackend() override;
+
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  const std::string getBackendName() const override { return "hvd"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  void setTimeout(std::chrono::milliseconds timeout) override { settings_.timeout = timeout; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return operations_; }
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
+                       const c10d::AllToAllOptions& options) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs,
+                     const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs,
+                      const c10d::ScatterOptions& options) override;
+  WorkPointer send(Tensors& tensors, int to, int tag) override;
+  WorkPointer recv(Tensors& tensors, int from, int tag) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  /// Waits for the other ranks. Later operations throw.
+  void shutdown() override;
+  void abort() override { context_->abort("the process group was aborted"); }
+
+  /// Leaves the groups of this process without waiting, at the end of a program that did not
+  /// destroy them.
+  static void leave_all() noexcept;
+
+ private:
+  /// The works that had one name last. As many operations of one kind, dtype and size may be
+  /// pending at the same time.
+  struct Names {
+    static constexpr std::size_t kCount = 8;
+    std::size_t next = 0;
+    std::array<hvd::Work, kCount> last;
+  };
+  std::pair<std::string, hvd::Work*> next_name(const Request& request);
+  template <class CallOptions>
+  WorkPointer start(c10d::OpType type, std::vector<Submission> submissions,
+                    const CallOptions& options, Tensors results);
+  WorkPointer message(Tensors& tensors, int from, int to, int tag);
+
+  Settings settings_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<FutureCompleter> completer_ = std::make_shared<FutureCompleter>();
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, Names> names_;
+  std::map<std::pair<std::int32_t, int>, std::uint64_t> messages_;  // by pair set and tag
+  std::uint64_t operations_ = 0;
+  std::uint64_t monitored_ = 0;
+};
+
+}  // namespace hvd::python

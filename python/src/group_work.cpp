@@ -1,0 +1,120 @@
+#include "group_work.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include <hvd/core/error.hpp>
+
+#include "c10d_error.hpp"
+
+namespace hvd::python {
+
+FutureCompleter::~FutureCompleter() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> FutureCompleter::future_of(
+    const std::vector<Work>& works, const std::vector<at::Tensor>& results) {
+  Entry entry{
+      works, results,
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))};
+  auto future = entry.future;
+  if (std::all_of(works.begin(), works.end(), [](const Work& work) { return work.done(); })) {
+    complete(entry);
+    return future;
+  }
+  const std::lock_guard lock(mutex_);
+  entries_.push_back(std::move(entry));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_one();
+  return future;
+}
+
+void FutureCompleter::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ended_ || !entries_.empty(); });
+    if (entries_.empty()) return;
+    {
+      const Entry entry = std::move(entries_.front());
+      entries_.pop_front();
+      lock.unlock();
+      complete(entry);
+    }
+    lock.lock();
+  }
+}
+
+void FutureCompleter::complete(const Entry& entry) {
+  try {
+    with_c10d_errors([&] {
+      for (const Work& work : entry.works) work.wait();
+    });
+  } catch (...) {
+    entry.future->setError(std::current_exception());
+    return;
+  }
+  entry.future->markCompleted(c10::IValue(entry.results));
+}
+
+GroupWork::GroupWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
+                     std::vector<hvd::Work> works, std::vector<at::Tensor> results,
+                     std::shared_ptr<FutureCompleter> completer)
+    : c10d::Work(rank, type),
+      timeout_(timeout),
+      works_(std::move(works)),
+      results_(std::move(results)),
+      completer_(std::move(completer)) {}
+
+bool GroupWork::isCompleted() {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work.done(); });
+}
+
+bool GroupWork::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(),
+                     [](const auto& work) { return work.done() && !work.error(); });
+}
+
+std::exception_ptr GroupWork::exception() const {
+  for (const hvd::Work& work : works_) {
+    const std::exception_ptr error = work.error();
+    if (!error) continue;
+    try {
+      with_c10d_errors([&] { std::rethrow_exception(error); });
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  return nullptr;
+}
+
+bool GroupWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout <= kNoTimeout) timeout = timeout_;
+  const Deadline deadline = Clock::now() + timeout;
+  with_c10d_errors([&] {
+    for (const hvd::Work& work : works_) {
+      if (timeout <= kNoTimeout) {
+        work.wait();
+      } else if (!work.wait_until(deadline)) {
+        throw Error(Errc::timeout, c10d::opTypeToString(retrieveOpType()) + " did not end within " +
+                                       std::to_string(timeout.count()) + " ms");
+      }
+    }
+  });
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (!future_) future_ = completer_->future_of(works_, results_);
+  return future_;
+}
+
+}  // namespace hvd::python

@@ -1,0 +1,72 @@
+// Shows operations of the engine as the Work of torch.distributed.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <hvd/core/work.hpp>
+
+namespace hvd::python {
+
+/// Completes futures. Waiting for the works is the only way to learn of their end, so a thread does
+/// it, which starts with the first future. Callbacks of the futures run on that thread.
+class FutureCompleter {
+ public:
+  FutureCompleter() = default;
+  FutureCompleter(const FutureCompleter&) = delete;
+  FutureCompleter& operator=(const FutureCompleter&) = delete;
+  /// Waits for all works.
+  ~FutureCompleter();
+
+  [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> future_of(
+      const std::vector<Work>& works, const std::vector<at::Tensor>& results);
+
+ private:
+  struct Entry {
+    std::vector<Work> works;
+    std::vector<at::Tensor> results;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+  };
+  void run();
+  static void complete(const Entry& entry);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry> entries_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+/// The handle of one call of torch.distributed, which is one or more operations of the engine.
+/// Without operations it is complete.
+class GroupWork final : public c10d::Work {
+ public:
+  GroupWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
+            std::vector<hvd::Work> works, std::vector<at::Tensor> results,
+            std::shared_ptr<FutureCompleter> completer);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override { wait(kNoTimeout); }
+  /// Throws DistBackendError for an error of an operation, and when `timeout` passes. Without a
+  /// timeout it waits as long as the engine does, which ends an operation that stalls for longer
+  /// than the group's timeout.
+  bool wait(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::chrono::milliseconds timeout_;
+  std::vector<hvd::Work> works_;
+  std::vector<at::Tensor> results_;
+  std::shared_ptr<FutureCompleter> completer_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace hvd::python

@@ -1,0 +1,291 @@
+"""Compares every operation of the backend hvd with gloo's, in the same processes."""
+
+import datetime
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import ReduceOp
+
+import hvd.torch  # registers the backend
+import ranks
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.uint8, torch.int8, torch.int32, torch.int64]
+DTYPES = FLOATS + INTEGERS
+SHAPES = [(), (5,), (0,), (3, 4), (1000, 33)]
+
+
+def values(shape, dtype, seed=0):
+    """Small whole numbers, whose sums and products are exact in every dtype."""
+    generator = torch.Generator().manual_seed(1 + dist.get_rank() + 100 * seed)
+    return torch.randint(1, 4, shape, generator=generator).to(dtype)
+
+
+class BackendTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        dist.init_process_group("hvd", timeout=datetime.timedelta(seconds=60))
+        cls.gloo = dist.new_group(backend="gloo")
+        cls.rank, cls.size = dist.get_rank(), dist.get_world_size()
+
+    @classmethod
+    def tearDownClass(cls):
+        dist.destroy_process_group()
+
+    def same(self, ours, theirs, about=None):
+        for a, b in zip(ours, theirs, strict=True):
+            self.assertEqual(a.dtype, b.dtype, about)
+            self.assertTrue(torch.equal(a, b), f"{about}: {a} is not {b}")
+
+    def compare(self, make, call, about):
+        """Calls the operation on both groups with equal tensors, blocking and not."""
+        for blocking in (True, False):
+            results = []
+            for group in (dist.group.WORLD, self.gloo):
+                tensors = make()
+                work = call(tensors, group, not blocking)
+                if not blocking:
+                    work.wait()
+                    self.assertTrue(work.is_completed())
+                results.append([t for each in tensors for t in (each if isinstance(each, list) else [each])])
+            self.same(*results, about)
+
+    def test_all_reduce(self):
+        for case in ranks.each(dtype=DTYPES, shape=SHAPES, op=[ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX,
+                                                               ReduceOp.PRODUCT]):
+            self.compare(lambda: [values(case["shape"], case["dtype"])],
+                         lambda t, group, later: dist.all_reduce(t[0], case["op"], group, later), case)
+
+    def test_all_reduce_of_bits(self):
+        for case in ranks.each(dtype=INTEGERS, op=[ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]):
+            self.compare(lambda: [values((7,), case["dtype"])],
+                         lambda t, group, later: dist.all_reduce(t[0], case["op"], group, later), case)
+
+    def test_average(self):
+        tensor = torch.full((3,), float(self.rank))
+        dist.all_reduce(tensor, ReduceOp.AVG)
+        self.same([tensor], [torch.full((3,), (self.size - 1) / 2)])
+
+    def test_strided(self):
+        self.compare(lambda: [values((4, 6), torch.float32).t()],
+                     lambda t, group, later: dist.all_reduce(t[0], group=group, async_op=later), "transposed")
+
+    def test_complex(self):
+        self.compare(lambda: [torch.complex(values((3,), torch.float32), values((3,), torch.float32, 1))],
+                     lambda t, group, later: dist.all_reduce(t[0], group=group, async_op=later), "complex")
+
+    def test_sparse(self):
+        tensor = torch.sparse_coo_tensor([[self.rank, 3]], [1.0, 2.0], (4,))
+        expected = tensor.to_dense()
+        dist.all_reduce(expected, group=self.gloo)
+        dist.all_reduce(tensor)
+        self.same([tensor.to_dense()], [expected])
+
+    def test_broadcast_and_reduce(self):
+        for case in ranks.each(dtype=DTYPES + [torch.bool], shape=SHAPES, root=range(self.size)):
+            make = lambda: [values(case["shape"], case["dtype"])]
+            self.compare(make, lambda t, group, later: dist.broadcast(t[0], case["root"], group, later), case)
+        for root in range(self.size):
+            tensor = values((5,), torch.float32)
+            mine = tensor.clone()
+            dist.reduce(tensor, root)
+            dist.all_reduce(mine, group=self.gloo)
+            expected = mine if self.rank == root else values((5,), torch.float32)
+            self.same([tensor], [expected], "reduce changes the tensor of the root only")
+
+    def test_all_gather(self):
+        for case in ranks.each(dtype=DTYPES + [torch.bool], shape=[(5,), (3, 4)]):
+            shape, dtype = case["shape"], case["dtype"]
+            self.compare(lambda: [[torch.zeros(shape, dtype=dtype) for _ in range(self.size)],
+                                  values(shape, dtype)],
+                         lambda t, group, later: dist.all_gather(t[0], t[1], group, later), case)
+            whole = (shape[0] * self.size, *shape[1:])
+            self.compare(lambda: [torch.zeros(whole, dtype=dtype), values(shape, dtype)],
+                         lambda t, group, later: dist.all_gather_into_tensor(t[0], t[1], group, later), case)
+
+    def test_reduce_scatter(self):
+        for case in ranks.each(dtype=FLOATS[:2] + INTEGERS, op=[ReduceOp.SUM, ReduceOp.MAX]):
+            dtype, op = case["dtype"], case["op"]
+            everything = torch.stack([values((4,), dtype, seed) for seed in range(self.size)])
+            expected = everything.clone()
+            dist.all_reduce(expected, op, self.gloo)
+            output = torch.zeros(4, dtype=dtype)
+            dist.reduce_scatter(output, list(everything.clone()), op)
+            self.same([output], [expected[self.rank]], case)
+            output = torch.zeros(4, dtype=dtype)
+            dist.reduce_scatter_tensor(output, everything.flatten(), op, async_op=True).wait()
+            self.same([output], [expected[self.rank]], case)
+
+    def test_all_to_all(self):
+        rows = [self.rank + to + 1 for to in range(self.size)]
+        for case in ranks.each(dtype=DTYPES, inner=[(), (3,)]):
+            dtype, inner = case["dtype"], case["inner"]
+            make = lambda: [torch.zeros((sum(rows), *inner), dtype=dtype), values((sum(rows), *inner), dtype)]
+            self.compare(make, lambda t, group, later:
+                         dist.all_to_all_single(t[0], t[1], rows, rows, group, later), case)
+            make = lambda: [[torch.zeros((n, *inner), dtype=dtype) for n in rows],
+                            [values((n, *inner), dtype, to) for to, n in enumerate(rows)]]
+            ours = make()
+            dist.all_to_all(*ours)
+            theirs = make()
+            dist.all_to_all_single(*[torch.cat(theirs[1]) * 0, torch.cat(theirs[1])], rows, rows, self.gloo)
+            flat = torch.cat(theirs[1]) * 0
+            dist.all_to_all_single(flat, torch.cat(theirs[1]), rows, rows, self.gloo)
+            self.same([torch.cat(ours[0])], [flat], case)
+        even = torch.arange(2.0 * self.size) + 10 * self.rank
+        self.compare(lambda: [torch.zeros_like(even), even.clone()],
+                     lambda t, group, later: dist.all_to_all_single(t[0], t[1], group=group, async_op=later),
+                     "even splits")
+
+    def test_gather_and_scatter(self):
+        for case in ranks.each(dtype=DTYPES, root=range(self.size)):
+            dtype, root = case["dtype"], case["root"]
+            room = lambda: [torch.zeros(2, 3, dtype=dtype) for _ in range(self.size)]
+            self.compare(lambda: [values((2, 3), dtype), room()],
+                         lambda t, group, later: dist.gather(t[0], t[1] if self.rank == root else None, root,
+                                                             group, later), case)
+            parts = lambda: [values((2, 3), dtype, to) for to in range(self.size)]
+            self.compare(lambda: [torch.zeros(2, 3, dtype=dtype), parts()],
+                         lambda t, group, later: dist.scatter(t[0], t[1] if self.rank == root else None, root,
+                                                              group, later), case)
+
+    def test_coalesced(self):
+        tensors = [values((n,), torch.float32, n) for n in range(1, 5)]
+        expected = [tensor.clone() for tensor in tensors]
+        with dist._coalescing_manager():
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        for tensor in expected:
+            dist.all_reduce(tensor, group=self.gloo)
+        self.same(tensors, expected)
+        inputs = [values((n,), torch.float32, n) for n in range(1, 5)]
+        outputs = [torch.zeros(n * self.size) for n in range(1, 5)]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for output, tensor in zip(outputs, inputs):
+                dist.all_gather_into_tensor(output, tensor)
+        manager.wait()
+        for output, tensor in zip(outputs, inputs):
+            expected = torch.zeros_like(output)
+            dist.all_gather_into_tensor(expected, tensor, self.gloo)
+            self.same([output], [expected])
+        shards = [torch.zeros(n) for n in range(1, 5)]
+        with dist._coalescing_manager():
+            for shard, output in zip(shards, outputs):
+                dist.reduce_scatter_tensor(shard, output)
+        self.same(shards, [tensor * self.size for tensor in inputs])
+
+    def test_messages(self):
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        for tag in (0, 7):
+            received = torch.zeros(3, 2, dtype=torch.int64).t()
+            sent = torch.arange(6).reshape(2, 3) + 10 * self.rank
+            works = [dist.isend(sent, after, tag=tag), dist.irecv(received, before, tag=tag)]
+            for work in works:
+                work.wait()
+            self.same([received], [torch.arange(6).reshape(2, 3) + 10 * before])
+        one = torch.full((1,), float(self.rank))
+        if self.rank == 0:
+            for to in range(1, self.size):
+                dist.send(one, to)
+        else:
+            dist.recv(one, 0)
+        self.assertEqual(one.item(), 0.0)
+        operations = [dist.P2POp(dist.isend, torch.ones(2) * self.rank, after),
+                      dist.P2POp(dist.irecv, one.resize_(2), before)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        self.same([one], [torch.ones(2) * before])
+
+    def test_many_at_once(self):
+        tensors = [torch.full((10,), float(i)) for i in range(40)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        for work in reversed(works):
+            work.wait()
+        self.same(tensors, [torch.full((10,), float(i * self.size)) for i in range(40)])
+
+    def test_futures(self):
+        tensor = torch.ones(4)
+        doubled = dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+        self.same([doubled.wait()], [torch.full((4,), 2.0 * self.size)])
+
+    def test_objects_and_barrier(self):
+        gathered = [None] * self.size
+        dist.all_gather_object(gathered, {"rank": self.rank, "text": "x" * self.rank})
+        self.assertEqual(gathered, [{"rank": r, "text": "x" * r} for r in range(self.size)])
+        box = [f"from {self.rank}"]
+        dist.broadcast_object_list(box, src=self.size - 1)
+        self.assertEqual(box, [f"from {self.size - 1}"])
+        dist.barrier()
+        dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=30), True)
+
+    def test_late_rank_in_monitored_barrier(self):
+        barrier = dist.group.WORLD.monitored_barrier
+        if self.rank == 1:
+            dist.barrier(self.gloo)  # the others have given up by then
+            with self.assertRaisesRegex(dist.DistBackendError, "ranks 1"):
+                barrier(datetime.timedelta(seconds=30), True)
+        else:
+            with self.assertRaisesRegex(dist.DistBackendError, "ranks 1"):
+                barrier(datetime.timedelta(milliseconds=50), True)
+            dist.barrier(self.gloo)
+
+    def test_groups(self):
+        for members in ([0], [1, 0], [1], list(range(self.size))):
+            group = dist.new_group(members)
+            if self.rank not in members:
+                continue
+            self.assertEqual(dist.get_backend(group), "hvd")
+            tensor = torch.full((3,), float(self.rank + 1))
+            dist.all_reduce(tensor, group=group)
+            self.same([tensor], [torch.full((3,), float(sum(r + 1 for r in members)))])
+            dist.broadcast(tensor, members[-1], group=group)
+            dist.destroy_process_group(group)
+
+    def test_mismatch(self):
+        tensor = torch.ones(2 + (self.rank == 0))
+        group = dist.new_group()
+        with self.assertRaises(dist.DistBackendError):
+            dist.broadcast(tensor, 0, group=group, async_op=True).wait(datetime.timedelta(seconds=1))
+        dist.barrier(self.gloo)
+        group.abort()
+
+    def test_timeout(self):
+        group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+        if self.rank == 0:
+            with self.assertRaisesRegex(dist.DistBackendError, "1"):
+                dist.all_reduce(torch.ones(3), group=group)
+            with self.assertRaises(dist.DistBackendError):  # the group stays broken
+                dist.all_reduce(torch.ones(3), group=group)
+        dist.barrier(self.gloo)
+        group.abort()
+
+    def test_ddp(self):
+        """Training with DDP gives the same parameters over both backends."""
+        torch.manual_seed(5)
+        data = torch.randn(self.size * 8, 6)
+        target = data.sum(1, keepdim=True)
+
+        def train(group):
+            torch.manual_seed(self.rank)  # DDP broadcasts those of rank 0
+            model = nn.Sequential(nn.Linear(6, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1))
+            model = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+            mine = slice(self.rank * 8, self.rank * 8 + 8)
+            for _ in range(30):
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(data[mine]), target[mine])
+                loss.backward()
+                optimizer.step()
+            return list(model.state_dict().values()), loss.item()
+
+        (ours, loss), (theirs, _) = train(None), train(self.gloo)
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        self.assertLess(loss, 1.0)
+        for tensor in ours:
+            copy = tensor.clone().float()
+            dist.all_reduce(copy, ReduceOp.MAX)
+            if tensor.dim() == 2:
+                self.same([copy], [tensor])  # all ranks have the same bits

@@ -1,0 +1,345 @@
+"""Tests what horovod.torch promises: results, gradients, names, errors and the optimizer."""
+
+import importlib
+import os
+import unittest
+import warnings
+from unittest import mock
+
+import torch
+from torch import nn
+
+import hvd.torch as hvd
+import ranks
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+DTYPES = FLOATS + [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+class HorovodTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        hvd.init()
+        cls.rank, cls.size = hvd.rank(), hvd.size()
+
+    @classmethod
+    def tearDownClass(cls):
+        hvd.shutdown()
+
+    def equal(self, tensor, expected):
+        torch.testing.assert_close(tensor, torch.as_tensor(expected, dtype=tensor.dtype))
+
+    def sum_of(self, function):
+        return sum(function(rank) for rank in range(self.size))
+
+    def test_job(self):
+        self.assertTrue(hvd.is_initialized())
+        self.assertEqual((self.rank, self.size), (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])))
+        self.assertEqual((hvd.local_rank(), hvd.local_size()), (self.rank, self.size))
+        self.assertEqual((hvd.cross_rank(), hvd.cross_size()), (0, 1))
+        self.assertTrue(hvd.is_homogeneous())
+        self.assertFalse(hvd.gloo_built() or hvd.ddl_built() or hvd.ccl_built() or hvd.rocm_built())
+        self.assertIn(hvd.mpi_built(), (True, False))
+        self.assertFalse(hvd.mpi_enabled())
+        with self.assertRaises(ValueError):
+            hvd.init(comm=object())
+
+    def test_another_torch_is_refused(self):
+        with mock.patch("hvd.build.TORCH_VERSION", "1.13.1"):
+            with self.assertRaisesRegex(ImportError, "built for torch 1.13.1 and torch .* is installed"):
+                importlib.reload(hvd)
+        importlib.reload(hvd)
+
+    def test_allreduce(self):
+        for case in ranks.each(dtype=DTYPES, shape=[(), (17,), (3, 4, 5)]):
+            tensor = torch.full(case["shape"], self.rank + 1).to(case["dtype"])
+            total = self.sum_of(lambda r: r + 1)
+            self.equal(hvd.allreduce(tensor, op=hvd.Sum), torch.full(case["shape"], total))
+            self.equal(hvd.allreduce(tensor, average=False), torch.full(case["shape"], total))
+            self.equal(hvd.allreduce(tensor, op=hvd.Max), torch.full(case["shape"], self.size))
+            self.equal(hvd.allreduce(tensor, op=hvd.Min), torch.full(case["shape"], 1))
+            if case["dtype"] in FLOATS:
+                self.equal(hvd.allreduce(tensor), torch.full(case["shape"], total / self.size))
+            self.equal(tensor, torch.full(case["shape"], self.rank + 1))
+            self.assertIs(hvd.allreduce_(tensor, op=hvd.Sum), tensor)
+            self.equal(tensor, torch.full(case["shape"], total))
+        with self.assertRaises(ValueError):
+            hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
+
+    def test_scales_and_compression(self):
+        ones = torch.ones(5)
+        self.equal(hvd.allreduce(ones, op=hvd.Sum, prescale_factor=3.0, postscale_factor=0.5), ones * 1.5 * self.size)
+        for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
+            reduced = hvd.allreduce(ones, compression=compression)
+            self.assertEqual(reduced.dtype, torch.float32)
+            self.equal(reduced, ones)
+
+    def test_handles(self):
+        handles = [hvd.allreduce_async(torch.full((100,), float(i)), name=f"many.{i}", op=hvd.Sum) for i in range(50)]
+        for i, handle in reversed(list(enumerate(handles))):
+            self.equal(hvd.synchronize(handle), torch.full((100,), float(i * self.size)))
+            self.assertTrue(hvd.poll(handle))
+        tensor = torch.ones(3)
+        self.assertIs(hvd.synchronize(hvd.allreduce_async_(tensor)), tensor)
+
+    def test_names_are_per_kind(self):
+        tensor = torch.ones(2)
+        handles = [hvd.allreduce_async(tensor, name="x"), hvd.allgather_async(tensor, name="x"),
+                   hvd.broadcast_async(tensor, 0, name="x")]
+        self.assertEqual([len(hvd.synchronize(handle)) for handle in handles], [2, 2 * self.size, 2])
+
+    def test_errors(self):
+        with self.assertRaisesRegex(hvd.HorovodInternalError, "rank"):
+            hvd.allreduce(torch.ones(3 + self.rank), name="shapes")
+        with self.assertRaises(hvd.HorovodInternalError):
+            hvd.broadcast(torch.ones(3), self.rank, name="roots")
+        self.equal(hvd.allreduce(torch.ones(3), name="shapes"), torch.ones(3))  # the job goes on
+        self.assertTrue(issubclass(hvd.HorovodInternalError, RuntimeError))
+        if self.rank == 0:
+            handle = hvd.allreduce_async(torch.ones(3), name="twice")
+            with self.assertRaisesRegex(hvd.HorovodInternalError, "pending"):
+                hvd.allreduce_async(torch.ones(3), name="twice")
+            hvd.barrier()
+            hvd.synchronize(handle)
+        else:  # so that rank 0's first is pending
+            hvd.barrier()
+            hvd.allreduce(torch.ones(3), name="twice")
+
+    def test_grouped(self):
+        tensors = [torch.full((n,), float(self.rank)) for n in range(1, 4)]
+        mean = (self.size - 1) / 2
+        for reduced in (hvd.grouped_allreduce(tensors), hvd.synchronize(hvd.grouped_allreduce_async(tensors))):
+            for n, tensor in enumerate(reduced, 1):
+                self.equal(tensor, torch.full((n,), mean))
+        copies = [tensor.clone() for tensor in tensors]
+        hvd.grouped_allreduce_(copies, op=hvd.Sum)
+        self.equal(copies[2], torch.full((3,), mean * self.size))
+        gathered = hvd.grouped_allgather(tensors)
+        self.equal(gathered[0], torch.arange(float(self.size)))
+        parts = hvd.grouped_reducescatter([torch.ones(self.size, 2), torch.ones(2 * self.size)], op=hvd.Sum)
+        self.assertEqual([tuple(part.shape) for part in parts], [(1, 2), (2,)])
+        self.equal(parts[1], torch.full((2,), self.size))
+
+    def test_gather_broadcast_exchange(self):
+        for dtype in DTYPES + [torch.bool]:
+            tensor = torch.full((self.rank + 1, 2), self.rank % 2).to(dtype)
+            gathered = hvd.allgather(tensor)
+            expected = torch.cat([torch.full((r + 1, 2), r % 2).to(dtype) for r in range(self.size)])
+            self.assertTrue(torch.equal(gathered, expected))
+            for root in range(self.size):
+                copy = torch.full((3,), self.rank).to(dtype)
+                self.equal(hvd.broadcast(copy, root), torch.full((3,), root))
+                self.assertIs(hvd.broadcast_(copy, root), copy)
+                self.equal(copy, torch.full((3,), root))
+        splits = [to + 1 for to in range(self.size)]
+        tensor = torch.full((sum(splits),), self.rank)
+        output, received = hvd.alltoall(tensor, splits)
+        self.assertEqual(received.tolist(), [self.rank + 1] * self.size)
+        self.equal(output, torch.arange(self.size).repeat_interleave(self.rank + 1))
+        self.equal(hvd.alltoall(torch.arange(self.size) + 10 * self.rank),
+                   torch.arange(self.size) * 10 + self.rank)
+
+    def test_reducescatter(self):
+        rows = self.size + 1
+        tensor = torch.arange(rows * 2.0).view(rows, 2)
+        mine = [slice(0, 2)] + [slice(r + 1, r + 2) for r in range(1, self.size)]
+        self.equal(hvd.reducescatter(tensor), tensor[mine[self.rank]])
+        self.equal(hvd.reducescatter(tensor, op=hvd.Sum), tensor[mine[self.rank]] * self.size)
+
+    def test_sparse(self):
+        tensor = torch.sparse_coo_tensor([[self.rank]], [6.0], (self.size,))
+        for op, expected in ((hvd.Sum, 6.0), (hvd.Average, 6.0 / self.size)):
+            reduced = hvd.synchronize(hvd.sparse_allreduce_async(tensor, "sparse", op))
+            self.equal(reduced.to_dense(), torch.full((self.size,), expected))
+
+    def test_adasum(self):
+        """Equal gradients are averaged, orthogonal ones added."""
+        self.equal(hvd.allreduce(torch.ones(4), op=hvd.Adasum), torch.ones(4))
+        tensor = torch.zeros(self.size)
+        tensor[self.rank] = 1.0
+        self.equal(hvd.allreduce_(tensor, op=hvd.Adasum), torch.ones(self.size))
+
+    def gradient(self, function, shape=(4,), weight=1.0):
+        tensor = torch.ones(shape, requires_grad=True)
+        output = function(tensor)
+        output.backward(gradient=torch.full_like(output, weight))
+        return tensor.grad
+
+    def test_gradients(self):
+        """They are Horovod's: those of allgather and broadcast are averages."""
+        mean = (self.size + 1) / 2  # of rank + 1
+        weight = self.rank + 1.0
+        self.equal(self.gradient(lambda t: hvd.allreduce(t, op=hvd.Sum), weight=weight), torch.full((4,), mean * self.size))
+        self.equal(self.gradient(hvd.allreduce, weight=weight), torch.full((4,), mean))
+        self.equal(self.gradient(lambda t: hvd.allgather(t), weight=weight), torch.full((4,), mean))
+        self.equal(self.gradient(lambda t: hvd.grouped_allreduce([t])[0], weight=weight), torch.full((4,), mean))
+        self.equal(self.gradient(lambda t: hvd.grouped_allgather([t])[0], weight=weight), torch.full((4,), mean))
+        for root in range(self.size):
+            self.equal(self.gradient(lambda t: hvd.broadcast(t, root), weight=weight),
+                       torch.full((4,), mean if self.rank == root else 0.0))
+        rows = (self.size,)
+        per_rank = torch.arange(1.0, self.size + 1)
+        self.equal(self.gradient(lambda t: hvd.alltoall(t), rows, weight), per_rank)
+        self.equal(self.gradient(lambda t: hvd.alltoall(t, [1] * self.size)[0], rows, weight), per_rank)
+        self.equal(self.gradient(lambda t: hvd.reducescatter(t), rows, weight), per_rank)
+        self.equal(self.gradient(lambda t: hvd.reducescatter(t, op=hvd.Sum), rows, weight), per_rank * self.size)
+        self.equal(self.gradient(lambda t: hvd.grouped_reducescatter([t])[0], rows, weight), per_rank)
+
+    def test_process_sets(self):
+        self.assertEqual(hvd.global_process_set.ranks, list(range(self.size)))
+        pair = hvd.add_process_set([0, 1])
+        rest = hvd.ProcessSet([self.size - 1])
+        hvd.add_process_set(rest)
+        self.assertEqual((pair.size(), pair.rank(), pair.included()),
+                         (2, self.rank if self.rank < 2 else -1, self.rank < 2))
+        if pair.included():
+            self.equal(hvd.allreduce(torch.full((2,), float(self.rank)), process_set=pair), [0.5, 0.5])
+            self.equal(hvd.allgather(torch.tensor([self.rank]), process_set=pair), [0, 1])
+            self.equal(self.gradient(lambda t: hvd.allgather(t, process_set=pair), weight=self.rank + 1.0),
+                       torch.full((4,), 1.5))
+            self.assertEqual(hvd.broadcast_object(self.rank, 1, process_set=pair), 1)
+        with self.assertRaises(ValueError):
+            hvd.add_process_set(pair)
+        self.assertTrue(hvd.remove_process_set(pair))
+        self.assertFalse(hvd.remove_process_set(pair))
+        self.assertFalse(hvd.remove_process_set(hvd.global_process_set))
+        with self.assertRaises(ValueError):
+            hvd.allreduce(torch.ones(1), process_set=pair)
+        hvd.remove_process_set(rest)
+
+    def test_join(self):
+        for _ in range(self.rank + 1):
+            self.equal(hvd.allreduce(torch.ones(3), op=hvd.Max), torch.ones(3))
+        self.assertEqual(hvd.join(), self.size - 1)
+        hvd.barrier()
+
+    def test_objects(self):
+        self.assertEqual(hvd.broadcast_object({"from": self.rank}, root_rank=self.size - 1), {"from": self.size - 1})
+        self.assertEqual(hvd.allgather_object(["x"] * self.rank), [["x"] * r for r in range(self.size)])
+
+    def model(self):
+        torch.manual_seed(self.rank)
+        return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def test_broadcast_parameters_and_state(self):
+        for make in (lambda p: torch.optim.SGD(p, 0.1 * (self.rank + 1), momentum=0.9),
+                     lambda p: torch.optim.Adam(p, 0.1), lambda p: torch.optim.LBFGS(p, 0.1)):
+            model = self.model()
+            optimizer = make(model.parameters())
+            if self.rank == 0:  # the others have no state yet
+                optimizer.step(lambda: model(torch.ones(2, 5)).sum().backward() or torch.zeros(()))
+            before = [p.clone() for p in model.parameters()]
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            for p, old in zip(model.parameters(), before):
+                self.assertTrue(torch.equal(p, old), "it takes no step")
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            states = hvd.allgather_object((optimizer.state_dict(), model.state_dict()))
+            for state, parameters in states[1:]:
+                self.assertEqual(str(state), str(states[0][0]))
+                self.assertEqual(str(parameters), str(states[0][1]))
+        with self.assertRaises(ValueError):
+            hvd.broadcast_parameters(torch.ones(1), 0)
+
+    def train(self, steps=6, passes=1, reference=False, make=None, step=None, **options):
+        """Returns the parameters after training on this rank's rows, or in one process on all."""
+        torch.manual_seed(3)
+        data, target = torch.randn(self.size * 4, 5), torch.randn(self.size * 4, 1)
+        mine = slice(None) if reference else slice(self.rank * 4, self.rank * 4 + 4)
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = (make or (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)))(model.parameters())
+        if not reference:
+            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(),
+                                                 backward_passes_per_step=passes, **options)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for _ in range(passes):
+                nn.functional.mse_loss(model(data[mine]), target[mine]).backward()
+            (step or (lambda o: o.step()))(optimizer)
+            scheduler.step()
+        return list(model.parameters())
+
+    def same(self, ours, theirs, tolerance=1e-5):
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+    def test_optimizer_equals_one_process(self):
+        expected = self.train(reference=True)
+        self.same(self.train(), expected)
+        self.same(self.train(groups=2), expected)
+        self.same(self.train(gradient_predivide_factor=2.0), expected)
+        self.same(self.train(compression=hvd.Compression.fp16), expected, 1e-2)
+        self.same(self.train(process_set=hvd.global_process_set), expected)
+        self.same(self.train(passes=2), self.train(passes=2, reference=True))
+        adam = lambda p: torch.optim.AdamW(p, 0.01)
+        self.same(self.train(make=adam), self.train(make=adam, reference=True))
+        summed = lambda p: torch.optim.SGD(p, 0.1 / self.size, momentum=0.9)
+        self.same(self.train(make=summed, op=hvd.Sum), expected)
+
+    def test_clipping(self):
+        def clip(optimizer):
+            if hasattr(optimizer, "synchronize"):
+                optimizer.synchronize()
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, 0.05)
+            if hasattr(optimizer, "synchronize"):
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+
+        self.same(self.train(step=clip), self.train(step=clip, reference=True))
+
+    def test_optimizer_is_of_its_class(self):
+        model = self.model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.1, betas=(0.5, 0.6)))
+        self.assertIsInstance(optimizer, torch.optim.Adam)
+        self.assertEqual(type(optimizer).__name__, "Adam")
+        self.assertEqual(optimizer.defaults["betas"], (0.5, 0.6))
+        model(torch.ones(1, 5)).sum().backward()
+        optimizer.step()
+        self.assertEqual(len(optimizer.state_dict()["state"]), 4)
+
+    def test_unused_parameters(self):
+        """A parameter that only rank 0 used gets zeros of the others."""
+        used, unused = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+        parameters = [("used", used.weight), ("unused", unused.weight)]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p for _, p in parameters], 1.0), parameters)
+        loss = used(torch.ones(2)) + (unused(torch.ones(2)) if self.rank == 0 else 0)
+        loss.sum().backward()
+        optimizer.synchronize()
+        self.equal(used.weight.grad, torch.ones(1, 2))
+        self.equal(unused.weight.grad, torch.full((1, 2), 1 / self.size))
+
+    def test_sparse_gradients(self):
+        for sparse_as_dense in (False, True):
+            embedding = nn.Embedding(self.size, 2, sparse=True)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), 1.0),
+                                                 embedding.named_parameters(), sparse_as_dense=sparse_as_dense)
+            embedding(torch.tensor([self.rank])).sum().backward()
+            optimizer.synchronize()
+            gradient = embedding.weight.grad
+            self.assertEqual(gradient.is_sparse, not sparse_as_dense)
+            self.equal(gradient.to_dense(), torch.full((self.size, 2), 1 / self.size))
+
+    def test_wrong_use_of_the_optimizer(self):
+        model = self.model()
+        sgd = torch.optim.SGD(model.parameters(), 0.1)
+        with self.assertRaises(ValueError):
+            hvd.DistributedOptimizer(sgd, [("same", p) for p in model.parameters()])
+        with self.assertRaises(ValueError):
+            hvd.DistributedOptimizer(sgd, list(model.named_parameters())[:2])
+        with self.assertRaises(ValueError):
+            hvd.DistributedOptimizer(sgd, op=hvd.Sum, gradient_predivide_factor=2.0)
+        optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters())
+        model(torch.ones(1, 5)).sum().backward()
+        with self.assertRaises(AssertionError):
+            optimizer.zero_grad()
+        with self.assertRaises(AssertionError):
+            model(torch.ones(1, 5)).sum().backward()
+        optimizer.synchronize()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        self.assertTrue(any("skip_synchronize" in str(each.message) for each in caught))
