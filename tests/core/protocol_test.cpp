@@ -1,4 +1,4 @@
-// Sequences that the simulator reaches once in a million runs, tested one by one.
+// Sequences that the simulator reaches rarely or never, tested one by one.
 
 #include "policy/protocol.hpp"
 
@@ -65,6 +65,24 @@ TEST(Protocol, AShutdownIsNotAcknowledgedBeforeAVerdict) {
   EXPECT_CALL(actions, failed(AllOf(Field(&Verdict::rank, 1), Field(&Verdict::cause, "reset"))));
   rank0.tick({}, kStart + milliseconds(100));
   rank0.tick({}, kStart + milliseconds(200));
+}
+
+// Rank 0 is frozen while another rank crashes. The others must not blame different victims
+// meanwhile.
+TEST(Protocol, ARankDoesNotBelieveItsBackendWhileRank0IsSilent) {
+  NiceMock<Actions> actions;
+  Protocol::Settings settings = of_two_ranks();
+  settings.rank = 1;
+  settings.size = 4;
+  Protocol rank1(settings, actions, kStart);
+  EXPECT_CALL(actions, send).Times(testing::AnyNumber());  // heartbeats
+  EXPECT_CALL(actions, send(std::vector<int>{0}, testing::VariantWith<Suspicion>(_)));
+  EXPECT_CALL(actions, failed).Times(0);
+  rank1.collective_failed(Errc::peer_lost, 3, "reset", kStart);  // rank 3 may be a victim of rank 2
+  Clock::time_point now = kStart;
+  while (now < kStart + milliseconds(1'900)) rank1.tick({}, now += milliseconds(100));
+  EXPECT_CALL(actions, failed(Field(&Verdict::rank, 0)));
+  rank1.tick({}, kStart + milliseconds(2'000));
 }
 
 /// Returns the members of a group as a rank announces them.

@@ -41,7 +41,7 @@ Protocol::Settings settings_for(int rank, int group, const Script& script) {
   settings.fusion_threshold = script.fusion_threshold;
   settings.freeze_after = script.freeze_after;
   settings.detector = {milliseconds(100), milliseconds(1'800), milliseconds(5'000),
-                       milliseconds(rank == 0 ? 200 : 1'000)};
+                       milliseconds(200)};
   if (script.never_submits >= 0) {
     settings.stall_warn = milliseconds(1'000);
     settings.stall_abort = milliseconds(6'000);

@@ -16,9 +16,7 @@ namespace hvd::detail {
 namespace {
 
 // Rank 0 waits this long for better evidence before it believes a rank that may be a victim itself.
-// The other ranks wait longer, so that rank 0's verdict reaches them first.
-constexpr std::chrono::milliseconds kSettleLeader{200};
-constexpr std::chrono::milliseconds kSettleFollower{1'000};
+constexpr std::chrono::milliseconds kSettle{200};
 
 // The time for which a frozen collective waits for other ranks, or for this rank to submit the rest
 // of it, before the schedule is thawed. The negotiation then finds out and reports which rank is
@@ -33,9 +31,8 @@ Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
   settings.group = control_group(settings.size, config.control_fanout);
   settings.fusion_threshold = config.fusion_threshold;
   settings.freeze_after = can_freeze ? config.freeze_after : 0;
-  const Clock::duration settle = settings.rank == 0 ? kSettleLeader : kSettleFollower;
   settings.detector = {config.heartbeat_interval, config.peer_timeout,
-                       std::max(config.host_timeout, config.peer_timeout), settle};
+                       std::max(config.host_timeout, config.peer_timeout), kSettle};
   settings.stall_warn = config.stall_warn;
   settings.stall_abort = config.stall_abort;
   return settings;

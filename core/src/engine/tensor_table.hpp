@@ -100,6 +100,7 @@ class TensorTable {
   void mark_scheduled(PendingTensor& tensor);
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   using Tensor = std::shared_ptr<PendingTensor>;
 
   /// Describes the progress of the turn that `take_turn` began.

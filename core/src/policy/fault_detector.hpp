@@ -38,7 +38,7 @@ class FaultDetector {
     Clock::duration tick_interval;  ///< how often `tick` is meant to be called
     Clock::duration peer_timeout;   ///< a peer is frozen after so long a silence on a live host
     Clock::duration host_timeout;  ///< a peer is lost after so much silence, whatever its host does
-    Clock::duration settle;        ///< how long weak evidence waits for better
+    Clock::duration settle;        ///< how long weak evidence waits for better, at rank 0
   };
 
   FaultDetector(const Settings& settings, Clock::time_point now);
@@ -71,6 +71,7 @@ class FaultDetector {
   [[nodiscard]] std::optional<Clock::duration> stood_still(Clock::time_point now) const;
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   enum class Strength { weak, strong };
   struct Peer {
     Clock::time_point heard;

@@ -93,6 +93,7 @@ class Negotiator {
   void set_fusion_threshold(std::size_t bytes) noexcept { fusion_threshold_ = bytes; }
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   struct Entry {
     std::vector<Announcement> operations;  // by order of arrival
     std::vector<int> ranks;                // the senders, parallel to `operations`

@@ -523,11 +523,16 @@ void Protocol::resume(const Resume& message, Clock::time_point now) {
 
 void Protocol::suspect(Errc code, int rank, const std::string& cause, Clock::time_point now) {
   if (over_) return;
-  if (leads() && code == Errc::aborted && rank >= 0) {
+  if (!leads()) {
+    // This is weak evidence, about which only rank 0 decides: while rank 0 is silent, the ranks
+    // could blame different victims. If it stays silent, that itself is the failure.
+    actions_.send({0}, Suspicion{code, rank, cause});
+    return;
+  }
+  if (code == Errc::aborted && rank >= 0) {
     detector_.aborted(rank, cause, now);
   } else {
     detector_.suspected(rank, code, cause, now);
-    if (!leads()) actions_.send({0}, Suspicion{code, rank, cause});
   }
   judge(now);
 }

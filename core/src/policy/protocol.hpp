@@ -95,6 +95,7 @@ class Protocol {
   void set_bucket_sizes(const BucketSizes& sizes);
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   enum class Mode { negotiating, frozen, thawing };
 
   void handle(int from, Submitted& message, Clock::time_point now);

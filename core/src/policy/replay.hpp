@@ -54,6 +54,7 @@ class Replay {
   [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   struct Occurrence {
     std::size_t turn = 0;     // index into `mine_`
     std::size_t request = 0;  // index into the batch

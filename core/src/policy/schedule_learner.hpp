@@ -52,6 +52,7 @@ class ScheduleLearner {
   void set_bucket_sizes(const BucketSizes& sizes) noexcept { settings_.sizes = sizes; }
 
  private:
+  friend struct StateReader;  // tests/explore reads and copies the whole state
   struct Round {
     std::uint64_t fingerprint = 0;  // of the tensors, whatever their order
     std::vector<ReadyTensor> tensors;
