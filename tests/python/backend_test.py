@@ -26,7 +26,7 @@ def values(shape, dtype, seed=0):
 class BackendTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        dist.init_process_group("hvd", timeout=datetime.timedelta(seconds=60))
+        dist.init_process_group("hvd", timeout=datetime.timedelta(seconds=120))
         cls.gloo = dist.new_group(backend="gloo")
         cls.rank, cls.size = dist.get_rank(), dist.get_world_size()
 
