@@ -114,6 +114,16 @@ TEST(ThisHostTest, KnowsItsNamesAndNoOthers) {
   EXPECT_FALSE(is_this_host("no-such-host.invalid"));
 }
 
+TEST(KnownHostsTest, HostsKeepTheirNumbers) {
+  using testing::ElementsAre;
+  KnownHosts hosts;
+  EXPECT_THAT(hosts.list({{"a", 2}, {"b", 1}}), ElementsAre(2, 1));
+  EXPECT_THAT(hosts.list({{"c", 3}, {"B", 4}, {"a", 5, "user"}}), ElementsAre(0, 4, 3, 5));
+  EXPECT_THAT(hosts.list({}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(hosts.all(), ElementsAre(HostSpec{"a", 2}, HostSpec{"b", 1}, HostSpec{"c", 3},
+                                       HostSpec{"a", 5, "user"}));
+}
+
 TEST(CpuQuotaTest, CoresOfAQuotaAreRoundedUp) {
   EXPECT_EQ(cores_of("max 100000"), std::nullopt);
   EXPECT_EQ(cores_of("-1 100000"), std::nullopt);

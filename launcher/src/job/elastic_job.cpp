@@ -24,6 +24,8 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
+static_assert(Membership::kExitRetry == kExitRetry);
+
 Membership::Options membership_options(const ElasticOptions& options) {
   return {.min_np = options.min_np,
           .max_np = options.max_np,
@@ -84,7 +86,7 @@ void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
   if (ending_) return;
   discovered_ = true;
   last_complaint_.clear();
-  obey(membership_.on_hosts(listed, Clock::now()));
+  obey(membership_.on_hosts(known_hosts_.list(listed), Clock::now()));
 }
 
 void ElasticJob::on_discovery_failure(const std::string& why) {
@@ -95,7 +97,7 @@ void ElasticJob::on_discovery_failure(const std::string& why) {
 
 void ElasticJob::start_agent(std::size_t index) {
   while (hosts_.size() <= index) {
-    agents_plan_.hosts.push_back(membership_.hosts()[hosts_.size()]);
+    agents_plan_.hosts.push_back(known_hosts_.all()[hosts_.size()]);
     const bool remote = is_remote(agents_plan_.hosts.back(), options_.launcher);
     spec_.remote.push_back(remote);
     hosts_.push_back({.remote = remote, .over = true});

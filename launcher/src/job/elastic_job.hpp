@@ -9,15 +9,19 @@
 
 #include <boost/asio/steady_timer.hpp>
 
+#include <hvd/core/internal/membership.hpp>
+
 #include "cli/options.hpp"
 #include "job/job_base.hpp"
-#include "job/membership.hpp"
 #include "plan/host_discovery.hpp"
+#include "plan/hosts.hpp"
 #include "plan/plan.hpp"
 #include "supervise/job_policy.hpp"
 #include "transport/agent_link.hpp"
 
 namespace hvd::launcher {
+
+using detail::Membership;
 
 class ElasticJob final : private JobBase {
  public:
@@ -76,7 +80,8 @@ class ElasticJob final : private JobBase {
   boost::asio::steady_timer membership_timer_;
   boost::asio::steady_timer limit_timer_;
   Membership membership_;
-  Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of those of `membership_`
+  KnownHosts known_hosts_;
+  Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of `known_hosts_`
   Plan plan_;         ///< of the generation that formed last
   std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
   std::vector<std::unique_ptr<AgentLink>> lost_;  ///< agents that end

@@ -58,10 +58,15 @@ HostSpec parse_host(std::string_view whole, int slots = 1) {
   return host;
 }
 
-void add(std::vector<HostSpec>& hosts, HostSpec host) {
-  const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const HostSpec& other) {
+/// Returns the host of the same name and user.
+auto find_host(std::vector<HostSpec>& hosts, const HostSpec& host) {
+  return std::find_if(hosts.begin(), hosts.end(), [&](const HostSpec& other) {
     return same_name(other.name, host.name) && other.user == host.user;
   });
+}
+
+void add(std::vector<HostSpec>& hosts, HostSpec host) {
+  const auto known = find_host(hosts, host);
   if (known == hosts.end()) {
     hosts.push_back(std::move(host));
   } else {
@@ -166,6 +171,20 @@ std::vector<HostSpec> read_hostfile(const std::string& path) {
     throw LaunchError(kExitUsage, fmt::format("{}: too long for a hostfile", in_quotes(path)));
   }
   return parse_hostfile(text, path);
+}
+
+std::vector<int> KnownHosts::list(const std::vector<HostSpec>& listed) {
+  std::vector<int> slots(hosts_.size());
+  for (const HostSpec& host : listed) {
+    const auto known = find_host(hosts_, host);
+    const auto index = static_cast<std::size_t>(known - hosts_.begin());
+    if (known == hosts_.end()) {
+      hosts_.push_back(host);
+      slots.push_back(0);
+    }
+    slots[index] = host.slots;
+  }
+  return slots;
 }
 
 }  // namespace hvd::launcher

@@ -34,6 +34,20 @@ struct HostSpec {
 /// Parses a hostfile of at most 16 MiB as `parse_hostfile` does.
 [[nodiscard]] std::vector<HostSpec> read_hostfile(const std::string& path);
 
+/// Numbers the hosts of an elastic job in the order in which they are first listed. A host is known
+/// by its name and user.
+class KnownHosts {
+ public:
+  /// Takes a list of hosts. Returns the slots of each host that was ever listed; 0: not in the
+  /// list.
+  [[nodiscard]] std::vector<int> list(const std::vector<HostSpec>& listed);
+  /// Returns all of them, as they were first listed.
+  [[nodiscard]] const std::vector<HostSpec>& all() const noexcept { return hosts_; }
+
+ private:
+  std::vector<HostSpec> hosts_;
+};
+
 /// Returns whether the name has 1 to 32 letters, digits, '_', '.' and '-', and does not begin with
 /// '.' or '-'.
 [[nodiscard]] bool is_user_name(std::string_view name) noexcept;

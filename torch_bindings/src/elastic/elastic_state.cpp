@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/recovery.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/torch/collectives.hpp>
@@ -26,24 +26,6 @@ namespace {
 
 constexpr std::int64_t kLargestState = std::int64_t{1} << 40;  // bytes
 
-/// What a rank has, at the start of a generation.
-struct Standing {
-  enum Kind : std::int64_t {
-    fresh,    ///< only what the program has made
-    damaged,  ///< what another rank was sending when it was lost
-    whole,
-  };
-  std::int64_t kind = fresh;
-  std::int64_t certain = 0;     ///< not 0: the parameters are those after `steps`
-  std::int64_t steps = 0;       ///< completed
-  std::int64_t iterations = 0;  ///< ended
-  std::int64_t commits = 0;     ///< the number of its last one; 0: none
-
-  static constexpr std::int64_t kFields = 5;
-  [[nodiscard]] bool is_sound() const noexcept { return kind == whole && certain != 0; }
-  friend bool operator==(const Standing&, const Standing&) = default;
-};
-
 std::vector<Standing> gather(Context& context, const Standing& mine) {
   const torch::Tensor row =
       torch::tensor({mine.kind, mine.certain, mine.steps, mine.iterations, mine.commits})
@@ -56,45 +38,6 @@ std::vector<Standing> gather(Context& context, const Standing& mine) {
     standings.push_back({fields[0], fields[1], fields[2], fields[3], fields[4]});
   }
   return standings;
-}
-
-/// The rank whose state all ranks get.
-struct Source {
-  int rank = 0;
-  bool from_commit = false;
-};
-
-/// Returns the first rank that is furthest, by a comparison of standings.
-template <class IsSource, class IsFurther>
-std::optional<int> furthest(const std::vector<Standing>& all, IsSource is_source,
-                            IsFurther is_further) {
-  std::optional<int> best;
-  for (int rank = 0; rank < std::ssize(all); ++rank) {
-    const Standing& one = all[static_cast<std::size_t>(rank)];
-    if (!is_source(one)) continue;
-    if (!best || is_further(one, all[static_cast<std::size_t>(*best)])) best = rank;
-  }
-  return best;
-}
-
-Source choose_source(const std::vector<Standing>& all) {
-  const auto live = furthest(
-      all, [](const Standing& one) { return one.is_sound(); },
-      [](const Standing& one, const Standing& best) {
-        return std::pair(one.steps, one.iterations) > std::pair(best.steps, best.iterations);
-      });
-  if (live) return {.rank = *live};
-  const auto committed = furthest(
-      all, [](const Standing& one) { return one.commits > 0; },
-      [](const Standing& one, const Standing& best) { return one.commits > best.commits; });
-  if (committed) return {.rank = *committed, .from_commit = true};
-  if (std::all_of(all.begin(), all.end(),
-                  [](const Standing& one) { return one.kind == Standing::fresh; })) {
-    return {};
-  }
-  throw Error(Errc::unsupported,
-              "ElasticState: ranks were lost, no rank that is left has a state to go on from, and "
-              "there was no commit()");
 }
 
 }  // namespace
@@ -121,13 +64,13 @@ struct ElasticState::Impl {
     copy.take(parts);
     standing.commits = number;
   }
-  void go_back(const std::vector<Standing>& all, const Source& source, Context& context);
-  void receive(const Source& source, Context& context);
+  void go_back(const std::vector<Standing>& all, const StateSource& source, Context& context);
+  void receive(const StateSource& source, Context& context);
   void begin_generation();
 };
 
 /// Puts this rank's own parts back to where they were, if the source is there too.
-void ElasticState::Impl::go_back(const std::vector<Standing>& all, const Source& source,
+void ElasticState::Impl::go_back(const std::vector<Standing>& all, const StateSource& source,
                                  Context& context) {
   const Standing& best = all[static_cast<std::size_t>(source.rank)];
   const bool is_source = context.rank() == source.rank;
@@ -149,7 +92,7 @@ void ElasticState::Impl::go_back(const std::vector<Standing>& all, const Source&
 }
 
 /// Gives all ranks what the source has.
-void ElasticState::Impl::receive(const Source& source, Context& context) {
+void ElasticState::Impl::receive(const StateSource& source, Context& context) {
   const bool sends = context.rank() == source.rank;
   std::vector<NamedTensors::Item> tensors = parts.parameters().items();
   for (auto& [name, tensor] : parts.buffers().items()) {
@@ -310,7 +253,7 @@ void ElasticState::synchronize(Context& context) {
       throw Error(Errc::mismatch, fmt::format("ElasticState: {}", difference));
     }
   }
-  const Source source = choose_source(all);
+  const StateSource source = choose_source(all);
   const Standing best = all[static_cast<std::size_t>(source.rank)];
   const std::string uncertain = impl.parts.why_uncertain();
   if (std::all_of(all.begin(), all.end(), is_fresh) && context.rank() == 0 && !uncertain.empty() &&

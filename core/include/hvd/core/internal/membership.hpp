@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,9 +13,7 @@
 #include <hvd/core/internal/elastic_messages.hpp>
 #include <hvd/core/types.hpp>
 
-#include "plan/hosts.hpp"
-
-namespace hvd::launcher {
+namespace hvd::detail {
 
 class Membership {
  public:
@@ -32,6 +31,9 @@ class Membership {
     std::chrono::milliseconds leaving{5'000};
   };
 
+  /// The exit code of hvdrun when the job has lost too many workers, or too often.
+  static constexpr int kExitRetry = 75;
+
   // The orders. Workers are numbered in the order in which they are started, hosts in the order in
   // which they were first listed.
   struct Start {
@@ -46,7 +48,7 @@ class Membership {
   };
   struct Tell {
     int worker = 0;
-    detail::ElasticOrder order;  ///< Change or Leave
+    ElasticOrder order;  ///< Change or Leave
   };
   struct Kill {
     int worker = 0;
@@ -64,9 +66,10 @@ class Membership {
 
   // The events. No order follows a Finish.
 
-  /// These are the hosts that the job may use now. A host is known by its name and user.
-  [[nodiscard]] Orders on_hosts(const std::vector<HostSpec>& listed, Clock::time_point now);
-  [[nodiscard]] Orders on_waits(int worker, const detail::Waits& waits, Clock::time_point now);
+  /// The job may use these slots now. There is an entry for each host that was ever listed, which
+  /// is 0 if the host is not listed now.
+  [[nodiscard]] Orders on_hosts(const std::vector<int>& slots, Clock::time_point now);
+  [[nodiscard]] Orders on_waits(int worker, const Waits& waits, Clock::time_point now);
   /// The process of the worker has ended with this exit code, as from a shell.
   [[nodiscard]] Orders on_exit(int worker, int code, Clock::time_point now);
   /// The agent of the host is lost, and so are its workers.
@@ -75,7 +78,6 @@ class Membership {
 
   /// Returns when `on_time` must be called, if nothing happens before.
   [[nodiscard]] std::optional<Clock::time_point> wake_up() const { return wake_up_; }
-  [[nodiscard]] const std::vector<HostSpec>& hosts() const noexcept { return specs_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] std::size_t host_of(int worker) const { return worker_at(worker).host; }
 
@@ -128,8 +130,7 @@ class Membership {
   [[nodiscard]] std::vector<int> candidates() const;
 
   Options options_;
-  std::vector<HostSpec> specs_;
-  std::vector<Host> hosts_;  ///< as `specs_`
+  std::vector<Host> hosts_;
   std::vector<Worker> workers_;
   std::uint32_t generation_ = 0;
   std::vector<int> ranks_;  ///< the workers of the generation
@@ -142,4 +143,4 @@ class Membership {
   std::optional<Clock::time_point> wake_up_;
 };
 
-}  // namespace hvd::launcher
+}  // namespace hvd::detail

@@ -1,38 +1,24 @@
-#include "job/membership.hpp"
-
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/exit_codes.hpp"
+#include <hvd/core/internal/membership.hpp>
 
-namespace hvd::launcher {
+namespace hvd::detail {
 
 // ---- events
 
-auto Membership::on_hosts(const std::vector<HostSpec>& listed, Clock::time_point now) -> Orders {
-  std::vector<int> slots(hosts_.size());
-  for (const HostSpec& host : listed) {
-    const auto known = std::find_if(specs_.begin(), specs_.end(), [&](const HostSpec& other) {
-      return same_name(other.name, host.name) && other.user == host.user;
-    });
-    const auto index = static_cast<std::size_t>(known - specs_.begin());
-    if (known == specs_.end()) {
-      specs_.push_back(host);
-      hosts_.emplace_back();
-      slots.push_back(0);
-    }
-    slots[index] = host.slots;
-  }
+auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) -> Orders {
+  hosts_.resize(std::max(hosts_.size(), slots.size()));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    if (slots[i] == 0) hosts_[i].given_up = 0;  // it may come back with all its slots
-    hosts_[i].slots = slots[i];
+    hosts_[i].slots = i < slots.size() ? slots[i] : 0;
+    if (hosts_[i].slots == 0) hosts_[i].given_up = 0;  // it may come back with all its slots
   }
   return decide(now);
 }
 
-auto Membership::on_waits(int worker, const detail::Waits& waits, Clock::time_point now) -> Orders {
+auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now) -> Orders {
   Worker& self = worker_at(worker);
   const bool crossed = waits.generation < self.assigned;
   if (self.state == State::over || self.state == State::leaving || crossed) return {};
@@ -137,7 +123,7 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
     Worker& worker = worker_at(number);
     if (!in_motion(worker)) continue;
     if (!std::exchange(worker.told, true)) {
-      orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
+      orders.emplace_back(Tell{.worker = number, .order = Change{}});
     }
     if (!worker.killed_at || worker.killed) continue;
     if (*worker.killed_at > now) {
@@ -159,7 +145,7 @@ void Membership::send_away(Orders& orders) {
     Worker& worker = workers_[i];
     if (worker.state != State::waiting || !(worker.leaves || done_)) continue;
     worker.state = State::leaving;
-    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = Leave{}});
   }
 }
 
@@ -225,7 +211,7 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].state != State::waiting) continue;
     workers_[i].state = State::leaving;
-    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = detail::Leave{}});
+    orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = Leave{}});
   }
   ++generation_;
   for (const int number : ranks) worker_at(number).assigned = generation_;
@@ -254,7 +240,7 @@ void Membership::ask_for_change(Orders& orders, Clock::time_point now) {
   for (const int number : ranks_) {
     Worker& worker = worker_at(number);
     if (worker.state != State::member || std::exchange(worker.told, true)) continue;
-    orders.emplace_back(Tell{.worker = number, .order = detail::Change{}});
+    orders.emplace_back(Tell{.worker = number, .order = Change{}});
   }
 }
 
@@ -285,4 +271,4 @@ void Membership::finish(Orders& orders, int code, const std::string& why) {
   orders.emplace_back(Finish{.code = code, .why = why});
 }
 
-}  // namespace hvd::launcher
+}  // namespace hvd::detail

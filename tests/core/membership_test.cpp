@@ -1,32 +1,27 @@
-#include "job/membership.hpp"
-
 #include <csignal>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/exit_codes.hpp"
+#include <hvd/core/internal/membership.hpp>
 
-namespace hvd::launcher {
+namespace hvd::detail {
 namespace {
 
-using detail::Change;
-using detail::Leave;
-using detail::Waits;
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int kKilled = kExitSignalBase + SIGKILL;
+constexpr int kKilled = 128 + SIGKILL;
 
 /// A job without processes. The functions return what they cause, in words.
 class MembershipTest : public testing::Test {
  protected:
-  void make(Membership::Options options, const std::vector<HostSpec>& hosts) {
+  void make(Membership::Options options, const std::vector<int>& hosts) {
     membership_.emplace(options);
     list(hosts);
   }
-  std::vector<std::string> list(const std::vector<HostSpec>& hosts) {
+  std::vector<std::string> list(const std::vector<int>& hosts) {
     return words(membership_->on_hosts(hosts, now_));
   }
   std::vector<std::string> waits(int worker, const Waits& waits = {}) {
@@ -41,7 +36,7 @@ class MembershipTest : public testing::Test {
   }
   /// Workers 0 and 1 on a, and 2 and 3 on b, are the ranks of generation 1.
   void form_four(Membership::Options options = {.min_np = 2, .max_np = 4}) {
-    make(options, {{"a", 2}, {"b", 2}});
+    make(options, {2, 2});
     for (int worker = 0; worker < 3; ++worker) EXPECT_THAT(waits(worker), ElementsAre());
     EXPECT_THAT(waits(3), ElementsAre("form 1: 0 1 2 3"));
   }
@@ -78,13 +73,12 @@ class MembershipTest : public testing::Test {
 
 TEST_F(MembershipTest, NoMoreWorkersThanTheMostAreStarted) {
   membership_.emplace(Membership::Options{.min_np = 1, .max_np = 3});
-  EXPECT_THAT(list({{"a", 2}, {"b", 2}}),
-              ElementsAre("start 0 on 0", "start 1 on 0", "start 2 on 1"));
-  EXPECT_THAT(list({{"a", 2}, {"b", 2}, {"c", 9}}), ElementsAre());
+  EXPECT_THAT(list({2, 2}), ElementsAre("start 0 on 0", "start 1 on 0", "start 2 on 1"));
+  EXPECT_THAT(list({2, 2, 9}), ElementsAre());
 }
 
 TEST_F(MembershipTest, TheFirstGenerationWaitsForAllThatWereStarted) {
-  make({.min_np = 1, .max_np = 2, .timeout = milliseconds{100}}, {{"a", 2}});
+  make({.min_np = 1, .max_np = 2, .timeout = milliseconds{100}}, {2});
   EXPECT_THAT(waits(1), ElementsAre());
   EXPECT_THAT(after(milliseconds{99}), ElementsAre());
   EXPECT_THAT(after(milliseconds{1}), ElementsAre("form 1: 1"));
@@ -136,7 +130,7 @@ TEST_F(MembershipTest, AFailedHostGetsANewWorkerAfterACooldownThatDoubles) {
 
 TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {
   form_four({.min_np = 2, .max_np = 6});
-  EXPECT_THAT(list({{"a", 2}, {"b", 2}, {"c", 2}}), ElementsAre("start 4 on 2", "start 5 on 2"));
+  EXPECT_THAT(list({2, 2, 2}), ElementsAre("start 4 on 2", "start 5 on 2"));
   EXPECT_THAT(waits(4), ElementsAre());
   EXPECT_THAT(waits(5), ElementsAre("change 0", "change 1", "change 2", "change 3"));
   for (const int worker : {0, 1, 2}) EXPECT_THAT(waits(worker, {.generation = 1}), ElementsAre());
@@ -145,7 +139,7 @@ TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {
 
 TEST_F(MembershipTest, NewcomersDoNotWaitLongForEachOther) {
   form_four({.min_np = 2, .max_np = 6});
-  (void)list({{"a", 2}, {"b", 2}, {"c", 2}});
+  (void)list({2, 2, 2});
   (void)waits(4);
   EXPECT_THAT(after(milliseconds{499}), ElementsAre());
   EXPECT_THAT(after(milliseconds{1}), testing::Contains("change 0"));
@@ -153,7 +147,7 @@ TEST_F(MembershipTest, NewcomersDoNotWaitLongForEachOther) {
 
 TEST_F(MembershipTest, WorkersOfAHostThatIsGoneLeave) {
   form_four();
-  EXPECT_THAT(list({{"b", 2}}), ElementsAre("change 0", "change 1", "change 2", "change 3"));
+  EXPECT_THAT(list({0, 2}), ElementsAre("change 0", "change 1", "change 2", "change 3"));
   for (const int worker : {0, 1, 2}) EXPECT_THAT(waits(worker, {.generation = 1}), ElementsAre());
   EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 0", "leave 1", "form 2: 2 3"));
   EXPECT_THAT(exits(0, 0), ElementsAre());
@@ -161,7 +155,7 @@ TEST_F(MembershipTest, WorkersOfAHostThatIsGoneLeave) {
 
 TEST_F(MembershipTest, TheYoungestLeaveAHostThatHasFewerSlots) {
   form_four();
-  (void)list({{"a", 1}, {"b", 2}});
+  (void)list({1, 2});
   for (const int worker : {0, 1, 2}) (void)waits(worker, {.generation = 1});
   EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 1", "form 2: 0 2 3"));
 }
@@ -202,7 +196,7 @@ TEST_F(MembershipTest, TheLimitOfResetsEndsTheJob) {
 
 TEST_F(MembershipTest, TheJobEndsWhenNobodyHasTheState) {
   form_four({.min_np = 1, .max_np = 6});
-  (void)list({{"a", 2}, {"b", 2}, {"c", 1}});
+  (void)list({2, 2, 1});
   (void)waits(4);  // has never been a member
   for (const int worker : {0, 1, 2}) (void)exits(worker, kKilled);
   EXPECT_THAT(exits(3, kKilled), ElementsAre(HasSubstr("finish 75: no worker is left")));
@@ -217,4 +211,4 @@ TEST_F(MembershipTest, TheJobEndsWhenTheProgramHasFinished) {
 }
 
 }  // namespace
-}  // namespace hvd::launcher
+}  // namespace hvd::detail
