@@ -1,0 +1,117 @@
+// Explores the shared-memory protocols of the host engine, as they are and with each memory order
+// weakened by one step.
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "programs.hpp"
+#include "source_lines.hpp"
+
+namespace hvd::weak {
+namespace {
+
+/// Files with all atomic operations of the protocols, below ops/src.
+const std::vector<std::string> kFiles{"fence/settlements.cpp", "fence/settlements.hpp",
+                                      "host/group.cpp",        "host/shared.cpp",
+                                      "shm/wait.cpp",          "transport/failure.hpp"};
+
+std::string name_of(int order) {
+  switch (order) {
+    case __ATOMIC_RELAXED:
+      return "relaxed";
+    case __ATOMIC_ACQUIRE:
+      return "acquire";
+    case __ATOMIC_RELEASE:
+      return "release";
+    case __ATOMIC_ACQ_REL:
+      return "acq_rel";
+    default:
+      return "seq_cst";
+  }
+}
+
+/// Returns the orders that are one step weaker.
+std::vector<int> weaker(const Site& site) {
+  switch (site.order) {
+    case __ATOMIC_SEQ_CST:
+      if (site.kind == Site::Kind::load) return {__ATOMIC_ACQUIRE};
+      if (site.kind == Site::Kind::store) return {__ATOMIC_RELEASE};
+      return {__ATOMIC_ACQ_REL};
+    case __ATOMIC_ACQ_REL:
+      return {__ATOMIC_ACQUIRE, __ATOMIC_RELEASE};
+    case __ATOMIC_ACQUIRE:
+    case __ATOMIC_RELEASE:
+      return {__ATOMIC_RELAXED};
+    default:
+      return {};
+  }
+}
+
+/// The operations of one line of the source. The compiler may have made several instructions of
+/// each of them.
+using Operations = std::map<std::pair<std::string, int>, std::pair<Site, std::set<const void*>>>;
+
+TEST(Protocols, AreCorrectAndEveryMemoryOrderIsNeeded) {
+  const std::vector<Program> programs = protocol_programs();
+  Sites sites;
+  for (const Program& program : programs) {
+    const Exploration result = explore(program);
+    fmt::print("{}: {} executions, {} states {}\n", program.name, result.executions, result.states,
+               result.failure);
+    std::fflush(stdout);
+    EXPECT_EQ(result.failure, "") << program.name;
+    sites.insert(result.sites.begin(), result.sites.end());
+  }
+  if (HasFailure()) return;
+
+  Operations operations;
+  std::set<std::string> lines;
+  for (const auto& [site, line] : lines_of(sites)) {
+    const Site& about = sites.at(site);
+    lines.insert(line);
+    auto& [of, addresses] = operations[{line, static_cast<int>(about.kind) * 8 + about.order}];
+    of = about;
+    addresses.insert(site);
+  }
+  std::string table;
+  for (const auto& [where, operation] : operations) {
+    const auto& [site, addresses] = operation;
+    for (const int order : weaker(site)) {
+      std::string caught;
+      for (const Program& program : programs) {
+        const Exploration result = explore(program, {addresses, order});
+        if (result.failure.empty()) continue;
+        caught = fmt::format("{} ({})", program.name, result.failure);
+        break;
+      }
+      table += fmt::format("| {} | {} -> {} | {} |\n", where.first, name_of(site.order),
+                           name_of(order), caught);
+      fmt::print("{} {} -> {}: {}\n", where.first, name_of(site.order), name_of(order),
+                 caught.empty() ? "NOT CAUGHT" : caught);
+      std::fflush(stdout);
+      EXPECT_NE(caught, "") << where.first;
+    }
+  }
+
+  // No memory order of the source is left out.
+  const std::regex order("memory_order_(acquire|release|acq_rel|seq_cst)");
+  for (const std::string& file : kFiles) {
+    std::ifstream source(std::string(HVD_OPS_SOURCE) + file);
+    ASSERT_TRUE(source) << file;
+    std::string text;
+    for (int line = 1; std::getline(source, text); ++line) {
+      if (!std::regex_search(text, order)) continue;
+      EXPECT_EQ(lines.count(fmt::format("{}:{}", file, line)), 1) << file << ":" << line << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hvd::weak

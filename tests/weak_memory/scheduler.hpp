@@ -1,0 +1,91 @@
+// Runs threads as fibers, one operation after another, in all orders that matter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <ucontext.h>
+
+#include "explorer.hpp"
+#include "machine.hpp"
+
+namespace hvd::weak {
+
+/// Forgets what `share` declared.
+void forget_shared();
+
+/// Explores depth first. Every execution runs from the start; it repeats the recorded choices up
+/// to the last one that has another alternative. It ends early at a state that was there before.
+class Scheduler {
+ public:
+  Scheduler(const Program& program, const Mutation& mutation);
+
+  [[nodiscard]] Exploration run();
+
+  /// Returns the scheduler if the caller is a thread of its program, else null.
+  [[nodiscard]] static Scheduler* current() noexcept;
+
+  [[nodiscard]] Machine& machine() noexcept { return machine_; }
+  [[nodiscard]] std::size_t thread() const noexcept { return running_; }
+  /// Lets other threads go on before an operation of this one. Stores need no such point: a store
+  /// that is executed early only gives other threads more to choose from.
+  void point();
+  /// A load from a location that no other thread ever writes needs no point either.
+  void load_point(std::uint64_t location);
+  /// Records that this thread writes to a location.
+  void writes(std::uint64_t location);
+  /// Returns the order that an instruction has, with the mutation.
+  [[nodiscard]] int order(const void* site, Site::Kind kind, int given);
+
+  void lock(std::uint64_t mutex);
+  /// Returns false when the word has another value.
+  [[nodiscard]] bool futex_wait(Machine::Place word, std::uint64_t expected);
+  void futex_wake(std::uint64_t word);
+  void forget();
+  void fail(const std::string& why);
+
+ private:
+  struct Choice {
+    std::size_t taken = 0;
+    std::size_t of = 0;
+  };
+  struct Fiber {
+    ucontext_t context{};
+    std::unique_ptr<char[]> stack;
+    bool begun = false;
+    bool ended = false;
+    std::uint64_t progress = 0;
+    std::uint64_t mutex = 0;  ///< that it waits for
+    std::uint64_t futex = 0;
+  };
+
+  [[nodiscard]] std::size_t choose(std::size_t of);
+  void execute();
+  [[nodiscard]] bool next();
+  [[nodiscard]] std::vector<std::size_t> runnable() const;
+  [[nodiscard]] std::uint64_t hash() const;
+  void leave();
+  static void enter();
+
+  const Program& program_;
+  const Mutation& mutation_;
+  const Machine::Choose choose_;
+  Machine machine_;
+  std::vector<Fiber> fibers_;
+  ucontext_t home_{};
+  std::size_t running_ = 0;
+  std::size_t points_ = 0;
+  std::vector<Choice> choices_;
+  std::size_t made_ = 0;
+  std::unordered_set<std::uint64_t> visited_;
+  std::unordered_map<std::uint64_t, unsigned> writers_;  ///< bit masks, by location
+  bool new_writer_ = false;
+  Exploration result_;
+};
+
+}  // namespace hvd::weak
