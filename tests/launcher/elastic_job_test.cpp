@@ -321,7 +321,8 @@ TEST_F(ElasticJobTest, AScriptThatFailsLaterIsRetried) {
   std::filesystem::remove(directory_.path() / "hosts");
   job_->wait_for_err("exited 1; hvdrun tries again", test::in(kPatience));
   write("hosts", "no such cluster\n");
-  job_->wait_for_err("'no such cluster'; hvdrun tries again", test::in(kPatience));
+  job_->wait_for_err("'no such cluster': not a host name or address; hvdrun tries again",
+                     test::in(kPatience));
   write("hosts", "localhost:2\n");
   wait_for(1, 1, 2);
   (void)finish();
