@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -72,9 +74,16 @@ void record_step(Entry& entry) {
   ++entry.all_steps;
 }
 
-void train(const std::string& model, const std::string& file, double seconds) {
-  Entry* const board = file.empty() ? nullptr : &entry_in(file);
-  const hvd::bench::Workload workload = hvd::bench::make_workload(model, 0);
+struct Options {
+  std::string model = "cnn";
+  std::string file;
+  double seconds = 0;
+  bool plain = false;
+};
+
+void train(const Options& options) {
+  Entry* const board = options.file.empty() ? nullptr : &entry_in(options.file);
+  const hvd::bench::Workload workload = hvd::bench::make_workload(options.model, 0);
   workload.model->train();
   std::vector<std::int64_t> shape = workload.input_shape;
   shape.insert(shape.begin(), workload.batch);
@@ -85,8 +94,7 @@ void train(const std::string& model, const std::string& file, double seconds) {
       workload.vocabulary > 0 ? input : torch::randint(workload.classes, {workload.batch});
   hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
       workload.model->named_parameters(), torch::optim::SGDOptions(0.001).momentum(0.9));
-  hvd::ElasticState state(workload.model, optimizer);
-  hvd::elastic_run(state, [&] {
+  const auto run = [&](const std::function<void()>& end_step) {
     constexpr int kWarmUp = 30;
     std::uint64_t began = 0;
     for (int step = 0;; ++step) {
@@ -94,37 +102,38 @@ void train(const std::string& model, const std::string& file, double seconds) {
       optimizer.zero_grad();
       workload.loss(workload.forward(input), target).backward();
       optimizer.step();
-      state.end_step();
+      end_step();
       if (board != nullptr) record_step(*board);
-      if (seconds <= 0 || step < kWarmUp) continue;
+      if (options.seconds <= 0 || step < kWarmUp) continue;
       // The ranks end together, because rank 0 tells them when.
       if (step % 16 != 0) continue;
-      const double own = static_cast<double>(now() - began) / 1e9;
-      const double passed =
-          hvd::broadcast(torch::tensor(own, torch::kFloat64), 0, {.name = "time"}).item<double>();
-      if (passed < seconds) continue;
+      double passed = static_cast<double>(now() - began) / 1e9;
+      hvd::broadcast(std::span(&passed, 1), 0);
+      if (passed < options.seconds) continue;
       if (hvd::rank() == 0) std::printf("%.3f steps/s\n", (step - kWarmUp) / passed);
       return;
     }
-  });
+  };
+  if (options.plain) return run([] {});
+  hvd::ElasticState state(workload.model, optimizer);
+  hvd::elastic_run(state, [&] { run([&] { state.end_step(); }); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string model = "cnn";
-  std::string file;
-  double seconds = 0;
+  Options options;
   CLI::App app("Trains while the ranks of an elastic job come and go");
-  app.add_option("--model", model)
+  app.add_option("--model", options.model)
       ->check(CLI::IsMember(hvd::bench::workload_names()))
       ->capture_default_str();
-  app.add_option("--board", file, "The file for the times of steps");
-  app.add_option("--seconds", seconds, "How long; 0: until the process is killed");
+  app.add_option("--board", options.file, "The file for the times of steps");
+  app.add_option("--seconds", options.seconds, "How long; 0: until the process is killed");
+  app.add_flag("--plain", options.plain, "Without hvd::elastic_run and hvd::ElasticState");
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   hvd::init();
-  train(model, file, seconds);
+  train(options);
   hvd::shutdown();
   return 0;
 } catch (const std::exception& error) {

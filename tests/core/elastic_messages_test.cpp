@@ -30,8 +30,8 @@ TEST(ElasticMessages, EachComesBackAsItWent) {
   for (const Waits& waits : {Waits{}, Waits{7, 2, true, false}, Waits{7, -1, false, true}}) {
     EXPECT_EQ(decode_waits(encode(waits)), waits);
   }
-  for (const ElasticOrder& order :
-       {ElasticOrder(assignment()), ElasticOrder(Change{}), ElasticOrder(Leave{})}) {
+  for (const ElasticOrder& order : {ElasticOrder(assignment()), ElasticOrder(Change{}),
+                                    ElasticOrder(Leave{}), ElasticOrder(Stop{})}) {
     EXPECT_EQ(decode_elastic_order(encode(order)), order);
   }
 }

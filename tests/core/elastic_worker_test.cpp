@@ -109,14 +109,14 @@ TEST_F(ElasticWorkerTest, SaysWhomItsErrorBlames) {
 TEST_F(ElasticWorkerTest, AChangeBelongsToTheAssignmentBeforeIt) {
   send(assignment(1));
   static_cast<void>(next());
-  EXPECT_FALSE(worker->wants_change());
+  EXPECT_FALSE(worker->wish().change);
   send(Change{});
-  EXPECT_TRUE(worker->wants_change());
-  EXPECT_TRUE(worker->wants_change());
+  EXPECT_TRUE(worker->wish().change);
+  EXPECT_TRUE(worker->wish().change);
   send(Change{});  // is read by a worker that waits already
   send(assignment(2));
   static_cast<void>(next());
-  EXPECT_FALSE(worker->wants_change());
+  EXPECT_FALSE(worker->wish().change);
 }
 
 TEST_F(ElasticWorkerTest, RefusesWhatMakesNoSense) {
@@ -129,16 +129,16 @@ TEST_F(ElasticWorkerTest, RefusesWhatMakesNoSense) {
   other.variables.erase(other.variables.begin());
   expect_protocol_error(other, "an assignment without HVD_RANK");
   send(Leave{});
-  EXPECT_EQ(error_of([&] { static_cast<void>(worker->wants_change()); }).code(), Errc::protocol);
+  EXPECT_EQ(error_of([&] { static_cast<void>(worker->wish()); }).code(), Errc::protocol);
   send(Bytes(3));
-  EXPECT_EQ(error_of([&] { static_cast<void>(worker->wants_change()); }).code(), Errc::protocol);
+  EXPECT_EQ(error_of([&] { static_cast<void>(worker->wish()); }).code(), Errc::protocol);
 }
 
 TEST_F(ElasticWorkerTest, HvdrunsEndMattersOnlyToAWorkerThatWaits) {
   send(assignment(1));
   static_cast<void>(next());
   hvdrun.reset();
-  EXPECT_FALSE(worker->wants_change());
+  EXPECT_FALSE(worker->wish().change);
   EXPECT_EQ(error_of([&] { static_cast<void>(next()); }).code(), Errc::aborted);
 }
 
@@ -194,7 +194,7 @@ TEST_F(ElasticStartTest, AContextThatHasStartedIsNotDisturbed) {
   Session session(own);
   session.started();
   send(Change{});
-  EXPECT_TRUE(worker->wants_change());
+  EXPECT_TRUE(worker->wish().change);
 }
 
 }  // namespace

@@ -41,6 +41,10 @@ class MembershipTest : public testing::Test {
     EXPECT_THAT(waits(3), ElementsAre("form 1: 0 1 2 3"));
   }
 
+  std::vector<std::string> loses(std::size_t host) {
+    return words(membership_->on_host_lost(host, now_));
+  }
+
   std::optional<Membership> membership_;
   Clock::time_point now_{};
 
@@ -200,6 +204,18 @@ TEST_F(MembershipTest, TheJobEndsWhenNobodyHasTheState) {
   (void)waits(4);  // has never been a member
   for (const int worker : {0, 1, 2}) (void)exits(worker, kKilled);
   EXPECT_THAT(exits(3, kKilled), ElementsAre(HasSubstr("finish 75: no worker is left")));
+}
+
+TEST_F(MembershipTest, AProgramThatFailsAtItsStartIsNotRetried) {
+  make({.min_np = 1, .max_np = 2}, {{"a", 1}, {"b", 1}});
+  EXPECT_THAT(exits(1, 7), ElementsAre());
+  EXPECT_THAT(exits(0, 8), ElementsAre(HasSubstr("finish 7: all workers have failed")));
+}
+
+TEST_F(MembershipTest, AHostThatIsLostAtItsStartIsRetried) {
+  make({.min_np = 1, .max_np = 1}, {{"a", 1}});
+  EXPECT_THAT(loses(0), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 1 on 0"));
 }
 
 TEST_F(MembershipTest, TheJobEndsWhenTheProgramHasFinished) {

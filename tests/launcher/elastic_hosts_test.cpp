@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/exit_codes.hpp"
 #include "hvdrun.hpp"
 #include "two_hosts.hpp"
 
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// A job whose hvdrun runs on host a and gets its hosts from a script. A host that has failed stays
-/// out for an hour.
+/// out for an hour, unless the test says otherwise.
 class ElasticHostsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -49,17 +50,29 @@ class ElasticHostsTest : public testing::Test {
     std::ofstream(work() / (name + ".new")) << text;
     std::filesystem::rename(work() / (name + ".new"), work() / name);
   }
-  void start(const std::string& listed, int ranks, int least) {
+  void start(const std::string& listed, int ranks, int least,
+             const std::string& cooldown = "3600,3600") {
     write("hosts", listed);
     job_.emplace(
         hosts_->on("a", {HVDRUN, "-np", std::to_string(ranks), "--min-np", std::to_string(least),
                          "--max-np", "8", "--host-discovery-script", "cat hosts", "--host-timeout",
-                         "2", "--blacklist-cooldown-range", "3600,3600", "./train", "."}));
+                         "2", "--blacklist-cooldown-range", cooldown, "./train", "."}));
   }
   void wait_for(int worker, int rank, int size) {
     job_->wait_for_out(": worker " + std::to_string(worker) + " is rank " + std::to_string(rank) +
                            " of " + std::to_string(size) + ", pid ",
                        test::in(kPatience));
+  }
+  /// Expects that a worker has been in this place among the hosts in a generation.
+  void expect_place(const std::string& rank, const std::string& place) {
+    EXPECT_THAT(job_->out(), testing::ContainsRegex(rank + ", pid [0-9]+, " + place));
+  }
+  static void kill_all(const std::string& host, const std::string& name, int signal) {
+    for (const pid_t pid : processes(host, name)) ::kill(pid, signal);
+  }
+  /// Kills the agent of the host, its guard and its workers at once.
+  static void kill_host(const std::string& host) {
+    for (const pid_t pid : hosts_->processes(host)) ::kill(pid, SIGKILL);
   }
   /// Returns the processes of the host with this name.
   static std::vector<pid_t> processes(const std::string& host, const std::string& name) {
@@ -91,10 +104,15 @@ TEST_F(ElasticHostsTest, AHostComesAndTheFirstOneGoes) {
   write("hosts", "a:2\nb:2\n");
   wait_for(0, 0, 4);
   wait_for(3, 3, 4);
+  expect_place("worker 2 is rank 2 of 4", "local 0 of 2, cross 1 of 2");
+  expect_place("worker 3 is rank 3 of 4", "local 1 of 2, cross 1 of 2");
   write("hosts", "b:2\n");
   wait_for(2, 0, 2);
   wait_for(3, 1, 2);
-  EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
+  expect_place("worker 2 is rank 0 of 2", "local 0 of 2, cross 0 of 1");
+  const auto result = finish();
+  EXPECT_THAT(result.out, HasSubstr("worker 0 leaves"));
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: the hosts are b:2\n"));
 }
 
 TEST_F(ElasticHostsTest, ALostRankOfEitherHost) {
@@ -118,7 +136,7 @@ TEST_F(ElasticHostsTest, AStoppedRankOfTheOtherHost) {
 TEST_F(ElasticHostsTest, TheAgentOfTheOtherHost) {
   start("a:2\nb:2\n", 4, 2);
   wait_for(3, 3, 4);
-  for (const pid_t pid : processes("b", "hvdrun")) ::kill(pid, SIGKILL);
+  kill_all("b", "hvdrun", SIGKILL);
   wait_for(1, 1, 2);
   (void)finish();
 }
@@ -126,9 +144,67 @@ TEST_F(ElasticHostsTest, TheAgentOfTheOtherHost) {
 TEST_F(ElasticHostsTest, TheOtherHostAsAWhole) {
   start("a:2\nb:2\n", 4, 2);
   wait_for(3, 3, 4);
-  for (const pid_t pid : hosts_->processes("b")) ::kill(pid, SIGKILL);
+  kill_host("b");
   wait_for(1, 1, 2);
   (void)finish();
+}
+
+TEST_F(ElasticHostsTest, TheHostOfRankZeroAsAWhole) {
+  start("b:2\na:2\n", 4, 2);
+  wait_for(0, 0, 4);
+  wait_for(3, 3, 4);
+  kill_host("b");
+  wait_for(2, 0, 2);
+  wait_for(3, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticHostsTest, ALostHostReturnsAfterItsCooldown) {
+  start("a:2\nb:2\n", 4, 2, "0.5,1");
+  wait_for(3, 3, 4);
+  kill_host("b");
+  wait_for(1, 1, 2);
+  wait_for(4, 2, 4);
+  wait_for(5, 3, 4);
+  (void)finish();
+}
+
+TEST_F(ElasticHostsTest, AHostThatCannotBeReachedAtFirstIsDoneWithout) {
+  start("a:2\nnosuch:2\n", 4, 2);
+  wait_for(0, 0, 2);
+  wait_for(1, 1, 2);
+  EXPECT_THAT(finish().err, HasSubstr("nosuch"));
+}
+
+/// A host that is about to be preempted tells all its processes.
+TEST_F(ElasticHostsTest, TheRanksOfAHostAreAskedToLeaveAndComeBackWithIt) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    std::filesystem::remove(work() / "stop");
+    start("a:2\nb:2\n", 4, 2);
+    wait_for(3, 3, 4);
+    wait_for(2, 2, 4);
+    kill_all("b", "train", signal);
+    wait_for(1, 1, 2);
+    write("hosts", "a:2\n");
+    job_->wait_for_err("the hosts are a:2\n", test::in(kPatience));
+    write("hosts", "a:2\nb:2\n");
+    wait_for(5, 3, 4);
+    const auto result = finish();
+    EXPECT_THAT(result.out, HasSubstr("worker 2 leaves"));
+    EXPECT_THAT(result.err, HasSubstr("leaves, since it was asked to stop"));
+    EXPECT_THAT(result.err, testing::Not(HasSubstr("SIG")));
+  }
+}
+
+TEST_F(ElasticHostsTest, AllHostsAreLost) {
+  start("a:1\nb:1\n", 2, 1);
+  wait_for(0, 0, 2);
+  wait_for(1, 1, 2);
+  kill_host("b");
+  kill_all("a", "train", SIGKILL);
+  const auto result = job_->wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), kExitRetry);
+  EXPECT_THAT(result.err, HasSubstr("has the state"));
 }
 
 TEST_F(ElasticHostsTest, ACutCable) {
@@ -136,7 +212,17 @@ TEST_F(ElasticHostsTest, ACutCable) {
   wait_for(3, 3, 4);
   hosts_->set_cable(false);
   wait_for(1, 1, 2);
-  EXPECT_THAT(finish().err, HasSubstr("b"));
+  EXPECT_THAT(finish().err, HasSubstr("hvdrun: b was not heard from"));
+}
+
+TEST_F(ElasticHostsTest, ACutCableToTheHostOfRankZero) {
+  start("b:2\na:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  wait_for(0, 0, 4);
+  hosts_->set_cable(false);
+  wait_for(2, 0, 2);
+  wait_for(3, 1, 2);
+  (void)finish();
 }
 
 }  // namespace

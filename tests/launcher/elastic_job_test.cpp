@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -74,6 +75,12 @@ class ElasticJobTest : public testing::Test {
       return path.find(name) != std::string::npos;
     });
   }
+  /// Returns the number of children of hvdrun.
+  [[nodiscard]] int children() const {
+    const std::string pid = std::to_string(job_->pid());
+    std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
+    return static_cast<int>(std::distance(std::istream_iterator<pid_t>(list), {}));
+  }
   test::ProcessResult wait() { return job_->wait(test::in(kPatience)); }
 
   test::Lifeline lifeline_;
@@ -105,6 +112,27 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutRankZero) {
   wait_for(1, 0, 2);
   wait_for(2, 1, 2);
   (void)finish();
+}
+
+TEST_F(ElasticJobTest, RankZeroIsKilledInACollective) {
+  start({"-np", "3", "--min-np", "2"});
+  wait_for(0, 0, 3);
+  wait_for(2, 2, 3);
+  write("die_in_collective.0");
+  wait_for(1, 0, 2);
+  wait_for(2, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, TheFunctionOfRankZeroThrows) {
+  start({"-np", "3", "--min-np", "2"});
+  wait_for(0, 0, 3);
+  wait_for(2, 2, 3);
+  write("throw.0");
+  wait_for(1, 0, 2);
+  wait_for(2, 1, 2);
+  EXPECT_THAT(finish().err, testing::AllOf(HasSubstr("worker threw: planned"),
+                                           HasSubstr("rank 0 of generation 1) exited 4")));
 }
 
 TEST_F(ElasticJobTest, EachWorkerWritesFilesOfItsOwn) {
@@ -148,6 +176,23 @@ TEST_F(ElasticJobTest, ANewcomerThatDiesIsReplaced) {
   ::kill(wait_for(0, 0, 2), SIGKILL);
   wait_for(3, 1, 2);
   EXPECT_THAT(finish().err, HasSubstr("never a rank"));
+}
+
+TEST_F(ElasticJobTest, ANewcomerThatDiesWhileItJoinsIsReplaced) {
+  write("die_in_sync.2");
+  start({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1,1"});
+  ::kill(wait_for(0, 0, 2), SIGKILL);
+  wait_for(3, 1, 2);
+  EXPECT_THAT(finish().err, testing::ContainsRegex("worker 2 on localhost .pid [0-9]+, rank 1 of "
+                                                   "generation 3. was killed by SIGKILL"));
+}
+
+TEST_F(ElasticJobTest, AProgramThatFailsAtItsStartIsNotRetried) {
+  job_.emplace(hvdrun({"-np", "2", "--min-np", "1", "sh", "-c", "echo why; exit 7"}));
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), 7);
+  EXPECT_THAT(result.err, testing::AllOf(HasSubstr("all workers have failed before they trained"),
+                                         HasSubstr("<stdout>:why\n")));
 }
 
 TEST_F(ElasticJobTest, TooFewRanksEndTheJob) {
@@ -218,6 +263,43 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
 }
 
+TEST_F(ElasticJobTest, TheJobGrowsByOneAndByOne) {
+  write("hosts", "localhost:1\n");
+  start({"-np", "1", "--host-discovery-script", hosts_script()});
+  const pid_t oldest = wait_for(0, 0, 1);
+  write("hosts", "localhost:2\n");
+  EXPECT_EQ(wait_for(0, 0, 2), oldest);
+  const pid_t second = wait_for(1, 1, 2);
+  write("hosts", "localhost:3\n");
+  EXPECT_EQ(wait_for(0, 0, 3), oldest);
+  EXPECT_EQ(wait_for(1, 1, 3), second);
+  wait_for(2, 2, 3);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, TheJobWaitsForTheLeastRanks) {
+  write("hosts", "localhost:1\n");
+  start({"-np", "2", "--host-discovery-script", hosts_script(), "--verbose"});
+  job_->wait_for_err("worker 0 on localhost", test::in(kPatience));
+  write("hosts", "localhost:2\n");
+  wait_for(0, 0, 2);
+  wait_for(1, 1, 2);
+  EXPECT_THAT(finish().err, testing::Not(HasSubstr("has 1 ranks")));
+}
+
+TEST_F(ElasticJobTest, WithoutAnyHostTheWorkersWaitForOne) {
+  write("hosts", "localhost:2\n");
+  start({"-np", "2", "--host-discovery-script", hosts_script()});
+  const pid_t oldest = wait_for(0, 0, 2);
+  write("hosts", "\n");
+  job_->wait_for_err("the hosts are none", test::in(kPatience));
+  write("hosts", "localhost:2\n");
+  job_->wait_for_out("generation 2: worker 1 is rank 1 of 2", test::in(kPatience));
+  job_->wait_for_out("generation 2: worker 0 is rank 0 of 2, pid " + std::to_string(oldest),
+                     test::in(kPatience));
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, AScriptThatFailsAtFirstEndsTheJob) {
   start({"-np", "2", "--host-discovery-script", "exit 3"});
   const auto result = wait();
@@ -238,6 +320,9 @@ TEST_F(ElasticJobTest, AScriptThatFailsLaterIsRetried) {
   wait_for(0, 0, 1);
   std::filesystem::remove(directory_.path() / "hosts");
   job_->wait_for_err("exited 1; hvdrun tries again", test::in(kPatience));
+  write("hosts", "no such cluster\n");
+  job_->wait_for_err("'no such cluster': not a host name or address; hvdrun tries again",
+                     test::in(kPatience));
   write("hosts", "localhost:2\n");
   wait_for(1, 1, 2);
   (void)finish();
@@ -258,7 +343,43 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutALostAgent) {
   for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
   ::kill(std::stoi(word), SIGKILL);
   wait_for(2, 0, 1);
+  // Nothing of the lost agent stays beside the other one, not even a process that nobody waits for.
+  const Deadline deadline = test::in(kPatience);
+  while (children() != 1 && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(children(), 1);
   EXPECT_THAT(finish().err, HasSubstr("the agent on localhost was killed by SIGKILL"));
+}
+
+TEST_F(ElasticJobTest, AWorkerThatIsAskedToStopLeaves) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    std::filesystem::remove(directory_.path() / "stop");
+    start({"-np", "3", "--min-np", "1"});
+    wait_for(2, 2, 3);
+    ::kill(wait_for(0, 0, 3), signal);
+    wait_for(1, 0, 2);
+    wait_for(2, 1, 2);
+    EXPECT_THAT(finish().err,
+                testing::ContainsRegex("worker 0 on localhost .pid [0-9]+, rank 0 of generation 1. "
+                                       "leaves, since it was asked to stop"));
+  }
+}
+
+TEST_F(ElasticJobTest, AllRanksStopAfterTheSameStepWhenHvdrunIsAsked) {
+  for (const int signal : {SIGUSR1, SIGTERM}) {
+    start({"-np", "3", "--min-np", "1"});
+    for (const int rank : {0, 1, 2}) wait_for(rank, rank, 3);
+    job_->signal(signal);
+    const auto result = wait();
+    EXPECT_EQ(result.exit_code(), signal == SIGUSR1 ? 0 : kExitSignalBase + SIGTERM) << result.err;
+    const std::string words = "stops after step ";
+    const auto at = result.out.find(words) + words.size();
+    const std::string step = result.out.substr(at, result.out.find('\n', at) - at);
+    for (const char* worker : {"0", "1", "2"}) {
+      EXPECT_THAT(result.out,
+                  HasSubstr("worker " + std::string(worker) + " " + words + step + "\n"));
+      EXPECT_THAT(result.out, HasSubstr("worker " + std::string(worker) + " has finished"));
+    }
+  }
 }
 
 TEST_F(ElasticJobTest, ASignalEndsTheJob) {

@@ -45,7 +45,7 @@ int obey(ElasticWorker& worker, int socket) {
     }
     std::printf("generation %u: rank %d of %d\n", config->epoch, config->rank, config->size);
     std::fflush(stdout);
-    while (!worker.wants_change()) wait_for(socket, POLLIN);
+    while (!worker.wish().change) wait_for(socket, POLLIN);
   }
 }
 

@@ -136,6 +136,28 @@ TEST_F(SlurmTest, AnElasticJobGoesOnWithoutANode) {
   EXPECT_EQ(result.exit_code(), 0) << result.err;
 }
 
+TEST_F(SlurmTest, AnElasticJobGoesOnWithoutANodeThatSlurmTakesDown) {
+  const Directory directory;
+  test::Process job(
+      in_cluster({"salloc", "--quiet", "--no-kill", "--nodes=2", "--ntasks-per-node=2", HVDRUN,
+                  "-np", "4", "--min-np", "2", "--blacklist-cooldown-range", "3600,3600",
+                  ELASTIC_LOOP, directory.path().string()}));
+  job.wait_for_out("worker 3 is rank 3 of 4", test::in(kPatience));
+  const auto set_state = [](const std::string& state) {
+    EXPECT_EQ(
+        run(in_cluster({"scontrol", "update", "NodeName=n2", "State=" + state, "Reason=test"}))
+            .exit_code(),
+        0);
+  };
+  set_state("DOWN");
+  job.wait_for_out("worker 0 is rank 0 of 2", test::in(kPatience));
+  job.wait_for_out("worker 1 is rank 1 of 2", test::in(kPatience));
+  std::ofstream{directory.path() / "stop"};
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  set_state("RESUME");
+}
+
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {
   const auto result =
       run(allocated({"-np", "4", "sh", "-c", "test $HVD_RANK = 2 && exit 7; exec sleep 600"}));

@@ -1,4 +1,5 @@
 // Starts programs of the library with torchrun, without setting any variable.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -71,6 +72,20 @@ TEST_F(TorchrunTest, RanksFindEachOtherAlsoAfterARestart) {
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("rank 0 of 2 on "), HasSubstr("rank 1 of 2 on ")));
   EXPECT_THAT(result.out, HasSubstr("local 1/2 cross 0/1 sum 1 ready\n"));
+}
+
+TEST_F(TorchrunTest, AnElasticProgramIsStartedAgainAsAWhole) {
+  const Directory directory;
+  std::ofstream{directory.path() / "die_in_collective.1"};
+  test::Process job(
+      torchrun({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c",
+                R"(test $TORCHELASTIC_RESTART_COUNT = 1 && touch "$0/stop"; )"
+                "exec " ELASTIC_LOOP " \"$0\"",
+                directory.path().string()}));
+  const auto result = wait(job);
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("worker 0 has finished"), HasSubstr("worker 1 has finished")));
 }
 
 TEST_F(TorchrunTest, TwoJobsBesideEachOtherDoNotMix) {
@@ -146,6 +161,33 @@ TEST_F(TorchVariablesTest, OneHostNeedsNeitherPortNorSecret) {
     const auto result = process->wait(test::in(kPatience));
     EXPECT_EQ(result.exit_code(), 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("sum 1 ready"));
+  }
+}
+
+/// torchrun starts all processes again when one has failed.
+TEST_F(TorchVariablesTest, AnElasticProgramIsStartedAgainAsAWhole) {
+  std::ofstream{directory_.path() / "die_in_collective.1"};
+  const int port = free_port();
+  for (const int attempt : {0, 1}) {
+    std::vector<std::unique_ptr<test::Process>> ranks;
+    for (const int number : {0, 1}) {
+      auto options = rank(number, 2, port, "localhost");
+      options.arguments = {ELASTIC_LOOP, directory_.path().string()};
+      options.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
+      ranks.push_back(std::make_unique<test::Process>(std::move(options)));
+    }
+    if (attempt == 1) std::ofstream{directory_.path() / "stop"};
+    const auto first = ranks[0]->wait(test::in(kPatience));
+    const auto second = ranks[1]->wait(test::in(kPatience));
+    if (attempt == 0) {
+      EXPECT_THAT(first.err, AllOf(HasSubstr("worker threw: "), HasSubstr("rank 1")));
+      EXPECT_EQ(first.exit_code(), 4);
+      EXPECT_EQ(second.signal(), SIGKILL);
+      continue;
+    }
+    EXPECT_EQ(first.exit_code(), 0) << first.err;
+    EXPECT_EQ(second.exit_code(), 0) << second.err;
+    EXPECT_THAT(first.out, HasSubstr("generation 0: worker 0 is rank 0 of 2, "));
   }
 }
 

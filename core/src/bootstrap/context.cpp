@@ -248,6 +248,7 @@ bool Context::stop_requested() {
 }
 
 bool Context::agree_on_change(bool wanted) { return impl_->agree(impl_->change, wanted); }
+bool Context::agree_on_stop(bool wanted) { return impl_->agree(impl_->stop, wanted); }
 
 int Context::join(bool average_over_contributors) {
   Request request;
@@ -256,7 +257,10 @@ int Context::join(bool average_over_contributors) {
   request.over_contributors = average_over_contributors;
   const auto last = static_cast<int>(impl_->run_control(std::move(request)));
   // Ranks that joined early do not know the results of the others' last votes. So all vote again.
-  impl_->stop.wanted = impl_->stop.agreed || detail::process_was_asked_to_stop();
+  // In an elastic job a rank that was asked to stop may only want to leave.
+  const bool is_elastic = config().interrupt_fd >= 0;
+  impl_->stop.wanted =
+      is_elastic ? impl_->stop.wanted : impl_->stop.agreed || detail::process_was_asked_to_stop();
   for (Impl::Agreement* const on : {&impl_->stop, &impl_->change}) {
     if (on->vote.valid()) impl_->count_votes(*on);
     impl_->vote(*on);

@@ -16,6 +16,7 @@ constexpr std::uint8_t kWaits = 'w';
 constexpr std::uint8_t kAssignment = 'a';
 constexpr std::uint8_t kChange = 'c';
 constexpr std::uint8_t kLeave = 'l';
+constexpr std::uint8_t kStop = 's';
 
 // The `fault_in` functions return what is wrong with a message, or an empty text.
 
@@ -103,7 +104,8 @@ Bytes encode(const ElasticOrder& order) {
   WireWriter to;
   const auto* const assignment = std::get_if<Assignment>(&order);
   if (assignment == nullptr) {
-    to.u8(std::holds_alternative<Change>(order) ? kChange : kLeave);
+    const bool stops = std::holds_alternative<Stop>(order);
+    to.u8(std::holds_alternative<Change>(order) ? kChange : stops ? kStop : kLeave);
     return to.take();
   }
   to.u8(kAssignment);
@@ -125,6 +127,9 @@ ElasticOrder decode_elastic_order(std::span<const std::byte> bytes) {
       break;
     case kLeave:
       order = Leave{};
+      break;
+    case kStop:
+      order = Stop{};
       break;
     default:
       from.fail("unknown kind");

@@ -91,19 +91,26 @@ std::optional<Config> ElasticWorker::next_generation(const Error* reason) {
     }
     const std::optional<ElasticOrder> order = receive(Clock::now() + kLook);
     if (closed_) throw Error(Errc::aborted, "hvdrun has ended, so there is no next generation");
-    if (!order || std::holds_alternative<Change>(*order)) continue;  // of the last generation
-    if (std::holds_alternative<Leave>(*order)) return std::nullopt;
-    return take(std::get<Assignment>(*order));
+    if (order && std::holds_alternative<Leave>(*order)) return std::nullopt;
+    const auto* const assignment = order ? std::get_if<Assignment>(&*order) : nullptr;
+    if (assignment != nullptr) return take(*assignment);  // others are of the last generation
   }
 }
 
-bool ElasticWorker::wants_change() {
+ElasticWorker::Wish ElasticWorker::wish() {
   watch_stop_signals();
+  // A `Stop` precedes its signal, so it is there if the signal has come.
+  const bool asked = process_was_asked_to_stop();
   while (const std::optional<ElasticOrder> order = receive(Clock::now())) {
-    if (!std::holds_alternative<Change>(*order)) refuse("an answer to a worker that does not wait");
-    change_ordered_ = true;
+    if (std::holds_alternative<Stop>(*order)) {
+      stop_announced_ = true;
+    } else if (std::holds_alternative<Change>(*order)) {
+      change_ordered_ = true;
+    } else {
+      refuse("an answer to a worker that does not wait");
+    }
   }
-  return change_ordered_ || process_was_asked_to_stop();
+  return {.change = change_ordered_ || asked, .stop = stop_announced_ && asked};
 }
 
 Waits ElasticWorker::waits_after(const Error* reason) const {
@@ -153,6 +160,7 @@ Config ElasticWorker::take(const Assignment& assignment) {
   rank_ = config.rank;
   size_ = config.size;
   change_ordered_ = false;
+  stop_announced_ = false;
   return config;
 }
 

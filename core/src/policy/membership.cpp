@@ -51,6 +51,7 @@ auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders 
   } else if (code == 0 && !obeyed) {
     done_ = true;
   } else if (code != 0) {
+    if (first_failure_ == 0) first_failure_ = code;
     fail(self.host, now);
   }
   return decide(now);
@@ -171,6 +172,12 @@ void Membership::form(Orders& orders, Clock::time_point now) {
         return worker.has_state && worker.state == State::waiting;
       })) {
     return finish(orders, kExitRetry, "no worker is left that has the state of the training");
+  }
+  // A program that fails at its start on all hosts would fail again.
+  if (generation_ == 0 && first_failure_ != 0 &&
+      std::all_of(workers_.begin(), workers_.end(),
+                  [](const Worker& worker) { return worker.state == State::over; })) {
+    return finish(orders, first_failure_, "all workers have failed before they trained");
   }
   const bool enough = static_cast<int>(ranks.size()) >= options_.min_np &&
                       (generation_ == 0 || std::any_of(ranks.begin(), ranks.end(), has_state));

@@ -34,7 +34,11 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOpti
       end_signal_(io_),
       heartbeat_(io_),
       ranks_(io_, Descendants::belong_to_the_group,
-             {.on_exit = [this](std::size_t, const RankEnd& end) { stream_.send(end); },
+             {.on_exit =
+                  [this](std::size_t index, const RankEnd& end) {
+                    if (index < workers_.size()) workers_[index].socket.reset();
+                    stream_.send(end);
+                  },
               .on_output =
                   [this](std::size_t index, Stream stream, Bytes bytes) {
                     stream_.send(Output{

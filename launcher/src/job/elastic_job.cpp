@@ -16,6 +16,7 @@
 #include "plan/launcher_choice.hpp"
 #include "plan/plan.hpp"
 #include "plan/this_host.hpp"
+#include "supervise/descendants.hpp"
 #include "supervise/rendezvous.hpp"
 
 namespace hvd::launcher {
@@ -84,6 +85,12 @@ int ElasticJob::run() {
 
 void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
   if (ending_) return;
+  std::vector<std::string> words;
+  for (const HostSpec& host : listed) words.push_back(fmt::format("{}:{}", host.name, host.slots));
+  std::string hosts = words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+  if (std::exchange(last_listed_, hosts) != hosts) {
+    report(fmt::format("the hosts are {}", hosts), discovered_ || options_.verbose);
+  }
   discovered_ = true;
   last_complaint_.clear();
   obey(membership_.on_hosts(known_hosts_.list(listed), Clock::now()));
@@ -185,7 +192,11 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   host.over = true;
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.
-  boost::asio::post(io_, [link = lost_.back().get()] { link->close(); });
+  boost::asio::post(io_, [this] {
+    for (const auto& link : lost_) link->close();
+    std::erase_if(lost_, [](const auto& link) { return link->ended(); });
+  });
+  if (!host.remote) bury_workers(index);
   if (!ending_) {
     report(why);
     const bool was_to_serve = forming_ && forming_->host == index;
@@ -201,12 +212,28 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   check_over();
 }
 
+/// Ends what a lost agent of this machine leaves behind, which this process has adopted.
+void ElasticJob::bury_workers(std::size_t index) {
+  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.pid <= 0 || worker.over) continue;
+    if (membership_.host_of(static_cast<int>(i)) != index) continue;
+    worker.over = true;
+    (void)::waitpid(worker.pid, nullptr, WNOHANG);
+  }
+}
+
 // ---- workers
 
 void ElasticJob::on_message(const ElasticMessage& frame) {
   if (ending_) return tell(frame.rank, detail::Leave{});
   try {
-    obey(membership_.on_waits(frame.rank, detail::decode_waits(frame.bytes), Clock::now()));
+    const detail::Waits waits = detail::decode_waits(frame.bytes);
+    if (waits.leaves && !std::exchange(worker_at(frame.rank).leaves, true)) {
+      report(fmt::format("{} leaves, since it was asked to stop", name_of_worker(frame.rank)));
+    }
+    obey(membership_.on_waits(frame.rank, waits, Clock::now()));
   } catch (const Error& error) {
     carry_out(Membership::Kill{.worker = frame.rank, .why = error.what()});
   }
@@ -249,6 +276,7 @@ void ElasticJob::on_served(const Served& frame) {
 void ElasticJob::on_exited(const Exited& frame) {
   if (ending_) return;
   const int code = exit_code(frame.status);
+  worker_at(frame.rank).over = true;
   if (code != 0) last_failed_ = frame.rank;
   const std::string how = WIFSIGNALED(frame.status)
                               ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
@@ -360,6 +388,16 @@ void ElasticJob::on_end_signal(int signal) {
   if (ending_) return send_to_all(End{.signal = SIGKILL});
   end(kExitSignalBase + signal, fmt::format("received signal {} ({})", signal, signal_name(signal)),
       {.signal = signal, .grace = options_.grace});
+}
+
+/// Members that get one of these signals would otherwise leave each by itself.
+void ElasticJob::before_signal(int signal) {
+  if (ending_ || (signal != SIGTERM && signal != SIGUSR1)) return;
+  report(fmt::format("passing on {}, so that the job stops", signal_name(signal)), false);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const int worker = static_cast<int>(i);
+    if (rank_of(worker) >= 0) tell(worker, detail::Stop{});
+  }
 }
 
 void ElasticJob::end(int code, const std::string& why, const End& order) {

@@ -37,6 +37,8 @@ class ElasticJob final : private JobBase {
     std::string cpus;  ///< to which it is bound, as text
     int rank = -1;     ///< in the generation of which it was a member last
     std::uint32_t generation = 0;
+    bool leaves = false;  ///< it was asked to stop
+    bool over = false;    ///< its process was waited for
   };
   /// A generation whose store is not served yet.
   struct Forming {
@@ -53,6 +55,7 @@ class ElasticJob final : private JobBase {
   void on_served(const Served& frame);
   void on_exited(const Exited& frame);
   void lose(std::size_t host, const std::string& why);
+  void bury_workers(std::size_t host);
 
   void obey(const Membership::Orders& orders);
   void carry_out(const Membership::Start& order);
@@ -69,6 +72,7 @@ class ElasticJob final : private JobBase {
   [[nodiscard]] bool over() const override { return ending_ && JobBase::over(); }
   void fail(int code, const std::string& what) override;
   void on_end_signal(int signal) override;
+  void before_signal(int signal) override;
   void report_end() override { output_.finish(); }
   [[nodiscard]] Worker& worker_at(int worker);
   [[nodiscard]] std::string name_of_worker(int worker);
@@ -91,6 +95,7 @@ class ElasticJob final : private JobBase {
   std::optional<HostDiscovery> discovery_;
   std::vector<HostSpec> fixed_hosts_;
   bool discovered_ = false;  ///< the script has succeeded before
+  std::string last_listed_;  ///< the hosts that were listed last, as text
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
   bool ending_ = false;

@@ -71,8 +71,10 @@ void JobBase::on_signal(int signal) {
   if (signal == SIGTSTP) {
     suspend();
   } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+    before_signal(signal);
     send_to_all(Forward{.signal = signal});
   } else {
+    before_signal(signal);
     on_end_signal(signal);
   }
 }

@@ -50,6 +50,8 @@ class JobBase {
   virtual void fail(int code, const std::string& what) = 0;
   /// Takes a signal that asks the job to end.
   virtual void on_end_signal(int signal) = 0;
+  /// Is called before a signal goes to all ranks.
+  virtual void before_signal(int /*signal*/) {}
   /// Returns whether the job is over, which it is once nothing more is expected from any agent.
   [[nodiscard]] virtual bool over() const;
   /// Is called once, when the job is over.

@@ -109,8 +109,13 @@ void RankGroup::record_exit(std::size_t index, int status) {
   Rank& rank = *ranks_[index];
   rank.running = false;
   const auto elapsed = std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started);
-  handlers_.on_exit(
-      index, rank.inquiry.complete({.rank = rank.rank, .status = status, .elapsed = elapsed}));
+  const RankEnd end =
+      rank.inquiry.complete({.rank = rank.rank, .status = status, .elapsed = elapsed});
+  // An elastic job may start and lose any number of ranks.
+  error_code ignored;
+  rank.ended.close(ignored);
+  rank.inquiry.close();
+  handlers_.on_exit(index, end);
 }
 
 void RankGroup::watch_children() {

@@ -88,4 +88,9 @@ RankEnd RankInquiry::complete(RankEnd end) {
   return end;
 }
 
+void RankInquiry::close() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
 }  // namespace hvd::launcher

@@ -39,6 +39,8 @@ class RankInquiry {
 
   /// Must be called when the rank has exited. Returns `end` with what the notes of the rank say.
   [[nodiscard]] RankEnd complete(RankEnd end);
+  /// Closes the socket. Nothing else may be called afterwards.
+  void close();
 
  private:
   void wait();

@@ -92,6 +92,12 @@ AgentLink::~AgentLink() {
   }
 }
 
+bool AgentLink::ended() {
+  if (pid_ < 0) return true;
+  pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, 0) > 0;
+}
+
 void AgentLink::close() {
   if (closed_) return;
   closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);

@@ -49,6 +49,9 @@ class AgentLink {
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
   /// afterwards.
   void close();
+  /// Returns whether the process that this object started has ended, so that the destructor does
+  /// not wait for it.
+  [[nodiscard]] bool ended();
 
  private:
   void on_greeting(const std::string& version);

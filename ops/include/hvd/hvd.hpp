@@ -48,8 +48,8 @@ void shutdown();
 [[nodiscard]] int cross_rank();
 [[nodiscard]] int cross_size();
 [[nodiscard]] Stats stats();
-/// In an elastic job this calls `elastic::check_host_updates`, so that a rank that was asked to
-/// stop leaves and the others go on, and returns false. Otherwise it is that of `Context`.
+/// In an elastic job this is `elastic::job_stops`: a rank that was asked to stop leaves and the
+/// others go on, unless hvdrun was asked. Otherwise it is that of `Context`.
 [[nodiscard]] bool stop_requested();
 /// These are the methods of `Context` of the same names.
 void step_done();

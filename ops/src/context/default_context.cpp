@@ -108,9 +108,7 @@ int cross_rank() { return context().topology().cross_rank; }
 int cross_size() { return context().topology().cross_size; }
 Stats stats() { return context().stats(); }
 bool stop_requested() {
-  if (!elastic::active()) return context().stop_requested();
-  elastic::check_host_updates();
-  return false;
+  return elastic::active() ? elastic::job_stops() : context().stop_requested();
 }
 void step_done() { context().step_done(); }
 ProcessSet add_process_set(const std::vector<int>& ranks) {

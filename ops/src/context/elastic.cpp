@@ -152,7 +152,20 @@ void elastic::check_host_updates() {
   if (worker == nullptr) return;
   Context& all = context();
   if (detail::ThreadContext::exists()) return;
-  if (all.agree_on_change(worker->wants_change())) throw GenerationEnds{};
+  if (all.agree_on_change(worker->wish().change)) throw GenerationEnds{};
+}
+
+bool elastic::job_stops() {
+  ElasticWorker* const worker = ElasticWorker::of_process();
+  if (worker == nullptr) return false;
+  Context& all = context();
+  if (detail::ThreadContext::exists()) return false;
+  const ElasticWorker::Wish wish = worker->wish();
+  // All ranks vote for both.
+  const bool changes = all.agree_on_change(wish.change && !wish.stop);
+  if (all.agree_on_stop(wish.stop)) return true;
+  if (changes) throw GenerationEnds{};
+  return false;
 }
 
 }  // namespace hvd

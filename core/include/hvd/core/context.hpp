@@ -89,6 +89,10 @@ class Context {
   /// it.
   [[nodiscard]] bool agree_on_change(bool wanted);
 
+  /// Like `agree_on_change`, of which it is independent, for the end of all training in an elastic
+  /// job. `hvd::stop_requested` calls it there.
+  [[nodiscard]] bool agree_on_stop(bool wanted);
+
   /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
   /// ranks of the context call it with the same ranks. The set's operations are ordered with all
   /// others, so sets may overlap.

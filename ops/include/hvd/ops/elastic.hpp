@@ -94,5 +94,10 @@ namespace elastic {
 /// `Context::submit` and `Work::wait`, and Errc::not_initialized outside of `elastic_run`.
 void check_host_updates();
 
+/// Does what `hvd::stop_requested` does in an elastic job: it calls `check_host_updates`, except
+/// that it returns true on all ranks at the same call when SIGTERM or SIGUSR1 was sent to hvdrun,
+/// and so to all of them. Collective. Returns false in a job that is not elastic.
+[[nodiscard]] bool job_stops();
+
 }  // namespace elastic
 }  // namespace hvd

@@ -61,7 +61,13 @@ struct Leave {
   bool operator==(const Leave&) const = default;
 };
 
-using ElasticOrder = std::variant<Assignment, Change, Leave>;
+/// From hvdrun to a member, before hvdrun passes on SIGTERM or SIGUSR1: the signal comes to all
+/// members. Those that ask `stop_requested` stop together instead of leaving each by itself.
+struct Stop {
+  bool operator==(const Stop&) const = default;
+};
+
+using ElasticOrder = std::variant<Assignment, Change, Leave, Stop>;
 
 /// The largest encoded message of either direction. A receiver whose buffer is one byte longer
 /// recognises packets that are too long.

@@ -29,10 +29,14 @@ class ElasticWorker {
   /// protocol.
   [[nodiscard]] std::optional<Config> next_generation(const Error* reason);
 
-  /// Returns whether hvdrun wants this generation to end, or this process was asked to leave. From
-  /// the first call on, SIGTERM and SIGUSR1 ask it to, as described at `Context::stop_requested`.
+  /// What this worker votes for. From the first call on, SIGTERM and SIGUSR1 ask this process to
+  /// leave, or, after hvdrun's `Stop`, the job to stop, as described at `Context::stop_requested`.
+  struct Wish {
+    bool change = false;  ///< hvdrun wants this generation to end, or this process was asked
+    bool stop = false;    ///< this process was asked, and so are all others
+  };
   /// Does not block. Throws Errc::protocol.
-  [[nodiscard]] bool wants_change();
+  [[nodiscard]] Wish wish();
 
  private:
   [[nodiscard]] Waits waits_after(const Error* reason) const;
@@ -46,6 +50,7 @@ class ElasticWorker {
   int rank_ = 0;                  ///< in that generation
   int size_ = 0;
   bool change_ordered_ = false;
+  bool stop_announced_ = false;
 };
 
 }  // namespace hvd::detail

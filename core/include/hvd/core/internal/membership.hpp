@@ -139,6 +139,7 @@ class Membership {
   bool done_ = false;       ///< a member has finished the program
   bool finished_ = false;
   int code_ = 0;
+  int first_failure_ = 0;  ///< the code of the first worker that failed
   std::optional<Clock::time_point> too_few_since_;
   std::optional<Clock::time_point> wake_up_;
 };
