@@ -283,9 +283,7 @@ void random_numbers_of_a_rank(std::uint64_t seed) {
 
 void on_another_thread(hvd::Context& context) { hvd::barrier({.context = &context}); }
 
-hvd::DistributedOptimizerOptions own_context(hvd::Context& own) {
-  return {.context = &own};
-}
+hvd::DistributedOptimizerOptions own_context(hvd::Context& own) { return {.context = &own}; }
 
 void scaled(hvd::GradScaler& scaler, hvd::DistributedOptimizer<>& optimizer,
             const torch::Tensor& loss) {
