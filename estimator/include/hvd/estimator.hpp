@@ -1,6 +1,10 @@
 // Includes everything of hvd::estimator.
 #pragma once
 
+#include <hvd/core/standard.hpp>
+
+#if __cplusplus >= 202002L
+
 #include <hvd/estimator/batch_function.hpp>
 #include <hvd/estimator/batch_reader.hpp>
 #include <hvd/estimator/columns.hpp>
@@ -13,3 +17,5 @@
 #include <hvd/estimator/store.hpp>
 #include <hvd/estimator/trainable.hpp>
 #include <hvd/torch.hpp>
+
+#endif

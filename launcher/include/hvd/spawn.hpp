@@ -2,6 +2,10 @@
 // docs/how-to/spawn.md lists what the program must observe for that.
 #pragma once
 
+#include <hvd/core/standard.hpp>
+
+#if __cplusplus >= 202002L
+
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -219,3 +223,5 @@ auto spawn(F function, int nprocs, const SpawnOptions& options = {},
 }
 
 }  // namespace hvd
+
+#endif

@@ -1,9 +1,9 @@
 // Declares all of hvd that needs no LibTorch: the default context, and collectives on plain memory.
 #pragma once
 
-#if __cplusplus < 202002L
-#error "hvd needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
-#else
+#include <hvd/core/standard.hpp>
+
+#if __cplusplus >= 202002L
 
 #include <memory>
 #include <string>

@@ -2,6 +2,10 @@
 // with MPI; the program links MPI's C interface, the same MPI that hvd was built with.
 #pragma once
 
+#include <hvd/core/standard.hpp>
+
+#if __cplusplus >= 202002L
+
 #include <memory>
 
 #include <mpi.h>
@@ -27,3 +31,5 @@ namespace hvd {
 void init(MPI_Comm comm, const Config& config = Config::from_environment());
 
 }  // namespace hvd
+
+#endif

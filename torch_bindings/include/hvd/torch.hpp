@@ -1,12 +1,13 @@
 // Includes everything that a LibTorch trainer needs, also LibTorch itself.
 #pragma once
 
-#include <torch/torch.h>
-
-#include <hvd/hvd.hpp>  // says when the compiler's standard is older than C++20
+#include <hvd/core/standard.hpp>
 
 #if __cplusplus >= 202002L
 
+#include <torch/torch.h>
+
+#include <hvd/hvd.hpp>
 #include <hvd/torch/adasum.hpp>
 #include <hvd/torch/agent_store.hpp>
 #include <hvd/torch/checkpoint.hpp>

@@ -2,6 +2,10 @@
 // functions do not need `init`. docs/how-to/spark.md is the guide.
 #pragma once
 
+#include <hvd/core/standard.hpp>
+
+#if __cplusplus >= 202002L
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -47,3 +51,5 @@ struct ArrowPartition {
 };
 
 }  // namespace hvd
+
+#endif
