@@ -207,13 +207,13 @@ TEST_F(MembershipTest, TheJobEndsWhenNobodyHasTheState) {
 }
 
 TEST_F(MembershipTest, AProgramThatFailsAtItsStartIsNotRetried) {
-  make({.min_np = 1, .max_np = 2}, {{"a", 1}, {"b", 1}});
+  make({.min_np = 1, .max_np = 2}, {1, 1});
   EXPECT_THAT(exits(1, 7), ElementsAre());
   EXPECT_THAT(exits(0, 8), ElementsAre(HasSubstr("finish 7: all workers have failed")));
 }
 
 TEST_F(MembershipTest, AHostThatIsLostAtItsStartIsRetried) {
-  make({.min_np = 1, .max_np = 1}, {{"a", 1}});
+  make({.min_np = 1, .max_np = 1}, {1});
   EXPECT_THAT(loses(0), ElementsAre());
   EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 1 on 0"));
 }
