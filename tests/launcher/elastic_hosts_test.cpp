@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,9 +64,13 @@ class ElasticHostsTest : public testing::Test {
                            " of " + std::to_string(size) + ", pid ",
                        test::in(kPatience));
   }
-  /// Expects that a worker has been in this place among the hosts in a generation.
-  void expect_place(const std::string& rank, const std::string& place) {
-    EXPECT_THAT(job_->out(), testing::ContainsRegex(rank + ", pid [0-9]+, " + place));
+  /// Waits for a generation in which the worker has this rank, and expects its place among the
+  /// hosts there.
+  void expect_place(int worker, int rank, int size, const std::string& place) {
+    wait_for(worker, rank, size);
+    EXPECT_THAT(job_->out(),
+                testing::ContainsRegex(fmt::format("worker {} is rank {} of {}, pid [0-9]+, {}",
+                                                   worker, rank, size, place)));
   }
   static void kill_all(const std::string& host, const std::string& name, int signal) {
     for (const pid_t pid : processes(host, name)) ::kill(pid, signal);
@@ -103,13 +108,11 @@ TEST_F(ElasticHostsTest, AHostComesAndTheFirstOneGoes) {
   wait_for(0, 0, 2);
   write("hosts", "a:2\nb:2\n");
   wait_for(0, 0, 4);
-  wait_for(3, 3, 4);
-  expect_place("worker 2 is rank 2 of 4", "local 0 of 2, cross 1 of 2");
-  expect_place("worker 3 is rank 3 of 4", "local 1 of 2, cross 1 of 2");
+  expect_place(2, 2, 4, "local 0 of 2, cross 1 of 2");
+  expect_place(3, 3, 4, "local 1 of 2, cross 1 of 2");
   write("hosts", "b:2\n");
-  wait_for(2, 0, 2);
   wait_for(3, 1, 2);
-  expect_place("worker 2 is rank 0 of 2", "local 0 of 2, cross 0 of 1");
+  expect_place(2, 0, 2, "local 0 of 2, cross 0 of 1");
   const auto result = finish();
   EXPECT_THAT(result.out, HasSubstr("worker 0 leaves"));
   EXPECT_THAT(result.err, HasSubstr("hvdrun: the hosts are b:2\n"));
