@@ -107,7 +107,7 @@ bool ElasticWorker::wants_change() {
 }
 
 Waits ElasticWorker::waits_after(const Error* reason) const {
-  Waits waits{.generation = generation_};
+  Waits waits{.generation = generation_, .start_failed = generation_ > 0 && !has_state_};
   // An error of another context of this process may name a rank that this one does not have.
   if (reason == nullptr || reason->fault().rank == rank_ || reason->fault().rank < 0 ||
       reason->fault().rank >= size_) {
@@ -153,6 +153,7 @@ Config ElasticWorker::take(const Assignment& assignment) {
   rank_ = config.rank;
   size_ = config.size;
   change_ordered_ = false;
+  has_state_ = false;
   return config;
 }
 

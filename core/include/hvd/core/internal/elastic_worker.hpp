@@ -29,6 +29,9 @@ class ElasticWorker {
   /// protocol.
   [[nodiscard]] std::optional<Config> next_generation(const Error* reason);
 
+  /// This worker has the state of the training in its generation.
+  void has_state() noexcept { has_state_ = true; }
+
   /// Returns whether hvdrun wants this generation to end, or this process was asked to leave. From
   /// the first call on, SIGTERM and SIGUSR1 ask it to, as described at `Context::stop_requested`.
   /// Does not block. Throws Errc::protocol.
@@ -46,6 +49,7 @@ class ElasticWorker {
   int rank_ = 0;                  ///< in that generation
   int size_ = 0;
   bool change_ordered_ = false;
+  bool has_state_ = false;  ///< in that generation
 };
 
 }  // namespace hvd::detail
