@@ -13,7 +13,7 @@ auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) 
   hosts_.resize(std::max(hosts_.size(), slots.size()));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].slots = i < slots.size() ? slots[i] : 0;
-    if (hosts_[i].slots == 0) hosts_[i].given_up = 0;  // it may come back with all its slots
+    give_up(i, hosts_[i].given_up);
   }
   return decide(now);
 }
@@ -57,7 +57,7 @@ auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders 
   if (before == State::over) return {};
   if (before == State::member) begin_breaking(now, true);
   const bool obeyed = before == State::leaving && code == 0;
-  if (self.leaves) ++hosts_[self.host].given_up;
+  if (self.leaves) give_up(self.host, hosts_[self.host].given_up + 1);
   if (done_) {
     if (code_ == 0 && before != State::leaving) code_ = code;
   } else if (code == 0 && !obeyed) {
@@ -76,6 +76,15 @@ auto Membership::on_host_lost(std::size_t host, Clock::time_point now) -> Orders
     worker.state = State::over;
   }
   return decide(now);
+}
+
+/// Slots are given up only while no worker runs on them, so that those that a host loses are first
+/// the ones that were given up.
+void Membership::give_up(std::size_t host, int slots) {
+  const auto running = std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.host == host && worker.state != State::over;
+  });
+  hosts_[host].given_up = std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots);
 }
 
 /// A host fails once when several of its workers fail together. A failure soon after the end of a

@@ -46,6 +46,7 @@ void Driver::exited(int worker, int code) {
   const std::size_t host = job_.host_of(worker);
   through_agent(host, job_.message(host), [this, worker, code] {
     job_.trace.say(job_.events.now(), -1, "worker {} has exited {}", worker, code);
+    job_.oracle.knows_end_of(worker);
     obey(membership_.on_exit(worker, code, job_.now()));
   });
 }
@@ -59,6 +60,9 @@ void Driver::lose(std::size_t index) {
   const std::vector<int> waiting = was_to_serve ? forming_->form.workers : std::vector<int>();
   const std::uint32_t generation = membership_.generation();
   if (was_to_serve) forming_.reset();
+  for (const auto& one : job_.workers) {
+    if (one->host() == index) job_.oracle.knows_end_of(one->number());
+  }
   obey(membership_.on_host_lost(index, job_.now()));
   for (const int worker : waiting) {
     if (end_) return;

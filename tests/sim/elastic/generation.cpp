@@ -101,6 +101,12 @@ int Generation::missing() const {
   return found;
 }
 
+bool Generation::has_only_stopped() const {
+  return std::all_of(members_.begin(), members_.end(), [this](const Member& one) {
+    return !job_.is_alive(one.worker) || job_.paused_since(one.worker);
+  });
+}
+
 // ---- losses
 
 void Generation::watch() {

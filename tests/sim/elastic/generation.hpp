@@ -42,6 +42,8 @@ class Generation {
   void watch();
   /// Returns the only rank that has not come to the start, or -1.
   [[nodiscard]] int missing() const;
+  /// All members whose processes have not ended are stopped.
+  [[nodiscard]] bool has_only_stopped() const;
 
   [[nodiscard]] std::uint32_t number() const { return number_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }

@@ -119,13 +119,23 @@ void Job::watch_all() {
   for (const auto& [number, one] : generations) one->watch();
 }
 
+/// If all members of a generation are stopped, nobody can tell that they do not compute. So the
+/// user ends them.
+void Job::end_if_alone(int number) {
+  events.at(events.now() + 120 * kSecond, [this, number] {
+    if (!is_alive(number)) return;
+    const auto last = generations.find(driver.generation());
+    if (last == generations.end() || !last->second->has_only_stopped()) return end_if_alone(number);
+    worker(number).die(137);
+  });
+}
+
 void Job::strike(const FaultPlan& fault) {
   Worker* const hit = victim(fault);
   if (hit == nullptr) return;
   const std::size_t host = hit->host();
   const Nanos now = events.now();
   trace.say(now, hit->number(), "fault: {}", to_string(fault.kind));
-  std::vector<int> slots = driver.slots();
   switch (fault.kind) {
     case FaultKind::crash:
       hit->die(137);
@@ -140,6 +150,7 @@ void Job::strike(const FaultPlan& fault) {
     case FaultKind::freeze:
       hit->pause(kForEver);
       watch_all();
+      end_if_alone(hit->number());
       break;
     case FaultKind::cut:
     case FaultKind::cut_for_ever: {
@@ -177,13 +188,19 @@ void Job::strike(const FaultPlan& fault) {
       hit->ask_to_leave();
       break;
     case FaultKind::host_gone:
-      slots[host] = 0;
-      events.at(now, [this, slots] { driver.list(slots); });
+      events.at(now, [this, host] {
+        std::vector<int> slots = driver.slots();
+        slots[host] = 0;
+        driver.list(slots);
+      });
       break;
     case FaultKind::new_slots:
-      if (fault.victim % 2 == 0) slots.push_back(0);
-      slots.back() = 1 + fault.victim % 3;
-      events.at(now, [this, slots] { driver.list(slots); });
+      events.at(now, [this, drawn = fault.victim] {
+        std::vector<int> slots = driver.slots();
+        if (drawn % 2 == 0) slots.push_back(0);
+        slots.back() = 1 + drawn % 3;
+        driver.list(slots);
+      });
       break;
   }
   faults[static_cast<std::size_t>(fault.kind)] = true;

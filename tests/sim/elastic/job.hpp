@@ -73,6 +73,7 @@ struct Job {
   void strike(const FaultPlan& fault);
   [[nodiscard]] Worker* victim(const FaultPlan& fault);
   void watch_all();
+  void end_if_alone(int number);
   [[nodiscard]] int slowness(std::size_t host) const;
 
   std::uint64_t boundaries_ = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@ class Oracle {
 
   // What hvdrun decides.
   void forms(const Membership::Form& form);
+  void knows_end_of(int worker) { over_.insert(worker); }
   void kills(int worker);
   void tells_to_leave(int worker);
   void finishes(const Membership::Finish& finish);
@@ -42,6 +44,9 @@ class Oracle {
   Job& job_;
   std::map<std::pair<std::uint32_t, int>, std::uint64_t> digests_;
   std::map<std::uint32_t, Membership::Form> forms_;
+  std::set<std::uint32_t> started_;  ///< generations that some member has synchronized
+  std::set<int> told_to_leave_;
+  std::set<int> over_;                 ///< workers of which hvdrun knows that they have ended
   std::map<std::uint32_t, int> best_;  ///< by generation: the steps of its furthest member
   std::uint32_t last_generation_ = 0;  ///< in which a step was completed
   int furthest_ = 0;                   ///< the most steps that any worker has completed

@@ -125,6 +125,7 @@ class Membership {
   [[nodiscard]] bool may_lead(const Worker& worker) const;
   [[nodiscard]] bool in_motion(const Worker& worker) const;
   [[nodiscard]] int slots_of(const Host& host) const;
+  void give_up(std::size_t host, int slots);
   /// `since` is when the host was tried again.
   void fail(std::size_t host, Clock::time_point since, Clock::time_point now);
   void begin_breaking(Clock::time_point now, bool is_loss = false);
