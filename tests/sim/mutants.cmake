@@ -187,3 +187,13 @@ hvd_sim_mutant(damaged_is_sound policy/recovery.cpp
 hvd_sim_mutant(first_commit_counts policy/recovery.cpp
   [[return one.commits > best.commits;]] [[return one.commits < best.commits;]]
   "training goes back further than to the last commit" --elastic)
+hvd_sim_mutant(unblamed_never_killed policy/membership.cpp
+  [[worker.killed_at.value_or(breaking_since_ + options_.timeout)]]
+  [[worker.killed_at.value_or(now + options_.timeout)]]
+  "a frozen worker whom nobody blames is awaited for ever" --elastic)
+hvd_sim_mutant(newcomers_lead policy/membership.cpp
+  [[return trained_ ? worker.has_state : worker.was_member;]] [[return worker.was_member;]]
+  "a worker that has never had the state may lead" --elastic)
+hvd_sim_mutant(given_up_slots_stay policy/membership.cpp
+  [[std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots)]] [[slots]]
+  "a worker leaves for a slot that another has given up" --elastic)

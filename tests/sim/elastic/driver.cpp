@@ -37,7 +37,9 @@ void Driver::send(int worker, const Bytes& packet) {
   Nanos& last = from_worker_.at(static_cast<std::size_t>(worker));
   last = std::max(last + 1, job_.events.now() + job_.message(host));
   through_agent(host, last - job_.events.now(), [this, worker, packet] {
-    obey(membership_.on_waits(worker, detail::decode_waits(packet), job_.now()));
+    const detail::Waits waits = detail::decode_waits(packet);
+    job_.oracle.hears(worker, waits);
+    obey(membership_.on_waits(worker, waits, job_.now()));
   });
 }
 
@@ -66,8 +68,9 @@ void Driver::lose(std::size_t index) {
   obey(membership_.on_host_lost(index, job_.now()));
   for (const int worker : waiting) {
     if (end_) return;
-    obey(
-        membership_.on_waits(worker, {.generation = generation, .start_failed = true}, job_.now()));
+    const detail::Waits waits{.generation = generation, .start_failed = true};
+    job_.oracle.hears(worker, waits);
+    obey(membership_.on_waits(worker, waits, job_.now()));
   }
 }
 
@@ -127,6 +130,7 @@ void Driver::carry_out(const Membership::Form& order) {
   forming_ = Forming{.form = order, .host = host};
   through_agent(host, 2 * job_.message(host),
                 [this, generation = order.generation] { served(generation); });
+  job_.forming(order.workers);
 }
 
 void Driver::carry_out(const Membership::Tell& order) {

@@ -104,6 +104,17 @@ void Job::boundary() {
   }
 }
 
+void Job::forming(const std::vector<int>& members) {
+  const auto drawn = std::exchange(leaves_when_forming_, std::nullopt);
+  if (drawn) worker(members[static_cast<std::size_t>(*drawn) % members.size()]).ask_to_leave();
+}
+
+void Job::sends_state(int number) {
+  if (!std::exchange(sender_dies_, false)) return;
+  events.at(events.now() + random.spread(10 * kMicro, 4 * kMilli),
+            [this, number] { worker(number).die(137); });
+}
+
 Worker* Job::victim(const FaultPlan& fault) {
   std::vector<Worker*> alive;
   for (const auto& one : workers) {
@@ -139,6 +150,7 @@ void Job::strike(const FaultPlan& fault) {
   switch (fault.kind) {
     case FaultKind::crash:
       hit->die(137);
+      sender_dies_ = fault.victim % 5 == 0;
       break;
     case FaultKind::throws:
       hit->die(1);
@@ -185,7 +197,12 @@ void Job::strike(const FaultPlan& fault) {
       hosts_[host].slow_until = now + fault.length;
       break;
     case FaultKind::leave:
-      hit->ask_to_leave();
+      // Its request and an assignment can cross.
+      if (fault.victim % 4 == 0) {
+        leaves_when_forming_ = fault.victim;
+      } else {
+        hit->ask_to_leave();
+      }
       break;
     case FaultKind::host_gone:
       events.at(now, [this, host] {

@@ -48,6 +48,10 @@ struct Job {
   // Faults.
   /// A fault may happen here.
   void boundary();
+  /// hvdrun has chosen the members of a generation.
+  void forming(const std::vector<int>& members);
+  /// The worker begins to send its state to others.
+  void sends_state(int worker);
   [[nodiscard]] std::optional<Nanos> cut_since(std::size_t a, std::size_t b) const;
   [[nodiscard]] bool is_down(std::size_t host) const;
   [[nodiscard]] bool was_cut(std::size_t host) const;
@@ -79,6 +83,8 @@ struct Job {
   std::uint64_t boundaries_ = 0;
   std::size_t next_fault_ = 0;
   std::vector<Cut> cuts_;
+  bool sender_dies_ = false;                ///< the next that sends its state
+  std::optional<int> leaves_when_forming_;  ///< the drawn number of the member
   struct HostState {
     Nanos slow_until = 0;
     Nanos down_until = 0;

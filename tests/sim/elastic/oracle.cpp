@@ -7,6 +7,11 @@
 #include "elastic/job.hpp"
 
 namespace hvd::sim::elastic {
+namespace {
+
+constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
+
+}  // namespace
 
 // ---- what hvdrun decides
 
@@ -15,6 +20,8 @@ void Oracle::forms(const Membership::Form& form) {
   std::vector<std::size_t> hosts;
   for (const int number : form.workers) {
     const Worker& worker = job_.worker(number);
+    check_waits(number);
+    assigned_[number] = form.generation;
     if (worker.alive() && !worker.waits()) {
       throw Violation("one generation", fmt::format("worker {} does not wait", number));
     }
@@ -36,13 +43,32 @@ void Oracle::forms(const Membership::Form& form) {
   forms_[form.generation] = form;
 }
 
+void Oracle::check_waits(int worker) const {
+  const auto assigned = assigned_.find(worker);
+  if (assigned == assigned_.end() || heard_.at(worker) >= assigned->second) return;
+  throw Violation("who gets an order waits",
+                  fmt::format("worker {} is in generation {}", worker, assigned->second));
+}
+
+void Oracle::hears(int worker, const detail::Waits& waits) {
+  heard_[worker] = waits.generation;
+  if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
+  const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
+  blamed_.emplace(std::pair(waits.generation, blamed), job_.events.now());
+}
+
 void Oracle::kills(int worker) {
+  const auto blamed = blamed_.find({forms_.rbegin()->first, worker});
+  if (blamed != blamed_.end() && job_.events.now() > blamed->second + kLongestPatience) {
+    throw Violation("who is blamed is killed soon", fmt::format("worker {}", worker));
+  }
   // A pause or a cut is a reason; so is that all others have waited for very long.
   if (job_.worker(worker).struck() || !job_.worker(worker).alive()) return;
   throw Violation("no worker is killed without a reason", fmt::format("worker {}", worker));
 }
 
 void Oracle::tells_to_leave(int number) {
+  check_waits(number);
   told_to_leave_.insert(number);
   const Worker& worker = job_.worker(number);
   if (done_ || worker.asked_to_leave() || worker.struck() || job_.was_cut(worker.host())) return;
@@ -114,6 +140,9 @@ void Oracle::agree(std::uint32_t generation, int step, const Model& model) {
 void Oracle::synchronized(const Worker& worker, std::uint32_t generation, const Model& model) {
   job_.trace.mix(model.digest);
   started_.insert(generation);
+  if (model.damaged) {
+    throw Violation("whole states", fmt::format("worker {} goes on", worker.number()));
+  }
   agree(generation, -1, model);
   if (model.steps < best_[generation]) {
     throw Violation("no step is lost",

@@ -21,6 +21,8 @@ class Oracle {
   // What hvdrun decides.
   void forms(const Membership::Form& form);
   void knows_end_of(int worker) { over_.insert(worker); }
+  /// hvdrun gets a message.
+  void hears(int worker, const detail::Waits& waits);
   void kills(int worker);
   void tells_to_leave(int worker);
   void finishes(const Membership::Finish& finish);
@@ -39,18 +41,23 @@ class Oracle {
   [[nodiscard]] int steps() const { return furthest_; }
 
  private:
+  /// hvdrun takes the worker for one that waits.
+  void check_waits(int worker) const;
   void agree(std::uint32_t generation, int step, const Model& model);
 
   Job& job_;
   std::map<std::pair<std::uint32_t, int>, std::uint64_t> digests_;
   std::map<std::uint32_t, Membership::Form> forms_;
-  std::set<std::uint32_t> started_;  ///< generations that some member has synchronized
+  /// By generation and worker: when hvdrun heard first that it is lost, from one that is not.
+  std::map<std::pair<std::uint32_t, int>, Nanos> blamed_;
+  std::set<std::uint32_t> started_;        ///< generations that some member has synchronized
+  std::map<int, std::uint32_t> heard_;     ///< by worker: the generation of its last message
+  std::map<int, std::uint32_t> assigned_;  ///< by worker: its last generation
   std::set<int> told_to_leave_;
   std::set<int> over_;                 ///< workers of which hvdrun knows that they have ended
   std::map<std::uint32_t, int> best_;  ///< by generation: the steps of its furthest member
   std::uint32_t last_generation_ = 0;  ///< in which a step was completed
   int furthest_ = 0;                   ///< the most steps that any worker has completed
-  bool damaged_ = false;               ///< a state was lost with the rank that was sending it
   bool done_ = false;
 };
 

@@ -17,6 +17,7 @@ using SampleSet = std::uint64_t;  ///< a bit for each sample
 /// The parameters. It carries what was trained into them, wherever they are copied.
 struct Model {
   std::uint64_t digest = 0;
+  bool damaged = false;  ///< partly overwritten by a state that has not come as a whole
   int steps = 0;
   int epoch = 0;
   std::array<std::uint8_t, kMostSamples> used{};     ///< how often, in this epoch

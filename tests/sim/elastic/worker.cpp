@@ -188,12 +188,16 @@ void Worker::choose() {
   } else if (!is_source && !(is_there && standing_.kind == Standing::whole)) {
     standing_.kind = Standing::damaged;
     model_.digest ^= job_.random.next();
+    model_.damaged = true;
   }
   const bool all_have_it =
       !source.from_commit && best.kind == Standing::whole &&
       std::all_of(all.begin(), all.end(), [&](const Standing& one) { return one == best; });
   if (all_have_it) return begin_generation();
-  if (is_source) generation_->sent = {model_, standing_, progress_};
+  if (is_source) {
+    generation_->sent = {model_, standing_, progress_};
+    job_.sends_state(number_);
+  }
   generation_->arrive(rank_, Generation::Kind::state, 0, [this] { receive(); });
 }
 
