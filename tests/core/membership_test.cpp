@@ -97,6 +97,14 @@ TEST_F(MembershipTest, AWaitOfAnEarlierGenerationHasCrossed) {
   EXPECT_THAT(waits(0, {.generation = 0}), ElementsAre());
 }
 
+TEST_F(MembershipTest, ARequestToLeaveCountsWhenTheAssignmentHasNotGoneOut) {
+  form_four();
+  (void)membership_->on_host_lost(0, now_);
+  // The lost host was to serve the store, so hvdrun says this for the others.
+  (void)waits(2, {.generation = 1, .start_failed = true});
+  EXPECT_THAT(waits(2, {.generation = 0, .leaves = true}), ElementsAre("leave 2"));
+}
+
 TEST_F(MembershipTest, ASilentWorkerIsKilledUnlessItWaits) {
   form_four();
   EXPECT_THAT(waits(0, {.generation = 1, .blames = 3}),

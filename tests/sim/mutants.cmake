@@ -167,7 +167,7 @@ hvd_sim_mutant(stragglers_ignored policy/membership.cpp
   [[if (count(State::member) > 0) return;]] [[]]
   "a generation forms while members of the last one are in motion" --elastic)
 hvd_sim_mutant(crossed_waits_count policy/membership.cpp
-  [[const bool crossed = waits.generation < self.assigned;]] [[const bool crossed = false;]]
+  [[const bool crossed = self.state == State::member && waits.generation < self.assigned;]] [[const bool crossed = false;]]
   "a message of an earlier generation counts" --elastic)
 hvd_sim_mutant(youngest_leads policy/membership.cpp
   [[std::stable_partition(ranks.begin(), ranks.end(), leads);]]

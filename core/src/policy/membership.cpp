@@ -20,7 +20,7 @@ auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) 
 
 auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now) -> Orders {
   Worker& self = worker_at(worker);
-  const bool crossed = waits.generation < self.assigned;
+  const bool crossed = self.state == State::member && waits.generation < self.assigned;
   if (self.state == State::over || self.state == State::leaving || crossed) return {};
   self.leaves = waits.leaves;
   if (self.state == State::waiting) return decide(now);

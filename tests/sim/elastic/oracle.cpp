@@ -51,7 +51,7 @@ void Oracle::check_waits(int worker) const {
 }
 
 void Oracle::hears(int worker, const detail::Waits& waits) {
-  heard_[worker] = waits.generation;
+  heard_[worker] = std::max(heard_[worker], waits.generation);
   if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
   const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
   blamed_.emplace(std::pair(waits.generation, blamed), job_.events.now());
