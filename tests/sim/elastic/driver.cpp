@@ -53,6 +53,10 @@ void Driver::exited(int worker, int code) {
   });
 }
 
+void Driver::lose_later(std::size_t host) {
+  through_agent(host, 10 * kSecond, [this, host] { lose(host); });
+}
+
 void Driver::lose(std::size_t index) {
   Host& host = at(index);
   if (end_ || host.over) return;

@@ -25,6 +25,8 @@ class Driver {
   void exited(int worker, int code);
   /// The agent of the host is lost.
   void lose(std::size_t host);
+  /// The host of the agent is silent from now on.
+  void lose_later(std::size_t host);
 
   [[nodiscard]] const std::optional<Membership::Finish>& end() const { return end_; }
   [[nodiscard]] std::uint32_t generation() const { return membership_.generation(); }

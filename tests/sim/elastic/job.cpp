@@ -189,7 +189,7 @@ void Job::strike(const FaultPlan& fault) {
           if (one->host() == host) one->die(137, true);
         }
         if (!silent) return driver.lose(host);
-        events.at(events.now() + 10 * kSecond, [this, host] { driver.lose(host); });
+        driver.lose_later(host);
       });
       break;
     }

@@ -51,6 +51,7 @@ void Oracle::check_waits(int worker) const {
 }
 
 void Oracle::hears(int worker, const detail::Waits& waits) {
+  if (over_.contains(worker)) return;  // the report of its end has overtaken this
   heard_[worker] = std::max(heard_[worker], waits.generation);
   if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
   const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
