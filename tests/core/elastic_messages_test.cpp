@@ -27,7 +27,8 @@ Bytes with(Bytes bytes, std::size_t position, int value) {
 }
 
 TEST(ElasticMessages, EachComesBackAsItWent) {
-  for (const Waits& waits : {Waits{}, Waits{7, 2, true, false}, Waits{7, -1, false, true}}) {
+  for (const Waits& waits : {Waits{}, Waits{7, 2, true, false}, Waits{7, -1, false, true},
+                             Waits{7, -1, false, false, true}}) {
     EXPECT_EQ(decode_waits(encode(waits)), waits);
   }
   for (const ElasticOrder& order : {ElasticOrder(assignment()), ElasticOrder(Change{}),
@@ -77,8 +78,8 @@ TEST(ElasticMessages, AnAssignmentOutOfBoundsIsNotEncoded) {
 }
 
 TEST(ElasticMessages, BlameThatMakesNoSenseIsNotEncoded) {
-  for (const Waits& waits :
-       {Waits{1, -2, false, false}, Waits{0, 1, false, false}, Waits{1, -1, true, false}}) {
+  for (const Waits& waits : {Waits{1, -2, false, false}, Waits{0, 1, false, false},
+                             Waits{1, -1, true, false}, Waits{0, -1, false, false, true}}) {
     EXPECT_EQ(error_of([&] { static_cast<void>(encode(waits)); }).code(), Errc::invalid_argument);
   }
 }

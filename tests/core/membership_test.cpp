@@ -101,6 +101,14 @@ TEST_F(MembershipTest, AWaitOfAnEarlierGenerationHasCrossed) {
   EXPECT_THAT(waits(0, {.generation = 0}), ElementsAre());
 }
 
+TEST_F(MembershipTest, ARequestToLeaveCountsWhenTheAssignmentHasNotGoneOut) {
+  form_four();
+  (void)membership_->on_host_lost(0, now_);
+  // The lost host was to serve the store, so hvdrun says this for the others.
+  (void)waits(2, {.generation = 1, .start_failed = true});
+  EXPECT_THAT(waits(2, {.generation = 0, .leaves = true}), ElementsAre("leave 2"));
+}
+
 TEST_F(MembershipTest, ASilentWorkerIsKilledUnlessItWaits) {
   form_four();
   EXPECT_THAT(waits(0, {.generation = 1, .blames = 3}),
@@ -113,13 +121,125 @@ TEST_F(MembershipTest, ASilentWorkerIsKilledUnlessItWaits) {
   EXPECT_THAT(exits(3, kKilled), ElementsAre("form 2: 0 1 2"));
 }
 
-TEST_F(MembershipTest, AWorkerWhomNobodyBlamesIsAwaited) {
-  form_four();
+TEST_F(MembershipTest, AWorkerWhomNobodyBlamesIsKilledAfterTheTimeout) {
+  form_four({.min_np = 2, .max_np = 4, .timeout = milliseconds{60'000}});
   (void)exits(0, kKilled);
   (void)waits(1, {.generation = 1});
   (void)waits(2, {.generation = 1});
-  now_ += std::chrono::hours{2};
-  EXPECT_THAT(waits(3, {.generation = 1}), testing::Contains("form 2: 1 2 3"));
+  EXPECT_THAT(after(milliseconds{59'999}), ElementsAre("start 4 on 0"));
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("kill 3"));
+  EXPECT_THAT(after(milliseconds{60'000}), ElementsAre());
+  EXPECT_THAT(exits(3, kKilled), testing::Contains("form 2: 1 2"));
+}
+
+TEST_F(MembershipTest, OfTwoHostsThatCannotReachEachOtherTheLargerSideStays) {
+  make({.min_np = 1, .max_np = 3}, {1, 2});
+  for (const int worker : {0, 1, 2}) (void)waits(worker);
+  (void)waits(0, {.generation = 1, .blames = 2});
+  (void)waits(1, {.generation = 1, .blames = 0});
+  EXPECT_THAT(waits(2, {.generation = 1, .blames = 0}), ElementsAre("leave 0", "form 2: 1 2"));
+  EXPECT_THAT(exits(0, 0), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 3 on 0"));  // it counts as failed
+}
+
+TEST_F(MembershipTest, OfTwoEqualSidesTheOlderStays) {
+  form_four();
+  for (const int worker : {2, 3}) (void)waits(worker, {.generation = 1, .blames = 0});
+  (void)waits(1, {.generation = 1, .blames = 3});
+  EXPECT_THAT(waits(0, {.generation = 1, .blames = 2}),
+              ElementsAre("leave 2", "leave 3", "form 2: 0 1"));
+}
+
+TEST_F(MembershipTest, AThirdHostThatBlamesOneOfTwoIsOnTheSideOfTheOther) {
+  make({.min_np = 1, .max_np = 3}, {1, 1, 1});
+  for (const int worker : {0, 1, 2}) (void)waits(worker);
+  (void)waits(0, {.generation = 1, .blames = 1});
+  (void)waits(1, {.generation = 1, .blames = 2});
+  EXPECT_THAT(waits(2, {.generation = 1, .blames = 1}), ElementsAre("leave 1", "form 2: 0 2"));
+}
+
+TEST_F(MembershipTest, AHostThatOnlyOneSideBlamesStays) {
+  form_four();
+  for (const int worker : {0, 1}) (void)waits(worker, {.generation = 1, .blames = 2});
+  (void)waits(2, {.generation = 1});  // it was stopped for a while
+  EXPECT_THAT(waits(3, {.generation = 1, .blames = 2}), ElementsAre("form 2: 0 1 2 3"));
+}
+
+/// A job that has trained on host 0 gets a new host, with which the next generation does not start.
+class MembershipWithANewHostTest : public MembershipTest {
+ protected:
+  void SetUp() override {
+    make({.min_np = 1, .max_np = 4, .timeout = milliseconds{100'000}}, {2});
+    for (const int worker : {0, 1}) (void)waits(worker);
+    EXPECT_THAT(list({2, 1}), ElementsAre("start 2 on 1"));
+    join(2, 1);
+    EXPECT_THAT(formed_, testing::Contains("form 2: 0 1 2"));
+  }
+  void join(int newcomer, std::uint32_t generation) {
+    EXPECT_THAT(waits(newcomer), ElementsAre("change 0", "change 1"));
+    (void)waits(0, {.generation = generation});
+    formed_ = waits(1, {.generation = generation});
+  }
+  /// Nobody's start in the generation ends before 30 s.
+  std::vector<std::string> does_not_start(std::uint32_t generation, int newcomer, int blames) {
+    now_ += milliseconds{30'000};
+    const Waits failed{.generation = generation, .blames = blames, .start_failed = true};
+    (void)waits(0, failed);
+    (void)waits(1, failed);
+    return waits(newcomer, {.generation = generation, .start_failed = true});
+  }
+
+  std::vector<std::string> formed_;
+};
+
+TEST_F(MembershipWithANewHostTest, TheNextGenerationFormsWithoutAHostThatDoesNotCome) {
+  EXPECT_THAT(does_not_start(2, 2, 2), ElementsAre("leave 2", "form 3: 0 1"));
+}
+
+TEST_F(MembershipWithANewHostTest, WhenNobodyIsBlamedItFormsWithoutTheYoungestHost) {
+  EXPECT_THAT(does_not_start(2, 2, -1), ElementsAre("leave 2", "form 3: 0 1"));
+}
+
+TEST_F(MembershipWithANewHostTest, TheHostIsTriedAgainMoreAndMoreSeldom) {
+  (void)does_not_start(2, 2, 2);
+  (void)exits(2, 0);
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 3 on 1"));
+  join(3, 3);
+  EXPECT_THAT(does_not_start(4, 3, 2), ElementsAre("leave 3", "form 5: 0 1"));
+  (void)exits(3, 0);
+  EXPECT_THAT(after(milliseconds{1'999}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{1}), ElementsAre("start 4 on 1"));
+}
+
+TEST_F(MembershipWithANewHostTest, NoHostIsLeftOutWhenALossExplainsIt) {
+  (void)exits(0, kKilled);
+  (void)waits(1, {.generation = 2, .start_failed = true});
+  EXPECT_THAT(waits(2, {.generation = 2, .start_failed = true}), ElementsAre("form 3: 1 2"));
+}
+
+TEST_F(MembershipWithANewHostTest, ANewcomerWithoutTheStateDoesNotGoOnAlone) {
+  for (const int worker : {0, 1}) (void)exits(worker, kKilled);
+  EXPECT_THAT(waits(2, {.generation = 2, .start_failed = true}),
+              ElementsAre(HasSubstr("finish 75: no worker is left")));
+}
+
+TEST_F(MembershipTest, BeforeAnyoneHasTrainedTheOthersBeginAnew) {
+  make({.min_np = 1, .max_np = 2}, {2});
+  for (const int worker : {0, 1}) (void)waits(worker);
+  (void)exits(0, kKilled);
+  EXPECT_THAT(waits(1, {.generation = 1, .start_failed = true}), ElementsAre("form 2: 1"));
+}
+
+TEST_F(MembershipTest, TheJobEndsWhenNoGenerationStarts) {
+  make({.min_np = 1, .max_np = 2, .timeout = milliseconds{40'000}}, {2});
+  for (const int worker : {0, 1}) (void)waits(worker);
+  now_ += milliseconds{30'000};
+  (void)waits(0, {.generation = 1, .start_failed = true});
+  EXPECT_THAT(waits(1, {.generation = 1, .start_failed = true}), ElementsAre("form 2: 0 1"));
+  now_ += milliseconds{30'000};
+  (void)waits(0, {.generation = 2, .start_failed = true});
+  EXPECT_THAT(waits(1, {.generation = 2, .start_failed = true}),
+              ElementsAre(HasSubstr("finish 75: no generation has started")));
 }
 
 TEST_F(MembershipTest, AFailedHostGetsANewWorkerAfterACooldownThatDoubles) {
@@ -172,6 +292,15 @@ TEST_F(MembershipTest, AWorkerThatWantsToLeaveIsNotReplaced) {
   EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 0 2 3"));
   EXPECT_THAT(exits(1, 0), ElementsAre());
   EXPECT_THAT(after(std::chrono::hours{2}), ElementsAre());
+}
+
+TEST_F(MembershipTest, AHostLosesFirstTheSlotsThatWereGivenUp) {
+  form_four();
+  (void)waits(1, {.generation = 1, .leaves = true});
+  for (const int worker : {0, 2, 3}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(list({1, 2}), ElementsAre());
+  EXPECT_THAT(exits(1, 0), ElementsAre());
+  EXPECT_THAT(list({2, 2}), ElementsAre("start 4 on 0"));
 }
 
 TEST_F(MembershipTest, ALostHostComesBackAfterItsCooldown) {

@@ -45,6 +45,7 @@ int obey(ElasticWorker& worker, int socket) {
     }
     std::printf("generation %u: rank %d of %d\n", config->epoch, config->rank, config->size);
     std::fflush(stdout);
+    worker.has_state();
     while (!worker.wish().change) wait_for(socket, POLLIN);
   }
 }

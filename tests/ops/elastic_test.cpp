@@ -42,9 +42,11 @@ void expect_finished(ElasticJob& job, int worker, const std::string& last_genera
   EXPECT_THAT(result.out, HasSubstr(words));
 }
 
-void expect_blame(const Waits& said, std::uint32_t generation, int rank, bool left) {
-  EXPECT_EQ(said, (Waits{generation, rank, left, false}))
-      << said.generation << " " << said.blames << " " << said.blamed_left << said.leaves;
+void expect_blame(const Waits& said, std::uint32_t generation, int rank, bool left,
+                  bool start_failed = false) {
+  EXPECT_EQ(said, (Waits{generation, rank, left, false, start_failed}))
+      << said.generation << " " << said.blames << " " << said.blamed_left << said.leaves
+      << said.start_failed;
 }
 
 TEST(Elastic, OneGenerationOnly) {
@@ -177,7 +179,7 @@ TEST(Elastic, ASecondLossDuringRecovery) {
   job.form({0, 1, 2, 3});
   for (const int worker : {1, 2, 3}) expect_blame(job.waits(worker), 1, 0, true);
   job.form({1, 2, 3});
-  for (const int worker : {1, 3}) expect_blame(job.waits(worker), 2, 1, true);
+  for (const int worker : {1, 3}) expect_blame(job.waits(worker), 2, 1, true, true);
   job.form({1, 3});
   // The function has not run in generation 2, but a generation has ended.
   expect_finished(job, 1, rank_in(3, 0, 2), "finished after 2 resets and 3 ends");
@@ -192,7 +194,9 @@ TEST(Elastic, AStartInVainIsGivenUpWhenHvdrunSaysSo) {
   job.form({0, 1, 2});  // its rank 2 never comes
   job.kill(2);
   job.send({0, 1}, Change{});
-  for (const int worker : {0, 1}) EXPECT_EQ(job.waits(worker), (Waits{.generation = 1}));
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(job.waits(worker), (Waits{.generation = 1, .start_failed = true}));
+  }
   job.form({0, 1});
   expect_finished(job, 0, rank_in(2, 0, 2), "finished after 0 resets and 1 ends");
   expect_finished(job, 1, rank_in(2, 1, 2), "finished after 0 resets and 1 ends");

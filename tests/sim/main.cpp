@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "elastic/simulation.hpp"
 #include "scale.hpp"
 #include "simulation.hpp"
 #include "totals.hpp"
@@ -28,11 +29,13 @@ struct Options {
   Shape shape;
   bool verbose = false;
   bool scale = false;
+  bool elastic = false;
   std::string json;
 };
 
 constexpr std::string_view kUsage =
     "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..16] [--group 0..16] [--verbose]\n"
+    "       hvd_sim --elastic [--seeds N] [--first-seed S] [--ranks 1..8] [--verbose]\n"
     "       hvd_sim --scale [--ranks N] [--group N] [--json FILE]\n";
 
 std::optional<Options> parse(int count, char** arguments) {
@@ -41,6 +44,10 @@ std::optional<Options> parse(int count, char** arguments) {
     const std::string_view option = arguments[i];
     if (option == "--verbose") {
       options.verbose = true;
+      continue;
+    }
+    if (option == "--elastic") {
+      options.elastic = true;
       continue;
     }
     if (option == "--scale") {
@@ -67,6 +74,7 @@ std::optional<Options> parse(int count, char** arguments) {
     }
   }
   if (!options.scale && options.shape.ranks > 16) return std::nullopt;
+  if (options.elastic && (options.shape.ranks > 8 || options.shape.group)) return std::nullopt;
   return options;
 }
 
@@ -117,11 +125,33 @@ int run(const Options& options) {
   return 0;
 }
 
+int run_elastic(const Options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  elastic::Totals totals;
+  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
+    const auto outcome = elastic::simulate(seed, options.shape.ranks, options.verbose);
+    totals.add(outcome);
+    if (outcome.violation.empty()) continue;
+    fmt::print(
+        "seed {} (after {}) breaks: {}\nrepeat it with: hvd_sim --elastic --first-seed {} --seeds "
+        "1{} "
+        "--verbose\n",
+        seed, totals.seeds, outcome.violation, seed,
+        options.shape.ranks > 0 ? fmt::format(" --ranks {}", options.shape.ranks) : "");
+    return 1;
+  }
+  fmt::print("{}", totals.text(std::chrono::steady_clock::now() - began));
+  if (options.seeds < 10'000 || totals.missing().empty()) return 0;
+  fmt::print("never happened:{}\n", totals.missing());
+  return 1;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   try {
     if (const auto options = parse(count, arguments)) {
+      if (options->elastic) return run_elastic(*options);
       return options->scale ? scale(*options) : run(*options);
     }
   } catch (const std::exception& error) {

@@ -161,3 +161,39 @@ hvd_sim_mutant(last_member_of_nobody net/tree_routes.cpp
   [[return child % group_ == 0 ? std::min(child + group_, size_) : child + 1;]]
   [[return child % group_ == 0 ? std::max(child + 1, std::min(child + group_, size_) - 1) : child + 1;]]
   "a relay may not speak of the last of its members")
+
+# Of elastic jobs.
+hvd_sim_mutant(stragglers_ignored policy/membership.cpp
+  [[if (count(State::member) > 0) return;]] [[]]
+  "a generation forms while members of the last one are in motion" --elastic)
+hvd_sim_mutant(crossed_waits_count policy/membership.cpp
+  [[const bool crossed = self.state == State::member && waits.generation < self.assigned;]] [[const bool crossed = false;]]
+  "a message of an earlier generation counts" --elastic)
+hvd_sim_mutant(youngest_leads policy/membership.cpp
+  [[std::stable_partition(ranks.begin(), ranks.end(), leads);]]
+  [[std::reverse(ranks.begin(), ranks.end());]]
+  "the youngest worker becomes rank 0" --elastic)
+hvd_sim_mutant(silent_never_killed policy/membership.cpp
+  [[if (in_motion(other) && !other.killed_at && !is_blamed)]] [[if (false)]]
+  "a frozen worker is not killed when it is blamed" --elastic)
+hvd_sim_mutant(nearest_is_source policy/recovery.cpp
+  [[return std::pair(one.steps, one.iterations) > std::pair(best.steps, best.iterations);]]
+  [[return std::pair(one.steps, one.iterations) < std::pair(best.steps, best.iterations);]]
+  "the rank that is behind gives its state to the others" --elastic)
+hvd_sim_mutant(damaged_is_sound policy/recovery.cpp
+  [[standings, [](const Standing& one) { return one.is_sound(); },]]
+  [[standings, [](const Standing& one) { return one.certain != 0; },]]
+  "a rank that was receiving gives its state to the others" --elastic)
+hvd_sim_mutant(first_commit_counts policy/recovery.cpp
+  [[return one.commits > best.commits;]] [[return one.commits < best.commits;]]
+  "training goes back further than to the last commit" --elastic)
+hvd_sim_mutant(unblamed_never_killed policy/membership.cpp
+  [[worker.killed_at.value_or(breaking_since_ + options_.timeout)]]
+  [[worker.killed_at.value_or(now + options_.timeout)]]
+  "a frozen worker whom nobody blames is awaited for ever" --elastic)
+hvd_sim_mutant(newcomers_lead policy/membership.cpp
+  [[return trained_ ? worker.has_state : worker.was_member;]] [[return worker.was_member;]]
+  "a worker that has never had the state may lead" --elastic)
+hvd_sim_mutant(given_up_slots_stay policy/membership.cpp
+  [[std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots)]] [[slots]]
+  "a worker leaves for a slot that another has given up" --elastic)

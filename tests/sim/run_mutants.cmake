@@ -1,19 +1,24 @@
 # cmake -DMUTANTS=<file> -DSEEDS=<n> -P run_mutants.cmake: runs every planted bug until an invariant
-# breaks, and the command it prints once more. Lines of the file: program|what the bug is.
+# breaks, and the command it prints once more. Lines of the file: program|what the bug is|an
+# option, or nothing.
 file(STRINGS "${MUTANTS}" lines)
 set(survivors "")
 foreach(line IN LISTS lines)
   string(REPLACE "|" ";" parts "${line}")
   list(GET parts 0 program)
   list(GET parts 1 what)
+  set(option "")
+  if(line MATCHES "\\|(--[a-z]+)$")
+    set(option "${CMAKE_MATCH_1}")
+  endif()
   get_filename_component(name "${program}" NAME)
-  execute_process(COMMAND "${program}" --seeds ${SEEDS} OUTPUT_VARIABLE output ERROR_VARIABLE errors
+  execute_process(COMMAND "${program}" ${option} --seeds ${SEEDS} OUTPUT_VARIABLE output ERROR_VARIABLE errors
                   RESULT_VARIABLE result TIMEOUT 120)
   if(result EQUAL 1 AND output MATCHES "seed ([0-9]+) \\(after ([0-9]+)\\) breaks: ([^:]*):")
     set(seed ${CMAKE_MATCH_1})
     set(after ${CMAKE_MATCH_2})
     set(invariant "${CMAKE_MATCH_3}")
-    execute_process(COMMAND "${program}" --first-seed ${seed} --seeds 1 OUTPUT_QUIET ERROR_QUIET
+    execute_process(COMMAND "${program}" ${option} --first-seed ${seed} --seeds 1 OUTPUT_QUIET ERROR_QUIET
                     RESULT_VARIABLE again TIMEOUT 120)
     if(again EQUAL 1)
       message(STATUS "${name}: ${what}: caught after ${after} seeds by '${invariant}'")

@@ -24,6 +24,7 @@ std::string fault_in(const Waits& waits) {
   if (waits.blames < -1) return fmt::format("it blames rank {}", waits.blames);
   if (waits.blames >= 0 && waits.generation == 0) return "it blames a rank of no generation";
   if (waits.blamed_left && waits.blames < 0) return "it says that nobody has left";
+  if (waits.start_failed && waits.generation == 0) return "the start of no generation has failed";
   return {};
 }
 
@@ -84,6 +85,7 @@ Bytes encode(const Waits& waits) {
   to.i32(waits.blames);
   to.u8(waits.blamed_left ? 1 : 0);
   to.u8(waits.leaves ? 1 : 0);
+  to.u8(waits.start_failed ? 1 : 0);
   return finished(to, fault_in(waits));
 }
 
@@ -95,6 +97,7 @@ Waits decode_waits(std::span<const std::byte> bytes) {
   waits.blames = from.i32();
   waits.blamed_left = read_flag(from);
   waits.leaves = read_flag(from);
+  waits.start_failed = read_flag(from);
   if (const std::string fault = fault_in(waits); !fault.empty()) from.fail(fault);
   from.finish();
   return waits;

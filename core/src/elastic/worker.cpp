@@ -114,7 +114,7 @@ ElasticWorker::Wish ElasticWorker::wish() {
 }
 
 Waits ElasticWorker::waits_after(const Error* reason) const {
-  Waits waits{.generation = generation_};
+  Waits waits{.generation = generation_, .start_failed = generation_ > 0 && !has_state_};
   // An error of another context of this process may name a rank that this one does not have.
   if (reason == nullptr || reason->fault().rank == rank_ || reason->fault().rank < 0 ||
       reason->fault().rank >= size_) {
@@ -161,6 +161,7 @@ Config ElasticWorker::take(const Assignment& assignment) {
   size_ = config.size;
   change_ordered_ = false;
   stop_announced_ = false;
+  has_state_ = false;
   return config;
 }
 

@@ -13,29 +13,41 @@ auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) 
   hosts_.resize(std::max(hosts_.size(), slots.size()));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].slots = i < slots.size() ? slots[i] : 0;
-    if (hosts_[i].slots == 0) hosts_[i].given_up = 0;  // it may come back with all its slots
+    give_up(i, hosts_[i].given_up);
   }
   return decide(now);
 }
 
 auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now) -> Orders {
   Worker& self = worker_at(worker);
-  const bool crossed = waits.generation < self.assigned;
+  const bool crossed = self.state == State::member && waits.generation < self.assigned;
   if (self.state == State::over || self.state == State::leaving || crossed) return {};
   self.leaves = waits.leaves;
   if (self.state == State::waiting) return decide(now);
   const bool was_member = self.state == State::member;
+  // Others have lost this worker, so it is no wonder that it has lost them.
+  const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value();
   self.state = State::waiting;
   self.since = now;
-  self.killed_at.reset();
   if (!was_member) return decide(now);
-  breaking_ = true;
-  const auto blamed = static_cast<std::size_t>(waits.blames);
-  if (waits.blames >= 0 && blamed < ranks_.size()) {
-    Worker& other = worker_at(ranks_[blamed]);
-    const auto patience = waits.blamed_left ? options_.leaving : options_.settle;
-    if (in_motion(other) && !other.killed_at) other.killed_at = now + patience;
+  begin_breaking(now);
+  if (!waits.start_failed) {
+    self.has_state = true;
+    trained_ = true;
+    too_few_since_.reset();
   }
+  explained_ = explained_ || waits.leaves || !waits.start_failed;
+  const auto blamed = static_cast<std::size_t>(waits.blames);
+  if (waits.blames < 0 || blamed >= ranks_.size()) return decide(now);
+  const int number = ranks_[blamed];
+  if (waits.start_failed) {
+    did_not_come_ = number;
+  } else if (!waits.blamed_left) {
+    silent_.emplace_back(worker, number);
+  }
+  Worker& other = worker_at(number);
+  const auto patience = waits.blamed_left ? options_.leaving : options_.settle;
+  if (in_motion(other) && !other.killed_at && !is_blamed) other.killed_at = now + patience;
   return decide(now);
 }
 
@@ -43,40 +55,62 @@ auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders 
   Worker& self = worker_at(worker);
   const State before = std::exchange(self.state, State::over);
   if (before == State::over) return {};
-  if (before == State::member) breaking_ = true;
+  if (before == State::member) begin_breaking(now, true);
   const bool obeyed = before == State::leaving && code == 0;
-  if (self.leaves) ++hosts_[self.host].given_up;
+  if (self.leaves) give_up(self.host, hosts_[self.host].given_up + 1);
   if (done_) {
     if (code_ == 0 && before != State::leaving) code_ = code;
   } else if (code == 0 && !obeyed) {
     done_ = true;
   } else if (code != 0) {
     if (first_failure_ == 0) first_failure_ = code;
-    fail(self.host, now);
+    fail(self.host, now, now);
   }
   return decide(now);
 }
 
 auto Membership::on_host_lost(std::size_t host, Clock::time_point now) -> Orders {
-  fail(host, now);
+  fail(host, now, now);
   for (Worker& worker : workers_) {
     if (worker.host != host || worker.state == State::over) continue;
-    if (worker.state == State::member) breaking_ = true;
+    if (worker.state == State::member) begin_breaking(now, true);
     worker.state = State::over;
   }
   return decide(now);
 }
 
+/// Slots are given up only while no worker runs on them, so that those that a host loses are first
+/// the ones that were given up.
+void Membership::give_up(std::size_t host, int slots) {
+  const auto running = std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.host == host && worker.state != State::over;
+  });
+  hosts_[host].given_up = std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots);
+}
+
 /// A host fails once when several of its workers fail together. A failure soon after the end of a
 /// cooldown doubles it.
-void Membership::fail(std::size_t index, Clock::time_point now) {
+void Membership::fail(std::size_t index, Clock::time_point since, Clock::time_point now) {
   Host& host = hosts_[index];
   if (now < host.free_at) return;
-  const bool long_ago = !host.failed_at || now - *host.failed_at > 2 * host.cooldown;
+  const bool long_ago = !host.failed_at || since - *host.failed_at > 2 * host.cooldown;
   host.cooldown =
       long_ago ? options_.least_cooldown : std::min(2 * host.cooldown, options_.most_cooldown);
   host.failed_at = now;
   host.free_at = now + host.cooldown;
+}
+
+/// The host counts as failed, and its workers that wait leave.
+void Membership::exclude(std::size_t host, Clock::time_point now) {
+  fail(host, hosts_[host].started_at, now);
+  for (Worker& worker : workers_) {
+    if (worker.host == host && worker.state == State::waiting) worker.sent_away = true;
+  }
+}
+
+void Membership::begin_breaking(Clock::time_point now, bool is_loss) {
+  if (!std::exchange(breaking_, true)) breaking_since_ = now;
+  explained_ = explained_ || is_loss;
 }
 
 // ---- decisions
@@ -118,6 +152,55 @@ auto Membership::decide(Clock::time_point now) -> Orders {
   return orders;
 }
 
+/// A worker that was a member may lead if no step can have been completed: those who start to train
+/// have the state.
+bool Membership::may_lead(const Worker& worker) const {
+  return trained_ ? worker.has_state : worker.was_member;
+}
+
+/// Excludes hosts between which there is no connection, though hvdrun reaches all of them.
+void Membership::separate_hosts(Clock::time_point now) {
+  const auto host_at = [this](int worker) { return worker_at(worker).host; };
+  const auto waits = [this](int worker) { return worker_at(worker).state == State::waiting; };
+  const auto is_excluded = [&](std::size_t host) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](int number) {
+      return host_at(number) == host && worker_at(number).sent_away;
+    });
+  };
+  // The number of workers that wait and can go on with `one` if `other` is excluded.
+  const auto side = [&](std::size_t one, std::size_t other) {
+    return std::count_if(ranks_.begin(), ranks_.end(), [&](int number) {
+      const bool blames = std::any_of(silent_.begin(), silent_.end(), [&](const auto& pair) {
+        return pair.first == number && host_at(pair.second) == other;
+      });
+      return waits(number) && (host_at(number) == one || blames);
+    });
+  };
+  // Of two hosts this gets the one with the older worker first, which a tie favours.
+  for (const int older : ranks_) {
+    for (const int younger : ranks_) {
+      const std::size_t one = host_at(older);
+      const std::size_t other = host_at(younger);
+      const auto blame = [&](std::size_t accuser, std::size_t accused) {
+        return std::any_of(silent_.begin(), silent_.end(), [&](const auto& pair) {
+          return waits(pair.first) && host_at(pair.first) == accuser &&
+                 host_at(pair.second) == accused;
+        });
+      };
+      if (one == other || !blame(one, other) || !blame(other, one)) continue;
+      if (is_excluded(one) || is_excluded(other)) continue;
+      exclude(side(one, other) >= side(other, one) ? other : one, now);
+    }
+  }
+  if (explained_) return;
+  // Nothing tells why the generation has not started. Without the host that did not come, or the
+  // youngest one, the next may.
+  const std::size_t first = host_at(ranks_.front());
+  const std::size_t blamed = host_at(did_not_come_.value_or(ranks_.front()));
+  const std::size_t suspect = blamed == first ? host_at(ranks_.back()) : blamed;
+  if (suspect != first) exclude(suspect, now);
+}
+
 /// Waits until no member of the generation is left in motion.
 void Membership::break_up(Orders& orders, Clock::time_point now) {
   for (const int number : ranks_) {
@@ -126,25 +209,32 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
     if (!std::exchange(worker.told, true)) {
       orders.emplace_back(Tell{.worker = number, .order = Change{}});
     }
-    if (!worker.killed_at || worker.killed) continue;
-    if (*worker.killed_at > now) {
-      wake_at(*worker.killed_at);
+    if (worker.killed) continue;
+    // Its process may be stopped although its last generation ended before anyone noticed.
+    const auto due = worker.killed_at.value_or(breaking_since_ + options_.timeout);
+    if (due > now) {
+      wake_at(due);
     } else {
       worker.killed = true;
-      orders.emplace_back(Kill{.worker = number, .why = "another rank has lost it"});
+      orders.emplace_back(Kill{.worker = number,
+                               .why = worker.killed_at ? "another rank has lost it"
+                                                       : "the others have waited too long for it"});
     }
   }
   if (count(State::member) > 0) return;
+  separate_hosts(now);
   breaking_ = false;
   running_ = false;
 }
 
-/// Tells those to leave who asked for it, and, after the program has finished somewhere, all who
-/// wait.
+/// Tells those to leave who asked for it or are to be excluded, and, after the program has finished
+/// somewhere, all who wait.
 void Membership::send_away(Orders& orders) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (worker.state != State::waiting || !(worker.leaves || done_)) continue;
+    if (worker.state != State::waiting || !(worker.leaves || worker.sent_away || done_)) {
+      continue;
+    }
     worker.state = State::leaving;
     orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = Leave{}});
   }
@@ -167,9 +257,9 @@ std::vector<int> Membership::candidates() const {
 
 void Membership::form(Orders& orders, Clock::time_point now) {
   std::vector<int> ranks = candidates();
-  const auto has_state = [this](int number) { return worker_at(number).has_state; };
-  if (generation_ > 0 && std::none_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
-        return worker.has_state && worker.state == State::waiting;
+  const auto leads = [this](int number) { return may_lead(worker_at(number)); };
+  if (generation_ > 0 && std::none_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+        return worker.state == State::waiting && may_lead(worker);
       })) {
     return finish(orders, kExitRetry, "no worker is left that has the state of the training");
   }
@@ -180,7 +270,7 @@ void Membership::form(Orders& orders, Clock::time_point now) {
     return finish(orders, first_failure_, "all workers have failed before they trained");
   }
   const bool enough = static_cast<int>(ranks.size()) >= options_.min_np &&
-                      (generation_ == 0 || std::any_of(ranks.begin(), ranks.end(), has_state));
+                      (generation_ == 0 || std::any_of(ranks.begin(), ranks.end(), leads));
   if (!too_few_since_) too_few_since_ = now;
   const auto deadline = *too_few_since_ + options_.timeout;
   if (!enough && now >= deadline) {
@@ -188,6 +278,11 @@ void Membership::form(Orders& orders, Clock::time_point now) {
                   fmt::format("{} of at least {} workers (--min-np) were there after {:.1f} s "
                               "(--elastic-timeout)",
                               ranks.size(), options_.min_np,
+                              static_cast<double>(options_.timeout.count()) / 1000.0));
+  }
+  if (enough && now >= deadline && generation_ > 0 && !explained_) {
+    return finish(orders, kExitRetry,
+                  fmt::format("no generation has started for {:.1f} s (--elastic-timeout)",
                               static_cast<double>(options_.timeout.count()) / 1000.0));
   }
   const bool first_waits = generation_ == 0 && count(State::starting) > 0 && now < deadline;
@@ -199,7 +294,7 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   }
   // Hosts are in the order of their oldest workers. Those with state come first, since rank 0 has
   // to have it.
-  std::stable_partition(ranks.begin(), ranks.end(), has_state);
+  std::stable_partition(ranks.begin(), ranks.end(), leads);
   std::vector<std::ptrdiff_t> first(hosts_.size());
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     first[i] = std::find_if(ranks.begin(), ranks.end(),
@@ -212,8 +307,9 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   for (const int number : ranks) {
     Worker& worker = worker_at(number);
     worker.state = State::member;
-    worker.has_state = true;
+    worker.was_member = true;
     worker.told = false;
+    worker.killed = false;
   }
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].state != State::waiting) continue;
@@ -222,7 +318,9 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   }
   ++generation_;
   for (const int number : ranks) worker_at(number).assigned = generation_;
-  too_few_since_.reset();
+  explained_ = false;
+  did_not_come_.reset();
+  silent_.clear();
   running_ = true;
   ranks_ = ranks;
   orders.emplace_back(Form{.generation = generation_, .workers = std::move(ranks)});
@@ -244,6 +342,7 @@ void Membership::ask_for_change(Orders& orders, Clock::time_point now) {
     change = change || members[i] > slots_of(hosts_[i]);
   }
   if (!change) return;
+  explained_ = true;
   for (const int number : ranks_) {
     Worker& worker = worker_at(number);
     if (worker.state != State::member || std::exchange(worker.told, true)) continue;
@@ -269,6 +368,7 @@ void Membership::start_workers(Orders& orders, Clock::time_point now) {
     for (int k = 0; k < free && alive < options_.max_np; ++k, ++alive) {
       orders.emplace_back(Start{.worker = static_cast<int>(workers_.size()), .host = i});
       workers_.push_back({.host = i, .since = now});
+      hosts_[i].started_at = now;
     }
   }
 }

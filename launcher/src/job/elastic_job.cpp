@@ -206,7 +206,8 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
     obey(membership_.on_host_lost(index, Clock::now()));
     // Its members were not told of the generation, so they still wait.
     for (const int worker : waiting) {
-      obey(membership_.on_waits(worker, {.generation = generation}, Clock::now()));
+      obey(membership_.on_waits(worker, {.generation = generation, .start_failed = true},
+                                Clock::now()));
     }
   }
   check_over();

@@ -78,7 +78,7 @@ class ElasticRun {
       reason.reset();
       try {
         const Generation generation(state_, *config);
-        const bool finished = train();
+        const bool finished = train(worker);
         // This waits for ranks that come to the same end later. The function may have done it.
         if (is_initialized()) context().shutdown();
         if (finished) return true;
@@ -94,10 +94,11 @@ class ElasticRun {
 
  private:
   /// Returns false when all ranks have agreed to end the generation.
-  bool train() {
+  bool train(ElasticWorker& worker) {
     detail::attach_followers(context());
     if (!std::exchange(is_first_, false)) state_.reset();
     state_.synchronize(context());
+    worker.has_state();
     try {
       run_();
       return true;

@@ -30,6 +30,9 @@ struct Waits {
   std::int32_t blames = -1;
   bool blamed_left = false;  ///< that rank has left, so its process ends; otherwise it is silent
   bool leaves = false;       ///< the worker was asked to leave and expects `Leave`
+  /// That generation ended before this worker had the state of the training: its context could not
+  /// be made, or the state was not synchronized. So no rank has completed a step in it.
+  bool start_failed = false;
 
   bool operator==(const Waits&) const = default;
 };

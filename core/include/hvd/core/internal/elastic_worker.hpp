@@ -29,6 +29,9 @@ class ElasticWorker {
   /// protocol.
   [[nodiscard]] std::optional<Config> next_generation(const Error* reason);
 
+  /// This worker has the state of the training in its generation.
+  void has_state() noexcept { has_state_ = true; }
+
   /// What this worker votes for. From the first call on, SIGTERM and SIGUSR1 ask this process to
   /// leave, or, after hvdrun's `Stop`, the job to stop, as described at `Context::stop_requested`.
   struct Wish {
@@ -51,6 +54,7 @@ class ElasticWorker {
   int size_ = 0;
   bool change_ordered_ = false;
   bool stop_announced_ = false;
+  bool has_state_ = false;  ///< in that generation
 };
 
 }  // namespace hvd::detail

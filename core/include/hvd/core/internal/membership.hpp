@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,8 +21,11 @@ class Membership {
   struct Options {
     int min_np = 1;
     int max_np = 1;
-    std::chrono::milliseconds timeout{600'000};  ///< how long fewer than `min_np` workers may wait
-    std::optional<int> reset_limit{};            ///< the most generations after the first
+    /// How long the job may be without a generation that trains, because fewer than `min_np`
+    /// workers wait or generations do not start, and how long workers wait for a member of their
+    /// generation whom nobody blames.
+    std::chrono::milliseconds timeout{600'000};
+    std::optional<int> reset_limit{};  ///< the most generations after the first
     std::chrono::milliseconds least_cooldown{1'000};
     std::chrono::milliseconds most_cooldown{3'600'000};
     /// The time that a worker which another blames as silent has to say that it waits, and that
@@ -92,7 +96,9 @@ class Membership {
   struct Worker {
     std::size_t host = 0;
     State state = State::starting;
-    bool has_state = false;  ///< it was a member before
+    bool was_member = false;
+    bool has_state = false;  ///< it has had the state of the training
+    bool sent_away = false;  ///< its host cannot be reached from others
     bool leaves = false;     ///< it asks to leave
     bool told = false;       ///< it was told that this generation is to end
     std::uint32_t assigned = 0;
@@ -105,6 +111,7 @@ class Membership {
     int given_up = 0;                       ///< slots whose workers have asked to leave
     std::chrono::milliseconds cooldown{0};  ///< the last one; 0: none
     Clock::time_point free_at{};
+    Clock::time_point started_at{};  ///< when a worker was started on it last
     std::optional<Clock::time_point> failed_at{};
   };
 
@@ -115,9 +122,15 @@ class Membership {
     return workers_.at(static_cast<std::size_t>(worker));
   }
   [[nodiscard]] int count(State state) const;
+  [[nodiscard]] bool may_lead(const Worker& worker) const;
   [[nodiscard]] bool in_motion(const Worker& worker) const;
   [[nodiscard]] int slots_of(const Host& host) const;
-  void fail(std::size_t host, Clock::time_point now);
+  void give_up(std::size_t host, int slots);
+  /// `since` is when the host was tried again.
+  void fail(std::size_t host, Clock::time_point since, Clock::time_point now);
+  void begin_breaking(Clock::time_point now, bool is_loss = false);
+  void exclude(std::size_t host, Clock::time_point now);
+  void separate_hosts(Clock::time_point now);
   void wake_at(Clock::time_point time);
 
   [[nodiscard]] Orders decide(Clock::time_point now);
@@ -136,7 +149,12 @@ class Membership {
   std::vector<int> ranks_;  ///< the workers of the generation
   bool running_ = false;    ///< a generation has formed and is not broken up
   bool breaking_ = false;   ///< a member of it has ended or waits
-  bool done_ = false;       ///< a member has finished the program
+  Clock::time_point breaking_since_{};
+  bool explained_ = false;  ///< it has trained, a member was lost or leaves, or it was to change
+  std::optional<int> did_not_come_;  ///< the worker whom one blames for a start that has failed
+  std::vector<std::pair<int, int>> silent_;  ///< who blames whom as silent
+  bool trained_ = false;                     ///< some worker has had the state
+  bool done_ = false;                        ///< a member has finished the program
   bool finished_ = false;
   int code_ = 0;
   int first_failure_ = 0;  ///< the code of the first worker that failed

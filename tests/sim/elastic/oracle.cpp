@@ -1,0 +1,191 @@
+#include "elastic/oracle.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "elastic/job.hpp"
+
+namespace hvd::sim::elastic {
+namespace {
+
+constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
+
+}  // namespace
+
+// ---- what hvdrun decides
+
+void Oracle::forms(const Membership::Form& form) {
+  int oldest = -1;
+  std::vector<std::size_t> hosts;
+  for (const int number : form.workers) {
+    const Worker& worker = job_.worker(number);
+    check_waits(number);
+    assigned_[number] = form.generation;
+    if (worker.alive() && !worker.waits()) {
+      throw Violation("one generation", fmt::format("worker {} does not wait", number));
+    }
+    if (worker.has_had_state() && (oldest < 0 || number < oldest)) oldest = number;
+    const std::size_t host = worker.host();
+    if (!hosts.empty() && hosts.back() == host) continue;
+    if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) {
+      throw Violation("ranks of a host follow each other", fmt::format("host {}", host));
+    }
+    hosts.push_back(host);
+  }
+  if (oldest >= 0 && form.workers.front() != oldest) {
+    throw Violation("the oldest is rank 0",
+                    fmt::format("{} instead of {}", form.workers.front(), oldest));
+  }
+  if (static_cast<int>(form.workers.size()) < job_.plan.options.min_np) {
+    throw Violation("the least number of ranks", fmt::format("{}", form.workers.size()));
+  }
+  forms_[form.generation] = form;
+}
+
+void Oracle::check_waits(int worker) const {
+  const auto assigned = assigned_.find(worker);
+  if (assigned == assigned_.end() || heard_.at(worker) >= assigned->second) return;
+  throw Violation("who gets an order waits",
+                  fmt::format("worker {} is in generation {}", worker, assigned->second));
+}
+
+void Oracle::hears(int worker, const detail::Waits& waits) {
+  if (over_.contains(worker)) return;  // the report of its end has overtaken this
+  heard_[worker] = std::max(heard_[worker], waits.generation);
+  if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
+  const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
+  blamed_.emplace(std::pair(waits.generation, blamed), job_.events.now());
+}
+
+void Oracle::kills(int worker) {
+  const auto blamed = blamed_.find({forms_.rbegin()->first, worker});
+  if (blamed != blamed_.end() && job_.events.now() > blamed->second + kLongestPatience) {
+    throw Violation("who is blamed is killed soon", fmt::format("worker {}", worker));
+  }
+  // A pause or a cut is a reason; so is that all others have waited for very long.
+  if (job_.worker(worker).struck() || !job_.worker(worker).alive()) return;
+  throw Violation("no worker is killed without a reason", fmt::format("worker {}", worker));
+}
+
+void Oracle::tells_to_leave(int number) {
+  check_waits(number);
+  told_to_leave_.insert(number);
+  const Worker& worker = job_.worker(number);
+  if (done_ || worker.asked_to_leave() || worker.struck() || job_.was_cut(worker.host())) return;
+  // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
+  if (!forms_.empty() && !started_.contains(forms_.rbegin()->first)) {
+    const std::vector<int>& members = forms_.rbegin()->second.workers;
+    const auto struck = [this](int member) {
+      return job_.worker(member).struck() || job_.was_cut(job_.host_of(member));
+    };
+    if (std::any_of(members.begin(), members.end(), struck)) return;
+  }
+  int neighbours = 0;
+  int others = 0;
+  for (const auto& one : job_.workers) {
+    if (over_.contains(one->number()) || one->number() == number) continue;
+    ++others;
+    if (one->host() == worker.host()) ++neighbours;
+  }
+  const bool fits = neighbours < job_.driver.slots().at(worker.host());
+  if (fits && others < job_.plan.options.max_np) {
+    throw Violation("no worker leaves without a reason", fmt::format("worker {}", number));
+  }
+}
+
+void Oracle::finishes(const Membership::Finish& finish) {
+  if (finish.code == 0 && !done_) throw Violation("the end", "0 although nobody has finished");
+  if (done_ || finish.code == 0) return;
+  if (finish.code != Membership::kExitRetry) {
+    throw Violation("the end", fmt::format("code {}", finish.code));
+  }
+  if (!finish.why.starts_with("no worker is left")) return;
+  for (const auto& one : job_.workers) {
+    if (one->has_whole_state() && one->waits() && !told_to_leave_.contains(one->number())) {
+      throw Violation("the end", fmt::format("worker {} has the state", one->number()));
+    }
+  }
+}
+
+// ---- what workers do
+
+void Oracle::assigned(const Worker& worker, std::uint32_t generation, int rank) {
+  if (forms_.at(generation).workers.at(static_cast<std::size_t>(rank)) != worker.number()) {
+    throw Violation("ranks", fmt::format("worker {} is not rank {}", worker.number(), rank));
+  }
+}
+
+void Oracle::gathers(std::uint32_t generation, const Standing& standing, const Model& model,
+                     const Model& commit) {
+  int& best = best_[generation];
+  if (standing.is_sound()) best = std::max(best, model.steps);
+  if (standing.commits > 0) best = std::max(best, commit.steps);
+}
+
+void Oracle::no_source(std::uint32_t generation) {
+  if (best_[generation] > 0) {
+    throw Violation("no step is lost",
+                    fmt::format("there was a state after {}", best_[generation]));
+  }
+}
+
+/// All ranks have the same bits at the same place.
+void Oracle::agree(std::uint32_t generation, int step, const Model& model) {
+  const auto [at, is_first] = digests_.emplace(std::pair(generation, step), model.digest);
+  if (!is_first && at->second != model.digest) {
+    throw Violation("bit-identical ranks", fmt::format("generation {}, step {}", generation, step));
+  }
+}
+
+void Oracle::synchronized(const Worker& worker, std::uint32_t generation, const Model& model) {
+  job_.trace.mix(model.digest);
+  started_.insert(generation);
+  if (model.damaged) {
+    throw Violation("whole states", fmt::format("worker {} goes on", worker.number()));
+  }
+  agree(generation, -1, model);
+  if (model.steps < best_[generation]) {
+    throw Violation("no step is lost",
+                    fmt::format("worker {} goes on after {}, another rank had {}", worker.number(),
+                                model.steps, best_[generation]));
+  }
+  // Those who are left lack at most the step that was under way, and what follows a commit.
+  const int lost = furthest_ - model.steps;
+  const int most = job_.plan.certain ? 1 : job_.plan.commit_every + 1;
+  if (lost > most) {
+    throw Violation("no step is lost", fmt::format("{} of {} steps", lost, furthest_));
+  }
+}
+
+void Oracle::step_completed(const Worker& worker, std::uint32_t generation, int step,
+                            const Model& model) {
+  job_.trace.say(job_.events.now(), worker.number(), "completes step {} of generation {}",
+                 model.steps, generation);
+  job_.trace.mix(model.digest);
+  if (generation < last_generation_) {
+    throw Violation("one generation",
+                    fmt::format("a step in {} after one in {}", generation, last_generation_));
+  }
+  last_generation_ = generation;
+  furthest_ = std::max(furthest_, model.steps);
+  agree(generation, step, model);
+}
+
+void Oracle::epoch_is_over(const Worker& worker, const Model& model) const {
+  for (int i = 0; i < job_.plan.samples; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (model.used.at(at) == model.allowed.at(at)) continue;
+    throw Violation("every sample once",
+                    fmt::format("worker {}, epoch {}: sample {} {} times for {}", worker.number(),
+                                model.epoch, i, model.used.at(at), model.allowed.at(at)));
+  }
+}
+
+void Oracle::finished(const Worker& worker, const Model& model) {
+  epoch_is_over(worker, model);
+  if (model.epoch + 1 != job_.plan.epochs) throw Violation("the end", "an epoch is missing");
+  done_ = true;
+}
+
+}  // namespace hvd::sim::elastic

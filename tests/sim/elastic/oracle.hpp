@@ -1,0 +1,64 @@
+// Knows the truth about all workers of a run, and throws Violation when an invariant is broken.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "elastic/state.hpp"
+
+namespace hvd::sim::elastic {
+
+struct Job;
+class Worker;
+
+class Oracle {
+ public:
+  explicit Oracle(Job& job) : job_(job) {}
+
+  // What hvdrun decides.
+  void forms(const Membership::Form& form);
+  void knows_end_of(int worker) { over_.insert(worker); }
+  /// hvdrun gets a message.
+  void hears(int worker, const detail::Waits& waits);
+  void kills(int worker);
+  void tells_to_leave(int worker);
+  void finishes(const Membership::Finish& finish);
+
+  // What workers do.
+  void assigned(const Worker& worker, std::uint32_t generation, int rank);
+  void gathers(std::uint32_t generation, const Standing& standing, const Model& model,
+               const Model& commit);
+  void no_source(std::uint32_t generation);
+  void synchronized(const Worker& worker, std::uint32_t generation, const Model& model);
+  void step_completed(const Worker& worker, std::uint32_t generation, int step, const Model& model);
+  void epoch_is_over(const Worker& worker, const Model& model) const;
+  void finished(const Worker& worker, const Model& model);
+
+  [[nodiscard]] bool is_done() const { return done_; }
+  [[nodiscard]] int steps() const { return furthest_; }
+
+ private:
+  /// hvdrun takes the worker for one that waits.
+  void check_waits(int worker) const;
+  void agree(std::uint32_t generation, int step, const Model& model);
+
+  Job& job_;
+  std::map<std::pair<std::uint32_t, int>, std::uint64_t> digests_;
+  std::map<std::uint32_t, Membership::Form> forms_;
+  /// By generation and worker: when hvdrun heard first that it is lost, from one that is not.
+  std::map<std::pair<std::uint32_t, int>, Nanos> blamed_;
+  std::set<std::uint32_t> started_;        ///< generations that some member has synchronized
+  std::map<int, std::uint32_t> heard_;     ///< by worker: the generation of its last message
+  std::map<int, std::uint32_t> assigned_;  ///< by worker: its last generation
+  std::set<int> told_to_leave_;
+  std::set<int> over_;                 ///< workers of which hvdrun knows that they have ended
+  std::map<std::uint32_t, int> best_;  ///< by generation: the steps of its furthest member
+  std::uint32_t last_generation_ = 0;  ///< in which a step was completed
+  int furthest_ = 0;                   ///< the most steps that any worker has completed
+  bool done_ = false;
+};
+
+}  // namespace hvd::sim::elastic
