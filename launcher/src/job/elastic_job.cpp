@@ -405,16 +405,21 @@ void ElasticJob::end(int code, const std::string& why, const End& order) {
   if (std::exchange(ending_, true)) return;
   code_ = code;
   if (!why.empty()) say(why);
-  if (code != 0 && last_failed_ && code < kExitSignalBase) {
-    output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *last_failed_));
-    for (const Tail::Line& line : output_.tail(*last_failed_)) {
-      output_.say(fmt::format("  [{}]<{}>:{}\n", *last_failed_,
-                              line.stream == Stream::out ? "stdout" : "stderr", line.text));
-    }
-  }
+  if (code != 0 && code < kExitSignalBase) quoted_ = last_failed_;
   membership_timer_.cancel();
   limit_timer_.cancel();
   send_end(order);
+}
+
+/// All output has arrived now, also that of the worker whose end was the last event.
+void ElasticJob::report_end() {
+  output_.finish();
+  if (!quoted_) return;
+  output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *quoted_));
+  for (const Tail::Line& line : output_.tail(*quoted_)) {
+    output_.say(fmt::format("  [{}]<{}>:{}\n", *quoted_,
+                            line.stream == Stream::out ? "stdout" : "stderr", line.text));
+  }
 }
 
 void ElasticJob::report(const std::string& change, bool loudly) {

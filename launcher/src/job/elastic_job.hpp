@@ -73,7 +73,7 @@ class ElasticJob final : private JobBase {
   void fail(int code, const std::string& what) override;
   void on_end_signal(int signal) override;
   void before_signal(int signal) override;
-  void report_end() override { output_.finish(); }
+  void report_end() override;
   [[nodiscard]] Worker& worker_at(int worker);
   [[nodiscard]] std::string name_of_worker(int worker);
   /// Returns the rank of the worker in the generation that formed last, or -1.
@@ -98,6 +98,7 @@ class ElasticJob final : private JobBase {
   std::string last_listed_;  ///< the hosts that were listed last, as text
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
+  std::optional<int> quoted_;       ///< the worker whose last lines the report quotes
   bool ending_ = false;
   int code_ = 0;
 };
