@@ -158,6 +158,16 @@ TEST_F(MembershipTest, AThirdHostThatBlamesOneOfTwoIsOnTheSideOfTheOther) {
   EXPECT_THAT(waits(2, {.generation = 1, .blames = 1}), ElementsAre("leave 1", "form 2: 0 2"));
 }
 
+// Each host has a frozen worker, which the sound worker of the other host blames.
+TEST_F(MembershipTest, HostsWhoseFrozenWorkersAreBlamedReachEachOther) {
+  form_four();
+  (void)waits(0, {.generation = 1, .blames = 3});
+  (void)waits(2, {.generation = 1, .blames = 1});
+  EXPECT_THAT(after(milliseconds{500}), ElementsAre("kill 1", "kill 3"));
+  EXPECT_THAT(exits(1, kKilled), ElementsAre());
+  EXPECT_THAT(exits(3, kKilled), ElementsAre("form 2: 0 2"));
+}
+
 TEST_F(MembershipTest, AHostThatOnlyOneSideBlamesStays) {
   form_four();
   for (const int worker : {0, 1}) (void)waits(worker, {.generation = 1, .blames = 2});

@@ -181,9 +181,10 @@ void Membership::separate_hosts(Clock::time_point now) {
     for (const int younger : ranks_) {
       const std::size_t one = host_at(older);
       const std::size_t other = host_at(younger);
+      // A worker that does not wait was frozen or has ended, and that is why others blame it.
       const auto blame = [&](std::size_t accuser, std::size_t accused) {
         return std::any_of(silent_.begin(), silent_.end(), [&](const auto& pair) {
-          return waits(pair.first) && host_at(pair.first) == accuser &&
+          return waits(pair.first) && waits(pair.second) && host_at(pair.first) == accuser &&
                  host_at(pair.second) == accused;
         });
       };

@@ -97,7 +97,9 @@ void Oracle::tells_to_leave(int number) {
 void Oracle::finishes(const Membership::Finish& finish) {
   if (finish.code == 0 && !done_) throw Violation("the end", "0 although nobody has finished");
   if (done_ || finish.code == 0) return;
-  if (finish.code != Membership::kExitRetry) {
+  // Nobody is left, and nobody ever trained: the program fails at its start.
+  const bool started = !forms_.empty() || over_.size() < job_.workers.size();
+  if (finish.code != Membership::kExitRetry && started) {
     throw Violation("the end", fmt::format("code {}", finish.code));
   }
   if (!finish.why.starts_with("no worker is left")) return;
