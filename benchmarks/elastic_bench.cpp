@@ -24,7 +24,7 @@
 
 namespace {
 
-/// What a worker writes, at 64 bytes times its number. The script reads it while it changes, so
+/// A worker writes this at 64 bytes times its number. The script reads it while it changes, so
 /// `first` of a generation counts only when `generation` is the same before and after.
 struct Entry {
   std::uint64_t generation = 0;

@@ -32,8 +32,9 @@ class ElasticWorker {
   /// This worker has the state of the training in its generation.
   void has_state() noexcept { has_state_ = true; }
 
-  /// What this worker votes for. From the first call on, SIGTERM and SIGUSR1 ask this process to
-  /// leave, or, after hvdrun's `Stop`, the job to stop, as described at `Context::stop_requested`.
+  /// This is what the worker votes for. From the first call on, SIGTERM and SIGUSR1 ask this
+  /// process to leave, or, after hvdrun's `Stop`, the job to stop, as described at
+  /// `Context::stop_requested`.
   struct Wish {
     bool change = false;  ///< hvdrun wants this generation to end, or this process was asked
     bool stop = false;    ///< this process was asked, and so are all others

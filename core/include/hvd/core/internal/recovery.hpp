@@ -6,8 +6,8 @@
 
 namespace hvd::detail {
 
-/// What a rank has at the start of a generation. Ranks with equal standings have the same bits,
-/// unless they are fresh.
+/// Describes what a rank has at the start of a generation. Ranks with equal standings have the same
+/// bits, unless they are fresh.
 struct Standing {
   enum Kind : std::int64_t {
     fresh,    ///< only what the program has made
