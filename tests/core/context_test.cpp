@@ -274,6 +274,27 @@ TEST(Context, OneRankIsEnoughToAgreeOnAChange) {
   });
 }
 
+TEST(Context, AFrozenStepSendsTheVoteOnAStopWithItsGradients) {
+  expect_run(3, [](Context& context) {
+    std::vector<std::vector<float>> gradients(4, std::vector<float>(16, 1.0F));
+    const auto step = [&] {
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        works.push_back(allreduce_async(gradients[i].data(), gradients[i].data(), 16, DType::f32,
+                                        {.name = "g" + std::to_string(i), .context = &context}));
+      }
+      for (const Work& work : works) work.wait();
+      EXPECT_FALSE(context.stop_requested());
+    };
+    const auto calls = [&] { return context.stats().collectives; };
+    while (context.stats().freezes == 0) step();
+    for (int i = 0; i < 5; ++i) step();
+    const auto before = calls();
+    for (int i = 0; i < 20; ++i) step();
+    EXPECT_EQ(calls() - before, 20U);
+  });
+}
+
 TEST(Context, RanksThatJoinedEarlyAgreeOnTheChangeOfTheOthers) {
   expect_run(3, [](Context& context) {
     EXPECT_FALSE(context.agree_on_change(false));

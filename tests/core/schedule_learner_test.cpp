@@ -74,6 +74,23 @@ TEST(ScheduleLearner, AChangedTensorStartsOver) {
   EXPECT_TRUE(learner.learned());
 }
 
+TEST(ScheduleLearner, ACycleBeginsWhereTheRanksHadReceivedAResult) {
+  ScheduleLearner learner = learner_of(2);
+  // The ranks wait for "a" and "b" at the end of each step, and then submit "metric", whose result
+  // they read one step later.
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    EXPECT_FALSE(learner.learned());
+    for (const std::string name : {"a", "b", "metric"}) {
+      const std::uint32_t segment = name == "metric" ? step + 1 : step;
+      const ReadyTensor one = tensor(name, 1, {segment, segment});
+      if (step == 2 && name == "metric") break;
+      learner.observe({&one, 1});
+    }
+  }
+  ASSERT_TRUE(learner.learned());
+  EXPECT_THAT(names(*learner.learned()), ElementsAre(ElementsAre("metric", "a", "b")));
+}
+
 TEST(ScheduleLearner, ZeroRepetitionsNeverLearn) {
   ScheduleLearner learner = learner_of(0);
   for (int i = 0; i < 100; ++i) observe(learner, {"a"});

@@ -45,16 +45,37 @@ void ScheduleLearner::observe(const ReadyTensor& tensor) {
   if (recent_.empty()) recent_.emplace_back();
   OperationKey key = key_of(tensor.request);
   if (recent_.back().keys.count(key) > 0) {
+    Round next;
+    if (closed_.empty()) next = take_beginning_of_next(tensor);
     closed_.push_back(recent_.back().fingerprint);
-    recent_.emplace_back();
+    recent_.push_back(std::move(next));
     if (closed_.size() > wanted_history()) closed_.pop_front();
     if (recent_.size() > kMaxPeriod) recent_.pop_front();
   }
-  Round& round = recent_.back();
-  if (round.tensors.size() == kMaxRound) return reset();
-  round.keys.insert(std::move(key));
-  round.fingerprint += fingerprint_of(tensor);
-  round.tensors.push_back(tensor);
+  if (recent_.back().tensors.size() == kMaxRound) return reset();
+  recent_.back().add(tensor);
+}
+
+void ScheduleLearner::Round::add(const ReadyTensor& tensor) {
+  keys.insert(key_of(tensor.request));
+  fingerprint += fingerprint_of(tensor);
+  tensors.push_back(tensor);
+}
+
+ScheduleLearner::Round ScheduleLearner::take_beginning_of_next(const ReadyTensor& first) {
+  const auto& tensors = recent_.back().tensors;
+  auto begin = tensors.end();
+  while (begin != tensors.begin() && std::prev(begin)->segments == first.segments) --begin;
+  const auto is_first = [key = key_of(first.request)](const ReadyTensor& tensor) {
+    return key_of(tensor.request) == key;
+  };
+  if (std::any_of(begin, tensors.end(), is_first)) return {};  // `first` would end that round too
+  Round ended;
+  Round next;
+  std::for_each(tensors.begin(), begin, [&](const ReadyTensor& tensor) { ended.add(tensor); });
+  std::for_each(begin, tensors.end(), [&](const ReadyTensor& tensor) { next.add(tensor); });
+  recent_.back() = std::move(ended);
+  return next;
 }
 
 void ScheduleLearner::reset() {

@@ -17,9 +17,11 @@
 
 namespace hvd::detail {
 
-/// Divides the negotiated tensors into rounds: a round ends before a name that it already has. A
-/// schedule is learned when the last rounds repeat with a period of at most `kMaxPeriod` rounds. It
-/// is then about to begin again, and its cycle is one period.
+/// Divides the negotiated tensors into rounds: a round ends before a name that it already has. The
+/// first round after a reset begins anywhere, so it may also end earlier, where no rank received a
+/// result between the operations that follow and the repeated name. A schedule is learned when the
+/// last rounds repeat with a period of at most `kMaxPeriod` rounds. It is then about to begin
+/// again, and its cycle is one period.
 class ScheduleLearner {
  public:
   static constexpr int kMaxPeriod = 4;
@@ -57,9 +59,14 @@ class ScheduleLearner {
     std::uint64_t fingerprint = 0;  // of the tensors, whatever their order
     std::vector<ReadyTensor> tensors;
     std::set<OperationKey> keys;
+
+    void add(const ReadyTensor& tensor);
   };
 
   void observe(const ReadyTensor& tensor);
+  /// Takes from the open round the tensors at its end that were submitted in the same segment as
+  /// `first`, which begins the next round, so that they can share a bucket with it.
+  [[nodiscard]] Round take_beginning_of_next(const ReadyTensor& first);
   [[nodiscard]] int period() const;
   [[nodiscard]] bool ends_with_known() const;
   [[nodiscard]] std::size_t wanted_history() const noexcept;
