@@ -284,6 +284,26 @@ TEST_P(DataParallel, ATorchScriptModuleIsTakenAsItIs) {
   });
 }
 
+TEST_P(DataParallel, ModelsInAnotherOrderAreNoticedByTheConstructor) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Linear narrow(3, 1);
+    torch::nn::Linear wide(3, 2);
+    const bool is_first = context.rank() == 0;
+    std::string message;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    DistributedDataParallel parallel(is_first ? narrow : wide,
+                                                     {.context = &context});
+                  },
+                  &message),
+              Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr("DistributedDataParallel: not the same on all ranks"));
+    EXPECT_THAT(message, HasSubstr("in the same order"));
+  });
+}
+
 TEST_P(DataParallel, MisuseIsNamed) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
