@@ -1,6 +1,8 @@
 // The Python module hvd._C: what the Python files of hvd.torch call. Every call that may wait
 // releases Python's lock, since the threads of the engine may need it.
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
 #include <hvd/torch/sparse.hpp>
+#include <hvd/torch/sync_batch_norm.hpp>
 
 #include "group_backend.hpp"
 
@@ -157,6 +160,37 @@ void bind_collectives(py::module_& module) {
       Unlocked());
 }
 
+/// The layer of Python owns the parameters and buffers, which it may have replaced since the last
+/// call.
+void bind_layers(py::module_& module) {
+  using Layer = SyncBatchNormImpl;
+  py::class_<Layer, std::shared_ptr<Layer>>(module, "SyncBatchNorm")
+      .def(py::init([](std::int64_t features, double eps, std::optional<double> momentum,
+                       bool affine, bool track_running_stats) {
+        return std::make_shared<Layer>(torch::nn::BatchNormOptions(features)
+                                           .eps(eps)
+                                           .momentum(momentum)
+                                           .affine(affine)
+                                           .track_running_stats(track_running_stats));
+      }))
+      .def(
+          "forward",
+          [](Layer& layer, const torch::Tensor& input, bool training,
+             const std::optional<torch::Tensor>& weight, const std::optional<torch::Tensor>& bias,
+             const std::optional<torch::Tensor>& running_mean,
+             const std::optional<torch::Tensor>& running_var,
+             const std::optional<torch::Tensor>& num_batches_tracked) {
+            layer.weight = weight.value_or(torch::Tensor());
+            layer.bias = bias.value_or(torch::Tensor());
+            layer.running_mean = running_mean.value_or(torch::Tensor());
+            layer.running_var = running_var.value_or(torch::Tensor());
+            layer.num_batches_tracked = num_batches_tracked.value_or(torch::Tensor());
+            layer.train(training);
+            return layer.forward(input);
+          },
+          Unlocked());
+}
+
 void bind_backend(py::module_& module) {
   module.def(
       "create_backend",
@@ -178,5 +212,6 @@ PYBIND11_MODULE(_C, module) {
   py::register_exception<hvd::Error>(module, "HorovodInternalError", PyExc_RuntimeError);
   hvd::python::bind_job(module);
   hvd::python::bind_collectives(module);
+  hvd::python::bind_layers(module);
   hvd::python::bind_backend(module);
 }

@@ -1,7 +1,9 @@
 """Tests what horovod.torch promises: results, gradients, names, errors and the optimizer."""
 
+import copy
 import importlib
 import os
+import pickle
 import unittest
 import warnings
 from unittest import mock
@@ -290,6 +292,44 @@ class HorovodTest(unittest.TestCase):
                 optimizer.step()
 
         self.same(self.train(step=clip), self.train(step=clip, reference=True))
+
+    def test_adasum_optimizer(self):
+        """The changes of all ranks are combined, as hvd.allreduce(op=Adasum) combines tensors."""
+        weight, gradient = torch.ones(6), torch.arange(6.0) + self.rank
+        parameter = nn.Parameter(weight.clone())
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], 0.5), [("weight", parameter)],
+                                             op=hvd.Adasum)
+        loss = optimizer.step(lambda: (parameter * gradient).sum().backward() or torch.tensor(3.0))
+        self.equal(loss, 3.0)
+        self.equal(parameter.detach(), weight + hvd.allreduce(-0.5 * gradient, op=hvd.Adasum))
+        with self.assertRaises(AssertionError):
+            optimizer.skip_synchronize()
+
+    def test_sync_batch_norm(self):
+        for options in ({}, {"momentum": None}, {"affine": False}, {"track_running_stats": False}):
+            data = torch.randn(self.size * 3, 4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+            weights = torch.arange(data.numel(), dtype=data.dtype).reshape(data.shape) / 7
+            mine = slice(self.rank * 3, self.rank * 3 + 3)
+            layers = [nn.BatchNorm1d(4, **options).double(), copy.deepcopy(hvd.SyncBatchNorm(4, **options)).double()]
+            results = []
+            for layer, rows in zip(layers, (slice(None), mine)):
+                for _ in range(2):
+                    layer.zero_grad()
+                    input = data[rows].clone().requires_grad_()
+                    output = layer(input)
+                    (output * weights[rows]).sum().backward()
+                gradients = [p.grad for p in layer.parameters()]
+                results.append([output, input.grad, *gradients, *layer.buffers(), layer.eval()(data[rows])])
+            (output, input, *rest), (own_output, own_input, *own_rest) = results
+            self.same([own_output, own_input], [output[mine], input[mine]], 1e-9)
+            for p, own in zip(layers[0].parameters(), own_rest):
+                self.same([hvd.allreduce(own, op=hvd.Sum)], [p.grad], 1e-9)
+            count = len(list(layers[0].parameters()))
+            self.same(own_rest[count:-1], rest[count:-1], 1e-9)
+            self.same([own_rest[-1]], [rest[-1][mine]], 1e-9)
+            pickle.loads(pickle.dumps(layers[1]))
+        with self.assertRaises(ValueError):
+            hvd.SyncBatchNorm(4)(torch.ones(4))
 
     def test_optimizer_is_of_its_class(self):
         model = self.model()

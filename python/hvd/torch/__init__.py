@@ -89,5 +89,6 @@ from hvd.torch.state import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from hvd.torch.sync_batch_norm import SyncBatchNorm
 
 _register()

@@ -5,6 +5,7 @@ import warnings
 
 import torch
 
+from hvd import _C
 from hvd.torch.collectives import (
     allreduce_async_,
     grouped_allreduce_async_,
@@ -166,6 +167,37 @@ class _Distributed:
         return super().zero_grad(*args, **kwargs)
 
 
+class _DistributedAdasum:
+    """What an optimizer with op=Adasum has beyond the class of the user's optimizer.
+
+    Each rank steps with its own gradients, and Adasum combines the changes of the parameters.
+    """
+
+    def synchronize(self):
+        """Does nothing, since gradients stay local."""
+
+    def skip_synchronize(self):
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    def set_backward_passes_per_step(self, passes):
+        self.backward_passes_per_step = passes
+
+    def step(self, closure=None):
+        loss = None if closure is None else closure()
+        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)  # another rank may have used the parameter
+        with torch.no_grad():
+            before = [p.clone() for p in parameters]
+            super().step()
+            changes = [self._compression.compress(p - start) for p, start in zip(parameters, before)]
+            _C.adasum_([change for change, _ in changes], "adasum.changes", 0)
+            for p, start, (change, context) in zip(parameters, before, changes):
+                p.copy_(start + self._compression.decompress(change, context))
+        return loss
+
+
 def _names_of(param_groups, named_parameters):
     parameters = [p for group in param_groups for p in group["params"]]
     if named_parameters is None:
@@ -215,18 +247,24 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
 
     It shares parameter groups and state with `optimizer`, which is not to be used any more.
     """
-    if op == Adasum:
-        raise NotImplementedError("hvd.DistributedOptimizer has no op=Adasum in Python yet")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if num_groups:
         warnings.warn("Parameter `num_groups` has been replaced by `groups`", DeprecationWarning)
         groups = num_groups if groups is None else groups
+    if op == Adasum and process_set != global_process_set:
+        raise NotImplementedError("Adasum does not support non-global process sets yet")
     base = optimizer.__class__
-    distributed = object.__new__(type(base.__name__, (_Distributed, base), {}))
+    way = _DistributedAdasum if op == Adasum else _Distributed
+    distributed = object.__new__(type(base.__name__, (way, base), {}))
     distributed.__dict__.update(optimizer.__dict__)
     # A learning rate scheduler may have put the old `step` there.
     distributed.__dict__.pop("step", None)
+    if op == Adasum:
+        _names_of(optimizer.param_groups, named_parameters)  # throws where names are missing
+        distributed._compression = compression
+        distributed.backward_passes_per_step = backward_passes_per_step
+        return distributed
     distributed._distribute(named_parameters, compression, backward_passes_per_step, op,
                             gradient_predivide_factor, groups, sparse_as_dense, process_set)
     return distributed

@@ -1,0 +1,73 @@
+"""Runs a function on ranks that hvdrun starts: `hvd.run(train, np=4)`.
+
+`python -m hvd.launch FOLDER` is what each rank runs.
+"""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+
+try:
+    import cloudpickle as function_pickle  # also takes functions of __main__, lambdas and closures
+except ImportError:
+    function_pickle = pickle
+
+
+def _hvdrun():
+    """The program beside this Python, as a wheel installs it, or on the PATH."""
+    beside = os.path.dirname(sys.executable) + os.pathsep
+    found = shutil.which("hvdrun", path=beside + os.environ.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError("hvd.run: there is no hvdrun beside this Python or on the PATH")
+    return found
+
+
+def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, output_filename=None,
+        verbose=False, executable=None, np=None, options=()):
+    """Calls `func(*args, **kwargs)` on `num_proc` ranks, and returns their results in rank order.
+
+    The arguments are those of `horovod.run`; `np` is another name of `num_proc`. `options` are
+    further options of hvdrun. With `hosts` or `hostfile`, all hosts share the working directory.
+    The function, its arguments and its result are pickled; with the package cloudpickle the
+    function may be defined in the main program. Raises RuntimeError when a rank fails; what the
+    rank printed says why.
+    """
+    if hosts is not None and hostfile is not None:
+        raise ValueError("hvd.run: hosts and hostfile exclude each other")
+    ranks = num_proc if np is None else np
+    command = [_hvdrun(), "-np", str(ranks), *options]
+    for option, value in (("--hosts", hosts), ("--hostfile", hostfile),
+                          ("--output-filename", output_filename)):
+        command += [] if value is None else [option, value]
+    command += ["--verbose"] if verbose else []
+    shared = hosts is not None or hostfile is not None
+    with tempfile.TemporaryDirectory(prefix=".hvd_run.", dir=os.getcwd() if shared else None) as folder:
+        with open(os.path.join(folder, "function"), "wb") as file:
+            pickle.dump(sys.path, file)  # the function's module may be found only with it
+            function_pickle.dump((func, args, kwargs or {}), file)
+        command += [executable or sys.executable, "-m", "hvd.launch", folder]
+        code = subprocess.run(command, check=False).returncode
+        if code != 0:
+            raise RuntimeError(f"hvd.run: the job ended with exit code {code}")
+        results = []
+        for rank in range(ranks):
+            with open(os.path.join(folder, f"result.{rank}"), "rb") as file:
+                results.append(pickle.load(file))
+        return results
+
+
+def _run_rank(folder):
+    with open(os.path.join(folder, "function"), "rb") as file:
+        sys.path[:] = pickle.load(file)
+        func, args, kwargs = pickle.load(file)
+    rank = os.environ["RANK"]  # before the function, which may change it
+    result = func(*args, **kwargs)
+    with open(os.path.join(folder, f"result.{rank}"), "wb") as file:
+        function_pickle.dump(result, file)
+
+
+if __name__ == "__main__":
+    _run_rank(sys.argv[1])
