@@ -208,8 +208,16 @@ void bind_backend(py::module_& module) {
 }  // namespace hvd::python
 
 PYBIND11_MODULE(_C, module) {
-  // Horovod's name for an error of a collective.
+  // Horovod's name for an error of a collective, and its class for a name that is pending.
   py::register_exception<hvd::Error>(module, "HorovodInternalError", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const hvd::Error& error) {
+      if (error.code() != hvd::Errc::duplicate_name) throw;
+      py::set_error(PyExc_ValueError, error.what());
+    }
+  });
   hvd::python::bind_job(module);
   hvd::python::bind_collectives(module);
   hvd::python::bind_layers(module);

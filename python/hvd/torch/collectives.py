@@ -20,6 +20,8 @@ class _Handle:
     def wait(self):
         return self._result(self._work.wait())
 
+    __call__ = wait  # Horovod's handle of a sparse allreduce is a function
+
 
 class _Done:
     """An operation that has ended already."""
