@@ -79,6 +79,7 @@ struct Options {
   std::string file;
   double seconds = 0;
   bool plain = false;
+  bool stops = false;
 };
 
 void train(const Options& options) {
@@ -104,6 +105,7 @@ void train(const Options& options) {
       optimizer.step();
       end_step();
       if (board != nullptr) record_step(*board);
+      if (options.stops && hvd::stop_requested()) return;
       if (options.seconds <= 0 || step < kWarmUp) continue;
       // The ranks end together, because rank 0 tells them when.
       if (step % 16 != 0) continue;
@@ -129,6 +131,7 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   app.add_option("--board", options.file, "The file for the times of steps");
   app.add_option("--seconds", options.seconds, "How long; 0: until the process is killed");
+  app.add_flag("--stops", options.stops, "Ends when the job is asked to stop");
   app.add_flag("--plain", options.plain, "Without hvd::elastic_run and hvd::ElasticState");
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);

@@ -229,6 +229,18 @@ TEST_F(Examples, TrainingGoesOnWhenARankIsLost) {
   EXPECT_LT(used[0], 3 * 2400 + 20);
 }
 
+// Three lines are not enough for ranks that come and go.
+TEST_F(Examples, AnUnchangedTrainerInAnElasticJobIsTold) {
+  ProcessOptions options;
+  options.arguments = {
+      HVDRUN, "-np", "1", "--min-np", "1", fs::path(EXAMPLES) / "three_lines_after", "1"};
+  const ProcessResult result = test::run_process(std::move(options), test::in(kPatience));
+  EXPECT_NE(result.exit_code(), 0) << result.out;
+  EXPECT_THAT(result.err, HasSubstr("put the training loop into one, with an hvd::ElasticState, or "
+                                    "start the program without --min-np"));
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("step 0")));
+}
+
 TEST_F(Examples, UnevenDataIsAllUsed) {
   const std::string out = run_two("train_uneven", {"--images", "1600", "--epochs", "3"});
   EXPECT_THAT(out, HasSubstr("rank 0 has 1600 images"));

@@ -1,5 +1,8 @@
-// Ranks of an elastic job over two hosts are killed and join at random, and nothing leaks.
-// HVD_CHURN_ROUNDS=1000 makes it a long run, which prints its figures; HVD_CHURN_SEED repeats one.
+// Ranks of an elastic job over two hosts are killed and join at random, and nothing leaks. One job
+// only counts, and the other one trains on Fashion-MNIST.
+//   HVD_CHURN_ROUNDS=1000     makes it a long run, which prints its figures
+//   HVD_CHURN_SEED=N          repeats one
+//   HVD_CHURN_GLOBAL_BATCH=0  lets the batch of the training follow the number of ranks
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -22,9 +25,11 @@
 namespace hvd::launcher {
 namespace {
 
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int kRanks = 4;
+constexpr std::string_view kImages = "/usr/share/datasets/fashion-mnist";
 /// The first rounds, in which each kind of loss comes once, show what a settled job holds.
 constexpr int kFirst = 10;
 
@@ -60,21 +65,42 @@ Holding holding_of(pid_t pid) {
   return found;
 }
 
+/// Returns the number after these words in the output of a trainer.
+double number_after(const std::string& words, const std::string& out) {
+  const auto at = out.find(words);
+  return at == std::string::npos ? -1.0 : std::stod(out.substr(at + words.size()));
+}
+
 class ElasticChurnTest : public testing::Test {
  protected:
   void SetUp() override {
     const std::string lacks = TwoHosts::missing();
     if (!lacks.empty()) GTEST_SKIP() << "needs " << lacks;
     hosts_.emplace();
-    std::filesystem::copy_file(ELASTIC_LOOP, work() / "train");
   }
   [[nodiscard]] std::filesystem::path work() const { return hosts_->shared().path() / "work"; }
 
-  void start() {
-    job_.emplace(hosts_->on(
-        "a", {HVDRUN, "--launcher", "ssh", "-H", "a:2,b:2", "-np", std::to_string(kRanks),
-              "--min-np", "1", "--blacklist-cooldown-range", "0.02,0.02", "--verbose", "-x",
-              "HVD_PEER_TIMEOUT_MS=500", "./train", "."}));
+  /// Starts a job of this program, which is called ./train.
+  void start(const std::string& program, const std::vector<std::string>& arguments) {
+    std::filesystem::copy_file(program, work() / "train");
+    std::vector<std::string> command = {HVDRUN,
+                                        "--launcher",
+                                        "ssh",
+                                        "-H",
+                                        "a:2,b:2",
+                                        "-np",
+                                        std::to_string(kRanks),
+                                        "--min-np",
+                                        "1",
+                                        "--blacklist-cooldown-range",
+                                        "0.02,0.02",
+                                        "--verbose",
+                                        "-x",
+                                        fmt::format("HVD_PEER_TIMEOUT_MS={}", peer_timeout_ms_),
+                                        "./train",
+                                        "."};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    job_.emplace(hosts_->on("a", std::move(command)));
     started_ = kRanks;
     await_all();
     static_cast<void>(settle());
@@ -82,12 +108,12 @@ class ElasticChurnTest : public testing::Test {
   /// Waits until the newest worker trains in a generation of all ranks, and all others too.
   void await_all() {
     const std::string end = fmt::format(" ranks with worker {}\n", started_ - 1);
-    job_->wait_for_out(std::to_string(kRanks) + end, test::in(kPatience));
+    job_->wait_for_out(std::to_string(kRanks) + end, test::in(patience_));
     const std::string& out = job_->out();
     const auto begin = out.rfind("generation ", out.find(std::to_string(kRanks) + end));
     const std::string generation = out.substr(begin, out.find(':', begin) - begin);
     for (const auto& [worker, pid] : workers()) {
-      job_->wait_for_out(fmt::format("{}: worker {} is ", generation, worker), test::in(kPatience));
+      job_->wait_for_out(fmt::format("{}: worker {} is ", generation, worker), test::in(patience_));
     }
     const auto steps = std::stoull(out.substr(out.find("step ", begin) + 5));
     EXPECT_GE(steps, steps_) << "training has started anew";
@@ -112,7 +138,7 @@ class ElasticChurnTest : public testing::Test {
 
   /// Waits until the processes are as many as at the start, and takes what they hold.
   std::map<std::string, Holding> settle() {
-    const Deadline deadline = test::in(kPatience);
+    const Deadline deadline = test::in(patience_);
     std::vector<pid_t> all;
     while (true) {
       all.clear();
@@ -147,10 +173,10 @@ class ElasticChurnTest : public testing::Test {
       }
       case 5: {  // and so is the newcomer, while it joins
         ::kill(victim->second, SIGKILL);
-        const Deadline deadline = test::in(kPatience);
+        const Deadline deadline = test::in(patience_);
         std::map<int, pid_t> now;
         while (!(now = workers()).contains(started_) && Clock::now() < deadline) ::usleep(1'000);
-        ::usleep(static_cast<unsigned>(random(50'000)));
+        ::usleep(static_cast<unsigned>(random(joining_us_)));
         ::kill(now.at(started_), SIGKILL);
         return 2;
       }
@@ -170,6 +196,59 @@ class ElasticChurnTest : public testing::Test {
     }
   }
 
+  /// Disturbs the job as often as asked, and expects that its processes hold what they held at the
+  /// start. Returns the result of the job, which is told to stop.
+  test::ProcessResult churn() {
+    random_.seed(seed_ != nullptr ? std::strtoul(seed_, nullptr, 10) : std::random_device{}());
+    // A worker that has just ended may still have some. hvdrun remembers each worker.
+    constexpr std::size_t kDescriptorSlack = 8;
+    constexpr std::size_t kMemorySlack = 4'096;  // KiB
+    constexpr std::size_t kMemoryPerRound = 4;
+    std::map<std::string, Holding> first;
+    int lost = 0;
+    for (int round = 0; round < rounds_; ++round) {
+      SCOPED_TRACE(fmt::format("round {}", round));
+      const int ended = disturb(round);
+      started_ += ended;
+      lost += ended;
+      await_all();
+      const std::map<std::string, Holding> last = settle();
+      for (const auto& [name, held] : last) {
+        if (round < kFirst) {
+          first[name].include(held);
+          continue;
+        }
+        EXPECT_LE(held.descriptors, first[name].descriptors + kDescriptorSlack) << name;
+        EXPECT_LE(held.mappings, first[name].mappings) << name;
+        const std::size_t slack = std::max(kMemorySlack, first[name].memory / 20);
+        const std::size_t grown = slack + kMemoryPerRound * static_cast<std::size_t>(round);
+        EXPECT_LE(held.memory, first[name].memory + grown) << name;
+      }
+      if (HasFailure()) break;
+      const bool prints = round + 1 == kFirst || (round + 1) % 100 == 0;
+      if (!is_long_ || !prints) continue;
+      for (const auto& [name, held] : last) {
+        fmt::print("round {}: {} holds {} descriptors, {} shared mappings, {} KiB\n", round + 1,
+                   name, held.descriptors, held.mappings, held.memory);
+      }
+      std::fflush(stdout);
+    }
+    std::ofstream{work() / "stop"};
+    test::ProcessResult result = job_->wait(test::in(patience_));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    EXPECT_THAT(result.err, testing::Not(HasSubstr("worker threw"))) << result.err;
+    EXPECT_TRUE(hosts_->all_gone(test::in(patience_))) << hosts_->left();
+    if (is_long_) fmt::print("{} rounds, {} workers lost and replaced\n", rounds_, lost);
+    return result;
+  }
+
+  const char* const asked_ = std::getenv("HVD_CHURN_ROUNDS");
+  const char* const seed_ = std::getenv("HVD_CHURN_SEED");
+  const bool is_long_ = asked_ != nullptr;
+  const int rounds_ = is_long_ ? std::atoi(asked_) : 20;
+  std::chrono::seconds patience_ = kPatience;
+  int peer_timeout_ms_ = 500;
+  std::size_t joining_us_ = 50'000;  ///< how long a program needs until it has joined, or less
   std::optional<TwoHosts> hosts_;
   std::optional<test::Process> job_;
   std::mt19937 random_;  // NOLINT: the seed is set below
@@ -179,48 +258,42 @@ class ElasticChurnTest : public testing::Test {
 };
 
 TEST_F(ElasticChurnTest, NothingLeaksAndNoStepIsLostOrTakenTwice) {
-  const char* const asked = std::getenv("HVD_CHURN_ROUNDS");
-  const char* const seed = std::getenv("HVD_CHURN_SEED");
-  const int rounds = asked != nullptr ? std::atoi(asked) : 20;
-  random_.seed(seed != nullptr ? std::strtoul(seed, nullptr, 10) : std::random_device{}());
-  start();
-  // A worker that has just ended may still have some. hvdrun remembers each worker.
-  constexpr std::size_t kDescriptorSlack = 8;
-  constexpr std::size_t kMemorySlack = 4'096;  // KiB
-  constexpr std::size_t kMemoryPerRound = 4;
-  std::map<std::string, Holding> first;
-  std::map<std::string, Holding> last;
-  int lost = 0;
-  for (int round = 0; round < rounds; ++round) {
-    SCOPED_TRACE(fmt::format("round {}", round));
-    const int ended = disturb(round);
-    started_ += ended;
-    lost += ended;
-    await_all();
-    last = settle();
-    if (round < kFirst) {
-      for (const auto& [name, held] : last) first[name].include(held);
-      continue;
-    }
-    for (const auto& [name, held] : last) {
-      EXPECT_LE(held.descriptors, first[name].descriptors + kDescriptorSlack) << name;
-      EXPECT_LE(held.mappings, first[name].mappings) << name;
-      const std::size_t grown = kMemorySlack + kMemoryPerRound * static_cast<std::size_t>(round);
-      EXPECT_LE(held.memory, first[name].memory + grown) << name;
-    }
-    if (HasFailure()) FAIL() << "after " << round << " rounds\n" << job_->err();
-    if (asked == nullptr || (round + 1) % 100 != 0) continue;
-    for (const auto& [name, held] : last) {
-      fmt::print("round {}: {} holds {} descriptors, {} shared mappings, {} KiB\n", round + 1, name,
-                 held.descriptors, held.mappings, held.memory);
+  start(ELASTIC_LOOP, {});
+  static_cast<void>(churn());
+}
+
+// The trainer itself compares the replicas before and after the first step of each generation.
+TEST_F(ElasticChurnTest, TheTrainingIsThatOfAJobWhichNobodyDisturbs) {
+  if (!std::filesystem::exists(CHURN_TRAINER)) GTEST_SKIP() << "needs LibTorch";
+  if (!std::filesystem::exists(kImages)) GTEST_SKIP() << "needs " << kImages;
+  const char* const batch = std::getenv("HVD_CHURN_GLOBAL_BATCH");
+  std::vector<std::string> arguments = {"--global-batch", batch != nullptr ? batch : "32"};
+  if (is_long_) arguments.insert(arguments.end(), {"--images", "60000", "--test-images", "10000"});
+  std::vector<std::string> with_pauses = arguments;
+  with_pauses.insert(with_pauses.end(), {"--pause-ms", "20"});
+  // Such a program loads many libraries, and a long run may have the lowest priority.
+  peer_timeout_ms_ = is_long_ ? 3'000 : 500;
+  patience_ = std::chrono::minutes(is_long_ ? 10 : 1);
+  joining_us_ = 500'000;
+  start(CHURN_TRAINER, with_pauses);
+  const std::string churned = churn().out;
+  const double used = number_after(" used ", churned);
+  ASSERT_GT(used, 0) << churned;
+  std::vector<std::string> command = {
+      HVDRUN, "-np", "2", "./train", ".", "--used", fmt::format("{:.0f}", used)};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  test::Process other(hosts_->on("a", std::move(command)));
+  const std::string undisturbed = other.wait(test::in(10 * patience_)).out;
+  if (is_long_) {
+    for (const std::string& out : {churned, undisturbed}) {
+      const auto at = out.find("steps ", out.find(" used ") - 20);
+      fmt::print("{}\n", out.substr(at, out.find('\n', at) - at));
     }
   }
-  std::ofstream{work() / "stop"};
-  const auto result = job_->wait(test::in(kPatience));
-  EXPECT_EQ(result.exit_code(), 0) << result.err;
-  EXPECT_THAT(result.err, testing::Not(testing::HasSubstr("worker threw")));
-  EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();
-  if (asked != nullptr) fmt::print("{} rounds, {} workers lost and replaced\n", rounds, lost);
+  EXPECT_NEAR(number_after(" accuracy ", churned), number_after(" accuracy ", undisturbed), 0.005);
+  if (batch != nullptr && std::string_view(batch) == "0") return;
+  EXPECT_NEAR(number_after(" loss ", churned), number_after(" loss ", undisturbed), 1e-4);
+  EXPECT_EQ(used, 32 * number_after("steps ", churned.substr(churned.find(" used ") - 20)));
 }
 
 }  // namespace

@@ -75,6 +75,13 @@ class ElasticJobTest : public testing::Test {
       return path.find(name) != std::string::npos;
     });
   }
+  /// Returns the agent of a worker.
+  [[nodiscard]] static pid_t parent_of(pid_t worker) {
+    std::ifstream status("/proc/" + std::to_string(worker) + "/stat");
+    std::string word;
+    for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
+    return std::stoi(word);
+  }
   /// Returns the number of children of hvdrun.
   [[nodiscard]] int children() const {
     const std::string pid = std::to_string(job_->pid());
@@ -338,10 +345,7 @@ TEST_F(ElasticJobTest, AStoppedWorkerIsKilled) {
 TEST_F(ElasticJobTest, TheOthersGoOnWithoutALostAgent) {
   start({"-np", "3", "--min-np", "1", "-H", "localhost:2,127.0.0.1:1"});
   wait_for(2, 2, 3);
-  std::ifstream status("/proc/" + std::to_string(wait_for(0, 0, 3)) + "/stat");
-  std::string word;
-  for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
-  ::kill(std::stoi(word), SIGKILL);
+  ::kill(parent_of(wait_for(0, 0, 3)), SIGKILL);
   wait_for(2, 0, 1);
   // Nothing of the lost agent stays beside the other one, not even a process that nobody waits for.
   const Deadline deadline = test::in(kPatience);
@@ -380,6 +384,32 @@ TEST_F(ElasticJobTest, AllRanksStopAfterTheSameStepWhenHvdrunIsAsked) {
       EXPECT_THAT(result.out, HasSubstr("worker " + std::string(worker) + " has finished"));
     }
   }
+}
+
+// A user asks the job to stop while its last worker waits for another one.
+TEST_F(ElasticJobTest, ASignalToAJobThatWaitsIsItsCode) {
+  for (const int signal : {SIGUSR1, SIGTERM}) {
+    start({"-np", "2", "--min-np", "2", "-x", "HVD_LOG=info"});
+    const pid_t other = wait_for(1, 1, 2);
+    ::kill(wait_for(0, 0, 2), SIGKILL);
+    job_->wait_for_err("generation 1 has ended", test::in(kPatience));
+    EXPECT_EQ(::kill(other, 0), 0);
+    job_->signal(signal);
+    EXPECT_EQ(wait().exit_code(), kExitSignalBase + signal) << job_->err();
+  }
+}
+
+// The host of workers 1 and 2 is about to be taken away.
+TEST_F(ElasticJobTest, AllWorkersOfAnAgentThatIsAskedToStopLeave) {
+  start({"-np", "3", "--min-np", "1", "-H", "localhost:1,127.0.0.1:2"});
+  wait_for(0, 0, 3);
+  wait_for(1, 1, 3);
+  ::kill(parent_of(wait_for(2, 2, 3)), SIGTERM);
+  wait_for(0, 0, 1);
+  const auto result = finish();
+  EXPECT_THAT(result.out,
+              testing::AllOf(HasSubstr("worker 1 leaves"), HasSubstr("worker 2 leaves")));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("127.0.0.1 was killed")));
 }
 
 TEST_F(ElasticJobTest, ASignalEndsTheJob) {

@@ -86,6 +86,14 @@ void Agent::watch_end_signals() {
       watch_end_signals();
       return;
     }
+    // The host of an elastic job is about to be taken away. Its workers leave after the step. When
+    // the agent's guard has been killed, the signal comes from the kernel.
+    const bool is_notice = job_ && job_->workers > 0 && ::getppid() == parent_;
+    if (is_notice && !std::exchange(asked_, true)) {
+      ranks_.signal(signal);
+      watch_end_signals();
+      return;
+    }
     code_ = kExitSignalBase + signal;
     leave();
   });

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <hvd/core/internal/fd.hpp>
 
@@ -97,6 +98,8 @@ class Agent {
   };
   std::vector<Worker> workers_;  ///< in an elastic job, as in `ranks_`
   bool launched_ = false;
+  bool asked_ = false;  ///< it has passed SIGTERM on to the workers of an elastic job
+  const pid_t parent_ = ::getppid();
   int code_ = 0;  ///< the exit code of the process
 };
 

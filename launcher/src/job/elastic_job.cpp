@@ -362,7 +362,12 @@ void ElasticJob::carry_out(const Membership::Kill& kill) {
   order(membership_.host_of(kill.worker), KillWorker{.rank = kill.worker});
 }
 
-void ElasticJob::carry_out(const Membership::Finish& order) { fail(order.code, order.why); }
+/// Workers that were asked to stop when no generation trained have all left, so none is left with
+/// the state.
+void ElasticJob::carry_out(const Membership::Finish& order) {
+  const bool asked = order.code == kExitRetry && stop_signal_ != 0;
+  fail(asked ? kExitSignalBase + stop_signal_ : order.code, order.why);
+}
 
 void ElasticJob::order(std::size_t index, const Frame& frame) {
   Host& host = hosts_.at(index);
@@ -395,6 +400,7 @@ void ElasticJob::on_end_signal(int signal) {
 void ElasticJob::before_signal(int signal) {
   if (ending_ || (signal != SIGTERM && signal != SIGUSR1)) return;
   report(fmt::format("passing on {}, so that the job stops", signal_name(signal)), false);
+  stop_signal_ = signal;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int worker = static_cast<int>(i);
     if (rank_of(worker) >= 0) tell(worker, detail::Stop{});
