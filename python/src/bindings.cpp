@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <hvd/hvd.hpp>
@@ -25,6 +26,9 @@ using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 AllreduceOptions reduction(std::string name, int op, double prescale, double postscale,
                            std::int32_t process_set) {
+  if (op < 0 || op >= kReduceOpCount) {
+    throw Error(Errc::invalid_argument, fmt::format("there is no reduce operation {}", op));
+  }
   return {std::move(name), static_cast<ReduceOp>(op), prescale, postscale, process_set};
 }
 
@@ -208,13 +212,16 @@ void bind_backend(py::module_& module) {
 }  // namespace hvd::python
 
 PYBIND11_MODULE(_C, module) {
-  // Horovod's name for an error of a collective, and its class for a name that is pending.
+  // Horovod's name for an error of a collective, and its class for wrong arguments.
   py::register_exception<hvd::Error>(module, "HorovodInternalError", PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       std::rethrow_exception(thrown);
     } catch (const hvd::Error& error) {
-      if (error.code() != hvd::Errc::duplicate_name) throw;
+      if (error.code() != hvd::Errc::duplicate_name &&
+          error.code() != hvd::Errc::invalid_argument) {
+        throw;
+      }
       py::set_error(PyExc_ValueError, error.what());
     }
   });

@@ -58,6 +58,12 @@ def _op(op, average):
     return op
 
 
+def _no_adasum(op):
+    if op == Adasum:
+        raise NotImplementedError("reducescatter has no op=Adasum")
+    return op
+
+
 def _adasum(tensors, name, process_set, before, after):
     if before != 1.0 or after != 1.0:
         raise NotImplementedError("Adasum does not support prescale_factor and postscale_factor")
@@ -270,7 +276,12 @@ def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
 
 
 def _splits(splits):
-    return [] if splits is None else torch.as_tensor(splits).tolist()
+    if splits is None:
+        return []
+    splits = torch.as_tensor(splits)
+    if splits.is_floating_point():
+        raise ValueError(f"splits are integers, not {splits.dtype}")
+    return splits.tolist()
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
@@ -309,8 +320,8 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
 
 def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set,
                         prescale_factor=1.0, postscale_factor=1.0):
-    return _Handle(_C.reducescatter_async(tensor, _name("reducescatter", name), op, prescale_factor,
-                                          postscale_factor, process_set._id()))
+    return _Handle(_C.reducescatter_async(tensor, _name("reducescatter", name), _no_adasum(op),
+                                          prescale_factor, postscale_factor, process_set._id()))
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -337,8 +348,8 @@ def reducescatter(tensor, name=None, compression=Compression.none, op=Average,
 def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set,
                                 prescale_factor=1.0, postscale_factor=1.0):
     return _Handle(_C.grouped_reducescatter_async(
-        list(tensors), _name("grouped_reducescatter", name), op, prescale_factor, postscale_factor,
-        process_set._id()))
+        list(tensors), _name("grouped_reducescatter", name), _no_adasum(op), prescale_factor,
+        postscale_factor, process_set._id()))
 
 
 class _GroupedReducescatter(torch.autograd.Function):

@@ -26,8 +26,8 @@ class _Distributed:
         self._predivide = predivide
         self._sparse_as_dense = sparse_as_dense
         self._process_set = process_set
-        self._names = _names_of(self.param_groups, named_parameters)
-        self._groups = _groups_of(groups, self._names)
+        self._parameter_names = _names_of(self.param_groups, named_parameters)
+        self._groups = _groups_of(groups, self._parameter_names)
         self._handles = {}  # parameter, or group, to handle and what the compressor needs
         self._synchronized = False
         self._should_synchronize = True
@@ -79,32 +79,34 @@ class _Distributed:
 
     def _start(self, p):
         op, before, after = self._scales()
-        name = f"gradient.{self._names[p]}"
+        name = f"gradient.{self._parameter_names[p]}"
         if p.grad is None:
             p.grad = torch.zeros_like(p)  # another rank may have used the parameter
-        if p.grad.is_sparse and self._sparse_as_dense:
-            p.grad = p.grad.to_dense()
-        if p.grad.is_sparse:
+        if p.grad.is_sparse and not self._sparse_as_dense:
             handle = sparse_allreduce_async(p.grad * before, name, op, self._process_set)
 
             def finish_sparse():
                 p.grad = synchronize(handle) * after
 
             return finish_sparse
-        sent, context = self._compression.compress(p.grad)
+        # Some optimizers take only sparse gradients, so a sparse one is sparse again in the end.
+        sparse_dim = p.grad.sparse_dim() if p.grad.is_sparse else None
+        sent, context = self._compression.compress(p.grad if sparse_dim is None else p.grad.to_dense())
         handle = allreduce_async_(sent, name=name, op=op, prescale_factor=before,
                                   postscale_factor=after, process_set=self._process_set)
 
         def finish():
             reduced = synchronize(handle)
-            if reduced is not p.grad:
+            if sparse_dim is not None:
+                p.grad = self._compression.decompress(reduced, context).to_sparse(sparse_dim)
+            elif reduced is not p.grad:
                 p.grad.copy_(self._compression.decompress(reduced, context))
 
         return finish
 
     def _start_group(self, group):
         op, before, after = self._scales()
-        name = f"gradients.{self._names[group[0]]}"
+        name = f"gradients.{self._parameter_names[group[0]]}"
         for p in group:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
