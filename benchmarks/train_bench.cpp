@@ -1,6 +1,6 @@
-// train_bench --model M --mode hvd|lockstep|independent measures training steps per second, and how
-// much of the communication is hidden. Run it under hvdrun; rank 0 prints. The exit status is 0, 1
-// when the job failed, or 64 for a wrong command line.
+// train_bench --model M --mode hvd|lockstep|independent|exact measures training steps per second,
+// and how much of the communication is hidden. Run it under hvdrun; rank 0 prints. The exit status
+// is 0, 1 when the job failed, or 64 for a wrong command line.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -25,8 +25,10 @@ using hvd::bench::Mode;
 constexpr int kUsage = 64;
 constexpr int kSeed = 1;
 
-const std::map<std::string, Mode> kModes{
-    {"hvd", Mode::hvd}, {"lockstep", Mode::lockstep}, {"independent", Mode::independent}};
+const std::map<std::string, Mode> kModes{{"hvd", Mode::hvd},
+                                         {"lockstep", Mode::lockstep},
+                                         {"independent", Mode::independent},
+                                         {"exact", Mode::exact}};
 const std::map<std::string, GradientMemory> kMemories{{"born", GradientMemory::born_shared},
                                                       {"copied", GradientMemory::copied_shared},
                                                       {"as-is", GradientMemory::as_is}};
@@ -80,10 +82,12 @@ int main(int argc, char** argv) {
   CLI::App app("Steps of training per second, and how much of the communication was hidden.");
   app.add_option("--model", options.model, "the name of a model")
       ->check(CLI::IsMember(hvd::bench::workload_names()));
-  app.add_option("--mode", options.mode, "hvd, lockstep or independent")
+  app.add_option("--mode", options.mode, "hvd, lockstep, independent or exact")
       ->check(CLI::IsMember(kModes));
   app.add_option("--memory", options.memory, "of gradients: born in the arena, copied there, as-is")
       ->check(CLI::IsMember(kMemories));
+  app.add_option("--shards", options.settings.shards, "of mode exact; 0: as many as ranks")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--batch", options.batch, "examples per rank and step; 0: the model's usual")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", options.threads, "of LibTorch, per rank")->check(CLI::PositiveNumber);

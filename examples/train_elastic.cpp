@@ -3,6 +3,7 @@
 //
 //   hvdrun -np 3 --min-np 1 train_elastic --epochs 10
 //   hvdrun -np 3 --min-np 1 train_elastic --crash-at 20      (a rank crashes by itself)
+//   hvdrun -np 3 --min-np 1 train_elastic --exact 4          (the same bits with any ranks)
 //
 // The lines that make it distributed are marked 1. to 5. It runs as one process too.
 #include <algorithm>
@@ -27,7 +28,13 @@ struct Options {
   std::int64_t images = 6000;
   double rate = 0.01;
   int crash_at = 0;
+  int exact = 0;
 };
+
+void crash_at(const Options& options, int step) {
+  const bool is_last = hvd::rank() + 1 == hvd::size();
+  if (step == options.crash_at && hvd::elastic::generation() == 1 && is_last) std::raise(SIGKILL);
+}
 
 void train(const Options& options) {
   const mnist::Dataset data = mnist::load(options.data, mnist::Split::train, options.images);
@@ -56,10 +63,7 @@ void train(const Options& options) {
         optimizer.zero_grad();
         const torch::Tensor loss = torch::nll_loss(model(batch.images), batch.labels);
         loss.backward();
-        if (++step == options.crash_at && hvd::elastic::generation() == 1 &&
-            hvd::rank() + 1 == hvd::size()) {
-          std::raise(SIGKILL);
-        }
+        crash_at(options, ++step);
         optimizer.step();
         used += batch.size() * hvd::size();
         if (hvd::rank() == 0 && step % 20 == 0) {
@@ -77,6 +81,49 @@ void train(const Options& options) {
   if (!finished) std::printf("this rank was asked to leave\n");
 }
 
+/// Trains with shards that do not depend on the ranks. What it prints at the end is the same, to
+/// the bit, with any number of ranks.
+void train_exactly(const Options& options) {
+  torch::set_num_threads(1);  // sums depend on it
+  torch::manual_seed(1);
+  const mnist::Dataset data = mnist::load(options.data, mnist::Split::train, options.images);
+  mnist::Net model(/*dropout=*/true);
+  hvd::ElasticSampler sampler(
+      static_cast<std::size_t>(data.size()),
+      {.global_batch = options.batch * static_cast<std::size_t>(options.exact),
+       .shards = options.exact});
+  torch::optim::SGD sgd(model->parameters(),
+                        torch::optim::SGDOptions(options.rate * options.exact).momentum(0.9));
+  hvd::ExactOptimizer optimizer(sgd, *model, sampler);
+  int epoch = 0;
+  int step = 0;
+  double loss = 0;
+  hvd::ElasticState state(model, optimizer, sampler, epoch, step, loss);
+  hvd::elastic_run(state, [&] {
+    std::printf("generation %u: rank %d of %d goes on after step %d\n", hvd::elastic::generation(),
+                hvd::rank(), hvd::size(), step);
+    for (; epoch < options.epochs; ++epoch) {
+      sampler.reset();
+      while (const auto indices = sampler.next(0)) {
+        loss = optimizer.backward(*indices, [&](const hvd::BatchShard& shard) {
+          const mnist::Dataset part = data.pick(shard.examples);
+          return torch::nll_loss(model(part.images), part.labels);
+        });
+        crash_at(options, ++step);
+        optimizer.step();
+        if (hvd::rank() == 0 && step % 20 == 0) std::printf("step %d loss %.4f\n", step, loss);
+        sampler.record_batch(indices->size());
+      }
+    }
+    double sum = 0;
+    for (const torch::Tensor& parameter : model->parameters()) {
+      sum += parameter.to(torch::kFloat64).sum().item<double>();
+    }
+    if (hvd::rank() != 0) return;
+    std::printf("after %d steps: loss %a, sum of parameters %a\n", step, loss, sum);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -88,11 +135,13 @@ int main(int argc, char** argv) try {
   app.add_option("--images", options.images)->capture_default_str();
   app.add_option("--rate", options.rate, "The learning rate of one rank")->capture_default_str();
   app.add_option("--crash-at", options.crash_at, "The step in which the last rank kills itself");
+  app.add_option("--exact", options.exact, "Shards of a step, of --batch images each")
+      ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
 
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   hvd::init();  // 1. Join the job.
-  train(options);
+  options.exact > 0 ? train_exactly(options) : train(options);
   hvd::shutdown();
   return 0;
 } catch (const std::exception& error) {

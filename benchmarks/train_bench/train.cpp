@@ -72,6 +72,7 @@ class Trainer {
         targets_.push_back(torch::randint(workload.classes, {workload.batch}));
       }
     }
+    if (mode_ == Mode::exact) begin_exact(settings.shards);
     if (mode_ != Mode::hvd) return;
     DistributedOptimizerOptions options;
     options.context = &context;
@@ -80,6 +81,7 @@ class Trainer {
   }
 
   void step() {
+    if (exact_) return step_exactly();
     const std::size_t batch = steps_++ % kBatches;
     sgd_.zero_grad();
     workload_.loss(workload_.forward(inputs_[batch]), targets_[batch]).backward();
@@ -96,11 +98,34 @@ class Trainer {
   }
 
  private:
+  /// The ranks have other data than each other, which makes no difference to the times.
+  void begin_exact(int shards) {
+    const std::size_t all = static_cast<std::size_t>(workload_.batch) * context_.size();
+    sampler_.emplace(all, ElasticSamplerOptions{.global_batch = all,
+                                                .shards = shards > 0 ? shards : context_.size()});
+    exact_.emplace(sgd_, *workload_.model, *sampler_);
+    broadcast_parameters(*workload_.model, 0, context_);
+  }
+  void step_exactly() {
+    const std::size_t batch = steps_++ % kBatches;
+    sampler_->reset();
+    exact_->backward(*sampler_->next(0), [&](const BatchShard& shard) {
+      const torch::Tensor rows =
+          torch::tensor(std::vector<std::int64_t>(shard.examples.begin(), shard.examples.end())) %
+          workload_.batch;
+      return workload_.loss(workload_.forward(inputs_[batch].index_select(0, rows)),
+                            targets_[batch].index_select(0, rows));
+    });
+    exact_->step();
+  }
+
   Context& context_;
   const Workload& workload_;
   const Mode mode_;
   torch::optim::SGD sgd_;
   std::optional<DistributedOptimizer<>> distributed_;
+  std::optional<ElasticSampler> sampler_;
+  std::optional<ExactOptimizer> exact_;
   std::vector<torch::Tensor> inputs_;
   std::vector<torch::Tensor> targets_;
   std::size_t steps_ = 0;

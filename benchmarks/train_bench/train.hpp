@@ -14,12 +14,14 @@ enum class Mode {
   hvd,          ///< gradients averaged by `DistributedOptimizer`
   lockstep,     ///< no gradients, but a barrier per step: ideal synchronous training
   independent,  ///< no communication at all
+  exact,        ///< the same batches by `ExactOptimizer`
 };
 
 struct TrainSettings {
   Mode mode = Mode::hvd;
   double seconds = 5;  ///< approximate duration, by the slowest rank's estimate
   int steps = 0;       ///< if above 0, used instead of `seconds`
+  int shards = 0;      ///< of `exact`; 0: as many as ranks
   GradientMemory memory = GradientMemory::born_shared;
 };
 

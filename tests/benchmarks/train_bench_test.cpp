@@ -100,6 +100,12 @@ TEST_F(TrainBench, TheIdealsDoNotReduceGradients) {
   }
 }
 
+TEST_F(TrainBench, TrainsWithShards) {
+  const json row = row_of(2, {"--model", "convnet", "--batch", "2", "--steps", "2", "--mode",
+                              "exact", "--shards", "3"});
+  EXPECT_EQ(row.at("mode"), "exact");
+}
+
 TEST_F(TrainBench, AWrongCommandLineIsAUsageError) {
   const test::ProcessResult result = run({TRAIN_BENCH, "--model", "alexnet"});
   EXPECT_EQ(result.exit_code(), 64);

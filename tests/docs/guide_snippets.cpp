@@ -164,6 +164,15 @@ void with_a_global_batch(Net& model, std::size_t dataset_size) {
   optimizer.set_weight(share->size());
 }
 
+torch::Tensor mean_loss_of(Net& model, const std::vector<std::size_t>& examples);
+void note(double loss);
+void to_the_bit(Net& model, std::size_t dataset_size, int epoch, int epochs,
+                const std::string& path) {
+#include "elastic_3.inc"
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  hvd::save_checkpoint(path, model, optimizer, sampler);
+}
+
 void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t seed) {
   sampler.set_epoch(epoch);
   torch::manual_seed(seed + hvd::rank());

@@ -241,6 +241,20 @@ TEST_F(Examples, AnUnchangedTrainerInAnElasticJobIsTold) {
   EXPECT_THAT(result.out, testing::Not(HasSubstr("step 0")));
 }
 
+// With shards, a job that loses one of three ranks ends with the bits of one process.
+TEST_F(Examples, ExactTrainingDoesNotDependOnTheRanks) {
+  const Words program = alone("train_elastic", {"--images", "1200", "--exact", "4"});
+  const auto result_of = [](const Words& command) {
+    const std::string out = run(command).out;
+    const std::size_t at = out.find("after 20 steps: loss ");
+    EXPECT_NE(at, std::string::npos) << out;
+    return at == std::string::npos ? out : out.substr(at, out.find('\n', at) - at);
+  };
+  EXPECT_EQ(result_of(joined({HVDRUN, "-np", "3", "--min-np", "2"},
+                             joined(program, {"--crash-at", "10"}))),
+            result_of(program));
+}
+
 TEST_F(Examples, UnevenDataIsAllUsed) {
   const std::string out = run_two("train_uneven", {"--images", "1600", "--epochs", "3"});
   EXPECT_THAT(out, HasSubstr("rank 0 has 1600 images"));

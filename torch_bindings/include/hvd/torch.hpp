@@ -18,6 +18,7 @@
 #include <hvd/torch/distributed_sampler.hpp>
 #include <hvd/torch/elastic.hpp>
 #include <hvd/torch/elastic_sampler.hpp>
+#include <hvd/torch/exact_optimizer.hpp>
 #include <hvd/torch/grad_scaler.hpp>
 #include <hvd/torch/grouped_collectives.hpp>
 #include <hvd/torch/intra_op_threads.hpp>

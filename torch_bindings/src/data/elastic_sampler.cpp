@@ -121,6 +121,7 @@ std::span<const std::size_t> ElasticSampler::State::indices_of_step(std::size_t 
 
 std::vector<std::size_t> ElasticSampler::State::share_of_step(std::size_t step) const {
   const auto all = indices_of_step(step);
+  if (options.shards > 0) return {all.begin(), all.end()};
   std::vector<std::size_t> share;
   for (auto i = static_cast<std::size_t>(options.rank); i < all.size();
        i += static_cast<std::size_t>(options.size)) {
@@ -131,6 +132,13 @@ std::vector<std::size_t> ElasticSampler::State::share_of_step(std::size_t step) 
 
 ElasticSampler::ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options)
     : state_(std::make_shared<State>()) {
+  if (options.shards < 0 ||
+      (options.shards > 0 && static_cast<std::size_t>(options.shards) > options.global_batch)) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("ElasticSampler: a global batch of {} examples cannot be divided into "
+                            "{} shards",
+                            options.global_batch, options.shards));
+  }
   state_->options = options;
   if (options.rank < 0 && elastic::active() && !is_initialized()) {
     state_->options.rank = 0;  // until `elastic_run` has made ranks
@@ -152,6 +160,8 @@ std::size_t ElasticSampler::epoch() const { return state_->epoch; }
 std::size_t ElasticSampler::size() const { return state_->order.size(); }
 
 std::size_t ElasticSampler::dataset_size() const { return state_->dataset_size; }
+
+const ElasticSamplerOptions& ElasticSampler::options() const { return state_->options; }
 
 const std::vector<std::size_t>& ElasticSampler::indices() const { return state_->order; }
 

@@ -10,6 +10,7 @@
 #include <hvd/hvd.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/elastic.hpp>
+#include <hvd/torch/exact_optimizer.hpp>
 #include <hvd/torch/object.hpp>
 #include <hvd/torch/optimizer_state.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
@@ -48,6 +49,8 @@ struct ElasticState::Impl {
   StateCopy copy;          ///< of the last commit; valid if `standing.commits` is not 0
   Standing standing;       ///< `certain` and `steps` are those of the end of the last generation
   std::int64_t earlier_steps = 0;  ///< those that no optimizer of this process has counted
+  std::int64_t steps_at_end = 0;   ///< those at the last end of an iteration
+  bool is_exact = false;           ///< there is an ExactOptimizer
   /// The program has called `end_step`, so that the snapshot is not older than one iteration.
   bool ends_iterations = false;
   /// Nothing has changed since the snapshot, because the ranks have agreed to end the generation
@@ -58,6 +61,7 @@ struct ElasticState::Impl {
   [[nodiscard]] std::int64_t steps() const { return earlier_steps + parts.completed_steps(); }
   void end_iteration() {
     ++standing.iterations;
+    steps_at_end = steps();
     snapshot.take(parts);
   }
   void commit(std::int64_t number) {
@@ -140,6 +144,7 @@ void ElasticState::Impl::begin_generation() {
     }
   }
   earlier_steps = standing.steps - parts.completed_steps();
+  steps_at_end = standing.steps;
   standing.kind = Standing::whole;
   standing.certain = 1;
   snapshot.take(parts);
@@ -164,6 +169,12 @@ void ElasticState::add_optimizer(torch::optim::Optimizer& optimizer) {
                 "cannot be sent to another rank");
   }
   impl_->parts.optimizers.push_back(&optimizer);
+  if (auto* const exact = dynamic_cast<ExactOptimizer*>(&optimizer)) {
+    impl_->is_exact = true;
+    add(exact->progress().steps);
+    add(exact->progress().threads);
+    add(exact->progress().buffers);
+  }
 }
 
 void ElasticState::add_scheduler(torch::optim::LRScheduler& scheduler) {
@@ -236,6 +247,14 @@ void ElasticState::generation_ended() noexcept {
   // A program that commits and ends no iterations goes back to its commits, as with Horovod.
   const bool only_commits = impl.standing.commits > 0 && !impl.ends_iterations;
   impl.standing.certain = impl.nothing_since || (impl.parts.certain() && !only_commits) ? 1 : 0;
+  if (impl.is_exact && !impl.nothing_since && impl.standing.steps != impl.steps_at_end) {
+    // The batch of this step would be used again. A rank that has not made the step, or has ended
+    // its iteration, is at a place where it is used once.
+    impl.standing.certain = 0;
+    log(LogLevel::warn, -1,
+        "ElasticState: a rank was lost between step() and the end of the iteration, where an "
+        "ExactOptimizer allows no communication");
+  }
 }
 
 void ElasticState::synchronize(Context& context) {

@@ -25,6 +25,10 @@ struct ElasticSamplerOptions {
   /// When not 0, the ranks together take this many examples in each step, whatever their number
   /// is, and the order of an epoch is that of one rank. See `ElasticSampler`.
   std::size_t global_batch = 0;
+  /// When not 0, a global batch is divided into this many shards, which an `ExactOptimizer`
+  /// (hvd/torch/exact_optimizer.hpp) distributes over the ranks. Then `next` returns the examples
+  /// of all ranks. It is at most `global_batch`.
+  int shards = 0;
 };
 
 /// Distributes the examples of an epoch that have not been trained on yet over the ranks. The
@@ -49,6 +53,8 @@ struct ElasticSamplerOptions {
 /// it.
 class ElasticSampler : public torch::data::samplers::Sampler<> {
  public:
+  /// Throws Errc::invalid_argument for a rank that is not below the size, and for shards that do
+  /// not fit the global batch.
   explicit ElasticSampler(std::size_t dataset_size, const ElasticSamplerOptions& options = {});
 
   /// Begins an epoch with an empty record. It takes effect with the next `reset`. Programs need it
@@ -58,6 +64,8 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// Returns the number of examples of this rank in the pass that was begun last.
   [[nodiscard]] std::size_t size() const;
   [[nodiscard]] std::size_t dataset_size() const;
+  /// Returns the options. Their rank and size are those of the pass.
+  [[nodiscard]] const ElasticSamplerOptions& options() const;
   /// Returns the examples of this rank, in order, in the pass that was begun last.
   [[nodiscard]] const std::vector<std::size_t>& indices() const;
   /// Returns the examples of all ranks in the pass that was begun last, in ascending order.
