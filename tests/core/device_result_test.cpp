@@ -130,6 +130,49 @@ TEST_P(DeviceResult, WithoutMemoryForItNothingIsStartedThereAndAllRanksHearOfIt)
   EXPECT_EQ(poor.made, 0);
 }
 
+/// A backend that lacks a resource of the system, and does not say on which rank it runs.
+class Lacking final : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "lacking"; }
+  [[nodiscard]] bool supports(OpKind, Device, DType, ReduceOp) const noexcept override {
+    return true;
+  }
+  void allreduce(const AllreduceCall&, Deadline) override {}
+  void allgather(const AllgatherCall&, Deadline) override {
+    throw Error(Errc::resource, "too many open files");
+  }
+  void broadcast(const BroadcastCall&, Deadline) override {}
+  void reducescatter(const ReducescatterCall&, Deadline) override {}
+  void alltoall(const AlltoallCall&, Deadline) override {}
+  void barrier(Deadline) override {}
+  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int>, Deadline) override {
+    return nullptr;
+  }
+  void abort() noexcept override {}
+};
+
+TEST(LackOfAResource, NamesTheRankThatLacksIt) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(kRanks, [&](int rank) {
+    Calls calls;
+    std::vector<std::unique_ptr<Backend>> backends;
+    if (rank == kPoor) {
+      backends.push_back(std::make_unique<Lacking>());
+    } else {
+      backends.push_back(std::make_unique<Gathering>(calls, false));
+    }
+    Context context(std::make_unique<Session>(test::thread_config(rank, kRanks), store),
+                    std::move(backends));
+    const std::vector<float> input(2);
+    std::vector<float> output(4);
+    const Work work = context.submit(
+        gathered(OpKind::allgather, {}, input, [&](const Shape&) { return output.data(); }));
+    const Error error = test::error_of([&] { work.wait(); });
+    EXPECT_EQ(error.code(), Errc::resource);
+    EXPECT_EQ(error.fault().rank, kPoor) << error.what();
+  });
+}
+
 TEST_P(DeviceResult, HasItsMemoryBeforeTheDataIsWaitedFor) {
   const std::shared_ptr<Store> store = make_hash_store();
   Calls calls;

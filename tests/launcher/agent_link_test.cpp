@@ -1,9 +1,17 @@
 // Tests the command that starts an agent on another host, its heartbeats, and the consequences of
 // its loss.
+#include "transport/agent_link.hpp"
+
 #include <algorithm>
+#include <stdexcept>
+#include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/exit_codes.hpp"
@@ -64,6 +72,44 @@ TEST(SilenceTest, OwnLatenessIsNotHeldAgainstTheOtherSide) {
   Silence silence(start);
   EXPECT_FALSE(
       silence.too_long(start + milliseconds{60'000}, milliseconds{200}, milliseconds{1000}));
+}
+
+/// Returns both ends of a TCP connection.
+std::pair<UniqueFd, UniqueFd> connected() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const address = reinterpret_cast<sockaddr*>(&loopback);
+  socklen_t size = sizeof loopback;
+  UniqueFd near(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), address, &size) != 0 ||
+      ::connect(near.get(), address, size) != 0) {
+    throw std::runtime_error("no loopback interface");
+  }
+  return {std::move(near), UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+}
+
+TEST(AgentLinkTest, TheLastFrameReachesAnAgentThatStillSends) {
+  auto [near, far] = connected();
+  ASSERT_EQ(::send(far.get(), "never read", 10, 0), 10);
+  pollfd arrived{.fd = near.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&arrived, 1, 10'000), 1);
+  ssize_t last = -1;
+  ssize_t total = 0;
+  std::thread agent([fd = std::move(far), &last, &total] {
+    char bytes[1024];
+    while ((last = ::recv(fd.get(), bytes, sizeof bytes, 0)) > 0) total += last;
+  });
+  {
+    boost::asio::io_context io;
+    AgentLink link(io, std::move(near), "task");
+    link.send(Finished{.code = 0, .again = false, .report = "all is well"});
+  }
+  agent.join();
+  EXPECT_EQ(last, 0) << "the connection was reset";
+  EXPECT_GT(total, 11);
 }
 
 int exited(int code) { return code << 8; }

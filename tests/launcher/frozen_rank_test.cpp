@@ -148,7 +148,12 @@ TEST_P(LostRank, KilledIsNamedByAll) {
 }
 
 // hvdrun notices the end of a survivor and ends the stopped rank with the others.
-TEST_P(LostRank, StoppedIsNamedByAllAndEnded) { EXPECT_EQ(strike(start(), SIGSTOP), 3) << error_; }
+TEST_P(LostRank, StoppedIsNamedByAllAndEnded) {
+  EXPECT_EQ(strike(start(), SIGSTOP), 3) << error_;
+  EXPECT_THAT(error_,
+              testing::StartsWith("hvdrun: rank " + std::to_string(victim()) + " on localhost"));
+  EXPECT_THAT(error_, HasSubstr(") still runs, but rank "));
+}
 
 }  // namespace
 }  // namespace hvd::launcher

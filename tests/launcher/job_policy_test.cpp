@@ -250,6 +250,23 @@ TEST_F(JobPolicyTestimonyTest, ASilentRankIsNotAwaitedButBlamedWhenItFails) {
   EXPECT_FALSE(exit_at(150, 1, exited(7)));
   ASSERT_TRUE(time(300));
   EXPECT_EQ(policy.outcome().culprit->rank, 1);
+  EXPECT_EQ(policy.outcome().unresponsive, -1);
+}
+
+TEST_F(JobPolicyTestimonyTest, ASilentRankThatStillRunsIsNamed) {
+  EXPECT_FALSE(victim_at(100, 0, 2, exited(3), true));
+  EXPECT_FALSE(victim_at(110, 1, 2, exited(3), true));
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 0);
+  EXPECT_EQ(policy.outcome().code, 3);
+  EXPECT_EQ(policy.outcome().unresponsive, 2);
+}
+
+TEST_F(JobPolicyTestimonyTest, ARankThatDoesNotExistIsNotNamed) {
+  EXPECT_FALSE(victim_at(100, 0, 4, exited(3), true));
+  ASSERT_TRUE(time(300));
+  EXPECT_EQ(policy.outcome().culprit->rank, 0);
+  EXPECT_EQ(policy.outcome().unresponsive, -1);
 }
 
 TEST_F(JobPolicyTestimonyTest, AChainOfBlameLeadsToItsEnd) {
@@ -274,6 +291,7 @@ TEST_F(JobPolicyTestimonyTest, ARankThatHasEndedWellIsNeitherAwaitedNorBlamed) {
   EXPECT_EQ(policy.wake_up(), start + milliseconds{100} + JobPolicy::kSettle);
   ASSERT_TRUE(time(300));
   EXPECT_EQ(policy.outcome().culprit->rank, 0);
+  EXPECT_EQ(policy.outcome().unresponsive, -1);
 }
 
 TEST_F(JobPolicyTestimonyTest, ARankThatIsKilledAfterItHasBlamedAnotherIsAVictim) {

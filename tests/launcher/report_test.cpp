@@ -42,6 +42,17 @@ TEST(ReportTest, CulpritThenItsLinesThenTheOthers) {
             "hvdrun: ranks 0-1, 4 were ended by hvdrun\n");
 }
 
+TEST(ReportTest, ARankThatHasNotEndedIsNamedBeforeItsVictim) {
+  Outcome outcome;
+  outcome.code = 3;
+  outcome.culprit = RankEnd{.rank = 3, .status = 3 << 8, .elapsed = milliseconds{200}, .blames = 2};
+  outcome.unresponsive = 2;
+  EXPECT_EQ(report(outcome, place, [](int) { return std::deque<Tail::Line>{}; }),
+            "hvdrun: rank 2 on b (local 0, pid 102) still runs, but rank 3 has given it up\n"
+            "hvdrun: rank 3 on b (local 1, pid 103) exited 3 after 0.2 s\n"
+            "hvdrun: rank 3 had written nothing\n");
+}
+
 TEST(ReportTest, OfADesertersVictimsTheFirstIsQuoted) {
   Outcome outcome;
   outcome.code = kExitInternal;

@@ -544,7 +544,9 @@ void Coordinator::batch_done() {
 }
 
 void Coordinator::backend_failed(const Error& error) {
-  session_.loop().post([this, code = error.code(), fault = error.fault()] {
+  session_.loop().post([this, code = error.code(), fault = error.fault()]() mutable {
+    // What the system refuses, it refuses to this rank.
+    if (code == Errc::resource && fault.rank < 0) fault.rank = rank_;
     protocol_.collective_failed(code, fault.rank, fault.cause, Clock::now());
   });
 }

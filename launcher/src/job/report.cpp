@@ -11,6 +11,11 @@
 namespace hvd::launcher {
 namespace {
 
+std::string who(int rank, const RankLocation& place) {
+  const std::string pid = place.pid > 0 ? fmt::format(", pid {}", place.pid) : "";
+  return fmt::format("rank {} on {} (local {}{})", rank, place.host, place.local_rank, pid);
+}
+
 std::string how(const RankEnd& end) {
   if (end.without_shutdown) return "exited 0 without hvd::shutdown()";
   if (!WIFSIGNALED(end.status)) return fmt::format("exited {}", WEXITSTATUS(end.status));
@@ -31,9 +36,7 @@ std::string last_lines(int rank, const std::deque<Tail::Line>& lines) {
 }  // namespace
 
 std::string describe(const RankEnd& end, const RankLocation& place) {
-  const std::string pid = place.pid > 0 ? fmt::format(", pid {}", place.pid) : "";
-  return fmt::format("rank {} on {} (local {}{}) {} after {:.1f} s", end.rank, place.host,
-                     place.local_rank, pid, how(end),
+  return fmt::format("{} {} after {:.1f} s", who(end.rank, place), how(end),
                      static_cast<double>(end.elapsed.count()) / 1000.0);
 }
 
@@ -42,6 +45,10 @@ std::string report(const Outcome& outcome, const std::function<RankLocation(int)
   std::string text;
   if (outcome.culprit) {
     const RankEnd& culprit = *outcome.culprit;
+    if (outcome.unresponsive >= 0) {
+      text += fmt::format("hvdrun: {} still runs, but rank {} has given it up\n",
+                          who(outcome.unresponsive, place(outcome.unresponsive)), culprit.rank);
+    }
     text += fmt::format("hvdrun: {}\n", describe(culprit, place(culprit.rank)));
     text += last_lines(culprit.rank, tail(culprit.rank));
   } else if (!outcome.trouble.empty()) {

@@ -147,6 +147,10 @@ Clock::time_point JobPolicy::settled_at() const {
 void JobPolicy::blame() {
   const auto first = culprit();
   outcome_.culprit = first->end;
+  const int blamed = first->end.blames;  // a rank may say any number
+  if (blamed >= 0 && blamed < static_cast<int>(num_ranks_) && over_.count(blamed) == 0) {
+    outcome_.unresponsive = blamed;
+  }
   outcome_.code = first->end.without_shutdown ? kExitInternal : exit_code(first->end.status);
   for (auto it = causes_.begin(); it != causes_.end(); ++it) {
     if (it != first) outcome_.others.push_back(it->end);

@@ -37,9 +37,12 @@ struct RankEnd {
 struct Outcome {
   int code = 0;
   std::optional<RankEnd> culprit;  ///< the rank that failed first
-  std::vector<RankEnd> others;     ///< ranks that failed by themselves in the settle time
-  std::vector<int> ended;          ///< ranks ended by hvdrun, sorted
-  std::string trouble;             ///< what happened, when no rank is to blame
+  /// The rank that the library on the culprit blames, if its process still ran; -1: none. It has no
+  /// exit code, so the culprit, a rank that failed because of it, gives the job's.
+  int unresponsive = -1;
+  std::vector<RankEnd> others;  ///< ranks that failed by themselves in the settle time
+  std::vector<int> ended;       ///< ranks ended by hvdrun, sorted
+  std::string trouble;          ///< what happened, when no rank is to blame
 };
 
 /// Returns the exit code that a shell would give: the program's own, or 128 + signal.

@@ -82,7 +82,10 @@ AgentLink::AgentLink(boost::asio::io_context& io, UniqueFd stream, std::string v
 
 AgentLink::~AgentLink() {
   close();
-  if (pid_ < 0) return;
+  if (pid_ < 0) {
+    stream_->drain(*closed_);
+    return;
+  }
   const auto left = std::chrono::ceil<milliseconds>(*closed_ - Clock::now());
   pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
   if (::poll(&ended, 1, static_cast<int>(std::max(left, milliseconds{0}).count())) <= 0) {
@@ -104,7 +107,9 @@ void AgentLink::close() {
   handlers_ = {};
   heartbeat_.stop();
   end_timer_.cancel();
-  stream_->close();
+  // The process that this object has started ends with its stream. Another agent still has to read
+  // the end of the job.
+  process_ ? stream_->close() : stream_->finish();
 }
 
 void AgentLink::start(milliseconds host_timeout, Handlers handlers) {

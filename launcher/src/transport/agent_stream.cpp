@@ -1,5 +1,6 @@
 #include "transport/agent_stream.hpp"
 
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -7,6 +8,8 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/text.hpp>
@@ -129,6 +132,25 @@ void AgentStream::end(const std::string& why) {
   const auto on_end = std::move(on_end_);
   close();
   if (on_end) on_end(why);
+}
+
+void AgentStream::finish() {
+  ended_ = true;
+  error_code ignored;
+  input_.cancel(ignored);
+  output_.cancel(ignored);
+  if (output_.is_open()) ::shutdown(output_.native_handle(), SHUT_WR);
+}
+
+void AgentStream::drain(Deadline deadline) {
+  Bytes dropped(1 << 16);
+  while (input_.is_open()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd readable{.fd = input_.native_handle(), .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) <= 0) break;
+    if (::recv(readable.fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
+  }
+  close();
 }
 
 void AgentStream::close() {

@@ -11,6 +11,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <hvd/core/internal/fd.hpp>
+#include <hvd/core/types.hpp>
 
 #include "transport/frames.hpp"
 
@@ -36,6 +37,12 @@ class AgentStream {
   void send(const Frame& frame);
   /// Closes the stream, which the other side notices. No callback follows.
   void close();
+  /// Does what `close` does, but what was sent arrives even if the other side, which is a socket,
+  /// still sends: a connection that is closed before everything was read is reset, and then the
+  /// last frames may be lost. `drain` has to follow.
+  void finish();
+  /// Drops what arrives until the other side has closed too, at most until `deadline`, and closes.
+  void drain(Deadline deadline);
 
  private:
   void read_greeting();

@@ -1,0 +1,130 @@
+"""One job of the outside tester: hvdruns on the hosts, what they and the ranks say, and their processes."""
+
+import os
+import subprocess
+import threading
+import time
+
+import hosts
+
+
+class Job:
+    """Starts the job that `plan` describes. What the ranks write to the FIFO is in `said`."""
+
+    def __init__(self, plan, machines, folder, programs):
+        self.plan = plan
+        self.weak = False  # while the ranks still met, one named another rank or none
+        self.news = threading.Condition()
+        self.said = {rank: [] for rank in range(plan.size)}
+        self.fifo = os.path.join(folder, "fifo")
+        os.mkfifo(self.fifo)
+        # Open for both directions, it never ends, however many ranks come and go.
+        self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_CLOEXEC)
+        self.clock = os.path.join(folder, "clock")
+        self.set_clock(0)
+        secret = os.path.join(folder, "secret")
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32))
+        self.runs = []
+        self.outputs = []  # of each node the lines of stdout and stderr
+        threads = [threading.Thread(target=self._listen, daemon=True)]
+        for node, count in enumerate(plan.counts):
+            command = [programs.hvdrun] + plan.options
+            if len(plan.counts) == 1:
+                command += ["-np", str(count)]
+            else:
+                command += ["--nnodes", str(len(plan.counts)), "--node-rank", str(node), "--nproc-per-node",
+                            str(count), "--master-addr", machines[0].address, "--master-port", "29500"]
+            command += [programs.rank, str(plan.seed), str(plan.rounds), self.fifo]
+            environment = {"PATH": os.environ["PATH"], "TMPDIR": machines[node].tmp, "HVD_SECRET_FILE": secret,
+                           **plan.environment}
+            if plan.shifts_clock:
+                environment.update(LD_PRELOAD=programs.clock, OUTSIDE_CLOCK=self.clock)
+            # nsenter executes hvdrun, which so has the pid of this child.
+            words = ["env", "-i"] + ["%s=%s" % pair for pair in environment.items()] + command
+            run = subprocess.Popen(machines[node].inside(*words), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
+            self.runs.append(run)
+            self.outputs.append([[], []])
+            for stream, pipe in enumerate((run.stdout, run.stderr)):
+                threads.append(threading.Thread(target=self._read, args=(pipe, self.outputs[node][stream])))
+        for thread in threads:
+            thread.start()
+        self.readers = threads[1:]
+
+    def _read(self, pipe, lines):
+        for line in pipe:
+            lines.append(line.decode(errors="replace").rstrip("\n"))
+        pipe.close()
+        with self.news:
+            self.news.notify_all()
+
+    def _listen(self):
+        rest = b""
+        while True:
+            *lines, rest = (rest + os.read(self.fifo_fd, 1 << 16)).split(b"\n")
+            with self.news:
+                for line in lines:
+                    rank, _, text = line.decode(errors="replace").partition(" ")
+                    if text == "tester ends":
+                        return
+                    self.said[int(rank)].append(text)
+                self.news.notify_all()
+
+    def over(self):
+        return all(run.poll() is not None for run in self.runs)
+
+    def wait(self, ready, seconds):
+        """Waits for something that the ranks say; returns whether it came before the end of the job."""
+        deadline = time.monotonic() + seconds
+        with self.news:
+            while not ready():
+                if self.over() or time.monotonic() > deadline:
+                    return False
+                self.news.wait(0.1)
+        return True
+
+    def end(self, seconds):
+        """Waits for all hvdruns; returns the exit codes, with None for one that still runs."""
+        deadline = time.monotonic() + seconds
+        for run in self.runs:
+            try:
+                run.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+        return [run.returncode for run in self.runs]
+
+    def close(self):
+        """Ends what still runs, and the threads."""
+        for run in self.runs:
+            if run.poll() is None:
+                run.kill()
+                run.wait()
+        for thread in self.readers:
+            thread.join(20)
+        os.write(self.fifo_fd, b"0 tester ends\n")
+
+    def set_clock(self, seconds):
+        """Sets by how much the wall clock of the job's processes is wrong."""
+        with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:
+            file.write(int(seconds).to_bytes(8, "little", signed=True))
+
+    def rank_pid(self, rank):
+        """Returns the process of a rank, or None."""
+        for pid, (name, _) in hosts.processes().items():
+            if name != "outside_rank":
+                continue
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    if b"HVD_RANK=%d" % rank in file.read().split(b"\0"):
+                        return pid
+            except OSError:
+                pass
+        return None
+
+    def agent_pid(self, node):
+        """Returns the agent of a node, or None."""
+        for pid, (name, parent) in hosts.processes().items():
+            if name == "hvdrun-agent" and parent == self.runs[node].pid:
+                return pid
+        return None

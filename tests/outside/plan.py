@@ -1,0 +1,115 @@
+"""What a cycle does, all of it drawn from its seed, and what may come of it."""
+
+import random
+from dataclasses import dataclass, field
+
+# In milliseconds. Three times the default, because on a machine with other work a rank may get no processor for
+# as long as the default.
+PEER_TIMEOUT = 5000
+HOST_TIMEOUT = 8
+
+
+@dataclass
+class Fault:
+    kind: str
+    victim: int  # a rank, or a node
+    round: int  # the victim has begun this round; -1: the job has just started
+    delay: float  # seconds after that
+    amount: float = 0  # seconds that a pause lasts, seconds of a jump, a signal, …
+    how: str = ""
+    struck: bool = False
+    was_late: bool = False  # the victim had finished its program, or nobody needed it any more
+    pid: int = 0
+
+    def __str__(self):
+        at = "at the start" if self.round < 0 else "in round %d" % self.round
+        return "%s %d %s +%.3f s %s%g" % (self.kind, self.victim, at, self.delay, self.how and self.how + " ",
+                                          self.amount)
+
+
+# Of a rank, of a node, and of a node in a job on several hosts.
+OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory"]
+OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "full_shm",
+            "descriptors_hvdrun"]
+OF_HOSTS = ["cut", "cut", "outage", "slow"]
+# After these a job goes on as if nothing had happened.
+HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "full_shm"}
+
+
+@dataclass
+class Plan:
+    seed: int
+    counts: list = field(default_factory=list)  # ranks of each node
+    rounds: int = 0
+    options: list = field(default_factory=list)
+    environment: dict = field(default_factory=dict)
+    faults: list = field(default_factory=list)
+
+    @property
+    def size(self):
+        return sum(self.counts)
+
+    @property
+    def shifts_clock(self):
+        return any(fault.kind == "clock" for fault in self.faults)
+
+    def node_of(self, rank):
+        node = 0
+        while rank >= sum(self.counts[:node + 1]):
+            node += 1
+        return node
+
+    def ranks_of(self, node):
+        first = sum(self.counts[:node])
+        return set(range(first, first + self.counts[node]))
+
+    def __str__(self):
+        return "seed %d: ranks %s, %d rounds, %s; %s" % (
+            self.seed, "+".join(map(str, self.counts)), self.rounds,
+            " ".join("%s=%s" % pair for pair in self.environment.items()),
+            "; ".join(map(str, self.faults)) or "no fault")
+
+
+def make(seed):
+    draw = random.Random(seed)
+    plan = Plan(seed)
+    nodes = draw.choice([1, 1, 2, 3])
+    size = draw.randint(max(2, nodes), 8 if draw.random() < 0.3 else 5)
+    plan.counts = [1] * nodes
+    for _ in range(size - nodes):
+        plan.counts[draw.randrange(nodes)] += 1
+    plan.rounds = draw.randint(20, 120)
+    plan.options = ["--host-timeout", str(HOST_TIMEOUT), "--bind-to", "none", "--grace", "2"]
+    plan.environment = {"HVD_PEER_TIMEOUT_MS": str(PEER_TIMEOUT), "OMP_NUM_THREADS": "1"}
+    for name, values in (("HVD_TRANSPORT", ["tcp"]), ("HVD_FREEZE_AFTER", ["0", "1"]), ("HVD_CONTROL_FANOUT", ["2"]),
+                         ("HVD_TCP_STREAMS", ["1", "4"]), ("HVD_FUSION_THRESHOLD", ["1K", "64K"])):
+        if draw.random() < 0.25:
+            plan.environment[name] = draw.choice(values)
+    for _ in range(draw.choices([0, 1, 2], [5, 75, 20])[0]):
+        plan.faults.append(make_fault(draw, plan))
+    if any(fault.kind == "full_tmp" for fault in plan.faults):
+        plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
+    plan.faults.sort(key=lambda fault: fault.round)
+    return plan
+
+
+def make_fault(draw, plan):
+    kinds = OF_RANKS * 2 + OF_NODES + (OF_HOSTS * 3 if len(plan.counts) > 1 else [])
+    kind = draw.choice(kinds)
+    victim = draw.randrange(plan.size if kind in OF_RANKS else len(plan.counts))
+    early = draw.random() < 0.2
+    fault = Fault(kind, victim, -1 if early else draw.randrange(plan.rounds),
+                  draw.uniform(0, 0.3) if early else draw.choice([0, draw.uniform(0, 0.02)]))
+    if kind in ("pause", "pause_hvdrun", "outage"):
+        fault.amount = draw.uniform(0.05, 1.5)
+    if kind == "clock":
+        fault.amount = draw.choice([-1, 1]) * draw.choice([1, 60, 86400, 3e8])
+    if kind == "signal":
+        fault.amount = draw.choice([1, 2, 15])
+    if kind == "slow":
+        fault.amount = draw.choice([50, 200])
+    if kind.startswith(("descriptors", "memory")):
+        fault.amount = draw.choice([0, 0, 1, 4])
+    if kind in ("cut", "outage"):
+        fault.how = draw.choice(["unplugged", "silent", "mute"])
+    return fault
