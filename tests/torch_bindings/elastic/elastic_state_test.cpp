@@ -121,7 +121,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{0, "backward", "own"}, Loss{1, "after_record", "own"},
                     Loss{0, "backward", "backward"}, Loss{2, "after_record", "backward"},
                     Loss{0, "backward", "scaled"}, Loss{0, "backward", "sharded"},
-                    Loss{1, "after_step", "sharded"}, Loss{2, "after_record", "sharded"}),
+                    Loss{1, "after_step", "sharded"}, Loss{2, "after_record", "sharded"},
+                    Loss{0, "backward", "mirrored"}, Loss{1, "before_step", "mirrored"},
+                    Loss{2, "after_record", "mirrored"}),
     [](const auto& of) {
       return of.param.optimizer + "_" + of.param.place + "_of_" + std::to_string(of.param.lost);
     });
@@ -187,6 +189,106 @@ TEST_F(ElasticState, AShardedOptimizerLosesNothingWhenRanksComeAndGo) {
   job_->form({1, 2});
   const std::string said = finish_exactly({1, 2});
   EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 1 of 3 after step 0 ")));
+}
+
+TEST_F(ElasticState, WithAMirrorNothingIsLostEither) {
+  start({"until=3", "optimizer=mirrored", "0@2=terminate"}, {0, 1});
+  await_training(0, 1);
+  job_->start(1);
+  job_->all_wait({2});
+  job_->send({0, 1}, Change{});
+  job_->all_wait({0, 1});
+  job_->form({0, 1, 2});
+  for (const int worker : {1, 2}) {
+    EXPECT_FALSE(job_->waits(worker).leaves);
+  }
+  EXPECT_TRUE(job_->waits(0).leaves);
+  job_->send(0, Leave{});
+  EXPECT_THAT(job_->end(0).out, HasSubstr("left"));
+  job_->form({1, 2});
+  const std::string said = finish_exactly({1, 2});
+  EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 1 of 3 after step 0 ")));
+  const std::string steps = word_after(said, "\nsteps ");
+  EXPECT_EQ(word_after(said, "second "), steps);
+  EXPECT_EQ(word_after(said, "third "), steps);
+}
+
+// They leave at the same step and have all that there is of one shard.
+TEST_F(ElasticState, ARankAndItsMirrorCanLeaveTogether) {
+  start({"until=2", "optimizer=mirrored", "0@1=terminate", "1@1=terminate"}, {0, 1, 2});
+  for (const int worker : {0, 1}) {
+    EXPECT_TRUE(job_->waits(worker).leaves);
+    job_->send(worker, Leave{});
+    EXPECT_THAT(job_->end(worker).out, HasSubstr("left"));
+  }
+  go_on({2});
+  finish_exactly({2});
+}
+
+TEST_F(ElasticState, ARankAndItsMirrorAreLostTogether) {
+  start({"until=2", "optimizer=mirrored", "commit=3", "0@1=backward", "2@1=backward"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  go_on({1});
+  const std::string said = finish_exactly({1});
+  EXPECT_THAT(said, HasSubstr("generation 2 rank 0 of 1 after step 3 "));
+  EXPECT_THAT(job_->process(1).err(), HasSubstr("goes back to the last commit()"));
+}
+
+TEST_F(ElasticState, RanksThatAreNoNeighboursAreLostTogether) {
+  start({"until=2", "optimizer=mirrored", "commit=3", "1@1=backward", "3@1=backward"},
+        {0, 1, 2, 3});
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  EXPECT_EQ(job_->end(3).signal(), SIGKILL);
+  go_on({0, 2});
+  EXPECT_THAT(finish_exactly({0, 2}), HasSubstr("generation 2 rank 0 of 2 after step 4 "));
+}
+
+// The second loss comes before a step of the second generation, and the newcomer of the third dies
+// while it gets the state.
+TEST_F(ElasticState, MirrorsAreKeptUntilTheNextStep) {
+  start({"until=4", "optimizer=mirrored", "at=1", "0@1=backward", "1@2=backward", "4@3=receive"},
+        {0, 1, 2, 3});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  go_on({1, 2, 3});
+  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  for (const int worker : {2, 3}) static_cast<void>(job_->waits(worker));
+  job_->start(1);
+  job_->all_wait({4});
+  job_->form({4, 2, 3});
+  EXPECT_EQ(job_->end(4).signal(), SIGKILL);
+  go_on({2, 3});
+  finish_exactly({2, 3});
+}
+
+// The calls of step() have about 480 operations; the last kill is after them. In each generation
+// another rank is lost, and a newcomer gets the state from those that are left.
+TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
+  const char* const more = std::getenv("TEST_LOSSES");  // for a search by hand
+  const int losses = more == nullptr ? 8 : std::atoi(more);
+  Words plan{"until=" + std::to_string(losses + 1), "optimizer=mirrored", "at=2"};
+  std::vector<int> workers{0, 1, 2};
+  std::vector<int> lost;
+  for (int loss = 0; loss < losses; ++loss) {
+    int& worker = workers[static_cast<std::size_t>(loss % 3)];
+    lost.push_back(worker);
+    plan.push_back(std::to_string(worker) + "@" + std::to_string(loss + 1) +
+                   "=op:" + std::to_string(1 + loss * 490 / (losses - 1)));
+    worker = 3 + loss;
+  }
+  workers = {0, 1, 2};
+  start(plan, workers);
+  for (int loss = 0; loss < losses; ++loss) {
+    job_->start(1);
+    const int worker = lost[static_cast<std::size_t>(loss)];
+    EXPECT_EQ(job_->end(worker).signal(), SIGKILL);
+    int& place = workers[static_cast<std::size_t>(loss % 3)];
+    place = 3 + loss;
+    go_on(workers);
+  }
+  const std::string said = finish(workers);
+  EXPECT_THAT(said, Not(HasSubstr("after step 0 ")));
+  RecordProperty("operations", word_after(said, "operations "));
 }
 
 // Two of three shards are lost at once.

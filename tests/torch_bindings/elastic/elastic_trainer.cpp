@@ -3,14 +3,17 @@
 //   until=GENERATION   its function returns at the end of an epoch of this or a later generation
 //   optimizer=KIND     wrapped, own (DistributedDataParallel), backward (step_in_backward), adam,
 //                      scaled, which averages and has the number of ranks as its rate, or
-//                      sharded, which also trains a second model with a ShardedOptimizer of Adam
+//                      sharded, which also trains a second model with a ShardedOptimizer of Adam,
+//                      or mirrored, which does so with the option mirror, and trains a third one
+//                      with momentum
 //   commit=N           it commits after every N steps
 //   by_commit          it takes examples without a sampler and ends no iteration
 //   early              it begins to train before there are ranks
 //   restore            after the seventh step of the first generation it goes back to a commit
 //   at=STEP            the step of a generation in which actions take place, 5 by default
 //   WORKER@GENERATION=PLACE   where that worker kills itself in that step, or "terminate", where it
-//                      gets SIGTERM
+//                      gets SIGTERM, or "op:N", where the N-th operation of LibTorch in its calls
+//                      of step() kills it, or the end of the last call
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -21,6 +24,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/record_function.h>
 
 #include <hvd/torch.hpp>
 
@@ -67,6 +72,31 @@ struct Plan {
     if (step == at && has(place)) ::raise(SIGKILL);
     if (step == at && place == "after_record" && has("terminate")) ::raise(SIGTERM);
   }
+  /// Returns the N of this worker's "op:N" in this generation, or 0.
+  [[nodiscard]] int operation() const {
+    const std::string begin =
+        std::to_string(worker) + "@" + std::to_string(hvd::elastic::generation()) + "=op:";
+    for (const std::string& action : actions) {
+      if (action.rfind(begin, 0) == 0) return std::stoi(action.substr(begin.size()));
+    }
+    return 0;
+  }
+};
+
+/// Kills the process in one of the next operations of LibTorch on this thread.
+class Killer {
+ public:
+  static void attach() {
+    at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction&)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          ++seen;
+          if (deadly > 0 && seen == deadly) ::raise(SIGKILL);
+          return nullptr;
+        }).scopes({at::RecordScope::FUNCTION}));
+  }
+  static inline int seen = 0;
+  static inline int deadly = 0;
 };
 
 struct NetImpl : torch::nn::Module {
@@ -133,9 +163,11 @@ struct Optimizers {
     } else if (kind == "adam") {
       distributed = std::make_unique<hvd::DistributedOptimizer<torch::optim::Adam>>(
           net, torch::optim::AdamOptions(0.1), options);
-    } else if (kind == "sharded") {
+    } else if (kind == "sharded" || kind == "mirrored") {
       distributed = std::make_unique<hvd::ShardedOptimizer<torch::optim::SGD>>(
-          net, sgd, hvd::ShardedOptimizerOptions{.op = hvd::ReduceOp::sum, .bucket_bytes = 512});
+          net, sgd,
+          hvd::ShardedOptimizerOptions{
+              .op = hvd::ReduceOp::sum, .bucket_bytes = 512, .mirror = kind == "mirrored"});
     } else {
       options.step_in_backward = kind == "backward";
       if (kind == "scaled") options.op = hvd::ReduceOp::average;
@@ -146,23 +178,57 @@ struct Optimizers {
   [[nodiscard]] torch::optim::Optimizer& used() { return distributed ? *distributed : *own; }
 };
 
-/// A model that is trained on the same data by all ranks, so that its parameters depend on the
-/// number of steps only. The state of Adam has a part in them.
-struct Second {
-  torch::nn::Linear net{8, 3};
-
-  Second() {
+/// A model whose gradients one rank makes, so that they are the same with any number of ranks, to
+/// the bit. The state of the optimizer has a part in the parameters.
+template <class Optimizer, class Options>
+class Second {
+ public:
+  explicit Second(Options options) : options_(std::move(options)) {
     const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : net->parameters()) {
+    for (torch::Tensor& parameter : net_->parameters()) {
       parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()));
     }
+    net_->bias.requires_grad_(false);
   }
-  void step(torch::optim::Optimizer& adam, std::int64_t number) {
-    const torch::Tensor input = torch::arange(8).add(number % 7).to(torch::kFloat32);
-    net->zero_grad();
-    net(input.div(8).view({1, 8})).square().sum().backward();
-    adam.step();
+  void distribute(hvd::ElasticState& state, bool mirror) {
+    optimizer_ = std::make_unique<hvd::ShardedOptimizer<Optimizer>>(
+        net_, options_,
+        hvd::ShardedOptimizerOptions{
+            .op = hvd::ReduceOp::sum, .bucket_bytes = 64, .mirror = mirror});
+    state.add(net_);
+    state.add(*optimizer_);
   }
+  void step() {
+    if (!optimizer_) return;
+    backward(hvd::rank() == 0 ? 1 : 0);
+    optimizer_->step();
+  }
+  /// Returns how many steps of a process that nothing disturbs have the same result, or -1.
+  [[nodiscard]] std::int64_t steps(std::int64_t most) const {
+    if (!optimizer_) return most;
+    Second alone(options_);
+    Optimizer optimizer({alone.net_->weight}, options_);
+    for (std::int64_t step = 0; step <= most; ++step) {
+      if (torch::equal(alone.net_->weight, net_->weight) &&
+          torch::equal(alone.net_->bias, net_->bias)) {
+        return step;
+      }
+      alone.backward(1);
+      optimizer.step();
+    }
+    return -1;
+  }
+
+ private:
+  void backward(int factor) {
+    const torch::Tensor input = torch::linspace(0, 1, 16).view({2, 8});
+    net_->zero_grad();
+    net_(input).square().sum().mul(factor).backward();
+  }
+
+  Options options_;
+  torch::nn::Linear net_{8, 37};
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
 class Trainer {
@@ -176,12 +242,8 @@ class Trainer {
         state_(net_, optimizers_.used(), epoch_, steps_, padding_, draws_, text_, saved_,
                scheduler_, ranks_, taken_) {
     if (!plan.contains("by_commit")) state_.add(sampler_);
-    if (plan.optimizer == "sharded") {
-      second_adam_ = std::make_unique<hvd::ShardedOptimizer<torch::optim::Adam>>(
-          second_.net, kAdam, hvd::ShardedOptimizerOptions{.bucket_bytes = 64});
-      state_.add(second_.net);
-      state_.add(*second_adam_);
-    }
+    if (plan.optimizer == "sharded" || is_mirrored()) second_.distribute(state_, is_mirrored());
+    if (is_mirrored()) third_.distribute(state_, true);
     state_.on_reset([this] { follow_the_ranks(); });
     // The hook of the program stays when a generation ends.
     net_->weight.register_hook([this](const torch::Tensor& gradient) {
@@ -189,6 +251,7 @@ class Trainer {
       return gradient;
     });
     torch::manual_seed(plan.worker);
+    Killer::attach();
   }
 
   int run() {
@@ -207,6 +270,7 @@ class Trainer {
   }
 
  private:
+  [[nodiscard]] bool is_mirrored() const { return plan_.optimizer == "mirrored"; }
   void follow_the_ranks() {
     ranks_ = hvd::size();
     if (plan_.optimizer != "scaled") return;
@@ -262,8 +326,13 @@ class Trainer {
     optimizers_.used().zero_grad();
     loss.backward();
     plan_.die_at("before_step", step);
+    Killer::seen = 0;
+    Killer::deadly = step == plan_.at ? plan_.operation() : 0;
     optimizers_.used().step();
-    if (second_adam_) second_.step(*second_adam_, steps_);
+    second_.step();
+    third_.step();
+    if (std::exchange(Killer::deadly, 0) > 0) ::raise(SIGKILL);
+    operations_ = Killer::seen;
     plan_.die_at("after_step", step);
     if (plan_.optimizer != "scaled") scheduler_.step();  // it would set its own rate
     ++steps_;
@@ -296,12 +365,14 @@ class Trainer {
     say("steps " + std::to_string(steps_) + " batches " + std::to_string(tracked) + " saved " +
         std::to_string(saved_.steps) + " text " + text_ + " draws " +
         std::to_string(draws_.numel()) + " digest " + digest_of(*net_));
-    if (second_adam_) {
-      Second alone;
-      torch::optim::Adam adam(alone.net->parameters(), kAdam);
-      for (std::int64_t step = 0; step < steps_; ++step) alone.step(adam, step);
-      check(torch::allclose(alone.net->weight, second_.net->weight, 1e-4, 1e-5), "state of Adam");
-    }
+    // A step that ranks have completed before a loss remains, and its iteration is done again.
+    const std::int64_t most = steps_ + hvd::elastic::generation();
+    const std::int64_t second = second_.steps(most);
+    const std::int64_t third = third_.steps(most);
+    check(second >= steps_, "state of Adam");
+    check(third >= steps_, "state of momentum");
+    say("second " + std::to_string(second) + " third " + std::to_string(third) + " operations " +
+        std::to_string(operations_) + " steps");
     torch::manual_seed(plan_.worker);
     for (std::int64_t step = 1; step <= steps_; ++step) {
       const float draw = torch::rand({1}).item<float>();
@@ -309,8 +380,6 @@ class Trainer {
       check(is_newcomer_ || own == own_draws_.end() || own->second == draw, "random number");
     }
   }
-
-  static inline const torch::optim::AdamOptions kAdam{0.01};
 
   const Plan& plan_;
   Saved saved_;
@@ -328,8 +397,10 @@ class Trainer {
   std::map<std::int64_t, float> own_draws_;  ///< by step; those of this worker
   bool is_newcomer_ = false;
   std::string text_;
-  Second second_;
-  std::unique_ptr<torch::optim::Optimizer> second_adam_;
+  int operations_ = 0;  ///< of LibTorch in the last calls of step()
+  Second<torch::optim::Adam, torch::optim::AdamOptions> second_{torch::optim::AdamOptions(0.01)};
+  Second<torch::optim::SGD, torch::optim::SGDOptions> third_{
+      torch::optim::SGDOptions(0.001).momentum(0.9)};
   hvd::ElasticState state_;
 };
 

@@ -16,6 +16,7 @@
 #include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "collectives/archive_bytes.hpp"
+#include "elastic/mirrored_shards.hpp"
 #include "elastic/state_parts.hpp"
 #include "state/optimizer_fields.hpp"
 
@@ -45,6 +46,7 @@ std::vector<Standing> gather(Context& context, const Standing& mine) {
 
 struct ElasticState::Impl {
   StateParts parts;
+  MirroredShards mirrored{parts};
   StateSnapshot snapshot;  ///< of the last end of an iteration
   StateCopy copy;          ///< of the last commit; valid if `standing.commits` is not 0
   Standing standing;       ///< `certain` and `steps` are those of the end of the last generation
@@ -235,7 +237,13 @@ void ElasticState::reset() { impl_->reset_is_due = true; }
 
 void ElasticState::change_agreed() {
   Impl& impl = *impl_;
-  if (impl.parts.has_divided()) return impl.commit(impl.standing.commits + 1);
+  if (impl.parts.has_divided()) {
+    // All ranks that have a shard may leave.
+    const bool is_first = impl.standing.commits == 0;
+    impl.commit(impl.standing.commits + 1);
+    if (impl.parts.has_unmirrored()) return;
+    if (is_first) impl.mirrored.commit_is_temporary();
+  }
   impl.snapshot.take(impl.parts);
   impl.nothing_since = true;
 }
@@ -263,7 +271,7 @@ void ElasticState::synchronize(Context& context) {
     throw Error(Errc::invalid_argument,
                 "ElasticState: an optimizer has a parameter of a module that was not added");
   }
-  const std::vector<Standing> all = gather(context, impl.standing);
+  std::vector<Standing> all = gather(context, impl.standing);
   const auto is_fresh = [](const Standing& one) { return one.kind == Standing::fresh; };
   if (std::any_of(all.begin(), all.end(), is_fresh)) {
     const std::string difference =
@@ -272,7 +280,16 @@ void ElasticState::synchronize(Context& context) {
       throw Error(Errc::mismatch, fmt::format("ElasticState: {}", difference));
     }
   }
-  const StateSource source = choose_source(all);
+  const std::vector<Divisions> divisions = impl.mirrored.gather(context);
+  const StateSource source = choose_source(all, divisions);
+  impl.mirrored.go_on_with(source);
+  if (!source.from_commit) {
+    impl.standing.steps = all[static_cast<std::size_t>(context.rank())].steps;
+  } else if (source.shards_lost && context.rank() == 0 && !impl.nothing_since) {
+    log(LogLevel::warn, 0,
+        "ElasticState: a rank was lost together with the next one, which had the mirror of its "
+        "shards, so training goes back to the last commit()");
+  }
   const Standing best = all[static_cast<std::size_t>(source.rank)];
   const std::string uncertain = impl.parts.why_uncertain();
   if (std::all_of(all.begin(), all.end(), is_fresh) && context.rank() == 0 && !uncertain.empty() &&
@@ -304,10 +321,15 @@ void ElasticState::synchronize(Context& context) {
             : fmt::format("ElasticState: goes on after step {} of rank {}", impl.standing.steps,
                           source.rank));
   }
+  impl.mirrored.assemble(context, source);
   impl.begin_generation();
+  impl.mirrored.begin(source);
   const auto most = std::max_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.commits < b.commits; });
-  if (most->commits > 0 || (!uncertain.empty() && elastic::active())) {
+  if (impl.mirrored.take_temporary_commit()) {
+    impl.copy = {};
+    impl.standing.commits = 0;
+  } else if (most->commits > 0 || (!uncertain.empty() && elastic::active())) {
     impl.commit(most->commits + 1);
   }
   impl.nothing_since = false;

@@ -154,11 +154,17 @@ bool StateParts::has_divided() const {
                      [](const auto* optimizer) { return is_divided(*optimizer); });
 }
 
+bool StateParts::has_unmirrored() const {
+  return std::any_of(optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
+    return is_divided(*optimizer) && mirror_of(*optimizer) == nullptr;
+  });
+}
+
 std::string StateParts::why_uncertain() const {
   for (torch::optim::Optimizer* const optimizer : optimizers) {
-    if (is_divided(*optimizer)) {
+    if (is_divided(*optimizer) && mirror_of(*optimizer) == nullptr) {
       return "the state of its ShardedOptimizer is divided among the ranks, and a part is lost "
-             "with each of them";
+             "with each of them unless it has the option mirror";
     }
     const CountsSteps* const counter = counter_of(optimizer);
     if (counter == nullptr) {
@@ -174,10 +180,11 @@ std::string StateParts::why_uncertain() const {
 }
 
 bool StateParts::certain() const {
-  return std::all_of(optimizers.begin(), optimizers.end(), [](auto* optimizer) {
-    CountsSteps* const counter = counter_of(optimizer);
-    return counter != nullptr && !counter->step_count().underway;
-  });
+  return !has_unmirrored() &&
+         std::all_of(optimizers.begin(), optimizers.end(), [](auto* optimizer) {
+           CountsSteps* const counter = counter_of(optimizer);
+           return counter != nullptr && !counter->step_count().underway;
+         });
 }
 
 void StateSnapshot::take(const StateParts& parts) {
@@ -235,6 +242,11 @@ void StateSnapshot::read_values(WireReader& from, const StateParts& parts, const
 
 bool is_divided(const torch::optim::Optimizer& optimizer) {
   return dynamic_cast<const DividesState*>(&optimizer) != nullptr;
+}
+
+ShardMirror* mirror_of(const torch::optim::Optimizer& optimizer) {
+  const auto* const divided = dynamic_cast<const DividesState*>(&optimizer);
+  return divided == nullptr ? nullptr : divided->mirror();
 }
 
 void restore_divided(torch::optim::Optimizer& optimizer, const Bytes& state) {

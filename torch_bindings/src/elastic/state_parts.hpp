@@ -42,6 +42,8 @@ struct StateParts {
   [[nodiscard]] bool has_all_parameters() const;
   /// Returns whether the state of some optimizer is divided among the ranks.
   [[nodiscard]] bool has_divided() const;
+  /// Returns whether a part of such a state is lost when one rank is lost.
+  [[nodiscard]] bool has_unmirrored() const;
   /// Describes the parts, for a comparison between ranks.
   [[nodiscard]] std::vector<NamedDigest> describe() const;
   /// Returns how many steps the optimizers have completed that count them.
@@ -79,6 +81,8 @@ class StateSnapshot {
 };
 
 [[nodiscard]] bool is_divided(const torch::optim::Optimizer& optimizer);
+/// Returns what mirrors the shards of such an optimizer, or null.
+[[nodiscard]] ShardMirror* mirror_of(const torch::optim::Optimizer& optimizer);
 /// Loads the state that `StateCopy` keeps of such an optimizer.
 void restore_divided(torch::optim::Optimizer& optimizer, const Bytes& state);
 

@@ -33,9 +33,16 @@ std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters, std::int6
   return ranges;
 }
 
+ShardRange shard_range(std::int64_t elements, std::int64_t index, std::int64_t size) {
+  const std::int64_t least = elements / size;
+  const std::int64_t longer = elements % size;
+  return {index * least + std::min(index, longer), least + (index < longer ? 1 : 0)};
+}
+
 ShardBucket::ShardBucket(Context& context, const GradientPlacement& placement, std::string name,
                          std::size_t group, const ShardedOptimizerOptions& options,
-                         const RankInSet& rank, std::vector<NamedTensors::Item> parameters)
+                         const RankInSet& rank, std::vector<NamedTensors::Item> parameters,
+                         bool mirrors)
     : context_(context),
       placement_(placement),
       name_(std::move(name)),
@@ -51,11 +58,15 @@ ShardBucket::ShardBucket(Context& context, const GradientPlacement& placement, s
   }
   values_ = torch::empty({count}, parameters_.front().second.options().requires_grad(false));
   for (std::size_t i = 0; i < parameters_.size(); ++i) move_here(i);
-  // A reducescatter divides the elements in the same way: the first `longer` ranks have one more.
-  const std::int64_t least = count / rank.size;
-  const std::int64_t longer = count % rank.size;
-  begin_ = rank.index * least + std::min(rank.index, longer);
-  shard_ = values_.narrow(0, begin_, least + (rank.index < longer ? 1 : 0)).clone();
+  const auto add_part = [&](std::int64_t index) {
+    const ShardRange range = shard_range(count, index, rank.size);
+    parts_.push_back({range.begin, values_.narrow(0, range.begin, range.count).clone()});
+  };
+  add_part(rank.index);
+  if (!mirrors) return;
+  add_part((rank.index + rank.size - 1) % rank.size);
+  mirror_splits_.assign(static_cast<std::size_t>(rank.size), 0);
+  mirror_splits_[static_cast<std::size_t>((rank.index + 1) % rank.size)] = shard().numel();
 }
 
 void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient, double factor) {
@@ -87,7 +98,19 @@ void ShardBucket::send() {
 
 torch::Tensor ShardBucket::gradient() { return reduction_.wait(); }
 
-void ShardBucket::update_shard() {
+void ShardBucket::send_to_mirror() {
+  if (parts_.size() == 1) return;  // there is no other rank
+  mirroring_ =
+      alltoall_async(gradient(), mirror_splits_, {.name = name_ + "/mirror", .context = &context_});
+}
+
+std::vector<torch::Tensor> ShardBucket::gradients() {
+  std::vector<torch::Tensor> all{gradient()};
+  if (mirroring_.valid()) all.push_back(mirroring_.wait().output);
+  return all;
+}
+
+void ShardBucket::update_parts() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto& [name, parameter] = parameters_[i];
     if (parameter.numel() == 0 || parameter.is_alias_of(values_)) continue;
@@ -100,7 +123,14 @@ void ShardBucket::update_shard() {
     }
     move_here(i);
   }
-  shard_.copy_(values_.narrow(0, begin_, shard_.numel()));
+  for (ShardPart& part : parts_) {
+    part.values.copy_(values_.narrow(0, part.begin, part.values.numel()));
+  }
+}
+
+void ShardBucket::set_values(const torch::Tensor& values) {
+  values_.copy_(values);
+  for (const auto& item : parameters_) note_overwritten(item.second);
 }
 
 void ShardBucket::move_here(std::size_t parameter) {
@@ -111,33 +141,34 @@ void ShardBucket::move_here(std::size_t parameter) {
   moved.set_data(mine);
 }
 
-/// Restores the values of parameters that require no gradient. Momentum and weight decay change
-/// their part of the shard, because the optimizer sees the whole shard as one parameter.
-void ShardBucket::keep_frozen() {
-  const std::int64_t end = begin_ + shard_.numel();
+void ShardBucket::keep_frozen(const ShardPart& part, const torch::Tensor& before) const {
+  const std::int64_t end = part.begin + part.values.numel();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& parameter = parameters_[i].second;
-    const std::int64_t first = std::max(offsets_[i], begin_);
+    const std::int64_t first = std::max(offsets_[i], part.begin);
     const std::int64_t count = std::min(offsets_[i] + parameter.numel(), end) - first;
     if (parameter.requires_grad() || count <= 0) continue;
-    shard_.narrow(0, first - begin_, count).copy_(values_.narrow(0, first, count));
+    part.values.narrow(0, first - part.begin, count)
+        .copy_(before.narrow(0, first - part.begin, count));
   }
 }
 
 void ShardBucket::gather() {
-  reduction_ = {};
-  keep_frozen();
+  drop_gradients();
+  for (const ShardPart& part : parts_) {
+    keep_frozen(part, values_.narrow(0, part.begin, part.values.numel()));
+  }
   Submission submission;
   submission.request.name = name_ + "/values";
   submission.request.kind = OpKind::allgather;
-  submission.request.dtype = dtype_of(shard_);
-  submission.request.device = engine_device_of(shard_);
-  submission.request.shape = shape_of(shard_);
+  submission.request.dtype = dtype_of(shard());
+  submission.request.device = engine_device_of(shard());
+  submission.request.shape = shape_of(shard());
   submission.request.process_set = options_.process_set;
-  submission.input = data_of(shard_);
+  submission.input = data_of(shard());
   submission.allocate = [values = values_](const Shape&) { return data_of(values); };
-  submission.keep_alive = std::make_shared<torch::Tensor>(shard_);
-  submission.ready = record_device_event(shard_);
+  submission.keep_alive = std::make_shared<torch::Tensor>(shard());
+  submission.ready = record_device_event(shard());
   gathering_ = context_.submit(std::move(submission));
 }
 
@@ -147,6 +178,9 @@ void ShardBucket::finish() {
   for (const auto& item : parameters_) note_overwritten(item.second);
 }
 
-void ShardBucket::drop_gradients() { reduction_ = {}; }
+void ShardBucket::drop_gradients() {
+  reduction_ = {};
+  mirroring_ = {};
+}
 
 }  // namespace hvd::detail

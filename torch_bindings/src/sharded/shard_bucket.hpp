@@ -30,27 +30,44 @@ struct BucketRange {
 [[nodiscard]] std::vector<BucketRange> bucket_ranges(const NamedTensors& parameters,
                                                      std::int64_t bytes);
 
+/// The elements `begin`, …, `begin + count - 1` of a bucket.
+struct ShardRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// Returns the shard of rank `index` of `size` in a bucket of `elements`, as a reducescatter
+/// divides them: the first `elements % size` ranks have one more.
+[[nodiscard]] ShardRange shard_range(std::int64_t elements, std::int64_t index, std::int64_t size);
+
+/// Elements of a bucket that the optimizer of this rank steps as one parameter.
+struct ShardPart {
+  std::int64_t begin = 0;  ///< the index in the bucket of the first element
+  torch::Tensor values;    ///< a copy of the parameter values
+};
+
 /// The parameters, gradients and collectives of one bucket. One thread at a time may use it.
 class ShardBucket {
  public:
   /// Moves the parameters' values into the bucket and makes the parameters views of it. The
   /// context, the placement and the options must outlive the bucket. `group` is the parameter group
-  /// of all parameters in the bucket.
+  /// of all parameters in the bucket. With `mirrors`, this rank also steps the shard of the rank
+  /// before it.
   ShardBucket(Context& context, const GradientPlacement& placement, std::string name,
               std::size_t group, const ShardedOptimizerOptions& options, const RankInSet& rank,
-              std::vector<NamedTensors::Item> parameters);
+              std::vector<NamedTensors::Item> parameters, bool mirrors);
 
-  /// Returns the tensor that the optimizer steps. It holds a copy of the parameter values that this
-  /// rank owns.
-  [[nodiscard]] const torch::Tensor& shard() const noexcept { return shard_; }
+  /// Returns the parts that the optimizer steps: the shard of this rank and, if it mirrors one,
+  /// that of the rank before it.
+  [[nodiscard]] const std::vector<ShardPart>& parts() const noexcept { return parts_; }
+  [[nodiscard]] const torch::Tensor& shard() const noexcept { return parts_.front().values; }
   [[nodiscard]] const std::vector<NamedTensors::Item>& parameters() const noexcept {
     return parameters_;
   }
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// Returns the index in the bucket of the parameter's first element.
   [[nodiscard]] std::int64_t offset_of(std::size_t parameter) const { return offsets_[parameter]; }
-  /// Returns the index in the bucket of the shard's first element.
-  [[nodiscard]] std::int64_t shard_begin() const noexcept { return begin_; }
+  [[nodiscard]] std::int64_t elements() const noexcept { return values_.numel(); }
 
   /// Returns whether the bucket has the parameter's gradient, or has been sent without it.
   [[nodiscard]] bool has(std::size_t parameter) const {
@@ -65,10 +82,21 @@ class ShardBucket {
   [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || reduction_.valid(); }
   /// Waits for this rank's part of the reduced gradients.
   [[nodiscard]] torch::Tensor gradient();
-  /// Copies this rank's part of the parameters to the shard, because the program may have changed
-  /// them. A parameter whose memory was replaced by loading becomes a view of the bucket again.
-  /// Throws Errc::invalid_argument when a parameter has another dtype or device than before.
-  void update_shard();
+  /// Starts to send this rank's part of the reduced gradients to the rank that mirrors its shard,
+  /// and to receive that of the rank before it.
+  void send_to_mirror();
+  /// Waits until this rank has the gradients of all its parts, and returns them.
+  [[nodiscard]] std::vector<torch::Tensor> gradients();
+  /// Copies the parameters to the parts, because the program may have changed them. A parameter
+  /// whose memory was replaced by loading becomes a view of the bucket again. Throws
+  /// Errc::invalid_argument when a parameter has another dtype or device than before.
+  void update_parts();
+  /// Sets all parameters of the bucket.
+  void set_values(const torch::Tensor& values);
+  /// Gives parameters that require no gradient the values of `before`, which has the shape of the
+  /// part. Momentum and weight decay change them, because the optimizer sees the whole part as one
+  /// parameter.
+  void keep_frozen(const ShardPart& part, const torch::Tensor& before) const;
   /// Starts the allgather of the shards into the parameters. Frozen parameters keep their values.
   void gather();
   /// Waits until the parameters hold the shards of all ranks.
@@ -78,7 +106,6 @@ class ShardBucket {
 
  private:
   void move_here(std::size_t parameter);
-  void keep_frozen();
 
   Context& context_;
   const GradientPlacement& placement_;
@@ -87,13 +114,14 @@ class ShardBucket {
   const ShardedOptimizerOptions& options_;
   std::vector<NamedTensors::Item> parameters_;
   std::vector<std::int64_t> offsets_;
-  std::int64_t begin_ = 0;
   torch::Tensor values_;
-  torch::Tensor shard_;
+  std::vector<ShardPart> parts_;
+  std::vector<std::int64_t> mirror_splits_;  ///< the elements that each rank gets from this one
 
   torch::Tensor gradients_;  ///< the gradients that have not been sent
   std::vector<bool> filled_;
   TensorWork reduction_;
+  AlltoallWork mirroring_;
   Work gathering_;
 };
 

@@ -20,6 +20,7 @@
 #include "gradients/gradient_setup.hpp"
 #include "gradients/gradient_weight.hpp"
 #include "sharded/shard_bucket.hpp"
+#include "sharded/shard_mirror.hpp"
 #include "sharded/sharded_state.hpp"
 #include "state/agreement.hpp"
 
@@ -34,6 +35,8 @@ void check_sharding(const ShardedOptimizerOptions& options) {
   check_reduction(options.op, options.backward_passes_per_step, options.weighted, kName);
   if (options.bucket_bytes < 1)
     refuse_sharding(fmt::format("bucket_bytes is {}", options.bucket_bytes));
+  if (options.mirror && (options.context != nullptr || options.process_set != 0))
+    refuse_sharding("mirror needs the default context and all ranks");
 }
 
 /// Returns the parameters of each group with their names, in the order of the names.
@@ -75,7 +78,8 @@ std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups
   same.compression = options.compression;
   same.weighted = options.weighted;
   same.broadcast_parameters = options.broadcast_parameters;
-  same.name_prefix = fmt::format("{} {}", options.name_prefix, options.bucket_bytes);
+  same.name_prefix = fmt::format("{} {} {}", options.name_prefix, options.bucket_bytes,
+                                 options.mirror ? "mirror" : "");
   std::vector<NamedDigest> all;
   for (const NamedTensors& group : groups) {
     std::vector<NamedDigest> one = describe(group, same);
@@ -98,12 +102,13 @@ struct ParameterShards::Impl final : GradientListener {
   };
 
   Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
-       const ShardedOptimizerOptions& given);
+       const ShardedOptimizerOptions& given, bool mirrors);
 
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
   void submit(Slot& slot, double factor = 1);
   void send_all();
   void reduce_all();
+  void decide(ShardMirror& mirror);
   torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
 
   const ShardedOptimizerOptions options;  ///< the op is sum if they are weighted
@@ -121,7 +126,7 @@ struct ParameterShards::Impl final : GradientListener {
 };
 
 ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedTensors>& named,
-                            const ShardedOptimizerOptions& given)
+                            const ShardedOptimizerOptions& given, bool mirrors)
     : options(with_op_of_shares(given)),
       context(context_of(given)),
       placement(GradientMemory::copied_shared, context, {}) {
@@ -148,8 +153,9 @@ ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedT
       ShardBucket& bucket = buckets.emplace_back(
           context, placement, fmt::format("{}/{}", name, buckets.size()), group, options, rank,
           std::vector<NamedTensors::Item>(items.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                                          items.begin() + static_cast<std::ptrdiff_t>(range.end)));
-      shards.push_back(bucket.shard());
+                                          items.begin() + static_cast<std::ptrdiff_t>(range.end)),
+          mirrors && rank.size > 1);
+      for (const ShardPart& part : bucket.parts()) shards.push_back(part.values);
       for (std::size_t i = range.begin; i < range.end; ++i) {
         Slot& slot = slots.emplace_back();
         slot.parameter = items[i].second;
@@ -217,6 +223,31 @@ void ParameterShards::Impl::reduce_all() {
   error.take();
 }
 
+/// Waits until every rank has the reduced gradients of its parts, so that all ranks that are left
+/// can make the step if any rank begins to. Before that, no rank has changed anything.
+void ParameterShards::Impl::decide(ShardMirror& mirror) {
+  mirror.not_pending();
+  // An error of the program, which `error` may have already, must not end the step of other ranks.
+  FirstError failed;
+  for (ShardBucket& bucket : buckets) {
+    failed.keep([&] {
+      bucket.update_parts();
+      bucket.send_to_mirror();
+    });
+  }
+  for (ShardBucket& bucket : buckets) {
+    failed.keep([&] { static_cast<void>(bucket.gradients()); });
+  }
+  if (failed) {
+    for (ShardBucket& bucket : buckets) bucket.drop_gradients();
+    error.keep([&] { failed.rethrow(); });
+    error.take();
+  }
+  mirror.prepared();
+  static_cast<void>(reduce(torch::ones({1}), "decided", ReduceOp::sum));
+  mirror.decided();
+}
+
 torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const char* topic,
                                             ReduceOp op) {
   return allreduce(tensor, {.name = fmt::format("{}/{}", name, topic),
@@ -230,30 +261,43 @@ class ParameterShards::Follower final : public ContextFollower {
  public:
   Follower(const Groups& groups, std::vector<NamedTensors> named,
            const ShardedOptimizerOptions& options)
-      : given(groups), named_(std::move(named)), options_(options) {
+      : given(groups),
+        mirrors(options.mirror && elastic::active()),
+        named_(std::move(named)),
+        options_(options) {
     // Outside of an elastic job, and with a process set, a missing context makes this throw.
     if (options_.context || options_.process_set != 0 || is_initialized() || !elastic::active()) {
-      impl = std::make_unique<Impl>(given, named_, options_);
+      impl = std::make_unique<Impl>(given, named_, options_, mirrors);
     }
     options_.broadcast_parameters = false;  // in later contexts an ElasticState does it
   }
 
   void detach() noexcept override {
-    if (!options_.context) impl.reset();
+    if (options_.context) return;
+    if (mirror) mirror->detach();
+    impl.reset();
   }
   void attach(Context&) override {
     // A process set belongs to one context.
     if (impl || options_.context || options_.process_set != 0) return;
-    impl = std::make_unique<Impl>(given, named_, options_);
+    impl = std::make_unique<Impl>(given, named_, options_, mirrors);
     for (std::size_t group = 0; group < given.size(); ++group) {
       base->param_groups()[group].params() = impl->groups[group].params();
     }
     begin_state(*base);
+    attach_mirror();
+  }
+  void attach_mirror() {
+    if (mirror && impl) mirror->attach(impl->buckets, rank_in_set(impl->context, 0));
   }
 
   const Groups given;
+  const bool mirrors;
   std::unique_ptr<Impl> impl;
   torch::optim::Optimizer* base = nullptr;
+  std::function<void()> base_step;
+  StepCount count;
+  std::unique_ptr<ShardMirror> mirror;  ///< null unless `mirrors`
 
  private:
   std::vector<NamedTensors> named_;
@@ -278,12 +322,21 @@ const ParameterShards::Groups& ParameterShards::groups() const noexcept {
   return follower_->impl ? follower_->impl->groups : follower_->given;
 }
 
-void ParameterShards::give_shards_to(torch::optim::Optimizer& base) noexcept {
+void ParameterShards::give_shards_to(torch::optim::Optimizer& base, std::function<void()> step) {
   follower_->base = &base;
+  follower_->base_step = std::move(step);
+  if (!follower_->mirrors) return;
+  follower_->mirror = std::make_unique<ShardMirror>(base, follower_->base_step, follower_->count);
+  follower_->attach_mirror();
 }
 
-torch::Tensor ParameterShards::step(const std::function<void()>& base, const LossClosure& closure) {
+ShardMirror* ParameterShards::mirror() const noexcept { return follower_->mirror.get(); }
+
+StepCount& ParameterShards::step_count() noexcept { return follower_->count; }
+
+torch::Tensor ParameterShards::step(const LossClosure& closure) {
   Impl& impl = this->impl();
+  ShardMirror* const mirror = follower_->mirror.get();
   torch::Tensor loss;
   if (closure) {
     const torch::AutoGradMode with_gradients(true);
@@ -297,21 +350,32 @@ torch::Tensor ParameterShards::step(const std::function<void()>& base, const Los
     if (impl.weight) loss = scale_(loss.clone(), impl.weight->share(impl.error));
     impl.error.keep([&] { loss = impl.reduce(loss, "loss", impl.options.op); });
   }
-  // While one bucket is stepped, the next one is reduced and the previous one is gathered.
+  if (mirror) impl.decide(*mirror);
+  follower_->count.underway = true;
+  bool stepped_all = true;
+  // While one bucket is stepped, the next one is reduced and the previous one is gathered. With a
+  // mirror all are reduced, and none of them needs other ranks to be stepped.
   for (ShardBucket& bucket : impl.buckets) {
+    bool stepped = false;
     impl.error.keep([&] {
-      torch::Tensor& gradient = bucket.shard().mutable_grad();
-      gradient = bucket.gradient();
-      bucket.update_shard();
-      base();
-      gradient.reset();
+      if (!mirror) bucket.update_parts();
+      const std::vector<torch::Tensor> gradients = bucket.gradients();
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        bucket.parts()[i].values.mutable_grad() = gradients[i];
+      }
+      follower_->base_step();
+      stepped = true;
+      for (const ShardPart& part : bucket.parts()) part.values.mutable_grad().reset();
       bucket.gather();
     });
-    bucket.shard().mutable_grad().reset();
+    for (const ShardPart& part : bucket.parts()) part.values.mutable_grad().reset();
+    stepped_all = stepped_all && stepped;
   }
+  follower_->count.underway = !stepped_all;
   for (ShardBucket& bucket : impl.buckets) impl.error.keep([&] { bucket.finish(); });
   if (impl.weight) impl.weight->finish(impl.error);
   impl.error.take();
+  if (mirror) mirror->gathered();
   impl.context.mark_step();
   return loss;
 }
@@ -389,6 +453,7 @@ void ParameterShards::save(const torch::optim::Optimizer& base,
 
 void ParameterShards::load(torch::optim::Optimizer& base, torch::serialize::InputArchive& archive) {
   load_sharded_state(impl().buckets, base, archive);
+  if (follower_->mirror) follower_->mirror->changed();
 }
 
 }  // namespace hvd::detail

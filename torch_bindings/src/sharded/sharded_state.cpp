@@ -1,6 +1,5 @@
 #include "sharded/sharded_state.hpp"
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/torch/collectives.hpp>
 
+#include "sharded/state_fields.hpp"
 #include "state/optimizer_fields.hpp"
 
 namespace hvd::detail {
@@ -36,113 +36,9 @@ std::string tensor_key(std::int64_t parameter, std::size_t field) {
   return fmt::format("parameter_{}_tensor_{}", parameter, field);
 }
 
-/// Pointers to the numbers and tensors in the state of one parameter, or in the options of a group.
-struct StateFields {
-  std::vector<torch::Tensor*> tensors;
-  std::vector<double*> doubles;
-  std::vector<std::int64_t*> integers;
-  std::vector<bool*> flags;
-
-  template <class... Fields>
-  void operator()(Fields&... fields) {
-    (add(fields), ...);
-  }
-
- private:
-  void add(torch::Tensor& field) { tensors.push_back(&field); }
-  void add(double& field) { doubles.push_back(&field); }
-  void add(std::int64_t& field) { integers.push_back(&field); }
-  void add(bool& field) { flags.push_back(&field); }
-  template <class Other>
-  void add(Other&) {}  // a field of LBFGS, which is refused
-};
-
-/// Throws Errc::unsupported for an optimizer that does not step each element by itself.
-std::int64_t code_of(const torch::optim::Optimizer& optimizer) {
-  const std::int64_t code = optimizer_code(optimizer);
-  if (code < 0 || kOptimizerNames[code] == "LBFGS") {
-    throw Error(Errc::unsupported,
-                "sharded: only SGD, Adam, AdamW, Adagrad and RMSprop step element by element");
-  }
-  return code;
-}
-
-/// Returns the empty state of a parameter, of the optimizer's type.
-std::unique_ptr<torch::optim::OptimizerParamState> make_state(
-    const torch::optim::Optimizer& optimizer) {
-  return with_optimizer_kind(code_of(optimizer),
-                             [](auto kind) -> std::unique_ptr<torch::optim::OptimizerParamState> {
-                               return std::make_unique<typename decltype(kind)::State>();
-                             });
-}
-
-StateFields state_fields(const torch::optim::Optimizer& optimizer,
-                         torch::optim::OptimizerParamState& state) {
-  return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
-    StateFields fields;
-    visit(fields, static_cast<typename decltype(kind)::State&>(state));
-    return fields;
-  });
-}
-
-StateFields option_fields(const torch::optim::Optimizer& optimizer,
-                          torch::optim::OptimizerOptions& options) {
-  return with_optimizer_kind(code_of(optimizer), [&](auto kind) {
-    StateFields fields;
-    visit(fields, static_cast<typename decltype(kind)::Options&>(options));
-    return fields;
-  });
-}
-
-[[noreturn]] void refuse_state(const std::string& message) {
-  throw Error(Errc::invalid_argument, "ShardedOptimizer: the archive " + message);
-}
-
 std::string optimizer_name(const Optimizer& optimizer) {
   const std::int64_t code = optimizer_code(optimizer);
   return code < 0 ? "other" : std::string(kOptimizerNames[code]);
-}
-
-/// Returns all numbers of a state or of options, followed by a flag for each tensor that says
-/// whether it is defined.
-torch::Tensor numbers_of(const StateFields& fields) {
-  std::vector<double> numbers;
-  for (const double* value : fields.doubles) numbers.push_back(*value);
-  for (const std::int64_t* value : fields.integers) numbers.push_back(static_cast<double>(*value));
-  for (const bool* value : fields.flags) numbers.push_back(*value ? 1 : 0);
-  for (const torch::Tensor* tensor : fields.tensors) numbers.push_back(tensor->defined() ? 1 : 0);
-  return torch::tensor(numbers, torch::kFloat64);
-}
-
-bool flag_of(double number) {
-  if (number != 0 && number != 1) refuse_state("is damaged: a flag is neither 0 nor 1");
-  return number == 1;
-}
-
-std::int64_t integer_of(double number) {
-  constexpr double kExact = 1LL << 53;
-  if (std::trunc(number) != number || std::abs(number) > kExact) {
-    refuse_state("is damaged: a count is no whole number");
-  }
-  return static_cast<std::int64_t>(number);
-}
-
-/// Sets the numbers from a row that `numbers_of` has returned, and returns the flags of the
-/// tensors.
-std::vector<bool> set_numbers(const StateFields& fields, const torch::Tensor& numbers) {
-  const std::int64_t count = std::ssize(fields.doubles) + std::ssize(fields.integers) +
-                             std::ssize(fields.flags) + std::ssize(fields.tensors);
-  if (numbers.scalar_type() != torch::kFloat64 || numbers.dim() != 1 || numbers.numel() != count) {
-    refuse_state("is damaged: there are other fields");
-  }
-  const torch::Tensor row = numbers.cpu().contiguous();
-  const double* next = row.const_data_ptr<double>();
-  for (double* value : fields.doubles) *value = *next++;
-  for (std::int64_t* value : fields.integers) *value = integer_of(*next++);
-  for (bool* value : fields.flags) *value = flag_of(*next++);
-  std::vector<bool> present;
-  for (std::size_t i = 0; i < fields.tensors.size(); ++i) present.push_back(flag_of(*next++));
-  return present;
 }
 
 /// Reads and checks an archive for one optimizer, which it does not change.
@@ -178,9 +74,9 @@ class SavedState {
     return options;
   }
 
-  /// Returns the state of this rank's shard, or null when none was saved.
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> state(
-      const ShardBucket& bucket) {
+  /// Returns the state of a part of the bucket, or null when none was saved.
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> state(const ShardBucket& bucket,
+                                                                         const ShardPart& part) {
     std::vector<std::int64_t> saved;
     for (const auto& [name, parameter] : bucket.parameters()) {
       saved.push_back(number_of(name, parameter, bucket.group()));
@@ -201,7 +97,7 @@ class SavedState {
     const StateFields fields = state_fields(optimizer_, *state);
     const std::vector<bool> present = set_numbers(fields, numbers);
     for (std::size_t field = 0; field < present.size(); ++field) {
-      if (present[field]) *fields.tensors[field] = shard_of(bucket, saved, field);
+      if (present[field]) *fields.tensors[field] = part_of(bucket, part, saved, field);
     }
     return state;
   }
@@ -222,22 +118,22 @@ class SavedState {
     return at->second;
   }
 
-  [[nodiscard]] torch::Tensor shard_of(const ShardBucket& bucket,
-                                       const std::vector<std::int64_t>& saved, std::size_t field) {
-    std::vector<torch::Tensor> parts;
+  [[nodiscard]] torch::Tensor part_of(const ShardBucket& bucket, const ShardPart& part,
+                                      const std::vector<std::int64_t>& saved, std::size_t field) {
+    std::vector<torch::Tensor> whole;
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const auto& [name, parameter] = bucket.parameters()[i];
-      torch::Tensor part = tensor(tensor_key(saved[i], field));
-      const bool fits = part.is_complex() ? parameter.is_complex() : part.is_floating_point();
-      if (part.sizes() != parameter.sizes() || !fits) {
+      torch::Tensor one = tensor(tensor_key(saved[i], field));
+      const bool fits = one.is_complex() ? parameter.is_complex() : one.is_floating_point();
+      if (one.sizes() != parameter.sizes() || !fits) {
         refuse_state("is damaged: a tensor of the state of " + name +
                      " has another shape or dtype");
       }
-      parts.push_back(part.reshape(-1));
+      whole.push_back(one.reshape(-1));
     }
-    return torch::cat(parts)
-        .narrow(0, bucket.shard_begin(), bucket.shard().numel())
-        .to(bucket.shard().options())
+    return torch::cat(whole)
+        .narrow(0, part.begin, part.values.numel())
+        .to(part.values.options())
         .clone();
   }
 
@@ -266,9 +162,12 @@ void load(const std::deque<ShardBucket>& buckets, Optimizer& optimizer, InputArc
     options.push_back(saved.options(group));
   }
   std::size_t parameters = 0;
-  std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> states;
+  std::vector<std::pair<const ShardPart*, std::unique_ptr<torch::optim::OptimizerParamState>>>
+      states;
   for (const ShardBucket& bucket : buckets) {
-    states.push_back(saved.state(bucket));
+    for (const ShardPart& part : bucket.parts()) {
+      states.emplace_back(&part, saved.state(bucket, part));
+    }
     parameters += bucket.parameters().size();
   }
   if (parameters != saved.parameters()) {
@@ -279,10 +178,8 @@ void load(const std::deque<ShardBucket>& buckets, Optimizer& optimizer, InputArc
     optimizer.param_groups()[group].set_options(std::move(options[group]));
   }
   optimizer.state().clear();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    if (states[i]) {
-      optimizer.state()[buckets[i].shard().unsafeGetTensorImpl()] = std::move(states[i]);
-    }
+  for (auto& [part, state] : states) {
+    if (state) optimizer.state()[part->values.unsafeGetTensorImpl()] = std::move(state);
   }
 }
 

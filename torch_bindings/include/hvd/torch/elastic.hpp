@@ -35,7 +35,8 @@ namespace hvd {
 ///
 /// Some parts change parameters when the state cannot know: an optimizer that is not a
 /// `DistributedOptimizer` (as with `DistributedDataParallel`), the options `step_in_backward` and
-/// `adasum`, and LBFGS. And a part of the state of a `ShardedOptimizer` is lost with each rank.
+/// `adasum`, and LBFGS. And a part of the state of a `ShardedOptimizer` is lost with each rank,
+/// unless it has the option `mirror`.
 /// With one of these, a loss takes everything back to the last `commit`, as in Horovod; rank 0 says
 /// so at the start, when the state makes a first commit by itself. When ranks join, or leave
 /// because they were asked to, nothing is taken back.

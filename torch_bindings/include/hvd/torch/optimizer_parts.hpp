@@ -57,6 +57,8 @@ class CountsSteps {
   [[nodiscard]] virtual bool steps_at_once() const noexcept = 0;
 };
 
+class ShardMirror;
+
 /// The interface through which `ElasticState` finds an optimizer whose state is divided among the
 /// ranks.
 class DividesState {
@@ -65,6 +67,8 @@ class DividesState {
   /// Writes the whole state into the archives of all ranks, so that each of them can be loaded by
   /// any number of ranks. Collective.
   virtual void save_on_all_ranks(torch::serialize::OutputArchive& archive) const = 0;
+  /// Returns what keeps the state when one rank is lost, or null when a part of it is lost then.
+  [[nodiscard]] virtual ShardMirror* mirror() const noexcept = 0;
 };
 
 /// Multiplies the gradients that the optimizer's parameters have on this rank. Returns whether

@@ -36,6 +36,11 @@ struct ShardedOptimizerOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   /// The constructor gives every rank the parameters of rank 0, or of the first rank of the set.
   bool broadcast_parameters = true;
+  /// In an elastic job, each rank also keeps and steps the shards of the rank before it, so that
+  /// the loss of one rank takes nothing back. It costs the memory of a second shard with its state,
+  /// and each rank sends its part of the reduced gradients to the next rank before the parameters
+  /// change. Has no effect in other jobs. Needs the default context and all ranks.
+  bool mirror = false;
   std::int32_t process_set = 0;  ///< only its members construct the optimizer
   std::string name_prefix = "sharded";
   Context* context = nullptr;  ///< null: the default context. It must outlive the optimizer.
@@ -62,12 +67,13 @@ class ParameterShards {
   /// this rank, one one-dimensional tensor for each bucket, or the given ones while the job has no
   /// ranks.
   [[nodiscard]] const Groups& groups() const noexcept;
-  /// Gives this optimizer, which was made of `groups`, the shards of each later context.
-  void give_shards_to(torch::optim::Optimizer& base) noexcept;
+  /// Gives this optimizer, which was made of `groups`, the shards of each later context. `step`
+  /// steps those of its parameters that have a gradient.
+  void give_shards_to(torch::optim::Optimizer& base, std::function<void()> step);
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
-  /// Calls `base` for one shard after another, each with its gradient.
-  torch::Tensor step(const std::function<void()>& base, const LossClosure& closure);
+  /// Steps one bucket after another.
+  torch::Tensor step(const LossClosure& closure);
   /// Scales the gradients so that their norm over all parameters is at most `max_norm`, and returns
   /// the norm that they had, as torch::nn::utils::clip_grad_norm_ does. `norm_type` is positive;
   /// with infinity, the norm is the greatest magnitude. Must be called between `backward()` and
@@ -84,6 +90,9 @@ class ParameterShards {
   void save(const torch::optim::Optimizer& base, torch::serialize::OutputArchive& archive,
             bool on_all_ranks) const;
   void load(torch::optim::Optimizer& base, torch::serialize::InputArchive& archive);
+
+  [[nodiscard]] ShardMirror* mirror() const noexcept;
+  [[nodiscard]] StepCount& step_count() noexcept;
 
  private:
   struct Impl;
@@ -109,12 +118,14 @@ class ParameterShards {
 /// them with `clip_grad_norm` and not with LibTorch's function.
 ///
 /// In an elastic job (hvd/elastic.hpp) it is constructed before `elastic_run`. Each generation
-/// divides the parameters anew, and an `ElasticState` brings the optimizer's state from its last
-/// commit.
+/// divides the parameters anew, and an `ElasticState` brings the optimizer's state: with the option
+/// `mirror` that after the last step, otherwise, or when a rank and the next one are lost together,
+/// that of its last commit.
 template <class Base>
 class ShardedOptimizer final : private detail::ParameterShards,
                                public Base,
                                public ScalableGradients,
+                               public detail::CountsSteps,
                                public detail::DividesState {
   using Shards = detail::ParameterShards;
   static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>,
@@ -138,13 +149,11 @@ class ShardedOptimizer final : private detail::ParameterShards,
                    const ShardedOptimizerOptions& options = {})
       : Shards(groups, names, options),
         Base(Shards::groups(), std::forward<BaseOptions>(base_options)) {
-    Shards::give_shards_to(*this);
+    Shards::give_shards_to(*this, [this] { Base::step(); });
   }
 
   /// Collective. A closure is called once, and its loss is reduced as the gradients are.
-  torch::Tensor step(LossClosure closure = nullptr) override {
-    return Shards::step([this] { Base::step(); }, closure);
-  }
+  torch::Tensor step(LossClosure closure = nullptr) override { return Shards::step(closure); }
   /// Drops gradients that no `step()` has used. It is needed only after a `backward()` without a
   /// `step()`, and is collective then, once gradients have been sent.
   void zero_grad(bool /*set_to_none*/ = true) { Shards::zero_grad(); }
@@ -171,6 +180,10 @@ class ShardedOptimizer final : private detail::ParameterShards,
   /// for an archive that is damaged or belongs to other parameters, other groups or another
   /// optimizer.
   void load(torch::serialize::InputArchive& archive) override { Shards::load(*this, archive); }
+
+  [[nodiscard]] detail::ShardMirror* mirror() const noexcept override { return Shards::mirror(); }
+  [[nodiscard]] detail::StepCount& step_count() noexcept override { return Shards::step_count(); }
+  [[nodiscard]] bool steps_at_once() const noexcept override { return mirror() != nullptr; }
 };
 
 /// The state is divided, so no rank has all of it to send.

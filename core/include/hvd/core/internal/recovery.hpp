@@ -24,15 +24,51 @@ struct Standing {
   friend bool operator==(const Standing&, const Standing&) = default;
 };
 
+/// What a rank has of one division of the optimizers' states among the ranks of a generation: the
+/// shard of its rank in that generation, and a mirror of the shard of the rank before it.
+struct Division {
+  std::int64_t number = 0;   ///< grows with each division; 0: none
+  std::int64_t rank = 0;     ///< of the holder, in that generation
+  std::int64_t ranks = 0;    ///< of that generation
+  std::int64_t steps = 0;    ///< made in it by this rank
+  std::int64_t pending = 0;  ///< not 0: it has all that it needs to make one more step by itself
+
+  /// Returns whether this rank has come to `most` steps or can do so by itself.
+  [[nodiscard]] bool reaches(std::int64_t most) const noexcept {
+    return steps == most || (pending != 0 && steps + 1 == most);
+  }
+  friend bool operator==(const Division&, const Division&) = default;
+};
+using Divisions = std::vector<Division>;
+
+/// The rank that has a shard.
+struct ShardSource {
+  int rank = 0;
+  bool is_mirror = false;
+};
+
 /// The rank whose state all ranks get.
 struct StateSource {
   int rank = 0;
   bool from_commit = false;  ///< its last commit, not what it has now
+  bool shards_lost = false;  ///< a shard was lost with its mirror, so it is from a commit
+  /// If states are divided and mirrored: the division that goes on, the most steps that a rank has
+  /// made in it, and who has its shards, by rank in that generation. A rank that has made fewer
+  /// makes the pending one.
+  std::int64_t division = 0;
+  std::int64_t division_steps = 0;
+  std::vector<ShardSource> shards{};
 };
 
 /// Returns the first rank whose state is sound and furthest, otherwise the first with the last
 /// commit, otherwise rank 0, if all ranks are fresh. All ranks pass the same standings, by rank.
 /// Throws Errc::unsupported when there is no state to go on from.
 [[nodiscard]] StateSource choose_source(const std::vector<Standing>& standings);
+
+/// Does the same where the states of optimizers are divided and mirrored. `divisions` has those of
+/// each rank. Without all shards of one division, no state is sound. A rank that makes its pending
+/// step counts as one that has made it, and `standings` are changed so.
+[[nodiscard]] StateSource choose_source(std::vector<Standing>& standings,
+                                        const std::vector<Divisions>& divisions);
 
 }  // namespace hvd::detail
