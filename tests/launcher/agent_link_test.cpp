@@ -112,6 +112,20 @@ TEST(AgentLinkTest, TheLastFrameReachesAnAgentThatStillSends) {
   EXPECT_GT(total, 11);
 }
 
+TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {
+  auto [near, far] = connected();
+  boost::asio::io_context io;
+  UniqueFd output(::dup(near.get()));
+  AgentStream stream(io, std::move(near), std::move(output));
+  bool told = false;
+  stream.start([](const Frame&) {}, [](const std::string&) {}, [&] { told = true; });
+  stream.send(Beat{});
+  stream.send(Finished{.code = 0, .again = false, .report = ""});
+  EXPECT_FALSE(stream.flushed()) << "the second waits until the first is known to be written";
+  while (!told) ASSERT_EQ(io.run_one_for(std::chrono::seconds{10}), 1U);
+  EXPECT_TRUE(stream.flushed());
+}
+
 int exited(int code) { return code << 8; }
 
 TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {

@@ -128,6 +128,7 @@ void ElasticJob::start_agent(std::size_t index) {
                         [this, index, link = host.link.get()](const Frame& frame) {
                           if (hosts_[index].link.get() == link) on_frame(index, frame);
                         },
+                    .on_flushed = [this] { on_flushed(); },
                     .on_stderr = [this, index](const std::string& text) { on_stderr(index, text); },
                     .on_lost =
                         [this, index](const AgentLoss& loss) {

@@ -109,6 +109,7 @@ int Job::run() {
         options_.host_timeout,
         {.on_ready = [this, host] { send_prepare(host); },
          .on_frame = [this, host](const Frame& frame) { on_frame(host, frame); },
+         .on_flushed = [this] { on_flushed(); },
          .on_stderr = [this, host](const std::string& text) { on_stderr(host, text); },
          .on_lost = [this, host](const AgentLoss& loss) { on_lost(host, loss); }});
   }

@@ -174,7 +174,13 @@ void JobBase::check_over() {
     if (status_) status_->stop();
     report_end();
   }
-  if (output_.flushed()) io_.stop();
+  // The last frame tells the nodes how the job ended.
+  const auto sent = [](const Host& host) { return !host.link || host.link->flushed(); };
+  if (output_.flushed() && std::all_of(hosts_.begin(), hosts_.end(), sent)) io_.stop();
+}
+
+void JobBase::on_flushed() {
+  if (reported_) check_over();
 }
 
 void JobBase::finish() {

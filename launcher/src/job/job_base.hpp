@@ -67,6 +67,8 @@ class JobBase {
   /// Asks the agents to end, and waits for them no longer than they may take.
   void send_end(const End& order);
   void check_over();
+  /// Ends the event loop if it only waited for this: the system has taken all frames for an agent.
+  void on_flushed();
   /// Ends the job without waiting for agents or readers any longer.
   void finish();
   [[nodiscard]] bool processes_gone() const;

@@ -138,7 +138,10 @@ void AgentLink::on_greeting(const std::string& theirs) {
         heartbeat_.heard();
         if (!std::holds_alternative<Beat>(frame) && handlers_.on_frame) handlers_.on_frame(frame);
       },
-      [this](const std::string& why) { on_stream_end(why); });
+      [this](const std::string& why) { on_stream_end(why); },
+      [this] {
+        if (handlers_.on_flushed) handlers_.on_flushed();
+      });
   if (handlers_.on_ready) handlers_.on_ready();
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
   heartbeat_.expect_silence();  // the agent sends nothing until it has been prepared

@@ -28,6 +28,7 @@ class AgentLink {
   struct Handlers {
     std::function<void()> on_ready;  ///< an agent of this version has greeted: frames may be sent
     std::function<void(Frame)> on_frame;
+    std::function<void()> on_flushed;            ///< the system has taken all frames that were sent
     std::function<void(std::string)> on_stderr;  ///< what ssh or a remote agent wrote to stderr
     /// Called once, when the agent has ended although hvdrun did not ask for it.
     std::function<void(AgentLoss)> on_lost;
@@ -46,6 +47,8 @@ class AgentLink {
   /// only the end of its stream shows that it is lost.
   void start(std::chrono::milliseconds host_timeout, Handlers handlers);
   void send(const Frame& frame) { stream_->send(frame); }
+  /// Returns whether nothing that was sent waits in this process.
+  [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
   /// afterwards.
   void close();

@@ -60,9 +60,10 @@ void AgentStream::read_greeting() {
 }
 
 void AgentStream::start(std::function<void(Frame)> on_frame,
-                        std::function<void(std::string)> on_end) {
+                        std::function<void(std::string)> on_end, std::function<void()> on_flushed) {
   on_frame_ = std::move(on_frame);
   on_end_ = std::move(on_end);
+  on_flushed_ = std::move(on_flushed);
   read_length();
 }
 
@@ -124,7 +125,8 @@ void AgentStream::write_next() {
       return;
     }
     queue_.pop_front();
-    if (!queue_.empty()) write_next();
+    if (!queue_.empty()) return write_next();
+    if (on_flushed_) on_flushed_();
   });
 }
 

@@ -30,11 +30,15 @@ class AgentStream {
   void await_greeting(std::function<void(std::string)> on_greeting,
                       std::function<void(std::string)> on_end);
   /// `on_end` is called once, as the last call, with the error, or with "" for an orderly end.
-  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
+  /// `on_flushed` is called when the system has taken all frames that were sent.
+  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end,
+             std::function<void()> on_flushed = {});
   /// Sends the line with this program's version, with which an agent begins.
   void greet();
   /// Queues a frame, or drops it once the stream has ended. The caller limits how much it queues.
   void send(const Frame& frame);
+  /// Returns whether nothing that was sent waits in this process.
+  [[nodiscard]] bool flushed() const noexcept { return ended_ || queue_.empty(); }
   /// Closes the stream, which the other side notices. No callback follows.
   void close();
   /// Does what `close` does, but what was sent arrives even if the other side, which is a socket,
@@ -59,6 +63,7 @@ class AgentStream {
   char next_ = 0;
   std::function<void(Frame)> on_frame_;
   std::function<void(std::string)> on_end_;
+  std::function<void()> on_flushed_;
   std::array<std::byte, 4> length_{};
   Bytes body_;
   std::deque<Bytes> queue_;
