@@ -42,6 +42,15 @@ class FakeDevice {
     const std::lock_guard lock(mutex_);
     allowed_ = 0;
   }
+  /// Gives the following collectives an event for their end.
+  void give_events() {
+    const std::lock_guard lock(mutex_);
+    gives_events_ = true;
+  }
+  [[nodiscard]] std::shared_ptr<void> event() const {
+    const std::lock_guard lock(mutex_);
+    return gives_events_ ? std::make_shared<int>() : nullptr;
+  }
   void fail() {
     const std::lock_guard lock(mutex_);
     fails_ = true;
@@ -128,13 +137,15 @@ class FakeDevice {
   int announcements_ = 0;
   bool abandoned_ = false;
   bool fails_ = false;
+  bool gives_events_ = false;
   bool aborted_ = false;
 };
 
 class LateCollective final : public AsyncCollective {
  public:
   LateCollective(FakeDevice& device, std::function<void()> work)
-      : device_(device), work_(std::move(work)) {}
+      : device_(device), work_(std::move(work)), end_(device.event()) {}
+  [[nodiscard]] std::shared_ptr<void> end() const override { return end_; }
   bool try_complete() override {
     if (!device_.try_complete()) return false;
     work_();
@@ -144,6 +155,7 @@ class LateCollective final : public AsyncCollective {
  private:
   FakeDevice& device_;
   std::function<void()> work_;
+  std::shared_ptr<void> end_;
 };
 
 /// A backend for allreduces of one rank, or of several ranks with equal values. Results appear when
@@ -300,6 +312,88 @@ TEST(AsyncCollective, ANameIsPendingUntilItIsComplete) {
   });
 }
 
+TEST(AsyncCollective, ALaunchedOneHasAnEventAndItsNameIsFree) {
+  run(1, [](Context& context, FakeDevice& device) {
+    device.give_events();
+    std::vector<float> a(3, 1.0F);
+    const Work first = sum(context, "a", a);
+    EXPECT_NE(first.wait_launched(), nullptr);
+    EXPECT_FALSE(first.done());
+    const Work second = sum(context, "a", a);
+    EXPECT_NE(second.wait_launched(), nullptr);
+    device.complete(1);
+    first.wait();
+    EXPECT_EQ(first.wait_launched(), nullptr) << "the result is in place";
+    EXPECT_FALSE(second.done());
+    device.complete(1);
+    second.wait();
+    context.shutdown();
+  });
+}
+
+TEST(AsyncCollective, StepsAreLaunchedAheadOfTheDevice) {
+  constexpr int kSteps = 5;
+  run(2, [](Context& context, FakeDevice& device) {
+    device.give_events();
+    std::vector<float> a(3, 1.0F);
+    std::vector<float> b(3, 1.0F);
+    std::vector<Work> works;
+    const auto step = [&] {
+      works = {sum(context, "a", a), sum(context, "b", b)};
+      for (const Work& work : works) EXPECT_FALSE(work.wait_launched() == nullptr && !work.done());
+    };
+    freeze(context, device, step);
+    for (const Work& work : works) work.wait();
+    device.complete_no_more();
+    for (int i = 0; i < kSteps; ++i) step();
+    EXPECT_EQ(device.pending(), 2U * kSteps);
+    EXPECT_FALSE(works.back().done());
+    device.complete_all();
+    for (const Work& work : works) work.wait();
+    context.shutdown();
+  });
+}
+
+TEST(AsyncCollective, ALaunchedOneWithAConversionAtTheEndIsWaitedFor) {
+  run(1, [](Context& context, FakeDevice& device) {
+    device.give_events();
+    std::vector<float> a(3, 1.0F);
+    bool converted = false;
+    Submission submission;
+    submission.request.name = "a";
+    submission.request.shape = {3};
+    submission.input = submission.output = a.data();
+    submission.finish = [&] { converted = true; };
+    const Work work = context.submit(std::move(submission));
+    device.expect_calls(1);
+    EXPECT_EQ(test::error_of([&] { sum(context, "a", a); }).code(), Errc::duplicate_name);
+    device.complete(1);
+    EXPECT_EQ(work.wait_launched(), nullptr);
+    EXPECT_TRUE(converted);
+    context.shutdown();
+  });
+}
+
+TEST(AsyncCollective, LaunchedOnesFailWithTheContextAlsoWhenOthersHaveTheirNames) {
+  run(1, [](Context& context, FakeDevice& device) {
+    device.give_events();
+    std::vector<float> a(3, 1.0F);
+    const Work first = sum(context, "a", a);
+    EXPECT_NE(first.wait_launched(), nullptr);
+    const Work second = sum(context, "a", a);
+    EXPECT_NE(second.wait_launched(), nullptr);
+    device.fail();
+    for (const Work& work : {first, second}) {
+      const Error error = test::error_of([&] { work.wait(); });
+      EXPECT_THAT(error.what(), testing::HasSubstr("the device has died"));
+      EXPECT_NE(work.error(), nullptr);
+      EXPECT_EQ(test::error_of([&] { static_cast<void>(work.wait_launched()); }).code(),
+                Errc::internal);
+    }
+    EXPECT_EQ(context.stats().failed, 2U);
+  });
+}
+
 TEST(AsyncCollective, ABarrierAndANewProcessSetComeAfterAllThatWasPending) {
   run(1, [](Context& context, FakeDevice& device) {
     std::vector<float> a(3, 1.0F);
@@ -416,8 +510,9 @@ TEST(AsyncCollective, APendingOneCompletesWhileTheNextTurnWaitsForOthers) {
 }
 
 TEST(AsyncCollective, WhenOneOfTheMostIsCompleteTheNextBeginsAlsoWhileSomebodyWaits) {
-  run(1, [](Context& context, FakeDevice& device) {
-    std::vector<std::vector<float>> data(6, std::vector<float>(3));
+  constexpr std::size_t kMost = 64;
+  run(1, [&](Context& context, FakeDevice& device) {
+    std::vector<std::vector<float>> data(kMost + 2, std::vector<float>(3));
     const auto begin = [&] {
       std::vector<Work> works;
       for (std::size_t i = 0; i < data.size(); ++i) {
@@ -432,10 +527,10 @@ TEST(AsyncCollective, WhenOneOfTheMostIsCompleteTheNextBeginsAlsoWhileSomebodyWa
     const std::size_t before = device.calls().size();
     const std::vector<Work> works = begin();
     std::thread waits([&] { works.back().wait(); });
-    device.expect_calls(before + 4);
+    device.expect_calls(before + kMost);
     device.complete(1);
-    device.expect_calls(before + 5);
-    EXPECT_EQ(device.pending(), 4U);
+    device.expect_calls(before + kMost + 1);
+    EXPECT_EQ(device.pending(), kMost);
     device.complete_all();
     waits.join();
     context.shutdown();

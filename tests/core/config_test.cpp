@@ -183,6 +183,11 @@ TEST(ConfigTest, ReplicasAreComparedOnRequest) {
               HasSubstr("HVD_CHECK_REPLICAS_EVERY is 2000000000"));
 }
 
+TEST(ConfigTest, StreamsWaitInsteadOfThreadsUnlessTheUserWantsOtherwise) {
+  EXPECT_TRUE(parse({}).stream_ordered);
+  EXPECT_FALSE(parse({{"HVD_STREAM_ORDERED", "0"}}).stream_ordered);
+}
+
 TEST(ConfigTest, DurationsHaveTheirUnits) {
   const Config config = parse({{"HVD_START_TIMEOUT", "2.5"},
                                {"HVD_HEARTBEAT_INTERVAL_MS", "50"},

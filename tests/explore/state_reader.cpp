@@ -281,6 +281,7 @@ std::unique_ptr<TensorTable> StateReader::copy(const TensorTable& from, int rank
     one.try_emplace(OperationKeyView(0, ""), nullptr);
     to->spare_ = one.extract(one.begin());
   }
+  for (const auto& tensor : from.launched_) to->launched_.insert(copies.of(tensor));
   for (const auto& tensor : from.unannounced_) to->unannounced_.push_back(copies.of(tensor));
   to->closed_ = from.closed_;
   to->order_ = from.order_;

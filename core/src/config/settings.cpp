@@ -65,6 +65,7 @@ void read_engine(const VariableReader& read, Config& config) {
   config.plan = read.text("HVD_PLAN").value_or(config.plan);
   config.plan_file = read.text("HVD_PLAN_FILE").value_or("");
   read.bytes("HVD_ARENA_SIZE", config.arena_size);
+  read.flag("HVD_STREAM_ORDERED", config.stream_ordered);
   if (const auto fanout = read.integer("HVD_CONTROL_FANOUT")) config.control_fanout = *fanout;
   if (config.control_fanout < 0 || config.control_fanout == 1) {
     throw Error(

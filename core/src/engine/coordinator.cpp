@@ -224,7 +224,7 @@ Work Coordinator::submit(Submission&& submission) {
 void Coordinator::submit_and_wait(Submission&& submission) {
   std::shared_ptr<PendingTensor> tensor = accept(std::move(submission));
   static_cast<void>(add({&tensor, 1}));  // this thread takes the turn
-  executor_->drive(tensor->work, tensor->since);
+  executor_->drive(tensor->work, WorkProgress::done, tensor->since);
   work_of(std::move(tensor)).wait();
 }
 

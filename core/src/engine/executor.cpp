@@ -23,9 +23,10 @@ constexpr std::chrono::milliseconds kLastWakeUp{100};
 // thread waits for.
 constexpr std::chrono::microseconds kPollInterval{50};
 
-// At most this many asynchronous collectives are pending at a time. They suffice for the device to
-// have its next work before it has finished its current work.
-constexpr std::size_t kMaxAsync = 4;
+// At most this many asynchronous collectives are pending at a time. A thread that waits only until
+// its collectives are launched must not wait for the device, so they are those of several steps.
+// Each takes up to three places of the device's queue, where a launch waits when 1,024 are taken.
+constexpr std::size_t kMaxAsync = 64;
 
 /// Packs everything on which a backend's support of a request depends into one number, never 0.
 std::uint64_t kind_of(const Request& request) {
@@ -213,7 +214,8 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) 
     const Clock::time_point began = Clock::now();
     CollectiveRunner::Ran ran = runner_->run(batch, began, began + timeout_);
     if (ran.async) {
-      if (is_turn) table_.end_turn();  // the next turn may begin; the names stay taken
+      launch(batch, *ran.async);
+      if (is_turn) table_.end_turn();  // the next turn may begin
       return ran;
     }
     // The names become free before the works are done, so that a thread that sees a work done can
@@ -236,6 +238,20 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) 
     report_failure();
   }
   return std::nullopt;
+}
+
+/// Frees the names, before the works are launched, of tensors that a stream can wait for. The
+/// others, whose results the host still has to finish, keep theirs until they are done.
+void Executor::launch(const LocalBatch& batch, const AsyncCollective& async) {
+  const std::shared_ptr<void> end = async.end();
+  if (!end) return;
+  const auto is_ready_at_end = [](const auto& tensor) { return !tensor->submission.finish; };
+  for (const auto& tensor : batch.tensors) {
+    if (is_ready_at_end(tensor)) table_.launch(tensor);
+  }
+  for (const auto& tensor : batch.tensors) {
+    if (is_ready_at_end(tensor)) tensor->work.launch(end);
+  }
 }
 
 /// Tells the listener of the exception that is being handled.
@@ -352,13 +368,13 @@ void Executor::thread_main() {
   wake_waiting();
 }
 
-void Executor::drive(const WorkState& work, Clock::time_point began) {
+void Executor::drive(const WorkState& work, WorkProgress goal, Clock::time_point began) {
   Lock lock(mutex_);
   ++drivers_;
   auto sleep = Clock::duration(kFirstWakeUp);
   auto now = began;  // read again whenever this thread has waited
   auto yield_until = began + kYield;
-  while (!work.done() && !over_) {
+  while (!work.reached(goal) && !over_) {
     if (driver_can_run()) {
       now = run_next(lock, now);
       yield_until = now + kYield;
@@ -376,7 +392,9 @@ void Executor::drive(const WorkState& work, Clock::time_point began) {
       now = Clock::now();
       continue;
     }
-    const auto woken = [&] { return work.done() || over_ || driver_can_run() || can_poll(); };
+    const auto woken = [&] {
+      return work.reached(goal) || over_ || driver_can_run() || can_poll();
+    };
     const bool came = waiting_.wait_for(lock, sleep, woken);
     now = Clock::now();
     if (came) continue;

@@ -83,9 +83,9 @@ class Executor final : public WorkDriver {
   void join();
 
   // These implement WorkDriver, but for the second `drive`.
-  void drive(const WorkState& work) override { drive(work, Clock::now()); }
+  void drive(const WorkState& work, WorkProgress goal) override { drive(work, goal, Clock::now()); }
   /// Does the same for a thread that has waited since `began`.
-  void drive(const WorkState& work, Clock::time_point began);
+  void drive(const WorkState& work, WorkProgress goal, Clock::time_point began);
   void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t observations() const noexcept {
     return observed_.load(std::memory_order_relaxed);
@@ -113,6 +113,7 @@ class Executor final : public WorkDriver {
   void complete_all(Lock& lock);
   [[nodiscard]] bool arrive(const LocalBatch& batch);
   [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const LocalBatch& batch);
+  void launch(const LocalBatch& batch, const AsyncCollective& async);
   [[nodiscard]] bool try_complete(const AsyncBatch& async) const;
   void finish(const LocalBatch& batch) const;
   void finish(PendingTensor& tensor) const;

@@ -96,6 +96,13 @@ std::shared_ptr<PendingTensor> TensorTable::find(const OperationKey& key) const 
   return at == pending_.end() || at->second->scheduled ? nullptr : at->second;
 }
 
+void TensorTable::launch(const Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  if (tensor->stand_in) return;
+  forget(*tensor);
+  launched_.insert(tensor);
+}
+
 void TensorTable::remove(const PendingTensor& tensor) {
   const std::lock_guard lock(mutex_);
   forget(tensor);
@@ -103,7 +110,9 @@ void TensorTable::remove(const PendingTensor& tensor) {
 
 void TensorTable::remove(std::span<const Tensor> tensors) {
   const std::lock_guard lock(mutex_);
-  for (const Tensor& tensor : tensors) forget(*tensor);
+  for (const Tensor& tensor : tensors) {
+    if (launched_.erase(tensor) == 0) forget(*tensor);
+  }
 }
 
 void TensorTable::forget(const PendingTensor& tensor) {
@@ -262,6 +271,8 @@ std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
   const std::lock_guard lock(mutex_);
   std::vector<Tensor> all;
   for (auto& [key, tensor] : std::exchange(pending_, {})) all.push_back(std::move(tensor));
+  all.insert(all.end(), launched_.begin(), launched_.end());
+  launched_.clear();
   groups_.clear();
   unannounced_.clear();
   replay_.reset();
@@ -270,21 +281,27 @@ std::vector<std::shared_ptr<PendingTensor>> TensorTable::take_all() {
   return all;
 }
 
+std::vector<const PendingTensor*> TensorTable::unfinished() const {
+  std::vector<const PendingTensor*> all;
+  for (const auto& [key, tensor] : pending_) all.push_back(tensor.get());
+  for (const Tensor& tensor : launched_) all.push_back(tensor.get());
+  return all;
+}
+
 std::optional<TensorTable::Oldest> TensorTable::oldest() const {
   const std::lock_guard lock(mutex_);
-  const PendingTensor* found = nullptr;
-  for (const auto& [key, tensor] : pending_) {
-    if (!found || tensor->since < found->since) found = tensor.get();
-  }
-  if (!found) return std::nullopt;
-  const Request& request = found->submission.request;
-  return Oldest{request.name, request.kind, found->scheduled, found->since, request.process_set};
+  const auto all = unfinished();
+  const auto found = std::min_element(
+      all.begin(), all.end(), [](const auto* a, const auto* b) { return a->since < b->since; });
+  if (found == all.end()) return std::nullopt;
+  const Request& request = (*found)->submission.request;
+  return Oldest{request.name, request.kind, (*found)->scheduled, (*found)->since,
+                request.process_set};
 }
 
 TensorTable::Waiting TensorTable::waiting(std::size_t most) const {
   const std::lock_guard lock(mutex_);
-  std::vector<const PendingTensor*> all;
-  for (const auto& [key, tensor] : pending_) all.push_back(tensor.get());
+  std::vector<const PendingTensor*> all = unfinished();
   const auto shown = static_cast<std::ptrdiff_t>(std::min(most, all.size()));
   std::partial_sort(all.begin(), all.begin() + shown, all.end(),
                     [](const auto* a, const auto* b) { return a->order < b->order; });

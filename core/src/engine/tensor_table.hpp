@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ class TensorTable {
   /// already runs is not found, although its name is taken: a message of rank 0 concerns the next
   /// operation of that name.
   [[nodiscard]] std::shared_ptr<PendingTensor> find(const OperationKey& key) const;
+  /// Frees the name of an operation that a device has still to do. It stays among those that
+  /// `oldest`, `waiting` and `take_all` return until `remove`.
+  void launch(const std::shared_ptr<PendingTensor>& tensor);
   /// Frees the name. The caller does so before the work completes, so that a thread that waited for
   /// the work can submit under the name at once.
   void remove(const PendingTensor& tensor);
@@ -117,6 +121,7 @@ class TensorTable {
   void add(Next& next, const Tensor& tensor, bool fits);
   void announce_again();
   void forget(const PendingTensor& tensor);
+  [[nodiscard]] std::vector<const PendingTensor*> unfinished() const;
   void look_ahead() noexcept;
   void withdraw_turn() noexcept;
 
@@ -126,6 +131,7 @@ class TensorTable {
   OperationMap<Tensor> pending_;           // by the names in their requests
   PendingTensor::Groups groups_;           // the groups that have pending members
   OperationMap<Tensor>::node_type spare_;  // the node removed last, which the next entry uses
+  std::set<Tensor> launched_;              // their names are free
   std::vector<Tensor> unannounced_;
   std::exception_ptr closed_;
   std::uint64_t order_ = 0;

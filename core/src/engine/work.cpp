@@ -1,10 +1,9 @@
-#include <hvd/core/work.hpp>
-
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/work.hpp>
 
 #include "engine/work_state.hpp"
 
@@ -12,19 +11,33 @@ namespace hvd {
 
 namespace detail {
 
-void WorkState::complete(std::exception_ptr error) noexcept {
+void WorkState::launch(std::shared_ptr<void> end) noexcept {
   const std::lock_guard lock(mutex_);
-  if (done_.load(std::memory_order_relaxed)) return;
-  error_ = std::move(error);
-  done_.store(true, std::memory_order_release);
+  if (done()) return;
+  end_ = std::move(end);
+  progress_.store(WorkProgress::launched, std::memory_order_release);
   changed_.notify_all();
 }
 
-void WorkState::wait() const {
-  if (!done() && driver_) driver_->drive(*this);
+void WorkState::complete(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
   if (done()) return;
+  error_ = std::move(error);
+  end_.reset();
+  progress_.store(WorkProgress::done, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void WorkState::wait(WorkProgress goal) const {
+  if (!reached(goal) && driver_) driver_->drive(*this, goal);
+  if (reached(goal)) return;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return done(); });
+  changed_.wait(lock, [&] { return reached(goal); });
+}
+
+std::shared_ptr<void> WorkState::end() const {
+  const std::lock_guard lock(mutex_);
+  return end_;
 }
 
 bool WorkState::wait_until(Deadline deadline) const {
@@ -39,6 +52,7 @@ void WorkState::observed() const noexcept {
 
 }  // namespace detail
 
+using detail::WorkProgress;
 using detail::WorkState;
 
 namespace {
@@ -71,8 +85,19 @@ void show_result(const WorkState& state) {
 
 void Work::wait() const {
   const WorkState& state = existing(state_);
-  state.wait();
+  state.wait(WorkProgress::done);
   show_result(state);
+}
+
+std::shared_ptr<void> Work::wait_launched() const {
+  const WorkState& state = existing(state_);
+  state.wait(WorkProgress::launched);
+  if (std::shared_ptr<void> end = state.end()) {
+    state.observed();
+    return end;
+  }
+  show_result(state);
+  return nullptr;
 }
 
 bool Work::wait_until(Deadline deadline) const {

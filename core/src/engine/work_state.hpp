@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -13,13 +14,17 @@ namespace hvd::detail {
 
 class WorkState;
 
+/// How far an operation has come. It is launched when its work is queued on a device, which has an
+/// event for the end. Operations without such an event are never launched.
+enum class WorkProgress : std::uint8_t { pending, launched, done };
+
 /// Lets a thread that waits do the engine's work meanwhile, because handing it to another thread
 /// costs more than a small collective. Lives as long as any work that refers to it.
 class WorkDriver {
  public:
   virtual ~WorkDriver() = default;
-  /// Returns once `work` is done.
-  virtual void drive(const WorkState& work) = 0;
+  /// Returns once `work` has come to `goal`.
+  virtual void drive(const WorkState& work, WorkProgress goal) = 0;
   /// Records that the user has seen a result, so that later submissions may depend on it.
   virtual void observed() noexcept = 0;
 };
@@ -32,10 +37,17 @@ class WorkState {
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
 
+  /// Records that the work is launched, and the device's event for its end.
+  void launch(std::shared_ptr<void> end) noexcept;
   /// Completes the work. Later calls are ignored.
   void complete(std::exception_ptr error) noexcept;
-  [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
-  void wait() const;
+  [[nodiscard]] bool reached(WorkProgress goal) const noexcept {
+    return progress_.load(std::memory_order_acquire) >= goal;
+  }
+  [[nodiscard]] bool done() const noexcept { return reached(WorkProgress::done); }
+  void wait(WorkProgress goal) const;
+  /// Returns null unless the work is launched and not done.
+  [[nodiscard]] std::shared_ptr<void> end() const;
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   /// Returns null while the operation runs and after success.
   [[nodiscard]] std::exception_ptr error() const noexcept { return done() ? error_ : nullptr; }
@@ -44,8 +56,9 @@ class WorkState {
 
  private:
   const std::shared_ptr<WorkDriver> driver_;
-  std::atomic<bool> done_{false};
-  std::exception_ptr error_;  // written before `done_`
+  std::atomic<WorkProgress> progress_{WorkProgress::pending};
+  std::exception_ptr error_;   // written before `progress_`
+  std::shared_ptr<void> end_;  // guarded by the mutex
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
 };

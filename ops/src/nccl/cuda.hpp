@@ -98,6 +98,7 @@ class CudaEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
+  [[nodiscard]] cudaEvent_t get() const noexcept { return event_; }
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   /// Returns true once everything before the last `record` has run. Throws the error of a kernel.
   [[nodiscard]] bool done() const { return is_ready(cudaEventQuery(event_), "cudaEventQuery"); }

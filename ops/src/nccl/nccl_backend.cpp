@@ -140,11 +140,13 @@ std::unique_ptr<AsyncCollective> NcclBackend::take_async() noexcept {
 NcclBackend::QueuedCall::QueuedCall(NcclBackend& backend, const Watch& watch)
     : backend_(backend), watch_(watch) {
   auto& free_events = backend.shared_->free_events;
-  if (free_events.empty()) {
-    end_ = std::make_unique<CudaEvent>();
+  const auto free = std::find_if(free_events.begin(), free_events.end(),
+                                 [](const auto& event) { return event.use_count() == 1; });
+  if (free == free_events.end()) {
+    end_ = std::make_shared<CudaEvent>();
   } else {
-    end_ = std::move(free_events.back());
-    free_events.pop_back();
+    end_ = std::move(*free);
+    free_events.erase(free);
   }
   end_->record(backend.stream());
 }

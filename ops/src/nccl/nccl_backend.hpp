@@ -64,7 +64,8 @@ class NcclBackend final : public Backend {
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
     std::vector<NcclComm*> comms;  ///< those of the backend and of its subsets
-    std::vector<std::unique_ptr<CudaEvent>> free_events;
+    /// Those of calls that are complete. A thread may still hold one, to let a stream wait for it.
+    std::vector<std::shared_ptr<CudaEvent>> free_events;
     CommAborts aborts;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -76,6 +77,7 @@ class NcclBackend final : public Backend {
     /// Records the event.
     QueuedCall(NcclBackend& backend, const Watch& watch);
     [[nodiscard]] bool try_complete() override;
+    [[nodiscard]] std::shared_ptr<void> end() const override { return {end_, end_->get()}; }
     /// Does what `try_complete` does, for a caller that holds the lock.
     [[nodiscard]] bool poll();
     /// Waits a little between two polls.
@@ -84,7 +86,7 @@ class NcclBackend final : public Backend {
    private:
     NcclBackend& backend_;
     Watch watch_;
-    std::unique_ptr<CudaEvent> end_;
+    std::shared_ptr<CudaEvent> end_;
   };
 
   NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,

@@ -1,8 +1,10 @@
 #include "collectives/device_event.hpp"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -10,16 +12,28 @@
 
 namespace hvd::detail {
 
+// LibTorch records and destroys an event on its device, and afterwards makes the thread's previous
+// device current again. That would allocate memory for a context on a device that the process does
+// not use, so the event's device is the thread's already meanwhile. A DeviceGuard does not
+// allocate.
 StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {
   record();
 }
 
-void StreamEvent::record() { event_.record(stream_); }
+StreamEvent::~StreamEvent() {
+  const c10::DeviceGuard guard(stream_.device());
+  event_.reset();
+}
+
+void StreamEvent::record() {
+  const c10::DeviceGuard guard(stream_.device());
+  event_->record(stream_);
+}
 
 // LibTorch's events have no wait with a deadline, so this queries the event again and again and
 // yields the processor in between.
 void StreamEvent::wait(Deadline deadline) {
-  while (!event_.query()) {
+  while (!event_->query()) {
     if (Clock::now() >= deadline) {
       throw Error(Errc::timeout, "the device had not produced the input in time");
     }
@@ -27,7 +41,7 @@ void StreamEvent::wait(Deadline deadline) {
   }
 }
 
-void* StreamEvent::handle() const noexcept { return event_.eventId(); }
+void* StreamEvent::handle() const noexcept { return event_->eventId(); }
 
 std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
@@ -45,6 +59,28 @@ void synchronize_stream(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return;
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   device.synchronizeStream(device.getStream(tensor.device()));
+}
+
+void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
+  if (!allowed_) return work.wait();
+  if (ends_.empty()) launched_.clear();
+  std::shared_ptr<void> end = work.wait_launched();
+  if (!end) return;
+  launched_.push_back(work);
+  const c10::impl::VirtualGuardImpl interface(tensor.device().type());
+  const c10::Stream stream = interface.getStream(tensor.device());
+  // The allocator must not reuse the memory before this stream has used it.
+  interface.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return;  // the same collective's
+  const c10::DeviceGuard guard(tensor.device());
+  interface.block(end.get(), stream);
+  ends_.push_back(std::move(end));
+}
+
+void StreamWaits::check() const {
+  for (const Work& work : launched_) {
+    if (work.error()) work.wait();
+  }
 }
 
 ResultMemory::ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready)

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <torch/types.h>
 
 #include <hvd/core/request.hpp>
+#include <hvd/core/work.hpp>
 
 namespace hvd::detail {
 
@@ -17,6 +19,9 @@ class StreamEvent final : public DeviceEvent {
  public:
   /// Records the event after the work that is in the stream now.
   explicit StreamEvent(c10::Stream stream);
+  ~StreamEvent() override;
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
   /// Records the event again, after the work that is in the stream now.
   void record();
   void wait(Deadline deadline) override;
@@ -24,7 +29,7 @@ class StreamEvent final : public DeviceEvent {
 
  private:
   c10::Stream stream_;
-  c10::Event event_;
+  std::optional<c10::Event> event_;  ///< empty only in the destructor
 };
 
 /// Records an event of the current stream of the tensor's device. Returns null for a tensor on the
@@ -33,6 +38,26 @@ class StreamEvent final : public DeviceEvent {
 
 /// Blocks until the calling thread's current stream on the tensor's device has done all its work.
 void synchronize_stream(const torch::Tensor& tensor);
+
+/// Waits for operations on tensors. Where it is possible the calling thread's current stream on the
+/// tensor's device waits instead, and the thread only until the operation is launched.
+class StreamWaits {
+ public:
+  /// If not `allowed`, the thread always waits.
+  explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
+
+  /// `tensor` is a result of `work`. Throws what `Work::wait` throws.
+  void wait(const Work& work, const torch::Tensor& tensor);
+  /// Ends a reduction: the following operations are those of the next.
+  void end_reduction() noexcept { ends_.clear(); }
+  /// Throws the error of an operation of the last reduction that has failed after its launch.
+  void check() const;
+
+ private:
+  bool allowed_;
+  std::vector<Work> launched_;               ///< of the reduction that ended last, or runs
+  std::vector<std::shared_ptr<void>> ends_;  ///< the events for which the stream waits already
+};
 
 /// Allocates results whose shape the engine finds out. The engine's stream writes them and the
 /// program's stream reads them. It is constructed on the program's thread and used on the engine's.

@@ -30,6 +30,12 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
   return digest.value();
 }
 
+/// In an elastic job a step counts only if its reduction has succeeded, so threads wait for it.
+bool may_order(const Config& config) {
+  const bool is_elastic = config.interrupt_fd >= 0;
+  return config.stream_ordered && !is_elastic;
+}
+
 }  // namespace
 
 GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kind,
@@ -38,7 +44,8 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
     : owner(given_owner),
       options(with_op_of_shares(given)),
       context(context_of(given)),
-      count(given_count) {
+      count(given_count),
+      waits(may_order(context.config())) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
   instance = agree_on_optimizer(context, own, options.process_set, kind);
 
@@ -291,6 +298,7 @@ void GradientReducer::Impl::synchronize() {
 void GradientReducer::Impl::finish_step() {
   if (missing_after_nested) error.keep([&] { misuse(nested_only()); });
   synchronize();
+  error.keep([&] { waits.check(); });
   end_step();
 }
 

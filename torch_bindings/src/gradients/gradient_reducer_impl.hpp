@@ -9,11 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hvd/torch/gradient_reducer.hpp>
 #include <hvd/torch/sparse.hpp>
 
+#include "collectives/device_event.hpp"
 #include "collectives/first_error.hpp"
 #include "gradients/first_step.hpp"
 #include "gradients/gradient_hook.hpp"
@@ -136,7 +138,8 @@ struct GradientReducer::Impl final : GradientListener {
   std::optional<PassAgreement> agreement;
   std::optional<GradientWeight> weight;  ///< only if the options are weighted
 
-  std::vector<TensorWork> buffer_works;
+  std::vector<std::pair<torch::Tensor, Work>> buffer_works;
+  StreamWaits waits;
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;

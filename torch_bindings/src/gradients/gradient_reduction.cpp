@@ -231,24 +231,27 @@ void GradientReducer::Impl::check_module() const {
 void GradientReducer::Impl::submit_buffers() {
   const int first = context.ranks_of(options.process_set).front();
   for (const auto& [name, buffer] : module->buffers().distinct().items()) {
-    buffer_works.push_back(broadcast_async_(
+    const TensorWork work = broadcast_async_(
         buffer, first,
         {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),
          .process_set = options.process_set,
-         .context = &context}));
+         .context = &context});
+    buffer_works.emplace_back(buffer, work.work());
   }
 }
 
-/// Waits for everything that was submitted. When this returns, also after an error, the other ranks
-/// have received this rank's gradients, and no thread writes to gradients any more.
+/// Waits for everything that was submitted. When this returns, also after an error, no thread
+/// writes to gradients any more. A device may still do so, before what the current stream does
+/// next.
 void GradientReducer::Impl::finish_reduction() {
   const torch::NoGradGuard no_grad;
   for (GradientSlot& slot : slots) {
     if (slot.work.valid() || slot.sparse_work) error.keep([&] { finish(slot); });
   }
   finish_compressed();
-  for (const TensorWork& work : buffer_works) error.keep([&work] { work.wait(); });
+  for (const auto& each : buffer_works) error.keep([&] { waits.wait(each.second, each.first); });
   buffer_works.clear();
+  waits.end_reduction();
   if (weight) weight->finish(error);
   error.keep([&] { agreement->finish(owner); });
   std::vector<GradientSlot*> left;  // for the base, if it steps in the backward pass
@@ -289,7 +292,7 @@ void GradientReducer::Impl::finish(GradientSlot& slot) {
     if (!slot.has_none) slot.parameter.mutable_grad() = slot.gradient;
     return;
   }
-  slot.work.wait();
+  waits.wait(slot.work, slot.elements);
   if (slot.elements_are_copy) elements_of(slot.gradient).copy_(slot.elements);
 }
 

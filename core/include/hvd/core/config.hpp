@@ -67,6 +67,9 @@ struct Config {
   /// `HVD_CHECK_REPLICAS_EVERY`: after so many reductions of an optimizer's gradients the ranks
   /// compare their parameters (docs/reference/torch.md); 0: never.
   int check_replicas_every = 0;
+  /// `HVD_STREAM_ORDERED`: the end of a backward pass and `step()` let a GPU's stream, not the
+  /// thread, wait for the gradients that NCCL reduces (docs/reference/torch.md); 0 or 1.
+  bool stream_ordered = true;
   /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
   /// ranks in a job of up to 256, the square root of their number in a larger one.
   int control_fanout = 0;

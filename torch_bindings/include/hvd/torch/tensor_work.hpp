@@ -35,6 +35,7 @@ class TensorWork {
   [[nodiscard]] bool done() const noexcept { return work_.done(); }
   /// Returns null while the operation runs, and after its success.
   [[nodiscard]] std::exception_ptr error() const noexcept { return work_.error(); }
+  [[nodiscard]] const Work& work() const noexcept { return work_; }
 
  private:
   Work work_;

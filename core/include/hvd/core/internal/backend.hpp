@@ -119,6 +119,10 @@ class AsyncCollective {
   /// all asynchronous collectives of the backend are over, and the backend is unusable. One thread
   /// at a time calls this, also while another one calls the backend.
   [[nodiscard]] virtual bool try_complete() = 0;
+  /// Returns the device's own event (a cudaEvent_t), which occurs when the results are in place and
+  /// also, after a failure, when the device has stopped writing to them. Returns null where there
+  /// is none: then only the host can wait.
+  [[nodiscard]] virtual std::shared_ptr<void> end() const { return nullptr; }
 };
 
 /// Moves and reduces fused buffers among the ranks of a group, all of a context or a subset. Every

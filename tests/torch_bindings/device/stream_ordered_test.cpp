@@ -1,0 +1,250 @@
+// Tests training with gradients on a device: the host runs ahead, and streams wait in its place.
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
+
+#include <hvd/core/internal/session.hpp>
+#include <hvd/ops/internal/backends.hpp>
+#include <hvd/ops/internal/ready_fence.hpp>
+#include <hvd/torch.hpp>
+
+#include "collectives/device_event.hpp"
+#include "device/torch_device.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "nccl/cuda.hpp"
+
+namespace hvd::test {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kParameters = 4;
+constexpr std::int64_t kElements = 100;
+constexpr int kWarmUp = 20;
+constexpr int kAhead = 5;
+
+/// Its backward pass fills the gradient with `value`, on the device.
+struct Produce : torch::autograd::Function<Produce> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context,
+                               const torch::Tensor& parameter, double value) {
+    context->save_for_backward({parameter});
+    context->saved_data["value"] = value;
+    return torch::zeros({});
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& /*gradients*/) {
+    const torch::Tensor gradient = torch::empty_like(context->get_saved_variables().front());
+    gradient.fill_(context->saved_data["value"].toDouble());
+    return {gradient, torch::Tensor()};
+  }
+};
+
+/// Has parameters of zeros and a buffer.
+struct Net : torch::nn::Module {
+  explicit Net(torch::Device device) {
+    const auto options = torch::TensorOptions().device(device);
+    for (int i = 0; i < kParameters; ++i) {
+      values.push_back(
+          register_parameter("p" + std::to_string(i), torch::zeros({kElements}, options)));
+    }
+    register_buffer("b", torch::zeros({kElements}, options));
+  }
+  std::vector<torch::Tensor> values;
+};
+
+double gradient_of(int rank, int step, int parameter) {
+  return rank + 2 * (step % 8) + 16 * parameter;  // also exact as bf16
+}
+
+/// Returns what SGD with the rate 1 makes of a parameter.
+double after_steps(int steps, int parameter) {
+  double sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    for (int rank = 0; rank < kRanks; ++rank) sum += gradient_of(rank, step, parameter) / kRanks;
+  }
+  return -sum;
+}
+
+void backward(const Net& net, int rank, int step) {
+  torch::Tensor loss = torch::zeros({});
+  for (int i = 0; i < kParameters; ++i) {
+    loss =
+        loss + Produce::apply(net.values[static_cast<std::size_t>(i)], gradient_of(rank, step, i));
+  }
+  loss.backward();
+}
+
+/// Reads the device's memory without waiting for it.
+float peek(const torch::Tensor& tensor) {
+  return *static_cast<const float*>(tensor.const_data_ptr());
+}
+
+/// Stops the device's default stream until it is opened or destroyed.
+class Gate {
+ public:
+  explicit Gate(torch::Device device) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const auto stream = reinterpret_cast<cudaStream_t>(guard.getDefaultStream(device).id());
+    auto* const opened = new std::shared_future<void>(open_.get_future().share());
+    EXPECT_EQ(cudaLaunchHostFunc(stream, &wait, opened), cudaSuccess);
+  }
+  void open() { open_.set_value(); }
+
+ private:
+  static void wait(void* opened) {
+    const std::unique_ptr<std::shared_future<void>> own(
+        static_cast<std::shared_future<void>*>(opened));
+    own->wait();
+  }
+
+  std::promise<void> open_;
+};
+
+class StreamOrdered : public testing::Test {
+ protected:
+  ~StreamOrdered() override {
+    device_.reset();
+    EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+    EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+    fake_gpu::reset(4);
+  }
+
+  /// Runs `body` on one thread per rank, each with a device and a context with NCCL.
+  static void on_ranks(
+      const std::function<void(Context&, torch::Device)>& body,
+      const std::function<void(Config&)>& configure = [](Config&) {}) {
+    const std::shared_ptr<Store> store = make_hash_store();
+    auto transports = make_in_process_transports(kRanks);
+    expect_threads(kRanks, [&](int rank) {
+      Config config = thread_config(rank, kRanks);
+      config.fusion_threshold = 2 * kElements * sizeof(float);
+      configure(config);
+      auto session = std::make_unique<Session>(config, store);
+      auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
+      auto backends = make_nccl_backends(*session, *host);
+      backends.push_back(std::move(host));
+      auto fence = make_host_fence(*session);
+      Context context(std::move(session), std::move(backends), std::move(fence));
+      body(context, torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(rank)));
+    });
+  }
+
+ private:
+  std::optional<TorchDevice> device_{std::in_place};
+};
+
+void expect_values(const Net& net, int steps) {
+  for (int i = 0; i < kParameters; ++i) {
+    const torch::Tensor value = net.values[static_cast<std::size_t>(i)].detach().cpu();
+    EXPECT_TRUE(torch::equal(value, torch::full({kElements}, after_steps(steps, i)))) << i;
+  }
+}
+
+/// Trains until the schedule is frozen, then goes on while the device stands still.
+void run_ahead(Context& context, torch::Device device, Compression compression) {
+  const auto net = std::make_shared<Net>(device);
+  torch::optim::SGD optimizer(net->parameters(), 1.0);
+  const DistributedDataParallel parallel(net, {.compression = compression, .context = &context});
+  int step = 0;
+  const auto train = [&](int steps) {
+    for (const int end = step + steps; step < end; ++step) {
+      optimizer.zero_grad();
+      backward(*net, context.rank(), step);
+      optimizer.step();
+    }
+  };
+  train(kWarmUp);
+  expect_values(*net, kWarmUp);
+  EXPECT_GT(context.stats().freezes, 0U);
+  const int index = device.index();
+  Gate gate(device);
+  const int host_waits = count_of(Counted::host_waits, index);
+  const int stream_waits = count_of(Counted::stream_waits, index);
+  const int events = count_of(Counted::events_recorded, index);
+  const std::uint64_t collectives = context.stats().collectives;
+  train(kAhead);
+  EXPECT_EQ(count_of(Counted::host_waits, index), host_waits);
+  // The buffer has an event too. One collective of each step, the agreement, is not on the device.
+  EXPECT_EQ(count_of(Counted::events_recorded, index) - events, kAhead * (kParameters + 1));
+  EXPECT_EQ(count_of(Counted::stream_waits, index) - stream_waits,
+            static_cast<int>(context.stats().collectives - collectives) - kAhead);
+  EXPECT_EQ(peek(net->values[1]), static_cast<float>(after_steps(kWarmUp, 1)));
+  gate.open();
+  expect_values(*net, kWarmUp + kAhead);
+}
+
+TEST_F(StreamOrdered, StepsReturnWhileTheDeviceStandsStill) {
+  on_ranks([](Context& context, torch::Device device) {
+    run_ahead(context, device, Compression::none);
+    context.shutdown();
+  });
+}
+
+TEST_F(StreamOrdered, ConversionsOfCompressedGradientsFollowInTheStream) {
+  on_ranks([](Context& context, torch::Device device) {
+    run_ahead(context, device, Compression::bf16);
+    context.shutdown();
+  });
+}
+
+TEST_F(StreamOrdered, ThreadsWaitIfTheUserWantsThat) {
+  on_ranks(
+      [](Context& context, torch::Device device) {
+        const auto net = std::make_shared<Net>(device);
+        DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+        for (int step = 0; step < kWarmUp; ++step) {
+          optimizer.zero_grad();
+          backward(*net, context.rank(), step);
+          EXPECT_EQ(peek(net->values[1].grad()),
+                    static_cast<float>(after_steps(step, 1) - after_steps(step + 1, 1)));
+          optimizer.step();
+        }
+        expect_values(*net, kWarmUp);
+        context.shutdown();
+      },
+      [](Config& config) { config.stream_ordered = false; });
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(count_of(Counted::stream_waits, rank), 0);
+}
+
+TEST_F(StreamOrdered, AFailureAfterTheLaunchComesOutOfALaterStep) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    const auto step = [&](int number) {
+      optimizer.zero_grad();
+      backward(*net, context.rank(), number);
+      optimizer.step();
+    };
+    for (int number = 0; number < kWarmUp; ++number) step(number);
+    fake_gpu::fail(context.rank(), ncclRemoteError);
+    const Error error = error_of([&] {
+      const Deadline deadline = Clock::now() + std::chrono::seconds(30);
+      for (int number = kWarmUp; Clock::now() < deadline; ++number) step(number);
+    });
+    EXPECT_TRUE(error.code() == Errc::peer_lost || error.code() == Errc::aborted) << error.what();
+  });
+}
+
+// A process has its context on its own GPU only, also when its threads have chosen none.
+TEST_F(StreamOrdered, EventsMakeNoContextOnTheFirstDevice) {
+  const torch::Tensor tensor = torch::empty({kElements}, torch::Device(torch::kCUDA, 1));
+  const std::set<int> own = fake_gpu::contexts();
+  EXPECT_EQ(own.count(0), 0U);
+  std::shared_ptr<detail::StreamEvent> event;
+  std::thread([&] { event = detail::record_device_event(tensor); }).join();
+  std::thread([&] { event->record(); }).join();
+  std::thread([&] { event.reset(); }).join();
+  EXPECT_EQ(fake_gpu::contexts(), own);
+}
+
+}  // namespace
+}  // namespace hvd::test

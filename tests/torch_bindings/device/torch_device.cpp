@@ -1,0 +1,322 @@
+#include "device/torch_device.hpp"
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <cuda_runtime_api.h>
+#include <torch/library.h>
+
+#include "fake_gpu/fake_gpu.hpp"
+#include "fake_gpu/runtime.hpp"
+
+namespace hvd::test {
+namespace {
+
+constexpr int kDevices = 4;
+
+void check(cudaError_t result) { TORCH_CHECK(result == cudaSuccess, "the fake CUDA: ", result); }
+
+std::array<cudaStream_t, kDevices>& default_streams() {
+  static std::array<cudaStream_t, kDevices> streams{};
+  return streams;
+}
+
+cudaStream_t& current_stream(c10::DeviceIndex device) {
+  thread_local std::array<cudaStream_t, kDevices> streams{};
+  return streams.at(static_cast<std::size_t>(device));
+}
+
+cudaStream_t stream_of(c10::DeviceIndex device) {
+  const cudaStream_t current = current_stream(device);
+  return current ? current : default_streams().at(static_cast<std::size_t>(device));
+}
+
+c10::Stream wrapped(c10::DeviceIndex device, cudaStream_t stream) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::kCUDA, device),
+                     reinterpret_cast<c10::StreamId>(stream));
+}
+cudaStream_t unwrapped(const c10::Stream& stream) {
+  return reinterpret_cast<cudaStream_t>(stream.id());
+}
+
+std::string key_of(Counted what, int device) {
+  return std::to_string(static_cast<int>(what)) + " of device " + std::to_string(device);
+}
+
+void count(Counted what, int device) { fake_gpu::note(key_of(what, device)); }
+
+void wait_for(c10::DeviceIndex device, cudaStream_t stream) {
+  count(Counted::host_waits, device);
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) std::this_thread::yield();
+  static_cast<void>(cudaGetLastError());
+}
+
+/// Does with the thread's device what CUDAGuardImpl does: `record` and `destroyEvent` set the
+/// previous device again, which makes a context there, and only a guard's end does not.
+class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  [[nodiscard]] c10::DeviceType type() const override { return c10::kCUDA; }
+  [[nodiscard]] c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  [[nodiscard]] c10::Device getDevice() const override {
+    int device = 0;
+    check(cudaGetDevice(&device));
+    return {c10::kCUDA, static_cast<c10::DeviceIndex>(device)};
+  }
+  void setDevice(c10::Device device) const override {
+    if (device != getDevice()) check(cudaSetDevice(device.index()));
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    fake_gpu::current_device() = device.index();
+  }
+  [[nodiscard]] c10::Stream getStream(c10::Device device) const override {
+    return wrapped(device.index(), stream_of(device.index()));
+  }
+  [[nodiscard]] c10::Stream getDefaultStream(c10::Device device) const override {
+    return wrapped(device.index(), default_streams().at(static_cast<std::size_t>(device.index())));
+  }
+  [[nodiscard]] c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = getStream(stream.device());
+    // A thread may outlive the default stream, so it does not keep it.
+    const bool is_default = stream == getDefaultStream(stream.device());
+    current_stream(stream.device_index()) = is_default ? nullptr : unwrapped(stream);
+    return before;
+  }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    count(Counted::events_recorded, stream.device_index());
+    on_device(stream.device(), [&] {
+      auto handle = static_cast<cudaEvent_t>(*event);
+      if (!handle) check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming));
+      check(cudaEventRecord(handle, unwrapped(stream)));
+      *event = handle;
+    });
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    count(Counted::stream_waits, stream.device_index());
+    on_device(stream.device(), [&] {
+      check(cudaStreamWaitEvent(unwrapped(stream), static_cast<cudaEvent_t>(event), 0));
+    });
+  }
+  [[nodiscard]] bool queryEvent(void* event) const override {
+    return cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
+  }
+  void destroyEvent(void* event, c10::DeviceIndex device) const noexcept override {
+    if (!event) return;
+    on_device({c10::kCUDA, device},
+              [&] { static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event))); });
+  }
+  [[nodiscard]] bool queryStream(const c10::Stream& stream) const override {
+    return cudaStreamQuery(unwrapped(stream)) == cudaSuccess;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    wait_for(stream.device_index(), unwrapped(stream));
+  }
+  [[nodiscard]] c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
+
+ private:
+  template <class Body>
+  void on_device(c10::Device device, const Body& body) const {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    body();
+    setDevice(before);
+  }
+};
+
+/// Keeps freed blocks for the next tensors of the same size, since cudaFree waits for the device.
+class CachingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t size) override {
+    int device = 0;
+    check(cudaGetDevice(&device));
+    const std::lock_guard lock(mutex_);
+    void* data = nullptr;
+    auto& free = free_[{device, size}];
+    if (free.empty()) {
+      check(cudaMalloc(&data, size == 0 ? 1 : size));
+      sizes_[data] = {device, size};
+    } else {
+      data = free.back();
+      free.pop_back();
+    }
+    return {data, data, &give_back, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device))};
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, std::size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+  void release_all() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, blocks] : free_) {
+      for (void* const block : blocks) check(cudaFree(block));
+    }
+    free_.clear();
+    sizes_.clear();
+  }
+
+ private:
+  using Key = std::pair<int, std::size_t>;
+  static void give_back(void* data);
+
+  std::mutex mutex_;
+  std::map<void*, Key> sizes_;
+  std::map<Key, std::vector<void*>> free_;
+};
+
+CachingAllocator& allocator() {
+  static CachingAllocator the;
+  return the;
+}
+
+void CachingAllocator::give_back(void* data) {
+  CachingAllocator& self = allocator();
+  const std::lock_guard lock(self.mutex_);
+  const auto at = self.sizes_.find(data);
+  if (at != self.sizes_.end()) self.free_[at->second].push_back(data);
+}
+
+/// A task in the current stream of the tensor's device, which must be the thread's own there.
+void queue(const at::Tensor& tensor, std::function<void()> task) {
+  const auto stream = fake_gpu::runtime().stream(stream_of(tensor.device().index()));
+  TORCH_CHECK(stream, "no stream");
+  stream->push(std::move(task));
+}
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_generic(size, &allocator(), kKeys, type.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                         std::optional<at::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_strided_generic(size, stride, &allocator(), kKeys,
+                                           type.value_or(at::kFloat));
+}
+
+/// A dense tensor's elements as a tensor of the CPU, for a task.
+at::Tensor on_host(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), {tensor.numel()},
+                       at::TensorOptions().dtype(tensor.scalar_type()));
+}
+
+/// Between a device and the host it waits, as for pageable memory.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
+  TORCH_CHECK(self.is_contiguous() && src.is_contiguous() && self.numel() == src.numel());
+  const at::Tensor& there = self.is_cuda() ? self : src;
+  const auto task = [to = on_host(self), from = on_host(src)] {
+    const at::InferenceMode plain;
+    at::Tensor(to).copy_(from);
+  };
+  queue(there, task);
+  const c10::DeviceIndex device = there.device().index();
+  if (!self.is_cuda() || !src.is_cuda()) wait_for(device, stream_of(device));
+  return self;
+}
+
+at::Tensor& add_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  queue(self, [to = on_host(self), other = on_host(other), alpha] {
+    const at::InferenceMode plain;
+    at::Tensor(to).add_(other, alpha);
+  });
+  return self;
+}
+
+at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
+  queue(self, [to = on_host(self), value] {
+    const at::InferenceMode plain;
+    at::Tensor(to).fill_(value);
+  });
+  return self;
+}
+
+at::Tensor& zero_(at::Tensor& self) { return fill(self, 0); }
+
+/// The first step of a training asks whether a gradient has other values than zeros.
+at::Tensor any(const at::Tensor& self) { return self.cpu().any().to(self.device()); }
+
+/// Everything else, at the speed of a copy to the host and back.
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+/// Autograd looks for streams only where LibTorch has CUDA.
+class DeviceHooks final : public at::CUDAHooksInterface {
+ public:
+  explicit DeviceHooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  [[nodiscard]] bool hasCUDA() const override { return true; }
+  [[nodiscard]] bool isBuilt() const override { return true; }
+  [[nodiscard]] bool isAvailable() const override { return true; }
+  [[nodiscard]] bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return fake_gpu::contexts().count(device) != 0;
+  }
+  [[nodiscard]] c10::DeviceIndex deviceCount() const override { return kDevices; }
+};
+
+const at::RegistererCUDAHooksRegistry registered_hooks(
+    "CUDAHooks", at::CUDAHooksRegistry(),
+    &at::RegistererCUDAHooksRegistry::DefaultCreator<DeviceHooks>);
+
+}  // namespace
+
+C10_REGISTER_GUARD_IMPL(CUDA, GuardImpl)
+
+TORCH_LIBRARY_IMPL(_, CUDA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", &at::native::view);
+  m.impl("copy_", &copy_);
+  m.impl("add_.Tensor", &add_);
+  m.impl("any", &any);
+  m.impl("fill_.Scalar", &fill);
+  m.impl("zero_", &zero_);
+}
+
+int count_of(Counted what, int device) { return fake_gpu::calls(key_of(what, device)); }
+
+TorchDevice::TorchDevice() {
+  fake_gpu::reset(kDevices);  // autograd has a thread for each, which lasts as long as the process
+  c10::SetAllocator(c10::kCUDA, &allocator());
+  for (int device = 0; device < kDevices; ++device) {
+    default_streams().at(static_cast<std::size_t>(device)) =
+        static_cast<cudaStream_t>(fake_gpu::runtime().add_stream(device));
+  }
+}
+
+TorchDevice::~TorchDevice() {
+  allocator().release_all();
+  for (cudaStream_t& stream : default_streams()) {
+    static_cast<void>(cudaStreamDestroy(std::exchange(stream, nullptr)));
+  }
+}
+
+}  // namespace hvd::test
