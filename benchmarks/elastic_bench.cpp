@@ -7,6 +7,7 @@
 #include <ctime>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -76,11 +77,23 @@ void record_step(Entry& entry) {
 
 struct Options {
   std::string model = "cnn";
+  std::string optimizer = "distributed";
   std::string file;
   double seconds = 0;
   bool plain = false;
   bool stops = false;
 };
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& kind,
+                                                        const torch::nn::Module& model) {
+  if (kind == "distributed") {
+    return std::make_unique<hvd::DistributedOptimizer<torch::optim::SGD>>(
+        model.named_parameters(), torch::optim::SGDOptions(0.001).momentum(0.9));
+  }
+  return std::make_unique<hvd::ShardedOptimizer<torch::optim::Adam>>(
+      model.named_parameters(), torch::optim::AdamOptions(0.001),
+      hvd::ShardedOptimizerOptions{.mirror = kind == "mirrored"});
+}
 
 void train(const Options& options) {
   Entry* const board = options.file.empty() ? nullptr : &entry_in(options.file);
@@ -93,16 +106,15 @@ void train(const Options& options) {
                                   : torch::randn(shape);
   const torch::Tensor target =
       workload.vocabulary > 0 ? input : torch::randint(workload.classes, {workload.batch});
-  hvd::DistributedOptimizer<torch::optim::SGD> optimizer(
-      workload.model->named_parameters(), torch::optim::SGDOptions(0.001).momentum(0.9));
+  const auto optimizer = make_optimizer(options.optimizer, *workload.model);
   const auto run = [&](const std::function<void()>& end_step) {
     constexpr int kWarmUp = 30;
     std::uint64_t began = 0;
     for (int step = 0;; ++step) {
       if (step == kWarmUp) began = now();
-      optimizer.zero_grad();
+      optimizer->zero_grad();
       workload.loss(workload.forward(input), target).backward();
-      optimizer.step();
+      optimizer->step();
       end_step();
       if (board != nullptr) record_step(*board);
       if (options.stops && hvd::stop_requested()) return;
@@ -117,7 +129,7 @@ void train(const Options& options) {
     }
   };
   if (options.plain) return run([] {});
-  hvd::ElasticState state(workload.model, optimizer);
+  hvd::ElasticState state(workload.model, *optimizer);
   hvd::elastic_run(state, [&] { run([&] { state.end_step(); }); });
 }
 
@@ -128,6 +140,9 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains while the ranks of an elastic job come and go");
   app.add_option("--model", options.model)
       ->check(CLI::IsMember(hvd::bench::workload_names()))
+      ->capture_default_str();
+  app.add_option("--optimizer", options.optimizer, "The latter two are of Adam")
+      ->check(CLI::IsMember({"distributed", "sharded", "mirrored"}))
       ->capture_default_str();
   app.add_option("--board", options.file, "The file for the times of steps");
   app.add_option("--seconds", options.seconds, "How long; 0: until the process is killed");
