@@ -16,10 +16,20 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+set(HVD_LIBTORCH_HINT "${LibTorch_PREFIX}") # where projects that use hvd look for its LibTorch
+if(HVD_WHEEL)
+  include(HvdWheel)
+endif()
+if(HVD_HIDE_PATHS AND HVD_HAVE_TORCH) # LibTorch's headers put their own paths into messages of errors
+  set_property(TARGET LibTorch::torch APPEND PROPERTY INTERFACE_COMPILE_OPTIONS
+                                                      "-fmacro-prefix-map=${LibTorch_PREFIX}/=")
+endif()
 
 # Programs are compiled with -fPIC too (not -fPIE), so that they share the libraries' precompiled
-# LibTorch header, which g++ accepts only if the position-independence flags are the same.
+# LibTorch header, which g++ accepts only if the position-independence flags are the same. CMake adds
+# no second -fPIC for shared libraries, so that ccache has their objects from a static build.
 add_compile_options(-fPIC)
+set(CMAKE_CXX_COMPILE_OPTIONS_PIC "")
 
 if(HVD_SANITIZE)
   add_compile_options(-fsanitize=${HVD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

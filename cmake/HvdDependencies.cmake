@@ -81,6 +81,13 @@ endif()
 hvd_resolve(NVCC FOUND "${HVD_NVCC_WORKS}" NEEDS
             "NCCL, and nvcc 11.7 or newer that accepts ${CMAKE_CXX_COMPILER} (set CUDAToolkit_ROOT)")
 
+if(HVD_WHEEL AND NOT LibTorch_ROOT)
+  find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/python/wheel_metadata.py"
+    OUTPUT_VARIABLE LibTorch_ROOT
+    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
 if(NOT HVD_WITH_TORCH STREQUAL "OFF")
   find_package(LibTorch 2.6 MODULE QUIET)
 endif()

@@ -17,6 +17,9 @@ function(hvd_library room)
                DEFINE_SYMBOL "" # keeps the precompiled header usable in shared builds
                VERSION ${PROJECT_VERSION}
                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_link_options(${target} PRIVATE
+                      "LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/hvd_exports.map")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/hvd_exports.map")
   hvd_set_warnings(${target})
   hvd_check_headers(${target})
   if(HVD_INSTALL)

@@ -1,0 +1,36 @@
+"""Version and dependencies of the wheel, for pyproject.toml. As a program, prints the folder of torch, for CMake.
+
+torch has no stable ABI, so a wheel needs the minor version of torch with which it was built.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_QUESTION = """
+import importlib.metadata, importlib.util
+print(importlib.util.find_spec("torch").submodule_search_locations[0], importlib.metadata.version("torch"), sep="\\n")
+"""
+
+
+def installed_torch():
+    """The folder and the version of the torch that this Python has.
+
+    pip builds a wheel in an environment without the installed packages, which it makes with variables; -I ignores them.
+    """
+    answer = subprocess.run([sys.executable, "-I", "-c", _QUESTION], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise SystemExit(f"hvd is built with the torch of {sys.executable}, which has none: install torch first")
+    return answer.stdout.splitlines()
+
+
+def dynamic_metadata(settings, project):
+    torch = ".".join(installed_torch()[1].split("+")[0].split(".")[:2])
+    version = re.search(r"^  VERSION ([0-9.]+)$", (_ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
+    return {"version": f"{version}+torch{torch}", "dependencies": [f"torch=={torch}.*"]}
+
+
+if __name__ == "__main__":
+    print(installed_torch()[0])
