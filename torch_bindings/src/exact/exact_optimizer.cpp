@@ -255,7 +255,7 @@ double ExactOptimizer::backward(const std::vector<std::size_t>& batch, const Los
   }
   {
     KeptGenerator generator;
-    const ShardRange mine = shards_of_rank(shards, context.rank(), context.size());
+    const ShardNumbers mine = shards_of_rank(shards, context.rank(), context.size());
     for (int number = mine.begin; number < mine.end; ++number) {
       const BatchShard shard = shard_of(batch, number);
       set_all(pass.buffers, progress_.buffers[number]);

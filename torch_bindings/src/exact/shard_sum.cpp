@@ -6,7 +6,7 @@
 
 namespace hvd::detail {
 
-ShardRange shards_of_rank(int shards, int rank, int ranks) {
+ShardNumbers shards_of_rank(int shards, int rank, int ranks) {
   const auto begin_of = [&](std::int64_t r) { return static_cast<int>(shards * r / ranks); };
   return {begin_of(rank), begin_of(rank + 1)};
 }
@@ -53,7 +53,7 @@ torch::Tensor ShardSum::over_ranks(int shards, const torch::Tensor& like, const 
   const std::int64_t length = slice_length(context.rank());
   std::int64_t at = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const ShardRange range = shards_of_rank(shards, rank, ranks);
+    const ShardNumbers range = shards_of_rank(shards, rank, ranks);
     ShardSum sizes;
     for (int shard = range.begin; shard < range.end; ++shard) sizes.add({shard, 1, {}});
     for (const Block& block : sizes.blocks()) {

@@ -12,14 +12,14 @@
 namespace hvd::detail {
 
 /// The shards of a rank: from `begin` to `end`, without `end`.
-struct ShardRange {
+struct ShardNumbers {
   int begin = 0;
   int end = 0;
 };
 
 /// Divides `shards` among `ranks`, as evenly as possible. Some ranks have none when there are more
 /// ranks than shards.
-[[nodiscard]] ShardRange shards_of_rank(int shards, int rank, int ranks);
+[[nodiscard]] ShardNumbers shards_of_rank(int shards, int rank, int ranks);
 
 /// Adds rows as the leaves of a binary tree (pairwise summation): shard 0 + shard 1, shard 2 +
 /// shard 3, then these sums. A rank with neighbouring shards can add those that have a common node,
