@@ -158,6 +158,48 @@ TEST_F(SlurmTest, AnElasticJobGoesOnWithoutANodeThatSlurmTakesDown) {
   set_state("RESUME");
 }
 
+// The page docs/how-to/slurm.md has the line of the script that asks for it.
+TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
+  const Directory directory;
+  const fs::path out = directory.path() / "out";
+  const fs::path script = directory.path() / "script";
+  std::ofstream(script) << fmt::format(
+      "#!/bin/sh\n"
+      "echo restart ${{SLURM_RESTART_COUNT:-0}}\n"
+      "'{}' -np 4 --min-np 4 --elastic-timeout 0.5 --blacklist-cooldown-range 3600,3600 '{}' '{}'\n"
+      "[ $? -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n",
+      HVDRUN, ELASTIC_LOOP, directory.path().string());
+  const auto submitted =
+      run(in_cluster({"sbatch", "--parsable", "--requeue", "--nodes=2", "--ntasks-per-node=2",
+                      "--open-mode=append", "--output=" + out.string(), script.string()}));
+  ASSERT_EQ(submitted.exit_code(), 0) << submitted.err;
+  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+  const auto wait_for = [&](const std::string& text, std::size_t from) {
+    const auto deadline = test::in(3 * kPatience);  // Slurm may look for jobs each minute only
+    std::size_t found = std::string::npos;
+    std::string said;
+    while (found == std::string::npos && Clock::now() < deadline) {
+      // Slurm lets a requeued job wait for two minutes, unless it is told another time.
+      if (run(in_cluster({"squeue", "-h", "-j", job, "-o", "%r"})).out == "BeginTime\n") {
+        (void)run(in_cluster({"scontrol", "update", "JobId=" + job, "StartTime=now"}));
+      }
+      said = fs::exists(out) ? directory.read("out") : "";
+      found = said.find(text, from);
+    }
+    EXPECT_NE(found, std::string::npos) << text << " is not in:\n" << said;
+    return found;
+  };
+  const std::string line = "worker 3 is rank 3 of 4, pid ";
+  const auto at = wait_for(line, 0);
+  ASSERT_NE(at, std::string::npos);
+  ::kill(std::stoi(directory.read("out").substr(at + line.size())), SIGKILL);
+  const auto again = wait_for("restart 1\n", at);
+  ASSERT_NE(again, std::string::npos);
+  wait_for("generation 1: worker 0 is rank 0 of 4", again);
+  std::ofstream{directory.path() / "stop"};
+  wait_for("worker 0 has finished", again);
+}
+
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {
   const auto result =
       run(allocated({"-np", "4", "sh", "-c", "test $HVD_RANK = 2 && exit 7; exec sleep 600"}));
