@@ -198,15 +198,15 @@ struct StateReader::Parts {
     }
   }
   void absorb(const TensorTable& table) {
-    const auto& [rank, everybody, mutex, pending, groups, spare, unannounced, closed, order,
-                 observed, segment, replay, stopped, turn, phase, ready] = table;
+    const auto& [rank, everybody, mutex, pending, groups, spare, launched, unannounced, closed,
+                 order, observed, segment, replay, stopped, turn, phase, ready] = table;
     std::vector<const PendingTensor*> tensors;
     for (const auto& [key, tensor] : pending) tensors.push_back(tensor.get());
     std::sort(tensors.begin(), tensors.end(),
               [](const auto* a, const auto* b) { return a->order < b->order; });
     for (const PendingTensor* tensor : tensors) absorb(*tensor);
-    all(tensors.size(), groups, unannounced, closed != nullptr, observed, segment, replay, stopped,
-        turn.sequence, ready.load());
+    all(tensors.size(), groups, launched.size(), unannounced, closed != nullptr, observed, segment,
+        replay, stopped, turn.sequence, ready.load());
     if (turn.sequence == 0) return;
     all(turn.members, phase.load());
     for (const PendingTensor* tensor : turn.tensors) absorb(*tensor);

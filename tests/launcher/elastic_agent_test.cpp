@@ -32,6 +32,7 @@ class ElasticAgent {
     link_.start(std::chrono::milliseconds{0},
                 {.on_ready = [this] { ready_ = true; },
                  .on_frame = [this](const Frame& frame) { take(frame); },
+                 .on_flushed = {},
                  .on_stderr = {},
                  .on_lost = [](const AgentLoss&) { ADD_FAILURE() << "the agent is lost"; }});
     wait_until([this] { return ready_; });
