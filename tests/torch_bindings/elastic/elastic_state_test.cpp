@@ -230,9 +230,9 @@ TEST_F(ElasticState, ARankAndItsMirrorAreLostTogether) {
   EXPECT_EQ(job_->end(0).signal(), SIGKILL);
   EXPECT_EQ(job_->end(2).signal(), SIGKILL);
   go_on({1});
+  job_->process(1).wait_for_err("goes back to the last commit()", in(std::chrono::minutes(1)));
   const std::string said = finish_exactly({1});
   EXPECT_THAT(said, HasSubstr("generation 2 rank 0 of 1 after step 3 "));
-  EXPECT_THAT(job_->process(1).err(), HasSubstr("goes back to the last commit()"));
 }
 
 TEST_F(ElasticState, RanksThatAreNoNeighboursAreLostTogether) {

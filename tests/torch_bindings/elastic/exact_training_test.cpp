@@ -105,7 +105,7 @@ TEST_F(ExactTraining, AStepThatWouldBeMadeTwiceEndsTheJob) {
   go_on({1}, {1});
   const ProcessResult result = job_->end(1);
   EXPECT_EQ(result.exit_code(), 4) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("no rank that is left has a state to go on from"));
+  EXPECT_THAT(result.out, HasSubstr("there was no commit()"));
   EXPECT_THAT(result.err, HasSubstr("ExactOptimizer allows no communication"));
 }
 
