@@ -172,27 +172,12 @@ TEST_F(ElasticState, WithACommitNothingIsTakenBackWhenARankJoins) {
   EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 0 of 2 after step 0 ")));
 }
 
-TEST_F(ElasticState, AShardedOptimizerLosesNothingWhenRanksComeAndGo) {
-  start({"until=3", "optimizer=sharded", "0@2=terminate"}, {0, 1});
-  await_training(0, 1);
-  job_->start(1);
-  job_->all_wait({2});
-  job_->send({0, 1}, Change{});
-  job_->all_wait({0, 1});
-  job_->form({0, 1, 2});
-  for (const int worker : {1, 2}) {
-    EXPECT_FALSE(job_->waits(worker).leaves);
-  }
-  EXPECT_TRUE(job_->waits(0).leaves);
-  job_->send(0, Leave{});
-  EXPECT_THAT(job_->end(0).out, HasSubstr("left"));
-  job_->form({1, 2});
-  const std::string said = finish_exactly({1, 2});
-  EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 1 of 3 after step 0 ")));
-}
+class DividedState : public ElasticState, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, DividedState, testing::Values("sharded", "mirrored"),
+                         [](const auto& of) { return of.param; });
 
-TEST_F(ElasticState, WithAMirrorNothingIsLostEither) {
-  start({"until=3", "optimizer=mirrored", "0@2=terminate"}, {0, 1});
+TEST_P(DividedState, NothingIsLostWhenRanksComeAndGo) {
+  start({"until=3", "optimizer=" + GetParam(), "0@2=terminate"}, {0, 1});
   await_training(0, 1);
   job_->start(1);
   job_->all_wait({2});
@@ -208,6 +193,7 @@ TEST_F(ElasticState, WithAMirrorNothingIsLostEither) {
   job_->form({1, 2});
   const std::string said = finish_exactly({1, 2});
   EXPECT_THAT(said, Not(HasSubstr("generation 2 rank 1 of 3 after step 0 ")));
+  if (GetParam() == "sharded") return;
   const std::string steps = word_after(said, "\nsteps ");
   EXPECT_EQ(word_after(said, "second "), steps);
   EXPECT_EQ(word_after(said, "third "), steps);
