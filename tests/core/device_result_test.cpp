@@ -16,6 +16,8 @@
 #include <hvd/core/internal/ready_fence.hpp>
 #include <hvd/core/internal/session.hpp>
 
+#include "idle_backend.hpp"
+
 namespace hvd {
 namespace {
 
@@ -131,24 +133,11 @@ TEST_P(DeviceResult, WithoutMemoryForItNothingIsStartedThereAndAllRanksHearOfIt)
 }
 
 /// A backend that lacks a resource of the system, and does not say on which rank it runs.
-class Lacking final : public Backend {
+class Lacking final : public test::IdleBackend {
  public:
-  [[nodiscard]] std::string_view name() const noexcept override { return "lacking"; }
-  [[nodiscard]] bool supports(OpKind, Device, DType, ReduceOp) const noexcept override {
-    return true;
-  }
-  void allreduce(const AllreduceCall&, Deadline) override {}
   void allgather(const AllgatherCall&, Deadline) override {
     throw Error(Errc::resource, "too many open files");
   }
-  void broadcast(const BroadcastCall&, Deadline) override {}
-  void reducescatter(const ReducescatterCall&, Deadline) override {}
-  void alltoall(const AlltoallCall&, Deadline) override {}
-  void barrier(Deadline) override {}
-  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int>, Deadline) override {
-    return nullptr;
-  }
-  void abort() noexcept override {}
 };
 
 TEST(LackOfAResource, NamesTheRankThatLacksIt) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/observer.hpp"
+#include "idle_backend.hpp"
 
 namespace hvd {
 namespace {
@@ -13,25 +14,6 @@ namespace {
 using namespace detail;  // NOLINT: a test
 
 constexpr std::chrono::seconds kPatience{20};
-
-/// A backend whose operations do nothing and complete at once.
-class IdleBackend final : public Backend {
- public:
-  [[nodiscard]] std::string_view name() const noexcept override { return "idle"; }
-  [[nodiscard]] bool supports(OpKind, Device, DType, ReduceOp) const noexcept override {
-    return true;
-  }
-  void allreduce(const AllreduceCall&, Deadline) override {}
-  void allgather(const AllgatherCall&, Deadline) override {}
-  void broadcast(const BroadcastCall&, Deadline) override {}
-  void reducescatter(const ReducescatterCall&, Deadline) override {}
-  void alltoall(const AlltoallCall&, Deadline) override {}
-  void barrier(Deadline) override {}
-  [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int>, Deadline) override {
-    return nullptr;
-  }
-  void abort() noexcept override {}
-};
 
 class CountingListener final : public Executor::Listener {
  public:
@@ -77,7 +59,7 @@ TEST(Executor, ATurnThatIsTakenAwayBeforeAnybodyTookItEndsNothing) {
   CountingListener listener;
   TensorTable table(0, 1);
   std::vector<std::unique_ptr<Backend>> backends;
-  backends.push_back(std::make_unique<IdleBackend>());
+  backends.push_back(std::make_unique<test::IdleBackend>());
   Executor executor(std::make_unique<CollectiveRunner>(std::move(backends), 0, 1, observer),
                     nullptr, kPatience, table, listener);
   const Request request = request_of("a");

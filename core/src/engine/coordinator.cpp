@@ -545,7 +545,7 @@ void Coordinator::batch_done() {
 
 void Coordinator::backend_failed(const Error& error) {
   session_.loop().post([this, code = error.code(), fault = error.fault()]() mutable {
-    // What the system refuses, it refuses to this rank.
+    // If the system has refused a resource, this rank lacks it.
     if (code == Errc::resource && fault.rank < 0) fault.rank = rank_;
     protocol_.collective_failed(code, fault.rank, fault.cause, Clock::now());
   });

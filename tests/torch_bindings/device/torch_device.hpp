@@ -4,7 +4,7 @@
 
 namespace hvd::test {
 
-/// What the device counts, on behalf of `hvd::torch` and LibTorch.
+/// The device counts these calls of `hvd::torch` and LibTorch.
 enum class Counted { host_waits, events_recorded, stream_waits };
 
 /// Returns how often threads have waited for a stream of the device, recorded an event there, or

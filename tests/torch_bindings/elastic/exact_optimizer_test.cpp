@@ -209,7 +209,7 @@ TEST(ExactOptimizer, ASavedStateGoesOnWithTheSameBits) {
   });
 }
 
-/// What is wrong with a program, and the error that says so.
+/// A program that misuses the optimizer, and a part of the error that it must get.
 struct Misuse {
   std::string says;
   std::function<void(Exact&)> program;

@@ -25,7 +25,7 @@ struct BatchShard {
 
 namespace detail {
 
-/// What an `ExactOptimizer` carries from step to step, besides the state of the optimizer.
+/// Holds what an `ExactOptimizer` carries from step to step, besides the state of its optimizer.
 struct ShardProgress {
   std::int64_t steps = 0;  ///< completed
   int threads = 0;         ///< LibTorch's intra-op threads, on whose number sums depend

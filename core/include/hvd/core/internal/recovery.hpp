@@ -24,8 +24,8 @@ struct Standing {
   friend bool operator==(const Standing&, const Standing&) = default;
 };
 
-/// What a rank has of one division of the optimizers' states among the ranks of a generation: the
-/// shard of its rank in that generation, and a mirror of the shard of the rank before it.
+/// Describes what a rank holds of the optimizers' states as they were divided in one generation. It
+/// is the shard of its rank in that generation, and a mirror of the shard of the rank before it.
 struct Division {
   std::int64_t number = 0;   ///< grows with each division; 0: none
   std::int64_t rank = 0;     ///< of the holder, in that generation
