@@ -88,7 +88,8 @@ void Agent::watch_end_signals() {
     }
     // The host of an elastic job is about to be taken away. Its workers leave after the step. When
     // the agent's guard has been killed, the signal comes from the kernel.
-    const bool is_notice = job_ && job_->workers > 0 && ::getppid() == parent_;
+    const bool is_notice = signal == SIGTERM && job_ && job_->workers > 0 && ranks_.any_running() &&
+                           ::getppid() == parent_;
     if (is_notice && !std::exchange(asked_, true)) {
       ranks_.signal(signal);
       watch_end_signals();

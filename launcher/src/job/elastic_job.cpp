@@ -189,7 +189,7 @@ int ElasticJob::rank_of(int worker) {
 /// The host counts as lost with all its workers. Another agent may be started there later.
 void ElasticJob::lose(std::size_t index, const std::string& why) {
   Host& host = hosts_[index];
-  if (host.over) return;
+  if (host.over) return on_flushed();  // what it has not got cannot be sent any more
   host.over = true;
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.

@@ -218,8 +218,8 @@ void Job::on_exited(const Exited& frame) {
 }
 
 void Job::on_lost(std::size_t host, const AgentLoss& loss) {
-  if (hosts_[host].over) return;
-  hosts_[host].over = true;  // nothing can be sent to it any more
+  if (hosts_[host].over) return on_flushed();  // what it has not got cannot be sent any more
+  hosts_[host].over = true;                    // nothing can be sent to it any more
   if (!supervisor_.ending()) lost_ranks_ = hosts_[host].session.running_ranks();
   const Trouble trouble = explain(loss, name_of(host));
   supervisor_.on_loss(trouble.code, trouble.what);

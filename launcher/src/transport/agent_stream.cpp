@@ -1,5 +1,6 @@
 #include "transport/agent_stream.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -149,7 +150,10 @@ void AgentStream::drain(Deadline deadline) {
   while (input_.is_open()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd readable{.fd = input_.native_handle(), .events = POLLIN, .revents = 0};
-    if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) <= 0) break;
+    if (left.count() <= 0) break;
+    const int ready = ::poll(&readable, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) break;
     if (::recv(readable.fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
   }
   close();
