@@ -1,7 +1,4 @@
-"""Runs a function on ranks that hvdrun starts: `hvd.run(train, np=4)`.
-
-`python -m hvd.launch FOLDER` is what each rank runs.
-"""
+"""Runs a function on ranks that hvdrun starts: `hvd.run(train, np=4)`."""
 
 import os
 import pickle
@@ -48,8 +45,13 @@ def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, outpu
         with open(os.path.join(folder, "function"), "wb") as file:
             pickle.dump(sys.path, file)  # the function's module may be found only with it
             function_pickle.dump((func, args, kwargs or {}), file)
-        command += [executable or sys.executable, "-m", "hvd.launch", folder]
-        code = subprocess.run(command, check=False).returncode
+        command += [executable or sys.executable, "-m", "hvd.run_rank", folder]
+        with subprocess.Popen(command) as job:
+            try:
+                code = job.wait()
+            except KeyboardInterrupt:  # hvdrun got it too, and ends the ranks
+                job.wait()
+                raise
         if code != 0:
             raise RuntimeError(f"hvd.run: the job ended with exit code {code}")
         results = []
@@ -57,17 +59,3 @@ def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, outpu
             with open(os.path.join(folder, f"result.{rank}"), "rb") as file:
                 results.append(pickle.load(file))
         return results
-
-
-def _run_rank(folder):
-    with open(os.path.join(folder, "function"), "rb") as file:
-        sys.path[:] = pickle.load(file)
-        func, args, kwargs = pickle.load(file)
-    rank = os.environ["RANK"]  # before the function, which may change it
-    result = func(*args, **kwargs)
-    with open(os.path.join(folder, f"result.{rank}"), "wb") as file:
-        function_pickle.dump(result, file)
-
-
-if __name__ == "__main__":
-    _run_rank(sys.argv[1])

@@ -164,26 +164,25 @@ void bind_collectives(py::module_& module) {
       Unlocked());
 }
 
-/// The layer of Python owns the parameters and buffers, which it may have replaced since the last
-/// call.
+/// The layer of Python owns the settings, the parameters and the buffers, which the program may
+/// have changed since the last call.
 void bind_layers(py::module_& module) {
   using Layer = SyncBatchNormImpl;
   py::class_<Layer, std::shared_ptr<Layer>>(module, "SyncBatchNorm")
-      .def(py::init([](std::int64_t features, double eps, std::optional<double> momentum,
-                       bool affine, bool track_running_stats) {
-        return std::make_shared<Layer>(torch::nn::BatchNormOptions(features)
-                                           .eps(eps)
-                                           .momentum(momentum)
-                                           .affine(affine)
-                                           .track_running_stats(track_running_stats));
+      .def(py::init([](std::int64_t features, bool affine, bool track_running_stats) {
+        return std::make_shared<Layer>(
+            torch::nn::BatchNormOptions(features).affine(affine).track_running_stats(
+                track_running_stats));
       }))
       .def(
           "forward",
-          [](Layer& layer, const torch::Tensor& input, bool training,
-             const std::optional<torch::Tensor>& weight, const std::optional<torch::Tensor>& bias,
+          [](Layer& layer, const torch::Tensor& input, bool training, double eps,
+             std::optional<double> momentum, const std::optional<torch::Tensor>& weight,
+             const std::optional<torch::Tensor>& bias,
              const std::optional<torch::Tensor>& running_mean,
              const std::optional<torch::Tensor>& running_var,
              const std::optional<torch::Tensor>& num_batches_tracked) {
+            layer.options.eps(eps).momentum(momentum);
             layer.weight = weight.value_or(torch::Tensor());
             layer.bias = bias.value_or(torch::Tensor());
             layer.running_mean = running_mean.value_or(torch::Tensor());

@@ -276,7 +276,7 @@ def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
 
 
 def _splits(splits):
-    if splits is None:
+    if splits is None or len(splits) == 0:
         return []
     splits = torch.as_tensor(splits)
     if splits.is_floating_point():

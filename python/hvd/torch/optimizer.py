@@ -190,6 +190,8 @@ class _DistributedAdasum:
         for p in parameters:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)  # another rank may have used the parameter
+        if not parameters:
+            return loss
         with torch.no_grad():
             before = [p.clone() for p in parameters]
             super().step()

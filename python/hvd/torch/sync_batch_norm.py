@@ -23,10 +23,10 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)
         if self._layer is None:
-            self._layer = _C.SyncBatchNorm(self.num_features, self.eps, self.momentum, self.affine,
-                                           self.track_running_stats)
-        return self._layer.forward(input, self.training, self.weight, self.bias, self.running_mean,
-                                   self.running_var, self.num_batches_tracked)
+            self._layer = _C.SyncBatchNorm(self.num_features, self.affine, self.track_running_stats)
+        return self._layer.forward(input, self.training, self.eps, self.momentum, self.weight,
+                                   self.bias, self.running_mean, self.running_var,
+                                   self.num_batches_tracked)
 
     def __getstate__(self):
         """A copy makes a layer of its own."""

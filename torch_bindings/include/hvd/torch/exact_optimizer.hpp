@@ -56,9 +56,10 @@ struct ShardProgress {
 /// checkpoint of the module contains. `save` and `load` include the buffers of all shards.
 ///
 /// The same bits need ranks that are processes on CPUs with the same features. All use as many
-/// intra-op threads of LibTorch as rank 0 had when it constructed this object. Nothing may
-/// communicate between `step()` and `record_batch`: when a rank is lost there and every other rank
-/// has made the step, Errc::unsupported ends the job, unless there was a `commit()`.
+/// intra-op threads of LibTorch; with an `ElasticState`, as many as rank 0 had when it constructed
+/// this object. Nothing may communicate between `step()` and `record_batch`: when a rank is lost
+/// there and every other rank has made the step, Errc::unsupported ends the job, unless there was a
+/// `commit()`.
 /// docs/how-to/elastic.md says what it costs.
 class ExactOptimizer final : public detail::WrappedOptimizer, public detail::CountsSteps {
  public:
