@@ -18,7 +18,7 @@ class Job:
         self.said = {rank: [] for rank in range(plan.size)}
         self.fifo = os.path.join(folder, "fifo")
         os.mkfifo(self.fifo)
-        # Open for both directions, it never ends, however many ranks come and go.
+        # It is opened for reading and writing, so that it has no end of file, however many ranks come and go.
         self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_CLOEXEC)
         self.clock = os.path.join(folder, "clock")
         self.set_clock(0)
@@ -75,7 +75,7 @@ class Job:
         return all(run.poll() is not None for run in self.runs)
 
     def wait(self, ready, seconds):
-        """Waits for something that the ranks say; returns whether it came before the end of the job."""
+        """Waits until `ready()` is true. Returns False if the job ends or the time passes first."""
         deadline = time.monotonic() + seconds
         with self.news:
             while not ready():

@@ -21,7 +21,7 @@ namespace outside {
   return x ^ (x >> 33);
 }
 
-/// The same numbers on every rank that has the same seed.
+/// Generates the same numbers on all ranks with the same seed.
 class Random {
  public:
   explicit Random(std::uint64_t seed) noexcept : state_(seed) {}

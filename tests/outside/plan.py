@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass, field
 
-# In milliseconds. Three times the default, because on a machine with other work a rank may get no processor for
-# as long as the default.
+# PEER_TIMEOUT is in ms, and longer than the default of 1,800, because a rank on a busy machine may get no processor
+# for that long. HOST_TIMEOUT is in seconds; its default is 10.
 PEER_TIMEOUT = 5000
 HOST_TIMEOUT = 8
 

@@ -15,7 +15,7 @@ namespace hvd::detail {
 class WorkState;
 
 /// How far an operation has come. It is launched when its work is queued on a device, which has an
-/// event for the end. Operations without such an event are never launched.
+/// event for the end. An operation without such an event goes from pending to done.
 enum class WorkProgress : std::uint8_t { pending, launched, done };
 
 /// Lets a thread that waits do the engine's work meanwhile, because handing it to another thread

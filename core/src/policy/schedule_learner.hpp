@@ -18,10 +18,11 @@
 namespace hvd::detail {
 
 /// Divides the negotiated tensors into rounds: a round ends before a name that it already has. The
-/// first round after a reset begins anywhere, so it may also end earlier, where no rank received a
-/// result between the operations that follow and the repeated name. A schedule is learned when the
-/// last rounds repeat with a period of at most `kMaxPeriod` rounds. It is then about to begin
-/// again, and its cycle is one period.
+/// first round after a reset may begin in the middle of a cycle. So operations at its end are moved
+/// to the next round if no rank received a result between them and the repeated operation (they
+/// have the same segments, see `Announcement`). A schedule is learned when the last rounds repeat
+/// with a period of at most `kMaxPeriod` rounds. It is then about to begin again, and its cycle is
+/// one period.
 class ScheduleLearner {
  public:
   static constexpr int kMaxPeriod = 4;

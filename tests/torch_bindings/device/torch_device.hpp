@@ -1,4 +1,4 @@
-// Makes the fake GPU LibTorch's CUDA device, of which LibTorch for CPUs has none: its memory,
+// Registers the fake GPU as LibTorch's CUDA device, which a LibTorch for CPUs lacks: memory,
 // streams, events, and the few operations that a training step needs.
 #pragma once
 
@@ -12,12 +12,12 @@ enum class Counted { host_waits, events_recorded, stream_waits };
 [[nodiscard]] int count_of(Counted what, int device);
 
 /// Resets the fake GPU to four devices, and gives them memory and streams for LibTorch during its
-/// life. All operations run in a queue, on the current stream of their thread, which is the default
-/// stream unless a guard has set another.
+/// life. Operations are queued on the calling thread's current stream, which is
+/// the default stream unless a guard has set another.
 class TorchDevice {
  public:
   TorchDevice();
-  /// No tensor on the device is alive any more.
+  /// All tensors on the device must have been destroyed.
   ~TorchDevice();
   TorchDevice(const TorchDevice&) = delete;
   TorchDevice& operator=(const TorchDevice&) = delete;

@@ -48,7 +48,7 @@ class StreamWaits {
 
   /// `tensor` is a result of `work`. Throws what `Work::wait` throws.
   void wait(const Work& work, const torch::Tensor& tensor);
-  /// Ends a reduction: the following operations are those of the next.
+  /// Marks the end of a reduction. Later calls of `wait` belong to the next one.
   void end_reduction() noexcept { ends_.clear(); }
   /// Throws the error of an operation of the last reduction that has failed after its launch.
   void check() const;

@@ -1,4 +1,4 @@
-// Brings the shards of optimizers that mirror them into the next generation.
+// Brings the mirrored shards of optimizers over to the next generation.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ class MirroredShards {
   /// `parts` must outlive this object, and be complete when other functions are called.
   explicit MirroredShards(const StateParts& parts) : parts_(parts) {}
 
-  /// The last commit was made only because ranks may leave who have all that there is of a shard.
+  /// Marks the last commit as made only because both holders of a shard may leave together.
   void commit_is_temporary() noexcept { temporary_commit_ = true; }
-  /// Returns whether it was on any rank at the last `gather`, and forgets it.
+  /// Returns whether the last `gather` found this mark on any rank, and clears it.
   [[nodiscard]] bool take_temporary_commit() noexcept;
 
   /// Returns what each rank has of earlier divisions. Collective.
   [[nodiscard]] std::vector<Divisions> gather(Context& context);
   /// Makes the step that this rank has not made and others have. Forgets all that is not needed.
   void go_on_with(const StateSource& source);
-  /// Gives all ranks the parameters and the states of the division that goes on. Collective.
+  /// Gives all ranks the parameters and the states of the division that is used. Collective.
   void assemble(Context& context, const StateSource& source);
-  /// The division of this generation begins. Number 1 is that of optimizers that have not begun.
+  /// Begins the division of this generation. Its number is 1 if no optimizer has made a step yet.
   void begin(const StateSource& source);
 
  private:

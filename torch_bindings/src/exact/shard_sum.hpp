@@ -22,8 +22,9 @@ struct ShardNumbers {
 [[nodiscard]] ShardNumbers shards_of_rank(int shards, int rank, int ranks);
 
 /// Adds rows as the leaves of a binary tree (pairwise summation): shard 0 + shard 1, shard 2 +
-/// shard 3, then these sums. A rank with neighbouring shards can add those that have a common node,
-/// so it keeps and sends at most about two rows for each level of the tree.
+/// shard 3, then these sums. A row holds all gradients of one shard. A rank with neighbouring
+/// shards can add those that have a common node, so it keeps and sends at most about two rows for
+/// each level of the tree.
 class ShardSum {
  public:
   /// The sum of the shards from `begin` on. Their number is a power of two, of which `begin` is a
@@ -31,7 +32,7 @@ class ShardSum {
   struct Block {
     int begin = 0;
     int size = 1;
-    torch::Tensor row;  ///< undefined where only the sizes of blocks are of interest
+    torch::Tensor row;  ///< undefined if only sizes are computed
   };
 
   /// Adds the next block, which follows those before. May overwrite its row.

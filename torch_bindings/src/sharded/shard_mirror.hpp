@@ -1,4 +1,5 @@
-// Keeps the shards of a ShardedOptimizer, and a mirror of those of another rank, over a loss.
+// Keeps the shards of a ShardedOptimizer and a mirror of another rank's, so that the state outlives
+// a lost rank.
 #pragma once
 
 #include <deque>
@@ -24,7 +25,8 @@ struct HeldDivision {
     torch::Tensor gradient;  ///< defined if a step is pending
   };
   Division division;
-  std::vector<std::vector<Piece>> buckets;  ///< by part, the rank's own shard first
+  /// The outer index is that of the bucket. The first of its parts is the rank's own shard.
+  std::vector<std::vector<Piece>> buckets;
 };
 
 /// Each rank steps its own shards and those of the rank before it, with the same gradients, so that

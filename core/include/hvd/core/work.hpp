@@ -23,9 +23,10 @@ class Work {
   /// passes. The thread may run collectives meanwhile, this one and others. Any thread may call it.
   void wait() const;
   /// Waits at most until the operation is launched: its work is queued on the device, and its name
-  /// is free. Returns the device's own event (a cudaEvent_t) for a stream to wait for, because the
-  /// result is in place once it has occurred, also after a failure that only `error` shows. Returns
-  /// null when the result is in place, and throws as `wait` does. Any thread may call it.
+  /// is free. Returns the device's own event (a cudaEvent_t) for a stream to wait for. Once it has
+  /// occurred, the device no longer writes to the result, which is valid unless `error` then
+  /// returns an error. Returns null when the result is in place, and throws as `wait` does. Any
+  /// thread may call it.
   [[nodiscard]] std::shared_ptr<void> wait_launched() const;
   /// Waits without running collectives. Returns false when `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const;

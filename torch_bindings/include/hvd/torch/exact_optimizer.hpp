@@ -18,8 +18,8 @@ namespace hvd {
 struct BatchShard {
   int number = 0;
   std::vector<std::size_t> examples;  ///< the indices of its examples
-  /// Depends on the sampler's seed, the step and the number of the shard. LibTorch's generator of
-  /// the CPU has this seed when the shard begins; other generators can be given it.
+  /// The seed depends on the sampler's seed, the step and the number of the shard. LibTorch's
+  /// generator of the CPU has this seed when the shard begins; other generators can be given it.
   std::uint64_t seed = 0;
 };
 
@@ -37,7 +37,7 @@ struct ShardProgress {
 
 /// Trains with the same bits whatever the number of ranks is, also while ranks come and go. The
 /// batch of a step is divided into as many shards as the sampler says. Each rank computes the
-/// gradients of some of them, and the sum over the shards has an order of its own:
+/// gradients of some of them, and the shards are added in a fixed order:
 ///
 ///     hvd::ElasticSampler sampler(size, {.global_batch = 256, .shards = 8});
 ///     torch::optim::Adam adam(model->parameters());

@@ -10,8 +10,8 @@ namespace hvd::detail {
 /// bits, unless they are fresh.
 struct Standing {
   enum Kind : std::int64_t {
-    fresh,    ///< only what the program has made
-    damaged,  ///< what another rank was sending when it was lost
+    fresh,    ///< the rank has received and trained nothing
+    damaged,  ///< a part of what another rank was sending when it was lost
     whole,
   };
   std::int64_t kind = fresh;
@@ -28,9 +28,9 @@ struct Standing {
 /// is the shard of its rank in that generation, and a mirror of the shard of the rank before it.
 struct Division {
   std::int64_t number = 0;   ///< grows with each division; 0: none
-  std::int64_t rank = 0;     ///< of the holder, in that generation
-  std::int64_t ranks = 0;    ///< of that generation
-  std::int64_t steps = 0;    ///< made in it by this rank
+  std::int64_t rank = 0;     ///< the rank that the holder had in that generation
+  std::int64_t ranks = 0;    ///< the number of ranks of that generation
+  std::int64_t steps = 0;    ///< the steps that this rank has made since the division began
   std::int64_t pending = 0;  ///< not 0: it has all that it needs to make one more step by itself
 
   /// Returns whether this rank has come to `most` steps or can do so by itself.
@@ -52,7 +52,7 @@ struct StateSource {
   int rank = 0;
   bool from_commit = false;  ///< its last commit, not what it has now
   bool shards_lost = false;  ///< a shard was lost with its mirror, so it is from a commit
-  /// If states are divided and mirrored: the division that goes on, the most steps that a rank has
+  /// If states are divided and mirrored: the division that is used, the most steps that a rank has
   /// made in it, and who has its shards, by rank in that generation. A rank that has made fewer
   /// makes the pending one.
   std::int64_t division = 0;
@@ -66,8 +66,8 @@ struct StateSource {
 [[nodiscard]] StateSource choose_source(const std::vector<Standing>& standings);
 
 /// Does the same where the states of optimizers are divided and mirrored. `divisions` has those of
-/// each rank. Without all shards of one division, no state is sound. A rank that makes its pending
-/// step counts as one that has made it, and `standings` are changed so.
+/// each rank. A state is sound only if some division has all its shards. A rank that makes its
+/// pending step counts as one that has made it, and `standings` are changed so.
 [[nodiscard]] StateSource choose_source(std::vector<Standing>& standings,
                                         const std::vector<Divisions>& divisions);
 
