@@ -175,6 +175,57 @@ TEST_P(DataParallel, AParameterThatIsReplacedOrAddedIsRefused) {
   });
 }
 
+struct TwoParts : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& inputs) {
+    return head->forward(body->forward(inputs));
+  }
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(3, 3));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(3, 3));
+};
+
+void set_frozen(const torch::nn::Linear& part, bool is_frozen) {
+  for (const torch::Tensor& parameter : part->parameters()) {
+    parameter.set_requires_grad(!is_frozen);
+  }
+}
+
+// The pass runs no hook.
+TEST_P(DataParallel, AHeadThatIsReplacedOnAFrozenBodyIsRefused) {
+  on_ranks(GetParam(), [&](Context& context) {
+    TwoParts model;
+    set_frozen(model.body, true);
+    DistributedDataParallel parallel(model, {.context = &context});
+    const auto pass = [&] { model.forward(torch::ones({2, 3})).sum().backward(); };
+    pass();
+    model.head = model.replace_module("head", torch::nn::Linear(3, 1));
+    std::string message;
+    EXPECT_EQ(code_of(pass, &message), Errc::invalid_argument);
+    EXPECT_THAT(message, HasSubstr("head.weight was added, removed or replaced"));
+  });
+}
+
+// A trainer does so that freezes the generator and the discriminator in turn.
+TEST_P(DataParallel, ThePartThatThawsWhileTheOtherFreezesIsReduced) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    TwoParts model;
+    set_frozen(model.head, true);
+    DistributedDataParallel parallel(
+        model, {.groups = {{"body.weight", "body.bias"}, {"head.weight", "head.bias"}},
+                .context = &context});
+    for (int step = 0; step < 6; ++step) {
+      const bool trains_head = step % 2 == 0;
+      set_frozen(model.body, trains_head);
+      set_frozen(model.head, !trains_head);
+      model.zero_grad();
+      (model.forward(torch::ones({1, 3})).sum() * (context.rank() + 1)).backward();
+      const torch::Tensor own = (trains_head ? model.head : model.body)->bias.grad().clone();
+      EXPECT_TRUE(torch::equal(own, allreduce(own, {.context = &context}))) << "step " << step;
+      if (trains_head) EXPECT_EQ(own[0].item<float>(), static_cast<float>(size + 1) / 2);
+    }
+  });
+}
+
 TEST_P(DataParallel, AParameterThatIsRemovedIsRefused) {
   on_ranks(GetParam(), [&](Context& context) {
     torch::nn::Linear layer(3, 3);

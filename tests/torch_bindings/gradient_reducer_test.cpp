@@ -3,6 +3,9 @@
 #include <latch>
 
 #include <gmock/gmock.h>
+#include <sys/eventfd.h>
+
+#include <hvd/core/internal/unique_fd.hpp>
 
 #include "training.hpp"
 
@@ -419,6 +422,25 @@ TEST_P(Reducer, FailuresComeFromStepWhereBackwardDoesNotWait) {
     const auto code = code_of([&] { optimizer.step(); });
     EXPECT_EQ(code, Errc::aborted);
   });
+}
+
+// The ranks that are left need not compute the rest of a pass that they will do again.
+TEST(ElasticReducer, APassEndsWhereItsContextHasFailed) {
+  const detail::UniqueFd never_readable(::eventfd(0, EFD_CLOEXEC));
+  Config config = thread_config(0, 1);
+  config.interrupt_fd = never_readable.get();
+  const auto context = make_context(config, make_hash_store());
+  const torch::Tensor first = torch::ones({2}, torch::requires_grad());
+  const torch::Tensor second = torch::ones({2}, torch::requires_grad());
+  DistributedSGD optimizer({{"first", first}, {"second", second}}, kSgd,
+                           {.context = context.get()});
+  const torch::Tensor hidden = 2 * first;
+  bool has_gone_on = false;
+  hidden.register_hook([&](const torch::Tensor&) { has_gone_on = true; });
+  const torch::Tensor loss = (hidden * second).sum();
+  context->abort("the test says so");
+  EXPECT_EQ(code_of([&] { loss.backward(); }), Errc::aborted);
+  EXPECT_FALSE(has_gone_on);
 }
 
 TEST_P(Reducer, ParametersAddedLaterAreFoundAtStep) {

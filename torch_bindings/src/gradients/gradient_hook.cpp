@@ -65,13 +65,25 @@ class Reattach final : public torch::autograd::FunctionPreHook {
 
 using PreHooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
 
+/// Returns the accumulator of a parameter, which LibTorch makes only while the parameter requires a
+/// gradient. It is null for a tensor that cannot require one.
+auto accumulator_of(const torch::Tensor& parameter) {
+  const bool is_frozen = !parameter.requires_grad();
+  const bool may_thaw =
+      torch::autograd::isDifferentiableType(parameter.scalar_type()) && !parameter.is_inference();
+  if (is_frozen && may_thaw) parameter.set_requires_grad(true);
+  auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  if (is_frozen && may_thaw) parameter.set_requires_grad(false);
+  return accumulator;
+}
+
 }  // namespace
 
 void GradientHook::attach(const torch::Tensor& parameter, GradientListener& listener,
                           std::size_t index) {
-  if (!parameter.requires_grad()) return;
-  auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
-  if (accumulator == accumulator_) return;
+  if (accumulator_ && !parameter.requires_grad()) return;
+  auto accumulator = accumulator_of(parameter);
+  if (!accumulator || accumulator == accumulator_) return;
   remove_from_accumulator();
   accumulator_ = std::move(accumulator);
   auto before = std::make_unique<NotifyBefore>(listener, index);

@@ -32,8 +32,8 @@ class GradientHook {
   GradientHook(const GradientHook&) = delete;
   GradientHook& operator=(const GradientHook&) = delete;
 
-  /// Does nothing when the parameter's accumulator has the hooks already, or when the parameter
-  /// requires no gradient.
+  /// A frozen parameter gets the hooks too, so that they run once it requires a gradient. Does
+  /// nothing when the parameter's accumulator has the hooks already.
   void attach(const torch::Tensor& parameter, GradientListener& listener, std::size_t index);
   /// Returns whether any optimizer of hvd has its hooks on the parameter.
   [[nodiscard]] static bool is_on(const torch::Tensor& parameter);

@@ -30,10 +30,11 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
   return digest.value();
 }
 
+bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
+
 /// In an elastic job a step counts only if its reduction has succeeded, so threads wait for it.
-bool may_order(const Config& config) {
-  const bool is_elastic = config.interrupt_fd >= 0;
-  return config.stream_ordered && !is_elastic;
+bool may_order(const Context& context) {
+  return context.config().stream_ordered && !is_elastic(context);
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       options(with_op_of_shares(given)),
       context(context_of(given)),
       count(given_count),
-      waits(may_order(context.config())) {
+      waits(may_order(context)) {
   const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
   instance = agree_on_optimizer(context, own, options.process_set, kind);
 
@@ -93,8 +94,9 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
 /// its group from the next step on.
 void GradientReducer::Impl::count_groups() {
   for (Group& group : groups) group.size = 0;
-  for (const GradientSlot& slot : slots) {
-    if (slot.group >= 0 && slot.takes_part) ++groups[static_cast<std::size_t>(slot.group)].size;
+  for (GradientSlot& slot : slots) {
+    slot.joins_group = slot.group >= 0 && slot.takes_part;
+    if (slot.joins_group) ++groups[static_cast<std::size_t>(slot.group)].size;
   }
 }
 
@@ -136,12 +138,15 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
                     slot.name, options.backward_passes_per_step, parameters_changed()));
   }
   if (++slot.passes < options.backward_passes_per_step) return;
+  slot.takes_part = true;
   error.keep([&] {
     agreement->read_parameters();
     placement->use_on_this_thread();
     if (first_step) first_step->add(index, slot.parameter.grad());
     submit(slot, incoming);
   });
+  // After a rank was lost, the rest of an elastic job's pass would be in vain.
+  if (is_elastic(context)) error.rethrow();
   if (options.step_in_backward) step_reduced();
   if (options.wait_in_backward) expect_end_of_pass();
 }
@@ -386,6 +391,7 @@ GradientReducer::GradientReducer(const ModuleTensors& module,
             std::make_unique<Impl>(kDataParallel, std::string(kDataParallel), options,
                                    checked_parameters(module.parameters(), kDataParallel), count_);
         impl->module = module;
+        impl->module_check.emplace([of = impl.get()] { of->check_module_after_pass(); });
         if (options.broadcast_parameters && broadcasts) {
           impl->broadcast(module.parameters());
           impl->broadcast(module.buffers());

@@ -23,6 +23,7 @@
 #include "gradients/gradient_setup.hpp"
 #include "gradients/gradient_weight.hpp"
 #include "gradients/pass_agreement.hpp"
+#include "gradients/pass_observer.hpp"
 
 namespace hvd::detail {
 
@@ -32,7 +33,8 @@ struct GradientSlot {
   std::string collective;  ///< the name of its reduction
   torch::Tensor parameter;
   GradientHook hook;
-  int group = -1;                                  ///< the number of its group, or -1
+  int group = -1;            ///< the number of its group, or -1
+  bool joins_group = false;  ///< the parameter takes part since before this step, and has a group
   std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step
@@ -119,12 +121,14 @@ struct GradientReducer::Impl final : GradientListener {
   // These are about the module of a `DistributedDataParallel` (gradient_reduction.cpp).
   void broadcast(const NamedTensors& tensors);
   void check_module() const;
+  void check_module_after_pass();
   void submit_buffers();
 
   const std::string_view owner;
   torch::optim::Optimizer* optimizer = nullptr;  ///< null for a module
   BaseStep base;
   std::optional<ModuleTensors> module;        ///< empty for an optimizer
+  std::optional<PassObserver> module_check;   ///< empty for an optimizer
   const DistributedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
   StepCount& count;  ///< it outlives this object

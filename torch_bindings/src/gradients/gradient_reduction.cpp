@@ -37,10 +37,10 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
     slot.compressing = true;
   } else {
     Submission submission = submission_for(slot);
-    if (slot.group < 0) {
-      slot.work = context.submit(std::move(submission));
-    } else {
+    if (slot.joins_group) {
       add_to_group(slot, std::move(submission));
+    } else {
+      slot.work = context.submit(std::move(submission));
     }
   }
   note_overwritten(gradient);
@@ -179,19 +179,13 @@ void GradientReducer::Impl::submit_missing() {
       factor_of_fewer_passes(options.average_accumulated, passes, options.backward_passes_per_step);
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];
-    const int group = slot.group;
-    if (!slot.takes_part && slot.parameter.requires_grad()) {
-      slot.takes_part = true;
-      slot.group = -1;
-    }
-    if (slot.takes_part) {
-      error.keep([&] {
-        slot.hook.attach(slot.parameter, *this, index);
-        if (!slot.in_flight) submit_without_backward(slot, factor);
-        check_untouched(slot);
-      });
-    }
-    slot.group = group;
+    slot.takes_part = slot.takes_part || slot.parameter.requires_grad();
+    if (!slot.takes_part) continue;
+    error.keep([&] {
+      slot.hook.attach(slot.parameter, *this, index);
+      if (!slot.in_flight) submit_without_backward(slot, factor);
+      check_untouched(slot);
+    });
   }
   error.keep([&] {
     if (optimizer && parameter_count(*optimizer) != known_parameters) {
@@ -226,6 +220,13 @@ void GradientReducer::Impl::check_module() const {
                     "changes",
                     i < now.size() ? now[i].first : slots[i].name));
   }
+}
+
+/// A pass with gradients for the parameters of the constructor checks the module when it submits
+/// them. This finds a module of which all those were replaced, or of which the rest is frozen.
+void GradientReducer::Impl::check_module_after_pass() {
+  const std::lock_guard lock(mutex);
+  if (!has_unsent_gradients) check_module();
 }
 
 void GradientReducer::Impl::submit_buffers() {

@@ -101,7 +101,7 @@ NamedTensors checked_parameters(const NamedTensors& named, std::string_view who)
              who);
     }
     require_supported(tensor);
-    if (GradientHook::is_on(tensor)) {
+    if (tensor.requires_grad() && GradientHook::is_on(tensor)) {
       misuse(fmt::format("{} is a parameter of another distributed optimizer or "
                          "DistributedDataParallel, which must be destroyed first",
                          name),
