@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <sys/eventfd.h>
 
-#include <hvd/core/internal/unique_fd.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 #include "training.hpp"
 
