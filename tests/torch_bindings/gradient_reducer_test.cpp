@@ -426,7 +426,7 @@ TEST_P(Reducer, FailuresComeFromStepWhereBackwardDoesNotWait) {
 
 // The ranks that are left need not compute the rest of a pass that they will do again.
 TEST(ElasticReducer, APassEndsWhereItsContextHasFailed) {
-  const detail::UniqueFd never_readable(::eventfd(0, EFD_CLOEXEC));
+  const UniqueFd never_readable(::eventfd(0, EFD_CLOEXEC));
   Config config = thread_config(0, 1);
   config.interrupt_fd = never_readable.get();
   const auto context = make_context(config, make_hash_store());
