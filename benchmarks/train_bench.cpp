@@ -38,6 +38,7 @@ struct Options {
   std::string mode = "hvd";
   std::string memory = "born";
   std::string json;
+  std::string device = "cpu";
   std::int64_t batch = 0;
   int threads = 1;
   hvd::bench::TrainSettings settings;
@@ -59,6 +60,7 @@ void report(const Options& options, const hvd::bench::TrainResult& result) {
   std::ofstream file(options.json);
   const auto row = nlohmann::ordered_json{{"model", options.model},
                                           {"mode", options.mode},
+                                          {"device", options.device},
                                           {"ranks", hvd::size()},
                                           {"images_per_s", result.images_per_s},
                                           {"step_ms_p50", result.step_ms_p50},
@@ -86,6 +88,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember(kModes));
   app.add_option("--memory", options.memory, "of gradients: born in the arena, copied there, as-is")
       ->check(CLI::IsMember(kMemories));
+  app.add_option("--device", options.device, "cpu, or cuda: the GPU of the local rank")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--shards", options.settings.shards, "of mode exact; 0: as many as ranks")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--batch", options.batch, "examples per rank and step; 0: the model's usual")
@@ -104,6 +108,12 @@ int main(int argc, char** argv) {
   options.settings.memory = kMemories.at(options.memory);
   try {
     hvd::init();
+    if (options.device == "cuda") {
+      const auto gpus = static_cast<int>(torch::cuda::device_count());
+      if (gpus == 0) throw std::runtime_error("LibTorch sees no GPU");
+      options.settings.device =
+          torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(hvd::local_rank() % gpus));
+    }
     torch::set_num_threads(options.threads);
     torch::manual_seed(kSeed + hvd::rank());  // data differs; models start as rank 0's
     const hvd::bench::Workload workload = hvd::bench::make_workload(options.model, options.batch);

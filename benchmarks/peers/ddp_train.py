@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the models of train_bench with DistributedDataParallel over gloo, by its rules.
+"""Trains the models of train_bench with DistributedDataParallel over gloo, or NCCL, by its rules.
 
 It is one process of several. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun
-sets them. benchmarks/training starts all of them. Rank 0 writes train_bench's row to --json.
+sets them. benchmarks/training starts all of them. Rank 0 writes train_bench's row to --json, or
+prints it.
 """
 import argparse
 import json
+import os
 import statistics
 import time
 
@@ -110,19 +112,28 @@ def main():
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--copied", action="store_true", help="gradients lie outside the buckets")
     parser.add_argument("--json")
     options = parser.parse_args()
 
-    dist.init_process_group("gloo")
+    device = torch.device("cpu")
+    wait = lambda: None
+    if options.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        wait = torch.cuda.synchronize
+    dist.init_process_group("gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl")
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     make, loss_of, batch, shape, classes = MODELS[options.model]
     batch = options.batch or batch
-    # The gradients lie in DDP's buckets, which saves DDP a copy.
-    model = nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=True)
+    # Gradients that lie in DDP's buckets save DDP a copy.
+    model = nn.parallel.DistributedDataParallel(make().to(device),
+                                                gradient_as_bucket_view=not options.copied)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    inputs = [torch.randn(batch, *shape) for _ in range(BATCHES)]
-    targets = [torch.randint(classes, (batch,)) for _ in range(BATCHES)]
+    inputs = [torch.randn(batch, *shape).to(device) for _ in range(BATCHES)]
+    targets = [torch.randint(classes, (batch,)).to(device) for _ in range(BATCHES)]
     turn = 0
 
     def step():
@@ -134,27 +145,33 @@ def main():
 
     for _ in range(WARM_UP):
         step()
+    wait()
     began = time.perf_counter()
     for _ in range(ESTIMATE):
         step()
+    wait()
     slowest = over_ranks([(time.perf_counter() - began) / ESTIMATE], dist.ReduceOp.MAX)[0]
     steps = options.steps or max(10, int(options.seconds / slowest))
     for _ in range(WARM_UP + ESTIMATE):
         step()
+    wait()
     times = []
     begin = time.perf_counter()
     for _ in range(steps):
         began = time.perf_counter()
         step()
         times.append(time.perf_counter() - began)
+    wait()
     elapsed = time.perf_counter() - begin
     images = over_ranks([batch * steps / elapsed], dist.ReduceOp.SUM)[0]
     p50, rss = over_ranks([1e3 * statistics.median(times), resident_mb()], dist.ReduceOp.MAX)
+    row = {"model": options.model, "mode": "ddp", "ranks": dist.get_world_size(),
+           "images_per_s": images, "step_ms_p50": p50, "rss_mb": rss, "steps": steps}
     if dist.get_rank() == 0 and options.json:
-        row = {"model": options.model, "mode": "ddp", "ranks": dist.get_world_size(),
-               "images_per_s": images, "step_ms_p50": p50, "rss_mb": rss, "steps": steps}
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([row], file)
+    elif dist.get_rank() == 0:
+        print(json.dumps(row))
     dist.destroy_process_group()
 
 

@@ -53,13 +53,19 @@ ProcessMemory memory_of_this_process() {
   return memory;
 }
 
+/// Waits until the device has done what the host has queued.
+void wait_for(torch::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
+}
+
 class Trainer {
  public:
   Trainer(Context& context, const Workload& workload, const TrainSettings& settings)
       : context_(context),
         workload_(workload),
         mode_(settings.mode),
-        sgd_(workload.model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
+        sgd_(on(settings.device, workload).parameters(),
+             torch::optim::SGDOptions(0.01).momentum(0.9)) {
     workload.model->train();
     std::vector<std::int64_t> shape = workload.input_shape;
     shape.insert(shape.begin(), workload.batch);
@@ -72,6 +78,8 @@ class Trainer {
         targets_.push_back(torch::randint(workload.classes, {workload.batch}));
       }
     }
+    for (torch::Tensor& input : inputs_) input = input.to(settings.device);
+    for (torch::Tensor& target : targets_) target = target.to(settings.device);
     if (mode_ == Mode::exact) begin_exact(settings.shards);
     if (mode_ != Mode::hvd) return;
     DistributedOptimizerOptions options;
@@ -98,6 +106,10 @@ class Trainer {
   }
 
  private:
+  static torch::nn::Module& on(torch::Device device, const Workload& workload) {
+    workload.model->to(device);
+    return *workload.model;
+  }
   /// The ranks have other data than each other, which makes no difference to the times.
   void begin_exact(int shards) {
     const std::size_t all = static_cast<std::size_t>(workload_.batch) * context_.size();
@@ -137,9 +149,11 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
   Trainer trainer(context, workload, settings);
   TrainResult result;
   for (int i = 0; i < kWarmUp; ++i) trainer.step();
+  wait_for(settings.device);
 
   const auto estimate = Steady::now();
   for (int i = 0; i < kEstimate; ++i) trainer.step();
+  wait_for(settings.device);
   const double per_step = seconds_since(estimate) / kEstimate;
   const double slowest = over_ranks(context, {per_step}, ReduceOp::max).front();
   result.steps = settings.steps > 0 ? settings.steps
@@ -149,6 +163,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
 
   barrier({.context = &context});
   for (int i = 0; i < kEstimate; ++i) trainer.step();
+  wait_for(settings.device);
   const Stats before = context.stats();
   const double copies = trainer.copies();
   const double faults = page_faults_of_this_process();
@@ -159,6 +174,7 @@ TrainResult train(Context& context, const Workload& workload, const TrainSetting
     trainer.step();
     times.push_back(seconds_since(began));
   }
+  wait_for(settings.device);
   const double elapsed = seconds_since(begin);
   const Stats after = context.stats();
   const double faults_per_step = (page_faults_of_this_process() - faults) / result.steps;

@@ -23,12 +23,13 @@ struct TrainSettings {
   int steps = 0;       ///< if above 0, used instead of `seconds`
   int shards = 0;      ///< of `exact`; 0: as many as ranks
   GradientMemory memory = GradientMemory::born_shared;
+  torch::Device device = torch::kCPU;
 };
 
 /// The results, which are the same on every rank.
 struct TrainResult {
   double images_per_s = 0;     ///< of all ranks together
-  double step_ms_p50 = 0;      ///< of the slowest rank
+  double step_ms_p50 = 0;      ///< of the slowest rank, on the host
   double exposed_comm_ms = 0;  ///< mean time per step in which the trainer was blocked
   double comm_ms = 0;          ///< mean time per step in which the engine ran
   double gradient_copies = 0;  ///< per step and rank

@@ -1,8 +1,11 @@
 // Tests results for which a device has no memory, in whole contexts with ranks as threads.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -209,6 +212,96 @@ TEST_P(DeviceResult, OfTheHostOneWithoutMemoryStrikesThatRankAlone) {
     context.shutdown();
   });
   EXPECT_EQ(calls.made, kRanks);
+}
+
+class CountedEvent final : public DeviceEvent {
+ public:
+  void wait(Deadline) override { ++waits; }
+  std::atomic<int> waits{0};
+};
+
+TEST(DeviceEvents, OneThatNeighboursShareIsWaitedForOnce) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  test::expect_threads(kRanks, [&](int rank) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<test::IdleBackend>());
+    Context context(std::make_unique<Session>(test::thread_config(rank, kRanks), store),
+                    std::move(backends));
+    std::vector<float> data(2, 1.0F);
+    const auto ready = std::make_shared<CountedEvent>();
+    std::vector<Submission> submissions;
+    for (const char* name : {"a", "b", "c"}) {
+      submissions.push_back(gathered(OpKind::allreduce, {Device::Kind::cuda, rank}, data, nullptr));
+      submissions.back().request.name = name;
+      submissions.back().output = data.data();
+      submissions.back().ready = ready;
+    }
+    for (const Work& work : context.submit_group(std::move(submissions))) work.wait();
+    EXPECT_EQ(ready->waits, 1);
+    context.shutdown();
+  });
+}
+
+/// A stream of the program that stands still once the collective has run.
+class StillStream final : public DeviceEvent {
+ public:
+  void stop() { is_still_ = true; }
+  void wait(Deadline deadline) override {
+    if (!is_still_) return;
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [] { return false; });
+    throw Error(Errc::timeout, "the stream stands still");
+  }
+
+ private:
+  std::atomic<bool> is_still_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+/// Runs an allreduce whose result a stream that stands still has to finish on one rank, and returns
+/// the error of that rank. Its other rank calls `after_own` when its own operation is done.
+Error finish_on_a_still_stream(std::chrono::milliseconds timeout,
+                               const std::function<void(Context&)>& after_own) {
+  const std::shared_ptr<Store> store = make_hash_store();
+  Calls calls;
+  std::optional<Error> error;
+  test::expect_threads(kRanks, [&](int rank) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<Gathering>(calls, true));
+    Config config = test::thread_config(rank, kRanks);
+    config.collective_timeout = timeout;
+    Context context(std::make_unique<Session>(config, store), std::move(backends));
+    std::vector<float> data(2, 1.0F);
+    Submission submission = gathered(OpKind::allreduce, {Device::Kind::cuda, rank}, data, nullptr);
+    submission.output = data.data();
+    if (rank != kPoor) {
+      context.submit(std::move(submission)).wait();
+      after_own(context);
+      static_cast<void>(test::error_of([&] { static_cast<void>(context.join()); }));
+      return;
+    }
+    const auto stream = std::make_shared<StillStream>();
+    submission.ready = stream;
+    submission.finish = [&] { stream->stop(); };
+    const Work work = context.submit(std::move(submission));
+    error = test::error_of([&] { work.wait(); });
+    EXPECT_EQ(test::error_of([&] { static_cast<void>(context.join()); }).code(), error->code());
+  });
+  return *error;
+}
+
+TEST(DeviceResultFinish, FailsTheJobAtTheDeadline) {
+  const Error error = finish_on_a_still_stream(std::chrono::milliseconds(100), [](Context&) {});
+  EXPECT_EQ(error.code(), Errc::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("the stream stands still"));
+}
+
+TEST(DeviceResultFinish, EndsWhenTheJobIsAborted) {
+  const Error error = finish_on_a_still_stream(std::chrono::hours(1),
+                                               [](Context& context) { context.abort("enough"); });
+  EXPECT_EQ(error.code(), Errc::aborted);
+  EXPECT_THAT(error.what(), HasSubstr("enough"));
 }
 
 }  // namespace

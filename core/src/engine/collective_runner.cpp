@@ -200,8 +200,11 @@ void CollectiveRunner::over(const LocalBatch& batch, std::string_view backend,
 
 void CollectiveRunner::wait_for_data(Backend& backend, const LocalBatch& batch,
                                      Clock::time_point began, Deadline deadline) {
+  const DeviceEvent* last = nullptr;  // neighbours often share an event
   for (const auto& tensor : batch.tensors) {
-    if (tensor->submission.ready) backend.after(*tensor->submission.ready, deadline);
+    DeviceEvent* const ready = tensor->submission.ready.get();
+    if (ready != nullptr && ready != last) backend.after(*ready, deadline);
+    last = ready;
   }
   const auto ended = Clock::now();
   observer_.meter.waited_for_data(ended - began);

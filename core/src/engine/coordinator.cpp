@@ -79,7 +79,7 @@ Error no_backend_runs(Executor& executor, Request request) {
   for (int gpu = 0; request.device.kind == Device::Kind::cuda && gpu < kMostGpus; ++gpu) {
     request.device.index = gpu;
     if (!executor.supports(request)) continue;
-    why += fmt::format("; this rank reduces tensors on {}, its local rank modulo the visible GPUs",
+    why += fmt::format("; this rank reduces tensors on {}, where its first one was",
                        to_string(request.device));
     break;
   }

@@ -23,6 +23,9 @@ constexpr std::chrono::milliseconds kLastWakeUp{100};
 // thread waits for.
 constexpr std::chrono::microseconds kPollInterval{50};
 
+// A thread that waits for a device looks at these intervals whether the executor was stopped.
+constexpr std::chrono::milliseconds kStopInterval{20};
+
 // At most this many asynchronous collectives are pending at a time. A thread that waits only until
 // its collectives are launched must not wait for the device, so they are those of several steps.
 // Each takes up to three places of the device's queue, where a launch waits when 1,024 are taken.
@@ -218,6 +221,7 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) 
       if (is_turn) table_.end_turn();  // the next turn may begin
       return ran;
     }
+    finish(batch);
     // The names become free before the works are done, so that a thread that sees a work done can
     // submit under its name again.
     if (is_turn) {
@@ -228,7 +232,7 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) 
     // Completing a single work without a `finish` takes so little time that the clock is not read
     // again.
     const bool at_once = batch.tensors.size() == 1 && !batch.tensors.front()->submission.finish;
-    finish(batch);
+    complete(batch);
     if (!at_once) ran.time = Clock::now();
     return ran;
   } catch (...) {
@@ -297,8 +301,9 @@ bool Executor::poll_first(Lock& lock) {
 bool Executor::try_complete(const AsyncBatch& async) const {
   if (!async.ran.async->try_complete()) return false;
   runner_->completed(async.batch, async.ran);
-  table_.remove(async.batch.tensors);
   finish(async.batch);
+  table_.remove(async.batch.tensors);
+  complete(async.batch);
   if (async.batch.sequence == 0) listener_.batch_done();
   return true;
 }
@@ -315,17 +320,41 @@ void Executor::complete_all(Lock& lock) {
   }
 }
 
+/// Finishes the results. An error of the program's function concerns its tensor alone. Throws when
+/// the device does not finish a result in time.
 void Executor::finish(const LocalBatch& batch) const {
-  for (const auto& tensor : batch.tensors) finish(*tensor);
+  for (const auto& tensor : batch.tensors) {
+    if (tensor->error || !tensor->submission.finish) continue;
+    try {
+      tensor->submission.finish();
+    } catch (...) {
+      tensor->error = std::current_exception();
+      continue;
+    }
+    if (DeviceEvent* const ready = tensor->submission.ready.get()) wait_for(*ready);
+  }
 }
 
-void Executor::finish(PendingTensor& tensor) const {
-  try {
-    if (!tensor.error && tensor.submission.finish) tensor.submission.finish();
-  } catch (...) {
-    tensor.error = std::current_exception();
+/// Waits until the collectives' timeout has passed or the executor is stopped, since the stream of
+/// the program may never go on.
+void Executor::wait_for(DeviceEvent& event) const {
+  const Deadline deadline = Clock::now() + timeout_;
+  for (;;) {
+    const Deadline next = std::min<Deadline>(Clock::now() + kStopInterval, deadline);
+    try {
+      return event.wait(next);
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout || next == deadline) throw;
+    }
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::stopped) {
+      throw Error(Errc::aborted, "aborted while the device finished a result");
+    }
   }
-  listener_.tensor_done(tensor, tensor.error);
+}
+
+void Executor::complete(const LocalBatch& batch) const {
+  for (const auto& tensor : batch.tensors) listener_.tensor_done(*tensor, tensor->error);
 }
 
 /// Polls once, and sleeps a little when nothing has completed for a while: polling costs time in

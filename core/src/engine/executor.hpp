@@ -116,7 +116,8 @@ class Executor final : public WorkDriver {
   void launch(const LocalBatch& batch, const AsyncCollective& async);
   [[nodiscard]] bool try_complete(const AsyncBatch& async) const;
   void finish(const LocalBatch& batch) const;
-  void finish(PendingTensor& tensor) const;
+  void wait_for(DeviceEvent& event) const;
+  void complete(const LocalBatch& batch) const;
   void report_failure() const;
 
   std::unique_ptr<CollectiveRunner> runner_;

@@ -1,6 +1,9 @@
 #include "nccl/cuda.hpp"
 
+#include <array>
+#include <exception>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,12 +29,40 @@ bool is_ready(cudaError_t result, std::string_view what) {
   return false;
 }
 
-void CudaStream::drain(Deadline deadline) const noexcept {
+std::string bus_id(int device) {
+  std::array<char, 32> text{};
+  check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device),
+        "cudaDeviceGetPCIBusId");
+  return text.data();
+}
+
+void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {
   try {
-    while (!done() && Clock::now() < deadline) std::this_thread::yield();
+    // If no thread can be started, the object stays.
+    auto* const kept = new std::shared_ptr<void>(std::move(owned));
+    std::thread([kept, device] {
+      try {
+        const DeviceGuard guard(device);
+        delete kept;
+      } catch (const std::exception&) {
+        // Nobody is left who could be told.
+      }
+    }).detach();
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+bool CudaStream::drain(Deadline deadline) const noexcept {
+  try {
+    while (!done()) {
+      if (Clock::now() >= deadline) return false;
+      std::this_thread::yield();
+    }
   } catch (const Error&) {
     // After the error of a kernel nothing on the stream runs any more.
   }
+  return true;
 }
 
 }  // namespace hvd::detail

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include <cuda_runtime_api.h>
 
 #include <hvd/core/types.hpp>
+#include <hvd/ops/internal/capture.hpp>
 
 namespace hvd::detail {
 
@@ -23,21 +26,11 @@ void check(cudaError_t result, std::string_view what);
 /// where the driver cannot be asked. Any thread may call it.
 [[nodiscard]] bool has_primary_context(int device) noexcept;
 
-/// During its life this thread may call CUDA while another thread captures a graph. Otherwise a
-/// query or an allocation here would make that capture fail, which by default forbids such calls to
-/// all threads of the process. A capture of this thread itself still forbids them.
-class CaptureModeGuard {
- public:
-  CaptureModeGuard() { exchange(); }
-  ~CaptureModeGuard() { exchange(); }
-  CaptureModeGuard(const CaptureModeGuard&) = delete;
-  CaptureModeGuard& operator=(const CaptureModeGuard&) = delete;
+/// Returns the PCI bus id of a device, the same in all processes of a host.
+[[nodiscard]] std::string bus_id(int device);
 
- private:
-  void exchange() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
-};
+/// Destroys what may wait for `device`, on a thread for which the process does not wait.
+void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept;
 
 /// Makes a device the current one of this thread during its life. Afterwards the previous device is
 /// current again, unless this process does not use it: a thread that has chosen none has device 0,
@@ -81,8 +74,9 @@ class CudaStream {
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
   /// Returns whether everything that was queued so far has run. Throws the error of a kernel.
   [[nodiscard]] bool done() const { return is_ready(cudaStreamQuery(stream_), "cudaStreamQuery"); }
-  /// Waits until `done`, until a kernel has failed, or until `deadline`.
-  void drain(Deadline deadline) const noexcept;
+  /// Waits until `done`, until a kernel has failed, or until `deadline`. Returns false when work is
+  /// still queued.
+  bool drain(Deadline deadline) const noexcept;
 
  private:
   cudaStream_t stream_ = nullptr;

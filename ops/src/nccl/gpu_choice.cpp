@@ -1,7 +1,6 @@
 #include "nccl/gpu_choice.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -22,13 +21,6 @@ int visible_devices() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
   return 0;
-}
-
-std::string bus_id(int device) {
-  std::array<char, 32> text{};
-  check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device),
-        "cudaDeviceGetPCIBusId");
-  return text.data();
 }
 
 }  // namespace

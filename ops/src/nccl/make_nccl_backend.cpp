@@ -1,5 +1,4 @@
 // Makes the backends of a session for device memory.
-#include <cstring>
 #include <string>
 
 #include <fmt/format.h>
@@ -18,23 +17,6 @@ namespace hvd {
 using namespace detail;
 
 namespace {
-
-/// Returns rank 0's id on every rank.
-ncclUniqueId agree_on_id(const Session& session) {
-  ncclUniqueId id{};
-  const std::string value = session.bootstrap().share("nccl/unique_id", [&] {
-    const ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess) {
-      throw Error(Errc::internal, fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result)));
-    }
-    return std::string(id.internal, sizeof id.internal);
-  });
-  if (value.size() != sizeof id.internal) {
-    throw Error(Errc::protocol, fmt::format("an NCCL id of {} bytes in the store", value.size()));
-  }
-  std::memcpy(id.internal, value.data(), value.size());
-  return id;
-}
 
 /// Describes the version of NCCL and what this build lacks.
 std::string describe(int ranks, const Copier& copier) {
@@ -58,13 +40,12 @@ std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session& session, Backe
   const std::optional<GpuChoice> gpu = choose_gpu(session);
   if (!gpu) return backends;
   const Topology& topology = session.topology();
-  const GpuRank self{topology.rank, topology.size, gpu->device};
+  const GpuRank self{topology.rank, topology.size, OwnGpu::undecided(gpu->device),
+                     topology.host_of[static_cast<std::size_t>(topology.rank)]};
   if (!gpu->shared) {
-    const ncclUniqueId id = agree_on_id(session);
     std::unique_ptr<Copier> copier = make_copier();
     if (topology.rank == 0) log(LogLevel::info, 0, describe(topology.size, *copier));
-    backends.push_back(
-        std::make_unique<NcclBackend>(self, id, session.start_deadline(), std::move(copier)));
+    backends.push_back(std::make_unique<NcclBackend>(self, host, std::move(copier)));
   }
   backends.push_back(std::make_unique<PinnedBackend>(self, host, make_copier()));
   return backends;

@@ -9,6 +9,7 @@
 #include "fusion/blocks.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/fusion_memory.hpp"
+#include "nccl/meeting.hpp"
 #include "nccl/nccl_features.hpp"
 #include "nccl/reduce_recipe.hpp"
 #include "transport/rank_view.hpp"
@@ -24,6 +25,11 @@ constexpr std::chrono::seconds kDrainTimeout{1};
 
 }  // namespace
 
+NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
+    : self_(self), shared_(std::make_shared<Shared>()), host_(&host) {
+  shared_->copier = std::move(copier);
+}
+
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::unique_ptr<Copier> copier)
     : NcclBackend(self, id, deadline, std::make_shared<Shared>()) {
@@ -34,15 +40,9 @@ NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline d
                          std::shared_ptr<Shared> shared)
     : self_(self), shared_(std::move(shared)) {
   const Lock lock(shared_->mutex);
-  const DeviceGuard guard(self_.device);
-  if (!shared_->resources) {
-    shared_->resources.emplace();
-    constexpr std::size_t kSize = sizeof(std::int32_t);
-    check(cudaMemsetAsync(own().token.reserve(kSize), 0, kSize, stream()), "cudaMemsetAsync");
-  }
+  const DeviceGuard guard(self_.gpu.index());
   Watch watch(deadline, shared_->aborted, "init", "NCCL");
-  comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
-  shared_->comms.push_back(comm_.get());
+  start(id, watch);
 }
 
 NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
@@ -52,29 +52,66 @@ NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
   shared_->comms.push_back(comm_.get());
 }
 
+NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<Backend> host,
+                         std::shared_ptr<Shared> shared)
+    : self_(self),
+      shared_(std::move(shared)),
+      owned_host_(std::move(host)),
+      host_(owned_host_.get()) {}
+
 NcclBackend::~NcclBackend() {
   try {
-    const DeviceGuard guard(self_.device);
     Lock lock(shared_->mutex);
-    auto& comms = shared_->comms;
-    comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
-    if (!shared_->first_error) {
-      own().fusion.deregister(*comm_);
-      Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
-      comm_->close(watch);
-    }
-    comm_.reset();
+    if (!shared_->resources) return;
+    const DeviceGuard guard(self_.gpu.index());
+    if (comm_) close();
+    const Deadline deadline = Clock::now() + kDrainTimeout;
+    const bool is_idle = shared_.use_count() > 1 ||
+                         (shared_->aborts.wait_until(deadline) && own().stream.drain(deadline));
     lock.unlock();
+    // A stream that stands still would keep this thread in ncclCommAbort and cudaFree.
+    if (!is_idle) destroy_in_background(std::move(shared_), self_.gpu.index());
     shared_.reset();
   } catch (const std::exception&) {
-    // A destructor cannot report the error. The communicators that are still open are aborted
-    // below.
+    // A destructor cannot report the error.
   }
 }
 
+void NcclBackend::close() {
+  auto& comms = shared_->comms;
+  comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
+  if (!shared_->first_error) {
+    own().fusion.deregister(*comm_);
+    try {
+      Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
+      comm_->close(watch);
+    } catch (const Error&) {
+      const ncclComm_t left = comm_->release();
+      shared_->aborts.begin({&left, 1}, self_.gpu.index());
+    }
+  }
+  comm_.reset();
+}
+
+NcclBackend::Resources& NcclBackend::own() {
+  if (!shared_->resources) {
+    shared_->resources.emplace();
+    constexpr std::size_t kSize = sizeof(std::int32_t);
+    check(cudaMemsetAsync(shared_->resources->token.reserve(kSize), 0, kSize, stream()),
+          "cudaMemsetAsync");
+  }
+  return *shared_->resources;
+}
+
+void NcclBackend::start(const ncclUniqueId& id, Watch& watch) {
+  static_cast<void>(own());
+  comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
+  shared_->comms.push_back(comm_.get());
+}
+
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  if (!self_.owns(device)) return false;
-  return !reduces(kind) || can_reduce(dtype, op, self_.size, *shared_->copier);
+  const bool can = !reduces(kind) || can_reduce(dtype, op, self_.size, *shared_->copier);
+  return can && self_.owns(device);
 }
 
 void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
@@ -95,6 +132,7 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   guarded(lock, [&] {
     Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
+    if (!comm_) start(meet(*host_, self_, deadline), watch);
     enqueue(watch);
     auto call = std::make_unique<QueuedCall>(*this, watch);
     if (is_async) {
@@ -109,7 +147,7 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   // The device is set every time, since the calls may come from several threads.
-  const DeviceGuard guard(self_.device);
+  const DeviceGuard guard(self_.gpu.index());
   try {
     body();
   } catch (...) {
@@ -123,13 +161,15 @@ void NcclBackend::give_up(std::exception_ptr error) noexcept {
   // Kernels that wait for a peer end when the communicator is aborted, also those of a subset.
   std::vector<ncclComm_t> comms{shared_->copier->release()};
   for (NcclComm* const comm : shared_->comms) {
-    own().fusion.forget(*comm);
+    shared_->resources->fusion.forget(*comm);
     comms.push_back(comm->release());
   }
   const Deadline deadline = Clock::now() + kDrainTimeout;
-  shared_->aborts.begin(comms, self_.device);
+  shared_->aborts.begin(comms, self_.gpu.index());
   // Nothing on the device may write to the caller's memory any more.
-  if (shared_->aborts.wait_until(deadline)) own().stream.drain(deadline);
+  if (shared_->resources && shared_->aborts.wait_until(deadline)) {
+    static_cast<void>(shared_->resources->stream.drain(deadline));
+  }
 }
 
 std::unique_ptr<AsyncCollective> NcclBackend::take_async() noexcept {
@@ -170,7 +210,19 @@ bool NcclBackend::QueuedCall::poll() {
   return over;
 }
 
+GpuRank NcclBackend::rank_in(std::span<const int> ranks) const {
+  return {rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()), self_.gpu,
+          self_.host};
+}
+
+std::unique_ptr<Backend> NcclBackend::over(std::span<const int> ranks,
+                                           std::unique_ptr<Backend> host) {
+  if (!host) return nullptr;
+  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(host), shared_));
+}
+
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
+  if (!comm_) return over(ranks, host_->subset(ranks, deadline));
   const int rank = rank_in_subset(ranks, self_.rank, self_.size);
   // The first of the ranks makes the id and sends it through this communicator. A split would need
   // all ranks, and the store is used at the start only.
@@ -201,19 +253,17 @@ std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadlin
     }
   });
   if (mailbox != nullptr) std::memcpy(bytes, mailbox, kSize);
-  const GpuRank self{rank, static_cast<int>(ranks.size()), self_.device};
-  return std::unique_ptr<Backend>(new NcclBackend(self, id, deadline, shared_));
+  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), id, deadline, shared_));
 }
 
 std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool member,
                                             Deadline deadline) {
+  if (!comm_) return over(ranks, host_->split(ranks, member, deadline));
   if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
   std::unique_ptr<NcclComm> child;
   run("split", deadline, [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
   if (!member) return nullptr;
-  const GpuRank self{rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()),
-                     self_.device};
-  return std::unique_ptr<Backend>(new NcclBackend(self, std::move(child), shared_));
+  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(child), shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {

@@ -23,7 +23,10 @@ namespace hvd::detail {
 
 class NcclBackend final : public Backend {
  public:
-  /// Collective over the ranks that have `id`. `copier` copies fused tensors.
+  /// The first call starts NCCL, whose ranks meet over `host`. That has the same ranks and outlives
+  /// this backend. `copier` copies fused tensors.
+  NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier);
+  /// Starts NCCL now. Collective over the ranks that have `id`.
   NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
               std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
@@ -92,6 +95,7 @@ class NcclBackend final : public Backend {
   NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
               std::shared_ptr<Shared> shared);
   NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm, std::shared_ptr<Shared> shared);
+  NcclBackend(const GpuRank& self, std::unique_ptr<Backend> host, std::shared_ptr<Shared> shared);
 
   /// Queues work on the stream with `enqueue` and returns when it is done, or at once when the call
   /// may be asynchronous.
@@ -101,9 +105,18 @@ class NcclBackend final : public Backend {
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
 
-  // The functions below are called inside `run`.
-  [[nodiscard]] Resources& own() noexcept { return *shared_->resources; }
-  [[nodiscard]] cudaStream_t stream() noexcept { return own().stream.get(); }
+  /// Returns a backend of some ranks that starts NCCL at its first call too.
+  [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
+                                              std::unique_ptr<Backend> host);
+  [[nodiscard]] GpuRank rank_in(std::span<const int> ranks) const;
+  /// Closes the communicator. The caller holds the lock.
+  void close();
+
+  // The functions below are called inside `guarded`.
+  /// Makes the resources when they are first needed. Programs for CPUs never need them.
+  [[nodiscard]] Resources& own();
+  void start(const ncclUniqueId& id, Watch& watch);
+  [[nodiscard]] cudaStream_t stream() { return own().stream.get(); }
   /// Waits until every queued call is complete.
   void complete_all(Watch& watch);
   [[nodiscard]] std::byte* reserve(std::size_t size, Watch& watch);
@@ -128,7 +141,9 @@ class NcclBackend final : public Backend {
 
   GpuRank self_;
   std::shared_ptr<Shared> shared_;
-  std::unique_ptr<NcclComm> comm_;
+  std::unique_ptr<Backend> owned_host_;     ///< the host's backend of a subset
+  Backend* host_ = nullptr;                 ///< null if NCCL was started at once
+  std::unique_ptr<NcclComm> comm_;          ///< null until NCCL is started
   std::vector<DeviceCopy> copies_;          ///< those added since the last `flush`
   bool async_allowed_ = false;              ///< whether the next call may be asynchronous
   std::unique_ptr<AsyncCollective> async_;  ///< what `take_async` returns for the last call

@@ -44,7 +44,10 @@ PinnedBackend::PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host,
 PinnedBackend::~PinnedBackend() {
   if (!shared_->resources) return;
   try {
-    const DeviceGuard guard(self_.device);
+    const DeviceGuard guard(self_.gpu.index());
+    const bool is_idle = shared_.use_count() > 1 || drain();
+    // A stream that stands still would keep this thread in cudaFreeHost.
+    if (!is_idle) destroy_in_background(std::move(shared_), self_.gpu.index());
     shared_.reset();
   } catch (const std::exception&) {
     // A destructor cannot report the error.
@@ -52,13 +55,13 @@ PinnedBackend::~PinnedBackend() {
 }
 
 bool PinnedBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  return self_.owns(device) && host_.supports(kind, Device{}, dtype, op);
+  return host_.supports(kind, Device{}, dtype, op) && self_.owns(device);
 }
 
 void PinnedBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(self_.device);
+  const DeviceGuard guard(self_.gpu.index());
   check(cudaStreamWaitEvent(own().stream.get(), static_cast<cudaEvent_t>(ready.handle()), 0),
         "cudaStreamWaitEvent");
 }
@@ -71,7 +74,7 @@ void PinnedBackend::abort() noexcept {
 void PinnedBackend::run(std::string_view phase, Deadline deadline,
                         const std::function<void(Watch&)>& body) {
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(self_.device);
+  const DeviceGuard guard(self_.gpu.index());
   copies_.clear();
   size_ = 0;
   try {
@@ -80,7 +83,7 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
     body(watch);
   } catch (...) {
     shared_->first_error = std::current_exception();
-    drain();
+    static_cast<void>(drain());
     throw;
   }
 }
@@ -94,9 +97,8 @@ PinnedBackend::Resources& PinnedBackend::own() {
   return *shared_->resources;
 }
 
-void PinnedBackend::drain() noexcept {
-  if (!shared_->resources) return;
-  shared_->resources->stream.drain(Clock::now() + kDrainTimeout);
+bool PinnedBackend::drain() noexcept {
+  return !shared_->resources || shared_->resources->stream.drain(Clock::now() + kDrainTimeout);
 }
 
 std::size_t PinnedBackend::allot(std::size_t bytes) {
@@ -221,7 +223,7 @@ void PinnedBackend::barrier(Deadline deadline) {
 std::unique_ptr<Backend> PinnedBackend::over(std::span<const int> ranks,
                                              std::unique_ptr<Backend> host) {
   const GpuRank self{rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()),
-                     self_.device};
+                     self_.gpu, self_.host};
   return std::unique_ptr<Backend>(new PinnedBackend(self, std::move(host), shared_));
 }
 

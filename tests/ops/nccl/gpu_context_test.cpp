@@ -3,6 +3,8 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,9 +37,10 @@ struct Rank {
   [[nodiscard]] int number() const { return context.rank(); }
 
   [[nodiscard]] Work reduce(const std::string& name, DType dtype, ReduceOp op, std::byte* data,
-                            std::int64_t count) const {
+                            std::int64_t count, std::int32_t set = 0) const {
     Submission submission;
     submission.request.name = name;
+    submission.request.process_set = set;
     submission.request.dtype = dtype;
     submission.request.op = op;
     submission.request.device = Device{Device::Kind::cuda, device};
@@ -47,9 +50,9 @@ struct Rank {
   }
   /// Reduces `count` elements that are `mine` on this rank. Every result must be `expected`.
   void expect_reduced(const std::string& name, DType dtype, ReduceOp op, double mine,
-                      double expected, std::size_t count = 50) const {
+                      double expected, std::size_t count = 50, std::int32_t set = 0) const {
     std::byte* const data = memory.put(encode(dtype, std::vector<double>(count, mine)));
-    reduce(name, dtype, op, data, static_cast<std::int64_t>(count)).wait();
+    reduce(name, dtype, op, data, static_cast<std::int64_t>(count), set).wait();
     EXPECT_EQ(memory.get(data, count * size_of(dtype)),
               encode(dtype, std::vector<double>(count, expected)))
         << to_string(dtype) << " " << to_string(op) << " on rank " << number();
@@ -94,6 +97,7 @@ TEST_F(GpuContext, WhatNcclHasNoReductionForIsReducedAllTheSame) {
 
 TEST_F(GpuContext, TheErrorForATensorOnAnotherGpuNamesTheRanksOwn) {
   on_ranks(3, 3, [](Rank rank) {
+    rank.expect_reduced("first", DType::f32, ReduceOp::sum, 1, 3);
     std::byte* const data = rank.memory.put(Bytes(8));
     Rank lost = rank;
     lost.device = (rank.device + 1) % 3;
@@ -105,6 +109,67 @@ TEST_F(GpuContext, TheErrorForATensorOnAnotherGpuNamesTheRanksOwn) {
                       HasSubstr("reduces tensors on cuda:" + std::to_string(rank.device) + ",")));
     rank.expect_reduced("x", DType::f32, ReduceOp::sum, 1, 3);
   });
+}
+
+// A program for CPUs makes no context on a GPU, which would take some hundred MB.
+TEST_F(GpuContext, WithoutATensorOnAGpuNothingIsStartedThere) {
+  fake_gpu::reset(3);
+  threads(
+      3,
+      [](Context& context) {
+        const ProcessSet set = context.add_process_set({0, 2});
+        std::vector<float> data(10, 1.0F);
+        Submission submission;
+        submission.request.shape = {10};
+        submission.input = submission.output = data.data();
+        submission.request.process_set = context.rank() == 1 ? 0 : set.id;
+        if (context.rank() != 1) context.run(std::move(submission));
+        if (context.rank() == 0) send(std::span(data), 1, {.context = &context});
+        if (context.rank() == 1) recv(std::span(data), 0, {.context = &context});
+        EXPECT_EQ(data.front(), 2.0F);
+        context.remove_process_set(set);
+      },
+      thread_config(0, 3));
+  EXPECT_EQ(fake_gpu::contexts(), std::set<int>());
+}
+
+TEST_F(GpuContext, TheFirstTensorDecidesTheGpu) {
+  fake_gpu::reset(4);
+  threads(
+      3,
+      [](Context& context) {
+        // It exists before NCCL starts, which only its two ranks do.
+        const ProcessSet set = context.add_process_set({0, 2});
+        const int device = context.rank() + 1;
+        const DeviceGuard guard(device);
+        CudaMemory memory;
+        const Rank rank{context, memory, device};
+        if (rank.number() != 1) {
+          rank.expect_reduced("in the set", DType::f32, ReduceOp::sum, 1, 2, 50, set.id);
+          rank.expect_reduced("through the host", DType::i16, ReduceOp::sum, 1, 2, 50, set.id);
+        }
+        rank.expect_reduced("of all", DType::f32, ReduceOp::sum, rank.number(), 3);
+        context.remove_process_set(set);
+      },
+      thread_config(0, 3));
+  EXPECT_EQ(fake_gpu::contexts(), (std::set<int>{1, 2, 3}));
+}
+
+TEST_F(GpuContext, TwoRanksWithTensorsOnOneGpuAreNamed) {
+  fake_gpu::reset(2);
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(2, [&](int number) {
+    const auto context = make_context(thread_config(number, 2), store);
+    const DeviceGuard guard(1);
+    CudaMemory memory;
+    const Rank rank{*context, memory, 1};
+    std::byte* const data = memory.put(Bytes(8));
+    const Work work = rank.reduce("x", DType::f32, ReduceOp::sum, data, 2);
+    const Error error = error_of([&] { work.wait(); });
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_THAT(error.what(), HasSubstr("ranks 0 and 1 both have tensors on GPU 0000:02:00.0"));
+  });
+  EXPECT_EQ(fake_gpu::contexts(), std::set<int>{1});
 }
 
 TEST_F(GpuContext, BothWaysAreInTheAirAndBesideInOneStep) {

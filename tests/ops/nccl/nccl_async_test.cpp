@@ -20,6 +20,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/nccl_backend.hpp"
+#include "nccl/pinned_backend.hpp"
 #include "nccl_checks.hpp"
 #include "stream_event.hpp"
 
@@ -30,6 +31,37 @@ using namespace detail;  // NOLINT: a test
 using std::chrono::milliseconds;
 
 constexpr int kRanks = 3;
+
+/// A stream of the trainer that stands still until it is let go, and an event behind that.
+class StillStream {
+ public:
+  StillStream() {
+    EXPECT_EQ(
+        cudaLaunchHostFunc(
+            stream_.get(),
+            [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); }, &still_),
+        cudaSuccess);
+  }
+  ~StillStream() {
+    if (!moves_) let_go();
+    while (cudaStreamQuery(stream_.get()) == cudaErrorNotReady) std::this_thread::yield();
+    static_cast<void>(cudaGetLastError());
+  }
+  StillStream(const StillStream&) = delete;
+  StillStream& operator=(const StillStream&) = delete;
+
+  [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
+  void let_go() {
+    moves_ = true;
+    open_.set_value();
+  }
+
+ private:
+  CudaStream stream_;
+  std::promise<void> open_;
+  std::shared_future<void> still_ = open_.get_future().share();
+  bool moves_ = false;
+};
 
 class NcclAsync : public ::testing::Test {
  protected:
@@ -176,15 +208,8 @@ TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
 
 TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
   on_all_ranks([](BackendChecks checks) {
-    const CudaStream training;
-    std::promise<void> moves;
-    std::shared_future<void> still = moves.get_future().share();
-    ASSERT_EQ(
-        cudaLaunchHostFunc(
-            training.get(),
-            [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); }, &still),
-        cudaSuccess);
-    StreamEvent ready(training.get());
+    StillStream trainer;
+    StreamEvent ready(trainer.get());
     const Tensors gradients(checks, 20);
     complete(*gradients.start(checks.backend));  // there is memory now: what follows is launched
     checks.backend.after(ready, soon());
@@ -193,9 +218,60 @@ TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
     EXPECT_EQ(fails_with([&] { complete(*gradients.start(checks.backend, deadline)); }),
               Errc::timeout);
     EXPECT_EQ(fails_with([&] { checks.backend.barrier(soon()); }), Errc::timeout);
-    moves.set_value();
-    while (cudaStreamQuery(training.get()) == cudaErrorNotReady) std::this_thread::yield();
+    trainer.let_go();
   });
+}
+
+/// Makes a call of `backend` that waits for `trainer`, and destroys the backend meanwhile.
+void destroy_behind(StillStream& trainer, std::unique_ptr<Backend> backend, const Tensors& of) {
+  const auto run = [&](Deadline deadline) {
+    if (const auto call = of.start(*backend, deadline)) complete(*call);
+  };
+  run(soon());  // there is memory now: what follows is launched
+  StreamEvent ready(trainer.get());
+  backend->after(ready, soon());
+  EXPECT_EQ(error_of([&] { run(Clock::now() + milliseconds(50)); }).code(), Errc::timeout);
+  auto destroyed = std::async(std::launch::async, [&] { backend.reset(); });
+  EXPECT_EQ(destroyed.wait_until(soon()), std::future_status::ready)
+      << "the process could not exit";
+  trainer.let_go();
+}
+
+/// What was left to the background is released once the stream goes on.
+void expect_no_leaks() {
+  const Deadline deadline = soon();
+  while (!fake_gpu::leaks().empty() && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+}
+
+TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEnd) {
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  expect_threads(kRanks, [&](int rank) {
+    auto backend = std::make_unique<NcclBackend>(GpuRank{rank, kRanks, rank}, id, soon(),
+                                                 make_kernel_copier());
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    StillStream trainer;
+    const Tensors tensors({*backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks}, 20);
+    destroy_behind(trainer, std::move(backend), tensors);
+  });
+  expect_no_leaks();
+}
+
+TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEndOfPinnedMemory) {
+  auto transports = make_in_process_transports(kRanks);
+  expect_threads(kRanks, [&](int rank) {
+    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
+    auto backend =
+        std::make_unique<PinnedBackend>(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    StillStream trainer;
+    const Tensors tensors({*backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks}, 20);
+    destroy_behind(trainer, std::move(backend), tensors);
+  });
+  expect_no_leaks();
 }
 
 TEST_F(NcclAsync, WhatNcclFindsOutIsReported) {

@@ -1,9 +1,16 @@
-// Tests the NCCL backend with one rank on a real GPU, where NCCL must behave as the fake does.
+// Tests the NCCL backend on a real GPU, where NCCL must behave as the fake does: with one rank, and
+// with two where NCCL lets them share it.
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
+#include <hvd_test/ranks.hpp>
 
 #include "cuda_memory.hpp"
 #include "nccl/cuda.hpp"
@@ -117,6 +124,68 @@ TEST_F(NcclGpuTest, AfterAnAbortEveryCallThrows) {
   backend_->barrier(soon());
   backend_->abort();
   EXPECT_THROW(backend_->barrier(soon()), Error);
+}
+
+/// Runs ranks as threads on one GPU, which NCCL 2.30 and newer allow if this variable is set.
+class NcclTwoRanksTest : public ::testing::Test {
+ protected:
+  static constexpr int kRanks = 2;
+
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "GPU";
+    if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr) GTEST_SKIP() << "NCCL 2.30";
+  }
+
+  static void on_ranks(const std::function<void(BackendChecks)>& body) {
+    ncclUniqueId id{};
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    expect_threads(kRanks, [&](int rank) {
+      NcclBackend backend(GpuRank{rank, kRanks, 0}, id, Clock::now() + std::chrono::seconds(60),
+                          make_kernel_copier());
+      CudaMemory memory;
+      body({backend, memory, Device{Device::Kind::cuda, 0}, rank, kRanks});
+    });
+  }
+
+  /// Lets the first rank alone enter a barrier, whose kernel then waits, and returns its error.
+  static Errc alone_in_a_barrier(const std::function<void(Backend&)>& then, Deadline deadline) {
+    std::optional<Errc> code;
+    on_ranks([&](BackendChecks checks) {
+      checks.backend.barrier(soon());
+      if (checks.rank != 0) return;
+      std::thread other([&] { then(checks.backend); });
+      code = error_of([&] { checks.backend.barrier(deadline); }).code();
+      other.join();
+    });
+    return *code;
+  }
+};
+
+TEST_F(NcclTwoRanksTest, Reduces) { on_ranks(check_every_reduction); }
+TEST_F(NcclTwoRanksTest, Scales) { on_ranks(check_scales); }
+TEST_F(NcclTwoRanksTest, Broadcasts) { on_ranks(check_broadcasts); }
+TEST_F(NcclTwoRanksTest, Gathers) { on_ranks(check_allgathers); }
+TEST_F(NcclTwoRanksTest, ReducesAndScatters) { on_ranks(check_reducescatters); }
+TEST_F(NcclTwoRanksTest, SendsPartsToAll) { on_ranks(check_alltoalls); }
+TEST_F(NcclTwoRanksTest, WorksWithRanksThatHaveNothing) { on_ranks(check_absent_ranks); }
+
+TEST_F(NcclTwoRanksTest, HasProcessSetsAndSubsets) {
+  on_ranks([](BackendChecks checks) {
+    const auto set = checks.backend.split(std::vector<int>{1}, checks.rank == 1, soon());
+    ASSERT_EQ(set != nullptr, checks.rank == 1);
+    if (set) set->barrier(soon());
+    EXPECT_EQ(checks.subsets({{0, 1}, {0}}), 0);
+  });
+}
+
+TEST_F(NcclTwoRanksTest, AnAbortEndsAKernelThatWaits) {
+  EXPECT_EQ(alone_in_a_barrier([](Backend& backend) { backend.abort(); }, soon()), Errc::aborted);
+}
+
+TEST_F(NcclTwoRanksTest, ADeadlineEndsAKernelThatWaits) {
+  EXPECT_EQ(alone_in_a_barrier([](Backend&) {}, Clock::now() + std::chrono::milliseconds(500)),
+            Errc::timeout);
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ TEST_F(NcclSessionTest, OurStreamsGoBeforeTheProgramsOwn) {
   on_sessions(2, 2, [&](Session& session, int rank) {
     const auto backends = make_nccl_backends(session, hosts[rank]);
     ASSERT_EQ(backends.size(), 2U);
-    backends.back()->barrier(soon());
+    for (const auto& backend : backends) backend->barrier(soon());
     EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority"), 0);
   });
   EXPECT_EQ(fake_gpu::calls("cudaStreamCreateWithPriority, greatest"), 2) << "NCCL's, and no more";

@@ -92,6 +92,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   [[nodiscard]] c10::Stream getDefaultStream(c10::Device device) const override {
     return wrapped(device.index(), default_streams().at(static_cast<std::size_t>(device.index())));
   }
+  [[nodiscard]] void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return unwrapped(stream);
+  }
   [[nodiscard]] c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
     // A thread may outlive the default stream, so it does not keep it.
@@ -151,7 +154,10 @@ class CachingAllocator final : public c10::Allocator {
     void* data = nullptr;
     auto& free = free_[{device, size}];
     if (free.empty()) {
+      auto mode = cudaStreamCaptureModeRelaxed;
+      check(cudaThreadExchangeStreamCaptureMode(&mode));
       check(cudaMalloc(&data, size == 0 ? 1 : size));
+      check(cudaThreadExchangeStreamCaptureMode(&mode));
       sizes_[data] = {device, size};
     } else {
       data = free.back();

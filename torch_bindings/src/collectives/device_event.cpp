@@ -5,10 +5,11 @@
 #include <utility>
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/ops/internal/capture.hpp>
 
 namespace hvd::detail {
 
@@ -16,9 +17,7 @@ namespace hvd::detail {
 // device current again. That would allocate memory for a context on a device that the process does
 // not use, so the event's device is the thread's already meanwhile. A DeviceGuard does not
 // allocate.
-StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {
-  record();
-}
+StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {}
 
 StreamEvent::~StreamEvent() {
   const c10::DeviceGuard guard(stream_.device());
@@ -26,55 +25,101 @@ StreamEvent::~StreamEvent() {
 }
 
 void StreamEvent::record() {
+  const std::lock_guard lock(mutex_);
+  record_now();
+}
+
+void StreamEvent::record_now() const {
   const c10::DeviceGuard guard(stream_.device());
   event_->record(stream_);
+  is_recorded_ = true;
+}
+
+bool StreamEvent::extend() {
+  const std::lock_guard lock(mutex_);
+  if (is_taken_) return false;
+  is_recorded_ = false;
+  return true;
+}
+
+void StreamEvent::renew() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_recorded_ = false;
+  is_taken_ = false;
 }
 
 // LibTorch's events have no wait with a deadline, so this queries the event again and again and
 // yields the processor in between.
 void StreamEvent::wait(Deadline deadline) {
+  const CaptureModeGuard other_threads_may_capture;
+  {
+    const std::lock_guard lock(mutex_);
+    is_taken_ = true;
+    if (!is_recorded_) record_now();
+  }
   while (!event_->query()) {
     if (Clock::now() >= deadline) {
-      throw Error(Errc::timeout, "the device had not produced the input in time");
+      throw Error(Errc::timeout, "the device had not done its work in time");
     }
     std::this_thread::yield();
   }
 }
 
-void* StreamEvent::handle() const noexcept { return event_->eventId(); }
+void* StreamEvent::handle() const noexcept {
+  const std::lock_guard lock(mutex_);
+  is_taken_ = true;
+  try {
+    if (!is_recorded_) record_now();
+  } catch (const std::exception&) {
+    return nullptr;  // `wait` throws the error
+  }
+  return event_->eventId();
+}
+
+void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
+  if (!tensor.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl device(tensor.device().type());
+  if (!is_capturing(device.getStreamNativeHandle(device.getStream(tensor.device())))) return;
+  throw Error(Errc::unsupported,
+              fmt::format("{} cannot be part of a CUDA graph, because the ranks agree on the host "
+                          "in each step; capture without it, for example under no_sync()",
+                          what));
+}
 
 std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
+  require_no_capture(tensor, "a collective");
   const c10::Device device = tensor.device();
   try {
-    return std::make_shared<StreamEvent>(
-        c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    auto event =
+        std::make_shared<StreamEvent>(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    event->record();
+    return event;
   } catch (const c10::Error& error) {
     throw Error(Errc::unsupported, "LibTorch cannot record an event on " + tensor.device().str() +
                                        ": " + error.what_without_backtrace());
   }
 }
 
-void synchronize_stream(const torch::Tensor& tensor) {
-  if (tensor.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl device(tensor.device().type());
-  device.synchronizeStream(device.getStream(tensor.device()));
-}
-
-void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
-  if (!allowed_) return work.wait();
+const void* StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
+  if (!allowed_) {
+    work.wait();
+    return nullptr;
+  }
   if (ends_.empty()) launched_.clear();
   std::shared_ptr<void> end = work.wait_launched();
-  if (!end) return;
+  if (!end) return nullptr;
   launched_.push_back(work);
   const c10::impl::VirtualGuardImpl interface(tensor.device().type());
   const c10::Stream stream = interface.getStream(tensor.device());
   // The allocator must not reuse the memory before this stream has used it.
   interface.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return;  // the same collective's
+  const void* const collective = end.get();
+  if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return collective;
   const c10::DeviceGuard guard(tensor.device());
   interface.block(end.get(), stream);
   ends_.push_back(std::move(end));
+  return collective;
 }
 
 void StreamWaits::check() const {
@@ -84,24 +129,19 @@ void StreamWaits::check() const {
 }
 
 ResultMemory::ResultMemory(const torch::Tensor& tensor, std::shared_ptr<StreamEvent> ready)
-    : options_(tensor.options()), ready_(std::move(ready)) {
-  if (tensor.is_cpu()) return;
-  stream_ = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
-}
+    : options_(tensor.options()), ready_(std::move(ready)) {}
 
 torch::Tensor ResultMemory::empty(torch::IntArrayRef shape) const {
-  c10::OptionalStreamGuard guard;
-  if (stream_) guard.reset_stream(*stream_);
+  const EventStreamGuard guard(ready_.get());
   torch::Tensor result = torch::empty(shape, options_);
   if (ready_) ready_->record();
   return result;
 }
 
 torch::Tensor ResultMemory::converted(const torch::Tensor& result, torch::ScalarType type) const {
-  c10::OptionalStreamGuard guard;
-  if (stream_) guard.reset_stream(*stream_);
+  const EventStreamGuard guard(ready_.get());
   torch::Tensor converted = result.to(type);
-  synchronize_stream(converted);
+  if (ready_) ready_->record();
   return converted;
 }
 

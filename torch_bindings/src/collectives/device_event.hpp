@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/types.h>
 
 #include <hvd/core/request.hpp>
@@ -15,29 +18,57 @@
 namespace hvd::detail {
 
 /// An event of a stream. It uses LibTorch's own device interface, so no build needs CUDA headers.
+/// Any thread may call it.
 class StreamEvent final : public DeviceEvent {
  public:
-  /// Records the event after the work that is in the stream now.
+  /// The event occurs after the work that is in the stream at the next `record`, or when somebody
+  /// first waits for it.
   explicit StreamEvent(c10::Stream stream);
   ~StreamEvent() override;
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
-  /// Records the event again, after the work that is in the stream now.
+
+  [[nodiscard]] const c10::Stream& stream() const noexcept { return stream_; }
+  /// Records the event, again if it was recorded before.
   void record();
+  /// Includes the work that is in the stream now, without recording the event yet. Returns false if
+  /// somebody waits for the event already.
+  [[nodiscard]] bool extend();
+  /// Makes it like a new one. Nobody may wait for it any more.
+  void renew() noexcept;
   void wait(Deadline deadline) override;
   [[nodiscard]] void* handle() const noexcept override;
 
  private:
+  /// The caller holds the lock.
+  void record_now() const;
+
   c10::Stream stream_;
-  std::optional<c10::Event> event_;  ///< empty only in the destructor
+  mutable std::mutex mutex_;                 ///< guards the members below
+  mutable std::optional<c10::Event> event_;  ///< empty only in the destructor
+  mutable bool is_recorded_ = false;         ///< all work that it has to include
+  mutable bool is_taken_ = false;            ///< somebody waits for it
 };
 
+/// Throws Errc::unsupported while a CUDA graph is captured on the current stream of the tensor's
+/// device. A collective needs the host in each step, and a graph that is replayed does not.
+void require_no_capture(const torch::Tensor& tensor, std::string_view what);
+
 /// Records an event of the current stream of the tensor's device. Returns null for a tensor on the
-/// CPU, whose data is ready. Throws Errc::unsupported when LibTorch was built without that device.
+/// CPU, whose data is ready. Throws Errc::unsupported when LibTorch was built without that device,
+/// or during a capture.
 [[nodiscard]] std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor);
 
-/// Blocks until the calling thread's current stream on the tensor's device has done all its work.
-void synchronize_stream(const torch::Tensor& tensor);
+/// Makes the stream of an event current, or does nothing for null.
+class EventStreamGuard {
+ public:
+  explicit EventStreamGuard(const StreamEvent* event) {
+    if (event != nullptr) guard_.reset_stream(event->stream());
+  }
+
+ private:
+  c10::OptionalStreamGuard guard_;
+};
 
 /// Waits for operations on tensors. Where it is possible the calling thread's current stream on the
 /// tensor's device waits instead, and the thread only until the operation is launched.
@@ -46,8 +77,9 @@ class StreamWaits {
   /// If not `allowed`, the thread always waits.
   explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
 
-  /// `tensor` is a result of `work`. Throws what `Work::wait` throws.
-  void wait(const Work& work, const torch::Tensor& tensor);
+  /// `tensor` is a result of `work`. Throws what `Work::wait` throws. If the stream waits, returns
+  /// which collective it was: until `end_reduction` the results of one have the same value.
+  const void* wait(const Work& work, const torch::Tensor& tensor);
   /// Marks the end of a reduction. Later calls of `wait` belong to the next one.
   void end_reduction() noexcept { ends_.clear(); }
   /// Throws the error of an operation of the last reduction that has failed after its launch.
@@ -71,12 +103,11 @@ class ResultMemory {
   /// Allocates a result, which may be written once `ready` has occurred. It records `ready` anew,
   /// because the stream may still have to finish work with memory that it reuses for the result.
   [[nodiscard]] torch::Tensor empty(torch::IntArrayRef shape) const;
-  /// Returns the result in another dtype, and waits until the conversion is done.
+  /// Returns the result in another dtype, once `ready`, which it records anew, has occurred.
   [[nodiscard]] torch::Tensor converted(const torch::Tensor& result, torch::ScalarType type) const;
 
  private:
   torch::TensorOptions options_;
-  std::optional<c10::Stream> stream_;  ///< empty on the CPU
   std::shared_ptr<StreamEvent> ready_;
 };
 

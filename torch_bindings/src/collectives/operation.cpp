@@ -57,11 +57,13 @@ Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffe
 }
 
 /// Returns a function for the engine's thread that copies the result to the program's tensor.
-std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buffers>& buffers) {
-  return [target = std::move(target), reduced = buffers->output] {
+std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buffers>& buffers,
+                                std::shared_ptr<StreamEvent> ready) {
+  return [target = std::move(target), reduced = buffers->output, ready = std::move(ready)] {
     const torch::NoGradGuard no_grad_there;  // on the engine's thread
+    const EventStreamGuard guard(ready.get());
     target.copy_(reduced);
-    synchronize_stream(target);
+    if (ready) ready->record();
   };
 }
 
@@ -76,19 +78,19 @@ Operation operation_of_same_shape(Request request, const torch::Tensor& tensor,
   buffers->output =
       form == Form::in_place || own_memory ? buffers->input : torch::empty_like(buffers->input);
   Operation operation;
-  operation.submission =
-      submission_for(std::move(request), buffers, record_device_event(buffers->input));
+  const std::shared_ptr<StreamEvent> ready = record_device_event(buffers->input);
+  operation.submission = submission_for(std::move(request), buffers, ready);
   operation.submission.output = data_of(buffers->output);
   if (form == Form::in_place) {
     operation.overwritten = tensor;
     operation.result = std::make_shared<torch::Tensor>(tensor);
-    if (own_memory) operation.submission.finish = copy_back(plain_alias(tensor), buffers);
+    if (own_memory) operation.submission.finish = copy_back(plain_alias(tensor), buffers, ready);
   } else if (buffers->output.scalar_type() == tensor.scalar_type()) {
     operation.result = std::make_shared<torch::Tensor>(buffers->output);
   } else {
     operation.result = std::make_shared<torch::Tensor>(
         torch::empty(tensor.sizes(), buffers->output.options().dtype(tensor.scalar_type())));
-    operation.submission.finish = copy_back(*operation.result, buffers);
+    operation.submission.finish = copy_back(*operation.result, buffers, ready);
   }
   return operation;
 }

@@ -105,6 +105,8 @@ void GradientReducer::Impl::count_groups() {
 void GradientReducer::Impl::before_gradient(std::size_t index) {
   const std::lock_guard lock(mutex);
   GradientSlot& slot = slots[index];
+  // Nothing has been sent yet, so the job can go on without the graph.
+  if (no_sync_depth == 0) require_no_capture(slot.parameter, "the reduction of gradients");
   if (options.step_in_backward && reductions > 0 && !error) {
     refuse_pass("with step_in_backward, each backward pass steps; call step() after each");
   }

@@ -17,6 +17,7 @@
 
 #include "collectives/device_event.hpp"
 #include "collectives/first_error.hpp"
+#include "gradients/bucket_events.hpp"
 #include "gradients/first_step.hpp"
 #include "gradients/gradient_hook.hpp"
 #include "gradients/gradient_placement.hpp"
@@ -50,6 +51,12 @@ struct GradientSlot {
   std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
   torch::Tensor elements;    ///< the elements of `gradient`, or a copy of them in another type
   bool elements_are_copy = false;
+
+  // These tell which gradient is the last of its collective and its stream.
+  int order = 0;                       ///< of the submissions of a reduction
+  std::shared_ptr<StreamEvent> ready;  ///< null on the CPU
+  const void* bucket = nullptr;        ///< as `StreamWaits::wait` returns it
+  bool is_last_of_bucket = true;       ///< in the last reduction
 
   // At most one of these is set, and none while the group is incomplete.
   Work work;
@@ -116,6 +123,7 @@ struct GradientReducer::Impl final : GradientListener {
   void finish(GradientSlot& slot);
   void finish_compressed();
   void add_set_aside(GradientSlot& slot);
+  void expect_same_buckets();
   void check_untouched(const GradientSlot& slot);
 
   // These are about the module of a `DistributedDataParallel` (gradient_reduction.cpp).
@@ -144,6 +152,8 @@ struct GradientReducer::Impl final : GradientListener {
 
   std::vector<std::pair<torch::Tensor, Work>> buffer_works;
   StreamWaits waits;
+  BucketEvents events;
+  int submissions = 0;  ///< in the reduction that runs
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;

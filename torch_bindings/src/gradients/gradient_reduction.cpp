@@ -1,5 +1,6 @@
 // Implements one reduction, which submits the gradients of all parameters and waits for them.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -90,7 +91,9 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   request.postscale = reduction.postscale;
   submission.input = submission.output = data_of(slot.elements);
   submission.keep_alive = std::make_shared<torch::Tensor>(slot.elements);
-  submission.ready = record_device_event(gradient);
+  slot.order = ++submissions;
+  slot.ready = events.after(gradient, slot.is_last_of_bucket);
+  submission.ready = slot.ready;
   return submission;
 }
 
@@ -252,6 +255,7 @@ void GradientReducer::Impl::finish_reduction() {
   finish_compressed();
   for (const auto& each : buffer_works) error.keep([&] { waits.wait(each.second, each.first); });
   buffer_works.clear();
+  expect_same_buckets();
   waits.end_reduction();
   if (weight) weight->finish(error);
   error.keep([&] { agreement->finish(owner); });
@@ -293,8 +297,29 @@ void GradientReducer::Impl::finish(GradientSlot& slot) {
     if (!slot.has_none) slot.parameter.mutable_grad() = slot.gradient;
     return;
   }
-  waits.wait(slot.work, slot.elements);
+  slot.bucket = waits.wait(slot.work, slot.elements);
   if (slot.elements_are_copy) elements_of(slot.gradient).copy_(slot.elements);
+}
+
+/// Expects that the next reduction has the same collectives. Where it is not known which one a
+/// gradient belonged to, the gradient gets an event of its own.
+void GradientReducer::Impl::expect_same_buckets() {
+  std::map<std::pair<const void*, c10::StreamId>, GradientSlot*> last;
+  for (GradientSlot& slot : slots) {
+    slot.is_last_of_bucket = true;
+    const std::shared_ptr<StreamEvent> ready = std::exchange(slot.ready, nullptr);
+    const void* const bucket = std::exchange(slot.bucket, nullptr);
+    if (!ready || bucket == nullptr) continue;
+    GradientSlot*& latest = last[{bucket, ready->stream().id()}];
+    if (latest == nullptr) {
+      latest = &slot;
+    } else if (latest->order < slot.order) {
+      std::exchange(latest, &slot)->is_last_of_bucket = false;
+    } else {
+      slot.is_last_of_bucket = false;
+    }
+  }
+  submissions = 0;
 }
 
 /// Calls `go_on` of all parameters in rounds, so that the messages of one parameter overlap with

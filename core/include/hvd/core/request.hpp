@@ -60,8 +60,8 @@ struct Submission {
   /// Is called for alltoall and join before `finish`, with the rows received from each rank or with
   /// the last rank to join.
   std::function<void(std::span<const std::int64_t>)> report;
-  /// Is called after success and before the work is done, for example to copy back to a strided
-  /// tensor.
+  /// Is called after success and before the work is done, as to copy back to a strided tensor. The
+  /// engine then waits for `ready`, which it may have recorded anew.
   std::function<void()> finish;
   /// Keeps `input` and `output` alive, and is released when the operation has ended.
   std::shared_ptr<void> keep_alive;

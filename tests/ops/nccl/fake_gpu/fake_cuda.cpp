@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +35,21 @@ cudaError_t misuse(const std::string& what) {
 }
 
 std::atomic<bool> captured_elsewhere{false};
+
+struct CapturedStreams {
+  std::mutex mutex;
+  std::set<const void*> handles;
+};
+
+CapturedStreams& captured_streams() {
+  static CapturedStreams streams;
+  return streams;
+}
+
+bool is_captured(const void* stream) {
+  const std::lock_guard lock(captured_streams().mutex);
+  return captured_streams().handles.count(stream) > 0;
+}
 
 cudaStreamCaptureMode& capture_mode() {
   thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -68,10 +85,24 @@ bool on_device(const void* data, std::size_t size) {
 
 void hvd::test::fake_gpu::capture_elsewhere(bool begins) { captured_elsewhere = begins; }
 
+void hvd::test::fake_gpu::capture(const void* stream, bool begins) {
+  const std::lock_guard lock(captured_streams().mutex);
+  if (begins) {
+    captured_streams().handles.insert(stream);
+  } else {
+    captured_streams().handles.erase(stream);
+  }
+}
+
 extern "C" {
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(*mode, capture_mode());
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = is_captured(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
@@ -239,6 +270,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   require_no_capture("cudaStreamQuery");
+  if (is_captured(handle)) violate("cudaStreamQuery breaks the capture of its stream");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaStreamQuery of a stream that does not exist");
   return stream->query(stream->tail()) ? cudaSuccess : not_ready();

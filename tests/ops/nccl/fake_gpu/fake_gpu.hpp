@@ -38,6 +38,9 @@ void fail(int rank, ncclResult_t error);
 /// their own mode.
 void capture_elsewhere(bool begins);
 
+/// Begins or ends the capture of a graph on a stream. The fake runs the work in it all the same.
+void capture(const void* stream, bool begins);
+
 /// Returns the number of NCCL collectives that have completed, over all ranks.
 [[nodiscard]] int collectives_run();
 

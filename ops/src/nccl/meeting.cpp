@@ -1,0 +1,63 @@
+#include "nccl/meeting.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "nccl/cuda.hpp"
+
+namespace hvd::detail {
+namespace {
+
+/// Names a GPU among those of all hosts.
+struct Place {
+  std::int32_t host = 0;
+  std::array<char, 28> bus{};
+
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+void require_different(const std::vector<Place>& places) {
+  for (auto second = places.begin(); second != places.end(); ++second) {
+    const auto first = std::find(places.begin(), second, *second);
+    if (first == second) continue;
+    throw Error(Errc::unsupported,
+                fmt::format("ranks {} and {} both have tensors on GPU {}, which NCCL refuses; move "
+                            "each rank's tensors to the GPU of its local rank",
+                            first - places.begin(), second - places.begin(), first->bus.data()));
+  }
+}
+
+}  // namespace
+
+ncclUniqueId meet(Backend& host, const GpuRank& self, Deadline deadline) {
+  Place own{self.host, {}};
+  const std::string bus = bus_id(self.gpu.index());
+  std::copy_n(bus.begin(), std::min(bus.size(), own.bus.size() - 1), own.bus.begin());
+  std::vector<Place> places(static_cast<std::size_t>(self.size));
+  const std::vector<std::int64_t> counts(places.size(), static_cast<std::int64_t>(sizeof own));
+  const GatherSlice gathered{reinterpret_cast<const std::byte*>(&own),
+                             reinterpret_cast<std::byte*>(places.data()), counts};
+  host.allgather({{&gathered, 1}, {}, DType::u8}, deadline);
+  require_different(places);
+
+  ncclUniqueId id{};
+  if (self.rank == 0) {
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) {
+      throw Error(Errc::internal, fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result)));
+    }
+  }
+  auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
+  const TensorSlice sent{bytes, bytes, sizeof id.internal};
+  host.broadcast({{&sent, 1}, {}, DType::u8, 0}, deadline);
+  return id;
+}
+
+}  // namespace hvd::detail
