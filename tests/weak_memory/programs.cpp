@@ -201,6 +201,11 @@ std::vector<Program> protocol_programs() {
   programs.push_back(
       on_ranks("staged", 2, [](Host& h, int r) { reduce(h, r, 4 * kChunk, 1, false); }));
   programs.push_back(on_ranks("whole", 2, [](Host& h, int r) { reduce(h, r, 2, 4, true); }));
+  programs.push_back(on_ranks("ahead of an exchange", 2, [](Host& h, int r) {
+    exchange(h, r, HostSlots::kDepth);
+    h.group(r).take_chunks(HostSlots::kDepth);
+    reduce(h, r, 2, 1, true);
+  }));
   programs.push_back(on_ranks("turns, 3 ranks", 3, [](Host& h, int r) { take_turns(h, r, 1); }));
   programs.push_back(on_ranks("cancelled fence", 3, cancel_fence));
   return programs;
