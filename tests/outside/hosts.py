@@ -1,4 +1,4 @@
-"""Up to three hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
+"""Up to eight hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-NAMES = "abc"
+NAMES = "abcdefgh"
 UNSHARE = ["unshare"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 ALONE = UNSHARE + ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net", "--uts"]
 # The shell stays: as process 1 it inherits orphans, and reaps them while it waits.
@@ -66,7 +66,7 @@ class Host:
     def __init__(self, index, work):
         self.name = NAMES[index]
         self.address = "10.77.0.%d" % (index + 1)
-        self.port = "v" + self.name  # of the bridge
+        self.port = "veth_" + self.name  # of the bridge
         self.tmp = os.path.join(work, "tmp_" + self.name)
         os.mkdir(self.tmp)
         clock = str(index * 100000)  # each host was started at another time
@@ -121,7 +121,7 @@ class Host:
         return ["%s: %s" % (self.name, line) for line in lines]
 
 
-def make(work):
+def make(work, count=3):
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "link", "set", "br0", "up")
-    return [Host(index, work) for index in range(len(NAMES))]
+    return [Host(index, work) for index in range(count)]

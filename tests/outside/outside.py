@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The outside tester (docs/internals/outside_tester.md): runs cycles, each a random job with random faults."""
 
 import argparse
