@@ -83,7 +83,7 @@ def main():
             if not send(peer, piece):
                 break
             if kind == "slow":
-                time.sleep(0.001)
+                time.sleep(0.0002)
         if kind in ("silent", "slow"):
             held.append(peer)
             if len(held) == MOST:

@@ -2,9 +2,10 @@
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
 import os
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 
 NAMES = "abcdefgh"
 UNSHARE = ["unshare"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
@@ -125,3 +126,17 @@ def make(work, count=3):
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "link", "set", "br0", "up")
     return [Host(index, work) for index in range(count)]
+
+
+def run_again():
+    """Runs this program again, with --work FOLDER, where it can make hosts. Returns its exit code, 77 if it cannot."""
+    lacks = missing()
+    if lacks:
+        print("skipped: needs " + lacks)
+        return 77
+    work = tempfile.mkdtemp(prefix="outside-")
+    try:
+        return subprocess.run(ALONE + STAY + [sys.executable] + sys.argv + ["--work", work],
+                              stdin=subprocess.DEVNULL).returncode
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

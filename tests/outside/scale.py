@@ -11,11 +11,9 @@ first host, memory, and how long it took until every hvdrun had ended after the 
 import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -151,16 +149,7 @@ def main():
     options = parser.parse_args()
     if options.work:
         return inside(options)
-    lacks = hosts.missing()
-    if lacks:
-        print("skipped: needs " + lacks)
-        return 77
-    work = tempfile.mkdtemp(prefix="outside-")
-    try:
-        return subprocess.run(hosts.ALONE + hosts.STAY + [sys.executable] + sys.argv + ["--work", work],
-                              stdin=subprocess.DEVNULL).returncode
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    return hosts.run_again()
 
 
 if __name__ == "__main__":
