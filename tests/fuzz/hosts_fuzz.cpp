@@ -1,6 +1,7 @@
-// Parses host lists, hostfiles and Slurm's lists.
+// Parses host lists, hostfiles, Slurm's lists and lists of CPUs.
 #include "base/exit_codes.hpp"
 #include "check.hpp"
+#include "plan/cpu_list.hpp"
 #include "plan/hosts.hpp"
 #include "plan/slurm.hpp"
 
@@ -41,5 +42,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const std::string& name : expand_nodelist(text)) check(is_host_name(name));
   });
   only_usage_errors([&] { static_cast<void>(expand_counts(text)); });
+  if (const auto cpus = parse_cpu_list(text)) check(parse_cpu_list(cpu_list(*cpus)) == cpus);
   return 0;
 }

@@ -1,12 +1,13 @@
-"""Up to three hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
+"""Up to eight hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
 import os
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 
-NAMES = "abc"
+NAMES = "abcdefgh"
 UNSHARE = ["unshare"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 ALONE = UNSHARE + ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net", "--uts"]
 # The shell stays: as process 1 it inherits orphans, and reaps them while it waits.
@@ -66,7 +67,7 @@ class Host:
     def __init__(self, index, work):
         self.name = NAMES[index]
         self.address = "10.77.0.%d" % (index + 1)
-        self.port = "v" + self.name  # of the bridge
+        self.port = "veth_" + self.name  # of the bridge
         self.tmp = os.path.join(work, "tmp_" + self.name)
         os.mkdir(self.tmp)
         clock = str(index * 100000)  # each host was started at another time
@@ -121,7 +122,21 @@ class Host:
         return ["%s: %s" % (self.name, line) for line in lines]
 
 
-def make(work):
+def make(work, count=3):
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "link", "set", "br0", "up")
-    return [Host(index, work) for index in range(len(NAMES))]
+    return [Host(index, work) for index in range(count)]
+
+
+def run_again():
+    """Runs this program again, with --work FOLDER, where it can make hosts. Returns its exit code, 77 if it cannot."""
+    lacks = missing()
+    if lacks:
+        print("skipped: needs " + lacks)
+        return 77
+    work = tempfile.mkdtemp(prefix="outside-")
+    try:
+        return subprocess.run(ALONE + STAY + [sys.executable] + sys.argv + ["--work", work],
+                              stdin=subprocess.DEVNULL).returncode
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,14 +1,13 @@
+#!/usr/bin/env python3
 """The outside tester (docs/internals/outside_tester.md): runs cycles, each a random job with random faults."""
 
 import argparse
 import collections
 import json
 import os
-import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -110,7 +109,7 @@ def release(job, fault):
             pass
 
 
-def leftovers(job, machines, own):
+def leftovers(machines, own):
     """Lists what is left of the job; it gets some seconds to end."""
     for machine in machines:
         for ballast in (machine.tmp + "/ballast", "/dev/shm/ballast"):
@@ -157,7 +156,7 @@ def cycle(seed, machines, folder, programs):
         for name in os.listdir(machine.path(machine.tmp)):
             if name.startswith("timeline"):
                 os.remove(machine.path(os.path.join(machine.tmp, name)))
-    left = leftovers(job, machines, own)
+    left = leftovers(machines, own)
     for pid in set(hosts.processes()) - own:
         os.kill(pid, signal.SIGKILL)
     os.close(job.fifo_fd)
@@ -239,16 +238,7 @@ def main():
     options = parser.parse_args()
     if options.work:
         return inside(options)
-    lacks = hosts.missing()
-    if lacks:
-        print("skipped: needs " + lacks)
-        return 77
-    work = tempfile.mkdtemp(prefix="outside-")
-    try:
-        return subprocess.run(hosts.ALONE + hosts.STAY + [sys.executable] + sys.argv + ["--work", work],
-                              stdin=subprocess.DEVNULL).returncode
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    return hosts.run_again()
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ T load(const volatile T* address, int order, const void* site) {
   if (of.scheduler == nullptr) return __atomic_load_n(address, __ATOMIC_SEQ_CST);
   order = of.scheduler->order(site, Site::Kind::load, order);
   of.scheduler->load_point(of.place.at);
-  return static_cast<T>(of.scheduler->machine().load(of.scheduler->thread(), of.place, order));
+  const std::uint64_t value = of.scheduler->machine().load(of.scheduler->thread(), of.place, order);
+  of.scheduler->note("reads", of.place.at, value, order, site);
+  return static_cast<T>(value);
 }
 
 template <class T>
@@ -68,6 +70,7 @@ void store(volatile T* address, T value, int order, const void* site) {
   of.scheduler->writes(of.place.at);
   of.scheduler->machine().store(of.scheduler->thread(), of.place, static_cast<std::uint64_t>(value),
                                 order);
+  of.scheduler->note("stores", of.place.at, static_cast<std::uint64_t>(value), order, site);
 }
 
 template <class T, class Change>
@@ -79,8 +82,10 @@ T change(const Shared& of, Change next, int order, const void* site) {
     value = static_cast<std::uint64_t>(next(static_cast<T>(old)));
     return true;
   };
-  return static_cast<T>(of.scheduler->machine().rmw(of.scheduler->thread(), of.place, changed,
-                                                    order, __ATOMIC_RELAXED));
+  const std::uint64_t old = of.scheduler->machine().rmw(of.scheduler->thread(), of.place, changed,
+                                                        order, __ATOMIC_RELAXED);
+  of.scheduler->note("changes from", of.place.at, old, order, site);
+  return static_cast<T>(old);
 }
 
 template <class T>
@@ -110,6 +115,7 @@ void fence(int order, const void* site) {
   order = scheduler->order(site, Site::Kind::fence, order);
   if (order == __ATOMIC_SEQ_CST) scheduler->point();
   scheduler->machine().fence(scheduler->thread(), order);
+  scheduler->note("fence", 0, 0, order, site);
 }
 
 void plain(const volatile void* address, std::size_t size, bool writes) {

@@ -161,11 +161,12 @@ void reduce(Host& host, int rank, std::int64_t count, int calls, bool ahead) {
   }
 }
 
-/// Moves chunks as HostExchange does: each slot is written again when all others have read it.
-void exchange(Host& host, int rank, std::uint64_t chunks) {
+/// Moves chunks of the first `givers` ranks as HostExchange does: each slot is written again when
+/// all others have read it. A rank that takes nothing does not wait for the others.
+void exchange(Host& host, int rank, std::uint64_t chunks, int givers) {
   HostGroup& group = host.group(rank);
   const auto give = [&](std::uint64_t number) {
-    if (number >= chunks) return;
+    if (number >= chunks || rank >= givers) return;
     group.wait_free(number, kNever);
     forget();
     write(group.slot(rank, number), 10 * number + static_cast<std::uint64_t>(rank));
@@ -174,7 +175,7 @@ void exchange(Host& host, int rank, std::uint64_t chunks) {
   give(0);
   for (std::uint64_t number = 0; number < chunks; ++number) {
     give(number + 1);
-    for (int other = 0; other < host.size(); ++other) {
+    for (int other = 0; other < givers; ++other) {
       if (other == rank) continue;
       group.wait_copied(other, number + 1, kNever);
       forget();
@@ -197,10 +198,15 @@ std::vector<Program> protocol_programs() {
   programs.push_back(on_ranks("turns", 2, [](Host& h, int r) { take_turns(h, r, 2); }));
   programs.push_back(on_ranks("fences", 2, [](Host& h, int r) { pass_fences(h, r, 2); }));
   programs.push_back(on_ranks("cancelled fence, 2 ranks", 2, cancel_fence));
-  programs.push_back(on_ranks("exchange", 2, [](Host& h, int r) { exchange(h, r, 5); }));
+  programs.push_back(on_ranks("exchange", 2, [](Host& h, int r) { exchange(h, r, 5, 2); }));
   programs.push_back(
       on_ranks("staged", 2, [](Host& h, int r) { reduce(h, r, 4 * kChunk, 1, false); }));
   programs.push_back(on_ranks("whole", 2, [](Host& h, int r) { reduce(h, r, 2, 4, true); }));
+  programs.push_back(on_ranks("ahead, after a broadcast", 2, [](Host& h, int r) {
+    exchange(h, r, HostSlots::kDepth, 1);
+    h.group(r).take_chunks(HostSlots::kDepth);
+    reduce(h, r, 2, 1, true);
+  }));
   programs.push_back(on_ranks("turns, 3 ranks", 3, [](Host& h, int r) { take_turns(h, r, 1); }));
   programs.push_back(on_ranks("cancelled fence", 3, cancel_fence));
   return programs;

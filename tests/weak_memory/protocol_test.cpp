@@ -1,6 +1,7 @@
 // Explores the shared-memory protocols of the host engine, as they are and with each memory order
 // weakened by one step.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -21,6 +22,19 @@ namespace {
 const std::vector<std::string> kFiles{"fence/settlements.cpp", "fence/settlements.hpp",
                                       "host/group.cpp",        "host/shared.cpp",
                                       "shm/wait.cpp",          "transport/failure.hpp"};
+
+std::string name_of(Site::Kind kind) {
+  switch (kind) {
+    case Site::Kind::load:
+      return "load";
+    case Site::Kind::store:
+      return "store";
+    case Site::Kind::rmw:
+      return "read-modify-write";
+    default:
+      return "fence";
+  }
+}
 
 std::string name_of(int order) {
   switch (order) {
@@ -58,15 +72,54 @@ std::vector<int> weaker(const Site& site) {
 /// each of them.
 using Operations = std::map<std::pair<std::string, int>, std::pair<Site, std::set<const void*>>>;
 
+/// Returns the number in an environment variable, or `otherwise`.
+std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::stoull(text);
+}
+
+/// Explores with one deviation more each time, since a short execution shows most faults, until a
+/// program fails. Returns what happens then, or nothing.
+std::string catch_weaker(const std::vector<Program>& programs, const Mutation& mutation,
+                         const Limits& most) {
+  for (Limits limits{1, most.executions}; limits.deviations <= most.deviations;
+       ++limits.deviations) {
+    for (const Program& program : programs) {
+      const Exploration result = explore(program, mutation, limits);
+      if (!result.failure.empty()) return fmt::format("{} | {}", program.name, result.failure);
+    }
+  }
+  return {};
+}
+
+/// Returns the operations of a wrong execution, one on a line.
+std::string chart_of(const Exploration& result) {
+  Sites sites;
+  for (const Event& event : result.events) {
+    if (event.site != nullptr) sites.emplace(event.site, Site{});
+  }
+  const auto lines = lines_of(sites);
+  std::string chart;
+  for (const Event& event : result.events) {
+    const auto line = lines.find(event.site);
+    chart += fmt::format("\n{:{}}{} {} {}:{:#x} {} ({})", "", 4 * event.thread, event.thread,
+                         event.what, event.location >> 40, event.location & 0xFF'FFFF'FFFFU,
+                         event.value, line == lines.end() ? "" : line->second);
+  }
+  return chart;
+}
+
 TEST(Protocols, AreCorrectAndEveryMemoryOrderIsNeeded) {
   const std::vector<Program> programs = protocol_programs();
+  const Limits limits{number_in("HVD_WEAK_DEVIATIONS", 2),
+                      number_in("HVD_WEAK_EXECUTIONS", 1'000'000)};
   Sites sites;
   for (const Program& program : programs) {
-    const Exploration result = explore(program);
-    fmt::print("{}: {} executions, {} states {}\n", program.name, result.executions, result.states,
-               result.failure);
+    const Exploration result = explore(program, {}, limits);
+    fmt::print("| {} | {} | {} | {} | {} |\n", program.name, limits.deviations, result.executions,
+               result.states, result.complete ? "yes" : "no");
     std::fflush(stdout);
-    EXPECT_EQ(result.failure, "") << program.name;
+    EXPECT_EQ(result.failure, "") << program.name << chart_of(result);
     sites.insert(result.sites.begin(), result.sites.end());
   }
   if (HasFailure()) return;
@@ -80,21 +133,12 @@ TEST(Protocols, AreCorrectAndEveryMemoryOrderIsNeeded) {
     of = about;
     addresses.insert(site);
   }
-  std::string table;
   for (const auto& [where, operation] : operations) {
     const auto& [site, addresses] = operation;
     for (const int order : weaker(site)) {
-      std::string caught;
-      for (const Program& program : programs) {
-        const Exploration result = explore(program, {addresses, order});
-        if (result.failure.empty()) continue;
-        caught = fmt::format("{} ({})", program.name, result.failure);
-        break;
-      }
-      table += fmt::format("| {} | {} -> {} | {} |\n", where.first, name_of(site.order),
-                           name_of(order), caught);
-      fmt::print("{} {} -> {}: {}\n", where.first, name_of(site.order), name_of(order),
-                 caught.empty() ? "NOT CAUGHT" : caught);
+      const std::string caught = catch_weaker(programs, {addresses, order}, limits);
+      fmt::print("| {} | {} | {} -> {} | {} |\n", where.first, name_of(site.kind),
+                 name_of(site.order), name_of(order), caught.empty() ? "NOT CAUGHT | " : caught);
       std::fflush(stdout);
       EXPECT_NE(caught, "") << where.first;
     }

@@ -14,9 +14,10 @@ bool in_fiber = false;
 
 }  // namespace
 
-Scheduler::Scheduler(const Program& program, const Mutation& mutation)
+Scheduler::Scheduler(const Program& program, const Mutation& mutation, const Limits& limits)
     : program_(program),
       mutation_(mutation),
+      limits_(limits),
       choose_([this](std::size_t of) { return choose(of); }),
       machine_(choose_),
       fibers_(program.threads.size()) {
@@ -29,7 +30,13 @@ Exploration Scheduler::run() {
   exploring = this;
   do {
     execute();
-  } while (result_.failure.empty() && next());
+    result_.complete = result_.failure.empty() && !next();
+  } while (result_.failure.empty() && !result_.complete && result_.executions < limits_.executions);
+  if (!result_.failure.empty()) {
+    repeats_ = true;
+    result_.failure.clear();
+    execute();
+  }
   exploring = nullptr;
   result_.states = visited_.size();
   return result_;
@@ -37,8 +44,10 @@ Exploration Scheduler::run() {
 
 std::size_t Scheduler::choose(std::size_t of) {
   if (of == 1) return 0;
-  if (made_ == choices_.size()) choices_.push_back({0, of});
-  return choices_[made_++].taken;
+  if (made_ == choices_.size()) choices_.push_back({0, deviations_ < limits_.deviations ? of : 1});
+  const std::size_t taken = choices_[made_++].taken;
+  if (taken != 0) ++deviations_;
+  return taken;
 }
 
 /// Moves to the next sequence of choices. Returns false after the last one.
@@ -54,11 +63,21 @@ bool Scheduler::next() {
   return true;
 }
 
+bool Scheduler::is_new() {
+  const std::size_t left = limits_.deviations - deviations_;
+  const auto [at, first] = visited_.try_emplace(hash(), left);
+  if (first) return true;
+  if (at->second >= left) return false;
+  at->second = left;
+  return true;
+}
+
 void Scheduler::execute() {
+  ++result_.executions;
   machine_.reset();
   forget_shared();
   program_.set_up();
-  made_ = points_ = running_ = 0;
+  made_ = deviations_ = points_ = running_ = 0;
   for (Fiber& fiber : fibers_) {
     fiber.begun = fiber.ended = false;
     fiber.mutex = fiber.futex = fiber.progress = 0;
@@ -71,14 +90,13 @@ void Scheduler::execute() {
   while (result_.failure.empty()) {
     const std::vector<std::size_t> ready = runnable();
     if (ready.empty()) break;
-    if (made_ == choices_.size() && !visited_.insert(hash()).second) return;
+    if (made_ == choices_.size() && !repeats_ && !is_new()) return;
     running_ = ready[choose(ready.size())];
     fibers_[running_].begun = in_fiber = true;
     ::swapcontext(&home_, &fibers_[running_].context);
     in_fiber = false;
     if (++points_ > kPoints) result_.failure = "does not end";
   }
-  ++result_.executions;
   if (!result_.failure.empty()) return;
   for (const Fiber& fiber : fibers_) {
     if (!fiber.ended) result_.failure = "threads wait for ever";
@@ -158,6 +176,7 @@ bool Scheduler::futex_wait(Machine::Place word, std::uint64_t expected) {
   point();
   const bool sleeps = machine_.latest(word) == expected;
   machine_.observe(running_, static_cast<std::uint64_t>(sleeps) + 1);
+  note(sleeps ? "sleeps" : "does not sleep", word.at, expected, 0, nullptr);
   if (!sleeps) return false;
   fibers_[running_].futex = word.at;
   leave();
@@ -169,13 +188,14 @@ void Scheduler::forget() { machine_.forget(running_, ++fibers_[running_].progres
 void Scheduler::futex_wake(std::uint64_t word) {
   point();
   machine_.observe(running_, word);
+  note("wakes", word, 0, 0, nullptr);
   for (Fiber& fiber : fibers_) {
     if (fiber.futex == word) fiber.futex = 0;
   }
 }
 
-Exploration explore(const Program& program, const Mutation& mutation) {
-  return Scheduler(program, mutation).run();
+Exploration explore(const Program& program, const Mutation& mutation, const Limits& limits) {
+  return Scheduler(program, mutation, limits).run();
 }
 
 }  // namespace hvd::weak

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include <ucontext.h>
@@ -23,7 +22,7 @@ void forget_shared();
 /// to the last one that has another alternative. It ends early at a state that was there before.
 class Scheduler {
  public:
-  Scheduler(const Program& program, const Mutation& mutation);
+  Scheduler(const Program& program, const Mutation& mutation, const Limits& limits);
 
   [[nodiscard]] Exploration run();
 
@@ -48,6 +47,11 @@ class Scheduler {
   void futex_wake(std::uint64_t word);
   void forget();
   void fail(const std::string& why);
+  /// Records an operation, when a wrong execution is repeated.
+  void note(const char* what, std::uint64_t location, std::uint64_t value, int order,
+            const void* site) {
+    if (repeats_) result_.events.push_back({running_, what, location, value, order, site});
+  }
 
  private:
   struct Choice {
@@ -65,6 +69,8 @@ class Scheduler {
   };
 
   [[nodiscard]] std::size_t choose(std::size_t of);
+  /// Records the state. Returns false if it was there before, with as many deviations left.
+  [[nodiscard]] bool is_new();
   void execute();
   [[nodiscard]] bool next();
   [[nodiscard]] std::vector<std::size_t> runnable() const;
@@ -74,6 +80,7 @@ class Scheduler {
 
   const Program& program_;
   const Mutation& mutation_;
+  const Limits& limits_;
   const Machine::Choose choose_;
   Machine machine_;
   std::vector<Fiber> fibers_;
@@ -82,9 +89,11 @@ class Scheduler {
   std::size_t points_ = 0;
   std::vector<Choice> choices_;
   std::size_t made_ = 0;
-  std::unordered_set<std::uint64_t> visited_;
-  std::unordered_map<std::uint64_t, unsigned> writers_;  ///< bit masks, by location
+  std::size_t deviations_ = 0;                              ///< among the choices made
+  std::unordered_map<std::uint64_t, std::size_t> visited_;  ///< deviations that were left
+  std::unordered_map<std::uint64_t, unsigned> writers_;     ///< bit masks, by location
   bool new_writer_ = false;
+  bool repeats_ = false;  ///< the wrong execution
   Exploration result_;
 };
 

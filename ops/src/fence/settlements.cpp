@@ -16,7 +16,7 @@ void Settlements::settle(std::span<const std::uint64_t> reached) {
   settled_ = last;
   forget_before(asked_.load(std::memory_order_relaxed));
   settlements_.push_back({last, {reached.begin(), reached.end()}});
-  mentioned_.store(last, std::memory_order_release);
+  mentioned_.store(last, std::memory_order_relaxed);
 }
 
 void Settlements::forget_before(std::uint64_t sequence) {

@@ -24,9 +24,10 @@ class Settlements {
   /// `reached` has for each rank the last sequence number that it has reached, or will reach.
   void settle(std::span<const std::uint64_t> reached);
 
-  /// Tells whether a settlement covers `sequence`. It costs one atomic load.
+  /// Tells whether a settlement covers `sequence`. It costs one atomic load, which orders nothing:
+  /// `of` takes the lock.
   [[nodiscard]] bool mention(std::uint64_t sequence) const noexcept {
-    return sequence <= mentioned_.load(std::memory_order_acquire);
+    return sequence <= mentioned_.load(std::memory_order_relaxed);
   }
   /// Returns what is known of the operation `sequence` with these members. One thread at a time
   /// asks, with growing numbers: settlements that cover earlier ones only are forgotten.

@@ -45,9 +45,12 @@ bool HostFence::await_arrival(HostGroup& group, int position, const Call& call) 
   const auto arrived = [&](int of) { return group.has_arrived(of, call.sequence, call.digest); };
   const auto settled = [&] { return settlements_.mention(call.sequence); };
   try {
+    // What was seen counts: a member that has learned earlier that the fence is cancelled may have
+    // replaced its message since.
+    bool came = false;
     group.wait_for(
-        position, [&] { return arrived(position) || settled(); }, Deadline::max());
-    if (arrived(position)) return true;
+        position, [&] { return (came = arrived(position)) || settled(); }, Deadline::max());
+    if (came) return true;
     if (settlements_.of(call.sequence, call.members) == FenceOutcome::cancelled) return false;
     // Every member has arrived, or is about to arrive.
     group.wait_for(

@@ -54,7 +54,7 @@ bool HostGroup::attach(HostMember& member) const {
     member.block = member.segment + HostSegment::block(i + 1);
     return true;
   }
-  if (member.sets->refused.load(std::memory_order_acquire) == name_) {
+  if (member.sets->refused.load(std::memory_order_relaxed) == name_) {
     throw no_memory_for_set(member.neighbour.rank);
   }
   return false;

@@ -82,7 +82,7 @@ const std::shared_ptr<HostGroup>& HostShared::group(std::span<const int> ranks) 
   // The others find the block by the name of the set, so it is initialised before the name appears.
   const std::size_t offset = HostSegment::block(blocks + 1);
   if (blocks == HostSets::kMost || !own->memory().commit(offset, HostSlots::block_size())) {
-    own->sets().refused.store(name, std::memory_order_release);
+    own->sets().refused.store(name, std::memory_order_relaxed);
     throw no_memory_for_set(rank);
   }
   HostMember& here = members[static_cast<std::size_t>(self)];

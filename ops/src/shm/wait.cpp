@@ -35,7 +35,9 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadli
 }
 
 void ring_one(Doorbell& bell) noexcept {
-  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  // A rank that reads the new number also sees what was stored before, because the fence in `sleep`
+  // follows the load. So it need not be woken.
+  bell.rings.fetch_add(1, std::memory_order_release);
   ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
@@ -92,15 +94,15 @@ void ShmWait::note_cpu(const Neighbour& awaited) {
 
 void ShmWait::sleep(const Ready& ready, const For& call) {
   check_time(call);
-  const std::uint32_t rings = own_.rings.load(std::memory_order_seq_cst);
-  own_.sleeping.store(1, std::memory_order_seq_cst);
+  const std::uint32_t rings = own_.rings.load(std::memory_order_relaxed);
+  own_.sleeping.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // From now on the others see that they must wake this rank. They did not wake it for what they
   // stored before, so the condition is checked again.
   if (!ready() && !failure_.aborted()) {
     futex_wait(own_.rings, rings, std::min(call.deadline, Clock::now() + kNap));
   }
-  own_.sleeping.store(0, std::memory_order_seq_cst);
+  own_.sleeping.store(0, std::memory_order_relaxed);
   if (ready()) return;
 
   const Neighbour* const lost = find_lost(call);

@@ -19,8 +19,9 @@ namespace hvd::detail {
 /// thread at a time the rest.
 class Failure {
  public:
-  void abort() noexcept { aborted_.store(true, std::memory_order_release); }
-  [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
+  /// The flag carries no data, so it orders nothing.
+  void abort() noexcept { aborted_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
   /// Throws Errc::aborted after a call of `abort`.
   void check() const;
 
