@@ -90,6 +90,17 @@ function(hvd_unity target)
   endif()
 endfunction()
 
+# hvd_expect_alone(<target> <file>...) stops where files that a test replaces are compiled together with others of the
+# target.
+function(hvd_expect_alone target)
+  foreach(file IN LISTS ARGN)
+    get_source_file_property(alone "${file}" TARGET_DIRECTORY ${target} SKIP_UNITY_BUILD_INCLUSION)
+    if(NOT alone)
+      message(FATAL_ERROR "a test replaces ${file}: list it after ALONE for ${target}")
+    endif()
+  endforeach()
+endfunction()
+
 # hvd_use_torch_pch(<target>...) uses the precompiled LibTorch header, which is built once per build
 # tree.
 function(hvd_use_torch_pch)

@@ -17,7 +17,9 @@
 #include <hvd/torch/sparse.hpp>
 #include <hvd/torch/sync_batch_norm.hpp>
 
+#include "bind_elastic.hpp"
 #include "group_backend.hpp"
+#include "raised_error.hpp"
 
 namespace hvd::python {
 namespace {
@@ -211,21 +213,10 @@ void bind_backend(py::module_& module) {
 }  // namespace hvd::python
 
 PYBIND11_MODULE(_C, module) {
-  // Horovod's name for an error of a collective, and its class for wrong arguments.
-  py::register_exception<hvd::Error>(module, "HorovodInternalError", PyExc_RuntimeError);
-  py::register_exception_translator([](std::exception_ptr thrown) {
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const hvd::Error& error) {
-      if (error.code() != hvd::Errc::duplicate_name &&
-          error.code() != hvd::Errc::invalid_argument) {
-        throw;
-      }
-      py::set_error(PyExc_ValueError, error.what());
-    }
-  });
+  hvd::python::bind_errors(module);
   hvd::python::bind_job(module);
   hvd::python::bind_collectives(module);
   hvd::python::bind_layers(module);
   hvd::python::bind_backend(module);
+  hvd::python::bind_elastic(module);
 }

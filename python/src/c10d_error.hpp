@@ -1,6 +1,8 @@
 // Turns errors of hvd into those that torch.distributed's backends throw.
 #pragma once
 
+#include <string>
+
 #include <c10/util/Exception.h>
 
 #include <hvd/core/error.hpp>
@@ -14,7 +16,10 @@ auto with_c10d_errors(const Call& call) {
   try {
     return call();
   } catch (const Error& error) {
-    C10_THROW_ERROR(DistBackendError, error.what());
+    // Programs look for the word between blanks, which is in the texts of other backends.
+    const std::string text =
+        error.code() == Errc::timeout ? "the timeout of the group has passed: " : "";
+    C10_THROW_ERROR(DistBackendError, text + error.what());
   }
 }
 

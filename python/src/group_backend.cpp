@@ -5,6 +5,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pybind11/pybind11.h>
 
 #include <hvd/core/error.hpp>
@@ -15,19 +16,23 @@
 #include <hvd/torch/sparse.hpp>
 
 #include "c10d_error.hpp"
-#include "collectives/tensor_traits.hpp"
+#include "submissions.hpp"
 
 namespace hvd::python {
 namespace {
 
-using detail::data_of;
 using std::chrono::milliseconds;
 
 // Names are forgotten when there are so many, as in a program whose shapes change all the time.
 constexpr std::size_t kMostNames = 1024;
 
+/// What has threads in each group of this process.
+struct LiveGroup {
+  std::weak_ptr<Context> context;
+  std::weak_ptr<AnySource> any_source;
+};
 std::mutex live_mutex;
-std::vector<std::weak_ptr<Context>> live_contexts;  // of all groups of this process
+std::vector<LiveGroup> live_groups;
 
 /// Gives all ranks the secret that the launcher gave them, or one of rank 0. The latter goes
 /// through the store, which is as open as torch.distributed itself.
@@ -77,161 +82,6 @@ std::unique_ptr<Context> join_group(const c10::intrusive_ptr<c10d::Store>& store
                       detail::store_over(own, "the store of process group " + settings.name));
 }
 
-ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::sum;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::average;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::product;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::min;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::max;
-    default:
-      break;
-  }
-  throw Error(Errc::unsupported, "backend hvd has no such reduce operation for this collective");
-}
-
-bool is_bitwise(const c10d::ReduceOp& op) {
-  return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR ||
-         op.op_ == c10d::ReduceOp::BXOR;
-}
-
-void combine_bits(at::Tensor& into, const at::Tensor& from, const c10d::ReduceOp& op) {
-  if (op.op_ == c10d::ReduceOp::BAND) into.bitwise_and_(from);
-  if (op.op_ == c10d::ReduceOp::BOR) into.bitwise_or_(from);
-  if (op.op_ == c10d::ReduceOp::BXOR) into.bitwise_xor_(from);
-}
-
-at::Tensor& only(std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1, "backend hvd takes one tensor per call, got ", tensors.size());
-  return tensors.front();
-}
-
-/// Returns the values in one dimension. Shares memory with `tensor` where it is contiguous.
-at::Tensor flat(const at::Tensor& tensor) {
-  detail::require_supported(tensor);
-  return detail::resolved(detail::plain_alias(tensor)).contiguous().reshape({-1});
-}
-
-at::Tensor flat(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& tensor : tensors) parts.push_back(flat(tensor));
-  return parts.size() == 1 ? parts.front() : at::cat(parts);
-}
-
-std::int64_t elements_of(const std::vector<at::Tensor>& tensors) {
-  std::int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) count += tensor.numel();
-  return count;
-}
-
-/// Copies the parts of `from` into the tensors, in order.
-void copy_parts(const at::Tensor& from, const std::vector<at::Tensor>& into) {
-  const at::NoGradGuard no_grad_here;  // on the engine's thread
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : into) {
-    tensor.copy_(from.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
-  }
-}
-
-Submission submission_of(OpKind kind, const at::Tensor& input) {
-  Submission submission;
-  submission.request.kind = kind;
-  submission.request.dtype = detail::dtype_of(input);
-  submission.request.shape = {input.numel()};
-  submission.input = data_of(input);
-  submission.keep_alive = std::make_shared<at::Tensor>(input);
-  return submission;
-}
-
-/// Puts the result of a collective into the tensors, directly where there is one contiguous tensor.
-void receive(Submission& submission, const std::vector<at::Tensor>& outputs,
-             const at::TensorOptions& like) {
-  const std::int64_t count = elements_of(outputs);
-  for (const at::Tensor& output : outputs) {
-    TORCH_CHECK(output.scalar_type() == like.dtype().toScalarType(),
-                "the tensors of a collective need the same dtype");
-  }
-  const bool direct = outputs.size() == 1 && outputs.front().is_contiguous();
-  const at::Tensor memory =
-      direct ? detail::plain_alias(outputs.front()) : at::empty({count}, like);
-  submission.allocate = [memory, count](const Shape& shape) {
-    if (element_count(shape) != count) {
-      throw Error(Errc::invalid_argument, fmt::format("the output has {} elements, the result {}",
-                                                      count, element_count(shape)));
-    }
-    return data_of(memory);
-  };
-  if (!direct) submission.finish = [memory, outputs] { copy_parts(memory, outputs); };
-}
-
-/// Reduces or broadcasts `tensor` in place.
-Submission in_place(OpKind kind, const at::Tensor& tensor) {
-  const at::Tensor memory = flat(tensor);
-  Submission submission = submission_of(kind, memory);
-  submission.output = data_of(memory);
-  if (!memory.is_alias_of(tensor)) {
-    submission.finish = [memory, tensor = detail::plain_alias(tensor)] {
-      copy_parts(memory, {tensor});
-    };
-  }
-  return submission;
-}
-
-Submission reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, bool receives, int size) {
-  if (is_bitwise(op)) {
-    const at::Tensor input = flat(tensor);
-    Submission submission = submission_of(OpKind::allgather, input);
-    const at::Tensor all = at::empty({size, input.numel()}, input.options());
-    receive(submission, {all}, input.options());
-    if (!receives) return submission;
-    submission.finish = [all, op, tensor = detail::plain_alias(tensor)] {
-      at::Tensor result = all[0];
-      for (std::int64_t i = 1; i < all.size(0); ++i) combine_bits(result, all[i], op);
-      copy_parts(result, {tensor});
-    };
-    return submission;
-  }
-  Submission submission = in_place(OpKind::allreduce, tensor);
-  submission.request.op = reduce_op_of(op);
-  if (!receives) {
-    const at::Tensor scratch = at::empty({tensor.numel()}, tensor.options());
-    submission.output = data_of(scratch);
-    submission.finish = [scratch] {};  // keeps it alive
-  }
-  return submission;
-}
-
-Submission gathered(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs) {
-  const at::Tensor input = flat(tensor);
-  Submission submission = submission_of(OpKind::allgather, input);
-  receive(submission, outputs, input.options());
-  return submission;
-}
-
-Submission reduce_scattered(const at::Tensor& input, const at::Tensor& output,
-                            const c10d::ReduceOp& op, int size) {
-  TORCH_CHECK(input.numel() == output.numel() * size,
-              "the input of a reduce_scatter is the group's size times as large as its output");
-  Submission submission = submission_of(OpKind::reducescatter, input);
-  submission.request.op = reduce_op_of(op);
-  receive(submission, {output}, input.options());
-  return submission;
-}
-
-Submission exchanged(const at::Tensor& input, std::vector<std::int64_t> splits,
-                     const std::vector<at::Tensor>& outputs) {
-  Submission submission = submission_of(OpKind::alltoall, input);
-  submission.request.splits = std::move(splits);
-  receive(submission, outputs, input.options());
-  return submission;
-}
-
 /// Waits until the operation has ended. Its error is for those who have its work.
 void await_end(const hvd::Work& work) {
   if (!work.valid() || work.done()) return;
@@ -245,11 +95,14 @@ void await_end(const hvd::Work& work) {
 
 GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            Settings settings)
-    : c10d::Backend(rank, size), settings_(std::move(settings)), store_(store) {
+    : c10d::Backend(rank, size),
+      settings_(std::move(settings)),
+      store_(store),
+      any_source_(std::make_shared<AnySource>(store, rank, size)) {
   context_ = with_c10d_errors([&] { return join_group(store, rank, size, settings_); });
   const std::lock_guard lock(live_mutex);
-  std::erase_if(live_contexts, [](const auto& context) { return context.expired(); });
-  live_contexts.push_back(context_);
+  std::erase_if(live_groups, [](const LiveGroup& group) { return group.context.expired(); });
+  live_groups.push_back({context_, any_source_});
 }
 
 GroupBackend::~GroupBackend() {
@@ -257,14 +110,16 @@ GroupBackend::~GroupBackend() {
   std::optional<pybind11::gil_scoped_release> unlocked;
   if (PyGILState_Check()) unlocked.emplace();
   context_->disconnect();  // does nothing after `shutdown`
+  any_source_.reset();
   completer_.reset();
   context_.reset();
 }
 
 void GroupBackend::leave_all() noexcept {
   const std::lock_guard lock(live_mutex);
-  for (const std::weak_ptr<Context>& one : live_contexts) {
-    if (const std::shared_ptr<Context> context = one.lock()) context->disconnect();
+  for (const LiveGroup& group : live_groups) {
+    if (const auto context = group.context.lock()) context->disconnect();
+    if (const auto any_source = group.any_source.lock()) any_source->stop();
   }
 }
 
@@ -308,9 +163,11 @@ std::pair<std::string, hvd::Work*> GroupBackend::next_name(const Request& reques
 template <class CallOptions>
 GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
                                               std::vector<Submission> submissions,
-                                              const CallOptions& options, Tensors results) {
+                                              const CallOptions& options, Tensors results,
+                                              const Tensors& inputs) {
+  auto started = c10::make_intrusive<BackendWork>(getRank(), type, options.timeout,
+                                                  std::move(results), inputs, completer_);
   const bool blocks = !options.asyncOp && submissions.size() == 1;
-  std::vector<hvd::Work> works;
   with_c10d_errors([&] {
     std::unique_lock lock(mutex_);
     ++operations_;
@@ -324,12 +181,12 @@ GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
         context_->run(std::move(submission));
         return;
       }
-      works.push_back(context_->submit(std::move(submission)));
-      if (last) *last = works.back();
+      hvd::Work work = context_->submit(std::move(submission));
+      if (last) *last = work;
+      started->add(std::move(work));
     }
   });
-  return c10::make_intrusive<GroupWork>(getRank(), type, options.timeout, std::move(works),
-                                        std::move(results), completer_);
+  return started;
 }
 
 GroupBackend::WorkPointer GroupBackend::allreduce(Tensors& tensors,
@@ -338,19 +195,20 @@ GroupBackend::WorkPointer GroupBackend::allreduce(Tensors& tensors,
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   return with_c10d_errors([&] {
     return start(c10d::OpType::ALLREDUCE, {reduced(tensor, options.reduceOp, true, getSize())},
-                 options, {tensor});
+                 options, {tensor}, {tensor});
   });
 }
 
 GroupBackend::WorkPointer GroupBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   at::Tensor& tensor = only(tensors);
+  TORCH_CHECK(options.reduceOp.op_ != c10d::ReduceOp::PREMUL_SUM, "PREMUL_SUM of a sparse tensor");
   with_c10d_errors([&] {
     const at::NoGradGuard no_grad;
     tensor.copy_(sparse_allreduce(
         tensor, {.op = reduce_op_of(options.reduceOp), .context = context_.get()}));
   });
-  return start(c10d::OpType::_ALLREDUCE_SPARSE, {}, options, {tensor});
+  return start(c10d::OpType::_ALLREDUCE_SPARSE, {}, options, {tensor}, {tensor});
 }
 
 GroupBackend::WorkPointer GroupBackend::allreduce_coalesced(
@@ -361,7 +219,8 @@ GroupBackend::WorkPointer GroupBackend::allreduce_coalesced(
       submissions.push_back(reduced(tensor, options.reduceOp, true, getSize()));
     }
   });
-  return start(c10d::OpType::ALLREDUCE_COALESCED, std::move(submissions), options, tensors);
+  return start(c10d::OpType::ALLREDUCE_COALESCED, std::move(submissions), options, tensors,
+               tensors);
 }
 
 GroupBackend::WorkPointer GroupBackend::reduce(Tensors& tensors,
@@ -370,7 +229,7 @@ GroupBackend::WorkPointer GroupBackend::reduce(Tensors& tensors,
   const bool receives = options.rootRank == getRank();
   return with_c10d_errors([&] {
     return start(c10d::OpType::REDUCE, {reduced(tensor, options.reduceOp, receives, getSize())},
-                 options, {tensor});
+                 options, {tensor}, {tensor});
   });
 }
 
@@ -378,9 +237,9 @@ GroupBackend::WorkPointer GroupBackend::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only(tensors);
   return with_c10d_errors([&] {
-    Submission submission = in_place(OpKind::broadcast, tensor);
+    Submission submission = in_place(OpKind::broadcast, tensor, flat(tensor));
     submission.request.root = static_cast<int>(options.rootRank);
-    return start(c10d::OpType::BROADCAST, {std::move(submission)}, options, {tensor});
+    return start(c10d::OpType::BROADCAST, {std::move(submission)}, options, {tensor}, {tensor});
   });
 }
 
@@ -389,7 +248,7 @@ GroupBackend::WorkPointer GroupBackend::allgather(TensorLists& outputs, Tensors&
   TORCH_CHECK(outputs.size() == 1, "backend hvd takes one list of outputs");
   return with_c10d_errors([&] {
     return start(c10d::OpType::ALLGATHER, {gathered(only(inputs), outputs.front())}, options,
-                 outputs.front());
+                 outputs.front(), inputs);
   });
 }
 
@@ -406,13 +265,14 @@ GroupBackend::WorkPointer GroupBackend::allgather_coalesced(TensorLists& outputs
     }
   });
   return start(c10d::OpType::ALLGATHER_COALESCED, std::move(submissions), options,
-               std::move(results));
+               std::move(results), inputs);
 }
 
 GroupBackend::WorkPointer GroupBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
   return with_c10d_errors([&] {
-    return start(c10d::OpType::_ALLGATHER_BASE, {gathered(input, {output})}, options, {output});
+    return start(c10d::OpType::_ALLGATHER_BASE, {gathered(input, {output})}, options, {output},
+                 {input});
   });
 }
 
@@ -425,7 +285,7 @@ GroupBackend::WorkPointer GroupBackend::allgather_into_tensor_coalesced(
       submissions.push_back(gathered(inputs[i], {outputs[i]}));
     }
   });
-  return start(c10d::OpType::COALESCED, std::move(submissions), options, outputs);
+  return start(c10d::OpType::COALESCED, std::move(submissions), options, outputs, inputs);
 }
 
 GroupBackend::WorkPointer GroupBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -433,9 +293,10 @@ GroupBackend::WorkPointer GroupBackend::reduce_scatter(Tensors& outputs, TensorL
   TORCH_CHECK(inputs.size() == 1, "backend hvd takes one list of inputs");
   const at::Tensor& output = only(outputs);
   return with_c10d_errors([&] {
-    return start(c10d::OpType::REDUCE_SCATTER,
-                 {reduce_scattered(flat(inputs.front()), output, options.reduceOp, getSize())},
-                 options, {output});
+    return start(
+        c10d::OpType::REDUCE_SCATTER,
+        {reduce_scattered(flat(inputs.front()), output, options.reduceOp, getRank(), getSize())},
+        options, {output}, inputs.front());
   });
 }
 
@@ -443,8 +304,8 @@ GroupBackend::WorkPointer GroupBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   return with_c10d_errors([&] {
     return start(c10d::OpType::_REDUCE_SCATTER_BASE,
-                 {reduce_scattered(flat(input), output, options.reduceOp, getSize())}, options,
-                 {output});
+                 {reduce_scattered(flat(input), output, options.reduceOp, getRank(), getSize())},
+                 options, {output}, {input});
   });
 }
 
@@ -455,10 +316,10 @@ GroupBackend::WorkPointer GroupBackend::reduce_scatter_tensor_coalesced(
   with_c10d_errors([&] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       submissions.push_back(
-          reduce_scattered(flat(inputs[i]), outputs[i], options.reduceOp, getSize()));
+          reduce_scattered(flat(inputs[i]), outputs[i], options.reduceOp, getRank(), getSize()));
     }
   });
-  return start(c10d::OpType::COALESCED, std::move(submissions), options, outputs);
+  return start(c10d::OpType::COALESCED, std::move(submissions), options, outputs, inputs);
 }
 
 GroupBackend::WorkPointer GroupBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -473,7 +334,7 @@ GroupBackend::WorkPointer GroupBackend::alltoall_base(at::Tensor& output, at::Te
   for (std::int64_t& split : splits) split *= rows == 0 ? 0 : input.numel() / rows;
   return with_c10d_errors([&] {
     return start(c10d::OpType::ALLTOALL_BASE, {exchanged(flat(input), std::move(splits), {output})},
-                 options, {output});
+                 options, {output}, {input});
   });
 }
 
@@ -483,7 +344,7 @@ GroupBackend::WorkPointer GroupBackend::alltoall(Tensors& outputs, Tensors& inpu
   for (const at::Tensor& input : inputs) splits.push_back(input.numel());
   return with_c10d_errors([&] {
     return start(c10d::OpType::ALLTOALL, {exchanged(flat(inputs), std::move(splits), outputs)},
-                 options, outputs);
+                 options, outputs, inputs);
   });
 }
 
@@ -495,7 +356,7 @@ GroupBackend::WorkPointer GroupBackend::gather(TensorLists& outputs, Tensors& in
   const Tensors received = options.rootRank == getRank() ? outputs.at(0) : Tensors{};
   return with_c10d_errors([&] {
     return start(c10d::OpType::GATHER, {exchanged(flat(input), std::move(splits), received)},
-                 options, received);
+                 options, received, inputs);
   });
 }
 
@@ -510,49 +371,78 @@ GroupBackend::WorkPointer GroupBackend::scatter(Tensors& outputs, TensorLists& i
   }
   return with_c10d_errors([&] {
     return start(c10d::OpType::SCATTER, {exchanged(input, std::move(splits), {output})}, options,
-                 {output});
+                 {output}, inputs.empty() ? Tensors{} : inputs.front());
   });
 }
 
 /// A message is a broadcast between two ranks. Its name is not used again, so that any number of
 /// messages may be on their way.
-GroupBackend::WorkPointer GroupBackend::message(Tensors& tensors, int from, int to, int tag) {
-  at::Tensor& tensor = only(tensors);
-  return with_c10d_errors([&] {
-    Submission submission = in_place(OpKind::broadcast, tensor);
-    const bool sends = from == getRank();
+GroupBackend::WorkPointer GroupBackend::message(const at::Tensor& tensor, int from, int to,
+                                                int tag) {
+  const bool sends = from == getRank();
+  auto started = c10::make_intrusive<BackendWork>(
+      getRank(), sends ? c10d::OpType::SEND : c10d::OpType::RECV, c10d::kUnsetTimeout,
+      Tensors{tensor}, Tensors{tensor}, completer_);
+  with_c10d_errors([&] {
+    Submission submission = in_place(OpKind::broadcast, tensor, flat(tensor));
     if (sends) submission.finish = nullptr;
     submission.request.root = from;
     submission.request.process_set = pair_set(from, to, getSize()).id;
+    std::uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
-      submission.request.name =
-          fmt::format("message/{}/{}", tag, messages_[{submission.request.process_set, tag}]++);
+      ++operations_;
+      number = messages_[{submission.request.process_set, tag}]++;
     }
-    return start(sends ? c10d::OpType::SEND : c10d::OpType::RECV, {std::move(submission)},
-                 c10d::BroadcastOptions{}, {tensor});
+    submission.request.name = fmt::format("message/{}/{}", tag, number);
+    const hvd::Work work = context_->submit(std::move(submission));
+    if (sends) any_source_->sends(to, tag, number, work);
+    started->add(work);
   });
+  return started;
 }
 
 GroupBackend::WorkPointer GroupBackend::send(Tensors& tensors, int to, int tag) {
-  return message(tensors, getRank(), to, tag);
+  return message(only(tensors), getRank(), to, tag);
 }
 
 GroupBackend::WorkPointer GroupBackend::recv(Tensors& tensors, int from, int tag) {
-  return message(tensors, from, getRank(), tag);
+  return message(only(tensors), from, getRank(), tag);
+}
+
+GroupBackend::WorkPointer GroupBackend::recvAnysource(Tensors& tensors, int tag) {
+  const at::Tensor tensor = only(tensors);
+  const auto self = c10::intrusive_ptr<GroupBackend>::unsafe_reclaim_from_nonowning(this);
+  return c10::make_intrusive<AnySourceWork>(
+      getRank(), settings_.timeout, Tensors{tensor},
+      [self, tensor, tag](milliseconds timeout) -> AnySourceWork::Received {
+        for (;;) {
+          const AnySource::Message said = self->any_source_->next(tag, timeout);
+          if (said.from < 0) return {};
+          if (self->was_received(said.from, tag, said.number)) continue;
+          return {said.from, self->message(tensor, said.from, self->getRank(), tag)};
+        }
+      });
+}
+
+/// A receive that names its sender takes messages that were announced too.
+bool GroupBackend::was_received(int from, int tag, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  return messages_[{pair_set(from, getRank(), getSize()).id, tag}] > number;
 }
 
 GroupBackend::WorkPointer GroupBackend::barrier(const c10d::BarrierOptions& options) {
   Submission submission;
   submission.request.kind = OpKind::barrier;
   submission.request.dtype = DType::u8;
-  return start(c10d::OpType::BARRIER, {std::move(submission)}, options, {});
+  return start(c10d::OpType::BARRIER, {std::move(submission)}, options, {}, {});
 }
 
-/// The ranks meet in the store, so that the group works on after a rank was late.
+/// The ranks meet in the store, so that the group works on after a rank was late. Programs look for
+/// gloo's texts.
 void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds timeout =
-      options.timeout > milliseconds{0} ? options.timeout : settings_.timeout;
+      options.timeout == c10d::kUnsetTimeout ? settings_.timeout : options.timeout;
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -567,7 +457,11 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     store_->wait({key("all")}, 2 * timeout);
     const std::string missing = store_->get_to_str(key("all"));
     if (missing.empty()) return;
-    C10_THROW_ERROR(DistBackendError, "monitored barrier: no answer of ranks " + missing);
+    C10_THROW_ERROR(
+        DistBackendError,
+        fmt::format("Rank {} successfully reached monitoredBarrier, but received errors "
+                    "while waiting for send/recv from rank 0, which had no answer of {}",
+                    getRank(), missing));
   }
   const Deadline deadline = Clock::now() + timeout;
   std::vector<int> missing;
@@ -580,12 +474,15 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
       if (!wait_all_ranks) break;
     }
   }
-  std::string text;
-  for (const int rank : missing) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-  store_->set(key("all"), text);
+  const std::string late =
+      fmt::format("{} {}", missing.size() > 1 ? "Ranks" : "Rank", fmt::join(missing, ", "));
+  store_->set(key("all"), missing.empty() ? "" : late);
   if (missing.empty()) return;
-  C10_THROW_ERROR(DistBackendError, fmt::format("monitored barrier: no answer of ranks {} in {} ms",
-                                                text, timeout.count()));
+  if (timeout <= milliseconds{0}) {
+    C10_THROW_ERROR(DistBackendError, "Rank 0 timed out in monitoredBarrier after 0 ms");
+  }
+  C10_THROW_ERROR(DistBackendError, fmt::format("{} failed to pass monitoredBarrier in {} ms", late,
+                                                timeout.count()));
 }
 
 }  // namespace hvd::python

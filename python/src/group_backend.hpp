@@ -14,7 +14,8 @@
 
 #include <hvd/core/context.hpp>
 
-#include "group_work.hpp"
+#include "any_source.hpp"
+#include "backend_work.hpp"
 
 namespace hvd::python {
 
@@ -72,6 +73,7 @@ class GroupBackend final : public c10d::Backend {
                       const c10d::ScatterOptions& options) override;
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
@@ -94,11 +96,13 @@ class GroupBackend final : public c10d::Backend {
   std::pair<std::string, hvd::Work*> next_name(const Request& request);
   template <class CallOptions>
   WorkPointer start(c10d::OpType type, std::vector<Submission> submissions,
-                    const CallOptions& options, Tensors results);
-  WorkPointer message(Tensors& tensors, int from, int to, int tag);
+                    const CallOptions& options, Tensors results, const Tensors& inputs);
+  WorkPointer message(const at::Tensor& tensor, int from, int to, int tag);
+  bool was_received(int from, int tag, std::uint64_t number);
 
   Settings settings_;
   c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<AnySource> any_source_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<FutureCompleter> completer_ = std::make_shared<FutureCompleter>();
   std::mutex mutex_;  // guards what follows

@@ -43,8 +43,9 @@ class HorovodTest(unittest.TestCase):
         self.assertFalse(hvd.gloo_built() or hvd.ddl_built() or hvd.ccl_built() or hvd.rocm_built())
         self.assertIn(hvd.mpi_built(), (True, False))
         self.assertFalse(hvd.mpi_enabled())
-        with self.assertRaises(ValueError):
-            hvd.init(comm=object())
+        hvd.init(comm=range(self.size), process_sets="dynamic")
+        with self.assertRaisesRegex(ValueError, "add_process_set"):
+            hvd.init(comm=[self.size])
 
     def test_another_torch_is_refused(self):
         with mock.patch("hvd.build.TORCH_VERSION", "1.13.1"):
@@ -362,6 +363,61 @@ class HorovodTest(unittest.TestCase):
             gradient = embedding.weight.grad
             self.assertTrue(gradient.is_sparse)
             self.equal(gradient.to_dense(), torch.full((self.size, 2), 1 / self.size))
+
+    def test_a_sparse_parameter_that_one_rank_does_not_use(self):
+        for sparse_as_dense in (False, True):
+            embedding = nn.Embedding(4, 2, sparse=True)
+            nn.init.ones_(embedding.weight)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0),
+                                                 embedding.named_parameters(), sparse_as_dense=sparse_as_dense)
+            for _ in range(2):
+                optimizer.zero_grad()
+                if self.rank > 0:
+                    embedding(torch.tensor([self.rank])).sum().backward()
+                optimizer.synchronize()
+                self.assertTrue(embedding.weight.grad.is_sparse)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            rows = [1.0] + [1 - 2 / self.size] * (self.size - 1) + [1.0] * (4 - self.size)
+            self.equal(embedding.weight.detach(), torch.tensor(rows).unsqueeze(1).expand(4, 2))
+
+    def test_two_adasum_optimizers(self):
+        parameters = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+        optimizers = [hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), op=hvd.Adasum) for p in parameters]
+        self.assertEqual(len({optimizer._name for optimizer in optimizers}), 2)
+        for p, optimizer in zip(parameters, optimizers):
+            p.sum().backward()
+            optimizer.step()
+            self.equal(p.detach(), torch.full((2,), -1.0))
+
+    def test_elastic_state_in_an_ordinary_job(self):
+        model = nn.Linear(2, 1)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+        state = hvd.elastic.TorchState(model, optimizer, epoch=self.rank, history=[self.rank])
+        with self.assertRaises(hvd.HorovodInternalError) as caught:
+            raise_elsewhere = hvd.elastic.run(lambda state: (_ for _ in ()).throw(hvd.HorovodInternalError("mine")))
+            raise_elsewhere(state)
+        self.assertEqual(str(caught.exception), "mine")
+
+        @hvd.elastic.run
+        def train(state, more):
+            self.assertEqual((state.epoch, state.history), (0, [0]), "the state is that of rank 0")
+            weights = [hvd.broadcast(p.detach(), 0, name=f"weight {i}") for i, p in enumerate(model.parameters())]
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(weights, model.parameters())))
+            state.epoch = 5
+            state.history.append(1)
+            state.commit()
+            model(torch.ones(1, 2)).sum().backward()  # its gradients are pending when the state goes back
+            state.epoch = 7
+            state.history.append(2)
+            with torch.no_grad():
+                model.weight.fill_(9)
+            state.restore()
+            self.assertTrue(torch.equal(model.weight, weights[0]))
+            optimizer.zero_grad()
+            return state.epoch + more, state.history
+
+        self.assertEqual(train(state, more=1), (6, [0, 1]))
 
     def test_wrong_use_of_the_optimizer(self):
         model = self.model()

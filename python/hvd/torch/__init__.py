@@ -16,6 +16,7 @@ if torch.__version__.split("+")[0].split(".")[:2] != TORCH_VERSION.split(".")[:2
         "install that torch, or build hvd with this one"
     )
 
+from hvd.torch import elastic
 from hvd.torch.collectives import (
     allgather,
     allgather_async,

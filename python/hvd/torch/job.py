@@ -69,15 +69,29 @@ _local_sizes = []  # of the hosts of all ranks
 
 
 def init(comm=None, process_sets=None):
-    """Joins the job. `comm` must not be given; `process_sets` are added at once."""
-    if comm is not None:
-        raise ValueError("hvd.init() takes no communicator in Python; start the job with hvdrun, mpirun or srun")
-    global _local_sizes
+    """Joins the job. `process_sets` are added at once.
+
+    `comm`, a list of ranks or a communicator of mpi4py, must be that of all ranks.
+    """
+    if comm is not None and not hasattr(comm, "Get_size"):
+        comm = sorted(comm)
     if not is_initialized():
         _C.init()
-        _local_sizes = _C.allgather_async(torch.tensor([local_size()]), "local_sizes", 0).wait().tolist()
-    for process_set in process_sets or []:
+        if not _C.elastic_active():  # there, ranks exist only in the function of elastic.run
+            learn_hosts()
+    if comm is not None:
+        ranks = list(range(comm.Get_size())) if hasattr(comm, "Get_size") else comm
+        if ranks != list(range(size())):
+            raise ValueError(f"hvd.init(comm): the job has {size()} ranks and comm has {len(ranks)}; all ranks call "
+                             "init() without comm, and those of a part use hvd.add_process_set(ranks)")
+    for process_set in [] if process_sets in (None, "dynamic") else process_sets:
         add_process_set(process_set)
+
+
+def learn_hosts():
+    """Collective, when the ranks are new."""
+    global _local_sizes
+    _local_sizes = _C.allgather_async(torch.tensor([local_size()]), "local_sizes", 0).wait().tolist()
 
 
 shutdown = _C.shutdown

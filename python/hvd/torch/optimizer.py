@@ -1,19 +1,24 @@
 """Horovod's DistributedOptimizer: gradients are averaged while the backward pass runs."""
 
 import contextlib
+import itertools
 import warnings
 
 import torch
 
 from hvd import _C
 from hvd.torch.collectives import (
+    allreduce,
     allreduce_async_,
     grouped_allreduce_async_,
     sparse_allreduce_async,
     synchronize,
 )
 from hvd.torch.compression import Compression
-from hvd.torch.job import Adasum, Average, Sum, global_process_set
+from hvd.torch.job import Adasum, Average, Max, Sum, global_process_set
+
+_UNKNOWN, _DENSE, _SPARSE = range(3)  # layouts of gradients
+_adasum_optimizers = itertools.count()
 
 
 class _Distributed:
@@ -40,6 +45,8 @@ class _Distributed:
                 if p.requires_grad:
                     self._passes_left[p] = passes
                     self._hooks.append(p.register_post_accumulate_grad_hook(self._on_gradient))
+        self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)  # the same on all ranks
+        self._layouts_generation = 0
 
     def set_backward_passes_per_step(self, passes):
         self.backward_passes_per_step = passes
@@ -80,8 +87,9 @@ class _Distributed:
     def _start(self, p):
         op, before, after = self._scales()
         name = f"gradient.{self._parameter_names[p]}"
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)  # another rank may have used the parameter
+        if p.grad is None:  # another rank may have used the parameter
+            zeros = torch.zeros_like(p)
+            p.grad = zeros.to_sparse(1) if self._layouts[p] == _SPARSE else zeros
         if p.grad.is_sparse and not self._sparse_as_dense:
             handle = sparse_allreduce_async(p.grad * before, name, op, self._process_set)
 
@@ -121,11 +129,35 @@ class _Distributed:
 
         return finish
 
+    def _agree_on_layouts(self):
+        """A rank that has not used a parameter learns whether its gradient is sparse."""
+        generation = _C.elastic_generation()
+        if generation != self._layouts_generation:  # newcomers know nothing
+            self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)
+            self._layouts_generation = generation
+        if _UNKNOWN not in self._layouts.values():
+            return
+        mine = [_UNKNOWN if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in self._layouts]
+        first = next(iter(self._layouts))
+        agreed = allreduce(torch.tensor(mine, dtype=torch.uint8), op=Max, process_set=self._process_set,
+                           name=f"layouts.{self._parameter_names[first]}")
+        self._layouts.update(zip(self._layouts, agreed.tolist()))
+
+    def load_state_dict(self, state_dict):
+        """Also forgets what a backward pass has begun, as after the loss of a rank."""
+        self._handles.clear()
+        self._ready.clear()
+        self._synchronized = False
+        for p in self._passes_left:
+            self._passes_left[p] = self.backward_passes_per_step
+        super().load_state_dict(state_dict)
+
     def synchronize(self):
         """Waits until all gradients are averaged."""
         if self._process_set is not global_process_set and not self._process_set.included():
             self._synchronized = True
             return
+        self._agree_on_layouts()
         # A parameter that this rank has not used: another rank may have.
         for p in self._passes_left:
             if p not in self._handles:
@@ -196,7 +228,7 @@ class _DistributedAdasum:
             before = [p.clone() for p in parameters]
             super().step()
             changes = [self._compression.compress(p - start) for p, start in zip(parameters, before)]
-            _C.adasum_([change for change, _ in changes], "adasum.changes", 0)
+            _C.adasum_([change for change, _ in changes], self._name, 0)
             for p, start, (change, context) in zip(parameters, before, changes):
                 p.copy_(start + self._compression.decompress(change, context))
         return loss
@@ -267,6 +299,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     if op == Adasum:
         _names_of(optimizer.param_groups, named_parameters)  # throws where names are missing
         distributed._compression = compression
+        distributed._name = f"adasum.changes.{next(_adasum_optimizers)}"
         distributed.backward_passes_per_step = backward_passes_per_step
         return distributed
     distributed._distribute(named_parameters, compression, backward_passes_per_step, op,

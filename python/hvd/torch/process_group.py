@@ -1,6 +1,8 @@
 """Registers the backend "hvd" of torch.distributed."""
 
 import atexit
+import datetime
+import functools
 
 from torch import distributed
 
@@ -19,10 +21,27 @@ def _create(options, _backend_options):
     )
 
 
+def _with_hvd(monitored_barrier):
+    """Returns torch's function, which refuses every backend but gloo, for groups of hvd too."""
+
+    @functools.wraps(monitored_barrier)
+    def call(group=None, timeout=None, wait_all_ranks=False):
+        if not distributed.is_initialized() or distributed.get_rank(group) < 0 or distributed.get_backend(group) != "hvd":
+            return monitored_barrier(group, timeout, wait_all_ranks)
+        group = distributed.group.WORLD if group is None else group
+        if isinstance(timeout, (int, float)):
+            timeout = datetime.timedelta(seconds=timeout)
+        options = {} if timeout is None else {"timeout": timeout}
+        return group.monitored_barrier(wait_all_ranks=wait_all_ranks, **options)
+
+    return call
+
+
 def register():
     if not distributed.is_available() or "hvd" in distributed.Backend.backend_list:
         return
     distributed.Backend.register_backend("hvd", _create, extended_api=True, devices="cpu")
+    distributed.monitored_barrier = _with_hvd(distributed.monitored_barrier)
     # A program that ends without destroy_process_group() must not leave threads of the engine
     # behind while Python ends.
     atexit.register(_C.leave_groups)

@@ -42,13 +42,18 @@ class FutureCompleter {
   std::thread thread_;
 };
 
+/// Returns the name of an operation in profiles, as "hvd:all_reduce".
+[[nodiscard]] const char* profiling_title(c10d::OpType type);
+
 /// The handle of one call of torch.distributed, which is one or more operations of the engine.
-/// Without operations it is complete.
-class GroupWork final : public c10d::Work {
+/// Without operations it is complete. In profiles the call lasts from the constructor to its end.
+class BackendWork final : public c10d::Work {
  public:
-  GroupWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
-            std::vector<hvd::Work> works, std::vector<at::Tensor> results,
-            std::shared_ptr<FutureCompleter> completer);
+  BackendWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
+              std::vector<at::Tensor> results, const std::vector<at::Tensor>& inputs,
+              std::shared_ptr<FutureCompleter> completer);
+  /// Adds an operation, before anybody else has this handle.
+  void add(hvd::Work work) { works_.push_back(std::move(work)); }
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -62,6 +67,8 @@ class GroupWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
+  void end_profile();
+
   std::chrono::milliseconds timeout_;
   std::vector<hvd::Work> works_;
   std::vector<at::Tensor> results_;

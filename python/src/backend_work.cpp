@@ -1,4 +1,4 @@
-#include "group_work.hpp"
+#include "backend_work.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -64,25 +64,72 @@ void FutureCompleter::complete(const Entry& entry) {
   entry.future->markCompleted(c10::IValue(entry.results));
 }
 
-GroupWork::GroupWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
-                     std::vector<hvd::Work> works, std::vector<at::Tensor> results,
-                     std::shared_ptr<FutureCompleter> completer)
-    : c10d::Work(rank, type),
+const char* profiling_title(c10d::OpType type) {
+  switch (type) {
+    case c10d::OpType::ALLREDUCE:
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return "hvd:all_reduce";
+    case c10d::OpType::_ALLREDUCE_SPARSE:
+      return "hvd:sparse_all_reduce";
+    case c10d::OpType::REDUCE:
+      return "hvd:reduce";
+    case c10d::OpType::BROADCAST:
+      return "hvd:broadcast";
+    case c10d::OpType::ALLGATHER:
+    case c10d::OpType::ALLGATHER_COALESCED:
+      return "hvd:all_gather";
+    case c10d::OpType::_ALLGATHER_BASE:
+      return "hvd:all_gather_into_tensor";
+    case c10d::OpType::REDUCE_SCATTER:
+      return "hvd:reduce_scatter";
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+      return "hvd:reduce_scatter_tensor";
+    case c10d::OpType::ALLTOALL:
+    case c10d::OpType::ALLTOALL_BASE:
+      return "hvd:all_to_all";
+    case c10d::OpType::GATHER:
+      return "hvd:gather";
+    case c10d::OpType::SCATTER:
+      return "hvd:scatter";
+    case c10d::OpType::SEND:
+      return "hvd:send";
+    case c10d::OpType::RECV:
+      return "hvd:recv";
+    case c10d::OpType::RECVANYSOURCE:
+      return "hvd:recvAnySource";
+    case c10d::OpType::BARRIER:
+      return "hvd:barrier";
+    default:
+      return "hvd:coalesced";
+  }
+}
+
+BackendWork::BackendWork(int rank, c10d::OpType type, std::chrono::milliseconds timeout,
+                         std::vector<at::Tensor> results, const std::vector<at::Tensor>& inputs,
+                         std::shared_ptr<FutureCompleter> completer)
+    : c10d::Work(rank, type, profiling_title(type), inputs),
       timeout_(timeout),
-      works_(std::move(works)),
       results_(std::move(results)),
       completer_(std::move(completer)) {}
 
-bool GroupWork::isCompleted() {
-  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work.done(); });
+void BackendWork::end_profile() {
+  const std::lock_guard lock(mutex_);
+  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
 }
 
-bool GroupWork::isSuccess() const {
+bool BackendWork::isCompleted() {
+  const bool ended =
+      std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work.done(); });
+  if (ended) end_profile();
+  return ended;
+}
+
+bool BackendWork::isSuccess() const {
   return std::all_of(works_.begin(), works_.end(),
                      [](const auto& work) { return work.done() && !work.error(); });
 }
 
-std::exception_ptr GroupWork::exception() const {
+std::exception_ptr BackendWork::exception() const {
   for (const hvd::Work& work : works_) {
     const std::exception_ptr error = work.error();
     if (!error) continue;
@@ -95,7 +142,7 @@ std::exception_ptr GroupWork::exception() const {
   return nullptr;
 }
 
-bool GroupWork::wait(std::chrono::milliseconds timeout) {
+bool BackendWork::wait(std::chrono::milliseconds timeout) {
   if (timeout <= kNoTimeout) timeout = timeout_;
   const Deadline deadline = Clock::now() + timeout;
   with_c10d_errors([&] {
@@ -108,10 +155,11 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
       }
     }
   });
+  end_profile();
   return true;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
+c10::intrusive_ptr<c10::ivalue::Future> BackendWork::getFuture() {
   const std::lock_guard lock(mutex_);
   if (!future_) future_ = completer_->future_of(works_, results_);
   return future_;

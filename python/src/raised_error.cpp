@@ -1,0 +1,53 @@
+#include "raised_error.hpp"
+
+#include <string>
+#include <utility>
+
+namespace hvd::python {
+namespace {
+
+py::handle internal_error;  // the class; it lives as long as the process
+
+Errc code_of(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(Errc::internal); ++i) {
+    if (to_string(static_cast<Errc>(i)) == name) return static_cast<Errc>(i);
+  }
+  return Errc::aborted;
+}
+
+void raise(const Error& error) {
+  if (error.code() == Errc::duplicate_name || error.code() == Errc::invalid_argument) {
+    py::set_error(PyExc_ValueError, error.what());
+    return;
+  }
+  const py::object made = internal_error(error.what());
+  made.attr("code") = std::string(to_string(error.code()));
+  made.attr("rank") = error.fault().rank;
+  PyErr_SetObject(internal_error.ptr(), made.ptr());
+}
+
+}  // namespace
+
+void bind_errors(py::module_& module) {
+  internal_error =
+      py::exception<Error>(module, "HorovodInternalError", PyExc_RuntimeError).release();
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(std::move(thrown));
+    } catch (const Error& error) {
+      raise(error);
+    }
+  });
+}
+
+void throw_if_internal(const py::error_already_set& raised) {
+  if (!raised.matches(internal_error)) return;
+  const py::object& error = raised.value();
+  Fault fault;
+  fault.rank = py::getattr(error, "rank", py::int_(-1)).cast<int>();
+  fault.cause = py::str(error).cast<std::string>();
+  const auto code = py::getattr(error, "code", py::str("")).cast<std::string>();
+  throw RaisedError(code_of(code), std::move(fault), raised);
+}
+
+}  // namespace hvd::python

@@ -1,0 +1,194 @@
+#include "submissions.hpp"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <hvd/core/error.hpp>
+
+#include "collectives/tensor_traits.hpp"
+
+namespace hvd::python {
+namespace {
+
+using detail::data_of;
+
+/// Returns what this rank contributes to a reduction. The factor of PREMUL_SUM may differ between
+/// ranks, so the engine does not know it.
+at::Tensor contribution(const at::Tensor& values, const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return values;
+  const auto& factor = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
+  const at::Tensor scaled = factor.tensor_factor.defined()
+                                ? values.mul(factor.tensor_factor.to(values.device()).reshape({}))
+                                : values.mul(factor.double_factor);
+  return scaled.to(values.scalar_type());
+}
+
+bool is_bitwise(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR ||
+         op.op_ == c10d::ReduceOp::BXOR;
+}
+
+/// Combines the rows, which are the contributions of the ranks.
+at::Tensor combine_bits(const at::Tensor& rows, const c10d::ReduceOp& op) {
+  at::Tensor result = rows[0].clone();
+  for (std::int64_t i = 1; i < rows.size(0); ++i) {
+    if (op.op_ == c10d::ReduceOp::BAND) result.bitwise_and_(rows[i]);
+    if (op.op_ == c10d::ReduceOp::BOR) result.bitwise_or_(rows[i]);
+    if (op.op_ == c10d::ReduceOp::BXOR) result.bitwise_xor_(rows[i]);
+  }
+  return result;
+}
+
+std::int64_t elements_of(const std::vector<at::Tensor>& tensors) {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  return count;
+}
+
+/// Copies the parts of `from` into the tensors, in order.
+void copy_parts(const at::Tensor& from, const std::vector<at::Tensor>& into) {
+  const at::NoGradGuard no_grad_here;  // on the engine's thread
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : into) {
+    tensor.copy_(from.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    offset += tensor.numel();
+  }
+}
+
+Submission submission_of(OpKind kind, const at::Tensor& input) {
+  Submission submission;
+  submission.request.kind = kind;
+  submission.request.dtype = detail::dtype_of(input);
+  submission.request.shape = {input.numel()};
+  submission.input = data_of(input);
+  submission.keep_alive = std::make_shared<at::Tensor>(input);
+  return submission;
+}
+
+/// Puts the result of a collective into the tensors, directly where there is one contiguous tensor.
+void receive(Submission& submission, const std::vector<at::Tensor>& outputs,
+             const at::TensorOptions& like) {
+  const std::int64_t count = elements_of(outputs);
+  for (const at::Tensor& output : outputs) {
+    TORCH_CHECK(output.scalar_type() == like.dtype().toScalarType(),
+                "the tensors of a collective need the same dtype");
+  }
+  const bool direct = outputs.size() == 1 && outputs.front().is_contiguous();
+  const at::Tensor memory =
+      direct ? detail::plain_alias(outputs.front()) : at::empty({count}, like);
+  submission.allocate = [memory, count](const Shape& shape) {
+    if (element_count(shape) != count) {
+      throw Error(Errc::invalid_argument, fmt::format("the output has {} elements, the result {}",
+                                                      count, element_count(shape)));
+    }
+    return data_of(memory);
+  };
+  if (!direct) submission.finish = [memory, outputs] { copy_parts(memory, outputs); };
+}
+
+/// Gathers what all ranks contribute, and combines `count` elements from `first` on.
+Submission bits_combined(const at::Tensor& input, std::int64_t first, std::int64_t count,
+                         const at::Tensor& output, const c10d::ReduceOp& op, int size) {
+  Submission submission = submission_of(OpKind::allgather, input);
+  const at::Tensor all = at::empty({size, input.numel()}, input.options());
+  receive(submission, {all}, input.options());
+  submission.finish = [all, first, count, op, output = detail::plain_alias(output)] {
+    const at::NoGradGuard no_grad_here;
+    copy_parts(combine_bits(all.narrow(1, first, count), op), {output});
+  };
+  return submission;
+}
+
+}  // namespace
+
+ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:  // `contribution` multiplies
+      return ReduceOp::sum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::average;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::product;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::min;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::max;
+    default:
+      break;
+  }
+  throw Error(Errc::unsupported, "backend hvd has no such reduce operation for this collective");
+}
+
+at::Tensor& only(std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK(tensors.size() == 1, "backend hvd takes one tensor per call, got ", tensors.size());
+  return tensors.front();
+}
+
+at::Tensor flat(const at::Tensor& tensor) {
+  detail::require_supported(tensor);
+  return detail::resolved(detail::plain_alias(tensor)).contiguous().reshape({-1});
+}
+
+at::Tensor flat(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& tensor : tensors) parts.push_back(flat(tensor));
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
+
+Submission in_place(OpKind kind, const at::Tensor& tensor, const at::Tensor& memory) {
+  Submission submission = submission_of(kind, memory);
+  submission.output = data_of(memory);
+  if (!memory.is_alias_of(tensor)) {
+    submission.finish = [memory, tensor = detail::plain_alias(tensor)] {
+      copy_parts(memory, {tensor});
+    };
+  }
+  return submission;
+}
+
+Submission reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, bool receives, int size) {
+  const at::Tensor input = flat(tensor);
+  // A rank that does not receive the result needs a place for it all the same.
+  const at::Tensor output = receives ? tensor : at::empty_like(input);
+  if (is_bitwise(op)) return bits_combined(input, 0, input.numel(), output, op, size);
+  const at::Tensor values = contribution(input, op);
+  Submission submission = in_place(OpKind::allreduce, tensor, values);
+  submission.request.op = reduce_op_of(op);
+  if (!receives) {
+    submission.output = data_of(output);
+    submission.finish = [output] {};  // keeps it alive
+  }
+  return submission;
+}
+
+Submission gathered(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs) {
+  const at::Tensor input = flat(tensor);
+  Submission submission = submission_of(OpKind::allgather, input);
+  receive(submission, outputs, input.options());
+  return submission;
+}
+
+Submission reduce_scattered(const at::Tensor& input, const at::Tensor& output,
+                            const c10d::ReduceOp& op, int rank, int size) {
+  const std::int64_t count = output.numel();
+  TORCH_CHECK(input.numel() == count * size,
+              "the input of a reduce_scatter is the group's size times as large as its output");
+  if (is_bitwise(op)) return bits_combined(input, rank * count, count, output, op, size);
+  Submission submission = submission_of(OpKind::reducescatter, contribution(input, op));
+  submission.request.op = reduce_op_of(op);
+  receive(submission, {output}, input.options());
+  return submission;
+}
+
+Submission exchanged(const at::Tensor& input, std::vector<std::int64_t> splits,
+                     const std::vector<at::Tensor>& outputs) {
+  Submission submission = submission_of(OpKind::alltoall, input);
+  submission.request.splits = std::move(splits);
+  receive(submission, outputs, input.options());
+  return submission;
+}
+
+}  // namespace hvd::python
