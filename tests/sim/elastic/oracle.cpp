@@ -16,6 +16,10 @@ constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
 
 // ---- what hvdrun decides
 
+void Oracle::lists(const std::vector<int>& slots) {
+  std::erase_if(left_hosts_, [&slots](std::size_t host) { return slots[host] == 0; });
+}
+
 void Oracle::forms(const Membership::Form& form) {
   int oldest = -1;
   std::vector<std::size_t> hosts;
@@ -41,14 +45,17 @@ void Oracle::forms(const Membership::Form& form) {
   if (static_cast<int>(form.workers.size()) < job_.plan.options.min_np) {
     throw Violation("the least number of ranks", fmt::format("{}", form.workers.size()));
   }
-  for (const std::size_t host : std::exchange(leaving_hosts_, {})) {
-    const auto stays = [&](int number) { return job_.host_of(number) != host; };
+  for (const auto& [host, member_asked] : std::exchange(asking_hosts_, {})) {
+    const auto stays = [this, left = host](int number) { return job_.host_of(number) != left; };
     const auto others = std::count_if(form.workers.begin(), form.workers.end(), stays);
+    if (others == std::ssize(form.workers)) {
+      left_hosts_.insert(host);
+      continue;
+    }
     const bool has_state = std::any_of(form.workers.begin(), form.workers.end(), [&](int number) {
       return stays(number) && job_.worker(number).has_had_state();
     });
-    const bool goes_on = others >= job_.plan.options.min_np && has_state;
-    if (goes_on && others < std::ssize(form.workers)) {
+    if (member_asked && has_state && others >= job_.plan.options.min_np) {
       throw Violation("a host leaves as a whole", fmt::format("host {}", host));
     }
   }
@@ -65,9 +72,10 @@ void Oracle::check_waits(int worker) const {
 void Oracle::hears(int worker, const detail::Waits& waits) {
   if (over_.contains(worker)) return;  // the report of its end has overtaken this
   heard_[worker] = std::max(heard_[worker], waits.generation);
-  const bool is_last = !forms_.empty() && waits.generation == forms_.rbegin()->first;
-  if (waits.leaves && is_last && !told_to_leave_.contains(worker)) {
-    leaving_hosts_.insert(job_.host_of(worker));
+  if (waits.leaves && !told_to_leave_.contains(worker)) {
+    const bool is_member = !forms_.empty() && waits.generation == forms_.rbegin()->first;
+    bool& member_asks = asking_hosts_[job_.host_of(worker)];
+    member_asks = member_asks || is_member;
   }
   if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
   const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
@@ -88,10 +96,8 @@ void Oracle::tells_to_leave(int number) {
   check_waits(number);
   told_to_leave_.insert(number);
   const Worker& worker = job_.worker(number);
-  const bool host_was_asked = std::any_of(
-      job_.workers.begin(), job_.workers.end(),
-      [&worker](const auto& one) { return one->host() == worker.host() && one->asked_to_leave(); });
-  if (done_ || host_was_asked || worker.struck() || job_.was_cut(worker.host())) return;
+  if (done_ || worker.asked_to_leave() || worker.struck() || job_.was_cut(worker.host())) return;
+  if (asking_hosts_.contains(worker.host()) || left_hosts_.contains(worker.host())) return;
   // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
   if (!forms_.empty() && !started_.contains(forms_.rbegin()->first)) {
     const std::vector<int>& members = forms_.rbegin()->second.workers;

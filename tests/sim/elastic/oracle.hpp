@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "elastic/state.hpp"
 
@@ -18,7 +19,8 @@ class Oracle {
  public:
   explicit Oracle(Job& job) : job_(job) {}
 
-  // What hvdrun decides.
+  // What hvdrun hears of and decides.
+  void lists(const std::vector<int>& slots);
   void forms(const Membership::Form& form);
   void knows_end_of(int worker) { over_.insert(worker); }
   /// hvdrun gets a message.
@@ -60,10 +62,13 @@ class Oracle {
   std::set<int> over_;  ///< workers of which hvdrun knows that they have ended
   using Place = std::pair<int, std::int64_t>;  ///< completed steps, ended iterations
   std::map<std::uint32_t, Place> best_;        ///< by generation: of its furthest member
-  std::set<std::size_t> leaving_hosts_;        ///< of members that ask to leave
-  std::uint32_t last_generation_ = 0;          ///< in which a step was completed
-  int furthest_ = 0;                           ///< the most steps that any worker has completed
-  std::set<std::uint64_t> completed_;          ///< digests after a step
+  /// Hosts of workers that have asked to leave since a generation formed last, and whether one of
+  /// these was a member of it.
+  std::map<std::size_t, bool> asking_hosts_;
+  std::set<std::size_t> left_hosts_;   ///< that left as a whole, and are still listed
+  std::uint32_t last_generation_ = 0;  ///< in which a step was completed
+  int furthest_ = 0;                   ///< the most steps that any worker has completed
+  std::set<std::uint64_t> completed_;  ///< digests after a step
   bool done_ = false;
 };
 

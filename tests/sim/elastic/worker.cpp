@@ -242,6 +242,7 @@ void Worker::go_on_with_shards() {
 /// The parameters come from the shards, not from the rank that sends the rest of the state.
 void Worker::assemble() {
   if (source_.from_commit || source_.division == 0) return begin_generation();
+  if (rank_ == source_.shards[source_.shards.size() / 2].rank) job_.sends_state(number_);
   generation_->arrive(rank_, Generation::Kind::shards, 0, [this] {
     for (std::size_t shard = 0; shard < source_.shards.size(); ++shard) {
       const auto [rank, is_mirror] = source_.shards[shard];
