@@ -25,8 +25,8 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   if (self.state == State::over || self.state == State::leaving || crossed) return {};
   self.leaves = waits.leaves;
   const bool was_member = self.state == State::member;
-  // A newcomer does not take members along.
-  if (waits.leaves && (was_member || !running_)) hosts_[self.host].asked = true;
+  // A newcomer does not take members along that train.
+  if (waits.leaves && (was_member || !runs())) hosts_[self.host].asked = true;
   if (self.state == State::waiting) return decide(now);
   // Others have lost this worker, so it is no wonder that it has lost them.
   const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value();
