@@ -64,7 +64,7 @@ class Generation {
   std::vector<detail::Divisions> divisions;
   std::int64_t newest_division = 0;
   bool temporary_commit = false;
-  std::vector<Shards> shards;
+  std::vector<HeldShards> shards;
   Sent sent;
   std::map<int, bool> votes;  ///< by index: whether a rank wants the end
 

@@ -157,9 +157,9 @@ void Oracle::assigned(const Worker& worker, std::uint32_t generation, int rank) 
 
 void Oracle::gathers(std::uint32_t generation, const Standing& standing, const Model& model,
                      const Model& commit) {
-  Place& best = best_[generation];
-  if (standing.is_sound()) best = std::max(best, Place(model.steps, standing.iterations));
-  if (standing.commits > 0) best = std::max(best, Place(commit.steps, 0));
+  Reached& best = best_[generation];
+  if (standing.is_sound()) best = std::max(best, Reached(model.steps, standing.iterations));
+  if (standing.commits > 0) best = std::max(best, Reached(commit.steps, 0));
 }
 
 void Oracle::no_source(std::uint32_t generation) {
@@ -208,7 +208,7 @@ void Oracle::synchronized(const Worker& worker, std::uint32_t generation, const 
     throw Violation("whole states", fmt::format("worker {} has that of no step", worker.number()));
   }
   const auto [steps, iterations] = best_[generation];
-  if (Place(model.steps, standing.iterations) < Place(steps, iterations)) {
+  if (Reached(model.steps, standing.iterations) < Reached(steps, iterations)) {
     throw Violation(
         "no step is lost",
         fmt::format("worker {} goes on after {} ({}), another rank had {} ({})", worker.number(),

@@ -60,8 +60,8 @@ class Oracle {
   std::map<int, std::uint32_t> assigned_;  ///< by worker: its last generation
   std::set<int> told_to_leave_;
   std::set<int> over_;  ///< workers of which hvdrun knows that they have ended
-  using Place = std::pair<int, std::int64_t>;  ///< completed steps, ended iterations
-  std::map<std::uint32_t, Place> best_;        ///< by generation: of its furthest member
+  using Reached = std::pair<int, std::int64_t>;  ///< completed steps, ended iterations
+  std::map<std::uint32_t, Reached> best_;        ///< by generation: of its furthest member
   /// Hosts of workers that have asked to leave since a generation formed last, and whether one of
   /// these was a member of it.
   std::map<std::size_t, bool> asking_hosts_;

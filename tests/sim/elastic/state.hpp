@@ -48,7 +48,7 @@ struct Model {
 };
 
 /// The two shards that a rank has of one division. They have made the same steps.
-struct Shards {
+struct HeldShards {
   detail::Division division{};
   std::uint64_t digest = 0;
   Model pending{};  ///< after the step that is pending

@@ -166,7 +166,7 @@ void Worker::interrupt() {
 void Worker::gather() {
   phase_ = Phase::training;
   generation_->standings[static_cast<std::size_t>(rank_)] = standing_;
-  for (const Shards& one : held_) {
+  for (const HeldShards& one : held_) {
     generation_->divisions[static_cast<std::size_t>(rank_)].push_back(one.division);
   }
   generation_->newest_division = std::max(generation_->newest_division, newest_division_);
@@ -227,8 +227,8 @@ void Worker::receive() {
 /// Makes the step that others have made, and forgets the divisions that are not used.
 void Worker::go_on_with_shards() {
   const std::int64_t used = source_.from_commit ? 0 : source_.division;
-  std::erase_if(held_, [used](const Shards& one) { return one.division.number != used; });
-  for (Shards& held : held_) {
+  std::erase_if(held_, [used](const HeldShards& one) { return one.division.number != used; });
+  for (HeldShards& held : held_) {
     if (held.division.pending != 0 && held.division.steps < source_.division_steps) {
       model_ = held.pending;
       held.digest = model_.digest;
@@ -246,7 +246,7 @@ void Worker::assemble() {
   generation_->arrive(rank_, Generation::Kind::shards, 0, [this] {
     for (std::size_t shard = 0; shard < source_.shards.size(); ++shard) {
       const auto [rank, is_mirror] = source_.shards[shard];
-      const Shards& sent = generation_->shards[static_cast<std::size_t>(rank)];
+      const HeldShards& sent = generation_->shards[static_cast<std::size_t>(rank)];
       const bool is_whole = sent.digest == model_.digest && sent.has(shard, is_mirror);
       if (!is_whole) model_.digest = splitmix64(model_.digest);  // that of no step
     }

@@ -109,9 +109,9 @@ class Worker {
   Model model_;
   Progress progress_;
   Commit copy_;
-  detail::StateSource source_;  ///< of this generation
-  std::vector<Shards> held_;    ///< of earlier divisions
-  Shards current_;              ///< of this generation's, which has number 0 until it begins
+  detail::StateSource source_;    ///< of this generation
+  std::vector<HeldShards> held_;  ///< of earlier divisions
+  HeldShards current_;            ///< of this generation's, which has number 0 until it begins
   std::int64_t newest_division_ = 0;
   bool temporary_commit_ = false;
   bool synchronized_ = false;
