@@ -240,6 +240,25 @@ TEST_F(MembershipTest, BeforeAnyoneHasTrainedTheOthersBeginAnew) {
   EXPECT_THAT(waits(1, {.generation = 1, .start_failed = true}), ElementsAre("form 2: 1"));
 }
 
+// A step needs worker 2, which has never had the state.
+TEST_F(MembershipTest, BeforeAStepCanHaveBeenMadeNobodyHasToHaveTheState) {
+  make({.min_np = 1, .max_np = 3}, {3});
+  for (const int worker : {0, 1, 2}) (void)waits(worker);
+  (void)exits(1, kKilled);
+  (void)waits(0, {.generation = 1});
+  EXPECT_THAT(waits(2, {.generation = 1, .start_failed = true}), ElementsAre("form 2: 0 2"));
+  (void)exits(0, kKilled);
+  EXPECT_THAT(waits(2, {.generation = 2, .start_failed = true}), ElementsAre("form 3: 2"));
+}
+
+TEST_F(MembershipTest, WhoHasTheStateLeadsThoughNobodyHasTrained) {
+  make({.min_np = 1, .max_np = 3}, {3});
+  for (const int worker : {0, 1, 2}) (void)waits(worker);
+  (void)exits(1, kKilled);
+  (void)waits(0, {.generation = 1, .start_failed = true});
+  EXPECT_THAT(waits(2, {.generation = 1}), ElementsAre("form 2: 2 0"));
+}
+
 TEST_F(MembershipTest, TheJobEndsWhenNoGenerationStarts) {
   make({.min_np = 1, .max_np = 2, .timeout = milliseconds{40'000}}, {2});
   for (const int worker : {0, 1}) (void)waits(worker);
@@ -294,8 +313,48 @@ TEST_F(MembershipTest, TheYoungestLeaveAHostThatHasFewerSlots) {
   EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 1", "form 2: 0 2 3"));
 }
 
-TEST_F(MembershipTest, AWorkerThatWantsToLeaveIsNotReplaced) {
+TEST_F(MembershipTest, TheHostOfAWorkerThatWantsToLeaveLeavesAsAWhole) {
   form_four();
+  EXPECT_THAT(waits(1, {.generation = 1, .leaves = true}),
+              ElementsAre("change 0", "change 2", "change 3", "leave 1"));
+  for (const int worker : {0, 2}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("leave 0", "form 2: 2 3"));
+  for (const int worker : {0, 1}) EXPECT_THAT(exits(worker, 0), ElementsAre());
+  EXPECT_THAT(after(std::chrono::hours{2}), ElementsAre());
+  EXPECT_THAT(list({0, 2}), ElementsAre());
+  EXPECT_THAT(list({2, 2}), ElementsAre("start 4 on 0", "start 5 on 0"));
+}
+
+TEST_F(MembershipTest, AHostStaysWhoseNewcomersAloneWantToLeave) {
+  form_four({.min_np = 2, .max_np = 5});
+  EXPECT_THAT(list({2, 3}), ElementsAre("start 4 on 1"));
+  EXPECT_THAT(waits(4, {.leaves = true}), ElementsAre("leave 4"));
+  (void)exits(4, 0);
+  (void)exits(0, kKilled);
+  for (const int worker : {1, 2}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 1 2 3"));
+}
+
+TEST_F(MembershipTest, AHostWithoutWhichNobodyHasTheStateStays) {
+  make({.min_np = 1, .max_np = 4}, {2});
+  for (const int worker : {0, 1}) (void)waits(worker);
+  EXPECT_THAT(list({2, 1}), ElementsAre("start 2 on 1"));
+  (void)waits(2);
+  (void)waits(0, {.generation = 1, .leaves = true});
+  EXPECT_THAT(waits(1, {.generation = 1}), ElementsAre("form 2: 1 2"));
+}
+
+// Of three hosts one goes on, because a generation needs it.
+TEST_F(MembershipTest, HostsLeaveAsLongAsEnoughWorkersAreLeft) {
+  make({.min_np = 2, .max_np = 6}, {2, 2, 2});
+  for (const int worker : {0, 1, 2, 3, 4, 5}) (void)waits(worker);
+  for (const int worker : {0, 2, 4}) (void)waits(worker, {.generation = 1, .leaves = true});
+  for (const int worker : {1, 3}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(5, {.generation = 1}), ElementsAre("leave 1", "form 2: 3 5"));
+}
+
+TEST_F(MembershipTest, AWorkerThatWantsToLeaveIsNotReplaced) {
+  form_four({.min_np = 3, .max_np = 4});
   EXPECT_THAT(waits(1, {.generation = 1, .leaves = true}),
               ElementsAre("change 0", "change 2", "change 3", "leave 1"));
   for (const int worker : {0, 2}) (void)waits(worker, {.generation = 1});
@@ -305,7 +364,7 @@ TEST_F(MembershipTest, AWorkerThatWantsToLeaveIsNotReplaced) {
 }
 
 TEST_F(MembershipTest, AHostLosesFirstTheSlotsThatWereGivenUp) {
-  form_four();
+  form_four({.min_np = 3, .max_np = 4});
   (void)waits(1, {.generation = 1, .leaves = true});
   for (const int worker : {0, 2, 3}) (void)waits(worker, {.generation = 1});
   EXPECT_THAT(list({1, 2}), ElementsAre());

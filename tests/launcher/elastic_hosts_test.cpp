@@ -199,6 +199,26 @@ TEST_F(ElasticHostsTest, TheRanksOfAHostAreAskedToLeaveAndComeBackWithIt) {
   }
 }
 
+TEST_F(ElasticHostsTest, AHostLeavesWhenOneOfItsRanksIsAskedTo) {
+  start("a:2\nb:2\n", 4, 2);
+  wait_for(3, 3, 4);
+  wait_for(2, 2, 4);
+  ::kill(processes("b", "train").back(), SIGTERM);
+  wait_for(1, 1, 2);
+  const auto result = finish();
+  EXPECT_THAT(result.out,
+              testing::AllOf(HasSubstr("worker 2 leaves"), HasSubstr("worker 3 leaves")));
+}
+
+TEST_F(ElasticHostsTest, OnlyTheRankLeavesWithoutWhoseHostTooFewWouldBeLeft) {
+  start("a:2\nb:2\n", 4, 3);
+  wait_for(3, 3, 4);
+  wait_for(2, 2, 4);
+  ::kill(processes("b", "train").back(), SIGTERM);
+  wait_for(1, 1, 3);
+  (void)finish();
+}
+
 TEST_F(ElasticHostsTest, AllHostsAreLost) {
   start("a:1\nb:1\n", 2, 1);
   wait_for(0, 0, 2);

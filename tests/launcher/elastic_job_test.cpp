@@ -88,6 +88,12 @@ class ElasticJobTest : public testing::Test {
     std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
     return static_cast<int>(std::distance(std::istream_iterator<pid_t>(list), {}));
   }
+  /// Returns the id of a job with --status.
+  [[nodiscard]] std::string job_id() const {
+    const std::string& said = job_->err();
+    const auto begin = said.find("this is job ") + 12;
+    return said.substr(begin, said.find('\n', begin) - begin);
+  }
   test::ProcessResult wait() { return job_->wait(test::in(kPatience)); }
 
   test::Lifeline lifeline_;
@@ -194,6 +200,14 @@ TEST_F(ElasticJobTest, ANewcomerThatDiesWhileItJoinsIsReplaced) {
                                                    "generation 3. was killed by SIGKILL"));
 }
 
+TEST_F(ElasticJobTest, RankZeroIsKilledWhileTheFirstGenerationStarts) {
+  write("die_in_sync.0");
+  start({"-np", "3", "--min-np", "2"});
+  wait_for(1, 0, 2);
+  wait_for(2, 1, 2);
+  EXPECT_THAT(finish().err, HasSubstr("rank 0 of generation 1) was killed by SIGKILL"));
+}
+
 TEST_F(ElasticJobTest, AProgramThatFailsAtItsStartIsNotRetried) {
   job_.emplace(hvdrun({"-np", "2", "--min-np", "1", "sh", "-c", "echo why; exit 7"}));
   const auto result = wait();
@@ -243,9 +257,7 @@ TEST_F(ElasticJobTest, TheStatusTellsWhoCameAndWhoWent) {
   start({"-np", "3", "--min-np", "2", "--status", "--status-interval", "60"});
   ::kill(wait_for(1, 1, 3), SIGKILL);
   wait_for(2, 1, 2);
-  const std::string& said = job_->err();
-  const auto begin = said.find("this is job ") + 12;
-  const std::string id = said.substr(begin, said.find('\n', begin) - begin);
+  const std::string id = job_id();
   const auto status = run(hvdrun({"status", id}));
   EXPECT_THAT(status.out,
               testing::AllOf(HasSubstr("job " + id + ", 2 ranks"), HasSubstr("MiB"),
@@ -397,6 +409,23 @@ TEST_F(ElasticJobTest, ASignalToAJobThatWaitsIsItsCode) {
     job_->signal(signal);
     EXPECT_EQ(wait().exit_code(), kExitSignalBase + signal) << job_->err();
   }
+}
+
+// It is asked to stop while it trains, and loses a rank before the ranks have agreed on a step.
+TEST_F(ElasticJobTest, ALossAfterASignalIsALoss) {
+  start({"-np", "2", "--min-np", "2", "--status", "--status-interval", "60", "-x",
+         "HVD_PEER_TIMEOUT_MS=60000"});
+  wait_for(1, 1, 2);
+  const pid_t lost = wait_for(0, 0, 2);
+  ::kill(lost, SIGSTOP);
+  job_->signal(SIGUSR1);
+  const std::string id = job_id();
+  const Deadline deadline = test::in(kPatience);
+  while (run(hvdrun({"status", id})).out.find("passing on SIGUSR1") == std::string::npos) {
+    ASSERT_LT(Clock::now(), deadline);
+  }
+  ::kill(lost, SIGKILL);
+  EXPECT_EQ(wait().exit_code(), kExitRetry) << job_->err();
 }
 
 // The host of workers 1 and 2 is about to be taken away.

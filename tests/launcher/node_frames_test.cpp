@@ -111,7 +111,7 @@ TEST(NodeFramesTest, ANodeRankThatTheJobDoesNotHaveIsRefusedOnEveryNode) {
     const auto words = AllOf(HasSubstr("forged claims node rank " + std::to_string(rank)),
                              HasSubstr("node ranks 0 to 2"));
     try {
-      (void)acceptor.gather(kPatience);
+      (void)acceptor.gather(kPatience, [](const Join&) {});
       FAIL() << "node rank " << rank << " was accepted";
     } catch (const LaunchError& error) {
       EXPECT_EQ(error.code(), kExitUsage);

@@ -152,14 +152,19 @@ class TwoNodesTest : public testing::Test {
   }
 
   [[nodiscard]] ProcessOptions node(const std::string& host, const Words& program) const {
+    return node(host, host == "a" ? 0 : 1, 2, program);
+  }
+  /// `rest` has further options and the program.
+  [[nodiscard]] ProcessOptions node(const std::string& host, int rank, int nodes,
+                                    const Words& rest) const {
     Words words = {HVDRUN,
-                   "--nnodes=2",
-                   host == "a" ? "--node_rank=0" : "--node_rank=1",
+                   "--nnodes=" + std::to_string(nodes),
+                   "--node_rank=" + std::to_string(rank),
                    "--nproc_per_node=2",
                    "--host-timeout=2",
                    "--master_addr=a",
                    "--master_port=29500"};
-    words.insert(words.end(), program.begin(), program.end());
+    words.insert(words.end(), rest.begin(), rest.end());
     auto options = hosts_->on(host, words);
     options.environment["HVD_SECRET_FILE"] = secret_;
     return options;
@@ -193,6 +198,24 @@ TEST_F(TwoNodesTest, ACutCableEndsBothAndNothingIsLeft) {
   EXPECT_THAT(of_a.err, HasSubstr("hvdrun: b, node 1 was not heard from for 1.4 s"));
   EXPECT_EQ(of_b.exit_code(), kExitHostUnreachable) << of_b.err;
   EXPECT_THAT(of_b.err, HasSubstr("lost node 0 at a:29500"));
+  EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();
+}
+
+TEST_F(TwoNodesTest, ACutCableIsNoticedWhileNodesAreMissing) {
+  Process b(node("b", 1, 3, {"./train"}));
+  const Words rest = {"--verbose", "--start-timeout=1000", "--network-interfaces=lo", "./train"};
+  Process a(node("a", 0, 3, rest));
+  a.wait_for_err("hvdrun: a node on b has joined", test::in(kPatience));
+  hosts_->set_cable(false);
+  const auto of_b = wait(b);
+  EXPECT_EQ(of_b.exit_code(), kExitHostUnreachable) << of_b.err;
+  EXPECT_THAT(of_b.err, HasSubstr("lost node 0 at a:29500"));
+  Process last(node("a", 2, 3, rest));
+  for (Process* process : {&a, &last}) {
+    const auto result = wait(*process);
+    EXPECT_EQ(result.exit_code(), kExitHostUnreachable) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("hvdrun: b, node 1 was not heard from for 1.4 s"));
+  }
   EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();
 }
 

@@ -192,8 +192,43 @@ hvd_sim_mutant(unblamed_never_killed policy/membership.cpp
   [[worker.killed_at.value_or(now + options_.timeout)]]
   "a frozen worker whom nobody blames is awaited for ever" --elastic)
 hvd_sim_mutant(newcomers_lead policy/membership.cpp
-  [[return trained_ ? worker.has_state : worker.was_member;]] [[return worker.was_member;]]
+  [[return worker.has_state || (!trained_ && worker.was_member);]] [[return worker.was_member;]]
   "a worker that has never had the state may lead" --elastic)
 hvd_sim_mutant(given_up_slots_stay policy/membership.cpp
   [[std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots)]] [[slots]]
   "a worker leaves for a slot that another has given up" --elastic)
+hvd_sim_mutant(host_stays policy/membership.cpp
+  [[host.leaves = static_cast<int>(others.size()) >= options_.min_np &&]] [[host.leaves = false &&]]
+  "only a part of a host leaves that is about to be taken away" --elastic)
+hvd_sim_mutant(first_loss_is_the_end policy/membership.cpp
+  [[return worker.has_state || (!trained_ && worker.was_member);]] [[return worker.has_state;]]
+  "a loss before anyone has trained ends the job" --elastic)
+hvd_sim_mutant(hosts_interleave policy/membership.cpp
+  [[return first[worker_at(a).host] < first[worker_at(b).host];]] [[return a < 0 && b < 0 && first.empty();]]
+  "ranks of a host do not follow each other" --elastic)
+hvd_sim_mutant(blamed_at_once policy/membership.cpp
+  [[const auto patience = waits.blamed_left ? options_.leaving : options_.settle;]]
+  [[const auto patience = std::chrono::milliseconds(0);]]
+  "a worker that is blamed is killed before it can say that it waits" --elastic)
+hvd_sim_mutant(fewer_than_the_least policy/membership.cpp
+  [[const bool enough = static_cast<int>(ranks.size()) >= options_.min_np &&]]
+  [[const bool enough = !ranks.empty() &&]]
+  "a generation has fewer ranks than it needs" --elastic)
+hvd_sim_mutant(iteration_done_again policy/recovery.cpp
+  [[return std::pair(one.steps, one.iterations) > std::pair(best.steps, best.iterations);]]
+  [[return one.steps > best.steps;]]
+  "an iteration that a rank has ended is done again" --elastic)
+hvd_sim_mutant(unsound_is_source policy/recovery.cpp
+  [[standings, [](const Standing& one) { return one.is_sound(); },]]
+  [[standings, [](const Standing& one) { return one.kind == Standing::whole; },]]
+  "a rank whose parameters are those of no step gives them to the others" --elastic)
+hvd_sim_mutant(mirrors_misplaced policy/recovery.cpp
+  [[shard(has->rank - (is_mirror ? 1 : 0)) =]] [[shard(has->rank + (is_mirror ? 1 : 0)) =]]
+  "a rank is taken for the mirror of the next one" --elastic)
+hvd_sim_mutant(division_before_forgotten policy/recovery.cpp
+  [[const std::int64_t before = newest_below(newest, all);]] [[const std::int64_t before = 0;]]
+  "the shards are lost when a rank is lost before the first step of a division" --elastic)
+hvd_sim_mutant(pending_step_not_made policy/recovery.cpp
+  [[source.division_steps = std::max(source.division_steps, has->steps);]]
+  [[source.division_steps = source.division_steps == 0 ? has->steps : std::min(source.division_steps, has->steps);]]
+  "a step that a rank has made is not made by the others" --elastic)

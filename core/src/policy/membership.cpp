@@ -13,6 +13,7 @@ auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) 
   hosts_.resize(std::max(hosts_.size(), slots.size()));
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].slots = i < slots.size() ? slots[i] : 0;
+    hosts_[i].leaves = hosts_[i].leaves && hosts_[i].slots > 0;
     give_up(i, hosts_[i].given_up);
   }
   return decide(now);
@@ -23,8 +24,10 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   const bool crossed = self.state == State::member && waits.generation < self.assigned;
   if (self.state == State::over || self.state == State::leaving || crossed) return {};
   self.leaves = waits.leaves;
-  if (self.state == State::waiting) return decide(now);
   const bool was_member = self.state == State::member;
+  // A newcomer does not take members along that train.
+  if (waits.leaves && (was_member || !runs())) hosts_[self.host].asked = true;
+  if (self.state == State::waiting) return decide(now);
   // Others have lost this worker, so it is no wonder that it has lost them.
   const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value();
   self.state = State::waiting;
@@ -33,9 +36,9 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   begin_breaking(now);
   if (!waits.start_failed) {
     self.has_state = true;
-    trained_ = true;
     too_few_since_.reset();
   }
+  all_started_ = all_started_ && !waits.start_failed;
   explained_ = explained_ || waits.leaves || !waits.start_failed;
   const auto blamed = static_cast<std::size_t>(waits.blames);
   if (waits.blames < 0 || blamed >= ranks_.size()) return decide(now);
@@ -123,7 +126,9 @@ int Membership::count(State state) const {
 
 bool Membership::in_motion(const Worker& worker) const { return worker.state == State::member; }
 
-int Membership::slots_of(const Host& host) const { return std::max(host.slots - host.given_up, 0); }
+int Membership::slots_of(const Host& host) const {
+  return host.leaves ? 0 : std::max(host.slots - host.given_up, 0);
+}
 
 void Membership::wake_at(Clock::time_point time) {
   if (!wake_up_ || time < *wake_up_) wake_up_ = time;
@@ -152,10 +157,10 @@ auto Membership::decide(Clock::time_point now) -> Orders {
   return orders;
 }
 
-/// A worker that was a member may lead if no step can have been completed: those who start to train
-/// have the state.
+/// While no step can have been completed, a worker that was a member may lead too: it has what the
+/// program made.
 bool Membership::may_lead(const Worker& worker) const {
-  return trained_ ? worker.has_state : worker.was_member;
+  return worker.has_state || (!trained_ && worker.was_member);
 }
 
 /// Excludes hosts between which there is no connection, though hvdrun reaches all of them.
@@ -224,6 +229,10 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
   }
   if (count(State::member) > 0) return;
   separate_hosts(now);
+  // A step needs all members.
+  trained_ = trained_ ||
+             (all_started_ && std::any_of(ranks_.begin(), ranks_.end(),
+                                          [&](int number) { return worker_at(number).has_state; }));
   breaking_ = false;
   running_ = false;
 }
@@ -238,6 +247,19 @@ void Membership::send_away(Orders& orders) {
     }
     worker.state = State::leaving;
     orders.emplace_back(Tell{.worker = static_cast<int>(i), .order = Leave{}});
+  }
+}
+
+/// A host of which a worker was asked to leave is about to be taken away. It leaves as a whole if
+/// the others can go on without it.
+void Membership::let_hosts_leave() {
+  for (Host& host : hosts_) {
+    if (!host.asked) continue;
+    host.leaves = true;
+    const std::vector<int> others = candidates();
+    host.leaves = static_cast<int>(others.size()) >= options_.min_np &&
+                  std::any_of(others.begin(), others.end(),
+                              [this](int number) { return may_lead(worker_at(number)); });
   }
 }
 
@@ -257,6 +279,7 @@ std::vector<int> Membership::candidates() const {
 }
 
 void Membership::form(Orders& orders, Clock::time_point now) {
+  let_hosts_leave();
   std::vector<int> ranks = candidates();
   const auto leads = [this](int number) { return may_lead(worker_at(number)); };
   if (generation_ > 0 && std::none_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
@@ -296,6 +319,8 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   // Hosts are in the order of their oldest workers. Those with state come first, since rank 0 has
   // to have it.
   std::stable_partition(ranks.begin(), ranks.end(), leads);
+  std::stable_partition(ranks.begin(), ranks.end(),
+                        [this](int number) { return worker_at(number).has_state; });
   std::vector<std::ptrdiff_t> first(hosts_.size());
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     first[i] = std::find_if(ranks.begin(), ranks.end(),
@@ -320,6 +345,8 @@ void Membership::form(Orders& orders, Clock::time_point now) {
   ++generation_;
   for (const int number : ranks) worker_at(number).assigned = generation_;
   explained_ = false;
+  all_started_ = true;
+  for (Host& host : hosts_) host.asked = false;
   did_not_come_.reset();
   silent_.clear();
   running_ = true;

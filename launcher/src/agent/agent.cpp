@@ -63,6 +63,7 @@ int Agent::run() {
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 // hvdrun has ended, or no longer needs this host.
                 [this](const std::string&) { leave(); });
+  if (options_.patience.count() > 0) watch_stream(options_.patience);
   try {
     io_.run();
   } catch (...) {
@@ -76,6 +77,12 @@ void Agent::leave() {
   stream_.close();  // the ends of ranks from here on are not reported: the agent causes them
   ranks_.kill();
   io_.stop();
+}
+
+/// Sends heartbeats, and leaves when hvdrun, its machine or the network has failed.
+void Agent::watch_stream(std::chrono::milliseconds limit) {
+  heartbeat_.start(
+      limit, [this] { stream_.send(Beat{}); }, [this] { leave(); });
 }
 
 void Agent::watch_end_signals() {
@@ -115,6 +122,8 @@ void Agent::on_frame(const Frame& frame) {
       if (options_.on_finished) options_.on_finished(*over);
     } else if (std::holds_alternative<StatusRequest>(frame)) {
       send_status();
+    } else if (std::holds_alternative<Beat>(frame)) {
+      if (!job_) heartbeat_.set_limit(LinkHeartbeat::limit(options_.host_timeout));
     } else if (std::holds_alternative<Suspend>(frame)) {
       heartbeat_.expect_silence();
     } else if (const auto* forward = std::get_if<Forward>(&frame)) {
@@ -159,6 +168,7 @@ void Agent::prepare(const Prepare& frame) {
                                                  version(), own_host_name()));
   }
   job_ = frame;
+  if (options_.patience.count() > 0) stream_.send(Suspend{});  // the next steps may block
   if (::chdir(frame.directory.c_str()) != 0) {
     throw LaunchError(kExitNotFound, fmt::format("cannot change to {}: {}",
                                                  in_quotes(frame.directory), error_text(errno)));
@@ -187,13 +197,7 @@ void Agent::prepare(const Prepare& frame) {
     prepared.master_host = rendezvous_->host();
     prepared.master_port = rendezvous_->port();
   }
-  // It starts last, because hvdrun excuses the silence of an agent until the first frame, and the
-  // steps before this one may block.
-  if (frame.host_timeout.count() > 0) {
-    heartbeat_.start(
-        LinkHeartbeat::limit(frame.host_timeout), [this] { stream_.send(Beat{}); },
-        [this] { leave(); });  // hvdrun, its machine or the network has failed
-  }
+  if (frame.host_timeout.count() > 0) watch_stream(LinkHeartbeat::limit(frame.host_timeout));
   stream_.send(prepared);
 }
 

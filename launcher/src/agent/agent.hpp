@@ -38,6 +38,10 @@ struct AgentOptions {
   /// whole job and is forwarded to the leading node. -1 means that there is none, and that SIGTERM
   /// ends the agent.
   pid_t user = -1;
+  /// How long hvdrun may be silent before its first heartbeat, and from then on until it prepares
+  /// the agent, from which it learns the job's own limit. A `patience` of 0 means for ever.
+  std::chrono::milliseconds patience{0};
+  std::chrono::milliseconds host_timeout{0};
 };
 
 class Agent {
@@ -72,6 +76,7 @@ class Agent {
   void send_usage(std::span<const GpuState> gpus);
   void refuse(int code, const std::string& message);
   void leave();
+  void watch_stream(std::chrono::milliseconds limit);
 
   void watch_end_signals();
 

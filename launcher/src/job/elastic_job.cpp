@@ -341,6 +341,7 @@ void ElasticJob::carry_out(const Membership::Form& form) {
     return other != host && (hosts_[other].remote || hosts_[host].remote);
   });
   forming_ = Forming{.form = form, .host = host};
+  stop_signal_ = 0;
   order(host, Serve{.generation = form.generation,
                     .reach = several ? RendezvousReach::network : RendezvousReach::machine});
 }
@@ -363,8 +364,8 @@ void ElasticJob::carry_out(const Membership::Kill& kill) {
   order(membership_.host_of(kill.worker), KillWorker{.rank = kill.worker});
 }
 
-/// Workers that were asked to stop when no generation trained have all left, so none is left with
-/// the state.
+/// Workers that were asked to stop when no generation ran have all left, so none is left with the
+/// state.
 void ElasticJob::carry_out(const Membership::Finish& order) {
   const bool asked = order.code == kExitRetry && stop_signal_ != 0;
   fail(asked ? kExitSignalBase + stop_signal_ : order.code, order.why);
@@ -401,7 +402,7 @@ void ElasticJob::on_end_signal(int signal) {
 void ElasticJob::before_signal(int signal) {
   if (ending_ || (signal != SIGTERM && signal != SIGUSR1)) return;
   report(fmt::format("passing on {}, so that the job stops", signal_name(signal)), false);
-  stop_signal_ = signal;
+  if (forming_ || !membership_.runs()) stop_signal_ = signal;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int worker = static_cast<int>(i);
     if (rank_of(worker) >= 0) tell(worker, detail::Stop{});

@@ -99,7 +99,7 @@ class ElasticJob final : private JobBase {
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
   std::optional<int> quoted_;       ///< the worker whose last lines the report quotes
-  int stop_signal_ = 0;             ///< was passed on so that the job stops
+  int stop_signal_ = 0;             ///< was passed on so that the job stops, as no generation ran
   bool ending_ = false;
   int code_ = 0;
 };

@@ -12,6 +12,7 @@
 #include "base/exit_codes.hpp"
 #include "node/node_admission.hpp"
 #include "node/node_rendezvous.hpp"
+#include "transport/heartbeat.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -81,14 +82,25 @@ void NodeAcceptor::on_stream(UniqueFd stream) {
   if (turned_away_.size() > kMostTurnedAway) turned_away_.pop_front();
 }
 
+/// Waits for a stream, and shows the nodes that have joined that the network still leads to them.
 std::optional<UniqueFd> NodeAcceptor::next(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline, [this] { return !arrived_.empty(); })) {
-    return std::nullopt;
-  }
+  do {
+    send_heartbeats();
+    changed_.wait_until(lock, std::min(deadline, Clock::now() + LinkHeartbeat::kInterval),
+                        [this] { return !arrived_.empty(); });
+  } while (arrived_.empty() && Clock::now() < deadline);
+  if (arrived_.empty()) return std::nullopt;
   UniqueFd stream = std::move(arrived_.front());
   arrived_.pop_front();
   return stream;
+}
+
+void NodeAcceptor::send_heartbeats() const {
+  static const Bytes kBeat = encode(Beat{});
+  for (const JoinedNode& node : joined_) {
+    (void)::send(node.stream.get(), kBeat.data(), kBeat.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 }
 
 void NodeAcceptor::reopen() {
@@ -96,7 +108,8 @@ void NodeAcceptor::reopen() {
   full_ = false;
 }
 
-std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(milliseconds patience) {
+std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(
+    milliseconds patience, const std::function<void(const Join&)>& on_join) {
   const Deadline deadline = Clock::now() + patience;
   joined_.clear();
   while (std::ssize(joined_) < config_.nodes - 1) {
@@ -111,6 +124,7 @@ std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(milliseconds patience
     if (!join) continue;
     join->hostname = printable(join->hostname);
     admit({std::move(*stream), std::move(*join)});
+    on_join(joined_.back().join);
   }
   const std::vector<int> ranks = assign_node_ranks(joins());
   std::vector<JoinedNode> by_rank(joined_.size());

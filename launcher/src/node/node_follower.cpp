@@ -92,7 +92,9 @@ Finished follow_once(const Options& options, const NodeConfig& config, const Nod
   const int code = Agent(std::move(stream), std::move(output), UniqueFd(),
                          {.own = own_part(options, trust, block),
                           .on_finished = [&over](const Finished& frame) { over = frame; },
-                          .user = guard})
+                          .user = guard,
+                          .patience = patience,
+                          .host_timeout = options.host_timeout})
                        .run();
   if (over) return *over;
   if (code != 0) return {.code = code, .again = false, .report = ""};

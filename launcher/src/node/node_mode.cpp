@@ -43,7 +43,10 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
   if (acceptor != nullptr) {
     nodes.on_restart = [acceptor] { acceptor->reopen(); };
     const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
-    for (NodeAcceptor::JoinedNode& node : acceptor->gather(patience)) {
+    const auto on_join = [&options](const Join& join) {
+      if (options.verbose) fmt::print(stderr, "hvdrun: a node on {} has joined\n", join.hostname);
+    };
+    for (NodeAcceptor::JoinedNode& node : acceptor->gather(patience, on_join)) {
       hosts.push_back(
           {.name = name_of(node.join.hostname, hosts.size()), .slots = node.join.processes});
       ranks += node.join.processes;

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -55,13 +56,15 @@ class NodeAcceptor {
   /// Waits for the other nodes and returns them by node rank, from 1 on. When a node does not fit
   /// (see check_join) or one is missing after `patience`, every node that has joined receives the
   /// reason, and LaunchError is thrown. Once all have joined, further nodes are turned away until
-  /// `reopen`.
-  [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience);
+  /// `reopen`. Calls `on_join` for each node that joins.
+  [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience,
+                                               const std::function<void(const Join&)>& on_join);
   void reopen();
 
  private:
   void on_stream(UniqueFd stream);
   [[nodiscard]] std::optional<UniqueFd> next(Deadline deadline);
+  void send_heartbeats() const;
   void admit(JoinedNode node);
   [[nodiscard]] std::vector<Join> joins() const;
   [[noreturn]] void fail(int code, const std::string& why);

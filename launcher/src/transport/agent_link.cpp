@@ -35,6 +35,9 @@ constexpr milliseconds kRemotePatience{1'500};
 /// The time that such a client may run on after its stream has ended.
 constexpr milliseconds kSshPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
+/// The time after which an agent of another host ends if hvdrun, which prepares an agent as soon as
+/// it greets, sends nothing.
+constexpr milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
 
@@ -136,7 +139,9 @@ void AgentLink::on_greeting(const std::string& theirs) {
   stream_->start(
       [this](const Frame& frame) {
         heartbeat_.heard();
-        if (!std::holds_alternative<Beat>(frame) && handlers_.on_frame) handlers_.on_frame(frame);
+        if (std::holds_alternative<Beat>(frame)) return;
+        if (std::holds_alternative<Suspend>(frame)) return heartbeat_.expect_silence();
+        if (handlers_.on_frame) handlers_.on_frame(frame);
       },
       [this](const std::string& why) { on_stream_end(why); },
       [this] {
@@ -144,7 +149,6 @@ void AgentLink::on_greeting(const std::string& theirs) {
       });
   if (handlers_.on_ready) handlers_.on_ready();
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
-  heartbeat_.expect_silence();  // the agent sends nothing until it has been prepared
   heartbeat_.start(
       silence_limit_, [this] { stream_->send(Beat{}); },
       [this] {
@@ -246,7 +250,11 @@ int run_agent(int stdin_of_first) {
 int run_remote_agent(int own_part) {
   const auto work = [own_part](pid_t) {
     AgentOptions options;
-    if (own_part >= 0) options.own = read_own_part(own_part);
+    if (own_part >= 0) {
+      options.own = read_own_part(own_part);  // another program watches the stream
+    } else {
+      options.patience = options.host_timeout = kFirstFramePatience;
+    }
     UniqueFd input;
     UniqueFd output;
     take_standard_streams(input, output);

@@ -100,8 +100,8 @@ struct Gone {};
 struct Done {};
 /// In both directions: a heartbeat.
 struct Beat {};
-/// hvdrun → agent: hvdrun is about to be stopped (Ctrl-Z). Until its next frame its silence is no
-/// sign of a failure.
+/// In both directions: until the next frame of the sender, its silence is no sign of a failure.
+/// hvdrun is about to be stopped (Ctrl-Z), or an agent prepares, which may block it.
 struct Suspend {};
 
 // In node mode (docs/how-to/node_mode.md) nodes also send the frames below, and a node sends

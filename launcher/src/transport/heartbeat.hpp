@@ -45,6 +45,7 @@ class LinkHeartbeat {
   /// Calls `beat` at every interval, and `on_silence` once the other side was silent for `limit`.
   void start(std::chrono::milliseconds limit, std::function<void()> beat,
              std::function<void()> on_silence);
+  void set_limit(std::chrono::milliseconds limit) noexcept { limit_ = limit; }
   void heard() noexcept;
   /// Excuses the other side's silence until it is heard again.
   void expect_silence() noexcept { excused_ = true; }

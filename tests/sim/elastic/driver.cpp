@@ -28,6 +28,7 @@ void Driver::through_agent(std::size_t host, Nanos delay, std::function<void()> 
 
 void Driver::list(const std::vector<int>& slots) {
   slots_ = slots;
+  job_.oracle.lists(slots);
   job_.trace.say(job_.events.now(), -1, "slots: {}", fmt::join(slots, " "));
   if (!end_) obey(membership_.on_hosts(slots, job_.now()));
 }

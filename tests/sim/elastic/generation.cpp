@@ -13,7 +13,11 @@ constexpr Nanos kHostSilent = 5 * kSecond;
 }  // namespace
 
 Generation::Generation(Job& job, std::uint32_t number, std::vector<int> workers)
-    : standings(workers.size()), job_(job), number_(number) {
+    : standings(workers.size()),
+      divisions(workers.size()),
+      shards(workers.size()),
+      job_(job),
+      number_(number) {
   for (const int worker : workers) members_.push_back({.worker = worker});
 }
 

@@ -23,7 +23,17 @@ struct Blame {
 
 class Generation {
  public:
-  enum class Kind : std::uint8_t { start, standings, state, step, metric, vote, end };
+  enum class Kind : std::uint8_t {
+    start,
+    standings,
+    state,
+    shards,
+    gradients,  ///< of a rank's own shard and of the one that it mirrors
+    step,
+    metric,
+    vote,
+    end,
+  };
   /// What the source of the state sends.
   struct Sent {
     Model model;
@@ -49,6 +59,12 @@ class Generation {
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
 
   std::vector<Standing> standings;
+  // If states are divided: what the ranks have of earlier divisions, the number of the newest one,
+  // whether a rank has a commit for this start only, and the shards that the ranks send.
+  std::vector<detail::Divisions> divisions;
+  std::int64_t newest_division = 0;
+  bool temporary_commit = false;
+  std::vector<HeldShards> shards;
   Sent sent;
   std::map<int, bool> votes;  ///< by index: whether a rank wants the end
 

@@ -1,6 +1,7 @@
 #include "elastic/oracle.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,10 @@ constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
 }  // namespace
 
 // ---- what hvdrun decides
+
+void Oracle::lists(const std::vector<int>& slots) {
+  std::erase_if(left_hosts_, [&slots](std::size_t host) { return slots[host] == 0; });
+}
 
 void Oracle::forms(const Membership::Form& form) {
   int oldest = -1;
@@ -40,6 +45,20 @@ void Oracle::forms(const Membership::Form& form) {
   if (static_cast<int>(form.workers.size()) < job_.plan.options.min_np) {
     throw Violation("the least number of ranks", fmt::format("{}", form.workers.size()));
   }
+  for (const auto& [host, member_asked] : std::exchange(asking_hosts_, {})) {
+    const auto stays = [this, left = host](int number) { return job_.host_of(number) != left; };
+    const auto others = std::count_if(form.workers.begin(), form.workers.end(), stays);
+    if (others == std::ssize(form.workers)) {
+      left_hosts_.insert(host);
+      continue;
+    }
+    const bool has_state = std::any_of(form.workers.begin(), form.workers.end(), [&](int number) {
+      return stays(number) && job_.worker(number).has_had_state();
+    });
+    if (member_asked && has_state && others >= job_.plan.options.min_np) {
+      throw Violation("a host leaves as a whole", fmt::format("host {}", host));
+    }
+  }
   forms_[form.generation] = form;
 }
 
@@ -53,6 +72,11 @@ void Oracle::check_waits(int worker) const {
 void Oracle::hears(int worker, const detail::Waits& waits) {
   if (over_.contains(worker)) return;  // the report of its end has overtaken this
   heard_[worker] = std::max(heard_[worker], waits.generation);
+  if (waits.leaves && !told_to_leave_.contains(worker)) {
+    const bool is_member = !forms_.empty() && waits.generation == forms_.rbegin()->first;
+    bool& member_asks = asking_hosts_[job_.host_of(worker)];
+    member_asks = member_asks || is_member;
+  }
   if (waits.blames < 0 || blamed_.contains({waits.generation, worker})) return;
   const int blamed = forms_.at(waits.generation).workers.at(static_cast<std::size_t>(waits.blames));
   blamed_.emplace(std::pair(waits.generation, blamed), job_.events.now());
@@ -73,6 +97,7 @@ void Oracle::tells_to_leave(int number) {
   told_to_leave_.insert(number);
   const Worker& worker = job_.worker(number);
   if (done_ || worker.asked_to_leave() || worker.struck() || job_.was_cut(worker.host())) return;
+  if (asking_hosts_.contains(worker.host()) || left_hosts_.contains(worker.host())) return;
   // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
   if (!forms_.empty() && !started_.contains(forms_.rbegin()->first)) {
     const std::vector<int>& members = forms_.rbegin()->second.workers;
@@ -103,11 +128,23 @@ void Oracle::finishes(const Membership::Finish& finish) {
     throw Violation("the end", fmt::format("code {}", finish.code));
   }
   if (!finish.why.starts_with("no worker is left")) return;
+  const bool may_begin_anew = forms_.size() == 1 && nobody_has_trained();
   for (const auto& one : job_.workers) {
-    if (one->has_whole_state() && one->waits() && !told_to_leave_.contains(one->number())) {
+    if (!one->waits() || told_to_leave_.contains(one->number())) continue;
+    if (one->has_whole_state()) {
       throw Violation("the end", fmt::format("worker {} has the state", one->number()));
     }
+    if (may_begin_anew && assigned_.contains(one->number())) {
+      throw Violation("the end", fmt::format("worker {} may begin anew", one->number()));
+    }
   }
+}
+
+/// Some member of the first generation has never synchronized it.
+bool Oracle::nobody_has_trained() const {
+  const auto started = started_.find(1);
+  return job_.plan.certain &&
+         (started == started_.end() || started->second < std::ssize(forms_.at(1).workers));
 }
 
 // ---- what workers do
@@ -120,16 +157,35 @@ void Oracle::assigned(const Worker& worker, std::uint32_t generation, int rank) 
 
 void Oracle::gathers(std::uint32_t generation, const Standing& standing, const Model& model,
                      const Model& commit) {
-  int& best = best_[generation];
-  if (standing.is_sound()) best = std::max(best, model.steps);
-  if (standing.commits > 0) best = std::max(best, commit.steps);
+  Reached& best = best_[generation];
+  if (standing.is_sound()) best = std::max(best, Reached(model.steps, standing.iterations));
+  if (standing.commits > 0) best = std::max(best, Reached(commit.steps, 0));
 }
 
 void Oracle::no_source(std::uint32_t generation) {
-  if (best_[generation] > 0) {
-    throw Violation("no step is lost",
-                    fmt::format("there was a state after {}", best_[generation]));
+  if (const int steps = best_[generation].first; steps > 0 && has_all_shards(generation)) {
+    throw Violation("no step is lost", fmt::format("there was a state after {}", steps));
   }
+  if (generation == 2 && nobody_has_trained()) {
+    throw Violation("losing rank 0 is no special case", "nobody has trained");
+  }
+}
+
+/// Of each member of the last generation that has trained, and of those since, it or the next rank,
+/// which has its mirror, is a member of this one.
+bool Oracle::has_all_shards(std::uint32_t generation) const {
+  if (!job_.plan.mirrored) return true;
+  const std::vector<int>& now = forms_.at(generation).workers;
+  for (auto form = forms_.find(last_generation_); form->first < generation; ++form) {
+    const std::vector<int>& then = form->second.workers;
+    const auto is_there = [&now, &then](std::size_t rank) {
+      return std::find(now.begin(), now.end(), then[rank % then.size()]) != now.end();
+    };
+    for (std::size_t rank = 0; rank < then.size(); ++rank) {
+      if (!is_there(rank) && !is_there(rank + 1)) return false;
+    }
+  }
+  return true;
 }
 
 /// All ranks have the same bits at the same place.
@@ -140,17 +196,23 @@ void Oracle::agree(std::uint32_t generation, int step, const Model& model) {
   }
 }
 
-void Oracle::synchronized(const Worker& worker, std::uint32_t generation, const Model& model) {
+void Oracle::synchronized(const Worker& worker, std::uint32_t generation, const Standing& standing,
+                          const Model& model) {
   job_.trace.mix(model.digest);
-  started_.insert(generation);
+  ++started_[generation];
   if (model.damaged) {
     throw Violation("whole states", fmt::format("worker {} goes on", worker.number()));
   }
   agree(generation, -1, model);
-  if (model.steps < best_[generation]) {
-    throw Violation("no step is lost",
-                    fmt::format("worker {} goes on after {}, another rank had {}", worker.number(),
-                                model.steps, best_[generation]));
+  if (model.steps > 0 && !completed_.contains(model.digest)) {
+    throw Violation("whole states", fmt::format("worker {} has that of no step", worker.number()));
+  }
+  const auto [steps, iterations] = best_[generation];
+  if (Reached(model.steps, standing.iterations) < Reached(steps, iterations)) {
+    throw Violation(
+        "no step is lost",
+        fmt::format("worker {} goes on after {} ({}), another rank had {} ({})", worker.number(),
+                    model.steps, standing.iterations, steps, iterations));
   }
   // Those who are left lack at most the step that was under way, and what follows a commit.
   const int lost = furthest_ - model.steps;
@@ -171,6 +233,7 @@ void Oracle::step_completed(const Worker& worker, std::uint32_t generation, int 
   }
   last_generation_ = generation;
   furthest_ = std::max(furthest_, model.steps);
+  completed_.insert(model.digest);
   agree(generation, step, model);
 }
 

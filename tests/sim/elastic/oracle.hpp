@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "elastic/state.hpp"
 
@@ -18,7 +19,8 @@ class Oracle {
  public:
   explicit Oracle(Job& job) : job_(job) {}
 
-  // What hvdrun decides.
+  // What hvdrun hears of and decides.
+  void lists(const std::vector<int>& slots);
   void forms(const Membership::Form& form);
   void knows_end_of(int worker) { over_.insert(worker); }
   /// hvdrun gets a message.
@@ -32,7 +34,8 @@ class Oracle {
   void gathers(std::uint32_t generation, const Standing& standing, const Model& model,
                const Model& commit);
   void no_source(std::uint32_t generation);
-  void synchronized(const Worker& worker, std::uint32_t generation, const Model& model);
+  void synchronized(const Worker& worker, std::uint32_t generation, const Standing& standing,
+                    const Model& model);
   void step_completed(const Worker& worker, std::uint32_t generation, int step, const Model& model);
   void epoch_is_over(const Worker& worker, const Model& model) const;
   void finished(const Worker& worker, const Model& model);
@@ -44,20 +47,28 @@ class Oracle {
   /// hvdrun takes the worker for one that waits.
   void check_waits(int worker) const;
   void agree(std::uint32_t generation, int step, const Model& model);
+  [[nodiscard]] bool nobody_has_trained() const;
+  [[nodiscard]] bool has_all_shards(std::uint32_t generation) const;
 
   Job& job_;
   std::map<std::pair<std::uint32_t, int>, std::uint64_t> digests_;
   std::map<std::uint32_t, Membership::Form> forms_;
   /// By generation and worker: when hvdrun heard first that it is lost, from one that is not.
   std::map<std::pair<std::uint32_t, int>, Nanos> blamed_;
-  std::set<std::uint32_t> started_;        ///< generations that some member has synchronized
+  std::map<std::uint32_t, int> started_;   ///< by generation: how many have synchronized it
   std::map<int, std::uint32_t> heard_;     ///< by worker: the generation of its last message
   std::map<int, std::uint32_t> assigned_;  ///< by worker: its last generation
   std::set<int> told_to_leave_;
-  std::set<int> over_;                 ///< workers of which hvdrun knows that they have ended
-  std::map<std::uint32_t, int> best_;  ///< by generation: the steps of its furthest member
+  std::set<int> over_;  ///< workers of which hvdrun knows that they have ended
+  using Reached = std::pair<int, std::int64_t>;  ///< completed steps, ended iterations
+  std::map<std::uint32_t, Reached> best_;        ///< by generation: of its furthest member
+  /// Hosts of workers that have asked to leave since a generation formed last, and whether one of
+  /// these was a member of it.
+  std::map<std::size_t, bool> asking_hosts_;
+  std::set<std::size_t> left_hosts_;   ///< that left as a whole, and are still listed
   std::uint32_t last_generation_ = 0;  ///< in which a step was completed
   int furthest_ = 0;                   ///< the most steps that any worker has completed
+  std::set<std::uint64_t> completed_;  ///< digests after a step
   bool done_ = false;
 };
 

@@ -55,6 +55,7 @@ Plan draw_plan(Random& random, int ranks) {
   plan.batch = random.number(1, 3);
   plan.certain = random.chance(75);
   plan.commit_every = random.number(1, 4);
+  plan.mirrored = plan.certain && random.chance(30);
   add_faults(plan, random);
   return plan;
 }

@@ -46,6 +46,7 @@ struct Plan {
   bool certain =
       true;  ///< parameters change only in steps; otherwise a loss takes back to a commit
   int commit_every = 3;
+  bool mirrored = false;          ///< its state is divided and mirrored
   std::vector<FaultPlan> faults;  ///< by boundary
 };
 inline constexpr int kMostSamples = 48;

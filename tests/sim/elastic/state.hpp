@@ -17,7 +17,7 @@ using SampleSet = std::uint64_t;  ///< a bit for each sample
 /// The parameters. It carries what was trained into them, wherever they are copied.
 struct Model {
   std::uint64_t digest = 0;
-  bool damaged = false;  ///< partly overwritten by a state that has not come as a whole
+  bool damaged = false;  ///< of no step: a part of another one, or left in the middle of a step
   int steps = 0;
   int epoch = 0;
   std::array<std::uint8_t, kMostSamples> used{};     ///< how often, in this epoch
@@ -44,6 +44,19 @@ struct Model {
     used.fill(0);
     allowed.fill(0);
     for (int i = 0; i < samples; ++i) allowed[static_cast<std::size_t>(i)] = 1;
+  }
+};
+
+/// The two shards that a rank has of one division. They have made the same steps.
+struct HeldShards {
+  detail::Division division{};
+  std::uint64_t digest = 0;
+  Model pending{};  ///< after the step that is pending
+
+  /// Returns whether its own shard, or the one that it mirrors, is this one.
+  [[nodiscard]] bool has(std::size_t shard, bool as_mirror) const {
+    const std::int64_t own = division.rank - (as_mirror ? 1 : 0);
+    return (own < 0 ? division.ranks - 1 : own) == static_cast<std::int64_t>(shard);
   }
 };
 

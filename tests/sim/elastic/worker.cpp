@@ -166,34 +166,49 @@ void Worker::interrupt() {
 void Worker::gather() {
   phase_ = Phase::training;
   generation_->standings[static_cast<std::size_t>(rank_)] = standing_;
+  for (const HeldShards& one : held_) {
+    generation_->divisions[static_cast<std::size_t>(rank_)].push_back(one.division);
+  }
+  generation_->newest_division = std::max(generation_->newest_division, newest_division_);
+  generation_->temporary_commit = generation_->temporary_commit || temporary_commit_;
   job_.oracle.gathers(number_of_generation_, standing_, model_, copy_.model);
   generation_->arrive(rank_, Generation::Kind::standings, 0, [this] { choose(); });
 }
 
 void Worker::choose() {
-  const std::vector<Standing>& all = generation_->standings;
-  StateSource source;
+  std::vector<Standing> all = generation_->standings;
+  newest_division_ = generation_->newest_division;
+  temporary_commit_ = generation_->temporary_commit;
+  StateSource& source = source_;
   try {
-    source = detail::choose_source(all);
+    source = detail::choose_source(all, generation_->divisions);
   } catch (const Error&) {
     job_.oracle.no_source(number_of_generation_);
     return die(1);
   }
+  go_on_with_shards();
+  if (!source.from_commit) standing_.steps = all[static_cast<std::size_t>(rank_)].steps;
   const Standing best = all[static_cast<std::size_t>(source.rank)];
   const bool is_source = rank_ == source.rank;
   const bool is_there = source.from_commit ? standing_.commits == best.commits : standing_ == best;
+  const bool is_untrained = best.steps == 0 && best.iterations == 0 && best.commits == 0;
   if (is_there && source.from_commit) {
     model_ = copy_.model;
     progress_ = copy_.progress;
-  } else if (!is_source && !(is_there && standing_.kind == Standing::whole)) {
-    standing_.kind = Standing::damaged;
+  } else if (is_there && standing_.kind == Standing::whole) {
+    // It puts its snapshot back.
+  } else if (is_source) {
+    standing_.kind = Standing::whole;
+    agreed_ = true;  // nothing has changed since
+  } else {
     model_.digest ^= job_.random.next();
-    model_.damaged = true;
+    if (!is_untrained) standing_.kind = Standing::damaged;
+    model_.damaged = !is_untrained;
   }
   const bool all_have_it =
       !source.from_commit && best.kind == Standing::whole &&
       std::all_of(all.begin(), all.end(), [&](const Standing& one) { return one == best; });
-  if (all_have_it) return begin_generation();
+  if (all_have_it) return assemble();
   if (is_source) {
     generation_->sent = {model_, standing_, progress_};
     job_.sends_state(number_);
@@ -206,7 +221,37 @@ void Worker::receive() {
   progress_ = generation_->sent.progress;
   standing_.steps = generation_->sent.standing.steps;
   standing_.iterations = generation_->sent.standing.iterations;
-  begin_generation();
+  assemble();
+}
+
+/// Makes the step that others have made, and forgets the divisions that are not used.
+void Worker::go_on_with_shards() {
+  const std::int64_t used = source_.from_commit ? 0 : source_.division;
+  std::erase_if(held_, [used](const HeldShards& one) { return one.division.number != used; });
+  for (HeldShards& held : held_) {
+    if (held.division.pending != 0 && held.division.steps < source_.division_steps) {
+      model_ = held.pending;
+      held.digest = model_.digest;
+      ++held.division.steps;
+    }
+    held.division.pending = 0;
+    generation_->shards[static_cast<std::size_t>(rank_)] = held;
+  }
+}
+
+/// The parameters come from the shards, not from the rank that sends the rest of the state.
+void Worker::assemble() {
+  if (source_.from_commit || source_.division == 0) return begin_generation();
+  if (rank_ == source_.shards[source_.shards.size() / 2].rank) job_.sends_state(number_);
+  generation_->arrive(rank_, Generation::Kind::shards, 0, [this] {
+    for (std::size_t shard = 0; shard < source_.shards.size(); ++shard) {
+      const auto [rank, is_mirror] = source_.shards[shard];
+      const HeldShards& sent = generation_->shards[static_cast<std::size_t>(rank)];
+      const bool is_whole = sent.digest == model_.digest && sent.has(shard, is_mirror);
+      if (!is_whole) model_.digest = splitmix64(model_.digest);  // that of no step
+    }
+    begin_generation();
+  });
 }
 
 void Worker::begin_generation() {
@@ -221,8 +266,19 @@ void Worker::begin_generation() {
   model_.interrupt();
   epoch_ = progress_.epoch;
   recorded_ = progress_.recorded;
-  if (commits > 0 || !job_.plan.certain) commit(commits + 1);
-  job_.oracle.synchronized(*this, number_of_generation_, model_);
+  if (job_.plan.mirrored) {
+    const bool of_nothing = !source_.from_commit && source_.division == 0;
+    newest_division_ = of_nothing ? 1 : newest_division_ + 1;
+    current_ = {
+        .division = {.number = newest_division_, .rank = rank_, .ranks = generation_->size()},
+        .digest = model_.digest};
+  }
+  if (std::exchange(temporary_commit_, false)) {
+    standing_.commits = 0;
+  } else if (commits > 0 || !job_.plan.certain) {
+    commit(commits + 1);
+  }
+  job_.oracle.synchronized(*this, number_of_generation_, standing_, model_);
   next_step();
 }
 
@@ -242,8 +298,10 @@ void Worker::fail(const Blame& blame) {
 
 void Worker::end_generation(const Blame& blame) {
   phase_ = Phase::ending;
+  if (current_.division.number != 0) held_.push_back(std::exchange(current_, {}));
   if (standing_.kind == Standing::whole) {
     standing_.certain = agreed_ || job_.plan.certain ? 1 : 0;
+    model_.damaged = standing_.certain == 0;
   }
   generation_->leave(rank_, blame, false);
   after(job_.local(host_), [this, blame] { say_waits(blame); });
@@ -277,17 +335,36 @@ void Worker::next_step() {
           [this] {
             if (failure_) return end_generation(*failure_);
             const SampleSet batch = next_batch();
-            generation_->arrive(rank_, Generation::Kind::step, step_,
-                                [this, batch] { applied(batch); });
+            if (!job_.plan.mirrored) return decide(batch);
+            generation_->arrive(rank_, Generation::Kind::gradients, step_, [this, batch] {
+              current_.pending = stepped(batch);
+              current_.division.pending = 1;
+              decide(batch);
+            });
           });
 }
 
+/// When the collective completes here, the step is made, with mirrors or without.
+void Worker::decide(SampleSet batch) {
+  generation_->arrive(rank_, Generation::Kind::step, step_, [this, batch] { applied(batch); });
+}
+
+Model Worker::stepped(SampleSet batch) const {
+  Model model = model_;
+  if (model.epoch != epoch_) model.begin_epoch(epoch_, job_.plan.samples);
+  model.apply(number_of_generation_, batch);
+  return model;
+}
+
 void Worker::applied(SampleSet batch) {
-  if (model_.epoch != epoch_) {
-    job_.oracle.epoch_is_over(*this, model_);
-    model_.begin_epoch(epoch_, job_.plan.samples);
+  if (model_.epoch != epoch_) job_.oracle.epoch_is_over(*this, model_);
+  model_ = stepped(batch);
+  if (job_.plan.mirrored) {
+    held_.clear();  // all ranks have the division in which they step now
+    ++current_.division.steps;
+    current_.division.pending = 0;
+    current_.digest = model_.digest;
   }
-  model_.apply(number_of_generation_, batch);
   ++standing_.steps;
   job_.oracle.step_completed(*this, number_of_generation_, step_, model_);
   ++step_;
@@ -321,6 +398,11 @@ void Worker::vote() {
 void Worker::count_votes() {
   if (votes_ > 0 && generation_->votes[votes_ - 1]) {
     agreed_ = true;
+    if (job_.plan.mirrored) {
+      // A rank and its mirror may leave together.
+      temporary_commit_ = standing_.commits == 0;
+      commit(standing_.commits + 1);
+    }
     return shut_down();
   }
   for (; !inbox_.empty(); inbox_.pop_front()) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include <hvd/core/internal/elastic_messages.hpp>
 
@@ -68,8 +69,13 @@ class Worker {
   void gather();
   void choose();
   void receive();
+  void go_on_with_shards();
+  void assemble();
   void begin_generation();
   void next_step();
+  void decide(SampleSet batch);
+  /// The model after a step with this batch.
+  [[nodiscard]] Model stepped(SampleSet batch) const;
   void applied(SampleSet batch);
   void end_iteration(SampleSet batch);
   void vote();
@@ -103,6 +109,11 @@ class Worker {
   Model model_;
   Progress progress_;
   Commit copy_;
+  detail::StateSource source_;    ///< of this generation
+  std::vector<HeldShards> held_;  ///< of earlier divisions
+  HeldShards current_;            ///< of this generation's, which has number 0 until it begins
+  std::int64_t newest_division_ = 0;
+  bool temporary_commit_ = false;
   bool synchronized_ = false;
   bool has_had_state_ = false;
   bool agreed_ = false;

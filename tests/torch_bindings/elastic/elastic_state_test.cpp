@@ -136,6 +136,13 @@ TEST_F(ElasticState, AStepWhoseIterationNobodyHasEndedRemains) {
   finish_exactly({0, 1}, kBatchOfThreeRanks);
 }
 
+TEST_F(ElasticState, TheOthersBeginWhenRank0IsLostWhileItSendsWhatAllStartWith) {
+  start({"until=2", "0@1=send"}, {0, 1, 2});
+  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  go_on({1, 2});
+  finish_exactly({1, 2});
+}
+
 TEST_F(ElasticState, NewcomersGetTheStateOfTheOthers) {
   start({"until=2"}, {0, 1});
   await_training(0, 1);

@@ -123,6 +123,9 @@ struct Saved {
 };
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& to, const Saved& it) {
+  // The source takes a snapshot before it sends, and has sent the parameters when it saves again.
+  static int saved = 0;
+  if (it.plan->has("send") && ++saved == 2) ::raise(SIGKILL);
   to.write("steps", it.steps);
   return to;
 }

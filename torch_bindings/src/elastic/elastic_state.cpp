@@ -81,6 +81,7 @@ void ElasticState::Impl::go_back(const std::vector<Standing>& all, const StateSo
   const Standing& best = all[static_cast<std::size_t>(source.rank)];
   const bool is_source = context.rank() == source.rank;
   const bool is_there = source.from_commit ? standing.commits == best.commits : standing == best;
+  const bool is_untrained = best.steps == 0 && best.iterations == 0 && best.commits == 0;
   if (is_there && source.from_commit) {
     copy.put_back(parts, context);
     snapshot.take(parts);
@@ -92,8 +93,8 @@ void ElasticState::Impl::go_back(const std::vector<Standing>& all, const StateSo
     snapshot.take(parts);
     standing.kind = Standing::whole;
     nothing_since = true;
-  } else {
-    standing.kind = Standing::damaged;
+  } else if (!is_untrained) {
+    standing.kind = Standing::damaged;  // otherwise all that comes is what some program has made
   }
 }
 

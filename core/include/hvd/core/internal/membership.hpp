@@ -83,6 +83,8 @@ class Membership {
   /// Returns when `on_time` must be called, if nothing happens before.
   [[nodiscard]] std::optional<Clock::time_point> wake_up() const { return wake_up_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+  /// Returns whether a generation has formed of which no member has ended or waits.
+  [[nodiscard]] bool runs() const noexcept { return running_ && !breaking_; }
   [[nodiscard]] std::size_t host_of(int worker) const { return worker_at(worker).host; }
 
  private:
@@ -107,8 +109,10 @@ class Membership {
     bool killed = false;
   };
   struct Host {
-    int slots = 0;                          ///< 0: not listed
-    int given_up = 0;                       ///< slots whose workers have asked to leave
+    int slots = 0;        ///< 0: not listed
+    int given_up = 0;     ///< slots whose workers have asked to leave
+    bool asked = false;   ///< a worker of it has asked to leave since a generation formed last
+    bool leaves = false;  ///< none of its workers goes on
     std::chrono::milliseconds cooldown{0};  ///< the last one; 0: none
     Clock::time_point free_at{};
     Clock::time_point started_at{};  ///< when a worker was started on it last
@@ -126,6 +130,7 @@ class Membership {
   [[nodiscard]] bool in_motion(const Worker& worker) const;
   [[nodiscard]] int slots_of(const Host& host) const;
   void give_up(std::size_t host, int slots);
+  void let_hosts_leave();
   /// `since` is when the host was tried again.
   void fail(std::size_t host, Clock::time_point since, Clock::time_point now);
   void begin_breaking(Clock::time_point now, bool is_loss = false);
@@ -150,10 +155,11 @@ class Membership {
   bool running_ = false;    ///< a generation has formed and is not broken up
   bool breaking_ = false;   ///< a member of it has ended or waits
   Clock::time_point breaking_since_{};
-  bool explained_ = false;  ///< it has trained, a member was lost or leaves, or it was to change
+  bool explained_ = false;    ///< it has trained, a member was lost or leaves, or it was to change
+  bool all_started_ = false;  ///< no member has said that it ended before that member had the state
   std::optional<int> did_not_come_;  ///< the worker whom one blames for a start that has failed
   std::vector<std::pair<int, int>> silent_;  ///< who blames whom as silent
-  bool trained_ = false;                     ///< some worker has had the state
+  bool trained_ = false;                     ///< a step may have been completed
   bool done_ = false;                        ///< a member has finished the program
   bool finished_ = false;
   int code_ = 0;
