@@ -277,6 +277,11 @@ class Trainer {
     optimizers_.used().param_groups()[0].options().set_lr(hvd::size());
   }
 
+  void say_replica(int step) const {
+    say("replica of generation " + std::to_string(hvd::elastic::generation()) + " in step " +
+        std::to_string(step) + ": " + digest_of(*net_));
+  }
+
   void train() {
     if (steps_ == 0) follow_the_ranks();
     say("generation " + std::to_string(hvd::elastic::generation()) + " rank " +
@@ -285,6 +290,7 @@ class Trainer {
     is_newcomer_ = is_newcomer_ || (own_draws_.empty() && steps_ > 0);
     check(ranks_ == hvd::size(), "number of ranks");
     int step = 0;
+    say_replica(step);
     if (plan_.contains("by_commit")) {
       while (hvd::elastic::generation() < plan_.until || step < 2 * plan_.at) {
         iterate(next_in_turn(), ++step);
@@ -336,6 +342,7 @@ class Trainer {
     plan_.die_at("after_step", step);
     if (plan_.optimizer != "scaled") scheduler_.step();  // it would set its own rate
     ++steps_;
+    say_replica(step);
     ++saved_.steps;
     text_ = std::to_string(steps_);
     draws_ = torch::cat({draws_, draw});
