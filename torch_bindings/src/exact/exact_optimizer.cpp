@@ -153,9 +153,9 @@ void ExactOptimizer::Pass::compute(const BatchShard& shard, const LossOfShard& f
                                    std::size_t batch) {
   for (const torch::Tensor& parameter : parameters) parameter.mutable_grad().reset();
   const double loss = loss_of(shard, function, batch);
-  torch::Tensor used = torch::zeros({std::ssize(parameters)}, torch::kUInt8);
+  const torch::Tensor used = torch::empty({std::ssize(parameters)}, torch::kUInt8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].grad().defined()) used[static_cast<std::int64_t>(i)] = 1;
+    used.data_ptr<std::uint8_t>()[i] = parameters[i].grad().defined() ? 1 : 0;
   }
   reports.push_back(
       torch::cat({byte_view(torch::tensor(loss, torch::kFloat64)), used, bytes_of_all(buffers)}));
@@ -295,8 +295,7 @@ double ExactOptimizer::backward(const std::vector<std::size_t>& batch, const Los
   const auto parameters = std::ssize(pass.parameters);
   const torch::Tensor losses =
       reports.narrow(1, 0, kLossBytes).contiguous().view(-1).view(torch::kFloat64);
-  const torch::Tensor is_used =
-      reports.narrow(1, kLossBytes, parameters).sum(0, false, torch::kInt64);
+  const torch::Tensor is_used = reports.narrow(1, kLossBytes, parameters).sum(0);
   pass.set_gradients(shards, is_used, context);
   progress_.buffers = reports.narrow(1, kLossBytes + parameters, initial.numel()).clone();
   set_all(pass.buffers, progress_.buffers[0]);

@@ -13,14 +13,16 @@
 namespace hvd::detail {
 namespace {
 
-/// Runs a collective whose result has memory already.
-void run_into(const torch::Tensor& output, Request request, const torch::Tensor& input,
-              Context& context) {
+/// Runs an allgather or an alltoall whose result has memory already.
+void run_into(const torch::Tensor& output, OpKind kind, std::string name,
+              std::vector<std::int64_t> splits, const torch::Tensor& input, Context& context) {
   Submission submission;
-  submission.request = std::move(request);
+  submission.request.name = std::move(name);
+  submission.request.kind = kind;
   submission.request.dtype = dtype_of(input);
   submission.request.device = engine_device_of(input);
   submission.request.shape = {input.numel()};
+  submission.request.splits = std::move(splits);
   submission.input = data_of(input);
   submission.allocate = [output](const Shape&) { return data_of(output); };
   submission.keep_alive = std::make_shared<torch::Tensor>(input);
@@ -78,12 +80,13 @@ void ShardRows::add(int shard) {
     const torch::Tensor values = to.narrow(0, at, parameter.numel()).view(parameter.sizes());
     at += parameter.numel();
     torch::Tensor gradient = parameter.grad();
-    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+    // Also zeros are added, because -0 + 0 is 0, on whichever rank the shards are added.
+    if (!gradient.defined()) gradient = torch::zeros({}, values.options());
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
     if (left == nullptr) {
-      gradient.defined() ? values.copy_(gradient) : values.zero_();
+      values.copy_(gradient);
     } else {
-      // Also zeros are added, because -0 + 0 is 0, on whichever rank the shards are added.
-      gradient.defined() ? values.add_(gradient) : values.add_(0);
+      values.add_(gradient);
     }
   }
   sum_.add({shard, 1, left != nullptr ? torch::Tensor() : to});
@@ -93,7 +96,7 @@ torch::Tensor ShardRows::over_ranks(int shards, const std::string& name, Context
   if (context.size() == 1) return std::move(sum_).total();
   const torch::Tensor slice = slice_over_ranks(shards, name, context);
   if (!result_.defined()) result_ = torch::empty({length_}, slice.options());
-  run_into(result_, {.kind = OpKind::allgather, .name = name + "/sum"}, slice, context);
+  run_into(result_, OpKind::allgather, name + "/sum", {}, slice, context);
   return result_;
 }
 
@@ -112,8 +115,10 @@ torch::Tensor ShardRows::slice_over_ranks(int shards, const std::string& name, C
     blocks += of_rank.blocks().size();
     rounds = std::max(rounds, of_rank.blocks().size());
   }
-  const auto bytes = static_cast<std::int64_t>(blocks) * length;
-  if (!received_.defined() || received_.numel() != bytes) received_ = empty_row_(bytes);
+  const auto elements = static_cast<std::int64_t>(blocks) * length;
+  if (!received_.defined() || received_.numel() != elements) {
+    received_ = empty_row_(elements);
+  }
   // In each round every rank sends one of its blocks, if it has one left.
   std::vector<std::vector<torch::Tensor>> slices(rounds);
   std::int64_t at = 0;
@@ -124,13 +129,14 @@ torch::Tensor ShardRows::slice_over_ranks(int shards, const std::string& name, C
       slices[round].push_back(received_.narrow(0, at, has_one ? length : 0));
       at += has_one ? length : 0;
     }
-    Request request{.kind = OpKind::alltoall, .name = fmt::format("{}/slices/{}", name, round)};
+    std::vector<std::int64_t> splits;
     const bool sends = round < sum_.blocks().size();
     for (int rank = 0; rank < ranks; ++rank) {
-      request.splits.push_back(sends ? slice_begin(rank + 1) - slice_begin(rank) : 0);
+      splits.push_back(sends ? slice_begin(rank + 1) - slice_begin(rank) : 0);
     }
     const torch::Tensor input = sends ? sum_.blocks()[round].row : received_.narrow(0, 0, 0);
-    run_into(received_.narrow(0, begin, at - begin), std::move(request), input, context);
+    run_into(received_.narrow(0, begin, at - begin), OpKind::alltoall,
+             fmt::format("{}/slices/{}", name, round), std::move(splits), input, context);
   }
   ShardSum sum;
   for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
