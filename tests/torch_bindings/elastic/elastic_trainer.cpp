@@ -203,6 +203,7 @@ class Second {
     backward(hvd::rank() == 0 ? 1 : 0);
     optimizer_->step();
   }
+  [[nodiscard]] std::string digest() const { return optimizer_ ? digest_of(*net_) : "none"; }
   /// Returns how many steps of a process that nothing disturbs have the same result, or -1.
   [[nodiscard]] std::int64_t steps(std::int64_t most) const {
     if (!optimizer_) return most;
@@ -279,7 +280,8 @@ class Trainer {
 
   void say_replica(int step) const {
     say("replica of generation " + std::to_string(hvd::elastic::generation()) + " in step " +
-        std::to_string(step) + ": " + digest_of(*net_));
+        std::to_string(step) + ": " + digest_of(*net_) + " " + second_.digest() + " " +
+        third_.digest());
   }
 
   void train() {
