@@ -95,9 +95,10 @@ void ShardRows::add(int shard) {
 torch::Tensor ShardRows::over_ranks(int shards, const std::string& name, Context& context) {
   if (context.size() == 1) return std::move(sum_).total();
   const torch::Tensor slice = slice_over_ranks(shards, name, context);
-  if (!result_.defined()) result_ = torch::empty({length_}, slice.options());
-  run_into(result_, OpKind::allgather, name + "/sum", {}, slice, context);
-  return result_;
+  // All ranks have received their slices of this row.
+  const torch::Tensor& sum = row(0);
+  run_into(sum, OpKind::allgather, name + "/sum", {}, slice, context);
+  return sum;
 }
 
 /// Returns what this rank's slice of all shards adds up to.
@@ -116,9 +117,7 @@ torch::Tensor ShardRows::slice_over_ranks(int shards, const std::string& name, C
     rounds = std::max(rounds, of_rank.blocks().size());
   }
   const auto elements = static_cast<std::int64_t>(blocks) * length;
-  if (!received_.defined() || received_.numel() != elements) {
-    received_ = empty_row_(elements);
-  }
+  if (!received_.defined() || received_.numel() != elements) received_ = empty_row_(elements);
   // In each round every rank sends one of its blocks, if it has one left.
   std::vector<std::vector<torch::Tensor>> slices(rounds);
   std::int64_t at = 0;

@@ -82,7 +82,6 @@ class ShardRows {
   ShardSum sum_;
   std::vector<torch::Tensor> rows_;  ///< those of the blocks of `sum_`, and rows that are unused
   torch::Tensor received_;           ///< this rank's slices of the blocks of all ranks
-  torch::Tensor result_;
 };
 
 }  // namespace hvd::detail
