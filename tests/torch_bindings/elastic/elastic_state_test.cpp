@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ class ElasticState : public testing::Test {
  protected:
   void start(Words plan, const std::vector<int>& workers,
              const std::string& program = ELASTIC_TRAINER) {
+    replicas_.clear();
     job_.emplace(program, std::move(plan),
                  std::map<std::string, std::optional<std::string>>{{"OMP_NUM_THREADS", "1"}});
     job_->start(static_cast<int>(workers.size()));
@@ -51,6 +53,7 @@ class ElasticState : public testing::Test {
     std::map<int, std::string> said;
     for (const int worker : workers) {
       const ProcessResult result = job_->end(worker);
+      compare_replicas(result.out);
       EXPECT_EQ(result.exit_code(), 0) << worker << ": " << result.out << result.err;
       EXPECT_THAT(result.out, HasSubstr("finished"));
       said[worker] = result.out;
@@ -78,7 +81,25 @@ class ElasticState : public testing::Test {
     return said;
   }
 
+  /// Waits until the worker has killed itself.
+  void expect_killed(int worker) {
+    const ProcessResult result = job_->end(worker);
+    EXPECT_EQ(result.signal(), SIGKILL) << worker << ": " << result.out << result.err;
+    compare_replicas(result.out);
+  }
+  /// Expects that the worker's parameters were those of the others after each step.
+  void compare_replicas(const std::string& output) {
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind("replica of ", 0) != 0) continue;
+      const auto end = line.find(": ");
+      const auto [first, is_first] = replicas_.emplace(line.substr(0, end), line.substr(end));
+      EXPECT_EQ(line.substr(end), first->second) << line;
+    }
+  }
+
   std::optional<ElasticJob> job_;
+  std::map<std::string, std::string> replicas_;  ///< digests by generation and step
 };
 
 TEST_F(ElasticState, WithoutAChangeEveryExampleIsUsedOnce) {
@@ -101,7 +122,7 @@ TEST_P(ElasticStateLoss, NoStepIsLostOrDoneTwice) {
     plan.push_back("commit=3");
   }
   start(plan, {0, 1, 2});
-  EXPECT_EQ(job_->end(lost).signal(), SIGKILL);
+  expect_killed(lost);
   std::vector<int> left{0, 1, 2};
   std::erase(left, lost);
   go_on(left);
@@ -130,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(ElasticState, AStepWhoseIterationNobodyHasEndedRemains) {
   start({"until=2", "metric", "2@1=after_step"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  expect_killed(2);
   go_on({0, 1});
   constexpr int kBatchOfThreeRanks = 12;
   finish_exactly({0, 1}, kBatchOfThreeRanks);
@@ -156,7 +177,7 @@ TEST_F(ElasticState, NewcomersGetTheStateOfTheOthers) {
 
 TEST_F(ElasticState, TheStateOfAnOptimizerGoesOnToo) {
   start({"until=3", "optimizer=adam", "0@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  expect_killed(0);
   go_on({1, 2});
   await_training(1, 2);
   job_->start(1);
@@ -220,8 +241,8 @@ TEST_F(ElasticState, ARankAndItsMirrorCanLeaveTogether) {
 
 TEST_F(ElasticState, ARankAndItsMirrorAreLostTogether) {
   start({"until=2", "optimizer=mirrored", "commit=3", "0@1=backward", "2@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
-  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  expect_killed(0);
+  expect_killed(2);
   go_on({1});
   job_->process(1).wait_for_err("goes back to the last commit()", in(std::chrono::minutes(1)));
   const std::string said = finish_exactly({1});
@@ -231,8 +252,8 @@ TEST_F(ElasticState, ARankAndItsMirrorAreLostTogether) {
 TEST_F(ElasticState, RanksThatAreNoNeighboursAreLostTogether) {
   start({"until=2", "optimizer=mirrored", "commit=3", "1@1=backward", "3@1=backward"},
         {0, 1, 2, 3});
-  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
-  EXPECT_EQ(job_->end(3).signal(), SIGKILL);
+  expect_killed(1);
+  expect_killed(3);
   go_on({0, 2});
   EXPECT_THAT(finish_exactly({0, 2}), HasSubstr("generation 2 rank 0 of 2 after step 4 "));
 }
@@ -242,14 +263,14 @@ TEST_F(ElasticState, RanksThatAreNoNeighboursAreLostTogether) {
 TEST_F(ElasticState, MirrorsAreKeptUntilTheNextStep) {
   start({"until=4", "optimizer=mirrored", "at=1", "0@1=backward", "1@2=backward", "4@3=receive"},
         {0, 1, 2, 3});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  expect_killed(0);
   go_on({1, 2, 3});
-  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  expect_killed(1);
   for (const int worker : {2, 3}) static_cast<void>(job_->waits(worker));
   job_->start(1);
   job_->all_wait({4});
   job_->form({4, 2, 3});
-  EXPECT_EQ(job_->end(4).signal(), SIGKILL);
+  expect_killed(4);
   go_on({2, 3});
   finish_exactly({2, 3});
 }
@@ -257,8 +278,13 @@ TEST_F(ElasticState, MirrorsAreKeptUntilTheNextStep) {
 // The calls of step() have about 480 operations; the last kill is after them. In each generation
 // another rank is lost, and a newcomer gets the state from those that are left.
 TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
-  const char* const more = std::getenv("TEST_LOSSES");  // for a search by hand
-  const int losses = more == nullptr ? 8 : std::atoi(more);
+  const auto number = [](const char* name, int otherwise) {  // others are for a search by hand
+    const char* const given = std::getenv(name);
+    return given == nullptr ? otherwise : std::atoi(given);
+  };
+  const int losses = number("TEST_LOSSES", 8);
+  const int first = number("TEST_FIRST_OPERATION", 1);
+  const int last = number("TEST_LAST_OPERATION", 491);
   Words plan{"until=" + std::to_string(losses + 1), "optimizer=mirrored", "at=2"};
   std::vector<int> workers{0, 1, 2};
   std::vector<int> lost;
@@ -266,7 +292,7 @@ TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
     int& worker = workers[static_cast<std::size_t>(loss % 3)];
     lost.push_back(worker);
     plan.push_back(std::to_string(worker) + "@" + std::to_string(loss + 1) +
-                   "=op:" + std::to_string(1 + loss * 490 / (losses - 1)));
+                   "=op:" + std::to_string(first + loss * (last - first) / (losses - 1)));
     worker = 3 + loss;
   }
   workers = {0, 1, 2};
@@ -274,7 +300,7 @@ TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
   for (int loss = 0; loss < losses; ++loss) {
     job_->start(1);
     const int worker = lost[static_cast<std::size_t>(loss)];
-    EXPECT_EQ(job_->end(worker).signal(), SIGKILL);
+    expect_killed(worker);
     int& place = workers[static_cast<std::size_t>(loss % 3)];
     place = 3 + loss;
     go_on(workers);
@@ -287,8 +313,8 @@ TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
 // Two of three shards are lost at once.
 TEST_F(ElasticState, OneRankIsEnoughForAShardedOptimizer) {
   start({"until=2", "optimizer=sharded", "commit=3", "0@1=backward", "2@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
-  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  expect_killed(0);
+  expect_killed(2);
   go_on({1});
   EXPECT_THAT(finish_exactly({1}), HasSubstr("generation 2 rank 0 of 1 after step 3 "));
 }
@@ -305,7 +331,7 @@ TEST_F(ElasticState, TrainingOutsideOfElasticRunIsAnError) {
 // The commit is in the first epoch, which has 20 steps, and the loss in the second.
 TEST_F(ElasticState, ACommitOfAnEarlierEpochIsRestored) {
   start({"until=2", "optimizer=own", "commit=15", "at=25", "1@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  expect_killed(1);
   go_on({0, 2});
   EXPECT_THAT(finish_exactly({0, 2}), HasSubstr("generation 2 rank 0 of 2 after step 15 "));
 }
@@ -318,7 +344,7 @@ TEST_F(ElasticState, ProgramsCanGoBackThemselves) {
 // A program like those of Horovod, which knows no ends of iterations.
 TEST_F(ElasticState, AProgramThatOnlyCommitsGoesBackToItsCommits) {
   start({"until=3", "by_commit", "commit=3", "2@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  expect_killed(2);
   go_on({0, 1});
   await_training(0, 2);
   job_->start(1);
@@ -348,12 +374,12 @@ TEST_F(ElasticState, ARankThatIsAskedToLeaveLosesNothing) {
 // were there still have it.
 TEST_F(ElasticState, AReceiverThatDiesTakesNothingAlong) {
   start({"until=3", "3@2=receive", "0@1=backward"}, {0, 1, 2});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  expect_killed(0);
   for (const int worker : {1, 2}) static_cast<void>(job_->waits(worker));
   job_->start(1);
   job_->all_wait({3});
   job_->form({3, 1, 2});
-  EXPECT_EQ(job_->end(3).signal(), SIGKILL);
+  expect_killed(3);
   go_on({1, 2});
   finish_exactly({1, 2});
 }
@@ -361,7 +387,7 @@ TEST_F(ElasticState, AReceiverThatDiesTakesNothingAlong) {
 // 3, 2, 3 and 4 ranks, of which none divides the 16 examples of a step but the last number.
 TEST_F(ElasticState, WithAGlobalBatchTheLossesAreThoseOfOneProcess) {
   start({"until=4", "1@1"}, {0, 1, 2}, GLOBAL_BATCH_TRAINER);
-  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  expect_killed(1);
   go_on({0, 2});
   for (const std::vector<int>& after : {std::vector{0, 2, 3}, std::vector{0, 2, 3, 4}}) {
     const std::vector<int> before(after.begin(), after.end() - 1);
@@ -382,11 +408,11 @@ TEST_F(ElasticState, WithAGlobalBatchTheLossesAreThoseOfOneProcess) {
 
 TEST_F(ElasticState, OneAfterTheOther) {
   start({"until=5", "0@1=before_step", "1@2=backward", "2@3=after_record"}, {0, 1, 2, 3});
-  EXPECT_EQ(job_->end(0).signal(), SIGKILL);
+  expect_killed(0);
   go_on({1, 2, 3});
-  EXPECT_EQ(job_->end(1).signal(), SIGKILL);
+  expect_killed(1);
   go_on({2, 3});
-  EXPECT_EQ(job_->end(2).signal(), SIGKILL);
+  expect_killed(2);
   go_on({3});
   await_training(3, 4);
   job_->start(1);

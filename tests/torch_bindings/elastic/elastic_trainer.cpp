@@ -206,6 +206,7 @@ class Second {
     backward(hvd::rank() == 0 ? 1 : 0);
     optimizer_->step();
   }
+  [[nodiscard]] std::string digest() const { return optimizer_ ? digest_of(*net_) : "none"; }
   /// Returns how many steps of a process that nothing disturbs have the same result, or -1.
   [[nodiscard]] std::int64_t steps(std::int64_t most) const {
     if (!optimizer_) return most;
@@ -280,6 +281,12 @@ class Trainer {
     optimizers_.used().param_groups()[0].options().set_lr(hvd::size());
   }
 
+  void say_replica(int step) const {
+    say("replica of generation " + std::to_string(hvd::elastic::generation()) + " in step " +
+        std::to_string(step) + ": " + digest_of(*net_) + " " + second_.digest() + " " +
+        third_.digest());
+  }
+
   void train() {
     if (steps_ == 0) follow_the_ranks();
     say("generation " + std::to_string(hvd::elastic::generation()) + " rank " +
@@ -288,6 +295,7 @@ class Trainer {
     is_newcomer_ = is_newcomer_ || (own_draws_.empty() && steps_ > 0);
     check(ranks_ == hvd::size(), "number of ranks");
     int step = 0;
+    say_replica(step);
     if (plan_.contains("by_commit")) {
       while (hvd::elastic::generation() < plan_.until || step < 2 * plan_.at) {
         iterate(next_in_turn(), ++step);
@@ -339,6 +347,7 @@ class Trainer {
     plan_.die_at("after_step", step);
     if (plan_.optimizer != "scaled") scheduler_.step();  // it would set its own rate
     ++steps_;
+    say_replica(step);
     ++saved_.steps;
     text_ = std::to_string(steps_);
     draws_ = torch::cat({draws_, draw});

@@ -28,19 +28,63 @@ torch::Tensor sum_of_node(int begin, int size, int shards) {
   return middle < shards ? left + sum_of_node(middle, size / 2, shards) : left;
 }
 
+void set_gradients(const std::vector<torch::Tensor>& parameters, const torch::Tensor& row) {
+  std::int64_t at = 0;
+  for (const torch::Tensor& parameter : parameters) {
+    parameter.mutable_grad() = row.narrow(0, at, parameter.numel()).view(parameter.sizes());
+    at += parameter.numel();
+  }
+}
+
 TEST(ExactOptimizer, TheSumHasTheSameBitsForAnyNumberOfRanks) {
   for (const int shards : {1, 2, 3, 5, 7, 8, 12}) {
     const torch::Tensor expected = sum_of_node(0, 16, shards);
     for (const int ranks : {1, 2, 3, 4}) {
       on_ranks(ranks, [&](Context& context) {
-        detail::ShardSum sum;
+        // The sum goes over the elements of two parameters.
+        const std::vector<torch::Tensor> parameters{
+            torch::empty({17, 2}, torch::requires_grad()),
+            torch::empty({kElements - 34}, torch::requires_grad())};
+        detail::ShardRows rows(parameters,
+                               [](std::int64_t count) { return torch::empty({count}); });
         const auto mine = detail::shards_of_rank(shards, context.rank(), ranks);
-        for (int shard = mine.begin; shard < mine.end; ++shard) sum.add({shard, 1, row_of(shard)});
-        const torch::Tensor total =
-            std::move(sum).over_ranks(shards, torch::empty({kElements}), "sum", context);
+        torch::Tensor total;
+        for (int step = 0; step < 2; ++step) {
+          rows.begin();
+          for (int shard = mine.begin; shard < mine.end; ++shard) {
+            set_gradients(parameters, row_of(shard));
+            rows.add(shard);
+          }
+          total = rows.over_ranks(shards, "sum", context);
+        }
         EXPECT_TRUE(torch::equal(total, expected)) << shards << " shards, " << ranks << " ranks";
       });
     }
+  }
+}
+
+// A row that is used again holds the gradients of the step before. -0 + 0 is 0, but -0 alone stays
+// -0, so the sign would depend on the ranks if nothing were added for a missing gradient.
+TEST(ExactOptimizer, AMissingGradientIsAddedAsZero) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    on_ranks(ranks, [&](Context& context) {
+      const torch::Tensor parameter = torch::empty({kElements}, torch::requires_grad());
+      detail::ShardRows rows({parameter}, [](std::int64_t count) { return torch::empty({count}); });
+      const auto mine = detail::shards_of_rank(4, context.rank(), ranks);
+      torch::Tensor total;
+      for (const bool is_again : {false, true}) {
+        rows.begin();
+        for (int shard = mine.begin; shard < mine.end; ++shard) {
+          parameter.mutable_grad() =
+              is_again ? -torch::zeros({kElements}) : torch::ones({kElements});
+          if (is_again && shard % 2 == 1) parameter.mutable_grad().reset();
+          rows.add(shard);
+        }
+        total = rows.over_ranks(4, "sum", context);
+      }
+      EXPECT_TRUE(torch::equal(total, torch::zeros({kElements})));
+      EXPECT_FALSE(torch::signbit(total).any().item<bool>()) << ranks << " ranks";
+    });
   }
 }
 
@@ -180,6 +224,26 @@ TEST(ExactOptimizer, AParameterThatNoShardUsesHasNoGradient) {
   });
 }
 
+TEST(ExactOptimizer, ParametersCanBeFrozenBetweenSteps) {
+  auto alone = make_net(1);
+  torch::optim::SGD sgd(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 3; ++step) {
+    alone->parameters()[0].requires_grad_(step != 1);
+    alone->zero_grad();
+    loss_of(alone, global_batch(step)).backward();
+    sgd.step();
+  }
+  on_three_ranks([&] {
+    Exact exact;
+    for (int step = 0; step < 3; ++step) {
+      exact.net->parameters()[0].requires_grad_(step != 1);
+      exact.net->zero_grad();
+      exact.step(step);
+    }
+    EXPECT_LT(largest_difference(values_of(exact.net), values_of(alone)), 1e-5);
+  });
+}
+
 TEST(ExactOptimizer, ASavedStateGoesOnWithTheSameBits) {
   on_three_ranks([] {
     Exact once;
@@ -254,6 +318,12 @@ TEST(ExactOptimizer, ErrorsSayWhatIsWrong) {
        [](Exact& exact) { exact.optimizer.step(); }},
       {"takes no closure",
        [](Exact& exact) { exact.optimizer.step([] { return torch::Tensor(); }); }},
+      {"the parameters that need a gradient: rank 1 differs from rank 0",
+       [](Exact& exact) {
+         exact.net->parameters()[static_cast<std::size_t>(rank())].requires_grad_(false);
+         exact.step(0);
+       },
+       Errc::mismatch},
       {"the examples of the batch: rank 1 differs from rank 0",
        [](Exact& exact) {
          std::vector<std::size_t> batch{0, 1, 2, 3};

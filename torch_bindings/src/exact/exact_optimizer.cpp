@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include <hvd/torch/exact_optimizer.hpp>
 
 #include "exact/shard_sum.hpp"
+#include "gradients/gradient_placement.hpp"
 #include "gradients/gradient_setup.hpp"
 #include "state/agreement.hpp"
 #include "state/digest.hpp"
@@ -75,23 +78,45 @@ void set_all(const NamedTensors& tensors, const torch::Tensor& bytes) {
 
 }  // namespace
 
+/// What is kept from step to step, while the context and the trained parameters stay.
+struct ExactOptimizer::Workspace {
+  const std::shared_ptr<Arena> arena;
+  const std::vector<torch::Tensor> parameters;  ///< those that are trained
+  GradientPlacement placement;
+  std::map<torch::ScalarType, ShardRows> rows;  ///< of the gradients of the parameters
+
+  Workspace(const Context& context, std::vector<torch::Tensor> trained)
+      : arena(context.arena()),
+        parameters(std::move(trained)),
+        placement(GradientMemory::born_shared, context, parameters) {
+    std::map<torch::ScalarType, std::vector<torch::Tensor>> lists;
+    for (const torch::Tensor& parameter : parameters) {
+      lists[parameter.scalar_type()].push_back(parameter);
+    }
+    for (auto& [dtype, list] : lists) {
+      rows.try_emplace(dtype, std::move(list), [this, type = dtype](std::int64_t count) {
+        return placement.empty_row(count, torch::TensorOptions(type));
+      });
+    }
+  }
+  [[nodiscard]] bool fits(const Context& context, const std::vector<torch::Tensor>& trained) const {
+    return arena == context.arena() &&
+           std::equal(parameters.begin(), parameters.end(), trained.begin(), trained.end(),
+                      [](const auto& a, const auto& b) { return a.is_same(b); });
+  }
+};
+
 /// One call of `backward`.
 struct ExactOptimizer::Pass {
-  std::vector<torch::Tensor> parameters;                          ///< those that are trained
-  std::map<torch::ScalarType, std::vector<torch::Tensor>> lists;  ///< the same, by dtype
-  std::map<torch::ScalarType, ShardSum> sums;                     ///< of their gradients
+  Workspace& workspace;
+  const std::vector<torch::Tensor>& parameters = workspace.parameters;
   NamedTensors buffers;
   std::vector<torch::Tensor> reports;  ///< what all ranks have to know of each shard of this rank
 
-  Pass(const std::vector<torch::optim::OptimizerParamGroup>& groups, NamedTensors given_buffers)
-      : buffers(std::move(given_buffers)) {
-    for (const auto& group : groups) {
-      for (const torch::Tensor& parameter : group.params()) {
-        if (!parameter.requires_grad()) continue;
-        parameters.push_back(parameter);
-        lists[parameter.scalar_type()].push_back(parameter);
-      }
-    }
+  Pass(Workspace& kept, NamedTensors given_buffers)
+      : workspace(kept), buffers(std::move(given_buffers)) {
+    workspace.placement.use_on_this_thread();
+    for (auto& [dtype, rows] : workspace.rows) rows.begin();
   }
 
   [[nodiscard]] static double loss_of(const BatchShard& shard, const LossOfShard& function,
@@ -128,22 +153,13 @@ void ExactOptimizer::Pass::compute(const BatchShard& shard, const LossOfShard& f
                                    std::size_t batch) {
   for (const torch::Tensor& parameter : parameters) parameter.mutable_grad().reset();
   const double loss = loss_of(shard, function, batch);
-  torch::Tensor used = torch::zeros({std::ssize(parameters)}, torch::kUInt8);
+  const torch::Tensor used = torch::empty({std::ssize(parameters)}, torch::kUInt8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].grad().defined()) used[static_cast<std::int64_t>(i)] = 1;
+    used.data_ptr<std::uint8_t>()[i] = parameters[i].grad().defined() ? 1 : 0;
   }
   reports.push_back(
       torch::cat({byte_view(torch::tensor(loss, torch::kFloat64)), used, bytes_of_all(buffers)}));
-  for (const auto& [dtype, list] : lists) {
-    std::vector<torch::Tensor> gradients;
-    for (const torch::Tensor& parameter : list) {
-      const torch::Tensor& gradient = parameter.grad();
-      gradients.push_back(!gradient.defined()    ? torch::zeros(parameter.numel(), dtype)
-                          : gradient.is_sparse() ? gradient.to_dense().reshape(-1)
-                                                 : gradient.reshape(-1));
-    }
-    sums[dtype].add({shard.number, 1, torch::cat(gradients)});
-  }
+  for (auto& [dtype, rows] : workspace.rows) rows.add(shard.number);
 }
 
 /// Returns the reports of all shards as rows.
@@ -159,14 +175,12 @@ torch::Tensor ExactOptimizer::Pass::gather_reports(Context& context) const {
 /// move it.
 void ExactOptimizer::Pass::set_gradients(int shards, const torch::Tensor& is_used,
                                          Context& context) {
+  const auto* const used = is_used.const_data_ptr<std::int64_t>();
+  for (const torch::Tensor& parameter : parameters) parameter.mutable_grad().reset();
   std::map<torch::ScalarType, torch::Tensor> totals;
-  for (const auto& [dtype, list] : lists) {
-    std::int64_t length = 0;
-    for (const torch::Tensor& parameter : list) length += parameter.numel();
+  for (auto& [dtype, rows] : workspace.rows) {
     totals[dtype] =
-        std::move(sums[dtype])
-            .over_ranks(shards, torch::empty({1}, dtype).expand({length}),
-                        fmt::format("exact_optimizer/{}", torch::toString(dtype)), context);
+        rows.over_ranks(shards, fmt::format("exact_optimizer/{}", torch::toString(dtype)), context);
   }
   std::map<torch::ScalarType, std::int64_t> at;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -174,10 +188,7 @@ void ExactOptimizer::Pass::set_gradients(int shards, const torch::Tensor& is_use
     const torch::ScalarType dtype = parameter.scalar_type();
     const torch::Tensor sum = totals[dtype].narrow(0, at[dtype], parameter.numel());
     at[dtype] += parameter.numel();
-    parameter.mutable_grad().reset();
-    if (is_used[static_cast<std::int64_t>(i)].item<bool>()) {
-      parameter.mutable_grad() = sum.view(parameter.sizes());
-    }
+    if (used[i] != 0) parameter.mutable_grad() = sum.view(parameter.sizes());
   }
 }
 
@@ -209,6 +220,8 @@ ExactOptimizer::ExactOptimizer(torch::optim::Optimizer& optimizer, const torch::
   progress_.buffers = torch::empty({0}, torch::kUInt8);
 }
 
+ExactOptimizer::~ExactOptimizer() = default;
+
 BatchShard ExactOptimizer::shard_of(const std::vector<std::size_t>& batch, int number) const {
   const auto shards = static_cast<std::size_t>(sampler_.options().shards);
   const auto begin =
@@ -223,7 +236,10 @@ BatchShard ExactOptimizer::shard_of(const std::vector<std::size_t>& batch, int n
 }
 
 /// Makes sure that all ranks compute the same step in the same way.
-void ExactOptimizer::prepare(const std::vector<std::size_t>& batch) {
+void ExactOptimizer::prepare(const std::vector<std::size_t>& batch,
+                             const std::vector<torch::Tensor>& trained) {
+  Digest parameters;
+  for (const torch::Tensor& parameter : trained) parameters.add_kind(parameter);
   Digest examples;
   for (const std::size_t index : batch) examples.add(static_cast<std::uint64_t>(index));
   Digest cpu;
@@ -233,6 +249,7 @@ void ExactOptimizer::prepare(const std::vector<std::size_t>& batch) {
                        {{"the number of shards", sampler_.options().shards},
                         {"the number of completed steps", progress_.steps},
                         {"the examples of the batch", examples.value()},
+                        {"the parameters that need a gradient", parameters.value()},
                         {"the features of the CPU that LibTorch uses", cpu.value()},
                         {"the number of intra-op threads", progress_.threads}},
                        "exact_optimizer");
@@ -245,9 +262,19 @@ void ExactOptimizer::prepare(const std::vector<std::size_t>& batch) {
 double ExactOptimizer::backward(const std::vector<std::size_t>& batch, const LossOfShard& loss_of) {
   const torch::NoGradGuard no_grad;
   Context& context = hvd::context();
-  prepare(batch);
+  std::vector<torch::Tensor> trained;
+  for (const auto& group : param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      if (parameter.requires_grad()) trained.push_back(parameter);
+    }
+  }
+  prepare(batch, trained);
+  if (!workspace_ || !workspace_->fits(context, trained)) {
+    workspace_.reset();
+    workspace_ = std::make_unique<Workspace>(context, std::move(trained));
+  }
   const int shards = sampler_.options().shards;
-  Pass pass(param_groups(), module_.buffers().distinct());
+  Pass pass(*workspace_, module_.buffers().distinct());
   const torch::Tensor initial = bytes_of_all(pass.buffers);
   if (progress_.buffers.dim() != 2) progress_.buffers = initial.repeat({shards, 1});
   if (progress_.buffers.size(1) != initial.numel()) {

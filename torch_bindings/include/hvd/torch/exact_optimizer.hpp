@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include <torch/types.h>
@@ -70,6 +71,7 @@ class ExactOptimizer final : public detail::WrappedOptimizer, public detail::Cou
   /// an optimizer that communicates itself, and Errc::unsupported for LBFGS and other devices.
   ExactOptimizer(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
                  const ElasticSampler& sampler);
+  ~ExactOptimizer() override;
 
   /// Sets the gradients of the parameters to those of the mean loss of the whole batch, and returns
   /// that loss; both are the same on all ranks. `batch` is what the sampler's `next` has returned.
@@ -96,15 +98,17 @@ class ExactOptimizer final : public detail::WrappedOptimizer, public detail::Cou
   [[nodiscard]] detail::ShardProgress& progress() noexcept { return progress_; }
 
  private:
+  struct Workspace;
   struct Pass;
 
-  void prepare(const std::vector<std::size_t>& batch);
+  void prepare(const std::vector<std::size_t>& batch, const std::vector<torch::Tensor>& trained);
   [[nodiscard]] BatchShard shard_of(const std::vector<std::size_t>& batch, int number) const;
 
   detail::ModuleTensors module_;
   ElasticSampler sampler_;
   detail::ShardProgress progress_;
   detail::StepCount count_;
+  std::unique_ptr<Workspace> workspace_;
   bool has_gradients_ = false;
 };
 
