@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "backend_work.hpp"
+#include "c10d_error.hpp"
 
 namespace hvd::python {
 namespace {
@@ -116,8 +117,7 @@ bool AnySourceWork::isCompleted() { return start(milliseconds{0}) && started_.wo
 bool AnySourceWork::wait(milliseconds timeout) {
   if (timeout <= kNoTimeout) timeout = timeout_;
   if (!start(timeout)) {
-    C10_THROW_ERROR(DistBackendError,
-                    fmt::format("no rank has sent a message within {} ms", timeout.count()));
+    fail(fmt::format("no rank has sent a message within {} ms", timeout.count()));
   }
   const bool received = started_.work->wait(timeout);
   const std::lock_guard lock(mutex_);

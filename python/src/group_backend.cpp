@@ -202,7 +202,8 @@ GroupBackend::WorkPointer GroupBackend::allreduce(Tensors& tensors,
 GroupBackend::WorkPointer GroupBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   at::Tensor& tensor = only(tensors);
-  TORCH_CHECK(options.reduceOp.op_ != c10d::ReduceOp::PREMUL_SUM, "PREMUL_SUM of a sparse tensor");
+  check_arguments(options.reduceOp.op_ != c10d::ReduceOp::PREMUL_SUM,
+                  "PREMUL_SUM of a sparse tensor");
   with_c10d_errors([&] {
     const at::NoGradGuard no_grad;
     tensor.copy_(sparse_allreduce(
@@ -245,7 +246,7 @@ GroupBackend::WorkPointer GroupBackend::broadcast(Tensors& tensors,
 
 GroupBackend::WorkPointer GroupBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-  TORCH_CHECK(outputs.size() == 1, "backend hvd takes one list of outputs");
+  check_arguments(outputs.size() == 1, "backend hvd takes one list of outputs");
   return with_c10d_errors([&] {
     return start(c10d::OpType::ALLGATHER, {gathered(only(inputs), outputs.front())}, options,
                  outputs.front(), inputs);
@@ -278,7 +279,7 @@ GroupBackend::WorkPointer GroupBackend::_allgather_base(at::Tensor& output, at::
 
 GroupBackend::WorkPointer GroupBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
+  check_arguments(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
   std::vector<Submission> submissions;
   with_c10d_errors([&] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -290,7 +291,7 @@ GroupBackend::WorkPointer GroupBackend::allgather_into_tensor_coalesced(
 
 GroupBackend::WorkPointer GroupBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK(inputs.size() == 1, "backend hvd takes one list of inputs");
+  check_arguments(inputs.size() == 1, "backend hvd takes one list of inputs");
   const at::Tensor& output = only(outputs);
   return with_c10d_errors([&] {
     return start(
@@ -311,7 +312,7 @@ GroupBackend::WorkPointer GroupBackend::_reduce_scatter_base(
 
 GroupBackend::WorkPointer GroupBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
+  check_arguments(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
   std::vector<Submission> submissions;
   with_c10d_errors([&] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -457,8 +458,7 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     store_->wait({key("all")}, 2 * timeout);
     const std::string missing = store_->get_to_str(key("all"));
     if (missing.empty()) return;
-    C10_THROW_ERROR(
-        DistBackendError,
+    fail(
         fmt::format("Rank {} successfully reached monitoredBarrier, but received errors "
                     "while waiting for send/recv from rank 0, which had no answer of {}",
                     getRank(), missing));
@@ -479,10 +479,9 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   store_->set(key("all"), missing.empty() ? "" : late);
   if (missing.empty()) return;
   if (timeout <= milliseconds{0}) {
-    C10_THROW_ERROR(DistBackendError, "Rank 0 timed out in monitoredBarrier after 0 ms");
+    fail("Rank 0 timed out in monitoredBarrier after 0 ms");
   }
-  C10_THROW_ERROR(DistBackendError, fmt::format("{} failed to pass monitoredBarrier in {} ms", late,
-                                                timeout.count()));
+  fail(fmt::format("{} failed to pass monitoredBarrier in {} ms", late, timeout.count()));
 }
 
 }  // namespace hvd::python

@@ -7,6 +7,7 @@
 
 #include <hvd/core/error.hpp>
 
+#include "c10d_error.hpp"
 #include "collectives/tensor_traits.hpp"
 
 namespace hvd::python {
@@ -72,8 +73,8 @@ void receive(Submission& submission, const std::vector<at::Tensor>& outputs,
              const at::TensorOptions& like) {
   const std::int64_t count = elements_of(outputs);
   for (const at::Tensor& output : outputs) {
-    TORCH_CHECK(output.scalar_type() == like.dtype().toScalarType(),
-                "the tensors of a collective need the same dtype");
+    check_arguments(output.scalar_type() == like.dtype().toScalarType(),
+                    "the tensors of a collective need the same dtype");
   }
   const bool direct = outputs.size() == 1 && outputs.front().is_contiguous();
   const at::Tensor memory =
@@ -123,7 +124,7 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1, "backend hvd takes one tensor per call, got ", tensors.size());
+  check_arguments(tensors.size() == 1, "backend hvd takes one tensor per call");
   return tensors.front();
 }
 
@@ -174,8 +175,8 @@ Submission gathered(const at::Tensor& tensor, const std::vector<at::Tensor>& out
 Submission reduce_scattered(const at::Tensor& input, const at::Tensor& output,
                             const c10d::ReduceOp& op, int rank, int size) {
   const std::int64_t count = output.numel();
-  TORCH_CHECK(input.numel() == count * size,
-              "the input of a reduce_scatter is the group's size times as large as its output");
+  check_arguments(input.numel() == count * size,
+                  "the input of a reduce_scatter is the group's size times as large as its output");
   if (is_bitwise(op)) return bits_combined(input, rank * count, count, output, op, size);
   Submission submission = submission_of(OpKind::reducescatter, contribution(input, op));
   submission.request.op = reduce_op_of(op);

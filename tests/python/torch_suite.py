@@ -11,7 +11,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import io
 import multiprocessing
 import os
@@ -21,6 +20,7 @@ import tempfile
 import unittest
 
 BACKENDS = ("gloo", "hvd")
+FORK = multiprocessing.get_context("fork")
 ROOM = 45  # seconds for a case
 
 
@@ -36,9 +36,9 @@ class _Opened(str):
     __hash__ = str.__hash__
 
 
-def load():
-    """Returns the class of the cases and torch's module of it. It reads BACKEND once for its skips, as if that were gloo."""
-    os.environ.update(BACKEND="gloo", WORLD_SIZE="2", DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(ROOM))
+def load(ranks):
+    """Returns the class of the cases and torch's module of it, which reads the variables once for its skips."""
+    os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks), DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(ROOM))
     import torch
     from torch.testing._internal.distributed import distributed_test
 
@@ -56,10 +56,10 @@ def load():
     return Cases, distributed_test
 
 
-def run(name, backend, ranks):
+def run(name, backend):
     """Returns "pass", "skip" or "fail", and what the case said."""
-    os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks))
     cases, module = loaded
+    os.environ["BACKEND"] = backend
     module.BACKEND = _Opened(backend)
     result = unittest.TestResult()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -71,8 +71,31 @@ def run(name, backend, ranks):
     return "pass", ""
 
 
-def compare(ranks, name):
-    return [run(name, backend, ranks) for backend in BACKENDS]
+def compare(name):
+    return [run(name, backend) for backend in BACKENDS]
+
+
+def run_all(ranks, options):
+    """Exits with 1 where hvd does worse than gloo."""
+    global loaded
+    loaded = load(ranks)  # before the processes that run cases are forked
+    names = [name for name in unittest.TestLoader().getTestCaseNames(loaded[0]) if re.search(options.cases, name)]
+    counts = [collections.Counter() for _ in BACKENDS]
+    worse = 0
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=FORK) as pool:
+        for name, kinds in zip(names, pool.map(compare, names)):
+            for counter, (kind, _) in zip(counts, kinds):
+                counter[kind] += 1
+            (theirs, _), (ours, said) = kinds
+            if theirs == "pass" != ours:
+                worse += 1
+                print(f"{ranks} ranks: {name}: gloo passes, hvd: {ours}", flush=True)
+                if options.verbose:
+                    print(said, flush=True)
+    for backend, counter in zip(BACKENDS, counts):
+        print(f"{ranks} ranks, {backend}: {counter['pass']} pass, {counter['skip']} are skipped, "
+              f"{counter['fail']} fail", flush=True)
+    sys.exit(1 if worse else 0)
 
 
 def main():
@@ -82,28 +105,14 @@ def main():
     parser.add_argument("--jobs", type=int, default=4, help="cases at a time")
     parser.add_argument("--verbose", action="store_true", help="also show why hvd fails")
     options = parser.parse_args()
-    names = [name for name in unittest.TestLoader().getTestCaseNames(loaded[0]) if re.search(options.cases, name)]
-    forked = multiprocessing.get_context("fork")
     worse = 0
-    for ranks in options.ranks:
-        counts = [collections.Counter() for _ in BACKENDS]
-        with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=forked) as pool:
-            ends = pool.map(functools.partial(compare, ranks), names)
-            for name, kinds in zip(names, ends):
-                for counter, (kind, _) in zip(counts, kinds):
-                    counter[kind] += 1
-                (theirs, _), (ours, said) = kinds
-                if theirs == "pass" != ours:
-                    worse += 1
-                    print(f"{ranks} ranks: {name}: gloo passes, hvd: {ours}", flush=True)
-                    if options.verbose:
-                        print(said, flush=True)
-        for backend, counter in zip(BACKENDS, counts):
-            print(f"{ranks} ranks, {backend}: {counter['pass']} pass, {counter['skip']} are skipped, "
-                  f"{counter['fail']} fail", flush=True)
-    return 1 if worse else 0
+    for ranks in options.ranks:  # each in a process of its own, because torch's module is for one number
+        of_number = FORK.Process(target=run_all, args=(ranks, options))
+        of_number.start()
+        of_number.join()
+        worse = max(worse, of_number.exitcode)
+    return worse
 
 
 if __name__ == "__main__":
-    loaded = load()  # before the processes that run cases are forked
     sys.exit(main())
