@@ -17,6 +17,8 @@
 namespace hvd::detail {
 namespace {
 
+// The first call starts NCCL, which may take longer than the caller allows a collective.
+constexpr std::chrono::seconds kStartTimeout{60};
 // A clean end waits this long for the other ranks before the communicator is aborted.
 constexpr std::chrono::seconds kCloseTimeout{5};
 // An aborted kernel reads its flag many times in a millisecond, but a stalled stream of the trainer
@@ -130,6 +132,7 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
   guarded(lock, [&] {
+    if (!comm_) deadline = std::max<Deadline>(deadline, Clock::now() + kStartTimeout);
     Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
     if (!comm_) start(meet(*host_, self_, deadline), watch);

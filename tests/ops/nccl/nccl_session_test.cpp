@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
 #include <hvd/core/internal/session.hpp>
@@ -127,6 +128,16 @@ TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {
     CudaMemory memory;
     BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, rank}, rank, 4};
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::average, {100, 3}, true), 0);
+  });
+}
+
+TEST_F(NcclSessionTest, TheStartMayTakeLongerThanACollective) {
+  Hosts hosts(2);
+  on_sessions(2, 2, [&](Session& session, int rank) {
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 2U);
+    backends.front()->barrier(Clock::now());
+    EXPECT_EQ(error_of([&] { backends.front()->barrier(Clock::now()); }).code(), Errc::timeout);
   });
 }
 
