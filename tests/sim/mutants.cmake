@@ -194,6 +194,9 @@ hvd_sim_mutant(unblamed_never_killed policy/membership.cpp
 hvd_sim_mutant(newcomers_lead policy/membership.cpp
   [[return worker.has_state || (!trained_ && worker.was_member);]] [[return worker.was_member;]]
   "a worker that has never had the state may lead" --elastic)
+hvd_sim_mutant(given_up_slots_stay policy/membership.cpp
+  [[std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots)]] [[slots]]
+  "a worker leaves for a slot that another has given up" --elastic)
 hvd_sim_mutant(host_stays policy/membership.cpp
   [[host.leaves = static_cast<int>(others.size()) >= options_.min_np &&]] [[host.leaves = false &&]]
   "only a part of a host leaves that is about to be taken away" --elastic)
@@ -222,6 +225,9 @@ hvd_sim_mutant(unsound_is_source policy/recovery.cpp
 hvd_sim_mutant(mirrors_misplaced policy/recovery.cpp
   [[shard(has->rank - (is_mirror ? 1 : 0)) =]] [[shard(has->rank + (is_mirror ? 1 : 0)) =]]
   "a rank is taken for the mirror of the next one" --elastic)
+hvd_sim_mutant(division_before_forgotten policy/recovery.cpp
+  [[const std::int64_t before = newest_below(newest, all);]] [[const std::int64_t before = 0;]]
+  "the shards are lost when a rank is lost before the first step of a division" --elastic)
 hvd_sim_mutant(pending_step_not_made policy/recovery.cpp
   [[source.division_steps = std::max(source.division_steps, has->steps);]]
   [[source.division_steps = source.division_steps == 0 ? has->steps : std::min(source.division_steps, has->steps);]]

@@ -150,7 +150,7 @@ void Job::strike(const FaultPlan& fault) {
   switch (fault.kind) {
     case FaultKind::crash:
       hit->die(137);
-      sender_dies_ = fault.victim % 5 == 0;
+      sender_dies_ = fault.victim % (plan.mirrored ? 2 : 5) == 0;
       break;
     case FaultKind::throws:
       hit->die(1);
@@ -212,10 +212,14 @@ void Job::strike(const FaultPlan& fault) {
       });
       break;
     case FaultKind::new_slots:
-      events.at(now, [this, drawn = fault.victim] {
+      events.at(now, [this, host, drawn = fault.victim] {
         std::vector<int> slots = driver.slots();
-        if (drawn % 2 == 0) slots.push_back(0);
-        slots.back() = 1 + drawn % 3;
+        if (drawn % 5 == 0 && slots[host] > 1) {
+          --slots[host];
+        } else {
+          if (drawn % 2 == 0) slots.push_back(0);
+          slots.back() = 1 + drawn % 3;
+        }
         driver.list(slots);
       });
       break;
