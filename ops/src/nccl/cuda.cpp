@@ -43,6 +43,7 @@ void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {
     std::thread([kept, device] {
       try {
         const DeviceGuard guard(device);
+        static_cast<void>(cudaDeviceSynchronize());  // what is queued uses memory of the object
         delete kept;
       } catch (const std::exception&) {
         // Nobody is left who could be told.
