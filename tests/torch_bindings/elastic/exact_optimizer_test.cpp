@@ -224,19 +224,32 @@ TEST(ExactOptimizer, AParameterThatNoShardUsesHasNoGradient) {
   });
 }
 
+TEST(ExactOptimizer, AShardWithoutExamplesAddsNothing) {
+  on_three_ranks([] {
+    Exact exact;
+    const torch::Tensor& parameter = exact.net->parameters()[0];
+    exact.optimizer.backward({0, 1}, [&](const BatchShard& shard) {
+      EXPECT_EQ(shard.examples.size(), 1U);  // two of the four shards have one
+      return parameter.sum();
+    });
+    EXPECT_TRUE(torch::equal(parameter.grad(), torch::ones_like(parameter)));
+  });
+}
+
 TEST(ExactOptimizer, ParametersCanBeFrozenBetweenSteps) {
   auto alone = make_net(1);
   torch::optim::SGD sgd(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  for (int step = 0; step < 3; ++step) {
-    alone->parameters()[0].requires_grad_(step != 1);
+  const auto is_trained = [](int step) { return step % 2 == 1; };
+  for (int step = 0; step < 4; ++step) {
+    alone->parameters()[0].requires_grad_(is_trained(step));
     alone->zero_grad();
     loss_of(alone, global_batch(step)).backward();
     sgd.step();
   }
   on_three_ranks([&] {
     Exact exact;
-    for (int step = 0; step < 3; ++step) {
-      exact.net->parameters()[0].requires_grad_(step != 1);
+    for (int step = 0; step < 4; ++step) {
+      exact.net->parameters()[0].requires_grad_(is_trained(step));
       exact.net->zero_grad();
       exact.step(step);
     }
@@ -255,6 +268,7 @@ TEST(ExactOptimizer, ASavedStateGoesOnWithTheSameBits) {
     torch::serialize::OutputArchive saved;
     once.optimizer.progress().buffers.add_(1);
     once.optimizer.save(saved);
+    twice.optimizer.progress().steps = 7;
     std::stringstream bytes;
     saved.save_to(bytes);
     torch::serialize::InputArchive archive;
