@@ -439,6 +439,11 @@ TEST(ElasticReducer, APassEndsWhereItsContextHasFailed) {
   hidden.register_hook([&](const torch::Tensor&) { has_gone_on = true; });
   const torch::Tensor loss = (hidden * second).sum();
   context->abort("the test says so");
+  const auto has_failed = [&] {
+    return code_of([&] { barrier({.context = context.get()}); }) == Errc::aborted;
+  };
+  const Deadline deadline = Clock::now() + std::chrono::seconds(20);
+  while (!has_failed()) ASSERT_LT(Clock::now(), deadline);
   EXPECT_EQ(code_of([&] { loss.backward(); }), Errc::aborted);
   EXPECT_FALSE(has_gone_on);
 }
