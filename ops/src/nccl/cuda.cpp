@@ -1,7 +1,9 @@
 #include "nccl/cuda.hpp"
 
 #include <array>
+#include <chrono>
 #include <exception>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -10,6 +12,11 @@
 #include <hvd/core/error.hpp>
 
 namespace hvd::detail {
+namespace {
+
+constexpr std::chrono::seconds kDestroyTimeout{1};
+
+}  // namespace
 
 void check(cudaError_t result, std::string_view what) {
   if (result == cudaSuccess) return;
@@ -38,32 +45,32 @@ std::string bus_id(int device) {
 
 void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {
   try {
+    auto destroyed = std::make_shared<std::promise<void>>();
+    const std::future<void> end = destroyed->get_future();
     // If no thread can be started, the object stays.
     auto* const kept = new std::shared_ptr<void>(std::move(owned));
-    std::thread([kept, device] {
+    std::thread([kept, device, destroyed] {
       try {
         const DeviceGuard guard(device);
         static_cast<void>(cudaDeviceSynchronize());  // what is queued uses memory of the object
         delete kept;
+        destroyed->set_value();
       } catch (const std::exception&) {
         // Nobody is left who could be told.
       }
     }).detach();
+    end.wait_until(Clock::now() + kDestroyTimeout);
   } catch (const std::exception&) {
     return;
   }
 }
 
-bool CudaStream::drain(Deadline deadline) const noexcept {
+void CudaStream::drain(Deadline deadline) const noexcept {
   try {
-    while (!done()) {
-      if (Clock::now() >= deadline) return false;
-      std::this_thread::yield();
-    }
+    while (!done() && Clock::now() < deadline) std::this_thread::yield();
   } catch (const Error&) {
     // After the error of a kernel nothing on the stream runs any more.
   }
-  return true;
 }
 
 }  // namespace hvd::detail

@@ -29,7 +29,9 @@ void check(cudaError_t result, std::string_view what);
 /// Returns the PCI bus id of a device, the same in all processes of a host.
 [[nodiscard]] std::string bus_id(int device);
 
-/// Destroys what may wait for `device`, on a thread for which the process does not wait.
+/// Destroys something whose destructor waits for `device`, on which another stream may stand still.
+/// Waits for that a second at most, and then leaves it to a thread for which the process does not
+/// wait.
 void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept;
 
 /// Makes a device the current one of this thread during its life. Afterwards the previous device is
@@ -74,9 +76,8 @@ class CudaStream {
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
   /// Returns whether everything that was queued so far has run. Throws the error of a kernel.
   [[nodiscard]] bool done() const { return is_ready(cudaStreamQuery(stream_), "cudaStreamQuery"); }
-  /// Waits until `done`, until a kernel has failed, or until `deadline`. Returns false when work is
-  /// still queued.
-  bool drain(Deadline deadline) const noexcept;
+  /// Waits until `done`, until a kernel has failed, or until `deadline`.
+  void drain(Deadline deadline) const noexcept;
 
  private:
   cudaStream_t stream_ = nullptr;

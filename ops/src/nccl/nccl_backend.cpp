@@ -67,12 +67,9 @@ NcclBackend::~NcclBackend() {
     if (!shared_->resources) return;
     const DeviceGuard guard(self_.gpu.index());
     if (comm_) close();
-    const Deadline deadline = Clock::now() + kDrainTimeout;
-    const bool is_idle = shared_.use_count() > 1 ||
-                         (shared_->aborts.wait_until(deadline) && own().stream.drain(deadline));
     lock.unlock();
     // A stream that stands still would keep this thread in ncclCommAbort and cudaFree.
-    if (!is_idle) destroy_in_background(std::move(shared_), self_.gpu.index());
+    if (shared_.use_count() == 1) destroy_in_background(std::move(shared_), self_.gpu.index());
     shared_.reset();
   } catch (const std::exception&) {
     // A destructor cannot report the error.
@@ -171,7 +168,7 @@ void NcclBackend::give_up(std::exception_ptr error) noexcept {
   shared_->aborts.begin(comms, self_.gpu.index());
   // Nothing on the device may write to the caller's memory any more.
   if (shared_->resources && shared_->aborts.wait_until(deadline)) {
-    static_cast<void>(shared_->resources->stream.drain(deadline));
+    shared_->resources->stream.drain(deadline);
   }
 }
 

@@ -45,9 +45,8 @@ PinnedBackend::~PinnedBackend() {
   if (!shared_->resources) return;
   try {
     const DeviceGuard guard(self_.gpu.index());
-    const bool is_idle = shared_.use_count() > 1 || drain();
     // A stream that stands still would keep this thread in cudaFreeHost.
-    if (!is_idle) destroy_in_background(std::move(shared_), self_.gpu.index());
+    if (shared_.use_count() == 1) destroy_in_background(std::move(shared_), self_.gpu.index());
     shared_.reset();
   } catch (const std::exception&) {
     // A destructor cannot report the error.
@@ -83,7 +82,7 @@ void PinnedBackend::run(std::string_view phase, Deadline deadline,
     body(watch);
   } catch (...) {
     shared_->first_error = std::current_exception();
-    static_cast<void>(drain());
+    drain();
     throw;
   }
 }
@@ -97,8 +96,9 @@ PinnedBackend::Resources& PinnedBackend::own() {
   return *shared_->resources;
 }
 
-bool PinnedBackend::drain() noexcept {
-  return !shared_->resources || shared_->resources->stream.drain(Clock::now() + kDrainTimeout);
+void PinnedBackend::drain() noexcept {
+  if (!shared_->resources) return;
+  shared_->resources->stream.drain(Clock::now() + kDrainTimeout);
 }
 
 std::size_t PinnedBackend::allot(std::size_t bytes) {

@@ -85,7 +85,7 @@ class PinnedBackend final : public Backend {
   [[nodiscard]] std::size_t own_bytes(std::span<const std::int64_t> counts, DType dtype) const;
   /// The backend calls it after an error. It waits, for a bounded time, until nothing on the device
   /// writes to memory any more. Returns false when something still may.
-  bool drain() noexcept;
+  void drain() noexcept;
 
   // The functions below are called with the device current.
   /// Makes the resources when they are first needed. Where NCCL runs most operations, most programs
