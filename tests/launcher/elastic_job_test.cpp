@@ -404,7 +404,9 @@ TEST_F(ElasticJobTest, ASignalToAJobThatWaitsIsItsCode) {
     start({"-np", "2", "--min-np", "2", "-x", "HVD_LOG=info"});
     const pid_t other = wait_for(1, 1, 2);
     ::kill(wait_for(0, 0, 2), SIGKILL);
+    // The worker and hvdrun learn of the loss at different times.
     job_->wait_for_err("generation 1 has ended", test::in(kPatience));
+    job_->wait_for_err("was killed by SIGKILL", test::in(kPatience));
     EXPECT_EQ(::kill(other, 0), 0);
     job_->signal(signal);
     EXPECT_EQ(wait().exit_code(), kExitSignalBase + signal) << job_->err();

@@ -11,7 +11,7 @@
 namespace hvd::launcher {
 
 /// A generous limit, since busy machines and sanitizers are slow. It only has to detect hangs.
-inline constexpr std::chrono::seconds kPatience{30};
+inline constexpr std::chrono::seconds kPatience{90};
 
 /// HVDRUN is the path of the program under test, set by CMake. OMP_NUM_THREADS is set so that
 /// hvdrun prints no notice about it.

@@ -304,15 +304,18 @@ class Trainer {
     }
     for (;; ++epoch_) {
       sampler_.reset();
+      const std::size_t dealt = sampler_.size() * static_cast<std::size_t>(hvd::size());
+      std::size_t left = sampler_.size();
       while (const auto batch = sampler_.next(kBatch)) {
+        // Where the examples cannot be divided, a rank gets some that others have too. They count
+        // in the last iteration, because the ranks may change at its end.
+        left -= batch->size();
+        if (left == 0) padding_ += static_cast<std::int64_t>(dealt - sampler_.remaining().size());
         iterate(*batch, ++step);
         if (step == 7 && hvd::elastic::generation() == 1 && plan_.contains("restore")) {
           state_.restore();
         }
       }
-      // Where the examples cannot be divided, a rank gets some that others have too.
-      padding_ += static_cast<std::int64_t>(sampler_.size()) * hvd::size() -
-                  static_cast<std::int64_t>(sampler_.remaining().size());
       if (hvd::elastic::generation() >= plan_.until && step >= 2 * plan_.at) break;
     }
     ++epoch_;
