@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include <hvd_test/errors.hpp>
+
 #include "../contexts.hpp"
 
 namespace hvd::shard_mirror_test {
@@ -60,19 +62,24 @@ class Rank {
   /// Reduces the gradients, of which rank 0 has all.
   void prepare() {
     const torch::NoGradGuard no_grad;
-    mirror_->not_pending();
+    mirror_->prepare();
     const torch::Tensor gradient = gradient_of(model_, step_++);
     bucket().add(0, context_.rank() == 0 ? gradient : torch::zeros_like(gradient), 1);
     bucket().send();
     bucket().update_parts();
     bucket().send_to_mirror();
     static_cast<void>(bucket().gradients());
-    mirror_->prepared();
+  }
+  /// This rank loses the others before it knows whether the step is decided.
+  void lose_the_vote() {
+    EXPECT_EQ(
+        error_of([&] { mirror_->decide([] { throw Error(Errc::peer_lost, "lost"); }); }).code(),
+        Errc::peer_lost);
   }
   /// Makes the step without other ranks.
   void make() {
     const torch::NoGradGuard no_grad;
-    mirror_->decided();
+    mirror_->decide([] {});
     const std::vector<torch::Tensor> gradients = bucket().gradients();
     std::vector<torch::Tensor> before;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -172,7 +179,7 @@ TEST(ShardMirror, AStepThatAnotherRankHasMadeIsMade) {
     rank.step();
     rank.prepare();
     const bool is_behind = context.rank() != 1;
-    if (!is_behind) rank.make();
+    is_behind ? rank.lose_the_vote() : rank.make();
     rank.go_on(is_behind, kMirrors);
     ASSERT_EQ(rank.held().size(), 1U);
     EXPECT_EQ(rank.held().front().steps, is_behind ? 2 : 3);
@@ -192,6 +199,7 @@ TEST(ShardMirror, AStepThatNoRankHasMadeIsMadeAgain) {
     rank.step();
     rank.step();
     rank.prepare();
+    rank.lose_the_vote();
     rank.forget_step();
     rank.go_on(false, kMirrors);
     rank.expect_steps(2);

@@ -111,7 +111,9 @@ void ShardMirror::hold() {
   }
 }
 
-void ShardMirror::decided() noexcept {
+void ShardMirror::decide(const std::function<void()>& vote) {
+  current_.pending = 1;
+  vote();
   held_.clear();  // all ranks have the division in which they step now
   current_.pending = 0;
   changed();

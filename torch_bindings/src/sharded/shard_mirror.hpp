@@ -44,12 +44,12 @@ class ShardMirror {
   /// Keeps the parts, if they were valid. The buckets may be destroyed then.
   void detach() noexcept;
 
-  /// This rank has all gradients of the step, and has changed nothing.
-  void prepared() noexcept { current_.pending = 1; }
-  /// The step is not pending, because it has not begun or because it is being made.
-  void not_pending() noexcept { current_.pending = 0; }
-  /// All ranks have prepared the step, so that it will be made.
-  void decided() noexcept;
+  /// A step begins, whose gradients replace those of the step before it.
+  void prepare() noexcept { current_.pending = 0; }
+  /// This rank has all gradients of the step, and has changed nothing. `vote` returns when all
+  /// ranks are as far, so that the step will be made, and throws when this rank does not learn of
+  /// it.
+  void decide(const std::function<void()>& vote);
   /// The parameters hold the shards of all ranks.
   void gathered() noexcept { gathered_ = true; }
   /// Something other than a step has changed the state in the same way on all ranks.

@@ -226,7 +226,7 @@ void ParameterShards::Impl::reduce_all() {
 /// Waits until every rank has the reduced gradients of its parts, so that all ranks that are left
 /// can make the step if any rank begins to. Before that, no rank has changed anything.
 void ParameterShards::Impl::decide(ShardMirror& mirror) {
-  mirror.not_pending();
+  mirror.prepare();
   // An error of the program, which `error` may have already, must not end the step of other ranks.
   FirstError failed;
   for (ShardBucket& bucket : buckets) {
@@ -243,9 +243,7 @@ void ParameterShards::Impl::decide(ShardMirror& mirror) {
     error.keep([&] { failed.rethrow(); });
     error.take();
   }
-  mirror.prepared();
-  static_cast<void>(reduce(torch::ones({1}), "decided", ReduceOp::sum));
-  mirror.decided();
+  mirror.decide([&] { static_cast<void>(reduce(torch::ones({1}), "decided", ReduceOp::sum)); });
 }
 
 torch::Tensor ParameterShards::Impl::reduce(const torch::Tensor& tensor, const char* topic,
