@@ -13,6 +13,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 
 #include "engine/observer.hpp"
 #include "policy/messages.hpp"
@@ -152,12 +153,13 @@ TEST(Straggler, TwentyMillisecondsAreNoticedWithinTwentySteps) {
 // The kinds of noise are those of a busy machine: normal, and rare long interruptions.
 TEST(Straggler, NoiseNamesNobodyInAHundredThousandSteps) {
   constexpr std::size_t kRanks = 4;
+  constexpr int kSteps = test::kSanitized ? 5'000 : 100'000;
   for (const bool interrupted : {false, true}) {
     Steps steps(kRanks);
     std::mt19937_64 random(5);
     std::vector<nanoseconds> computes(kRanks);
     int named = 0;
-    for (int i = 0; i < 100'000; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       for (nanoseconds& one : computes) {
         one = draw(random, milliseconds(30), milliseconds(6));
         if (interrupted && random() % 50 == 0) one += milliseconds(200);

@@ -12,6 +12,8 @@ namespace hvd::launcher {
 
 /// A generous limit, since busy machines and sanitizers are slow. It only has to detect hangs.
 inline constexpr std::chrono::seconds kPatience{90};
+/// For hvd_selftest, which moves some hundreds of MiB on each engine.
+inline constexpr std::chrono::seconds kSelftestPatience{240};
 
 /// HVDRUN is the path of the program under test, set by CMake. OMP_NUM_THREADS is set so that
 /// hvdrun prints no notice about it.
@@ -32,8 +34,9 @@ inline test::ProcessOptions hvdrun_script(int ranks, const std::string& script,
   return hvdrun(std::move(arguments));
 }
 
-inline test::ProcessResult run(test::ProcessOptions options) {
-  return test::run_process(std::move(options), test::in(kPatience));
+inline test::ProcessResult run(test::ProcessOptions options,
+                               std::chrono::seconds patience = kPatience) {
+  return test::run_process(std::move(options), test::in(patience));
 }
 
 }  // namespace hvd::launcher

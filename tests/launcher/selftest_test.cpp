@@ -117,8 +117,9 @@ TEST(SelfTestReportTest, WrongResultsAreShownAlways) {
 }
 
 TEST(SelfTestRunTest, EveryOperationOnEveryEngine) {
-  const auto result = run(hvdrun(
-      {"-np", "3", "-x", "HVD_PLAN=default", "-x", "HVD_PEER_TIMEOUT_MS=20000", SELFTEST, "-v"}));
+  const auto result = run(hvdrun({"-np", "3", "-x", "HVD_PLAN=default", "-x",
+                                  "HVD_PEER_TIMEOUT_MS=20000", SELFTEST, "-v"}),
+                          kSelftestPatience);
   EXPECT_EQ(result.exit_code(), 0) << result.err << result.out;
   for (const char* part :
        {"3 ranks on 1 host:", "[X] as configured:", "[X] shared memory:", "[X] TCP:",

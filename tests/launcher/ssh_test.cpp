@@ -411,7 +411,8 @@ TEST_F(SshTest, ASilenceOfThreeSecondsBetweenTheHostsIsSurvived) {
 
 TEST_F(SshTest, TheSelftestMeasuresBothHosts) {
   const auto result = run(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "-x", "HVD_PLAN=default", "-x",
-                                       "HVD_PEER_TIMEOUT_MS=20000", SELFTEST}));
+                                       "HVD_PEER_TIMEOUT_MS=20000", SELFTEST}),
+                          kSelftestPatience);
   EXPECT_EQ(result.exit_code(), 0) << result.err << result.out;
   for (const char* part : {"4 ranks on 2 hosts: a (2, eth0), b (2, eth0)", "[X] as configured:",
                            "[X] TCP:", "0 on a             2 on b", "All results are right."}) {
