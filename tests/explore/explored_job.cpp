@@ -40,6 +40,7 @@ Blame blame_of(std::uint16_t argument) {
 
 Membership::Options options_of(const Scenario& scenario) {
   Membership::Options options;
+  options.min_np = scenario.ranks - 1;
   options.max_np = scenario.ranks + 1;
   return options;
 }
