@@ -78,7 +78,9 @@ void ExploredWorker::add_to(StateHasher& hasher, Clock::time_point now, int samp
   adder.words(paused_at.has_value(), paused_at ? (now - *paused_at).count() : 0);
   adder.add(to_worker);
   adder.add(inbox);
-  adder.words(waits.leaves, change_ordered, generation, rank);
+  const auto& [after, blames, blamed_left, leaves, start_failed] = waits;
+  if (phase == Phase::waiting) adder.words(after, blames, blamed_left, leaves, start_failed);
+  adder.words(change_ordered, generation, rank);
   if (phase == Phase::starting) adder.words((start_ends - now).count());
   adder.add(standing);
   adder.add(model);
