@@ -158,6 +158,15 @@ TEST_F(MembershipTest, AThirdHostThatBlamesOneOfTwoIsOnTheSideOfTheOther) {
   EXPECT_THAT(waits(2, {.generation = 1, .blames = 1}), ElementsAre("leave 1", "form 2: 0 2"));
 }
 
+// Rank 2 fails because rank 1 is frozen. Rank 0 only sees that rank 2 leaves, and says so first.
+TEST_F(MembershipTest, WhatAWorkerBlamesCountsThoughAnotherHasSaidThatItLeft) {
+  form_four();
+  (void)waits(0, {.generation = 1, .blames = 2, .blamed_left = true});
+  (void)waits(3, {.generation = 1, .blames = 2, .blamed_left = true});
+  EXPECT_THAT(waits(2, {.generation = 1, .blames = 1}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{500}), ElementsAre("kill 1"));
+}
+
 // Each host has a frozen worker, which the sound worker of the other host blames.
 TEST_F(MembershipTest, HostsWhoseFrozenWorkersAreBlamedReachEachOther) {
   form_four();

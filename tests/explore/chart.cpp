@@ -9,40 +9,38 @@
 namespace hvd::explore {
 namespace {
 
-constexpr std::size_t kWidth = 42;  // of a rank's column
+constexpr std::size_t kWidth = 42;  // of a column
 constexpr std::size_t kMostMoves = 5'000;
 
 std::string invariant_of(const std::string& violation) {
   return violation.substr(0, violation.find(':'));
 }
 
-bool is_fault(const Move& move) { return move.kind > Move::Kind::time; }
-
 /// Makes the moves of `path` that are possible, and then those that happen without faults, until
 /// the end. Returns nothing when no invariant breaks.
 std::optional<Counterexample> replay(const Scenario& scenario, const std::vector<Move>& path) {
   Counterexample made;
-  ExploredWorld world(scenario);
+  const auto state = first_state(scenario);
   try {
     const auto make = [&](const Move& move) {
       made.path.push_back(move);
-      world.apply(move);
+      state->apply(move);
     };
     for (const Move& move : path) {
-      const std::vector<Move> moves = world.moves();
+      const std::vector<Move> moves = state->moves();
       if (std::find(moves.begin(), moves.end(), move) != moves.end()) make(move);
     }
     while (made.path.size() < kMostMoves) {
-      const std::vector<Move> moves = world.moves();
+      const std::vector<Move> moves = state->moves();
       const auto next = std::find_if(moves.begin(), moves.end(),
                                      [](const Move& move) { return !is_fault(move); });
-      const StateHash before = world.hash();
+      const StateHash before = state->hash();
       if (next != moves.end()) {
         make(*next);
-        if (next->kind != Move::Kind::time || world.hash() != before) continue;
+        if (next->kind != Move::Kind::time || state->hash() != before) continue;
         made.path.pop_back();
       }
-      world.check_end();
+      state->check_end();
       break;
     }
   } catch (const std::exception& error) {
@@ -78,24 +76,22 @@ Counterexample shortened(const Scenario& scenario, const Counterexample& found) 
 }
 
 std::string chart_of(const Scenario& scenario, const Counterexample& found) {
-  std::string text;
-  const auto ranks = static_cast<std::size_t>(scenario.ranks);
-  std::string head(kWidth * ranks, ' ');
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    head.replace(rank * kWidth, 6, fmt::format("rank {}", rank));
-  }
-  text += head + "\n";
   std::vector<ChartLine> lines;
-  ExploredWorld world(scenario);
+  const auto state = first_state(scenario);
   try {
-    for (const Move& move : found.path) world.apply(move, &lines);
-    world.check_end();
+    for (const Move& move : found.path) state->apply(move, &lines);
+    state->check_end();
   } catch (const std::exception&) {  // the violation, which is printed below
   }
+  const std::vector<std::string> heads = state->columns();
+  const std::size_t columns = heads.size();
+  std::string text(kWidth * columns, ' ');
+  for (std::size_t i = 0; i < columns; ++i) text.replace(i * kWidth, heads[i].size(), heads[i]);
+  text += "\n";
   for (const ChartLine& line : lines) {
-    std::string row(kWidth * ranks, ' ');
-    for (std::size_t rank = 0; rank < ranks; ++rank) row[rank * kWidth] = '|';
-    const auto to = static_cast<std::size_t>(line.rank);
+    std::string row(kWidth * columns, ' ');
+    for (std::size_t i = 0; i < columns; ++i) row[i * kWidth] = '|';
+    const auto to = static_cast<std::size_t>(line.column);
     std::size_t at = to * kWidth + 2;
     if (line.from >= 0) {
       const auto from = static_cast<std::size_t>(line.from);

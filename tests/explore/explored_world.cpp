@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,11 @@ std::uint16_t argument(std::size_t value) { return static_cast<std::uint16_t>(va
 
 }  // namespace
 
+std::unique_ptr<Explorable> first_state(const Scenario& scenario) {
+  if (scenario.elastic) return first_job(scenario);
+  return std::make_unique<ExploredWorld>(scenario);
+}
+
 ExploredWorld::ExploredWorld(const Scenario& scenario)
     : scenario_(&scenario), now_(sim::time_point_at(0)), faults_left_(scenario.faults) {
   for (int rank = 0; rank < scenario.ranks; ++rank) {
@@ -55,6 +61,12 @@ bool ExploredWorld::faulty(int rank) const {
   return of(rank).dead || of(rank).cut || of(rank).pause_ticks >= kLongPause;
 }
 
+std::vector<std::string> ExploredWorld::columns() const {
+  std::vector<std::string> heads;
+  for (int rank = 0; rank < scenario_->ranks; ++rank) heads.push_back(fmt::format("rank {}", rank));
+  return heads;
+}
+
 StateHash ExploredWorld::hash() const {
   StateHasher hasher;
   hasher.word(static_cast<std::uint64_t>(faults_left_));
@@ -74,11 +86,6 @@ StateHash ExploredWorld::hash() const {
 
 // ---------------------------------------------------------------------------------------------
 // Moves.
-
-bool ExploredWorld::only_time_passes(const std::vector<Move>& moves) {
-  return std::all_of(moves.begin(), moves.end(),
-                     [](const Move& move) { return move.kind >= Move::Kind::time; });
-}
 
 std::vector<Move> ExploredWorld::moves() const {
   std::vector<Move> moves;
@@ -241,6 +248,8 @@ void ExploredWorld::apply(const Move& move, std::vector<ChartLine>* chart) {
       of_[index(rank)].cut = true;
       --faults_left_;
       break;
+    default:
+      throw std::logic_error("a move of another model");
   }
   chart_ = nullptr;
 }

@@ -11,56 +11,23 @@
 
 #include <fmt/format.h>
 
+#include "explorable.hpp"
 #include "explored_rank.hpp"
 
 namespace hvd::explore {
 
-struct Move {
-  enum class Kind : std::uint8_t {
-    user,      ///< the next step of the program, or the shutdown after it
-    task,      ///< the loop runs what was posted to it first
-    deliver,   ///< the first message from rank `argument`, or the end of its stream
-    take,      ///< the executor takes a batch
-    arrive,    ///< it announces the turn that it has taken
-    complete,  ///< one tensor of a collective completes
-    fail,      ///< the collective fails, and its backend blames rank `argument` - 1
-    executor_ends,
-    leave,       ///< the rank closes its streams
-    impatience,  ///< the rank has waited for long, and asks for a thaw
-    time,        ///< a tick of all ranks that run
-    crash,       ///< `argument` says how many of its last messages are lost
-    pause,
-    proceed,
-    cut,  ///< the stream to rank 0 is cut
-  };
-  Kind kind = Kind::user;
-  std::uint8_t rank = 0;
-  std::uint16_t argument = 0;
-
-  friend bool operator==(const Move&, const Move&) = default;
-};
-
-/// A line of a chart.
-struct ChartLine {
-  int rank = 0;
-  int from = -1;  ///< the sender of a message; -1: an event of the rank
-  std::string text;
-};
-
-class ExploredWorld {
+class ExploredWorld final : public Explorable {
  public:
   explicit ExploredWorld(const Scenario& scenario);
 
-  /// Every move that is possible, in an order that depends on the state only.
-  [[nodiscard]] std::vector<Move> moves() const;
-  /// Throws Violation, or what the product throws.
-  void apply(const Move& move, std::vector<ChartLine>* chart = nullptr);
-  [[nodiscard]] StateHash hash() const;
-  /// Checks a state in which nothing more happens by itself.
-  void check_end() const;
-
-  /// Tells whether `time` is the only thing that may happen without a fault.
-  [[nodiscard]] static bool only_time_passes(const std::vector<Move>& moves);
+  [[nodiscard]] std::unique_ptr<Explorable> copy() const override {
+    return std::make_unique<ExploredWorld>(*this);
+  }
+  [[nodiscard]] std::vector<Move> moves() const override;
+  void apply(const Move& move, std::vector<ChartLine>* chart = nullptr) override;
+  [[nodiscard]] StateHash hash() const override;
+  void check_end() const override;
+  [[nodiscard]] std::vector<std::string> columns() const override;
 
  private:
   friend class RankActions;

@@ -31,36 +31,36 @@ T read(std::istream& in) {
 }
 
 /// Checks a state in which only time or a fault can change anything.
-void check_if_end(const ExploredWorld& world, const StateHash& hash, const std::vector<Move>& moves,
+void check_if_end(const Explorable& state, const StateHash& hash, const std::vector<Move>& moves,
                   std::uint64_t& ends) {
-  if (!ExploredWorld::only_time_passes(moves)) return;
   for (const Move& move : moves) {
-    if (move.kind != Move::Kind::time) continue;
-    ExploredWorld later = world;
-    later.apply(move);
-    if (later.hash() != hash) return;
+    if (is_fault(move)) continue;
+    if (move.kind != Move::Kind::time) return;
+    const auto later = state.copy();
+    later->apply(move);
+    if (later->hash() != hash) return;
   }
   ++ends;
-  world.check_end();
+  state.check_end();
 }
 
 }  // namespace
 
 Explorer::Explorer(Scenario scenario, int walks)
     : scenario_(std::move(scenario)), walks_(static_cast<std::size_t>(walks)) {
-  const ExploredWorld first(scenario_);
-  visited_.insert(first.hash());
+  const auto first = first_state(scenario_);
+  visited_.insert(first->hash());
   for (std::size_t walk = 0; walk < walks_.size(); ++walk) {
-    walks_[walk].push_back(frame_of(first, first.hash(), walk));
+    walks_[walk].push_back(frame_of(first->copy(), first->hash(), walk));
   }
 }
 
-Explorer::Frame Explorer::frame_of(ExploredWorld world, const StateHash& hash,
+Explorer::Frame Explorer::frame_of(std::unique_ptr<Explorable> state, const StateHash& hash,
                                    std::size_t walk) const {
-  std::vector<Move> moves = world.moves();
+  std::vector<Move> moves = state->moves();
   sim::Random random(hash.low + walk);
   random.shuffle(moves);
-  return {std::move(world), std::move(moves), 0};
+  return {std::move(state), std::move(moves), 0};
 }
 
 bool Explorer::complete() const {
@@ -90,13 +90,13 @@ void Explorer::advance(std::size_t walk) {
     return;
   }
   const Move move = top.moves[top.next++];
-  ExploredWorld world = top.world;
-  world.apply(move);
+  auto state = top.state->copy();
+  state->apply(move);
   ++counts_.transitions;
-  const StateHash hash = world.hash();
+  const StateHash hash = state->hash();
   if (!visited_.insert(hash)) return;
-  Frame frame = frame_of(std::move(world), hash, walk);
-  check_if_end(frame.world, hash, frame.moves, counts_.ends);
+  Frame frame = frame_of(std::move(state), hash, walk);
+  check_if_end(*frame.state, hash, frame.moves, counts_.ends);
   frames.push_back(std::move(frame));
   counts_.depth = std::max<std::uint64_t>(counts_.depth, frames.size() - 1);
 }
@@ -140,12 +140,12 @@ bool Explorer::load(const std::string& file) {
     Walk& frames = walks_[walk];
     frames.clear();
     const auto depth = read<std::size_t>(in);
-    ExploredWorld world(scenario_);
+    const auto state = first_state(scenario_);
     for (std::size_t i = 0; i < depth; ++i) {
-      Frame frame = frame_of(world, world.hash(), walk);
+      Frame frame = frame_of(state->copy(), state->hash(), walk);
       frame.next = read<std::size_t>(in);
       if (frame.next > frame.moves.size()) throw std::runtime_error(file + " is damaged");
-      if (i + 1 < depth) world.apply(frame.moves.at(frame.next - 1));
+      if (i + 1 < depth) state->apply(frame.moves.at(frame.next - 1));
       frames.push_back(std::move(frame));
     }
   }

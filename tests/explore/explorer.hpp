@@ -8,11 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "explored_world.hpp"
+#include "explorable.hpp"
 #include "visited_set.hpp"
 
 namespace hvd::explore {
@@ -47,13 +48,14 @@ class Explorer {
 
  private:
   struct Frame {
-    ExploredWorld world;
+    std::unique_ptr<Explorable> state;
     std::vector<Move> moves;
     std::size_t next = 0;
   };
   using Walk = std::vector<Frame>;
 
-  [[nodiscard]] Frame frame_of(ExploredWorld world, const StateHash& hash, std::size_t walk) const;
+  [[nodiscard]] Frame frame_of(std::unique_ptr<Explorable> state, const StateHash& hash,
+                               std::size_t walk) const;
   void advance(std::size_t walk);
   [[nodiscard]] std::string identity() const;
 
@@ -63,9 +65,11 @@ class Explorer {
   Counts counts_;
 };
 
+/// Tells whether a move may happen but need not.
+[[nodiscard]] inline bool is_fault(const Move& move) { return move.kind > Move::Kind::time; }
 /// Removes every move without which the same invariant still breaks.
 [[nodiscard]] Counterexample shortened(const Scenario& scenario, const Counterexample& found);
-/// Draws a path, one column for each rank.
+/// Draws a path, one column for each rank, or for hvdrun and each worker.
 [[nodiscard]] std::string chart_of(const Scenario& scenario, const Counterexample& found);
 
 }  // namespace hvd::explore

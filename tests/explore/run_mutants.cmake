@@ -7,7 +7,7 @@ foreach(line IN LISTS lines)
   list(GET parts 0 program)
   list(GET parts 1 configuration)
   get_filename_component(name "${program}" NAME)
-  separate_arguments(arguments UNIX_COMMAND "${configuration} --states ${STATES}")
+  separate_arguments(arguments UNIX_COMMAND "--states ${STATES} ${configuration}")
   execute_process(COMMAND "${program}" ${arguments} OUTPUT_VARIABLE output ERROR_VARIABLE errors
                   RESULT_VARIABLE result TIMEOUT 60)
   if(result EQUAL 1 AND output MATCHES ": ([0-9]+) states.*breaks: ([^:]*)")

@@ -12,6 +12,8 @@ namespace {
 constexpr std::int32_t kSet = 1;  // the first process set that a program makes
 constexpr std::string_view kPrograms[] = {"freeze", "thaw", "join", "process_set", "shutdown"};
 constexpr std::string_view kFaults[] = {"crash", "pause", "cut", "pairs"};
+constexpr std::string_view kElasticJobs[] = {"elastic", "mirrored"};
+constexpr std::string_view kElasticFaults[] = {"crash", "pause", "leave", "hosts", "pairs"};
 
 Request allreduce(const std::string& name, std::int64_t elements, std::int32_t set = 0) {
   Request request;
@@ -153,12 +155,16 @@ void find_meanings(Scenario& scenario) {
 
 std::vector<std::string> configurations() {
   std::vector<std::string> all;
-  for (const std::string_view program : kPrograms) {
-    all.emplace_back(program);
-    for (const std::string_view fault : kFaults) {
-      all.push_back(std::string(program) + "+" + std::string(fault));
+  const auto add = [&all](const auto& programs, const auto& faults) {
+    for (const std::string_view program : programs) {
+      all.emplace_back(program);
+      for (const std::string_view fault : faults) {
+        all.push_back(std::string(program) + "+" + std::string(fault));
+      }
     }
-  }
+  };
+  add(kPrograms, kFaults);
+  add(kElasticJobs, kElasticFaults);
   return all;
 }
 
@@ -180,6 +186,15 @@ std::optional<Scenario> make_scenario(std::string_view configuration, int ranks)
   scenario.crash = pairs || fault == "crash";
   scenario.pause = pairs || fault == "pause";
   scenario.cut = pairs || fault == "cut";
+  scenario.elastic = program == "elastic" || program == "mirrored";
+  if (scenario.elastic) {
+    scenario.mirrored = program == "mirrored";
+    scenario.leave = pairs || fault == "leave";
+    scenario.host_loss = pairs || fault == "hosts";
+    scenario.hosts = scenario.host_loss || fault.empty();
+    scenario.faults = pairs ? 2 : 1;
+    return scenario;
+  }
   scenario.over_contributors = program == "join";
   scenario.early_shutdown = program == "shutdown";
   for (int rank = 0; rank < ranks; ++rank) {

@@ -43,9 +43,16 @@ struct Scenario {
   bool crash = false;
   bool pause = false;
   bool cut = false;
+  // Of an elastic job, which has no programs and meanings.
+  bool elastic = false;
+  bool mirrored = false;   ///< the state is divided and mirrored
+  bool leave = false;      ///< a worker is asked to leave
+  bool hosts = false;      ///< discovery lists one slot more
+  bool host_loss = false;  ///< discovery lists a host no longer, or its agent is lost
 };
 
 /// Programs are freeze, thaw, join, process_set, shutdown; faults are none, crash, pause, cut,
+/// pairs. Elastic jobs are elastic and mirrored; faults are none, crash, pause, leave, hosts,
 /// pairs. Returns nothing for an unknown `configuration`, PROGRAM or PROGRAM+FAULT.
 [[nodiscard]] std::optional<Scenario> make_scenario(std::string_view configuration, int ranks);
 [[nodiscard]] std::vector<std::string> configurations();

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <hvd/core/internal/membership.hpp>
+
 #include "engine/local_batch.hpp"
 #include "engine/tensor_table.hpp"
 #include "policy/protocol.hpp"
@@ -30,6 +32,8 @@ struct StateReader {
   static void read(explore::StateHasher& hasher, const Protocol& protocol, Clock::time_point now);
   static void read(explore::StateHasher& hasher, const TensorTable& table);
   static void read(explore::StateHasher& hasher, const LocalBatch& batch);
+  static void read(explore::StateHasher& hasher, const Membership& membership,
+                   Clock::time_point now);
   [[nodiscard]] static std::unique_ptr<TensorTable> copy(const TensorTable& table, int rank,
                                                          int size, TensorCopies& copies);
 

@@ -28,8 +28,11 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   // A newcomer does not take members along that train.
   if (waits.leaves && (was_member || !runs())) hosts_[self.host].asked = true;
   if (self.state == State::waiting) return decide(now);
-  // Others have lost this worker, so it is no wonder that it has lost them.
-  const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value();
+  // Others have not heard this worker, so it is no wonder that it has not heard them. One that has
+  // left has a reason.
+  const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value() &&
+                         std::any_of(silent_.begin(), silent_.end(),
+                                     [worker](const auto& pair) { return pair.second == worker; });
   self.state = State::waiting;
   self.since = now;
   if (!was_member) return decide(now);

@@ -88,6 +88,8 @@ class Membership {
   [[nodiscard]] std::size_t host_of(int worker) const { return worker_at(worker).host; }
 
  private:
+  friend struct StateReader;  // tests/explore reads the whole state
+
   enum class State : std::uint8_t {
     starting,  ///< it has not said yet that it waits
     waiting,
