@@ -320,12 +320,11 @@ void ExploredJob::deliver(int worker, int what) {
 /// A generation is over when none of its members takes part in it.
 void ExploredJob::forget_generations() {
   std::erase_if(generations_, [this](const auto& one) {
-    const auto& [number, generation] = one;
-    return std::all_of(generation.members.begin(), generation.members.end(),
-                       [&](const auto& member) {
-                         const ExploredWorker& worker = at(member.worker);
-                         return member.left || !worker.alive() || worker.generation > number;
-                       });
+    const auto& members = one.second.members;
+    return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+      const ExploredWorker& worker = at(member.worker);
+      return member.left || !worker.alive() || worker.generation > one.first;
+    });
   });
   if (!generations_.empty()) facts_.forget_before(generations_.begin()->first);
 }

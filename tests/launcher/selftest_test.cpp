@@ -11,6 +11,7 @@ namespace hvd::selftest {
 namespace {
 
 using launcher::hvdrun;
+using launcher::kSelftestPatience;
 using launcher::run;
 using testing::AllOf;
 using testing::ElementsAre;
