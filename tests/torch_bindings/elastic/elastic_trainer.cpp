@@ -304,22 +304,28 @@ class Trainer {
     }
     for (;; ++epoch_) {
       sampler_.reset();
-      const std::size_t dealt = sampler_.size() * static_cast<std::size_t>(hvd::size());
       std::size_t left = sampler_.size();
       while (const auto batch = sampler_.next(kBatch)) {
         // Where the examples cannot be divided, a rank gets some that others have too. They count
         // in the last iteration, because the ranks may change at its end.
         left -= batch->size();
-        if (left == 0) padding_ += static_cast<std::int64_t>(dealt - sampler_.remaining().size());
+        if (left == 0) padding_ += padding();
         iterate(*batch, ++step);
         if (step == 7 && hvd::elastic::generation() == 1 && plan_.contains("restore")) {
           state_.restore();
+          left = sampler_.size();
         }
       }
       if (hvd::elastic::generation() >= plan_.until && step >= 2 * plan_.at) break;
     }
     ++epoch_;
     conclude();
+  }
+
+  /// Returns how many more examples all ranks get than are left.
+  [[nodiscard]] std::int64_t padding() const {
+    return static_cast<std::int64_t>(sampler_.size()) * hvd::size() -
+           static_cast<std::int64_t>(sampler_.remaining().size());
   }
 
   /// Returns the next examples of this rank.
