@@ -282,6 +282,8 @@ class Trainer {
   }
 
   void say_replica(int step) const {
+    constexpr int kMost = 100;  // the test does not always read, and then the pipe must not fill
+    if (step > kMost) return;
     say("replica of generation " + std::to_string(hvd::elastic::generation()) + " in step " +
         std::to_string(step) + ": " + digest_of(*net_) + " " + second_.digest() + " " +
         third_.digest());
