@@ -1,4 +1,5 @@
-// What the explorer searches: a state of some model, as a value, and the moves that may come next.
+// The explorer searches the states of a model. Each state is a value, from which moves lead to
+// others.
 #pragma once
 
 #include <cstdint>

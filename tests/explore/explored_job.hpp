@@ -49,13 +49,13 @@ class ExploredJob final : public Explorable {
   }
   [[nodiscard]] bool is_seen_silent(const ExploredWorker& worker) const;
   [[nodiscard]] std::vector<Blame> blames(const ExploredWorker& observer) const;
-  /// Of the collective in which the worker waits.
+  /// Returns the index of the collective in which the worker waits.
   [[nodiscard]] static int index_of(const ExploredWorker& worker);
   void add_moves(int worker, std::vector<Move>& moves) const;
   void add_faults(std::vector<Move>& moves) const;
   [[nodiscard]] std::optional<Clock::time_point> next_timer() const;
 
-  // hvdrun and its agents.
+  // These functions are the steps of hvdrun and its agents.
   void obey(const detail::Membership::Orders& orders);
   void carry_out(const detail::Membership::Start& order);
   void carry_out(const detail::Membership::Form& order);

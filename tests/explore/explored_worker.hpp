@@ -36,7 +36,7 @@ struct ExploredWorker {
   bool struck = false;  ///< it was stopped
   std::optional<Clock::time_point> paused_at{};
 
-  // What is on its way.
+  // These messages are on their way.
   std::vector<EncodedMessage> to_hvdrun{};
   std::vector<EncodedMessage> to_worker{};
   std::optional<int> report{};  ///< its exit code, to hvdrun; it may overtake its messages
@@ -77,7 +77,7 @@ struct ExploredWorker {
   int votes = 0;
   int counted = 0;
 
-  // What the invariants need.
+  // Only the invariants need these.
   std::uint32_t heard = 0;     ///< the generation of the last message that hvdrun got
   std::uint32_t assigned = 0;  ///< the last generation that hvdrun has made with it
   bool told_to_leave = false;
@@ -115,7 +115,7 @@ struct ExploredGeneration {
   std::int64_t newest_division = 0;
   bool temporary_commit = false;
   std::vector<sim::elastic::HeldShards> shards{};
-  // What the source of the state sends.
+  // The source of the state sends these.
   sim::elastic::Model sent_model{};
   detail::Standing sent_standing{};
   sim::elastic::Progress sent_progress{};

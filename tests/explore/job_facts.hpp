@@ -1,5 +1,5 @@
-// What has happened in an elastic job as far as the invariants need it, as a value. The simulator's
-// oracle checks the same.
+// Remembers what has happened in an elastic job, as far as the invariants need it, and checks them.
+// The simulator's oracle checks the same.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct JobFacts {
   bool done = false;
   bool lost_program = false;  ///< a worker has ended otherwise than it was told to
 
-  // What hvdrun decides and hears. Each throws Violation.
+  // These are called when hvdrun decides or hears something. Each throws Violation.
   void forms(const detail::Membership::Form& form, const detail::Membership::Options& options,
              Workers& workers);
   void hears(int number, const detail::Waits& waits, Clock::time_point now, Workers& workers);
@@ -41,7 +41,7 @@ struct JobFacts {
   void finishes(const detail::Membership::Finish& finish, bool no_fault,
                 const Workers& workers) const;
 
-  // What workers do.
+  // These are called when a worker does something.
   void gathers(const ExploredWorker& worker);
   void no_source(const ExploredWorker& worker, bool mirrored) const;
   void synchronized(const ExploredWorker& worker);
