@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 /// A generous limit, since busy machines and sanitizers are slow. It only has to detect hangs.
 inline constexpr std::chrono::seconds kPatience{90};
-/// For hvd_selftest, which moves some hundreds of MiB on each engine.
+/// A limit for hvd_selftest, which takes long without optimisation.
 inline constexpr std::chrono::seconds kSelftestPatience{240};
 
 /// HVDRUN is the path of the program under test, set by CMake. OMP_NUM_THREADS is set so that
