@@ -28,11 +28,13 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   // A newcomer does not take members along that train.
   if (waits.leaves && (was_member || !runs())) hosts_[self.host].asked = true;
   if (self.state == State::waiting) return decide(now);
-  // Others have not heard this worker, so it is no wonder that it has not heard them. One that has
-  // left has a reason.
+  // Others have not heard this worker, so it is no wonder that it has not heard them. If they only
+  // say that it has left, whom it blames may be why it has.
   const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value() &&
-                         std::any_of(silent_.begin(), silent_.end(),
-                                     [worker](const auto& pair) { return pair.second == worker; });
+                         (did_not_come_ == worker ||
+                          std::any_of(silent_.begin(), silent_.end(), [worker](const auto& pair) {
+                            return pair.second == worker;
+                          }));
   self.state = State::waiting;
   self.since = now;
   if (!was_member) return decide(now);
