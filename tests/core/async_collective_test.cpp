@@ -270,8 +270,8 @@ Work beside(Context& context, const std::string& name, std::vector<int>& data, D
   return context.submit(std::move(submission));
 }
 
-/// Runs the same step until its schedule is frozen. The number of steps is fixed, because ranks
-/// learn at different times that it is.
+/// Runs the same step 20 times, by when its schedule is frozen. All ranks run equally many, because
+/// they learn of the freeze at different times.
 void freeze(Context& context, FakeDevice& device, const std::function<void()>& step) {
   device.complete_all();
   for (int i = 0; i < 20; ++i) step();

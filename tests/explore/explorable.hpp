@@ -12,7 +12,10 @@
 
 namespace hvd::explore {
 
-/// Each model uses some of these kinds. `rank` is a worker in an elastic job.
+/// Each model uses some of these kinds. In an elastic job `rank` is a worker, and some moves mean
+/// something else than said here: `user` ends the loading, the computing or the process, `deliver`
+/// says which kind of message, `complete` has 1 for the vote and 0 for another collective, `fail`
+/// encodes a Blame, and `crash` loses no message.
 struct Move {
   enum class Kind : std::uint8_t {
     user,      ///< the next step of the program, or the shutdown after it
@@ -66,7 +69,8 @@ class Explorable {
   [[nodiscard]] virtual std::vector<std::string> columns() const = 0;
 };
 
-/// Return the first state of a scenario, or of one of an elastic job. It refers to `scenario`.
+/// Returns the first state of any scenario, which refers to `scenario`. For an elastic job it calls
+/// `first_job`.
 [[nodiscard]] std::unique_ptr<Explorable> first_state(const Scenario& scenario);
 [[nodiscard]] std::unique_ptr<Explorable> first_job(const Scenario& scenario);
 

@@ -204,7 +204,7 @@ void ExploredJob::add_faults(std::vector<Move>& moves) const {
       moves.push_back({Kind::asked_to_leave, me});
     }
   }
-  if (faults_left_ == 0 || !scenario_->hosts) return;
+  if (faults_left_ == 0 || !scenario_->slot_added) return;
   if (slots_ == slots_of(*scenario_)) moves.push_back({Kind::slot_added});
   if (!scenario_->host_loss) return;
   for (std::size_t host = 0; host < slots_.size(); ++host) {
@@ -269,7 +269,7 @@ void ExploredJob::apply(const Move& move, std::vector<ChartLine>* chart) {
       break;
     case Kind::pause:
       say(worker, "PAUSES");
-      at(worker).struck = true;
+      at(worker).was_paused = true;
       at(worker).paused_at = now_;
       break;
     case Kind::proceed:
@@ -331,9 +331,9 @@ void ExploredJob::forget_generations() {
 
 // ---- ends
 
-/// All members of the generation that have not ended are stopped, so that nobody can tell that they
-/// do not compute.
-bool ExploredJob::has_only_stopped() const {
+/// Every worker has ended, waits for hvdrun, or is stopped. If one is stopped, nobody can tell that
+/// it does not compute, so the job may stand still.
+bool ExploredJob::nobody_can_proceed() const {
   return std::all_of(workers_.begin(), workers_.end(), [](const ExploredWorker& worker) {
     return !worker.alive() || worker.phase == Phase::waiting || worker.paused_at;
   });
@@ -343,7 +343,7 @@ void ExploredJob::check_end() const {
   if (end_) return;
   const bool has_stopped = std::any_of(workers_.begin(), workers_.end(),
                                        [](const auto& worker) { return worker.paused_at; });
-  if (has_stopped && has_only_stopped()) return;
+  if (has_stopped && nobody_can_proceed()) return;
   throw Violation("liveness", "nothing happens any more");
 }
 

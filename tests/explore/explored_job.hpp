@@ -35,7 +35,7 @@ class ExploredJob final : public Explorable {
  private:
   friend class WorkerSteps;
 
-  /// A generation whose store is not served yet.
+  /// A generation whose rendezvous store is not served yet.
   struct ToServe {
     detail::Membership::Form form;
     std::vector<detail::Membership::Tell> later{};
@@ -72,7 +72,7 @@ class ExploredJob final : public Explorable {
 
   void deliver(int worker, int what);
   void forget_generations();
-  [[nodiscard]] bool has_only_stopped() const;
+  [[nodiscard]] bool nobody_can_proceed() const;
   template <class... Args>
   void say(int worker, fmt::format_string<Args...> format, Args&&... args) const {
     if (chart_) {

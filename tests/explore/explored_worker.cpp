@@ -69,7 +69,7 @@ EncodedMessage::EncodedMessage(Bytes encoded)
 
 void ExploredWorker::add_to(StateHasher& hasher, Clock::time_point now, int samples) const {
   const Adder adder{hasher, samples};
-  adder.words(host, phase, struck, kill, report ? *report + 1 : 0);
+  adder.words(host, phase, was_paused, kill, report ? *report + 1 : 0);
   adder.add(to_hvdrun);
   adder.words(heard, assigned, told_to_leave, known_over, blamed_at.has_value(),
               blamed_at ? (now - *blamed_at).count() : 0);
@@ -92,9 +92,9 @@ void ExploredWorker::add_to(StateHasher& hasher, Clock::time_point now, int samp
   adder.add(source);
   adder.add(held);
   adder.add(current);
-  adder.words(newest_division, temporary_commit, synchronized, agreed, computing,
-              awaits ? static_cast<int>(*awaits) : -1, finished, epoch, recorded, batch, step,
-              votes, counted);
+  adder.words(newest_division, temporary_commit, synchronized, computing,
+              awaits ? static_cast<int>(*awaits) : -1, finished, recorded, batch, step, votes,
+              counted);
 }
 
 ExploredGeneration::ExploredGeneration(std::uint32_t of_number, const std::vector<int>& workers)

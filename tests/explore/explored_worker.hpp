@@ -33,7 +33,7 @@ struct ExploredWorker {
 
   std::size_t host = 0;
   Phase phase = Phase::loading;
-  bool struck = false;  ///< it was stopped
+  bool was_paused = false;  ///< it has been stopped at some time, and may run again
   std::optional<Clock::time_point> paused_at{};
 
   // These messages are on their way.
@@ -64,18 +64,16 @@ struct ExploredWorker {
   bool temporary_commit = false;
   bool synchronized = false;
   bool has_had_state = false;
-  bool agreed = false;
 
   // The training loop.
   bool computing = false;
   std::optional<CollectiveKind> awaits{};  ///< the collective in which it waits for the others
   bool finished = false;
-  int epoch = 0;
   sim::elastic::SampleSet recorded = 0;
   sim::elastic::SampleSet batch = 0;
   int step = 0;
-  int votes = 0;
-  int counted = 0;
+  int votes = 0;    ///< how many it has cast in this generation
+  int counted = 0;  ///< of how many votes it knows the result
 
   // Only the invariants need these.
   std::uint32_t heard = 0;     ///< the generation of the last message that hvdrun got

@@ -95,7 +95,7 @@ void JobFacts::kills(const ExploredWorker& worker, int number, Clock::time_point
   if (worker.blamed_at && now > *worker.blamed_at + kLongestPatience) {
     throw Violation("who is blamed is killed soon", fmt::format("worker {}", number));
   }
-  if (worker.struck || !worker.alive()) return;
+  if (worker.was_paused || !worker.alive()) return;
   throw Violation("no worker is killed without a reason", fmt::format("worker {}", number));
 }
 
@@ -104,12 +104,13 @@ void JobFacts::tells_to_leave(int number, const std::vector<int>& slots, int max
   ExploredWorker& worker = at(workers, number);
   check_waits(worker, number);
   worker.told_to_leave = true;
-  if (done || worker.asked || worker.struck) return;
+  if (done || worker.asked || worker.was_paused) return;
   if (asking_hosts.contains(worker.host) || left_hosts.contains(worker.host)) return;
   // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
-  const bool suspects = form.generation > 0 && !started.contains(form.generation) &&
-                        std::any_of(form.workers.begin(), form.workers.end(),
-                                    [&workers](int member) { return at(workers, member).struck; });
+  const bool suspects =
+      form.generation > 0 && !started.contains(form.generation) &&
+      std::any_of(form.workers.begin(), form.workers.end(),
+                  [&workers](int member) { return at(workers, member).was_paused; });
   if (suspects) return;
   int neighbours = 0;
   int others = 0;
@@ -129,7 +130,7 @@ void JobFacts::finishes(const Membership::Finish& finish, bool no_fault,
   if (finish.code != 0 && no_fault) {
     throw Violation("the end", fmt::format("code {} without a fault", finish.code));
   }
-  if (finish.code != 0 && done && !lost_program) {
+  if (finish.code != 0 && done && !lost_process) {
     throw Violation("the end", fmt::format("code {} after the program's end", finish.code));
   }
   if (done || finish.code == 0) return;
@@ -147,7 +148,8 @@ void JobFacts::finishes(const Membership::Finish& finish, bool no_fault,
   }
 }
 
-/// Some member of the first generation has never synchronized it.
+/// A step needs all members, so nobody has trained while a member of the first generation has not
+/// synchronized it.
 bool JobFacts::nobody_has_trained() const {
   const auto first = started.find(1);
   return first == started.end() || static_cast<std::size_t>(first->second) < members_of_first;
@@ -215,7 +217,7 @@ void JobFacts::step_completed(const ExploredWorker& worker) {
   agree(worker.generation, worker.step, worker.model.digest);
 }
 
-void JobFacts::epoch_is_over(const ExploredWorker& worker, int samples) const {
+void JobFacts::check_every_sample_was_used(const ExploredWorker& worker, int samples) const {
   const sim::elastic::Model& model = worker.model;
   for (int i = 0; i < samples; ++i) {
     const auto sample = static_cast<std::size_t>(i);
@@ -227,7 +229,7 @@ void JobFacts::epoch_is_over(const ExploredWorker& worker, int samples) const {
 }
 
 void JobFacts::finished(const ExploredWorker& worker, int samples) {
-  epoch_is_over(worker, samples);
+  check_every_sample_was_used(worker, samples);
   done = true;
 }
 
@@ -239,7 +241,10 @@ void JobFacts::forget_before(std::uint32_t generation) {
   std::erase_if(started, [&](const auto& one) {
     return one.first != 1 && one.first < generation && one.first != form.generation;
   });
-  if (generation > 1 && started.contains(1)) started[1] = nobody_has_trained() ? 1 : 99;
+  // Of the first generation only the answer of nobody_has_trained() is needed now. States that
+  // differ in the count alone become equal.
+  constexpr int kAll = 99;
+  if (generation > 1 && started.contains(1)) started[1] = nobody_has_trained() ? 1 : kAll;
 }
 
 void JobFacts::add_to(StateHasher& hasher) const {
@@ -265,7 +270,7 @@ void JobFacts::add_to(StateHasher& hasher) const {
   hasher.word(left_hosts.size());
   for (const std::size_t host : left_hosts) hasher.word(host);
   hasher.word((std::uint64_t{last_generation} << 32) + static_cast<std::uint32_t>(furthest));
-  hasher.word((done ? 1U : 0U) + (lost_program ? 2U : 0U));
+  hasher.word((done ? 1U : 0U) + (lost_process ? 2U : 0U));
 }
 
 }  // namespace hvd::explore

@@ -30,7 +30,7 @@ struct JobFacts {
   std::uint32_t last_generation = 0;  ///< in which a step was completed
   int furthest = 0;
   bool done = false;
-  bool lost_program = false;  ///< a worker has ended otherwise than it was told to
+  bool lost_process = false;  ///< a worker has ended with a code other than 0, or with its agent
 
   // These are called when hvdrun decides or hears something. Each throws Violation.
   void forms(const detail::Membership::Form& form, const detail::Membership::Options& options,
@@ -46,7 +46,6 @@ struct JobFacts {
   void no_source(const ExploredWorker& worker, bool mirrored) const;
   void synchronized(const ExploredWorker& worker);
   void step_completed(const ExploredWorker& worker);
-  void epoch_is_over(const ExploredWorker& worker, int samples) const;
   void finished(const ExploredWorker& worker, int samples);
 
   /// Generations before this one have no member any more.
@@ -55,6 +54,7 @@ struct JobFacts {
 
  private:
   void agree(std::uint32_t generation, int step, std::uint64_t digest);
+  void check_every_sample_was_used(const ExploredWorker& worker, int samples) const;
   [[nodiscard]] bool nobody_has_trained() const;
 };
 

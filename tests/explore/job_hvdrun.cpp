@@ -54,7 +54,7 @@ void ExploredJob::lose_agent(std::size_t host) {
     at(number).kill = false;
     at(number).to_hvdrun.clear();
     at(number).known_over = true;
-    facts_.lost_program = true;  // hvdrun may not hear that it has finished
+    facts_.lost_process = true;  // hvdrun may not hear that it has finished
   }
   const bool was_to_serve = to_serve_ && at(to_serve_->form.workers.front()).host == host;
   const std::vector<int> waiting = was_to_serve ? to_serve_->form.workers : std::vector<int>();

@@ -24,7 +24,7 @@ void StateReader::read(StateHasher& hasher, const Membership& membership, Clock:
        hosts) {
     words(slots, given_up, asked, leaves, cooldown.count());
     time(failed_at);
-    // They are compared with the last failure only, or mean nothing when they are over.
+    // `started_at` matters only after a failure, and `free_at` only while it is in the future.
     if (failed_at) time(started_at);
     words(free_at > now ? (free_at - now).count() : 0);
   }

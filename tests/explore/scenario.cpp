@@ -191,7 +191,7 @@ std::optional<Scenario> make_scenario(std::string_view configuration, int ranks)
     scenario.mirrored = program == "mirrored";
     scenario.leave = pairs || fault == "leave";
     scenario.host_loss = pairs || fault == "hosts";
-    scenario.hosts = scenario.host_loss || fault.empty();
+    scenario.slot_added = scenario.host_loss || fault.empty();
     scenario.faults = pairs ? 2 : 1;
     return scenario;
   }

@@ -45,10 +45,10 @@ struct Scenario {
   bool cut = false;
   // Of an elastic job, which has no programs and meanings.
   bool elastic = false;
-  bool mirrored = false;   ///< the state is divided and mirrored
-  bool leave = false;      ///< a worker is asked to leave
-  bool hosts = false;      ///< discovery lists one slot more
-  bool host_loss = false;  ///< discovery lists a host no longer, or its agent is lost
+  bool mirrored = false;    ///< the state is divided and mirrored
+  bool leave = false;       ///< a worker is asked to leave
+  bool slot_added = false;  ///< discovery lists one slot more
+  bool host_loss = false;   ///< discovery lists a host no longer, or its agent is lost
 };
 
 /// Programs are freeze, thaw, join, process_set, shutdown; faults are none, crash, pause, cut,

@@ -51,7 +51,7 @@ void WorkerSteps::die(int code) {
     auto& member = generation().members.at(static_cast<std::size_t>(self_.rank));
     member.left = true;
   }
-  if (code != 0) job_.facts_.lost_program = true;
+  if (code != 0) job_.facts_.lost_process = true;
   self_.phase = Phase::over;
   self_.paused_at.reset();
   self_.to_worker.clear();
@@ -158,7 +158,7 @@ void WorkerSteps::complete(Kind kind, int index) {
     ++self_.counted;
     if (self_.awaits != Kind::vote) return;
     self_.awaits.reset();
-    return count_votes();
+    return read_vote_and_vote_again();
   }
   self_.awaits.reset();
   switch (kind) {
@@ -225,12 +225,12 @@ void WorkerSteps::choose() {
     self_.model = self_.commit_model;
     self_.progress = self_.commit_progress;
   } else if (is_there && self_.standing.kind == Standing::whole) {
-    // It puts its snapshot back.
+    // The product restores its snapshot here. The model has its state at the last step anyway.
   } else if (is_source) {
     self_.standing.kind = Standing::whole;
-    self_.agreed = true;  // nothing has changed since
   } else {
-    self_.model.digest = splitmix64(self_.model.digest);  // a part of it comes
+    // While it receives, its state is a mixture, for which another digest stands.
+    self_.model.digest = splitmix64(self_.model.digest);
     if (!is_untrained) self_.standing.kind = Standing::damaged;
     self_.model.damaged = !is_untrained;
   }
@@ -280,7 +280,8 @@ void WorkerSteps::compare_shards() {
     const auto [rank, is_mirror] = self_.source.shards[shard];
     const HeldShards& sent = generation().shards[static_cast<std::size_t>(rank)];
     const bool is_whole = sent.digest == self_.model.digest && sent.has(shard, is_mirror);
-    if (!is_whole) self_.model.digest = splitmix64(self_.model.digest);  // that of no step
+    // A missing or wrong shard gives parameters that no step produced, which JobFacts notices.
+    if (!is_whole) self_.model.digest = splitmix64(self_.model.digest);
   }
   begin_generation();
 }
@@ -290,7 +291,7 @@ void WorkerSteps::begin_generation() {
   for (const Standing& one : generation().standings) commits = std::max(commits, one.commits);
   self_.standing.kind = Standing::whole;
   self_.standing.certain = 1;
-  self_.agreed = self_.finished = false;
+  self_.finished = false;
   self_.synchronized = self_.has_had_state = true;
   self_.model.interrupt();
   self_.recorded = self_.progress.recorded;
@@ -372,18 +373,17 @@ void WorkerSteps::end_iteration() {
   self_.recorded |= self_.batch;
   self_.progress = {0, self_.recorded};
   self_.model.open = 0;
-  vote();
+  await_last_vote();
 }
 
-void WorkerSteps::vote() {
-  if (self_.counted == self_.votes) return count_votes();
+void WorkerSteps::await_last_vote() {
+  if (self_.counted == self_.votes) return read_vote_and_vote_again();
   self_.awaits = Kind::vote;
 }
 
 /// As `Context::agree_on_change`: reads the result of the vote before and votes again.
-void WorkerSteps::count_votes() {
+void WorkerSteps::read_vote_and_vote_again() {
   if (self_.votes > 0 && (generation().votes >> (self_.votes - 1) & 1U) != 0) {
-    self_.agreed = true;
     if (job_.scenario_->mirrored) {
       // A rank and its mirror may leave together.
       self_.temporary_commit = self_.standing.commits == 0;

@@ -41,8 +41,8 @@ class WorkerSteps {
   [[nodiscard]] sim::elastic::Model stepped() const;
   void applied();
   void end_iteration();
-  void vote();
-  void count_votes();
+  void await_last_vote();
+  void read_vote_and_vote_again();
   void shut_down();
   void end();
 

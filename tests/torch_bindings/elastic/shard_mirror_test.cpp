@@ -62,7 +62,7 @@ class Rank {
   /// Reduces the gradients, of which rank 0 has all.
   void prepare() {
     const torch::NoGradGuard no_grad;
-    mirror_->prepare();
+    mirror_->begin_step();
     const torch::Tensor gradient = gradient_of(model_, step_++);
     bucket().add(0, context_.rank() == 0 ? gradient : torch::zeros_like(gradient), 1);
     bucket().send();

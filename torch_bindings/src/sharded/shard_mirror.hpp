@@ -44,11 +44,12 @@ class ShardMirror {
   /// Keeps the parts, if they were valid. The buckets may be destroyed then.
   void detach() noexcept;
 
-  /// A step begins, whose gradients replace those of the step before it.
-  void prepare() noexcept { current_.pending = 0; }
-  /// This rank has all gradients of the step, and has changed nothing. `vote` returns when all
-  /// ranks are as far, so that the step will be made, and throws when this rank does not learn of
-  /// it.
+  /// A step begins, so that no earlier one is pending any more.
+  void begin_step() noexcept { current_.pending = 0; }
+  /// Must be called when this rank has all gradients of the step and has changed nothing. Marks the
+  /// step as pending and calls `vote`, which returns only when all ranks have come this far. Then
+  /// the step counts as made, and earlier divisions are forgotten. If `vote` throws, the step stays
+  /// pending, and `go_on_with` makes or forgets it.
   void decide(const std::function<void()>& vote);
   /// The parameters hold the shards of all ranks.
   void gathered() noexcept { gathered_ = true; }

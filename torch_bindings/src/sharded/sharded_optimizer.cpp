@@ -226,7 +226,7 @@ void ParameterShards::Impl::reduce_all() {
 /// Waits until every rank has the reduced gradients of its parts, so that all ranks that are left
 /// can make the step if any rank begins to. Before that, no rank has changed anything.
 void ParameterShards::Impl::decide(ShardMirror& mirror) {
-  mirror.prepare();
+  mirror.begin_step();
   // An error of the program, which `error` may have already, must not end the step of other ranks.
   FirstError failed;
   for (ShardBucket& bucket : buckets) {
