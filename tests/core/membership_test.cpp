@@ -158,6 +158,14 @@ TEST_F(MembershipTest, AThirdHostThatBlamesOneOfTwoIsOnTheSideOfTheOther) {
   EXPECT_THAT(waits(2, {.generation = 1, .blames = 1}), ElementsAre("leave 1", "form 2: 0 2"));
 }
 
+// Rank 2 gives up a start, because rank 1 is frozen. Rank 0 only sees that rank 2 leaves.
+TEST_F(MembershipTest, WhatAWorkerThatLeftAStartBlamesCounts) {
+  form_four();
+  (void)waits(0, {.generation = 1, .blames = 2, .blamed_left = true, .start_failed = true});
+  EXPECT_THAT(waits(2, {.generation = 1, .blames = 1, .start_failed = true}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{500}), ElementsAre("kill 1"));
+}
+
 // Rank 2 came late to a start. It is no wonder that it did not meet rank 1, which is still at it.
 TEST_F(MembershipTest, WhatAWorkerBlamesDoesNotCountIfItDidNotComeToTheStart) {
   form_four();

@@ -29,8 +29,8 @@ void StateReader::read(StateHasher& hasher, const Membership& membership, Clock:
     words(free_at > now ? (free_at - now).count() : 0);
   }
   for (const auto& [host, state, was_member, has_state, sent_away, leaves, told, assigned, since,
-                    killed_at, killed] : workers) {
-    words(host, state, was_member, has_state, sent_away, leaves, told, assigned, killed);
+                    killed_at, unheard, killed] : workers) {
+    words(host, state, was_member, has_state, sent_away, leaves, told, assigned, unheard, killed);
     time(killed_at);
     if (state == Membership::State::waiting) time(since);
   }

@@ -30,11 +30,8 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   if (self.state == State::waiting) return decide(now);
   // Others have not heard this worker, so it is no wonder that it has not heard them. If they only
   // say that it has left, whom it blames may be why it has.
-  const bool is_blamed = std::exchange(self.killed_at, std::nullopt).has_value() &&
-                         (did_not_come_ == worker ||
-                          std::any_of(silent_.begin(), silent_.end(), [worker](const auto& pair) {
-                            return pair.second == worker;
-                          }));
+  const bool is_blamed = std::exchange(self.unheard, false);
+  self.killed_at.reset();
   self.state = State::waiting;
   self.since = now;
   if (!was_member) return decide(now);
@@ -55,6 +52,7 @@ auto Membership::on_waits(int worker, const Waits& waits, Clock::time_point now)
   }
   Worker& other = worker_at(number);
   const auto patience = waits.blamed_left ? options_.leaving : options_.settle;
+  if (in_motion(other) && !is_blamed && !waits.blamed_left) other.unheard = true;
   if (in_motion(other) && !other.killed_at && !is_blamed) other.killed_at = now + patience;
   return decide(now);
 }

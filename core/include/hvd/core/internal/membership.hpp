@@ -108,6 +108,7 @@ class Membership {
     std::uint32_t assigned = 0;
     Clock::time_point since{};                     ///< when it was started, or began to wait
     std::optional<Clock::time_point> killed_at{};  ///< when it is killed because it is blamed
+    bool unheard = false;  ///< it is blamed, and not only because it has left
     bool killed = false;
   };
   struct Host {
