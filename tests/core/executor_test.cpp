@@ -1,8 +1,14 @@
 #include "engine/executor.hpp"
 
-#include <future>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <semaphore>
+#include <string>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/observer.hpp"
@@ -12,6 +18,7 @@ namespace hvd {
 namespace {
 
 using namespace detail;  // NOLINT: a test
+using testing::ElementsAre;
 
 constexpr std::chrono::seconds kPatience{20};
 
@@ -21,17 +28,21 @@ class CountingListener final : public Executor::Listener {
   void tensor_done(PendingTensor& tensor, std::exception_ptr error) override {
     tensor.work.complete(std::move(error));
   }
-  void batch_done() override {}
-  void backend_failed(const Error& error) override { ADD_FAILURE() << error.what(); }
+  void batch_done() override { ++batches; }
+  void backend_failed(const Error& error) override { failures.push_back(error.code()); }
   void waited(Clock::time_point, Clock::time_point) override {}
   void nothing_runs() override {}
   void stopped() override {}
+
+  // To be read after `join`.
+  int batches = 0;
+  std::vector<Errc> failures;
 };
 
-Request request_of(std::string name) {
+Request request_of(std::string name, std::int64_t count = 4) {
   Request request;
   request.name = std::move(name);
-  request.shape = {4};
+  request.shape = {count};
   return request;
 }
 
@@ -83,6 +94,228 @@ TEST(Executor, ATurnThatIsTakenAwayBeforeAnybodyTookItEndsNothing) {
   EXPECT_TRUE(last->work.wait_until(Clock::now() + kPatience));
   executor.stop();
   executor.join();
+  EXPECT_TRUE(listener.failures.empty());
+}
+
+using Signal = std::counting_semaphore<>;
+
+void await(Signal& signal) { ASSERT_TRUE(signal.try_acquire_for(kPatience)); }
+
+/// Calls a function of the test in each collective, and counts.
+class ScriptedBackend final : public test::IdleBackend {
+ public:
+  struct Script {
+    /// Gets the number of elements, which tells batches apart (0: a barrier). Returns null when the
+    /// collective is complete at once.
+    std::function<std::unique_ptr<AsyncCollective>(std::int64_t count)> call;
+    int abandoned = 0;
+  };
+
+  explicit ScriptedBackend(Script& script) : script_(script) {}
+  void allreduce(const AllreduceCall& call, Deadline) override {
+    async_ = script_.call(call.tensors.front().count);
+  }
+  void barrier(Deadline) override { async_ = script_.call(0); }
+  std::unique_ptr<AsyncCollective> take_async() noexcept override { return std::move(async_); }
+  void abandon() noexcept override { ++script_.abandoned; }
+
+ private:
+  Script& script_;
+  std::unique_ptr<AsyncCollective> async_;
+};
+
+/// A collective that is complete when the function says so.
+class ScriptedCollective final : public AsyncCollective {
+ public:
+  explicit ScriptedCollective(std::function<bool()> poll) : poll_(std::move(poll)) {}
+  bool try_complete() override { return poll_(); }
+
+ private:
+  std::function<bool()> poll_;
+};
+
+/// A fence that another rank never reaches.
+class LonelyFence final : public ReadyFence {
+ public:
+  explicit LonelyFence(Signal& arrived) : arrived_(arrived) {}
+  bool arrive_and_wait(std::uint64_t, std::uint64_t, std::span<const int>) override {
+    arrived_.release();
+    EXPECT_TRUE(aborted_.try_acquire_for(kPatience)) << "a thread is left at the fence";
+    throw Error(Errc::aborted, "aborted");
+  }
+  void settle(std::span<const std::uint64_t>) override {}
+  void abort() noexcept override { aborted_.release(); }
+
+ private:
+  Signal& arrived_;
+  Signal aborted_{0};
+};
+
+/// An executor of rank 0 with a scripted backend. The batches that run are noted in `ran` before
+/// the test's own function is called.
+class RunningExecutor : public testing::Test {
+ protected:
+  void start(std::function<std::unique_ptr<AsyncCollective>(std::int64_t)> call,
+             std::unique_ptr<ReadyFence> fence = nullptr) {
+    script.call = [this, call = std::move(call)](std::int64_t count) {
+      ran.push_back(count);
+      return call(count);
+    };
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<ScriptedBackend>(script));
+    executor.emplace(std::make_unique<CollectiveRunner>(std::move(backends), 0, 2, observer),
+                     std::move(fence), kPatience, table, listener);
+  }
+
+  std::shared_ptr<PendingTensor> run(std::int64_t count, OpKind kind = OpKind::allreduce) {
+    Request request = request_of(std::to_string(count), count);
+    request.kind = kind;
+    const auto tensor = tensor_of(std::move(request));
+    add(table, tensor);
+    table.mark_scheduled(*tensor);
+    LocalBatch batch;
+    batch.kind = kind;
+    batch.tensors = {tensor};
+    executor->run(std::move(batch));
+    return tensor;
+  }
+
+  void take_turn(const Request& request) {
+    static_cast<void>(table.freeze(schedule_of(request), 1));
+    add(table, tensor_of(request));
+    executor->turn_came();
+  }
+
+  static bool is_done(const std::shared_ptr<PendingTensor>& tensor) {
+    return tensor->work.wait_until(Clock::now() + kPatience);
+  }
+
+  ScriptedBackend::Script script;
+  std::vector<std::int64_t> ran;  // to be read after `join`
+  Observer observer{TimelineOptions{}};
+  CountingListener listener;
+  TensorTable table{0, 2};
+  std::optional<Executor> executor;  // destroyed first
+};
+
+TEST_F(RunningExecutor, RunsWhatIsQueuedInOrderBeforeADrainEndsIt) {
+  Signal go_on{0};
+  start([&](std::int64_t count) {
+    if (count == 1) await(go_on);
+    return nullptr;
+  });
+  for (const std::int64_t count : {1, 2, 3}) run(count);
+  executor->drain();
+  go_on.release();
+  executor->join();
+  EXPECT_THAT(ran, ElementsAre(1, 2, 3));
+  EXPECT_EQ(listener.batches, 3);
+}
+
+TEST_F(RunningExecutor, RunsNothingMoreAfterABackendHasFailed) {
+  Signal go_on{0};
+  start([&](std::int64_t) -> std::unique_ptr<AsyncCollective> {
+    await(go_on);
+    throw Error(Errc::timeout, "too late");
+  });
+  run(1);
+  run(2);
+  go_on.release(2);
+  executor->drain();
+  executor->join();
+  EXPECT_THAT(ran, ElementsAre(1));
+  EXPECT_THAT(listener.failures, ElementsAre(Errc::timeout));
+  EXPECT_EQ(listener.batches, 0);
+}
+
+TEST_F(RunningExecutor, FreesANameBeforeItsWorkIsDone) {
+  start([](std::int64_t) { return nullptr; });
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(is_done(run(7)));  // the table refuses a pending name
+}
+
+TEST_F(RunningExecutor, CountsATurnOfTheFrozenScheduleAsNoBatchOfTheNegotiation) {
+  start([](std::int64_t) { return nullptr; });
+  take_turn(request_of("turn", 5));
+  executor->drain();
+  executor->join();
+  EXPECT_THAT(ran, ElementsAre(5));
+  EXPECT_EQ(listener.batches, 0);
+}
+
+TEST_F(RunningExecutor, AbandonsWhatItAnnouncedWhenAStopEndsItsWaitAtTheFence) {
+  Signal arrived{0};
+  start([](std::int64_t) { return nullptr; }, std::make_unique<LonelyFence>(arrived));
+  take_turn(request_of("turn"));
+  await(arrived);
+  executor->stop();
+  executor->join();
+  EXPECT_THAT(listener.failures, ElementsAre(Errc::aborted));
+  EXPECT_EQ(script.abandoned, 1);
+  EXPECT_TRUE(ran.empty());
+}
+
+// The next batch may wait for other ranks, and then nobody would poll what this thread waits for.
+TEST_F(RunningExecutor, LetsAWaitingThreadRunNothingWhileAnAsynchronousCollectiveIsPending) {
+  Signal polled{0};
+  std::atomic<bool> complete{false};
+  std::atomic<std::thread::id> driver;
+  std::thread::id runner;
+  start([&](std::int64_t count) -> std::unique_ptr<AsyncCollective> {
+    if (count == 1) {
+      return std::make_unique<ScriptedCollective>([&] {
+        if (std::this_thread::get_id() == driver) polled.release();
+        return complete.load();
+      });
+    }
+    runner = std::this_thread::get_id();
+    return nullptr;
+  });
+  for (int i = 0; i < 20; ++i) {
+    complete = false;
+    const auto first = run(1);
+    std::thread waiting([&] {
+      driver = std::this_thread::get_id();
+      executor->drive(first->work, WorkProgress::done);
+    });
+    await(polled);
+    EXPECT_TRUE(is_done(run(2)));
+    EXPECT_NE(runner, driver.load());
+    complete = true;
+    waiting.join();
+  }
+}
+
+TEST_F(RunningExecutor, RunsABarrierWhenAllThatRanBeforeItIsComplete) {
+  std::atomic<bool> queued{false};
+  std::atomic<int> polls{0};
+  std::shared_ptr<PendingTensor> first;
+  bool first_was_done = false;
+  start([&](std::int64_t count) -> std::unique_ptr<AsyncCollective> {
+    if (count == 1) {
+      return std::make_unique<ScriptedCollective>([&] { return queued && ++polls == 10; });
+    }
+    first_was_done = first->work.done();
+    return nullptr;
+  });
+  first = run(1);
+  const auto barrier = run(0, OpKind::barrier);
+  queued = true;
+  EXPECT_TRUE(is_done(barrier));
+  EXPECT_TRUE(first_was_done);
+}
+
+TEST(TensorTable, KeepsNothingOfAGroupThatItRefuses) {
+  TensorTable table(0, 1);
+  const auto member = [](const char* name) {
+    Request request = request_of(name);
+    request.group = "group";
+    return tensor_of(std::move(request));
+  };
+  add(table, tensor_of(request_of("b")));
+  const std::array refused{member("a"), member("b")};
+  EXPECT_THROW(static_cast<void>(table.add(refused, 0)), Error);
+  const std::array accepted{member("a"), member("c")};
+  EXPECT_NO_THROW(static_cast<void>(table.add(accepted, 0)));
 }
 
 /// Rank 0 of two takes a turn that rank 1 has not begun.

@@ -1,4 +1,4 @@
-// Tests what hvdrun accepts from an agent of an elastic job.
+// Tests what hvdrun accepts from an agent, mostly of an elastic job.
 #include "transport/agent_session.hpp"
 
 #include <csignal>
@@ -83,6 +83,24 @@ TEST(AgentSessionTest, OtherJobsHaveNoWorkers) {
   EXPECT_EQ(session.on_frame(Started{.rank = 0, .pid = 8}), std::nullopt);
   EXPECT_THAT(violation(session, ElasticMessage{.rank = 0}), HasSubstr("not elastic"));
   EXPECT_THAT(violation(session, Served{.generation = 1, .store = "s"}), HasSubstr("generation 1"));
+}
+
+TEST(AgentSessionTest, AnAgentThatHasNoUserPassesNoSignalOn) {
+  AgentSession session(plan_ranks({{.name = "a"}}, 1), 0, false);
+  EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);
+  EXPECT_THAT(violation(session, Forward{.signal = SIGTERM}), HasSubstr("no user"));
+}
+
+TEST(AgentSessionTest, AnAgentSendsNoMoreOutputThanItHasCreditFor) {
+  AgentSession session = running();
+  EXPECT_EQ(session.on_frame(Output{.rank = 3, .bytes = Bytes(kOutputWindow)}), std::nullopt);
+  EXPECT_THAT(violation(session, Output{.rank = 3, .bytes = Bytes(1)}), HasSubstr("credited"));
+  EXPECT_EQ(session.take_debt(), kOutputWindow);
+  EXPECT_EQ(session.on_frame(Output{.rank = 3, .bytes = Bytes(1)}), std::nullopt);
+}
+
+TEST(AgentSessionTest, AnAgentIsDoneWhenItsRanksAreGone) {
+  EXPECT_THAT(violation(running(), Done{}), HasSubstr("Gone"));
 }
 
 TEST(AgentSessionTest, OrdersComeOnlyFromHvdrun) {
