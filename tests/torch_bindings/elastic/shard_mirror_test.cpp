@@ -1,14 +1,18 @@
 // Tests a lost rank's shard in the next generation, also when a step was decided that only some of
-// the ranks had made. Ranks are threads, and the next generation has the same ones.
+// the ranks had made. Workers are threads.
 #include "sharded/shard_mirror.hpp"
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include <hvd_test/errors.hpp>
 
 #include "../contexts.hpp"
+#include "elastic/mirrored_shards.hpp"
+#include "elastic/state_parts.hpp"
 
 namespace hvd::shard_mirror_test {
 namespace {
@@ -16,8 +20,6 @@ namespace {
 using namespace test;    // NOLINT: a test
 using namespace detail;  // NOLINT: a test
 using torch::optim::Adam;
-
-constexpr int kRanks = 3;
 
 /// A model whose bias is frozen. Weight decay would move it, if it were not kept.
 torch::nn::Linear make_model() {
@@ -47,24 +49,59 @@ torch::nn::Linear alone(int steps) {
   return model;
 }
 
-/// One rank, whose parameters are in one bucket.
-class Rank {
+/// An optimizer of the parts, which are mirrored.
+class PartsAdam final : public Adam, public DividesState {
  public:
-  explicit Rank(Context& context) : context_(context) {
-    begin_division();
-    adam_.emplace(parts(), options());
-    mirror_.emplace(
-        *adam_, [this] { adam_->step(); }, count_);
-    mirror_->attach(buckets_, rank());
-    mirror_->begin(1);
+  explicit PartsAdam(const torch::Tensor& parameter) : Adam({parameter}, options()) {}
+  void save_on_all_ranks(torch::serialize::OutputArchive&) const override { ADD_FAILURE(); }
+  ShardMirror* mirror() const noexcept override { return &mirror_; }
+
+ private:
+  StepCount count_;
+  mutable ShardMirror mirror_{*this, [this] { step(); }, count_};
+};
+
+/// A worker, whose parameters are in one bucket.
+class Worker {
+ public:
+  /// Begins a generation, in which `context` is this worker's.
+  void enter(Context& context) {
+    const torch::NoGradGuard no_grad;
+    context_ = &context;
+    placement_.emplace(GradientMemory::as_is, context, std::vector<torch::Tensor>{});
+    const RankInSet rank{context.rank(), context.size()};
+    const std::vector<Divisions> divisions = shards_.gather(context);
+    std::vector<Standing> standings(divisions.size(), {.kind = Standing::whole, .certain = 1});
+    const StateSource source = choose_source(standings, divisions);
+    EXPECT_FALSE(source.shards_lost);
+    if (source.division != 0) {
+      for (torch::Tensor& parameter : model_->parameters()) parameter.fill_(-5);
+    }
+    buckets_.emplace_back(
+        context, *placement_, "bucket", 0, options_, rank,
+        std::vector<NamedTensors::Item>{{"weight", model_->weight}, {"bias", model_->bias}}, true);
+    auto& parameters = adam_.param_groups()[0].params();
+    parameters.clear();
+    for (const ShardPart& part : bucket().parts()) parameters.push_back(part.values);
+    adam_.state().clear();
+    mirror().attach(buckets_, rank);
+    shards_.go_on_with(source);
+    shards_.assemble(context, source);
+    shards_.begin(source);
+  }
+  /// Ends the generation.
+  void leave() {
+    mirror().detach();
+    buckets_.clear();
+    held_ = mirror().held();
   }
 
   /// Reduces the gradients, of which rank 0 has all.
-  void prepare() {
+  void prepare(int step) {
     const torch::NoGradGuard no_grad;
-    mirror_->begin_step();
-    const torch::Tensor gradient = gradient_of(model_, step_++);
-    bucket().add(0, context_.rank() == 0 ? gradient : torch::zeros_like(gradient), 1);
+    mirror().begin_step();
+    const torch::Tensor gradient = gradient_of(model_, step);
+    bucket().add(0, context_->rank() == 0 ? gradient : torch::zeros_like(gradient), 1);
     bucket().send();
     bucket().update_parts();
     bucket().send_to_mirror();
@@ -73,20 +110,20 @@ class Rank {
   /// This rank loses the others before it knows whether the step is decided.
   void lose_the_vote() {
     EXPECT_EQ(
-        error_of([&] { mirror_->decide([] { throw Error(Errc::peer_lost, "lost"); }); }).code(),
+        error_of([&] { mirror().decide([] { throw Error(Errc::peer_lost, "lost"); }); }).code(),
         Errc::peer_lost);
   }
   /// Makes the step without other ranks.
   void make() {
     const torch::NoGradGuard no_grad;
-    mirror_->decide([] {});
+    mirror().decide([] {});
     const std::vector<torch::Tensor> gradients = bucket().gradients();
     std::vector<torch::Tensor> before;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       before.push_back(bucket().parts()[i].values.clone());
       bucket().parts()[i].values.mutable_grad() = gradients[i];
     }
-    adam_->step();
+    adam_.step();
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       bucket().parts()[i].values.mutable_grad().reset();
       bucket().keep_frozen(bucket().parts()[i], before[i]);
@@ -95,29 +132,15 @@ class Rank {
   void gather() {
     bucket().gather();
     bucket().finish();
-    mirror_->gathered();
+    mirror().gathered();
   }
-  /// Begins the next generation with these shards.
-  void go_on(bool is_behind, const std::vector<ShardSource>& shards) {
-    mirror_->detach();
-    held_ = mirror_->held();
-    const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : model_->parameters()) parameter.fill_(-5);
-    begin_division();
-    adam_->param_groups()[0].params() = parts();
-    adam_->state().clear();
-    mirror_->attach(buckets_, rank());
-    mirror_->go_on_with(division_, is_behind);
-    mirror_->assemble(context_, shards);
-    mirror_->begin(++division_);
-  }
-  void step() {
-    prepare();
+  void step(int step) {
+    prepare(step);
     make();
     gather();
   }
 
-  void forget_step() { --step_; }
+  /// Returns what the worker had when the last generation ended.
   [[nodiscard]] const Divisions& held() const { return held_; }
   void expect_steps(int steps) const {
     const torch::nn::Linear expected = alone(steps);
@@ -126,97 +149,113 @@ class Rank {
   }
 
  private:
-  void begin_division() {
-    buckets_.clear();
-    buckets_.emplace_back(
-        context_, placement_, "bucket", 0, options_, rank(),
-        std::vector<NamedTensors::Item>{{"weight", model_->weight}, {"bias", model_->bias}}, true);
-  }
-  [[nodiscard]] RankInSet rank() const { return {context_.rank(), context_.size()}; }
+  [[nodiscard]] ShardMirror& mirror() { return *adam_.mirror(); }
   [[nodiscard]] ShardBucket& bucket() { return buckets_.front(); }
-  [[nodiscard]] std::vector<torch::Tensor> parts() {
-    std::vector<torch::Tensor> all;
-    for (const ShardPart& part : bucket().parts()) all.push_back(part.values);
-    return all;
-  }
 
-  Context& context_;
   const ShardedOptimizerOptions options_{.op = ReduceOp::sum};
-  GradientPlacement placement_{GradientMemory::as_is, context_, {}};
   torch::nn::Linear model_ = make_model();
+  PartsAdam adam_{model_->weight};
+  const StateParts state_{{}, {&adam_}, {}, {}, {}};
+  MirroredShards shards_{state_};
+  Context* context_ = nullptr;
+  std::optional<GradientPlacement> placement_;
   std::deque<ShardBucket> buckets_;
-  std::optional<Adam> adam_;
-  StepCount count_;
-  std::optional<ShardMirror> mirror_;
-  std::int64_t division_ = 1;
   Divisions held_;
-  int step_ = 0;
 };
 
-const std::vector<ShardSource> kOwners{{0, false}, {1, false}, {2, false}};
-/// The shard of each rank, from the rank after it.
-const std::vector<ShardSource> kMirrors{{1, true}, {2, true}, {0, true}};
+/// A job whose worker `i` of a generation is its rank `i`. A worker that is in no later generation
+/// is lost, and one that was in no earlier generation is a newcomer.
+class ShardMirrorTest : public testing::Test {
+ protected:
+  void generation(const std::vector<int>& numbers,
+                  const std::function<void(int number, Worker& worker)>& body) {
+    while (std::ssize(workers_) <= *std::max_element(numbers.begin(), numbers.end())) {
+      workers_.emplace_back();
+    }
+    on_ranks(static_cast<int>(numbers.size()), [&](Context& context) {
+      const int number = numbers[static_cast<std::size_t>(context.rank())];
+      Worker& worker = workers_[static_cast<std::size_t>(number)];
+      worker.enter(context);
+      body(number, worker);
+      worker.leave();
+    });
+  }
 
-TEST(ShardMirror, EveryShardIsOnTwoRanksWithItsState) {
-  on_ranks(kRanks, [](Context& context) {
-    Rank rank(context);
-    for (int step = 0; step < 3; ++step) rank.step();
-    rank.go_on(false, kMirrors);
-    rank.expect_steps(3);
-    rank.step();
-    rank.go_on(false, kMirrors);
-    rank.step();
-    rank.expect_steps(5);
+  std::deque<Worker> workers_;
+};
+
+TEST_F(ShardMirrorTest, EveryShardIsOnTwoRanksWithItsState) {
+  generation({0, 1, 2}, [](int, Worker& worker) {
+    for (const int step : {0, 1, 2}) worker.step(step);
+  });
+  for (const std::vector<int>& numbers : {std::vector<int>{0, 1, 3}, {4, 1, 3}, {4, 5, 3}}) {
+    generation(numbers, [](int, Worker& worker) { worker.expect_steps(3); });
+  }
+  generation({4, 3}, [](int, Worker& worker) {
+    worker.step(3);
+    worker.expect_steps(4);
   });
 }
 
-// Rank 1 knows that the step is decided, and has made it. It was lost to the others before they
-// knew. Nothing of the step was gathered. Then the shards of rank 0 and of rank 2 come from others.
-TEST(ShardMirror, AStepThatAnotherRankHasMadeIsMade) {
-  on_ranks(kRanks, [](Context& context) {
-    Rank rank(context);
-    rank.step();
-    rank.step();
-    rank.prepare();
-    const bool is_behind = context.rank() != 1;
-    is_behind ? rank.lose_the_vote() : rank.make();
-    rank.go_on(is_behind, kMirrors);
-    ASSERT_EQ(rank.held().size(), 1U);
-    EXPECT_EQ(rank.held().front().steps, is_behind ? 2 : 3);
-    EXPECT_EQ(rank.held().front().pending, is_behind ? 1 : 0);
-    rank.expect_steps(3);
-    rank.step();
-    rank.expect_steps(4);
-    rank.go_on(false, kOwners);
-    rank.step();
-    rank.expect_steps(5);
+// Worker 1 knows that the step is decided, and has made it. It was lost to the others before they
+// knew. Nothing of the step was gathered.
+TEST_F(ShardMirrorTest, AStepThatAnotherRankHasMadeIsMade) {
+  generation({0, 1, 2}, [](int number, Worker& worker) {
+    worker.step(0);
+    worker.step(1);
+    worker.prepare(2);
+    number == 1 ? worker.make() : worker.lose_the_vote();
+  });
+  for (const int number : {0, 1, 2}) {
+    const Divisions& held = workers_[static_cast<std::size_t>(number)].held();
+    ASSERT_EQ(held.size(), 1U);
+    EXPECT_EQ(held.front().steps, number == 1 ? 3 : 2);
+    EXPECT_EQ(held.front().pending, number == 1 ? 0 : 1);
+  }
+  generation({0, 1, 3}, [](int, Worker& worker) {
+    worker.expect_steps(3);
+    worker.step(3);
+    worker.expect_steps(4);
+  });
+  generation({3, 1}, [](int, Worker& worker) {
+    worker.step(4);
+    worker.expect_steps(5);
   });
 }
 
-TEST(ShardMirror, AStepThatNoRankHasMadeIsMadeAgain) {
-  on_ranks(kRanks, [](Context& context) {
-    Rank rank(context);
-    rank.step();
-    rank.step();
-    rank.prepare();
-    rank.lose_the_vote();
-    rank.forget_step();
-    rank.go_on(false, kMirrors);
-    rank.expect_steps(2);
-    rank.step();
-    rank.expect_steps(3);
+TEST_F(ShardMirrorTest, AStepThatNoRankHasMadeIsMadeAgain) {
+  generation({0, 1, 2}, [](int, Worker& worker) {
+    worker.step(0);
+    worker.step(1);
+    worker.prepare(2);
+    worker.lose_the_vote();
+  });
+  generation({0, 2}, [](int, Worker& worker) {
+    worker.expect_steps(2);
+    worker.step(2);
+    worker.expect_steps(3);
   });
 }
 
 // Only the ranks know their parts of the second step, because its parameters were not gathered.
-TEST(ShardMirror, WhatWasNotGatheredIsTakenFromTheParts) {
-  on_ranks(kRanks, [](Context& context) {
-    Rank rank(context);
-    rank.step();
-    rank.prepare();
-    rank.make();
-    rank.go_on(false, kOwners);
-    rank.expect_steps(2);
+TEST_F(ShardMirrorTest, WhatWasNotGatheredIsTakenFromTheParts) {
+  generation({0, 1, 2}, [](int, Worker& worker) {
+    worker.step(0);
+    worker.prepare(1);
+    worker.make();
+  });
+  generation({0, 1, 2}, [](int, Worker& worker) { worker.expect_steps(2); });
+}
+
+// In the third generation worker 1 has two divisions, by three ranks and by four, and the newcomers
+// of the second have only the one by four.
+TEST_F(ShardMirrorTest, DivisionsOfGenerationsWithoutAStepAreToldApart) {
+  generation({0, 1, 2}, [](int, Worker& worker) { worker.step(0); });
+  generation({0, 1, 3, 4}, [](int, Worker& worker) { worker.expect_steps(1); });
+  generation({1, 3, 4}, [](int, Worker& worker) {
+    worker.expect_steps(1);
+    worker.step(1);
+    worker.expect_steps(2);
   });
 }
 
