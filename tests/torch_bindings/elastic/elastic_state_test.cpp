@@ -1,8 +1,10 @@
 // Workers of an elastic job train while ranks come and go. Every example must be used as often as
 // there were epochs, all replicas must be the same, and counters must fit to the steps.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../launcher/directory.hpp"
 #include "elastic_job.hpp"
 
 namespace hvd::test {
@@ -33,8 +36,7 @@ class ElasticState : public testing::Test {
   void start(Words plan, const std::vector<int>& workers,
              const std::string& program = ELASTIC_TRAINER) {
     replicas_.clear();
-    job_.emplace(program, std::move(plan),
-                 std::map<std::string, std::optional<std::string>>{{"OMP_NUM_THREADS", "1"}});
+    job_.emplace(program, std::move(plan), environment_);
     job_->start(static_cast<int>(workers.size()));
     job_->all_wait(workers);
     job_->form(workers);
@@ -98,6 +100,7 @@ class ElasticState : public testing::Test {
     }
   }
 
+  std::map<std::string, std::optional<std::string>> environment_{{"OMP_NUM_THREADS", "1"}};
   std::optional<ElasticJob> job_;
   std::map<std::string, std::string> replicas_;  ///< digests by generation and step
 };
@@ -308,6 +311,27 @@ TEST_F(ElasticState, WithAMirrorARankIsLostAnywhereInAStep) {
   const std::string said = finish(workers);
   EXPECT_THAT(said, Not(HasSubstr("after step 0 ")));
   RecordProperty("operations", word_after(said, "operations "));
+}
+
+// A rank that changed its shards before all have their gradients would have made a step that the
+// others cannot make without a rank that is lost then.
+TEST_F(ElasticState, WithMirrorsRanksVoteBetweenTheGradientsAndTheStep) {
+  const launcher::Directory folder;
+  environment_["HVD_TIMELINE"] = folder.path() / "timeline";
+  start({"until=1", "optimizer=mirrored"}, {0, 1});
+  const std::string said = finish({0, 1});
+  std::string order;  // g: a gradient, also for a mirror; d: the vote; v: values of a changed shard
+  std::istringstream timeline(folder.read("timeline.generation1.rank0.json"));
+  for (std::string line; std::getline(timeline, line);) {
+    const auto at = line.find("\"tensor\":\"sharded/0/");
+    if (at == std::string::npos || line.find("\"algorithm\"") == std::string::npos) continue;
+    for (const std::string name : {"/gradient\"", "/mirror\"", "/decided\"", "/values\""}) {
+      if (line.find(name, at) != std::string::npos) order += name[1] == 'm' ? 'g' : name[1];
+    }
+  }
+  const int steps = std::stoi(word_after(said, "\nsteps "));
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'd'), steps) << order;
+  EXPECT_TRUE(std::regex_match(order, std::regex("(g+dv+)*"))) << order;
 }
 
 // Two of three shards are lost at once.
