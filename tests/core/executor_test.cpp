@@ -3,8 +3,10 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <new>
 #include <optional>
 #include <semaphore>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -171,13 +173,18 @@ class RunningExecutor : public testing::Test {
     Request request = request_of(std::to_string(count), count);
     request.kind = kind;
     const auto tensor = tensor_of(std::move(request));
-    add(table, tensor);
-    table.mark_scheduled(*tensor);
     LocalBatch batch;
-    batch.kind = kind;
     batch.tensors = {tensor};
-    executor->run(std::move(batch));
+    run(std::move(batch));
     return tensor;
+  }
+  void run(LocalBatch batch) {
+    batch.kind = batch.tensors.front()->submission.request.kind;
+    for (const auto& tensor : batch.tensors) {
+      add(table, tensor);
+      table.mark_scheduled(*tensor);
+    }
+    executor->run(std::move(batch));
   }
 
   void take_turn(const Request& request) {
@@ -231,6 +238,39 @@ TEST_F(RunningExecutor, RunsNothingMoreAfterABackendHasFailed) {
 TEST_F(RunningExecutor, FreesANameBeforeItsWorkIsDone) {
   start([](std::int64_t) { return nullptr; });
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(is_done(run(7)));  // the table refuses a pending name
+}
+
+TEST_F(RunningExecutor, GivesAnErrorOfTheProgramsFunctionToItsTensorAlone) {
+  start([](std::int64_t) { return nullptr; });
+  const auto fails = tensor_of(request_of("fails"));
+  fails->submission.finish = [] { throw std::logic_error("the program's"); };
+  const auto other = tensor_of(request_of("other"));
+  LocalBatch batch;
+  batch.tensors = {fails, other};
+  run(std::move(batch));
+  ASSERT_TRUE(is_done(fails));
+  EXPECT_THROW(std::rethrow_exception(fails->work.error()), std::logic_error);
+  ASSERT_TRUE(is_done(other));
+  EXPECT_EQ(other->work.error(), nullptr);
+  EXPECT_TRUE(is_done(run(1)));
+  executor->stop();
+  executor->join();
+  EXPECT_TRUE(listener.failures.empty());
+}
+
+TEST_F(RunningExecutor, FinishesNoResultForWhichThereIsNoMemory) {
+  start([](std::int64_t) { return nullptr; });
+  Request request = request_of("gathered");
+  request.kind = OpKind::allgather;
+  const auto tensor = tensor_of(std::move(request));
+  tensor->submission.allocate = [](const Shape&) -> void* { throw std::bad_alloc(); };
+  tensor->submission.finish = [] { ADD_FAILURE() << "there is nothing to finish"; };
+  LocalBatch batch;
+  batch.tensors = {tensor};
+  batch.rows = {{4, 4}};
+  run(std::move(batch));
+  ASSERT_TRUE(is_done(tensor));
+  EXPECT_THROW(std::rethrow_exception(tensor->work.error()), std::bad_alloc);
 }
 
 TEST_F(RunningExecutor, CountsATurnOfTheFrozenScheduleAsNoBatchOfTheNegotiation) {
