@@ -12,6 +12,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/errors.hpp>
 
 #include "engine/observer.hpp"
 #include "idle_backend.hpp"
@@ -111,6 +112,7 @@ class ScriptedBackend final : public test::IdleBackend {
     /// collective is complete at once.
     std::function<std::unique_ptr<AsyncCollective>(std::int64_t count)> call;
     int abandoned = 0;
+    int retracted = 0;
   };
 
   explicit ScriptedBackend(Script& script) : script_(script) {}
@@ -120,6 +122,7 @@ class ScriptedBackend final : public test::IdleBackend {
   void barrier(Deadline) override { async_ = script_.call(0); }
   std::unique_ptr<AsyncCollective> take_async() noexcept override { return std::move(async_); }
   void abandon() noexcept override { ++script_.abandoned; }
+  void retract() noexcept override { ++script_.retracted; }
 
  private:
   Script& script_;
@@ -142,15 +145,20 @@ class LonelyFence final : public ReadyFence {
   explicit LonelyFence(Signal& arrived) : arrived_(arrived) {}
   bool arrive_and_wait(std::uint64_t, std::uint64_t, std::span<const int>) override {
     arrived_.release();
-    EXPECT_TRUE(aborted_.try_acquire_for(kPatience)) << "a thread is left at the fence";
-    throw Error(Errc::aborted, "aborted");
+    EXPECT_TRUE(over_.try_acquire_for(kPatience)) << "a thread is left at the fence";
+    if (aborted_) throw Error(Errc::aborted, "aborted");
+    return false;
   }
-  void settle(std::span<const std::uint64_t>) override {}
-  void abort() noexcept override { aborted_.release(); }
+  void settle(std::span<const std::uint64_t>) override { over_.release(); }
+  void abort() noexcept override {
+    aborted_ = true;
+    over_.release();
+  }
 
  private:
   Signal& arrived_;
-  Signal aborted_{0};
+  Signal over_{0};
+  std::atomic<bool> aborted_{false};
 };
 
 /// An executor of rank 0 with a scripted backend. The batches that run are noted in `ran` before
@@ -294,6 +302,22 @@ TEST_F(RunningExecutor, AbandonsWhatItAnnouncedWhenAStopEndsItsWaitAtTheFence) {
   EXPECT_TRUE(ran.empty());
 }
 
+TEST_F(RunningExecutor, RetractsWhatItAnnouncedWhenAThawWithdrawsTheTurn) {
+  Signal arrived{0};
+  start([](std::int64_t) { return nullptr; }, std::make_unique<LonelyFence>(arrived));
+  const Request request = request_of("turn");
+  take_turn(request);
+  await(arrived);
+  table.resume({table.stop(), 0});
+  executor->settle(std::vector<std::uint64_t>{1, 0});
+  executor->drain();
+  executor->join();
+  EXPECT_EQ(script.retracted, 1);
+  EXPECT_EQ(script.abandoned, 0);
+  EXPECT_TRUE(ran.empty());
+  EXPECT_NE(table.find({0, request.name}), nullptr);
+}
+
 // The next batch may wait for other ranks, and then nobody would poll what this thread waits for.
 TEST_F(RunningExecutor, LetsAWaitingThreadRunNothingWhileAnAsynchronousCollectiveIsPending) {
   Signal polled{0};
@@ -356,6 +380,13 @@ TEST(TensorTable, KeepsNothingOfAGroupThatItRefuses) {
   EXPECT_THROW(static_cast<void>(table.add(refused, 0)), Error);
   const std::array accepted{member("a"), member("c")};
   EXPECT_NO_THROW(static_cast<void>(table.add(accepted, 0)));
+}
+
+TEST(TensorTable, KeepsTheFirstErrorThatClosesIt) {
+  TensorTable table(0, 1);
+  table.close(std::make_exception_ptr(Error(Errc::peer_lost, "rank 1 was lost")));
+  table.close(std::make_exception_ptr(Error(Errc::aborted, "aborted")));
+  EXPECT_EQ(test::error_of([&] { table.check_open(); }).code(), Errc::peer_lost);
 }
 
 /// Rank 0 of two takes a turn that rank 1 has not begun.

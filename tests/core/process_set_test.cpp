@@ -99,6 +99,15 @@ TEST_P(SetsAt, AveragesDivideByTheSetAndRootsAreGlobalRanks) {
                       {.name = "g", .process_set = set.id, .context = &context})
           .wait();
       EXPECT_THAT(elements<std::int32_t>(gathered), ElementsAre(1, size - 1));
+      const std::vector<std::int32_t> rows{1, 2, 3};
+      Bytes part;
+      reducescatter_async(
+          rows.data(), 3, DType::i32, part,
+          {.name = "r", .op = ReduceOp::sum, .process_set = set.id, .context = &context})
+          .wait();
+      EXPECT_EQ(elements<std::int32_t>(part), context.rank() == 1
+                                                  ? (std::vector<std::int32_t>{2, 4})
+                                                  : std::vector<std::int32_t>{6});
       EXPECT_EQ(error_of([&] {
                   broadcast(root.data(), 2, DType::i64, 0,
                             {.name = "b", .process_set = set.id, .context = &context});
