@@ -38,7 +38,7 @@ class TestNegotiator : public Negotiator {
   void submitted(int rank, const std::vector<Request>& requests, Clock::time_point now = kStart) {
     std::vector<Announcement> operations;
     for (const Request& request : requests) operations.push_back(announced(request));
-    Negotiator::submitted(rank, std::move(operations), now);
+    Negotiator::submitted({rank}, std::move(operations), now);
   }
 };
 

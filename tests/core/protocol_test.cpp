@@ -52,7 +52,7 @@ TEST(Protocol, AcknowledgesTheShutdownWhenAllRanksHaveRequestedIt) {
   Protocol rank0(of_two_ranks(), actions, kStart);
   rank0.shutdown(kStart);
   EXPECT_CALL(actions, shutdown_acknowledged());
-  rank0.received(1, encode(ShutdownRequested{0}), kStart);
+  rank0.received({1}, encode(ShutdownRequested{0}), kStart);
 }
 
 TEST(Protocol, AShutdownIsNotAcknowledgedBeforeAVerdict) {
@@ -61,7 +61,7 @@ TEST(Protocol, AShutdownIsNotAcknowledgedBeforeAVerdict) {
   EXPECT_CALL(actions, shutdown_acknowledged()).Times(0);
   rank0.collective_failed(Errc::peer_lost, 1, "reset", kStart);  // weak: settles for 200 ms
   rank0.shutdown(kStart);
-  rank0.received(1, encode(ShutdownRequested{0}), kStart + milliseconds(50));
+  rank0.received({1}, encode(ShutdownRequested{0}), kStart + milliseconds(50));
   EXPECT_CALL(actions, failed(AllOf(Field(&Verdict::rank, 1), Field(&Verdict::cause, "reset"))));
   rank0.tick({}, kStart + milliseconds(100));
   rank0.tick({}, kStart + milliseconds(200));
@@ -112,9 +112,9 @@ TEST(Protocol, OnlyRanksThatAnnouncedAMemberAreToldThatOthersDoNotHaveIt) {
   });
   Protocol rank0(settings, actions, kStart);
   rank0.submitted(group_of({"a", "b"}), kStart);
-  rank0.received(1, encode(Submitted{0, group_of({"a", "c"})}), kStart);
+  rank0.received({1}, encode(Submitted{0, group_of({"a", "c"})}), kStart);
   EXPECT_TRUE(rejected.empty());
-  rank0.received(2, encode(Submitted{0, group_of({"a", "b"})}), kStart);
+  rank0.received({2}, encode(Submitted{0, group_of({"a", "b"})}), kStart);
   using Names = std::set<std::string>;
   EXPECT_EQ(rejected[0], (Names{"a", "b"}));
   EXPECT_EQ(rejected[1], (Names{"a", "c"}));

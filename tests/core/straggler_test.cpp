@@ -192,12 +192,12 @@ class Actions : public Protocol::Actions {
 /// Protocols whose messages arrive at once.
 class Job {
  public:
-  Job(int size, int group) : found(static_cast<std::size_t>(size)), times_(found.size()) {
+  Job(int size, int fanout) : found(static_cast<std::size_t>(size)), times_(found.size()) {
     for (int rank = 0; rank < size; ++rank) {
       auto& actions = *actions_.emplace_back(std::make_unique<NiceMock<Actions>>());
       ON_CALL(actions, send).WillByDefault([this, rank](const auto& to, const Message& message) {
         for (const int one : to)
-          ranks_.at(static_cast<std::size_t>(one))->received(rank, encode(message), now_);
+          ranks_.at(static_cast<std::size_t>(one))->received({rank}, encode(message), now_);
       });
       ON_CALL(actions, slowest).WillByDefault([this, rank](const Slowest& slowest, bool is_news) {
         found[static_cast<std::size_t>(rank)] = slowest.rank;
@@ -209,7 +209,7 @@ class Job {
       Protocol::Settings settings;
       settings.rank = rank;
       settings.size = size;
-      settings.group = group;
+      settings.fanout = fanout;
       settings.detector = {milliseconds(100), milliseconds(2'000), milliseconds(2'000),
                            milliseconds(200)};
       ranks_.push_back(std::make_unique<Protocol>(settings, actions, now_));
@@ -238,11 +238,11 @@ class Job {
 
 TEST(Straggler, AllRanksHearOfItAlsoThroughRelays) {
   constexpr int kSize = 9;
-  for (const int group : {0, 3}) {
-    Job job(kSize, group);
+  for (const int fanout : {0, 3, 2}) {  // the last one has three levels
+    Job job(kSize, fanout);
     for (int rank = 0; rank < kSize; ++rank) job.blocked(rank, rank == 5 ? 0.01 : 0.05);
     job.beat();
-    EXPECT_THAT(job.found, testing::Each(5)) << "groups of " << group;
+    EXPECT_THAT(job.found, testing::Each(5)) << "fanout " << fanout;
     EXPECT_EQ(job.news, 1);
     for (int rank = 0; rank < kSize; ++rank) job.blocked(rank, 0.05);
     job.beat();
@@ -259,7 +259,7 @@ TEST(Straggler, ARankOutsideOfTheJobIsNotBelieved) {
                        milliseconds(200)};
   Protocol rank0(settings, actions, {});
   EXPECT_CALL(actions, failed(testing::Field(&Verdict::rank, 1)));
-  rank0.received(1, encode(Heartbeat{of_rank(2, 0.1), {}}), {});
+  rank0.received({1}, encode(Heartbeat{of_rank(2, 0.1), {}}), {});
 }
 
 }  // namespace

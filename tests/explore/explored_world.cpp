@@ -274,7 +274,7 @@ void ExploredWorld::pass_time() {
   time_passes_ = false;
   const Bytes heartbeat = encode(Heartbeat{});
   for (const auto& [from, to] : heartbeats_) {
-    if (at(to).ending == Ending::none) edit(to).protocol.received(from, heartbeat, now_);
+    if (at(to).ending == Ending::none) edit(to).protocol.received({from}, heartbeat, now_);
   }
 }
 

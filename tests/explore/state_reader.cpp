@@ -104,7 +104,7 @@ struct StateReader::Parts {
 
   // The negotiator. `since` serves warnings about stalls only, which are off.
   void absorb(const Negotiator::Entry& entry) {
-    const auto& [operations, ranks, since, arrival] = entry;
+    const auto& [operations, ranks, announced, count, since, arrival] = entry;
     all(operations, ranks);
   }
   void absorb(const Negotiator::Group::Share& share) {
@@ -169,9 +169,9 @@ struct StateReader::Parts {
 
   // Settings and routes are the same in all states. Blocked times are never given.
   void absorb(const Protocol& protocol) {
-    const auto& [settings, routes, parent, children, neighbours, actions, detector, members,
+    const auto& [settings, routes, parent, children, neighbours, actions, detector, below,
                  reported_loss, over, epoch, mode, leaving, times, slowest, negotiator, learner,
-                 in_flight, plan, reported, begun, stalls_reported, news] = protocol;
+                 in_flight, plan, reported, reports, begun, stalls_reported, news] = protocol;
     absorb(over);
     if (over) return;
     all(detector, reported_loss, epoch, mode, leaving);

@@ -135,7 +135,7 @@ void ExploredWorld::deliver(int from, int to) {
     chart_->push_back({to, from, item.bytes ? to_string(decode_message(*item.bytes)) : "(end)"});
   }
   if (item.bytes) {
-    edit(to).protocol.received(from, *item.bytes, now_);
+    edit(to).protocol.received({from}, *item.bytes, now_);
   } else {
     edit(to).protocol.lost(from, "the stream ended", now_);
   }

@@ -73,7 +73,7 @@ void Faults::check_noticed(World& world) {
   if (noticed_by_ == 0 || world.events.now() < noticed_by_) return;
   noticed_by_ = 0;
   for (const auto& rank : world.ranks) {
-    const bool behind = world.network.routes().towards(0, rank->rank()) == guilt_->rank;
+    const bool behind = world.network.behind(guilt_->rank, rank->rank());
     if (rank->rank() == guilt_->rank || (behind && guilt_->kind == FaultKind::long_partition)) {
       continue;
     }

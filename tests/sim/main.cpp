@@ -30,13 +30,14 @@ struct Options {
   bool verbose = false;
   bool scale = false;
   bool elastic = false;
+  int at_once = 0;
   std::string json;
 };
 
 constexpr std::string_view kUsage =
-    "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..16] [--group 0..16] [--verbose]\n"
+    "usage: hvd_sim [--seeds N] [--first-seed S] [--ranks 1..30] [--fanout 0..30] [--verbose]\n"
     "       hvd_sim --elastic [--seeds N] [--first-seed S] [--ranks 1..8] [--verbose]\n"
-    "       hvd_sim --scale [--ranks N] [--group N] [--json FILE]\n";
+    "       hvd_sim --scale [--ranks N] [--fanout N] [--at-once 1..161] [--json FILE]\n";
 
 std::optional<Options> parse(int count, char** arguments) {
   Options options;
@@ -65,16 +66,18 @@ std::optional<Options> parse(int count, char** arguments) {
       options.seeds = value;
     } else if (option == "--first-seed") {
       options.first_seed = value;
-    } else if (option == "--ranks" && value >= 1 && value <= 65'536) {
+    } else if (option == "--ranks" && value >= 1 && value <= 131'072) {
       options.shape.ranks = static_cast<int>(value);
-    } else if (option == "--group" && value <= 65'536) {
-      options.shape.group = static_cast<int>(value);
+    } else if (option == "--at-once" && value >= 1 && value <= 161) {
+      options.at_once = static_cast<int>(value);
+    } else if (option == "--fanout" && value <= 65'536) {
+      options.shape.fanout = static_cast<int>(value);
     } else {
       return std::nullopt;
     }
   }
-  if (!options.scale && options.shape.ranks > 16) return std::nullopt;
-  if (options.elastic && (options.shape.ranks > 8 || options.shape.group)) return std::nullopt;
+  if (!options.scale && options.shape.ranks > 30) return std::nullopt;
+  if (options.elastic && (options.shape.ranks > 8 || options.shape.fanout)) return std::nullopt;
   return options;
 }
 
@@ -83,12 +86,16 @@ int scale(const Options& options) {
   if (options.shape.ranks > 0) sizes = {options.shape.ranks};
   std::vector<ScaleRow> rows;
   for (const int ranks : sizes) {
-    std::vector<int> groups{0, static_cast<int>(std::ceil(std::sqrt(ranks)))};
-    if (options.shape.group) groups = {*options.shape.group};
-    for (const int group : groups) {
-      for (const int at_once : {161, 16, 1}) {
-        rows.push_back(measure_scale({ranks, group, at_once}));
-        if (group > 0) rows.push_back(measure_scale({ranks, group, at_once, 3, false}));
+    std::vector<int> fanouts{ranks, 0};  // a star and what jobs get
+    if (options.shape.fanout) fanouts = {*options.shape.fanout};
+    for (const int fanout : fanouts) {
+      std::vector<int> sizes_of_messages{161, 16, 1};
+      if (options.at_once > 0) sizes_of_messages = {options.at_once};
+      for (const int at_once : sizes_of_messages) {
+        rows.push_back(measure_scale({ranks, fanout, at_once}));
+        // Without combining rank 0 gets as many messages as in a star, so the largest jobs omit it.
+        if (rows.back().levels < 2 || ranks > 65'536) continue;
+        rows.push_back(measure_scale({ranks, fanout, at_once, 3, false}));
       }
     }
   }
@@ -113,11 +120,11 @@ int run(const Options& options) {
         "--verbose\n",
         seed, totals.seeds, outcome.violation, seed,
         options.shape.ranks > 0 ? fmt::format(" --ranks {}", options.shape.ranks) : "",
-        options.shape.group ? fmt::format(" --group {}", *options.shape.group) : "");
+        options.shape.fanout ? fmt::format(" --fanout {}", *options.shape.fanout) : "");
     return 1;
   }
   fmt::print("{}", totals.text(std::chrono::steady_clock::now() - began));
-  if (options.shape.ranks == 0 && !options.shape.group && options.seeds >= 10'000 &&
+  if (options.shape.ranks == 0 && !options.shape.fanout && options.seeds >= 10'000 &&
       !totals.missing().empty()) {
     fmt::print("never happened:{}\n", totals.missing());
     return 1;

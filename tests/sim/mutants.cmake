@@ -93,7 +93,7 @@ hvd_sim_mutant(freeze_remembers policy/protocol.cpp
   [[negotiator_.forget_pending();]] [[]]
   "announcements from before a freeze count after it")
 hvd_sim_mutant(thaw_too_early policy/protocol.cpp
-  [[if (std::all_of(reported_.begin()]] [[if (std::any_of(reported_.begin()]]
+  [[if (++reports_ == reported_.size())]] [[if (++reports_ == 1)]]
   "a thaw does not wait for every rank's report")
 hvd_sim_mutant(others_splits policy/protocol.cpp
   [[of_member.at(member)]] [[of_member.front()]]
@@ -122,8 +122,8 @@ hvd_sim_mutant(frozen_waits_for_host policy/fault_detector.cpp
 
 # Of the control tree.
 hvd_sim_mutant(members_blamed policy/protocol.cpp
-  [[for (const int child : children_) (leads() ? detector_ : members_).watch(child, now);]]
-  [[for (const int child : leads() ? followers() : children_) (leads() ? detector_ : members_).watch(child, now);]]
+  [[for (const int child : children_) (leads() ? detector_ : below_).watch(child, now);]]
+  [[for (const int child : leads() ? followers() : children_) (leads() ? detector_ : below_).watch(child, now);]]
   "rank 0 waits for heartbeats of a relay's members")
 hvd_sim_mutant(dead_member_vouched_for policy/protocol.cpp
   [[if (relays(peer) || (peer == settings_.rank && !leads())) {]]
@@ -131,7 +131,7 @@ hvd_sim_mutant(dead_member_vouched_for policy/protocol.cpp
   if (peer == settings_.rank && !leads()) {]]
   "a relay vouches for a member that is lost")
 hvd_sim_mutant(silent_member_vouched_for policy/protocol.cpp
-  [[judge_members(now);
+  [[judge_below(now);
   judge(now);]] [[judge(now);]]
   "a relay vouches for a member that says nothing")
 hvd_sim_mutant(relay_judges policy/protocol.cpp
@@ -139,7 +139,7 @@ hvd_sim_mutant(relay_judges policy/protocol.cpp
   [[if (peer == settings_.rank && !leads()) {]]
   "a relay gives its own verdict about a member")
 hvd_sim_mutant(relay_blamed_for_member policy/protocol.cpp
-  [[accuse(message.rank, message.cause, now);]] [[accuse(from, message.cause, now);]]
+  [[accuse(message.rank, message.cause, now);]] [[accuse(teller, message.cause, now);]]
   "rank 0 blames the relay that tells of a loss")
 hvd_sim_mutant(members_not_told policy/protocol.cpp
   [[if (!leads()) return children_;]] [[if (!leads()) return {};]]
@@ -157,10 +157,17 @@ hvd_sim_mutant(own_pause_held_against_others policy/fault_detector.cpp
 hvd_sim_mutant(combining_overtakes net/control_router.cpp
   [[std::uint64_t number = std::max(popped_, behind);]] [[std::uint64_t number = popped_;]]
   "a message joins an equal one that its sender has sent before")
-hvd_sim_mutant(last_member_of_nobody net/tree_routes.cpp
-  [[return child % group_ == 0 ? std::min(child + group_, size_) : child + 1;]]
-  [[return child % group_ == 0 ? std::max(child + 1, std::min(child + group_, size_) - 1) : child + 1;]]
+hvd_sim_mutant(last_member_of_nobody policy/protocol.cpp
+  [[message.rank < routes_.end_of(teller)]] [[message.rank < std::max(teller + 1, routes_.end_of(teller) - 1)]]
   "a relay may not speak of the last of its members")
+hvd_sim_mutant(verdict_not_passed_on policy/protocol.cpp
+  [[if (from.front() != 0 && !children_.empty()) actions_.send(children_, message);]] [[]]
+  "a relay keeps to itself what the relay above it says of rank 0")
+hvd_sim_mutant(two_levels_only net/control_router.cpp
+  [[return actions_.write(routes_.parent(rank_), ranks, message);]]
+  [[if (routes_.parent(rank_) == 0) actions_.write(0, ranks, message);
+    return;]]
+  "a relay below another passes nothing on to rank 0")
 
 # Of elastic jobs.
 hvd_sim_mutant(stragglers_ignored policy/membership.cpp

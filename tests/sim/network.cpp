@@ -18,6 +18,12 @@ Network::Network(const detail::TreeRoutes& routes, EventQueue& events, Delays& d
   }
 }
 
+int Network::level(int rank) const {
+  int level = 0;
+  for (; rank != 0; rank = routes_.parent(rank)) ++level;
+  return level;
+}
+
 std::vector<int> Network::neighbours(int rank) const {
   std::vector<int> result = routes_.children(rank);
   if (rank != 0) result.insert(result.begin(), routes_.parent(rank));
@@ -39,12 +45,13 @@ void Network::send(int from, const std::vector<int>& to, const Bytes& bytes) {
 
 void Network::write(int from, int to, const net::RankSet& ranks,
                     std::span<const std::byte> message) {
-  if (to != 0 || !routes_.is_relay(from)) {
+  const bool to_root = to == routes_.parent(from) && !ranks.ranges().empty();
+  if (!to_root || !routes_.is_relay(from)) {
     return push(from, to, {false, ranks, Bytes(message.begin(), message.end())});
   }
   Stream& it = stream(from, to);
   if (it.closed) return;
-  it.waiting.push(ranks.ranks().front(), message);
+  it.waiting.push(ranks, message);
   if (std::exchange(it.due, true)) return;
   events_.at(events_.now() + delays_.turn(), from, [this, from, to] { flush(from, to); });
 }

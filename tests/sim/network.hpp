@@ -21,7 +21,7 @@ namespace hvd::sim {
 class Network {
  public:
   struct Receiver {
-    std::function<void(int from, int to, std::span<const std::byte>)> message;
+    std::function<void(const std::vector<int>& from, int to, std::span<const std::byte>)> message;
     std::function<void(int to, int peer)> lost;
   };
 
@@ -29,6 +29,12 @@ class Network {
           Receiver receiver);
 
   [[nodiscard]] const detail::TreeRoutes& routes() const noexcept { return routes_; }
+  /// Returns the number of streams between a rank and rank 0.
+  [[nodiscard]] int level(int rank) const;
+  /// Tells whether all that `rank` hears from rank 0 passes through `relay`.
+  [[nodiscard]] bool behind(int relay, int rank) const {
+    return rank > relay && rank < routes_.end_of(relay);
+  }
   /// Returns how many messages relays have combined with an equal one.
   [[nodiscard]] std::uint64_t merged() const noexcept { return merged_; }
 
@@ -52,7 +58,7 @@ class Network {
                std::span<const std::byte> message) override {
       network_.write(rank_, neighbour, ranks, message);
     }
-    void deliver(int from, std::span<const std::byte> message) override {
+    void deliver(const std::vector<int>& from, std::span<const std::byte> message) override {
       network_.receiver_.message(from, rank_, message);
     }
 

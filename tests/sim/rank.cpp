@@ -150,7 +150,7 @@ void SimRank::leave() {
 // ---------------------------------------------------------------------------------------------
 // Loop thread.
 
-void SimRank::message(int from, std::span<const std::byte> bytes) {
+void SimRank::message(const std::vector<int>& from, std::span<const std::byte> bytes) {
   if (!left_) protocol_.received(from, bytes, now());
 }
 

@@ -36,7 +36,7 @@ class SimRank final : private detail::Protocol::Actions {
   void looked();
 
   // Called by the network.
-  void message(int from, std::span<const std::byte> bytes);
+  void message(const std::vector<int>& from, std::span<const std::byte> bytes);
   void lost(int peer);
 
   [[nodiscard]] ExecutorModel& executor() noexcept { return executor_; }

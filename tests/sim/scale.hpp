@@ -16,7 +16,9 @@ struct Traffic {
 
 struct ScaleRow {
   int ranks = 0;
-  int group = 0;         ///< ranks per group of the control tree; 0: a star
+  int fanout = 0;        ///< as in `ScaleOptions`
+  int levels = 0;        ///< streams between rank 0 and the last rank
+  int children = 0;      ///< of rank 0
   bool together = true;  ///< as in `ScaleOptions`
   int tensors = 0;
   int tensors_per_message = 0;  ///< number of operations that a rank announces at once
@@ -32,10 +34,10 @@ struct ScaleRow {
 
 struct ScaleOptions {
   int ranks = 2;
-  int group = 0;
+  int fanout = 0;  ///< of the control tree, see `TreeRoutes`
   int tensors_per_message = 161;
   int freeze_after = 3;
-  /// If true, messages that members send in the same step reach their relay in one turn of its
+  /// If true, messages that ranks send in the same step reach their relay in one turn of its
   /// loop, otherwise each in a turn of its own.
   bool together = true;
 };

@@ -36,12 +36,22 @@ TEST(Scale, ATreeSparesRank0) {
   const ScaleRow tree = measure_scale({64, 8, 161, 2});
   EXPECT_EQ(tree.steps_until_freeze, star.steps_until_freeze);
   EXPECT_EQ(tree.per_frozen_step.messages_in + tree.per_frozen_step.messages_out, 0U);
-  // Rank 0 sends to 7 ranks of its own group and 7 relays instead of 63 ranks.
-  EXPECT_EQ(star.until_freeze.messages_out / 63, tree.until_freeze.messages_out / 14);
-  EXPECT_EQ(star.until_freeze.messages_in / 63, tree.until_freeze.messages_in / 14);
+  // Rank 0 sends to 8 relays instead of 63 ranks.
+  EXPECT_EQ(star.until_freeze.messages_out / 63, tree.until_freeze.messages_out / 8);
+  EXPECT_EQ(star.until_freeze.messages_in / 63, tree.until_freeze.messages_in / 8);
   EXPECT_EQ(star.per_second.messages_in, 630U);
-  EXPECT_EQ(tree.per_second.messages_in, 140U);
+  EXPECT_EQ(tree.per_second.messages_in, 80U);
   EXPECT_EQ(tree.relay_per_second.messages_in, 80U);
+}
+
+TEST(Scale, WithThreeLevelsRank0HearsEveryMessageOnceFromEachChild) {
+  const ScaleRow row = measure_scale({2048, 0, 161, 3});
+  EXPECT_EQ(row.levels, 3);
+  EXPECT_EQ(row.children, 23);
+  EXPECT_EQ(row.until_freeze.messages_in, 3U * 23U);
+  EXPECT_LE(row.until_freeze.bytes_in, std::uint64_t{1} << 20);
+  EXPECT_LE(row.per_second.messages_in + row.per_second.messages_out, 500U);
+  EXPECT_EQ(row.per_frozen_step.messages_in + row.per_frozen_step.messages_out, 0U);
 }
 
 TEST(Scale, WhatIsNotMergedCostsRank0AsMuchAsAStarDoes) {

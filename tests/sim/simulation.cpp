@@ -28,16 +28,17 @@ int draw_ranks(Random& random) {
 Shape draw_tree(std::uint64_t seed, int drawn) {
   Random random(~seed);
   if (random.chance(50)) return {drawn, 0};
-  const int ranks = std::max(drawn, random.number(4, 7));
-  return {ranks, random.number(2, ranks - 2)};
+  int ranks = std::max(drawn, random.number(4, 7));
+  if (random.chance(10)) ranks = random.number(8, 30);
+  return {ranks, random.chance(50) ? 2 : random.number(2, ranks - 2)};
 }
 
-Protocol::Settings settings_for(int rank, int group, const Script& script) {
+Protocol::Settings settings_for(int rank, int fanout, const Script& script) {
   using std::chrono::milliseconds;
   Protocol::Settings settings;
   settings.rank = rank;
   settings.size = script.ranks;
-  settings.group = group;
+  settings.fanout = fanout;
   settings.fusion_threshold = script.fusion_threshold;
   settings.freeze_after = script.freeze_after;
   settings.detector = {milliseconds(100), milliseconds(1'800), milliseconds(5'000),
@@ -67,12 +68,12 @@ void check_ends(const World& world) {
   }
 }
 
-/// A rank that was stopped or cut off may believe that all others failed. The members of such a
-/// relay may believe it too.
+/// A rank that was stopped or cut off may believe that all others failed. The ranks below a relay
+/// that is cut off may blame its parent with it, which they cannot reach either.
 bool may_be_wrong(const World& world, const Guilt& guilt, const SimRank& rank) {
   if (rank.rank() == guilt.rank) return true;
-  const bool behind = world.network.routes().towards(0, rank.rank()) == guilt.rank;
-  return guilt.kind == FaultKind::long_partition && behind && rank.culprit() == 0;
+  return guilt.kind == FaultKind::long_partition && world.network.behind(guilt.rank, rank.rank()) &&
+         rank.culprit() == world.network.routes().parent(guilt.rank);
 }
 
 /// Checks that every rank except the culprit learns who the culprit is.
@@ -109,15 +110,15 @@ void check_blame(World& world, const std::optional<Guilt>& guilt) {
 
 }  // namespace
 
-World::World(std::uint64_t seed, const Random& choices, Script program, int group, bool verbose)
+World::World(std::uint64_t seed, const Random& choices, Script program, int fanout, bool verbose)
     : random(choices),
       events(program.ranks),
       delays(random, events),
       trace(verbose),
       script(std::move(program)),
       oracle(script.ranks),
-      network(TreeRoutes(script.ranks, group), events, delays, trace,
-              {[this](int from, int to, std::span<const std::byte> bytes) {
+      network(TreeRoutes(script.ranks, fanout), events, delays, trace,
+              {[this](const std::vector<int>& from, int to, std::span<const std::byte> bytes) {
                  of(*this, to).message(from, bytes);
                },
                [this](int to, int peer) { of(*this, to).lost(peer); }}),
@@ -128,9 +129,11 @@ World::World(std::uint64_t seed, const Random& choices, Script program, int grou
              {[this](int rank, bool met) { of(*this, rank).executor().met(met); },
               [this](int rank, Blame blame) { of(*this, rank).executor().broken(blame); }}) {
   trace.mix(seed);
-  if (!network.routes().is_star()) delays.hops(2);
+  int levels = 1;
+  for (int rank = 0; rank < script.ranks; ++rank) levels = std::max(levels, network.level(rank));
+  delays.hops(levels);
   for (int rank = 0; rank < script.ranks; ++rank) {
-    ranks.push_back(std::make_unique<SimRank>(*this, rank, settings_for(rank, group, script),
+    ranks.push_back(std::make_unique<SimRank>(*this, rank, settings_for(rank, fanout, script),
                                               script.programs[static_cast<std::size_t>(rank)]));
   }
 }
@@ -139,7 +142,7 @@ Outcome simulate(std::uint64_t seed, const Shape& given, bool verbose) {
   Random random(seed);
   const int drawn = draw_ranks(random);
   Shape shape = given;
-  if (shape.ranks == 0 && !shape.group) shape = draw_tree(seed, drawn);
+  if (shape.ranks == 0 && !shape.fanout) shape = draw_tree(seed, drawn);
   if (shape.ranks == 0) shape.ranks = drawn;
   const int size = shape.ranks;
   const bool steady = random.chance(12);
@@ -149,7 +152,7 @@ Outcome simulate(std::uint64_t seed, const Shape& given, bool verbose) {
   options.steady = steady;
   options.somebody_lacks = faults.wants_absence();
   Script script = make_script(random, options);
-  World world(seed, random, std::move(script), shape.group.value_or(0), verbose);
+  World world(seed, random, std::move(script), shape.fanout.value_or(0), verbose);
 
   Outcome outcome;
   outcome.traits = world.script.traits;
@@ -182,10 +185,10 @@ Outcome simulate(std::uint64_t seed, const Shape& given, bool verbose) {
   outcome.virtual_time = world.events.now();
   outcome.merged_messages = world.network.merged();
   for (int rank = 1; rank < size; ++rank) {
-    const bool relays = world.network.routes().is_relay(rank);
-    outcome.tree = outcome.tree || relays;
-    outcome.relay_struck =
-        outcome.relay_struck || (relays && faults.guilt() && faults.guilt()->rank == rank);
+    if (!world.network.routes().is_relay(rank)) continue;
+    outcome.tree = true;
+    if (!faults.guilt() || faults.guilt()->rank != rank) continue;
+    outcome.relay_struck = world.network.level(rank);
   }
   for (int kind = 0; kind < kFaultKinds; ++kind) {
     outcome.faults[static_cast<std::size_t>(kind)] = faults.happened(static_cast<FaultKind>(kind));

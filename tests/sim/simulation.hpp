@@ -25,17 +25,17 @@ struct Outcome {
   std::uint64_t merged_messages = 0;  ///< messages that were combined with another one
   bool failed = false;                ///< the job failed for a valid reason
   bool tree = false;                  ///< some rank is a relay
-  bool relay_struck = false;          ///< a fault that may end a job hit a relay
+  int relay_struck = 0;  ///< the level of a relay that a fault hit which may end a job; 0: none
   std::array<bool, kFaultKinds> faults{};
   std::array<bool, kTraitCount> traits{};
 };
 
 /// Choices that the caller may fix.
 struct Shape {
-  int ranks = 0;  ///< 0: drawn from the seed, 1 to 16
-  /// Ranks per group of the control tree; 0 means a star. Without a value it is drawn from the
-  /// seed, unless `ranks` is given, which means a star.
-  std::optional<int> group;
+  int ranks = 0;  ///< 0: drawn from the seed, 1 to 30
+  /// The most children of a rank in the control tree; 0 means a star. Without a value it is drawn
+  /// from the seed, unless `ranks` is given, which means a star.
+  std::optional<int> fanout;
 };
 
 [[nodiscard]] Outcome simulate(std::uint64_t seed, const Shape& shape, bool verbose);

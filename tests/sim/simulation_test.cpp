@@ -43,21 +43,22 @@ TEST_P(WorldOf, AnySizeHolds) {
   EXPECT_GT(freezes, 0U);
 }
 
-/// The number of ranks, and of ranks per group.
+/// The number of ranks, and of children that a rank has at most.
 class TreeOf : public testing::TestWithParam<std::pair<int, int>> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, TreeOf,
                          testing::Values(std::pair(4, 2), std::pair(5, 2), std::pair(5, 3),
                                          std::pair(8, 2), std::pair(8, 4), std::pair(13, 4),
-                                         std::pair(16, 4), std::pair(16, 8)));
+                                         std::pair(16, 4), std::pair(16, 8), std::pair(14, 2),
+                                         std::pair(30, 3)));
 
 TEST_P(TreeOf, AnyShapeHolds) {
-  const auto [ranks, group] = GetParam();
+  const auto [ranks, fanout] = GetParam();
   std::uint64_t merged = 0;
   for (std::uint64_t seed = 1; seed <= kSeedsPerShape; ++seed) {
-    const Outcome outcome = simulate(seed, {ranks, group}, false);
+    const Outcome outcome = simulate(seed, {ranks, fanout}, false);
     ASSERT_EQ(outcome.violation, "")
         << "repeat it with: hvd_sim --first-seed " << seed << " --seeds 1 --ranks " << ranks
-        << " --group " << group << " --verbose";
+        << " --fanout " << fanout << " --verbose";
     merged += outcome.merged_messages;
   }
   EXPECT_GT(merged, 0U);

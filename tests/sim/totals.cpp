@@ -18,7 +18,8 @@ void Totals::add(const Outcome& outcome) {
   if (outcome.freezes > 0) ++frozen_runs;
   if (outcome.failed) ++failed_runs;
   if (outcome.tree) ++trees;
-  if (outcome.relay_struck) ++relays_struck;
+  if (outcome.relay_struck > 0) ++relays_struck;
+  if (outcome.relay_struck > 1) ++low_relays_struck;
   merged_messages += outcome.merged_messages;
   hash = (hash ^ outcome.hash) * kGoldenRatio64;
   hash ^= hash >> 32;
@@ -30,11 +31,13 @@ std::string Totals::text(std::chrono::duration<double> wall) const {
   std::string text = fmt::format(
       "seeds {}\nevents {}\ncollectives {}\nturns of frozen schedules {}\nfreezes {} in {} runs\n"
       "thaws {}\ncontrol messages {}\njobs that failed {}\n"
-      "jobs with a tree {}, a relay struck in {}, messages merged {}\nvirtual time {:.0f} s\n"
+      "jobs with a tree {}, a relay struck in {}, one below another in {}, messages merged {}\n"
+      "virtual time {:.0f} s\n"
       "wall time {:.2f} s, {:.0f} seeds/s\n",
       seeds, events, collectives, turns, freezes, frozen_runs, thaws, control_messages, failed_runs,
-      trees, relays_struck, merged_messages, static_cast<double>(virtual_time) / kSecond,
-      wall.count(), static_cast<double>(seeds) / wall.count());
+      trees, relays_struck, low_relays_struck, merged_messages,
+      static_cast<double>(virtual_time) / kSecond, wall.count(),
+      static_cast<double>(seeds) / wall.count());
   for (int i = 0; i < kFaultKinds; ++i) {
     text += fmt::format("fault {:<18} {}\n", to_string(static_cast<FaultKind>(i)),
                         faults[static_cast<std::size_t>(i)]);
@@ -58,7 +61,8 @@ std::string Totals::missing() const {
       text += fmt::format(" {};", to_string(static_cast<Trait>(i)));
   }
   if (merged_messages == 0) text += " merged messages;";
-  if (relays_struck == 0) text += " a relay struck;";
+  if (relays_struck == low_relays_struck) text += " a relay struck;";
+  if (low_relays_struck == 0) text += " a relay below another struck;";
   if (4 * frozen_runs < seeds)
     text += fmt::format(" only {} of {} runs froze;", frozen_runs, seeds);
   return text;

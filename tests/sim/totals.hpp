@@ -22,6 +22,7 @@ struct Totals {
   std::uint64_t failed_runs = 0;
   std::uint64_t trees = 0;
   std::uint64_t relays_struck = 0;
+  std::uint64_t low_relays_struck = 0;  ///< those whose parent is a relay
   std::uint64_t merged_messages = 0;
   Nanos virtual_time = 0;
   std::uint64_t hash = 0;  ///< trace hash of all runs, in order

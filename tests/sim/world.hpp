@@ -20,7 +20,7 @@
 namespace hvd::sim {
 
 struct World {
-  World(std::uint64_t seed, const Random& choices, Script program, int group, bool verbose);
+  World(std::uint64_t seed, const Random& choices, Script program, int fanout, bool verbose);
 
   Random random;
   EventQueue events;

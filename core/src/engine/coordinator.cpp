@@ -28,7 +28,7 @@ Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
   Protocol::Settings settings;
   settings.rank = session.topology().rank;
   settings.size = session.topology().size;
-  settings.group = control_group(settings.size, config.control_fanout);
+  settings.fanout = config.control_fanout;
   settings.fusion_threshold = config.fusion_threshold;
   settings.freeze_after = can_freeze ? config.freeze_after : 0;
   settings.detector = {config.heartbeat_interval, config.peer_timeout,
@@ -269,9 +269,9 @@ void Coordinator::shutdown() {
 // ---------------------------------------------------------------------------------------------
 // Loop thread.
 
-void Coordinator::on_message(int from, std::span<const std::byte> bytes) {
+void Coordinator::on_message(const std::vector<int>& from, std::span<const std::byte> bytes) {
   if (is_negotiation(bytes)) {
-    ++observer_.counters.control_messages_received;
+    observer_.counters.control_messages_received += from.size();
     session_.loop().expect_more();
   }
   protocol_.received(from, bytes, Clock::now());

@@ -63,7 +63,7 @@ class Coordinator : private ControlChannel::Listener,
   enum class End { none, shut_down, failed };
 
   // These implement ControlChannel::Listener.
-  void on_message(int from, std::span<const std::byte> bytes) override;
+  void on_message(const std::vector<int>& from, std::span<const std::byte> bytes) override;
   void on_lost(int peer, const std::string& cause) override;
 
   // These implement Protocol::Actions.

@@ -14,7 +14,6 @@
 namespace hvd {
 namespace {
 
-using detail::control_group;
 using detail::TreeRoutes;
 using net::FrameStream;
 using net::RankSet;
@@ -30,6 +29,7 @@ class TreeChannel final : public ControlChannel,
       : loop_(loop),
         rank_(rank),
         routes_(routes),
+        parent_(routes.parent(rank)),
         relays_(routes.is_relay(rank)),
         max_backlog_(max_backlog),
         router_(routes, rank, *this) {
@@ -39,7 +39,7 @@ class TreeChannel final : public ControlChannel,
       peers_[stream.get()] = peer;
       streams_[peer] = std::move(stream);
     };
-    if (rank != 0) connect(routes.parent(rank));
+    if (rank != 0) connect(parent_);
     for (const int child : routes.children(rank)) connect(child);
   }
   ~TreeChannel() override {
@@ -49,7 +49,7 @@ class TreeChannel final : public ControlChannel,
   void start(ControlChannel::Listener& listener) override {
     listener_ = &listener;
     for (const auto& [peer, stream] : streams_) stream->start(*this);
-    flush();  // the stream to rank 0 may have had room before it had a listener
+    flush();  // the stream to the parent may have had room before it had a listener
   }
 
   void send(std::span<const int> to, std::span<const std::byte> message) override {
@@ -75,17 +75,18 @@ class TreeChannel final : public ControlChannel,
  private:
   // These implement ControlRouter::Actions.
   void write(int neighbour, const RankSet& ranks, std::span<const std::byte> message) override {
-    if (neighbour == 0 && relays_) return combine(ranks.ranks().front(), message);
+    const bool to_root = neighbour == parent_ && !ranks.ranges().empty();
+    if (to_root && relays_) return combine(ranks, message);
     write_frame(neighbour, ranks, message);
   }
-  void deliver(int from, std::span<const std::byte> message) override {
+  void deliver(const std::vector<int>& from, std::span<const std::byte> message) override {
     if (!*closed_) listener_->on_message(from, message);
   }
 
   // These implement FrameStream::Listener.
   void on_frame(FrameStream& stream, std::span<const std::byte> payload) override {
     const int peer = peers_.at(&stream);
-    const int child = peer == routes_.parent(rank_) ? rank_ : peer;
+    const int child = peer == parent_ ? rank_ : peer;
     const net::ControlFrame frame =
         net::decode_control_frame(payload, child, routes_.end_of(child));
     router_.receive(peer, frame.ranks, frame.message);
@@ -96,7 +97,7 @@ class TreeChannel final : public ControlChannel,
     listener_->on_lost(peer, cause);
   }
   void on_room(FrameStream& stream) override {
-    if (peers_.at(&stream) == 0) flush();
+    if (peers_.at(&stream) == parent_) flush();
   }
 
   void write_frame(int neighbour, const RankSet& ranks, std::span<const std::byte> message) {
@@ -109,16 +110,18 @@ class TreeChannel final : public ControlChannel,
     }
   }
 
-  /// A relay writes to rank 0 at the end of the loop's turn, or when a full stream has room again.
-  /// Until then equal messages of its group become one frame.
-  void combine(int sender, std::span<const std::byte> message) {
-    const auto root = streams_.find(0);
-    if (*closed_ || root == streams_.end()) return;
+  /// A relay writes to rank 0 at the end of the loop's turn, or when the full stream to its parent
+  /// has room again. Until then equal messages of its own and from below become one frame.
+  void combine(const RankSet& senders, std::span<const std::byte> message) {
+    const auto parent = streams_.find(parent_);
+    if (*closed_ || parent == streams_.end()) return;
     if (to_root_.bytes() + message.size() > max_backlog_) {
-      if (sender != rank_) throw Error(Errc::protocol, "it sends more than rank 0 reads");
-      return root->second->end_later("it does not read what is sent to it");
+      if (!senders.contains(rank_)) {
+        throw Error(Errc::protocol, fmt::format("it sends more than rank {} reads", parent_));
+      }
+      return parent->second->end_later("it does not read what is sent to it");
     }
-    to_root_.push(sender, message);
+    to_root_.push(senders, message);
     if (std::exchange(flush_posted_, true)) return;
     loop_.post([this, closed = closed_] {
       if (*closed) return;
@@ -127,18 +130,20 @@ class TreeChannel final : public ControlChannel,
     });
   }
   void flush() {
-    while (!to_root_.empty() && (streams_.count(0) == 0 || streams_.at(0)->backlog() == 0)) {
+    while (!to_root_.empty() &&
+           (streams_.count(parent_) == 0 || streams_.at(parent_)->backlog() == 0)) {
       write_oldest();
     }
   }
   void write_oldest() {
     const net::CombiningQueue::Entry oldest = to_root_.pop();
-    write_frame(0, oldest.senders, oldest.message);
+    write_frame(parent_, oldest.senders, oldest.message);
   }
 
   EventLoop& loop_;
   const int rank_;
   const TreeRoutes routes_;
+  const int parent_;
   const bool relays_;
   const std::size_t max_backlog_;
   net::ControlRouter router_;
@@ -156,8 +161,8 @@ class TreeChannel final : public ControlChannel,
 std::unique_ptr<ControlChannel> make_control_channel(EventLoop& loop, PeerNetwork& network,
                                                      int rank, int size, int fanout,
                                                      Deadline deadline, std::size_t max_backlog) {
-  const TreeRoutes routes(size, control_group(size, fanout));
-  return std::make_unique<TreeChannel>(loop, network, rank, routes, deadline, max_backlog);
+  return std::make_unique<TreeChannel>(loop, network, rank, TreeRoutes(size, fanout), deadline,
+                                       max_backlog);
 }
 
 }  // namespace hvd

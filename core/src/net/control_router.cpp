@@ -27,54 +27,56 @@ void ControlRouter::send(std::span<const int> to, std::span<const std::byte> mes
     if (reaches(rank)) continue;
     throw Error(Errc::invalid_argument, fmt::format("no control stream leads to rank {}", rank));
   }
-  if (rank_ != 0) {
-    for (const int rank : to) {
-      actions_.write(routes_.towards(rank_, rank), rank == 0 ? RankSet(rank_) : RankSet(), message);
-    }
-    return;
+  if (rank_ == 0) return write_down(to, message);
+  for (const int rank : to) {
+    actions_.write(routes_.towards(rank_, rank), rank == 0 ? RankSet(rank_) : RankSet(), message);
   }
+}
+
+/// Writes one frame to each child that is one of the receivers or is above one.
+void ControlRouter::write_down(std::span<const int> to, std::span<const std::byte> message) {
   std::map<int, RankSet> by_child;
-  for (const int rank : to) by_child[routes_.towards(0, rank)].insert(rank);
+  for (const int rank : to) by_child[routes_.towards(rank_, rank)].insert(rank);
   for (const auto& [child, ranks] : by_child) actions_.write(child, ranks, message);
 }
 
 void ControlRouter::receive(int neighbour, const RankSet& ranks,
                             std::span<const std::byte> message) {
-  const bool from_parent = neighbour == routes_.parent(rank_);
   if (ranks.ranges().empty()) {
     if (rank_ == 0 || neighbour == 0) throw Error(Errc::protocol, "a message of no rank");
-    return actions_.deliver(neighbour, message);
+    return actions_.deliver({neighbour}, message);
   }
-  for (const int rank : ranks.ranks()) {
-    if (rank_ == 0) {
-      actions_.deliver(rank, message);
-    } else if (!from_parent) {
-      actions_.write(0, RankSet(rank), message);
-    } else if (rank != rank_) {
-      actions_.write(rank, RankSet(rank), message);
-    }
+  if (rank_ == 0) return actions_.deliver(ranks.ranks(), message);
+  if (neighbour != routes_.parent(rank_)) {
+    return actions_.write(routes_.parent(rank_), ranks, message);
   }
-  // The members come first: the message may tell this rank to leave.
-  if (from_parent && ranks.contains(rank_)) actions_.deliver(0, message);
+  // The ranks below come first: the message may tell this rank to leave.
+  std::vector<int> below = ranks.ranks();
+  const bool for_this = below.front() == rank_;
+  write_down(std::span(below).subspan(for_this ? 1 : 0), message);
+  if (for_this) actions_.deliver({0}, message);
 }
 
-void CombiningQueue::push(int sender, std::span<const std::byte> message) {
+void CombiningQueue::push(const RankSet& senders, std::span<const std::byte> message) {
   const std::uint64_t end = popped_ + entries_.size();
-  std::uint64_t& behind = behind_[sender];
+  const std::vector<int> ranks = senders.ranks();
+  std::uint64_t behind = 0;
+  for (const int rank : ranks) behind = std::max(behind, behind_[rank]);
   std::uint64_t number = std::max(popped_, behind);
-  for (const std::uint64_t limit = std::min(end, number + kEntriesSearched); number < limit;
-       ++number) {
-    Entry& entry = entries_[number - popped_];
-    if (!std::equal(message.begin(), message.end(), entry.message.begin(), entry.message.end())) {
-      continue;
-    }
-    entry.senders.insert(sender);
-    behind = number + 1;
-    return;
+  const std::uint64_t limit = std::min(end, number + kEntriesSearched);
+  const auto differs = [&](const Bytes& other) {
+    return !std::equal(message.begin(), message.end(), other.begin(), other.end());
+  };
+  while (number < limit && differs(entries_[number - popped_].message)) ++number;
+  if (number == limit) {
+    number = end;
+    entries_.push_back({{}, Bytes(message.begin(), message.end())});
+    bytes_ += message.size();
   }
-  entries_.push_back({RankSet(sender), Bytes(message.begin(), message.end())});
-  bytes_ += message.size();
-  behind = end + 1;
+  for (const int rank : ranks) {
+    entries_[number - popped_].senders.insert(rank);
+    behind_[rank] = number + 1;
+  }
 }
 
 CombiningQueue::Entry CombiningQueue::pop() {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <span>
+#include <vector>
 
 #include <hvd/core/internal/wire.hpp>
 
@@ -18,8 +19,8 @@ namespace hvd::net {
 /// Routes the messages of one rank, and of a relay also those that pass through it.
 ///
 /// A message on a stream carries a set of ranks. On its way from rank 0 these are the ranks that it
-/// is for, and on its way to rank 0 those that sent it. The set is empty when a relay and a member
-/// of its group write to each other.
+/// is for, and on its way to rank 0 those that sent it. The set is empty when a relay and a
+/// neighbour other than rank 0 write to each other.
 class ControlRouter {
  public:
   /// The router calls it from inside its methods.
@@ -28,8 +29,8 @@ class ControlRouter {
     virtual ~Actions() = default;
     /// Writes `ranks` and `message` to the stream with `neighbour`.
     virtual void write(int neighbour, const RankSet& ranks, std::span<const std::byte> message) = 0;
-    /// Delivers a message that is for this rank.
-    virtual void deliver(int from, std::span<const std::byte> message) = 0;
+    /// Delivers a message for this rank that each of these ranks has sent.
+    virtual void deliver(const std::vector<int>& from, std::span<const std::byte> message) = 0;
   };
 
   ControlRouter(const detail::TreeRoutes& routes, int rank, Actions& actions)
@@ -43,14 +44,15 @@ class ControlRouter {
 
  private:
   [[nodiscard]] bool reaches(int rank) const;
+  void write_down(std::span<const int> to, std::span<const std::byte> message);
 
   const detail::TreeRoutes routes_;
   const int rank_;
   Actions& actions_;
 };
 
-/// Holds the messages that wait in a relay for its stream to rank 0, oldest first, each with the
-/// ranks that sent it. Equal messages of several ranks are combined.
+/// Holds the messages to rank 0 that wait in a relay for the stream to its parent, oldest first,
+/// each with the ranks that sent it. Equal messages of several ranks are combined.
 class CombiningQueue {
  public:
   struct Entry {
@@ -58,9 +60,9 @@ class CombiningQueue {
     Bytes message;
   };
 
-  /// Adds the sender to an equal entry if the message then overtakes no other message of its
-  /// sender. Otherwise the message becomes the last entry.
-  void push(int sender, std::span<const std::byte> message);
+  /// Adds the senders to an equal entry if the message then overtakes no other message of theirs.
+  /// Otherwise the message becomes the last entry.
+  void push(const RankSet& senders, std::span<const std::byte> message);
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
   /// Removes the oldest entry.
   [[nodiscard]] Entry pop();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -49,11 +48,12 @@ const std::vector<Field>& fields() {
 }  // namespace
 
 std::optional<std::string> describe_mismatch(std::span<const Request> requests,
-                                             std::span<const int> ranks) {
+                                             std::span<const std::vector<int>> ranks) {
   for (const Field& field : fields()) {
     std::map<std::string, std::vector<int>> asked;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      asked[field.value(requests[i])].push_back(ranks[i]);
+      std::vector<int>& who = asked[field.value(requests[i])];
+      who.insert(who.end(), ranks[i].begin(), ranks[i].end());
     }
     if (asked.size() == 1) continue;
     std::string text =

@@ -5,14 +5,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <hvd/core/request.hpp>
 
 namespace hvd::detail {
 
-/// `requests[i]` came from `ranks[i]`. Returns nothing when they agree.
+/// `requests[i]` came from each of `ranks[i]`. Returns nothing when they agree.
 [[nodiscard]] std::optional<std::string> describe_mismatch(std::span<const Request> requests,
-                                                           std::span<const int> ranks);
+                                                           std::span<const std::vector<int>> ranks);
 
 /// Describes a `request` that is a member of `group` on the ranks `with` and not on those
 /// `without`.

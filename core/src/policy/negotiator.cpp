@@ -22,6 +22,22 @@ bool contains(const std::vector<int>& sorted, int rank) {
   return std::binary_search(sorted.begin(), sorted.end(), rank);
 }
 
+/// Says that a rank breaks the protocol.
+Error defect(int rank, const std::string& what) {
+  Fault fault;
+  fault.rank = rank;
+  fault.cause = what;
+  return {Errc::protocol, fault};
+}
+
+/// Returns the ranks of all lists, ascending.
+std::vector<int> together(const std::vector<std::vector<int>>& lists) {
+  std::vector<int> all;
+  for (const std::vector<int>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 }  // namespace
 
 Negotiator::Negotiator(int size, std::size_t fusion_threshold)
@@ -29,13 +45,15 @@ Negotiator::Negotiator(int size, std::size_t fusion_threshold)
   sets_.emplace(0, all_ranks(size));
 }
 
-void Negotiator::submitted(int rank, std::vector<Announcement> operations, Clock::time_point now) {
-  for (Announcement& operation : operations) submitted(rank, std::move(operation), now);
+void Negotiator::submitted(const std::vector<int>& ranks, std::vector<Announcement> operations,
+                           Clock::time_point now) {
+  for (Announcement& operation : operations) submitted(ranks, std::move(operation), now);
 }
 
 /// Checks properties on which the other methods rely, and which every rank checks before it
 /// announces an operation.
-void Negotiator::check(int rank, const Request& request, std::size_t members) const {
+void Negotiator::check(const std::vector<int>& ranks, const Request& request,
+                       std::size_t members) const {
   bool good = true;
   switch (request.kind) {
     case OpKind::alltoall:
@@ -52,9 +70,11 @@ void Negotiator::check(int rank, const Request& request, std::size_t members) co
     default:
       break;
   }
-  if (request.group.empty() ? request.group_size < 0 : !may_announce(rank, request)) good = false;
-  if (!good)
-    throw Error(Errc::protocol, fmt::format("rank {}: malformed '{}'", rank, request.name));
+  if (request.group.empty() && request.group_size < 0) good = false;
+  for (const int rank : ranks) {
+    if (good && (request.group.empty() || may_announce(rank, request))) continue;
+    throw defect(rank, fmt::format("rank {}: malformed '{}'", rank, request.name));
+  }
 }
 
 /// A rank has to give all members of its group the same size.
@@ -68,7 +88,8 @@ bool Negotiator::may_announce(int rank, const Request& member) const {
          share->second.size == member.group_size;
 }
 
-void Negotiator::submitted(int rank, Announcement operation, Clock::time_point now) {
+void Negotiator::submitted(const std::vector<int>& ranks, Announcement operation,
+                           Clock::time_point now) {
   const OperationKey key = key_of(operation.request);
   if (auto pair = pair_members(key.first, size_)) sets_.try_emplace(key.first, *std::move(pair));
   if (misses_departed(key.first)) return reject_departed(key);
@@ -77,26 +98,39 @@ void Negotiator::submitted(int rank, Announcement operation, Clock::time_point n
     return reject(key, Errc::invalid_argument,
                   fmt::format("'{}': its process set has been removed", key.second));
   }
-  if (!contains(set->second, rank)) {
-    throw Error(Errc::protocol,
-                fmt::format("rank {} submitted '{}' to a process set of others", rank, key.second));
+  for (const int rank : ranks) {
+    if (contains(set->second, rank)) continue;
+    throw defect(
+        rank, fmt::format("rank {} submitted '{}' to a process set of others", rank, key.second));
   }
-  check(rank, operation.request, set->second.size());
-  if (operation.request.kind == OpKind::join) return join(rank, operation.request);
-
+  check(ranks, operation.request, set->second.size());
+  if (operation.request.kind == OpKind::join) {
+    for (const int rank : ranks) join(rank, operation.request);
+    return;
+  }
   auto [at, is_new] = pending_.try_emplace(key);
   Entry& entry = at->second;
   if (is_new) {
+    entry.announced.resize(static_cast<std::size_t>(size_));
     entry.since = now;
     entry.arrival = arrivals_++;
   }
-  if (std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end()) {
-    throw Error(Errc::protocol, fmt::format("rank {} submitted '{}' twice", rank, key.second));
-  }
   const OperationKey group{key.first, operation.request.group};
-  if (!group.second.empty()) announced_in_group(rank, operation.request);
-  entry.ranks.push_back(rank);
-  entry.operations.push_back(std::move(operation));
+  for (const int rank : ranks) {
+    if (entry.has(rank)) {
+      throw defect(rank, fmt::format("rank {} submitted '{}' twice", rank, key.second));
+    }
+    entry.announced[static_cast<std::size_t>(rank)] = true;
+    if (!group.second.empty()) announced_in_group(rank, operation.request);
+  }
+  entry.count += ranks.size();
+  if (is_new || !(operation == entry.operations.front())) {
+    entry.operations.push_back(std::move(operation));
+    entry.ranks.push_back(ranks);
+  } else {
+    std::vector<int>& same = entry.ranks.front();
+    same.insert(same.end(), ranks.begin(), ranks.end());
+  }
   if (complete(key, entry)) resolve(pending_.extract(at));
   settle(group);
 }
@@ -104,18 +138,16 @@ void Negotiator::submitted(int rank, Announcement operation, Clock::time_point n
 /// Tells whether every member that has not joined has submitted the operation.
 bool Negotiator::complete(const OperationKey& key, const Entry& entry) const {
   const std::vector<int>& members = sets_.at(key.first);
-  if (entry.ranks.size() == members.size()) return true;
+  if (entry.count == members.size()) return true;
   if (joined_.empty()) return false;
-  return std::all_of(members.begin(), members.end(), [&](int rank) {
-    return joined_.count(rank) > 0 ||
-           std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end();
-  });
+  return std::all_of(members.begin(), members.end(),
+                     [&](int rank) { return joined_.count(rank) > 0 || entry.has(rank); });
 }
 
 void Negotiator::join(int rank, const Request& request) {
   if (joined_.empty()) over_contributors_ = request.over_contributors;
   if (!joined_.insert(rank).second) {
-    throw Error(Errc::protocol, fmt::format("rank {} joined twice", rank));
+    throw defect(rank, fmt::format("rank {} joined twice", rank));
   }
   complete_what_waited_for_joined();
   if (std::ssize(joined_) < size_) return;
@@ -156,7 +188,7 @@ void Negotiator::resolve(Pending::node_type done) {
   if (const auto mismatch = describe_mismatch(requests, entry.ranks)) {
     return fail(Errc::mismatch, *mismatch);
   }
-  const bool all_here = entry.ranks.size() == sets_.at(key.first).size();
+  const bool all_here = entry.count == sets_.at(key.first).size();
   if (!all_here && request.kind != OpKind::allreduce && request.kind != OpKind::barrier) {
     return fail(Errc::unsupported,
                 fmt::format("{} '{}' needs every rank, but rank {} has joined",
@@ -207,25 +239,31 @@ ReadyTensor Negotiator::merge(const OperationKey& key, const Entry& entry) const
   const std::vector<int>& members = sets_.at(key.first);
   const std::size_t count = members.size();
   ReadyTensor tensor;
-  std::size_t first = count;
-  if (entry.ranks.size() == count) tensor.segments.resize(count);
-  for (std::size_t i = 0; i < entry.ranks.size(); ++i) {
-    const Announcement& operation = entry.operations[i];
-    const auto at = std::lower_bound(members.begin(), members.end(), entry.ranks[i]);
-    const auto member = static_cast<std::size_t>(at - members.begin());
-    if (member < first) {
-      first = member;
-      tensor.request = operation.request;
+  int first = size_;
+  if (entry.count == count) tensor.segments.resize(count);
+  for (std::size_t i = 0; i < entry.operations.size(); ++i) {
+    const Request& request = entry.operations[i].request;
+    const int least = *std::min_element(entry.ranks[i].begin(), entry.ranks[i].end());
+    if (least < first) {
+      first = least;
+      tensor.request = request;
     }
-    if (!tensor.segments.empty()) tensor.segments[member] = operation.segment;
-    if (!needs_rows(operation.request.kind)) continue;
-    tensor.rows.resize(count);
-    tensor.rows[member] = operation.request.kind == OpKind::allgather
-                              ? std::vector{operation.request.shape.front()}
-                              : operation.request.splits;
+    if (needs_rows(request.kind)) tensor.rows.resize(count);
+    auto at = members.begin();
+    for (const int rank : entry.ranks[i]) {
+      // Mostly it is the member that follows the last one.
+      if (at == members.end() || *at != rank) {
+        at = std::lower_bound(members.begin(), members.end(), rank);
+      }
+      const auto member = static_cast<std::size_t>(at++ - members.begin());
+      if (!tensor.segments.empty()) tensor.segments[member] = entry.operations[i].segment;
+      if (!needs_rows(request.kind)) continue;
+      tensor.rows[member] =
+          request.kind == OpKind::allgather ? std::vector{request.shape.front()} : request.splits;
+    }
   }
-  if (entry.ranks.size() < count && over_contributors_) {
-    tensor.contributors = static_cast<int>(entry.ranks.size());
+  if (entry.count < count && over_contributors_) {
+    tensor.contributors = static_cast<int>(entry.count);
   }
   return tensor;
 }
@@ -289,20 +327,19 @@ void Negotiator::settle(const OperationKey& key) {
     }
     const auto left = pending_.extract({key.first, *group.open.begin()});
     const Entry& entry = left.mapped();
+    const std::vector<int> announced = together(entry.ranks);
     if (group.failure.empty()) {
       std::vector<int> others;
       for (const auto& [rank, share] : group.shares) {
-        if (std::find(entry.ranks.begin(), entry.ranks.end(), rank) == entry.ranks.end()) {
-          others.push_back(rank);
-        }
+        if (!entry.has(rank)) others.push_back(rank);
       }
-      group.failure = describe_group_mismatch(entry.operations.front().request, key.second,
-                                              entry.ranks, others);
+      group.failure =
+          describe_group_mismatch(entry.operations.front().request, key.second, announced, others);
     }
     const Errc code = group.code;
     const std::string why = group.failure;
     decided_.emplace_back(
-        PartialRejection{Rejection{key.first, left.key().second, code, why}, entry.ranks});
+        PartialRejection{Rejection{key.first, left.key().second, code, why}, announced});
     const std::set<std::string> groups = close(left.key(), entry);
     fail_groups(key.first, groups, code, why);
     for (const std::string& other : groups) {
@@ -408,13 +445,13 @@ std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age
   std::vector<std::pair<std::uint64_t, Stall>> found;
   for (const auto& [key, entry] : pending_) {
     if (now - entry.since < age) continue;
-    Stall stall{
-        key.second, entry.operations.front().request.kind, entry.ranks, {}, now - entry.since};
-    std::sort(stall.submitted.begin(), stall.submitted.end());
+    Stall stall{key.second,
+                entry.operations.front().request.kind,
+                together(entry.ranks),
+                {},
+                now - entry.since};
     for (const int rank : sets_.at(key.first)) {
-      if (!contains(stall.submitted, rank) && joined_.count(rank) == 0) {
-        stall.missing.push_back(rank);
-      }
+      if (!entry.has(rank) && joined_.count(rank) == 0) stall.missing.push_back(rank);
     }
     found.emplace_back(entry.arrival, std::move(stall));
   }

@@ -52,10 +52,11 @@ class Negotiator {
  public:
   Negotiator(int size, std::size_t fusion_threshold);
 
-  /// Records that `rank` is ready for these operations. Throws Errc::protocol when the rank breaks
-  /// the protocol: one of the operations is still pending from it, or it is not a member of the
-  /// operation's set.
-  void submitted(int rank, std::vector<Announcement> operations, Clock::time_point now);
+  /// Records that each of these ranks, which are ascending, is ready for these operations. Throws
+  /// Errc::protocol, with a fault that names the rank, when a rank breaks the protocol: one of the
+  /// operations is still pending from it, or it is not a member of the operation's set.
+  void submitted(const std::vector<int>& ranks, std::vector<Announcement> operations,
+                 Clock::time_point now);
   /// Records that `rank` has shut down. Operations that are pending in its sets, or are submitted
   /// there later, are rejected.
   void departed(int rank);
@@ -95,10 +96,14 @@ class Negotiator {
  private:
   friend struct StateReader;  // tests/explore reads and copies the whole state
   struct Entry {
-    std::vector<Announcement> operations;  // by order of arrival
-    std::vector<int> ranks;                // the senders, parallel to `operations`
+    std::vector<Announcement> operations;  // by order of arrival; mostly all ranks announce one
+    std::vector<std::vector<int>> ranks;   // the senders, parallel to `operations`
+    std::vector<bool> announced;           // by rank
+    std::size_t count = 0;                 // of the ranks that announced it
     Clock::time_point since;
     std::uint64_t arrival = 0;  // order among entries
+
+    [[nodiscard]] bool has(int rank) const { return announced[static_cast<std::size_t>(rank)]; }
   };
   /// Every rank announces all its members of a group at once. The group is over when all ranks have
   /// announced theirs: then it runs or, if they did not name the same members, fails.
@@ -117,8 +122,8 @@ class Negotiator {
   };
   using Pending = std::map<OperationKey, Entry>;
 
-  void check(int rank, const Request& request, std::size_t members) const;
-  void submitted(int rank, Announcement operation, Clock::time_point now);
+  void check(const std::vector<int>& ranks, const Request& request, std::size_t members) const;
+  void submitted(const std::vector<int>& ranks, Announcement operation, Clock::time_point now);
   void join(int rank, const Request& request);
   void complete_what_waited_for_joined();
   [[nodiscard]] bool complete(const OperationKey& key, const Entry& entry) const;

@@ -47,20 +47,20 @@ bool differs_by_rank(const FusedTensors& tensors) {
 
 Protocol::Protocol(const Settings& settings, Actions& actions, Clock::time_point now)
     : settings_(settings),
-      routes_(settings.size, settings.group),
+      routes_(settings.size, settings.fanout),
       parent_(routes_.parent(settings.rank)),
       children_(routes_.children(settings.rank)),
       neighbours_(joined(parent_, children_)),
       actions_(actions),
       detector_(settings.detector, now),
-      members_(settings.detector, now),
-      negotiator_(settings.size, settings.fusion_threshold),
+      below_(settings.detector, now),
+      negotiator_(leads() ? settings.size : 0, settings.fusion_threshold),
       learner_({settings.freeze_after, usual_sizes(settings.fusion_threshold)}),
-      reported_(static_cast<std::size_t>(settings.size)),
-      begun_(static_cast<std::size_t>(settings.size)),
+      reported_(leads() ? static_cast<std::size_t>(settings.size) : 0),
+      begun_(reported_.size()),
       stalls_reported_(now) {
   if (!leads()) detector_.watch(parent_, now);
-  for (const int child : children_) (leads() ? detector_ : members_).watch(child, now);
+  for (const int child : children_) (leads() ? detector_ : below_).watch(child, now);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ void Protocol::submitted(std::vector<Announcement> operations, Clock::time_point
   if (over_ || operations.empty()) return;
   Submitted message{epoch_, std::move(operations)};
   if (leads()) {
-    handle(settings_.rank, message, now);
+    handle({settings_.rank}, message, now);
   } else {
     actions_.send({0}, message);
   }
@@ -104,7 +104,7 @@ void Protocol::shutdown(Clock::time_point now) {
   if (over_) return;
   leaving_ = true;
   if (leads()) {
-    handle(settings_.rank, ShutdownRequested{epoch_}, now);
+    handle({settings_.rank}, ShutdownRequested{epoch_}, now);
   } else {
     actions_.send({0}, ShutdownRequested{epoch_});
   }
@@ -122,22 +122,24 @@ void Protocol::tick(const BlockedTimes& own, Clock::time_point now) {
     actions_.send({parent_}, Heartbeat{times, {}});
   }
   if (!children_.empty()) actions_.send(children_, Heartbeat{{}, slowest_});
-  judge_members(now);
+  judge_below(now);
   judge(now);
 }
 
 // ---------------------------------------------------------------------------------------------
 // Events from other ranks.
 
-void Protocol::received(int from, std::span<const std::byte> bytes, Clock::time_point now) {
+void Protocol::received(const std::vector<int>& from, std::span<const std::byte> bytes,
+                        Clock::time_point now) {
   if (over_) return;
-  const int neighbour = routes_.towards(settings_.rank, from);
-  (relays(neighbour) ? members_ : detector_).heard(neighbour, now);
+  const int neighbour = routes_.towards(settings_.rank, from.front());
+  (relays(neighbour) ? below_ : detector_).heard(neighbour, now);
   try {
     Message message = decode_message(bytes);
     std::visit([&](auto& it) { handle(from, it, now); }, message);
   } catch (const Error& error) {
-    accuse(from, error.what(), now);
+    const Fault& fault = error.fault();
+    accuse(fault.rank >= 0 ? fault.rank : from.front(), fault.cause, now);
   }
 }
 
@@ -146,10 +148,10 @@ void Protocol::lost(int peer, const std::string& cause, Clock::time_point now) {
 }
 
 void Protocol::host_answered(int neighbour, Clock::time_point at) {
-  (relays(neighbour) ? members_ : detector_).host_answered(neighbour, at);
+  (relays(neighbour) ? below_ : detector_).host_answered(neighbour, at);
 }
 
-void Protocol::handle(int from, Submitted& message, Clock::time_point now) {
+void Protocol::handle(const Ranks& from, Submitted& message, Clock::time_point now) {
   expect(leads(), "submitted");
   // The sender did not know of the last freeze or thaw yet. It announces again what is pending.
   if (message.epoch != epoch_) {
@@ -161,70 +163,72 @@ void Protocol::handle(int from, Submitted& message, Clock::time_point now) {
   pump(now);
 }
 
-void Protocol::handle(int from, const ShutdownRequested& message, Clock::time_point now) {
+void Protocol::handle(const Ranks& from, const ShutdownRequested& message, Clock::time_point now) {
   expect(leads() && message.epoch <= epoch_, "shutdown requested");
   // Operations that the sender submitted earlier must run first. After the thaw it announces them
   // again and then repeats its request.
   if (mode_ == Mode::frozen) begin_thaw(now);
   if (mode_ != Mode::negotiating || message.epoch != epoch_) return;
-  negotiator_.departed(from);
+  for (const int rank : from) negotiator_.departed(rank);
   pump(now);
 }
 
-void Protocol::handle(int, const Suspicion& message, Clock::time_point now) {
+void Protocol::handle(const Ranks&, const Suspicion& message, Clock::time_point now) {
   expect(leads(), "suspicion");
   suspect(message.code, message.rank, message.cause, now);
 }
 
-void Protocol::handle(int from, Schedule& message, Clock::time_point) {
-  expect(from == 0 && !leads(), "schedule");
+void Protocol::handle(const Ranks& from, Schedule& message, Clock::time_point) {
+  expect(from.front() == 0 && !leads(), "schedule");
   for (const Decision& decision : message.decisions) carry_out(decision);
 }
 
-void Protocol::handle(int from, const ShutdownAcknowledged&, Clock::time_point) {
-  expect(from == 0, "shutdown acknowledged");
+void Protocol::handle(const Ranks& from, const ShutdownAcknowledged&, Clock::time_point) {
+  expect(from.front() == 0, "shutdown acknowledged");
   over_ = true;
   actions_.shutdown_acknowledged();
 }
 
-void Protocol::handle(int from, const Abort& message, Clock::time_point) {
-  expect(!leads() && (from == 0 || from == parent_), "message");
+void Protocol::handle(const Ranks& from, const Abort& message, Clock::time_point) {
+  expect(!leads() && (from.front() == 0 || from.front() == parent_), "message");
+  // Rank 0's verdict has been passed on already. That of a relay is for all ranks below it.
+  if (from.front() != 0 && !children_.empty()) actions_.send(children_, message);
   over_ = true;
   actions_.aborted(message);
 }
 
-void Protocol::handle(int from, const Heartbeat& message, Clock::time_point) {
+void Protocol::handle(const Ranks& from, const Heartbeat& message, Clock::time_point) {
   const auto& [times, slowest] = message;
   expect(std::max({times.least.rank, times.second.rank, slowest.rank}) < settings_.size,
          "heartbeat that names a rank outside of the job");
-  if (from == parent_) {
+  if (from.front() == parent_) {
     found(message.slowest, false);
   } else {
-    times_[from] = message.times;
+    times_[from.front()] = message.times;
   }
 }
 
-void Protocol::handle(int, const ThawRequest& message, Clock::time_point now) {
+void Protocol::handle(const Ranks&, const ThawRequest& message, Clock::time_point now) {
   expect(leads(), "thaw request");
   if (message.epoch == epoch_ && mode_ == Mode::frozen) begin_thaw(now);
 }
 
-void Protocol::handle(int from, const Stopped& message, Clock::time_point now) {
+void Protocol::handle(const Ranks& from, const Stopped& message, Clock::time_point now) {
   expect(leads() && mode_ == Mode::thawing && message.epoch == epoch_, "stopped");
-  stopped(from, message.sequence, now);
+  for (const int rank : from) stopped(rank, message.sequence, now);
 }
 
-void Protocol::handle(int from, const Thaw& message, Clock::time_point now) {
-  expect(from == 0 && !leads(), "thaw");
+void Protocol::handle(const Ranks& from, const Thaw& message, Clock::time_point now) {
+  expect(from.front() == 0 && !leads(), "thaw");
   stop(message.epoch, now);
 }
 
-void Protocol::handle(int from, const Resume& message, Clock::time_point now) {
-  expect(from == 0 && !leads(), "resume");
+void Protocol::handle(const Ranks& from, const Resume& message, Clock::time_point now) {
+  expect(from.front() == 0 && !leads(), "resume");
   resume(message, now);
 }
 
-void Protocol::handle(int from, const PeerLost& message, Clock::time_point now) {
+void Protocol::handle(const Ranks& from, const PeerLost& message, Clock::time_point now) {
   if (message.rank == settings_.rank) {
     // A child gives this rank up and leaves. If this rank stood still, the child is right and this
     // rank is the culprit. Otherwise the child is cut off, which the end of its stream will show.
@@ -235,7 +239,8 @@ void Protocol::handle(int from, const PeerLost& message, Clock::time_point now) 
     }
     return;
   }
-  expect(leads() && message.rank >= from && message.rank < routes_.end_of(from), "lost");
+  const int teller = from.front();
+  expect(leads() && message.rank >= teller && message.rank < routes_.end_of(teller), "lost");
   accuse(message.rank, message.cause, now);
 }
 
@@ -252,7 +257,7 @@ void Protocol::pump(Clock::time_point now) {
   // While a rank is suspected, the job must end with a verdict and not as if all went well.
   if (!over_ && mode_ == Mode::negotiating && negotiator_.finished() && !detector_.suspects()) {
     actions_.send(followers(), ShutdownAcknowledged{});
-    handle(settings_.rank, ShutdownAcknowledged{}, now);
+    handle({settings_.rank}, ShutdownAcknowledged{}, now);
   }
 }
 
@@ -368,18 +373,22 @@ std::optional<Freeze> Protocol::try_to_freeze() {
 void Protocol::begin_thaw(Clock::time_point now) {
   mode_ = Mode::thawing;
   std::fill(reported_.begin(), reported_.end(), false);
+  reports_ = 0;
   actions_.send(followers(), Thaw{epoch_});
   stop(epoch_, now);
 }
 
 void Protocol::stopped(int rank, std::uint64_t sequence, Clock::time_point now) {
   const auto index = static_cast<std::size_t>(rank);
-  if (reported_[index]) throw Error(Errc::protocol, fmt::format("rank {} stopped twice", rank));
+  if (reported_[index]) {
+    Fault fault;
+    fault.rank = rank;
+    fault.cause = fmt::format("rank {} stopped twice", rank);
+    throw Error(Errc::protocol, fault);
+  }
   reported_[index] = true;
   begun_[index] = sequence;
-  if (std::all_of(reported_.begin(), reported_.end(), [](bool yes) { return yes; })) {
-    finish_thaw(now);
-  }
+  if (++reports_ == reported_.size()) finish_thaw(now);
 }
 
 void Protocol::finish_thaw(Clock::time_point now) {
@@ -550,18 +559,18 @@ std::vector<int> Protocol::followers() const {
 
 void Protocol::accuse(int peer, const std::string& cause, Clock::time_point now) {
   if (relays(peer) || (peer == settings_.rank && !leads())) {
-    members_.lost(peer, cause, now);
-    judge_members(now);
+    below_.lost(peer, cause, now);
+    judge_below(now);
   } else {
     detector_.lost(peer, cause, now);
     judge(now);
   }
 }
 
-/// A relay reports a lost member to rank 0, which may know better who failed.
-void Protocol::judge_members(Clock::time_point now) {
+/// A relay reports a lost child to rank 0, which may know better who failed.
+void Protocol::judge_below(Clock::time_point now) {
   if (over_ || leads() || children_.empty() || reported_loss_) return;
-  const std::optional<Verdict> verdict = members_.tick(now);
+  const std::optional<Verdict> verdict = below_.tick(now);
   if (!verdict) return;
   reported_loss_ = true;
   actions_.send({0}, PeerLost{verdict->rank, verdict->cause});

@@ -25,7 +25,7 @@ class Protocol {
   struct Settings {
     int rank = 0;
     int size = 1;
-    int group = 0;  ///< ranks of a group of the control tree, see `TreeRoutes`; 0: one group
+    int fanout = 0;  ///< of the control tree, see `TreeRoutes`
     std::size_t fusion_threshold = 0;
     int freeze_after = 0;  ///< identical periods; 0: the ranks always negotiate
     FaultDetector::Settings detector;
@@ -77,8 +77,9 @@ class Protocol {
   /// The caller calls it at every heartbeat interval, with the blocked times of this rank.
   void tick(const BlockedTimes& own, Clock::time_point now);
 
-  // This reports a message of another rank.
-  void received(int from, std::span<const std::byte> bytes, Clock::time_point now);
+  // This reports a message that other ranks have sent, on rank 0 perhaps several the same one.
+  void received(const std::vector<int>& from, std::span<const std::byte> bytes,
+                Clock::time_point now);
   void lost(int peer, const std::string& cause, Clock::time_point now);
   /// Passes on what `FaultDetector::host_answered` needs about a neighbour. The caller calls it
   /// after every tick.
@@ -86,8 +87,8 @@ class Protocol {
 
   /// Returns the ranks that this one has a control stream with and watches.
   [[nodiscard]] const std::vector<int>& neighbours() const noexcept { return neighbours_; }
-  /// Returns the ranks that accept this rank's verdict: all ranks accept rank 0's, members that of
-  /// their relay.
+  /// Returns the ranks to which this one sends its verdict: rank 0 to all, a relay to its children,
+  /// which pass it on.
   [[nodiscard]] std::vector<int> followers() const;
 
   /// Only rank 0 calls it. It takes effect with the next batch, and with the next schedule that is
@@ -98,18 +99,19 @@ class Protocol {
   friend struct StateReader;  // tests/explore reads and copies the whole state
   enum class Mode { negotiating, frozen, thawing };
 
-  void handle(int from, Submitted& message, Clock::time_point now);
-  void handle(int from, const ShutdownRequested& message, Clock::time_point now);
-  void handle(int from, const Suspicion& message, Clock::time_point now);
-  void handle(int from, Schedule& message, Clock::time_point now);
-  void handle(int from, const ShutdownAcknowledged& message, Clock::time_point now);
-  void handle(int from, const Abort& message, Clock::time_point now);
-  void handle(int from, const Heartbeat& message, Clock::time_point now);
-  void handle(int from, const ThawRequest& message, Clock::time_point now);
-  void handle(int from, const Stopped& message, Clock::time_point now);
-  void handle(int from, const Thaw& message, Clock::time_point now);
-  void handle(int from, const Resume& message, Clock::time_point now);
-  void handle(int from, const PeerLost& message, Clock::time_point now);
+  using Ranks = std::vector<int>;  // one, unless the message is for rank 0
+  void handle(const Ranks& from, Submitted& message, Clock::time_point now);
+  void handle(const Ranks& from, const ShutdownRequested& message, Clock::time_point now);
+  void handle(const Ranks& from, const Suspicion& message, Clock::time_point now);
+  void handle(const Ranks& from, Schedule& message, Clock::time_point now);
+  void handle(const Ranks& from, const ShutdownAcknowledged& message, Clock::time_point now);
+  void handle(const Ranks& from, const Abort& message, Clock::time_point now);
+  void handle(const Ranks& from, const Heartbeat& message, Clock::time_point now);
+  void handle(const Ranks& from, const ThawRequest& message, Clock::time_point now);
+  void handle(const Ranks& from, const Stopped& message, Clock::time_point now);
+  void handle(const Ranks& from, const Thaw& message, Clock::time_point now);
+  void handle(const Ranks& from, const Resume& message, Clock::time_point now);
+  void handle(const Ranks& from, const PeerLost& message, Clock::time_point now);
 
   // Only rank 0 calls these.
   void pump(Clock::time_point now);
@@ -129,24 +131,24 @@ class Protocol {
   void suspect(Errc code, int rank, const std::string& cause, Clock::time_point now);
   void accuse(int peer, const std::string& cause, Clock::time_point now);
   void judge(Clock::time_point now);
-  void judge_members(Clock::time_point now);
+  void judge_below(Clock::time_point now);
   [[nodiscard]] bool leads() const noexcept { return settings_.rank == 0; }
   [[nodiscard]] bool relays(int peer) const;
 
   const Settings settings_;
   const TreeRoutes routes_;
   const int parent_;                   // -1 on rank 0
-  const std::vector<int> children_;    // on rank 0 its own neighbours; on a relay its members
+  const std::vector<int> children_;    // none unless this is rank 0 or a relay
   const std::vector<int> neighbours_;  // parent and children
   Actions& actions_;
-  FaultDetector detector_;      // on a relay, it watches rank 0
-  FaultDetector members_;       // on a relay, it watches the members for rank 0
-  bool reported_loss_ = false;  // on a relay: rank 0 knows of a lost member
+  FaultDetector detector_;      // watches the parent; on rank 0, the children
+  FaultDetector below_;         // on a relay, it watches the children for rank 0
+  bool reported_loss_ = false;  // on a relay: rank 0 knows of a lost child
   bool over_ = false;           // failed, or all ranks have shut down
   std::uint32_t epoch_ = 0;     // times frozen or resumed
   Mode mode_ = Mode::negotiating;
   bool leaving_ = false;               // this rank has requested the shutdown
-  std::map<int, BlockedTimes> times_;  // by child, of it and its members
+  std::map<int, BlockedTimes> times_;  // by child, of it and the ranks below it
   Slowest slowest_;
 
   // Only rank 0 uses these.
@@ -155,6 +157,7 @@ class Protocol {
   std::size_t in_flight_ = 0;  // batches decided and not done on this rank
   FrozenSchedule plan_;
   std::vector<bool> reported_;        // by rank, during a thaw
+  std::size_t reports_ = 0;           // ranks of `reported_`
   std::vector<std::uint64_t> begun_;  // by rank, during a thaw
   Clock::time_point stalls_reported_;
   SlowestNews news_;

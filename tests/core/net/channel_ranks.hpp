@@ -22,11 +22,13 @@ class Recorder final : public ControlChannel::Listener {
  public:
   explicit Recorder(EventLoop& loop) : loop_(loop) {}
 
-  void on_message(int from, std::span<const std::byte> message) override {
+  void on_message(const std::vector<int>& from, std::span<const std::byte> message) override {
     EXPECT_TRUE(loop_.on_loop_thread());
     const std::lock_guard lock(mutex_);
-    EXPECT_TRUE(lost_[from].empty()) << "a message after the end";
-    messages_[from].emplace_back(message.begin(), message.end());
+    for (const int rank : from) {
+      EXPECT_TRUE(lost_[rank].empty()) << "a message after the end";
+      messages_[rank].emplace_back(message.begin(), message.end());
+    }
     changed_.notify_all();
   }
   void on_lost(int peer, const std::string& cause) override {

@@ -31,8 +31,8 @@ TEST(RankSet, HoldsRangesInAnyOrderOfInsertion) {
 
 TEST(CombiningQueue, EqualMessagesOfSeveralRanksAreOne) {
   CombiningQueue queue;
-  for (const int rank : {4, 6, 5}) queue.push(rank, bytes_of("a"));
-  queue.push(7, bytes_of("b"));
+  for (const int rank : {4, 6, 5}) queue.push(RankSet(rank), bytes_of("a"));
+  queue.push(RankSet(7), bytes_of("b"));
   EXPECT_EQ(queue.bytes(), 2U);
   const CombiningQueue::Entry first = queue.pop();
   EXPECT_THAT(first.senders.ranks(), ElementsAre(4, 5, 6));
@@ -44,12 +44,12 @@ TEST(CombiningQueue, EqualMessagesOfSeveralRanksAreOne) {
 
 TEST(CombiningQueue, NobodyOvertakesItself) {
   CombiningQueue queue;
-  queue.push(1, bytes_of("a"));
-  queue.push(1, bytes_of("b"));
-  queue.push(2, bytes_of("b"));  // is combined with rank 1's
-  queue.push(2, bytes_of("a"));  // must stay behind rank 2's "b"
-  queue.push(1, bytes_of("a"));  // is combined with rank 2's second
-  queue.push(1, bytes_of("a"));  // is a message of its own
+  queue.push(RankSet(1), bytes_of("a"));
+  queue.push(RankSet(1), bytes_of("b"));
+  queue.push(RankSet(2), bytes_of("b"));  // is combined with rank 1's
+  queue.push(RankSet(2), bytes_of("a"));  // must stay behind rank 2's "b"
+  queue.push(RankSet(1), bytes_of("a"));  // is combined with rank 2's second
+  queue.push(RankSet(1), bytes_of("a"));  // is a message of its own
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2));
@@ -59,10 +59,10 @@ TEST(CombiningQueue, NobodyOvertakesItself) {
 
 TEST(CombiningQueue, WhatHasLeftIsNotJoined) {
   CombiningQueue queue;
-  queue.push(1, bytes_of("a"));
-  queue.push(1, bytes_of("b"));
+  queue.push(RankSet(1), bytes_of("a"));
+  queue.push(RankSet(1), bytes_of("b"));
   EXPECT_EQ(queue.pop().message, bytes_of("a"));
-  queue.push(2, bytes_of("a"));
+  queue.push(RankSet(2), bytes_of("a"));
   EXPECT_EQ(queue.pop().message, bytes_of("b"));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(2));
 }
@@ -70,9 +70,9 @@ TEST(CombiningQueue, WhatHasLeftIsNotJoined) {
 /// A new message is compared with only a few of those that wait, however many they are.
 TEST(CombiningQueue, AMessageThatIsFarBehindIsNotSearchedFor) {
   CombiningQueue queue;
-  for (int i = 0; i < 100; ++i) queue.push(1, bytes_of(std::to_string(i)));
-  queue.push(2, bytes_of("0"));
-  queue.push(3, bytes_of("99"));
+  for (int i = 0; i < 100; ++i) queue.push(RankSet(1), bytes_of(std::to_string(i)));
+  queue.push(RankSet(2), bytes_of("0"));
+  queue.push(RankSet(3), bytes_of("99"));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2));
   for (int i = 1; i < 100; ++i) EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1));
   EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(3));
@@ -92,7 +92,7 @@ TEST(CombiningQueue, KeepsTheOrderOfEveryRank) {
     for (int step = 0; step < 200; ++step) {
       const int rank = static_cast<int>(random() % 6);
       const Bytes message(1 + random() % 3, std::byte{1});
-      queue.push(rank, message);
+      queue.push(RankSet(rank), message);
       in[rank].push_back(message);
       while (random() % 3 == 0 && !queue.empty()) pop();
     }

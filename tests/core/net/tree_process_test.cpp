@@ -18,7 +18,7 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr int kRanks = 6;  // 0 1 | 2 3 | 4 5
+constexpr int kRanks = 8;  // 0 (1 (2 (3) 4) 5 (6 7))
 constexpr seconds kPatience{30};
 
 class TreeProcesses : public testing::TestWithParam<std::tuple<int, int>> {
@@ -31,7 +31,7 @@ class TreeProcesses : public testing::TestWithParam<std::tuple<int, int>> {
                              {"HVD_SIZE", std::to_string(kRanks)},
                              {"HVD_STORE", server_.address()},
                              {"HVD_CONTROL_FANOUT", "2"},
-                             // Six ranks may share two cores.
+                             // Eight ranks may share two cores.
                              {"HVD_PEER_TIMEOUT_MS", "3000"}};
       ranks_.push_back(std::make_unique<test::Process>(std::move(options)));
     }
@@ -47,7 +47,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
   return (std::get<1>(info.param) == SIGKILL ? "Killed" : "Stopped") +
          std::to_string(std::get<0>(info.param));
 }
-// The victims are rank 0, a member of its group, a relay, and a member of the relay's group.
+// The victims are rank 0, a relay, a relay below it, and a rank below that.
 INSTANTIATE_TEST_SUITE_P(Victims, TreeProcesses,
                          testing::Combine(testing::Values(0, 1, 2, 3),
                                           testing::Values(SIGKILL, SIGSTOP)),

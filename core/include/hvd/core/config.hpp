@@ -70,8 +70,9 @@ struct Config {
   /// `HVD_STREAM_ORDERED`: the end of a backward pass and `step()` let a GPU's stream, not the
   /// thread, wait for the gradients that NCCL reduces (docs/reference/torch.md); 0 or 1.
   bool stream_ordered = true;
-  /// `HVD_CONTROL_FANOUT`: how many ranks one rank talks to in the control tree, 2 or more; 0: all
-  /// ranks in a job of up to 256, the square root of their number in a larger one.
+  /// `HVD_CONTROL_FANOUT`: how many children a rank has at most in the control tree, 2 or more; 0:
+  /// all ranks are children of rank 0 in a job of up to 256. In a larger one rank 0 has up to 23
+  /// children, and others up to 80.
   int control_fanout = 0;
   std::string interfaces;  ///< `HVD_NETWORK_INTERFACES`: names or CIDR, comma separated
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/internal/peer_network.hpp>
@@ -15,16 +16,18 @@ namespace hvd {
 /// The largest message in bytes.
 inline constexpr std::size_t kMaxControlMessage = std::size_t{63} << 20;
 
-/// Rank 0 sends to any ranks, and any rank sends to rank 0. In a job of more than one group (see
-/// `make_control_channel`) these messages pass through relays, and a relay and a member of its
-/// group also send to each other.
+/// Rank 0 sends to any ranks, and any rank sends to rank 0. In a large job (see
+/// `make_control_channel`) these messages pass through relays, and a relay and its neighbours also
+/// send to each other.
 class ControlChannel {
  public:
   /// The channel calls it on the loop thread, never from inside `send`.
   class Listener {
    public:
     virtual ~Listener() = default;
-    virtual void on_message(int from, std::span<const std::byte> message) = 0;
+    /// Each of the ranks `from`, which are ascending, has sent this message. On rank 0 they may be
+    /// several.
+    virtual void on_message(const std::vector<int>& from, std::span<const std::byte> message) = 0;
     /// The stream with this neighbour has ended or broken, so nothing more arrives from it. The
     /// channel calls this at most once for each neighbour, and for no other rank.
     virtual void on_lost(int peer, const std::string& cause) = 0;
@@ -50,12 +53,10 @@ class ControlChannel {
   virtual void close() noexcept = 0;
 };
 
-/// Connects the ranks as a tree. Groups are about `fanout` consecutive ranks (as in
-/// `Config::control_fanout`); the first rank of each is its relay and has a stream with rank 0, the
-/// others are its members and have a stream with the relay. Rank 0 is the relay of the first group,
-/// so a job of one group is a star. A neighbour that leaves more than `max_backlog` bytes unread is
-/// lost. Collective; blocks until connected, so the loop thread must not call it. Throws what
-/// `PeerNetwork::open` throws.
+/// Connects the ranks as a tree in which each has at most `fanout` children (as in
+/// `Config::control_fanout`). A rank other than 0 that has children is a relay. A neighbour that
+/// leaves more than `max_backlog` bytes unread is lost. Collective; blocks until connected, so the
+/// loop thread must not call it. Throws what `PeerNetwork::open` throws.
 [[nodiscard]] std::unique_ptr<ControlChannel> make_control_channel(
     EventLoop& loop, PeerNetwork& network, int rank, int size, int fanout, Deadline deadline,
     std::size_t max_backlog = std::size_t{128} << 20);
