@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -50,14 +51,16 @@ void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {
     // If no thread can be started, the object stays.
     auto* const kept = new std::shared_ptr<void>(std::move(owned));
     std::thread([kept, device, destroyed] {
+      std::optional<DeviceGuard> guard;
       try {
-        const DeviceGuard guard(device);
+        guard.emplace(device);
         static_cast<void>(cudaDeviceSynchronize());  // what is queued uses memory of the object
-        delete kept;
-        destroyed->set_value();
-      } catch (const std::exception&) {
-        // Nobody is left who could be told.
+      } catch (const Error&) {
+        // A kernel has failed. Nothing runs on the device any more, and calls for it return at
+        // once.
       }
+      delete kept;
+      destroyed->set_value();
     }).detach();
     end.wait_until(Clock::now() + kDestroyTimeout);
   } catch (const std::exception&) {

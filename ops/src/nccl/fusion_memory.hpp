@@ -1,4 +1,4 @@
-// Manages the device memory of fused tensors, and tells where they lie in it.
+// Manages the device memory of fused tensors, and tells which tensors are fused and where they lie.
 #pragma once
 
 #include <cstddef>
@@ -39,35 +39,62 @@ class FusionMemory {
   std::vector<std::pair<const NcclComm*, void*>> registrations_;
 };
 
-/// Computes the offsets of fused tensors in the fusion memory. Each tensor begins at a multiple of
-/// 16 bytes, as it nearly always does in its own memory, so that copies move 16-byte words on both
-/// sides. The bytes between tensors are reduced with them, and nobody reads them.
-class AlignedOffsets {
+/// Tells which tensors of an allreduce are packed into the fusion memory, and where they lie in it.
+/// A pack and an unpack save NCCL a call of a small tensor. They cost a large one two passes, so it
+/// is reduced where it is, and so is the only small one. The layout depends on the counts alone,
+/// which are the same on all ranks, except `spare`.
+class FusedLayout {
  public:
-  AlignedOffsets(std::span<const TensorSlice> tensors, std::size_t element) {
-    tensors_.reserve(tensors.size());
+  /// A tensor of this size takes NCCL much longer than a call takes to launch.
+  static constexpr std::size_t kInPlace = std::size_t{1} << 20;
+
+  struct Place {
+    std::size_t offset = 0;  ///< in the fusion memory, or in memory of `spare` bytes
+    std::size_t bytes = 0;
+    bool is_packed = false;
+  };
+
+  FusedLayout(std::span<const TensorSlice> tensors, std::size_t element) {
+    std::size_t small = 0;
+    places_.reserve(tensors.size());
     for (const TensorSlice& tensor : tensors) {
-      const std::size_t bytes = static_cast<std::size_t>(tensor.count) * element;
-      const std::size_t begin = (size_ + kAlignment - 1) / kAlignment * kAlignment;
-      tensors_.push_back({begin, bytes});
-      if (bytes > 0) size_ = begin + bytes;
+      places_.push_back({0, static_cast<std::size_t>(tensor.count) * element, false});
+      if (is_small(places_.back())) ++small;
+    }
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
+      place.is_packed = small > 1 && is_small(place);
+      if (place.is_packed) {
+        place.offset = append(packed_, place.bytes);
+      } else if (place.bytes > 0 && tensors[i].output == nullptr) {
+        place.offset = append(spare_, place.bytes);
+      }
     }
   }
 
-  /// Returns the bytes up to the end of the last tensor, or for a single tensor its own bytes.
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::size_t offset(std::size_t tensor) const { return tensors_[tensor].offset; }
-  [[nodiscard]] std::size_t bytes(std::size_t tensor) const { return tensors_[tensor].bytes; }
+  [[nodiscard]] const Place& operator[](std::size_t tensor) const { return places_[tensor]; }
+  /// Returns the bytes up to the end of the last packed tensor. Those between tensors are reduced
+  /// too, and nobody reads them.
+  [[nodiscard]] std::size_t packed() const noexcept { return packed_; }
+  /// Returns the bytes that replace outputs which this rank does not have.
+  [[nodiscard]] std::size_t spare() const noexcept { return spare_; }
 
  private:
-  static constexpr std::size_t kAlignment = 16;
+  [[nodiscard]] static bool is_small(const Place& place) noexcept {
+    return place.bytes > 0 && place.bytes < kInPlace;
+  }
+  /// Appends a tensor to memory of `size` bytes. It begins at a multiple of 16 bytes, as it nearly
+  /// always does in its own memory, so that copies move 16-byte words on both sides.
+  [[nodiscard]] static std::size_t append(std::size_t& size, std::size_t bytes) noexcept {
+    constexpr std::size_t kAlignment = 16;
+    const std::size_t begin = (size + kAlignment - 1) / kAlignment * kAlignment;
+    size = begin + bytes;
+    return begin;
+  }
 
-  struct Tensor {
-    std::size_t offset = 0;
-    std::size_t bytes = 0;
-  };
-  std::vector<Tensor> tensors_;
-  std::size_t size_ = 0;
+  std::vector<Place> places_;
+  std::size_t packed_ = 0;
+  std::size_t spare_ = 0;
 };
 
 }  // namespace hvd::detail

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "fusion/blocks.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/fusion_memory.hpp"
@@ -28,13 +30,13 @@ constexpr std::chrono::seconds kDrainTimeout{1};
 }  // namespace
 
 NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
-    : self_(self), shared_(std::make_shared<Shared>()), host_(&host) {
+    : self_(self), shared_(std::make_shared<Shared>(self.rank)), host_(&host) {
   shared_->copier = std::move(copier);
 }
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::unique_ptr<Copier> copier)
-    : NcclBackend(self, id, deadline, std::make_shared<Shared>()) {
+    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank)) {
   shared_->copier = std::move(copier);
 }
 
@@ -65,7 +67,6 @@ NcclBackend::~NcclBackend() {
   try {
     Lock lock(shared_->mutex);
     if (!shared_->resources) return;
-    const DeviceGuard guard(self_.gpu.index());
     if (comm_) close();
     lock.unlock();
     // A stream that stands still would keep this thread in ncclCommAbort and cudaFree.
@@ -80,11 +81,13 @@ void NcclBackend::close() {
   auto& comms = shared_->comms;
   comms.erase(std::remove(comms.begin(), comms.end(), comm_.get()), comms.end());
   if (!shared_->first_error) {
-    own().fusion.deregister(*comm_);
     try {
+      const DeviceGuard guard(self_.gpu.index());
+      own().fusion.deregister(*comm_);
       Watch watch(Clock::now() + kCloseTimeout, shared_->aborted, "shutdown", "NCCL");
       comm_->close(watch);
     } catch (const Error&) {
+      own().fusion.forget(*comm_);
       const ncclComm_t left = comm_->release();
       shared_->aborts.begin({&left, 1}, self_.gpu.index());
     }
@@ -146,13 +149,36 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
 void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  // The device is set every time, since the calls may come from several threads.
-  const DeviceGuard guard(self_.gpu.index());
   try {
+    // The device is set every time, since the calls may come from several threads. That fails too
+    // after a kernel of the program has failed.
+    const DeviceGuard guard(self_.gpu.index());
     body();
   } catch (...) {
-    give_up(std::current_exception());
-    throw;
+    give_up(with_culprit(std::current_exception()));
+    std::rethrow_exception(shared_->first_error);
+  }
+}
+
+/// Names this rank in the error if its GPU has failed for good, as it does when a kernel of the
+/// program uses wrong memory. CUDA then returns the error of that kernel from every call.
+std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
+  int before = 0;
+  const bool known = cudaGetDevice(&before) == cudaSuccess;
+  static_cast<void>(cudaSetDevice(self_.gpu.index()));
+  const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
+  if (known) static_cast<void>(cudaSetDevice(before));
+  if (lasting == cudaSuccess) return error;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& own) {
+    if (own.code() != Errc::internal) return error;
+    Fault fault = own.fault();
+    fault.rank = shared_->rank;
+    fault.cause += fmt::format("; its GPU has failed: {}", cudaGetErrorName(lasting));
+    return std::make_exception_ptr(Error(Errc::internal, std::move(fault)));
+  } catch (...) {
+    return error;
   }
 }
 
@@ -269,48 +295,46 @@ std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool mem
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   const Arithmetic arithmetic = Arithmetic::of(call, self_.size);
   if (total_count(call.tensors) == 0) return;
-  const TensorSlice& first = call.tensors.front();
-  const bool lone = call.tensors.size() == 1 && first.input != nullptr && first.output != nullptr;
-  // All ranks decide the same, also a rank that has no memory of its own.
-  const bool fused_call = call.tensors.size() > 1;
-  const ReduceRecipe recipe = reduce_recipe(arithmetic, self_.size, *shared_->copier, fused_call);
-  const ElementOp before{call.dtype, call.op, recipe.before};
+  // Which tensors are packed depends on the call alone, so that all ranks decide the same, also a
+  // rank that has no memory of its own.
   const std::size_t element = size_of(call.dtype);
+  const FusedLayout layout(call.tensors, element);
+  const ReduceRecipe packed = reduce_recipe(arithmetic, self_.size, *shared_->copier, true);
+  const ReduceRecipe in_place = reduce_recipe(arithmetic, self_.size, *shared_->copier, false);
 
   run("allreduce", deadline, [&](Watch& watch) {
-    const auto all_reduce = [&](const std::byte* src, std::byte* dst, std::size_t size) {
-      reduce(recipe, watch, [&](ncclRedOp_t op) {
-        comm_->settle(
-            ncclAllReduce(src, dst, size / element, recipe.type, op, comm_->get(), stream()),
-            "ncclAllReduce", watch);
-      });
-    };
-    if (lone) {
-      const std::byte* src = first.input;
-      if (recipe.before != 1.0) {
-        copy(first.output, first.input, static_cast<std::size_t>(first.count) * element);
-        flush(before, watch);
-        src = first.output;
-      }
-      all_reduce(src, first.output, static_cast<std::size_t>(first.count) * element);
-      return scale(call.dtype, recipe.after, first.output, first.count, watch);
-    }
-    const AlignedOffsets offsets(call.tensors, element);
-    // NCCL's ranks must agree on whether they pass registered memory. That of a single tensor is
-    // not registered.
-    std::byte* const fused =
-        fused_call ? reserve(offsets.size(), watch) : reserve_unregistered(offsets.size(), watch);
+    std::byte* const fused = layout.packed() > 0 ? reserve(layout.packed(), watch) : nullptr;
+    // NCCL's ranks must agree on whether they pass registered memory. That of tensors is not
+    // registered, and neither is this, which replaces an output that this rank does not have.
+    std::byte* const spare =
+        layout.spare() > 0 ? reserve_unregistered(layout.spare(), watch) : nullptr;
+    std::vector<Reduction> reductions;
+    if (fused != nullptr) reductions.push_back({fused, fused, layout.packed() / element, true});
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      copy(fused + offsets.offset(i), call.tensors[i].input, offsets.bytes(i));
-    }
-    flush(before, watch);
-    all_reduce(fused, fused, offsets.size());
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      if (call.tensors[i].output != nullptr) {
-        copy(call.tensors[i].output, fused + offsets.offset(i), offsets.bytes(i));
+      const TensorSlice& tensor = call.tensors[i];
+      const FusedLayout::Place& place = layout[i];
+      if (place.is_packed) {
+        copy(fused + place.offset, tensor.input, place.bytes);
+      } else if (place.bytes > 0) {
+        std::byte* const dst = tensor.output != nullptr ? tensor.output : spare + place.offset;
+        const bool first_copied = tensor.input == nullptr || in_place.before != 1.0;
+        if (first_copied) copy(dst, tensor.input, place.bytes);
+        const std::byte* const src = first_copied ? dst : tensor.input;
+        reductions.push_back({src, dst, place.bytes / element, false});
       }
     }
-    flush({.dtype = call.dtype, .factor = recipe.after}, watch);
+    // Where the two recipes differ, nothing is scaled in place before the reduction.
+    flush({call.dtype, call.op, packed.before}, watch);
+    all_reduce(reductions, packed, in_place, watch);
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+      std::byte* const output = call.tensors[i].output;
+      const FusedLayout::Place& place = layout[i];
+      if (output != nullptr) {
+        copy(output, place.is_packed ? fused + place.offset : output, place.bytes);
+      }
+    }
+    // A copy from a place to itself only scales, and costs nothing without a scale.
+    flush({.dtype = call.dtype, .factor = packed.after}, watch);
   });
 }
 

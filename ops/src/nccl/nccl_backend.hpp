@@ -54,13 +54,16 @@ class NcclBackend final : public Backend {
   struct Resources {
     CudaStream stream;
     FusionMemory fusion;
-    DeviceBuffer unregistered;  ///< replaces a single tensor that this rank does not have
+    DeviceBuffer unregistered;  ///< replaces tensors that are not packed, where this rank has none
     DeviceBuffer token;         ///< the value that a barrier reduces
     PinnedBuffer mailbox;       ///< for the id of a subset
   };
 
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
+    explicit Shared(int own_rank) noexcept : rank(own_rank) {}
+
+    const int rank;  ///< of this process in the context
     std::atomic<bool> aborted{false};
     std::mutex mutex;  ///< guards the members below: one thread may poll while another makes a call
     std::exception_ptr first_error;
@@ -104,6 +107,7 @@ class NcclBackend final : public Backend {
   /// are aborted, and every later call throws that error again.
   void guarded(const Lock& lock, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
+  [[nodiscard]] std::exception_ptr with_culprit(std::exception_ptr error) const;
 
   /// Returns a backend of some ranks that starts NCCL at its first call too.
   [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
@@ -132,6 +136,16 @@ class NcclBackend final : public Backend {
   /// Launches several calls of NCCL as one. `calls` passes the result of each call to its argument.
   using Queue = std::function<void(ncclResult_t)>;
   void grouped(std::string_view name, Watch& watch, const std::function<void(const Queue&)>& calls);
+  /// Describes one of the allreduces that are launched together.
+  struct Reduction {
+    const std::byte* src = nullptr;
+    std::byte* dst = nullptr;
+    std::size_t count = 0;   ///< elements
+    bool is_packed = false;  ///< whether it lies in the fusion memory
+  };
+  /// Launches `reductions` as one call of NCCL. The two recipes are for packed tensors and others.
+  void all_reduce(std::span<const Reduction> reductions, const ReduceRecipe& packed,
+                  const ReduceRecipe& in_place, Watch& watch);
   /// Reduces by `launch`, which calls NCCL with the recipe's operation.
   void reduce(const ReduceRecipe& recipe, Watch& watch,
               const std::function<void(ncclRedOp_t)>& launch);

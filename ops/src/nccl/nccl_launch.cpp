@@ -1,4 +1,6 @@
 // Contains the NCCL backend's calls of NCCL and CUDA, which queue work on its stream.
+#include <algorithm>
+
 #include "nccl/nccl_backend.hpp"
 #include "nccl/nccl_comm.hpp"
 
@@ -68,6 +70,21 @@ void NcclBackend::reduce(const ReduceRecipe& recipe, Watch& watch,
   if (!recipe.premultiply) return launch(recipe.op);
   const PremulSum premultiplied(*comm_, recipe.type, *recipe.premultiply, watch);
   launch(premultiplied.get());
+}
+
+void NcclBackend::all_reduce(std::span<const Reduction> reductions, const ReduceRecipe& packed,
+                             const ReduceRecipe& in_place, Watch& watch) {
+  const bool all_packed = std::all_of(reductions.begin(), reductions.end(),
+                                      [](const Reduction& each) { return each.is_packed; });
+  reduce(all_packed ? packed : in_place, watch, [&](ncclRedOp_t op) {
+    grouped("ncclAllReduce", watch, [&](const Queue& queue) {
+      for (const Reduction& each : reductions) {
+        const bool plain = each.is_packed && !packed.premultiply;
+        queue(ncclAllReduce(each.src, each.dst, each.count, packed.type, plain ? packed.op : op,
+                            comm_->get(), stream()));
+      }
+    });
+  });
 }
 
 void NcclBackend::gather(std::byte* data, std::span<const std::int64_t> bounds, Watch& watch) {

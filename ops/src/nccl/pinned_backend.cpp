@@ -43,14 +43,8 @@ PinnedBackend::PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host,
 
 PinnedBackend::~PinnedBackend() {
   if (!shared_->resources) return;
-  try {
-    const DeviceGuard guard(self_.gpu.index());
-    // A stream that stands still would keep this thread in cudaFreeHost.
-    if (shared_.use_count() == 1) destroy_in_background(std::move(shared_), self_.gpu.index());
-    shared_.reset();
-  } catch (const std::exception&) {
-    // A destructor cannot report the error.
-  }
+  // A stream that stands still would keep this thread in cudaFreeHost.
+  if (shared_.use_count() == 1) destroy_in_background(std::move(shared_), self_.gpu.index());
 }
 
 bool PinnedBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
@@ -73,10 +67,10 @@ void PinnedBackend::abort() noexcept {
 void PinnedBackend::run(std::string_view phase, Deadline deadline,
                         const std::function<void(Watch&)>& body) {
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(self_.gpu.index());
   copies_.clear();
   size_ = 0;
   try {
+    const DeviceGuard guard(self_.gpu.index());
     Watch watch(deadline, shared_->aborted, phase, "the GPU");
     watch.check();
     body(watch);

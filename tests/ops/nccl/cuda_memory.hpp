@@ -24,6 +24,8 @@ class CudaMemory final : public TestMemory {
     if (!bytes.empty()) {
       detail::check(cudaMemcpy(block, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
                     "cudaMemcpy");
+      // The bytes may arrive later, on the default stream, for which the backend's does not wait.
+      detail::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
     return static_cast<std::byte*>(block);
   }

@@ -195,6 +195,32 @@ TEST_F(GpuContext, BothWaysAreInTheAirAndBesideInOneStep) {
   });
 }
 
+TEST_F(GpuContext, StepsWithLargeGradientsCopyNothing) {
+  on_ranks(2, 2, [](Rank rank) {
+    const std::vector<std::int64_t> counts{262'144, 300'000, 17};
+    std::vector<std::byte*> data;
+    for (const std::int64_t count : counts) {
+      const std::vector<double> values(static_cast<std::size_t>(count), 1 + rank.number());
+      data.push_back(rank.memory.put(encode(DType::f32, values)));
+    }
+    constexpr int kSteps = 20;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        works.push_back(rank.reduce("g" + std::to_string(i), DType::f32, ReduceOp::average, data[i],
+                                    counts[i]));
+      }
+      for (const Work& work : works) work.wait();
+    }
+    EXPECT_EQ(rank.memory.get(data[2], 17 * sizeof(float)),
+              encode(DType::f32, std::vector<double>(17, 1.5)));
+    EXPECT_GT(rank.context.stats().freezes, 0U);
+    EXPECT_LT(rank.context.stats().collectives, std::uint64_t{3 * kSteps}) << "they are fused";
+  });
+  EXPECT_EQ(fake_gpu::copied_bytes(), 0U);
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 0);
+}
+
 TEST_F(GpuContext, AProcessSetHasBothWays) {
   on_ranks(3, 3, [](Rank rank) {
     const ProcessSet set = rank.context.add_process_set({0, 2});
@@ -263,6 +289,26 @@ TEST_F(GpuContext, WhoVanishesIsNamedThoughNcclHangs) {
     EXPECT_LT(Clock::now() - began, seconds(10)) << "by its heartbeats, not by NCCL's deadline";
     EXPECT_EQ(error.code(), Errc::peer_lost);
     EXPECT_EQ(error.fault().rank, kLost);
+  });
+}
+
+TEST_F(GpuContext, WhoseGpuFailsIsNamedAndNobodyWaits) {
+  constexpr int kLost = 1;
+  fake_gpu::reset(3);
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(3, [&](int number) {
+    const auto context = make_context(thread_config(number, 3), store);
+    const DeviceGuard guard(number);
+    CudaMemory memory;
+    const Rank rank{*context, memory, number};
+    rank.expect_reduced("warm", DType::f32, ReduceOp::sum, 1, 3);
+    std::byte* const data = memory.put(encode(DType::f32, std::vector<double>(10, 1)));
+    if (number == kLost) fake_gpu::break_device(number);
+    const Work work = rank.reduce("stuck", DType::f32, ReduceOp::sum, data, 10);
+    const Error error = error_of([&] { work.wait(); });
+    EXPECT_EQ(error.code(), Errc::internal) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("cudaErrorIllegalAddress"));
+    EXPECT_EQ(error.fault().rank, kLost) << error.what();
   });
 }
 

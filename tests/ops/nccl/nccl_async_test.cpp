@@ -2,11 +2,13 @@
 // whole contexts that make such calls.
 #include <functional>
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
@@ -272,6 +274,103 @@ TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEndOfPinnedMemory) {
     destroy_behind(trainer, std::move(backend), tensors);
   });
   expect_no_leaks();
+}
+
+TEST_F(NcclAsync, AfterAFailedKernelTheCommunicatorsAreAbortedAtOnce) {
+  std::latch aborted(kRanks);
+  on_all_ranks([&](BackendChecks checks) {
+    const Tensors tensors(checks, 20);
+    const auto call = tensors.start(checks.backend);
+    fake_gpu::break_device(checks.device.index);
+    // The thread has the first device, so for other ranks already the choice of theirs fails.
+    std::thread([&] {
+      const Error error = error_of([&] { complete(*call); });
+      EXPECT_EQ(error.code(), Errc::internal);
+      EXPECT_THAT(error.what(), testing::HasSubstr("cudaErrorIllegalAddress"));
+    }).join();
+    const Deadline deadline = soon();
+    while (fake_gpu::calls("ncclCommAbort") < kRanks && Clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(fake_gpu::calls("ncclCommAbort"), kRanks) << "other ranks' kernels would wait";
+    EXPECT_EQ(error_of([&] { checks.backend.barrier(soon()); }).code(), Errc::internal);
+    aborted.arrive_and_wait();
+  });
+  expect_no_leaks();
+}
+
+TEST_F(NcclAsync, AFailedKernelDoesNotHoldUpTheEnd) {
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  auto transports = make_in_process_transports(kRanks);
+  std::latch done(kRanks);
+  expect_threads(kRanks, [&](int rank) {
+    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
+    const GpuRank self{rank, kRanks, rank};
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(std::make_unique<NcclBackend>(self, id, soon(), make_kernel_copier()));
+    backends.push_back(std::make_unique<PinnedBackend>(self, *host, make_kernel_copier()));
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    for (const auto& backend : backends) {
+      BackendChecks checks{*backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks};
+      EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {20, 3}, true), 0);
+    }
+    done.arrive_and_wait();
+    fake_gpu::break_device(rank);
+    // Nobody has noticed the failure yet, and this thread has the first device.
+    auto ended = std::async(std::launch::async, [&] { backends.clear(); });
+    EXPECT_EQ(ended.wait_until(soon()), std::future_status::ready);
+  });
+  expect_no_leaks();
+}
+
+TEST_F(NcclAsync, AfterAFailedKernelPinnedMemoryIsOfNoUse) {
+  auto transports = make_in_process_transports(kRanks);
+  expect_threads(kRanks, [&](int rank) {
+    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
+    PinnedBackend backend(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    const DeviceGuard guard(rank);
+    CudaMemory memory;
+    const Tensors tensors({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks}, 20);
+    fake_gpu::break_device(rank);
+    for (int i = 0; i < 2; ++i) {
+      std::thread([&] {
+        const Error error = error_of([&] { static_cast<void>(tensors.start(backend)); });
+        EXPECT_EQ(error.code(), Errc::internal);
+        EXPECT_THAT(error.what(), testing::HasSubstr("cudaErrorIllegalAddress"));
+      }).join();
+    }
+  });
+  expect_no_leaks();
+}
+
+// cudaMemcpy from pageable memory returns when the source may be written again. The destination is
+// written later, and only the default stream waits for that.
+TEST_F(NcclAsync, ACopyFromPageableMemoryMayLandAfterItHasReturned) {
+  on_all_ranks([](BackendChecks checks) {
+    const Tensors tensors(checks, 300);
+    Bytes values = encode(DType::f32, sample(DType::f32, checks.rank, 300));
+    const Bytes others(values.size(), std::byte{0x7F});
+    for (const bool waits : {true, false}) {
+      std::byte* const data = checks.memory.put(others);
+      EXPECT_EQ(cudaMemcpy(data, values.data(), values.size(), cudaMemcpyHostToDevice),
+                cudaSuccess);
+      if (waits) {
+        StreamEvent ready(nullptr);
+        checks.backend.after(ready, soon());
+      }
+      const std::vector<TensorSlice> slices{{data, data, 300}};
+      checks.backend.allreduce({slices, checks.device, DType::f32, ReduceOp::max}, soon());
+      const auto expected = reduced_sample(DType::f32, ReduceOp::max, kRanks, 300, {});
+      if (waits) {
+        EXPECT_EQ(count_wrong(DType::f32, checks.memory.get(data, values.size()), expected), 0);
+      } else {
+        EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+        EXPECT_EQ(checks.memory.get(data, values.size()), values) << "the copy came last";
+      }
+    }
+  });
 }
 
 TEST_F(NcclAsync, WhatNcclFindsOutIsReported) {

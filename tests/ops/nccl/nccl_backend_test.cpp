@@ -168,6 +168,78 @@ TEST_P(NcclBackendTest, HundredsOfTensorsTakeOneLaunchEachWay) {
   EXPECT_EQ(fake_gpu::collectives_run(), ranks());
 }
 
+TEST_P(NcclBackendTest, TensorsOfAMiBAreReducedWhereTheyAre) {
+  on_all_ranks([](BackendChecks checks) {
+    // The last one is small, and the only one that is.
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::average, {262'144, 300'000, 7}, true), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::sum, {131'072, 0, 131'073}, false), 0);
+  });
+  EXPECT_EQ(fake_gpu::copied_bytes(), 0U);
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 0);
+  EXPECT_EQ(fake_gpu::calls("ncclGroupEnd"), 2 * ranks()) << "one launch of NCCL for each call";
+  EXPECT_EQ(fake_gpu::collectives_run(), 5 * ranks());
+}
+
+TEST_P(NcclBackendTest, OnlyTensorsBelowAMiBArePacked) {
+  on_all_ranks([](BackendChecks checks) {
+    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {60, 262'144, 7, 1}, true), 0);
+  });
+  EXPECT_EQ(fake_gpu::copied_bytes(), static_cast<std::size_t>(2 * ranks() * (60 + 7 + 1) * 4));
+  EXPECT_EQ(fake_gpu::calls("ncclGroupEnd"), ranks()) << "one launch of NCCL for both";
+  EXPECT_EQ(fake_gpu::collectives_run(), 2 * ranks());
+}
+
+// Scales of packed tensors are in the copies, those of others in NCCL's operation or in place.
+TEST_P(NcclBackendTest, LargeTensorsAreScaledAsTheOthersOfTheCallAre) {
+  on_all_ranks([](BackendChecks checks) {
+    const std::vector<std::int64_t> counts{31, 131'072, 5};
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::min}) {
+      for (const Scales& scales : {Scales{0.5, 2.5}, Scales{1.0, 0.25}, Scales{0.3, 1.0}}) {
+        EXPECT_EQ(checks.allreduce(DType::f64, op, counts, false, scales), 0) << to_string(op);
+        EXPECT_EQ(checks.allreduce(DType::f64, op, counts, true, scales), 0) << to_string(op);
+      }
+    }
+    if (!has_kernel()) return;
+    EXPECT_EQ(checks.allreduce(DType::i64, ReduceOp::sum, counts, false, {0.5, 2.0}), 0);
+    const std::vector<std::int64_t> halves{31, 524'288, 5};
+    EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::average, halves, true, {0.5, 1.0}), 0);
+  });
+}
+
+TEST_P(NcclBackendTest, RanksWithoutALargeTensorTakePart) {
+  on_all_ranks([](BackendChecks checks) {
+    const std::vector<std::int64_t> counts{131'073, 131'072, 9, 131'072, 3};
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      EXPECT_EQ(checks.allreduce_without_last(DType::f64, op, counts), 0) << to_string(op);
+      EXPECT_EQ(checks.allreduce_without_last(DType::f64, op, counts, {-0.5, 2.0}), 0)
+          << to_string(op) << ", scaled";
+    }
+  });
+}
+
+TEST(FusedLayout, PacksWhatIsBelowAMiBUnlessItIsTheOnlyOne) {
+  std::byte here{};
+  const auto tensor = [&](std::int64_t count, bool absent = false) {
+    return TensorSlice{&here, absent ? nullptr : &here, count};
+  };
+  constexpr std::int64_t kMiB = 1 << 20;
+  const std::vector<TensorSlice> mixed{
+      tensor(kMiB - 1), tensor(kMiB),           tensor(0),
+      tensor(3),        tensor(2 * kMiB, true), tensor(kMiB, true)};
+  const FusedLayout layout(mixed, 1);
+  std::vector<bool> is_packed;
+  for (std::size_t i = 0; i < mixed.size(); ++i) is_packed.push_back(layout[i].is_packed);
+  EXPECT_EQ(is_packed, (std::vector<bool>{true, false, false, true, false, false}));
+  EXPECT_EQ(layout[3].offset, std::size_t{kMiB}) << "a multiple of 16";
+  EXPECT_EQ(layout.packed(), std::size_t{kMiB} + 3);
+  EXPECT_EQ(layout[5].offset, std::size_t{2 * kMiB});
+  EXPECT_EQ(layout.spare(), std::size_t{3 * kMiB});
+
+  const std::vector<TensorSlice> one{tensor(5), tensor(kMiB), tensor(0)};
+  EXPECT_EQ(FusedLayout(one, 1).packed(), 0U);
+  EXPECT_EQ(FusedLayout(one, 1).spare(), 0U);
+}
+
 TEST_P(NcclBackendTest, AScaledLoneTensorTakesNoPassOfItsOwnBefore) {
   on_all_ranks([](BackendChecks checks) {
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1000}, false, {0.3, 1.0}), 0);

@@ -254,6 +254,30 @@ TEST_F(StreamOrdered, AFailureAfterTheLaunchComesOutOfALaterStep) {
   });
 }
 
+// The trainer's own kernel has failed, so the error may be CUDA's or that of the reduction.
+TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    const auto step = [&](int number) {
+      optimizer.zero_grad();
+      backward(*net, context.rank(), number);
+      optimizer.step();
+    };
+    for (int number = 0; number < kWarmUp; ++number) step(number);
+    if (context.rank() == 0) fake_gpu::break_device(device.index());
+    std::string error;
+    const Deadline deadline = Clock::now() + std::chrono::seconds(30);
+    try {
+      for (int number = kWarmUp; Clock::now() < deadline; ++number) step(number);
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    EXPECT_NE(error, "") << "rank " << context.rank();
+    if (context.rank() == 0) context.disconnect();  // the error ends its process
+  });
+}
+
 /// Lets all ranks but the first submit after the first one has submitted and stopped its stream, so
 /// that only the conversion of its result is behind the stop.
 template <class Submit>

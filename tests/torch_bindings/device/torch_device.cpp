@@ -123,8 +123,10 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void* event, c10::DeviceIndex device) const noexcept override {
     if (!event) return;
-    on_device({c10::kCUDA, device},
-              [&] { static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event))); });
+    const int before = fake_gpu::current_device();
+    if (before != device) static_cast<void>(cudaSetDevice(device));
+    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+    if (before != device) static_cast<void>(cudaSetDevice(before));
   }
   [[nodiscard]] bool queryStream(const c10::Stream& stream) const override {
     return cudaStreamQuery(unwrapped(stream)) == cudaSuccess;
@@ -172,7 +174,7 @@ class CachingAllocator final : public c10::Allocator {
   void release_all() {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, blocks] : free_) {
-      for (void* const block : blocks) check(cudaFree(block));
+      for (void* const block : blocks) static_cast<void>(cudaFree(block));
     }
     free_.clear();
     sizes_.clear();

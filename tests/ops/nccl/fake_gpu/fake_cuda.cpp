@@ -20,6 +20,7 @@ using hvd::test::fake_gpu::device_memory;
 using hvd::test::fake_gpu::Event;
 using hvd::test::fake_gpu::kPinned;
 using hvd::test::fake_gpu::note;
+using hvd::test::fake_gpu::note_copy;
 using hvd::test::fake_gpu::runtime;
 using hvd::test::fake_gpu::Stream;
 using hvd::test::fake_gpu::used_device;
@@ -71,10 +72,17 @@ cudaError_t& last_error() {
 /// Is kept as the thread's last error, as by CUDA.
 cudaError_t not_ready() { return last_error() = cudaErrorNotReady; }
 
-void synchronize_device(int device) {
+/// Returns the error of a kernel that has failed on the device. Every call reports it that needs
+/// the device's context.
+cudaError_t state_of(int device) {
+  return runtime().is_broken(device) ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t synchronize_device(int device) {
   for (const std::shared_ptr<Stream>& stream : runtime().streams_of(device)) {
     stream->synchronize(stream->tail());
   }
+  return state_of(device);
 }
 
 bool on_device(const void* data, std::size_t size) {
@@ -119,6 +127,7 @@ cudaError_t cudaGetDevice(int* device) {
 // As from CUDA 12 on, this makes a context at once.
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= runtime().device_count()) return cudaErrorInvalidDevice;
+  if (const cudaError_t error = state_of(device)) return error;
   current_device() = device;
   static_cast<void>(used_device());
   return cudaSuccess;
@@ -129,38 +138,41 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize() {
-  synchronize_device(used_device());
-  return cudaSuccess;
-}
+cudaError_t cudaDeviceSynchronize() { return synchronize_device(used_device()); }
 
-cudaError_t cudaGetLastError() { return std::exchange(last_error(), cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = std::exchange(last_error(), cudaSuccess);
+  const cudaError_t lasting = state_of(current_device());
+  return lasting == cudaSuccess ? error : lasting;
+}
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
+  if (error == cudaErrorIllegalAddress) return "cudaErrorIllegalAddress";
   return error == cudaSuccess ? "cudaSuccess" : "cudaErrorFake";
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t size) {
   require_no_capture("cudaMalloc");
+  if (const cudaError_t error = state_of(used_device())) return error;
   *data = device_memory().allocate(size, used_device());
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
-  synchronize_device(used_device());
+  const cudaError_t state = synchronize_device(used_device());
   if (device_memory().release(data) < 0) return misuse("cudaFree of a pointer nobody allocated");
-  return cudaSuccess;
+  return state;
 }
 
 cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned int) {
   note("cudaHostAlloc");
   require_no_capture("cudaHostAlloc");
-  static_cast<void>(used_device());
+  if (const cudaError_t error = state_of(used_device())) return error;
   *data = device_memory().allocate(size, kPinned);
   return cudaSuccess;
 }
@@ -172,25 +184,33 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-// Runs at once, on the default stream, for which non-blocking streams do not wait.
+// Is queued on the default stream, for which non-blocking streams do not wait.
 cudaError_t cudaMemset(void* data, int value, std::size_t size) {
-  static_cast<void>(used_device());
-  if (!on_device(data, size)) return misuse("cudaMemset outside device memory");
-  std::memset(data, value, size);
-  return cudaSuccess;
+  return cudaMemsetAsync(data, value, size, nullptr);
 }
 
+// Waits for the default stream and copies, except that the last part of the way from pageable
+// memory, out of CUDA's own pinned memory, takes place when the default stream reaches it.
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind) {
   note("cudaMemcpy");
-  static_cast<void>(used_device());
+  if (const cudaError_t error = state_of(used_device())) return error;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (size > 0 &&
-      ((to_device && !on_device(dst, size)) || (from_device && !on_device(src, size)))) {
+  if (size == 0) return cudaSuccess;
+  if ((to_device && !on_device(dst, size)) || (from_device && !on_device(src, size))) {
     return misuse("cudaMemcpy outside device memory");
   }
-  if (size > 0) std::memcpy(dst, src, size);
-  return cudaSuccess;
+  const std::shared_ptr<Stream> standard = runtime().stream(nullptr);
+  standard->synchronize(standard->tail());
+  if (kind == cudaMemcpyHostToDevice && !device_memory().contains(src, size, kPinned)) {
+    const auto* const bytes = static_cast<const std::byte*>(src);
+    standard->push([dst, staged = std::vector<std::byte>(bytes, bytes + size)] {
+      std::memcpy(dst, staged.data(), staged.size());
+    });
+    return cudaSuccess;
+  }
+  std::memcpy(dst, src, size);
+  return state_of(standard->device());
 }
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMemcpyKind kind,
@@ -198,6 +218,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
   note("cudaMemcpyAsync");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaMemcpyAsync on a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
   const bool pinned_dst = device_memory().contains(dst, size, kPinned);
   const bool pinned_src = device_memory().contains(src, size, kPinned);
   if (kind == cudaMemcpyDeviceToHost && !pinned_dst) {
@@ -222,6 +243,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
     return misuse("cudaMemcpyAsync outside the memory of the stream's device");
   }
   if (!from_host) {
+    note_copy(dst, src, size);
     stream->push([=] { std::memmove(dst, src, size); });
     return cudaSuccess;
   }
@@ -236,6 +258,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t size, cudaMe
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t size, cudaStream_t handle) {
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaMemsetAsync on a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
   if (!device_memory().contains(data, size, stream->device())) {
     return misuse("cudaMemsetAsync outside the memory of the stream's device");
   }
@@ -246,6 +269,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t size, cudaStream_
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaLaunchHostFunc on a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
   stream->push([=] { function(data); });
   return cudaSuccess;
 }
@@ -259,6 +283,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int priority) {
   note(priority == kGreatestPriority ? "cudaStreamCreateWithPriority, greatest"
                                      : "cudaStreamCreateWithPriority");
+  if (const cudaError_t error = state_of(used_device())) return error;
   *stream = static_cast<cudaStream_t>(runtime().add_stream(used_device()));
   return cudaSuccess;
 }
@@ -273,10 +298,20 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (is_captured(handle)) violate("cudaStreamQuery breaks the capture of its stream");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaStreamQuery of a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
   return stream->query(stream->tail()) ? cudaSuccess : not_ready();
 }
 
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  require_no_capture("cudaStreamSynchronize");
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaStreamSynchronize of a stream that does not exist");
+  stream->synchronize(stream->tail());
+  return state_of(stream->device());
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  if (const cudaError_t error = state_of(used_device())) return error;
   *event = static_cast<cudaEvent_t>(runtime().add_event(used_device()));
   return cudaSuccess;
 }
@@ -287,6 +322,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::shared_ptr<Stream> line = runtime().stream(stream);
+  if (line && runtime().is_broken(line->device())) return cudaErrorIllegalAddress;
   if (!runtime().record(event, stream)) {
     return misuse("cudaEventRecord on a stream of another device, or destroyed");
   }
@@ -298,6 +335,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t waiting, cudaEvent_t handle, unsign
   const std::shared_ptr<Stream> stream = runtime().stream(waiting);
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!stream || !event) return misuse("cudaStreamWaitEvent on what does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
   if (!event->stream) return cudaSuccess;
   stream->push([event] { event->stream->synchronize(event->ticket); });
   return cudaSuccess;
@@ -307,6 +345,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   require_no_capture("cudaEventQuery");
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!event) return misuse("cudaEventQuery of an event that does not exist");
+  if (const cudaError_t error = state_of(event->device)) return error;
   if (!event->stream) return cudaSuccess;
   return event->stream->query(event->ticket) ? cudaSuccess : not_ready();
 }

@@ -6,6 +6,7 @@
 // a wait left out gives a wrong result every time, not once in a while. Misuse is written down.
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,6 +34,11 @@ void hang(int rank);
 /// Does the same, and the next poll of this rank's communicator reports `error`.
 void fail(int rank, ncclResult_t error);
 
+/// Lets a kernel of the program fail on a device, as one that reads outside its memory does. From
+/// then on nothing runs there, and every call that needs the device's context returns the same
+/// error, until the reset.
+void break_device(int device);
+
 /// Begins or ends the capture of a graph on a thread of the process that makes no other call. It
 /// has the default mode, which forbids queries and allocations to all threads that have not changed
 /// their own mode.
@@ -48,8 +54,13 @@ void capture(const void* stream, bool begins);
 /// counts only functions with a `note`.
 [[nodiscard]] int calls(std::string_view function);
 
+/// Returns the bytes that all ranks have queued for copying from one place of device memory to
+/// another since `reset`.
+[[nodiscard]] std::size_t copied_bytes();
+
 // Used by the fake's own files.
 void violate(std::string what);
 void note(std::string_view function);
+void note_copy(const void* dst, const void* src, std::size_t size);
 
 }  // namespace hvd::test::fake_gpu

@@ -34,6 +34,7 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   if (!stream || stream->device() != fake::current_device()) {
     return misuse("on a stream of another device");
   }
+  if (fake::runtime().is_broken(stream->device())) return cudaErrorIllegalAddress;
   std::map<const std::byte*, const std::byte*> written;  // begin and end
   for (std::uint32_t i = 0; i < table.parts; ++i) {
     const CopyPart& part = table.part[i];
@@ -51,6 +52,7 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
       return misuse("writes some bytes twice");
     }
     written.emplace(part.dst, part.dst + size);
+    fake::note_copy(part.dst, part.src, size);
   }
   stream->push([table] {
     // Runs backwards, because no code may depend on the order of threads.

@@ -117,6 +117,8 @@ ncclResult_t invalid(const std::string& what) {
   return ncclInvalidArgument;
 }
 
+bool is_broken(int device) { return hvd::test::fake_gpu::runtime().is_broken(device); }
+
 bool is_registered(const Comm& comm, const void* data) {
   const auto* const byte = static_cast<const std::byte*>(data);
   return std::any_of(comm.registered.begin(), comm.registered.end(), [&](const auto& each) {
@@ -181,6 +183,7 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
   if (!line || line->device() != comm->device) {
     return invalid(std::string(name) + " on a stream of another device");
   }
+  if (is_broken(comm->device)) return ncclUnhandledCudaError;
   const std::size_t bytes = call.count * hvd::test::fake_gpu::size_of(call.type);
   const auto& memory = hvd::test::fake_gpu::device_memory();
   const auto is = [&](Call::Kind kind) { return call.kind == kind; };
@@ -373,6 +376,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   const std::shared_ptr<Comm> comm = find(handle, "ncclCommFinalize");
   if (!comm) return ncclInvalidArgument;
   if (busy(*comm)) return invalid("ncclCommFinalize before the last call has settled");
+  if (is_broken(comm->device)) return ncclUnhandledCudaError;
   comm->finalizing = true;
   return ncclInProgress;
 }
@@ -393,6 +397,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 // Its own work ends at once, but the call returns only when that work had its turn in the stream,
 // after everything before it.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  note("ncclCommAbort");
   std::shared_ptr<Comm> comm;
   {
     const std::lock_guard lock(library().mutex);
@@ -423,6 +428,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ch
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t size) {
   note("ncclMemAlloc");
+  if (is_broken(used_device())) return ncclUnhandledCudaError;
   *data = device_memory().allocate(size, used_device());
   return ncclSuccess;
 }
@@ -544,6 +550,7 @@ ncclResult_t ncclGroupEnd() {
     comm->polls = 0;
   }
   const bool any = !mine.calls.empty();
+  if (any) note("ncclGroupEnd");
   mine.calls.clear();
   return any ? ncclInProgress : ncclSuccess;
 }

@@ -1,5 +1,6 @@
 #include "fake_gpu/runtime.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "fake_gpu/device_memory.hpp"
@@ -10,13 +11,17 @@ namespace hvd::test::fake_gpu {
 void Runtime::reset(int device_count) {
   // Streams are joined outside the lock, by the last thread that used them.
   std::map<const void*, std::shared_ptr<Stream>> ended;
+  std::map<int, std::shared_ptr<Stream>> ended_defaults;
   std::map<const void*, std::shared_ptr<Event>> forgotten;
   const std::lock_guard lock(mutex_);
   ended.swap(streams_);
+  ended_defaults.swap(default_streams_);
   forgotten.swap(events_);
+  broken_.clear();
   contexts_.clear();
   violations_.clear();
   calls_.clear();
+  copied_bytes_ = 0;
   device_count_ = device_count;
 }
 
@@ -32,8 +37,17 @@ void* Runtime::add_stream(int device) {
   return handle;
 }
 
-std::shared_ptr<Stream> Runtime::stream(const void* handle) const {
+std::shared_ptr<Stream> Runtime::stream(const void* handle) {
   const std::lock_guard lock(mutex_);
+  return find_stream(handle);
+}
+
+std::shared_ptr<Stream> Runtime::find_stream(const void* handle) {
+  if (handle == nullptr) {
+    std::shared_ptr<Stream>& stream = default_streams_[current_device()];
+    if (!stream) stream = std::make_shared<Stream>(current_device());
+    return stream;
+  }
   const auto found = streams_.find(handle);
   return found == streams_.end() ? nullptr : found->second;
 }
@@ -54,6 +68,8 @@ std::vector<std::shared_ptr<Stream>> Runtime::streams_of(int device) const {
   for (const auto& [handle, stream] : streams_) {
     if (stream->device() == device) found.push_back(stream);
   }
+  const auto standard = default_streams_.find(device);
+  if (standard != default_streams_.end()) found.push_back(standard->second);
   return found;
 }
 
@@ -69,12 +85,12 @@ void* Runtime::add_event(int device) {
 bool Runtime::record(const void* event, const void* stream) {
   const std::lock_guard lock(mutex_);
   const auto mark = events_.find(event);
-  const auto line = streams_.find(stream);
-  if (mark == events_.end() || line == streams_.end()) return false;
-  if (mark->second->device != line->second->device()) return false;
+  const std::shared_ptr<Stream> line = find_stream(stream);
+  if (mark == events_.end() || !line) return false;
+  if (mark->second->device != line->device()) return false;
   auto recorded = std::make_shared<Event>(*mark->second);  // a thread may still read the old one
-  recorded->stream = line->second;
-  recorded->ticket = line->second->tail();
+  recorded->stream = line;
+  recorded->ticket = line->tail();
   mark->second = std::move(recorded);
   return true;
 }
@@ -93,6 +109,16 @@ bool Runtime::remove_event(const void* handle) {
   forgotten = std::move(found->second);
   events_.erase(found);
   return true;
+}
+
+void Runtime::break_device(int device) {
+  const std::lock_guard lock(mutex_);
+  broken_.insert(device);
+}
+
+bool Runtime::is_broken(int device) const {
+  const std::lock_guard lock(mutex_);
+  return broken_.count(device) > 0;
 }
 
 void Runtime::make_context(int device) {
@@ -131,11 +157,28 @@ int Runtime::calls(std::string_view function) const {
   return found == calls_.end() ? 0 : found->second;
 }
 
+void Runtime::note_copy(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  copied_bytes_ += bytes;
+}
+
+std::size_t Runtime::copied_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return copied_bytes_;
+}
+
 std::vector<std::string> Runtime::leaks() const {
   const std::lock_guard lock(mutex_);
+  // What was in a lost context has gone with it.
+  const auto is_left = [&](int device) { return broken_.count(device) == 0; };
+  const auto streams = std::count_if(streams_.begin(), streams_.end(), [&](const auto& each) {
+    return is_left(each.second->device());
+  });
+  const auto events = std::count_if(events_.begin(), events_.end(),
+                                    [&](const auto& each) { return is_left(each.second->device); });
   std::vector<std::string> lines;
-  if (!streams_.empty()) lines.push_back(std::to_string(streams_.size()) + " streams");
-  if (!events_.empty()) lines.push_back(std::to_string(events_.size()) + " events");
+  if (streams > 0) lines.push_back(std::to_string(streams) + " streams");
+  if (events > 0) lines.push_back(std::to_string(events) + " events");
   return lines;
 }
 
@@ -173,7 +216,15 @@ std::vector<std::string> leaks() {
 
 int calls(std::string_view function) { return runtime().calls(function); }
 
+void break_device(int device) { runtime().break_device(device); }
+
 void note(std::string_view function) { runtime().note(function); }
+
+std::size_t copied_bytes() { return runtime().copied_bytes(); }
+
+void note_copy(const void* dst, const void* src, std::size_t size) {
+  if (src != nullptr && src != dst) runtime().note_copy(size);
+}
 
 void violate(std::string what) { runtime().violate(std::move(what)); }
 

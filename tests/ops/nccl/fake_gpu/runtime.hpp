@@ -26,7 +26,8 @@ class Runtime {
   [[nodiscard]] int device_count() const;
 
   void* add_stream(int device);
-  [[nodiscard]] std::shared_ptr<Stream> stream(const void* handle) const;
+  /// A null handle is the default stream of the current device.
+  [[nodiscard]] std::shared_ptr<Stream> stream(const void* handle);
   bool remove_stream(const void* handle);
   [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams_of(int device) const;
 
@@ -35,6 +36,9 @@ class Runtime {
   [[nodiscard]] std::shared_ptr<Event> event(const void* handle) const;
   bool remove_event(const void* handle);
 
+  void break_device(int device);
+  [[nodiscard]] bool is_broken(int device) const;
+
   void make_context(int device);
   [[nodiscard]] std::set<int> contexts() const;
 
@@ -42,17 +46,25 @@ class Runtime {
   [[nodiscard]] std::vector<std::string> violations() const;
   void note(std::string_view function);
   [[nodiscard]] int calls(std::string_view function) const;
+  void note_copy(std::size_t bytes);
+  [[nodiscard]] std::size_t copied_bytes() const;
   [[nodiscard]] std::vector<std::string> leaks() const;
 
  private:
+  /// The caller holds the lock.
+  [[nodiscard]] std::shared_ptr<Stream> find_stream(const void* handle);
+
   mutable std::mutex mutex_;
   int device_count_ = 0;
   std::uintptr_t next_handle_ = 0x1000;
   std::map<const void*, std::shared_ptr<Stream>> streams_;
   std::map<const void*, std::shared_ptr<Event>> events_;
+  std::map<int, std::shared_ptr<Stream>> default_streams_;  ///< by device
+  std::set<int> broken_;
   std::set<int> contexts_;
   std::vector<std::string> violations_;
   std::map<std::string, int, std::less<>> calls_;
+  std::size_t copied_bytes_ = 0;
 };
 
 [[nodiscard]] Runtime& runtime();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fake_gpu/runtime.hpp"
+
 namespace hvd::test::fake_gpu {
 
 Stream::Stream(int device) : device_(device), worker_([this] { work(); }) {}
@@ -58,7 +60,7 @@ void Stream::work() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    if (!runtime().is_broken(device_)) task();
     task = nullptr;
     lock.lock();
     ++ran_;

@@ -24,7 +24,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Queues a task. It runs on the stream's thread once another thread queries or waits for it.
+  /// Queues a task. It runs on the stream's thread once another thread queries or waits for it,
+  /// unless the device is broken by then.
   Ticket push(std::function<void()> task);
   /// Returns the position after everything queued so far.
   [[nodiscard]] Ticket tail() const;
