@@ -11,6 +11,7 @@
 
 #include <hvd/hvd.hpp>
 
+#include "gpu.hpp"
 #include "measure.hpp"
 #include "negotiation.hpp"
 #include "options.hpp"
@@ -20,8 +21,10 @@ namespace {
 
 constexpr int kUsage = 64;
 
-/// Returns the name of the engine of host memory, from the settings.
-std::string backend_of(const hvd::Config& config) {
+/// Returns the name of the engine of host memory, from the settings. The memory of GPUs has NCCL,
+/// or the host's engine where ranks share a GPU.
+std::string backend_of(const hvd::Config& config, const hvd::bench::Options& options) {
+  if (options.cuda) return "cuda";
   return config.backend == "mpi" ? "mpi" : "native";
 }
 
@@ -30,7 +33,7 @@ bool run(const hvd::bench::Options& options) {
   using namespace hvd::bench;
   hvd::Context& context = hvd::context();
   const bool speaks = context.rank() == 0;
-  const Setting setting{options, backend_of(context.config()), context.size()};
+  const Setting setting{options, backend_of(context.config(), options), context.size()};
   const auto print = [&](const std::string& text) {
     if (!speaks) return;
     std::fputs(text.c_str(), stdout);
@@ -107,6 +110,8 @@ int main(int argc, char** argv) {
       hvd::shutdown();
       return right ? 0 : 1;
     }
+    if (line.options.cuda)
+      static_cast<void>(hvd::bench::gpu_of(0));  // says at once if there is none
     hvd::init();
     if (line.options.root >= hvd::size()) {
       if (hvd::rank() == 0) {

@@ -1,5 +1,5 @@
-// Packs ResNet-50's gradients into fusion memory and unpacks them, alternating with a copy of the
-// same bytes within the device. See benchmarks/README.md.
+// Packs those of ResNet-50's gradients that an allreduce packs into fusion memory and unpacks them,
+// alternating with a copy of the same bytes within the device. See benchmarks/README.md.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -78,17 +78,18 @@ class PackBench {
       const std::size_t bytes = static_cast<std::size_t>(count) * element_;
       room += (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     }
-    const AlignedOffsets fused_offsets(tensors, element_);
-    size_ = fused_offsets.size();
+    const FusedLayout layout(tensors, element_);
+    size_ = layout.packed();
     std::byte* const memory = memory_.reserve(room);
     std::byte* const fused = fused_.reserve(size_);
     static_cast<void>(other_.reserve(size_));
     check(cudaMemset(memory, 0x3C, room), "cudaMemset");  // small numbers in every format
     check(cudaMemset(fused, 0, size_), "cudaMemset");
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      in_.push_back({fused + fused_offsets.offset(i), memory + offsets[i], fused_offsets.bytes(i)});
-      out_.push_back(
-          {memory + offsets[i], fused + fused_offsets.offset(i), fused_offsets.bytes(i)});
+      const FusedLayout::Place& place = layout[i];
+      if (!place.is_packed) continue;
+      in_.push_back({fused + place.offset, memory + offsets[i], place.bytes});
+      out_.push_back({memory + offsets[i], fused + place.offset, place.bytes});
     }
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
@@ -163,7 +164,7 @@ class PackBench {
 };
 
 int run(int argc, char** argv) {
-  CLI::App app{"ResNet-50's 161 gradients packed and unpacked on a GPU, beside a copy"};
+  CLI::App app{"ResNet-50's small gradients packed and unpacked on a GPU, beside a copy"};
   int rounds = 50;
   app.add_option("--rounds", rounds, "measurements of each")->check(CLI::Range(1, 100'000));
   CLI11_PARSE(app, argc, argv);

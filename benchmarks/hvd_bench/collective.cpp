@@ -9,6 +9,7 @@
 
 #include "elements.hpp"
 #include "engine.hpp"
+#include "gpu.hpp"
 #include "slots.hpp"
 
 namespace hvd::bench {
@@ -67,6 +68,25 @@ class Base : public Collective {
       store(options_.dtype, data, i, value_of(op, context_.rank(), i, context_.size()));
     }
   }
+  /// Returns how many elements are not those of a reduction of what the ranks filled in.
+  [[nodiscard]] std::int64_t count_wrong_results(const std::byte* data) const {
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      // The values repeat after lcm(3, ranks) elements; recomputing them is cheap enough.
+      const double expected = expected_of(options_.dtype, options_.op, i, context_.size());
+      const double error = std::fabs(load(options_.dtype, data, i) - expected);
+      if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
+    }
+    return wrong;
+  }
+  /// Returns how many elements are not those that `rank` filled in.
+  [[nodiscard]] std::int64_t count_not_from(int rank, const std::byte* data) const {
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      if (!is_from(rank, data, i)) ++wrong;
+    }
+    return wrong;
+  }
   /// Returns whether the element has the value that `rank` filled in.
   [[nodiscard]] bool is_from(int rank, const std::byte* data, std::int64_t i) const {
     const int value = value_of(ReduceOp::sum, rank, i, context_.size());
@@ -94,13 +114,7 @@ class Allreduce final : public Base {
     std::byte* const data = slots_[0];
     fill(data, options_.op);
     reduce(data);
-    std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < count_; ++i) {
-      // The values repeat after lcm(3, ranks) elements; recomputing them is cheap enough.
-      const double expected = expected_of(options_.dtype, options_.op, i, context_.size());
-      const double error = std::fabs(load(options_.dtype, data, i) - expected);
-      if (!(error <= tolerance(options_.dtype) * expected)) ++wrong;
-    }
+    const std::int64_t wrong = count_wrong_results(data);
     std::fill_n(data, bytes(count_), std::byte{0});  // sums of zeros stay small
     return wrong;
   }
@@ -125,11 +139,7 @@ class Broadcast final : public Base {
     std::byte* const data = slots_[0];
     if (context_.rank() == options_.root) fill(data, ReduceOp::sum);
     broadcast(data);
-    std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < count_; ++i) {
-      if (!is_from(options_.root, data, i)) ++wrong;
-    }
-    return wrong;
+    return count_not_from(options_.root, data);
   }
 
  private:
@@ -289,6 +299,54 @@ class SendRecv final : public Base {
   Slots outputs_;
 };
 
+/// An allreduce or a broadcast in place, in the memory of the rank's GPU.
+class OnGpu final : public Base {
+ public:
+  OnGpu(Context& context, const Options& options, const Extent& extent)
+      : Base(context, options, extent),
+        gpu_(gpu_of(context.topology().local_rank)),
+        stride_((extent.bytes + kAlignment - 1) / kAlignment * kAlignment),
+        slots_(Slots::count(stride_)),
+        memory_(make_gpu_memory(gpu_, stride_ * slots_)) {}
+  void run(std::size_t index) override { run_at(memory_->data() + index % slots_ * stride_); }
+  std::int64_t check() override {
+    const bool broadcasts = options_.kind == OpKind::broadcast;
+    Bytes data(bytes(count_));
+    if (!broadcasts || context_.rank() == options_.root) {
+      fill(data.data(), broadcasts ? ReduceOp::sum : options_.op);
+    }
+    memory_->put(memory_->data(), data.data(), data.size());
+    run_at(memory_->data());
+    memory_->get(data.data(), memory_->data(), data.size());
+    const std::int64_t wrong =
+        broadcasts ? count_not_from(options_.root, data.data()) : count_wrong_results(data.data());
+    data.assign(data.size(), std::byte{0});  // sums of zeros stay small
+    memory_->put(memory_->data(), data.data(), data.size());
+    return wrong;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 512;  // as that of LibTorch's tensors
+
+  void run_at(std::byte* data) {
+    Submission submission;
+    submission.request.kind = options_.kind;
+    submission.request.name = "hvd_bench";
+    submission.request.dtype = options_.dtype;
+    submission.request.op = options_.op;
+    submission.request.root = options_.root;
+    submission.request.shape = {count_};
+    submission.request.device = {Device::Kind::cuda, gpu_};
+    submission.input = submission.output = data;
+    context_.run(std::move(submission));
+  }
+
+  int gpu_;
+  std::size_t stride_;
+  std::size_t slots_;
+  std::unique_ptr<GpuMemory> memory_;
+};
+
 class Barrier final : public Collective {
  public:
   explicit Barrier(Context& context) : context_(context) {}
@@ -329,6 +387,7 @@ double bus_factor(OpKind kind, int ranks) {
 
 std::unique_ptr<Collective> make_collective(Context& context, const Options& options,
                                             const Extent& extent) {
+  if (options.cuda) return std::make_unique<OnGpu>(context, options, extent);
   if (options.sendrecv) return std::make_unique<SendRecv>(context, options, extent);
   switch (options.kind) {
     case OpKind::allreduce:

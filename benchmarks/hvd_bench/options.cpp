@@ -58,6 +58,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::string end = "64M";
   std::string dtype(to_string(options.dtype));
   std::string op(to_string(options.op));
+  std::string device = "cpu";
   double budget = 0.5;
 
   CLI::App app("Measures one collective over a range of sizes. Start it with hvdrun or mpirun.",
@@ -86,6 +87,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                "default)");
   app.add_flag("--engine", options.engine,
                "allreduce only: calls the engine of the host, with nothing submitted or agreed on");
+  app.add_option("--device", device,
+                 "cpu, or cuda: allreduce and broadcast on the GPU of the local rank")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--load-only", options.load_only, "startup only: ends as soon as it is loaded");
   app.add_option("--json", options.json, "rank 0 writes the rows to this file");
   try {
@@ -113,6 +117,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       (options.negotiation || options.startup || options.kind != OpKind::allreduce)) {
     throw UsageError("--engine is for allreduce only");
   }
+  options.cuda = device == "cuda";
+  const bool on_gpu = options.kind == OpKind::allreduce || options.kind == OpKind::broadcast;
+  if (options.cuda &&
+      (!on_gpu || options.negotiation || options.startup || options.sendrecv || options.engine)) {
+    throw UsageError("--device cuda is for allreduce and broadcast, without --engine");
+  }
+  if (options.cuda && options.arena) throw UsageError("--arena is memory of the host");
   options.begin = parse_size(begin);
   options.end = parse_size(end);
   options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));

@@ -29,6 +29,7 @@ struct Options {
   bool check = true;
   bool arena = false;   ///< buffers lie in the memory that the ranks of a host share
   bool engine = false;  ///< an allreduce of the engine alone
+  bool cuda = false;    ///< buffers lie in the memory of the rank's GPU
   std::string json;     ///< file, empty: none
 };
 

@@ -34,9 +34,11 @@ std::string table_header(const Setting& setting) {
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n"
       "#{:>12} {:>12} {:>6} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>7}\n",
       operation_of(setting.options), setting.backend, setting.ranks,
-      setting.options.arena ? "arena" : "private", "size", "count", "type", "redop", "min", "p50",
-      "p99", "algbw", "busbw", "#wrong", "iters", "(B)", "(elements)", "", "", "(us)", "(us)",
-      "(us)", "(GB/s)", "(GB/s)", "", "");
+      setting.options.cuda    ? "GPU"
+      : setting.options.arena ? "arena"
+                              : "private",
+      "size", "count", "type", "redop", "min", "p50", "p99", "algbw", "busbw", "#wrong", "iters",
+      "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
 }
 
 std::string table_row(const Setting& setting, const Row& row) {

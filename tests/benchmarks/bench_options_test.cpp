@@ -51,6 +51,9 @@ TEST(BenchOptions, AreReadAsNcclTestsSpellsThem) {
   EXPECT_FALSE(parse({"allreduce", "--private"}).arena);
   EXPECT_TRUE(parse({"sendrecv"}).sendrecv);
   EXPECT_EQ(operation_of(parse({"sendrecv"})), "sendrecv");
+  EXPECT_FALSE(options.cuda);
+  EXPECT_TRUE(parse({"broadcast", "--device", "cuda"}).cuda);
+  EXPECT_FALSE(parse({"allgather", "--device", "cpu"}).cuda);
   EXPECT_FALSE(options.engine);
   EXPECT_TRUE(parse({"allreduce", "--engine"}).engine);
   EXPECT_EQ(parse({"reducescatter"}).kind, OpKind::reducescatter);
@@ -66,6 +69,13 @@ TEST(BenchOptions, WhatMakesNoSenseIsRefused) {
   EXPECT_THROW(parse({"broadcast", "--engine"}), UsageError);
   EXPECT_THROW(parse({"sendrecv", "--engine"}), UsageError);
   EXPECT_THROW(parse({"join"}), UsageError);
+  for (const char* other : {"allgather", "reducescatter", "alltoall", "sendrecv", "barrier",
+                            "negotiation", "startup"}) {
+    EXPECT_THROW(parse({other, "--device", "cuda"}), UsageError) << other;
+  }
+  EXPECT_THROW(parse({"allreduce", "--device", "cuda", "--arena"}), UsageError);
+  EXPECT_THROW(parse({"allreduce", "--device", "cuda", "--engine"}), UsageError);
+  EXPECT_THROW(parse({"allreduce", "--device", "tpu"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-f", "1"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "-b", "8", "-e", "4"}), UsageError);
   EXPECT_THROW(parse({"allreduce", "--op", "mean"}), UsageError);

@@ -158,6 +158,15 @@ TEST_P(BenchRunAt, TheEngineAloneIsRight) {
   }
 }
 
+TEST_F(BenchRun, WithoutAGpuItSaysSo) {
+  test::ProcessOptions options;
+  options.arguments = {HVD_BENCH, "allreduce", "--device", "cuda", "-e", "4"};
+  const test::ProcessResult result = test::run_process(std::move(options), test::in(kPatience));
+  if (result.exit_code() == 0) return;  // there is one
+  EXPECT_EQ(result.exit_code(), 1);
+  EXPECT_THAT(result.err, HasSubstr("hvd_bench: --device cuda: "));
+}
+
 TEST_F(BenchRun, TheMpiPeerMeasuresTheSameCases) {
   if (std::string_view(MPI_PEER).empty()) GTEST_SKIP() << "needs a build with MPI";
   if (!there_is("mpirun")) GTEST_SKIP() << "needs mpirun";
