@@ -45,12 +45,12 @@ TEST(Scale, ATreeSparesRank0) {
 }
 
 TEST(Scale, WithThreeLevelsRank0HearsEveryMessageOnceFromEachChild) {
-  const ScaleRow row = measure_scale({2048, 0, 161, 3});
+  const ScaleRow row = measure_scale({250, 6, 161, 3});
   EXPECT_EQ(row.levels, 3);
-  EXPECT_EQ(row.children, 23);
-  EXPECT_EQ(row.until_freeze.messages_in, 3U * 23U);
-  EXPECT_LE(row.until_freeze.bytes_in, std::uint64_t{1} << 20);
-  EXPECT_LE(row.per_second.messages_in + row.per_second.messages_out, 500U);
+  EXPECT_EQ(row.children, 6);
+  EXPECT_EQ(row.until_freeze.messages_in, 3U * 6U);
+  EXPECT_LE(row.until_freeze.bytes_in / 6, std::uint64_t{45} << 10);
+  EXPECT_LE(row.per_second.messages_in + row.per_second.messages_out, 2U * 6U * 10U);
   EXPECT_EQ(row.per_frozen_step.messages_in + row.per_frozen_step.messages_out, 0U);
 }
 

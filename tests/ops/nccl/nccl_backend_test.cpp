@@ -193,27 +193,22 @@ TEST_P(NcclBackendTest, OnlyTensorsBelowAMiBArePacked) {
 TEST_P(NcclBackendTest, LargeTensorsAreScaledAsTheOthersOfTheCallAre) {
   on_all_ranks([](BackendChecks checks) {
     const std::vector<std::int64_t> counts{31, 131'072, 5};
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::min}) {
-      for (const Scales& scales : {Scales{0.5, 2.5}, Scales{1.0, 0.25}, Scales{0.3, 1.0}}) {
-        EXPECT_EQ(checks.allreduce(DType::f64, op, counts, false, scales), 0) << to_string(op);
-        EXPECT_EQ(checks.allreduce(DType::f64, op, counts, true, scales), 0) << to_string(op);
-      }
-    }
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::sum, counts, false, {0.5, 2.5}), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::sum, counts, true, {0.3, 1.0}), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::average, counts, true, {0.5, 2.5}), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::average, counts, false, {1.0, 0.25}), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::min, counts, false, {0.3, 1.0}), 0);
+    EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::min, counts, true, {1.0, 0.25}), 0);
     if (!has_kernel()) return;
     EXPECT_EQ(checks.allreduce(DType::i64, ReduceOp::sum, counts, false, {0.5, 2.0}), 0);
-    const std::vector<std::int64_t> halves{31, 524'288, 5};
-    EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::average, halves, true, {0.5, 1.0}), 0);
   });
 }
 
 TEST_P(NcclBackendTest, RanksWithoutALargeTensorTakePart) {
   on_all_ranks([](BackendChecks checks) {
-    const std::vector<std::int64_t> counts{131'073, 131'072, 9, 131'072, 3};
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
-      EXPECT_EQ(checks.allreduce_without_last(DType::f64, op, counts), 0) << to_string(op);
-      EXPECT_EQ(checks.allreduce_without_last(DType::f64, op, counts, {-0.5, 2.0}), 0)
-          << to_string(op) << ", scaled";
-    }
+    const std::vector<std::int64_t> counts{131'072, 131'073, 9, 3};
+    EXPECT_EQ(checks.allreduce_without_last(DType::f64, ReduceOp::max, counts), 0);
+    EXPECT_EQ(checks.allreduce_without_last(DType::f64, ReduceOp::sum, counts, {-0.5, 2.0}), 0);
   });
 }
 

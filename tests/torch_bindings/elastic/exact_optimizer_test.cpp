@@ -227,7 +227,7 @@ TEST(ExactOptimizer, AParameterThatNoShardUsesHasNoGradient) {
 TEST(ExactOptimizer, AShardWithoutExamplesAddsNothing) {
   on_three_ranks([] {
     Exact exact;
-    const torch::Tensor& parameter = exact.net->parameters()[0];
+    const torch::Tensor parameter = exact.net->parameters()[0];
     exact.optimizer.backward({0, 1}, [&](const BatchShard& shard) {
       EXPECT_EQ(shard.examples.size(), 1U);  // two of the four shards have one
       return parameter.sum();
