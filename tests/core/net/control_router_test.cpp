@@ -57,6 +57,23 @@ TEST(CombiningQueue, NobodyOvertakesItself) {
   EXPECT_TRUE(queue.empty());
 }
 
+TEST(CombiningQueue, AMessageOfSeveralRanksStaysWholeAndOvertakesNoneOfThem) {
+  const auto both = [](int a, int b) {
+    RankSet set(a);
+    set.insert(b);
+    return set;
+  };
+  CombiningQueue queue;
+  queue.push(RankSet(1), bytes_of("a"));
+  queue.push(both(2, 3), bytes_of("a"));  // is combined with rank 1's
+  queue.push(RankSet(3), bytes_of("b"));
+  queue.push(both(3, 4), bytes_of("a"));  // rank 3's "b" comes first, so rank 4 waits as well
+  EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(3));
+  EXPECT_THAT(queue.pop().senders.ranks(), ElementsAre(3, 4));
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(CombiningQueue, WhatHasLeftIsNotJoined) {
   CombiningQueue queue;
   queue.push(RankSet(1), bytes_of("a"));
@@ -90,10 +107,13 @@ TEST(CombiningQueue, KeepsTheOrderOfEveryRank) {
       for (const int rank : entry.senders.ranks()) out[rank].push_back(entry.message);
     };
     for (int step = 0; step < 200; ++step) {
-      const int rank = static_cast<int>(random() % 6);
+      RankSet senders;
+      for (auto left = 1 + random() % 3; left > 0; --left) {
+        senders.insert(static_cast<int>(random() % 6));
+      }
       const Bytes message(1 + random() % 3, std::byte{1});
-      queue.push(RankSet(rank), message);
-      in[rank].push_back(message);
+      queue.push(senders, message);
+      for (const int rank : senders.ranks()) in[rank].push_back(message);
       while (random() % 3 == 0 && !queue.empty()) pop();
     }
     while (!queue.empty()) pop();
