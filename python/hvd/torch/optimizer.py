@@ -154,19 +154,17 @@ class _Distributed:
 
     def synchronize(self):
         """Waits until all gradients are averaged."""
-        if self._process_set is not global_process_set and not self._process_set.included():
-            self._synchronized = True
-            return
-        self._agree_on_layouts()
-        # A parameter that this rank has not used: another rank may have.
-        for p in self._passes_left:
-            if p not in self._handles:
-                self._submit(p)
-        with torch.no_grad():
-            for finish in dict.fromkeys(self._handles.values()):
-                finish()
-        self._handles.clear()
-        self._ready.clear()
+        if self._process_set is global_process_set or self._process_set.included():
+            self._agree_on_layouts()
+            # A parameter that this rank has not used: another rank may have.
+            for p in self._passes_left:
+                if p not in self._handles:
+                    self._submit(p)
+            with torch.no_grad():
+                for finish in dict.fromkeys(self._handles.values()):
+                    finish()
+            self._handles.clear()
+            self._ready.clear()
         for p in self._passes_left:
             self._passes_left[p] = self.backward_passes_per_step
         self._synchronized = True
