@@ -46,7 +46,11 @@ void Watch::check() const {
 void Watch::pause() {
   if (++pauses_ <= kSpins) return;
   check();
+  const Clock::time_point before = Clock::now();
+  if (before < yields_from_) return;
   std::this_thread::yield();
+  const Clock::time_point after = Clock::now();
+  yields_from_ = after + (after - before) / 2;
 }
 
 }  // namespace hvd::detail

@@ -19,8 +19,10 @@ class Watch {
   /// Throws Errc::aborted or Errc::timeout when it is time to give up.
   void check() const;
   /// The caller calls it between two tests. It spins in the first calls, since most waits are
-  /// short, and later yields the core, since the rank for which all others wait may need it. Throws
-  /// as `check` does.
+  /// short, and later yields the core, since the rank for which all others wait may need it. If a
+  /// yield takes long, another program uses the core. Then it spins for half that time before the
+  /// next yield, because a transfer in many steps would otherwise make one step in each slice of
+  /// the other program. Throws as `check` does.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }
@@ -32,6 +34,7 @@ class Watch {
   std::string_view phase_;
   std::string_view engine_;
   Clock::time_point began_;
+  Clock::time_point yields_from_;
   unsigned pauses_ = 0;
 };
 
