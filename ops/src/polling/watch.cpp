@@ -11,6 +11,8 @@ namespace {
 
 // A test costs 50 to 200 ns, so this many tests take about as long as a small message.
 constexpr unsigned kSpins = 32;
+// A test that takes longer has moved data.
+constexpr std::chrono::microseconds kWork{4};
 
 }  // namespace
 
@@ -20,7 +22,8 @@ Watch::Watch(Deadline deadline, const std::atomic<bool>& aborted, std::string_vi
       aborted_(&aborted),
       phase_(phase),
       engine_(engine),
-      began_(Clock::now()) {}
+      began_(Clock::now()),
+      tested_(began_) {}
 
 std::chrono::milliseconds Watch::elapsed() const noexcept {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
@@ -44,13 +47,16 @@ void Watch::check() const {
 }
 
 void Watch::pause() {
-  if (++pauses_ <= kSpins) return;
-  check();
-  const Clock::time_point before = Clock::now();
-  if (before < yields_from_) return;
-  std::this_thread::yield();
-  const Clock::time_point after = Clock::now();
-  yields_from_ = after + (after - before) / 2;
+  const Clock::time_point now = Clock::now();
+  if (now - tested_ > kWork) yields_from_ = now + longest_spin_;
+  if (++pauses_ > kSpins) {
+    check();
+    if (now >= yields_from_) {
+      std::this_thread::yield();
+      longest_spin_ = (Clock::now() - now) / 2;
+    }
+  }
+  tested_ = Clock::now();
 }
 
 }  // namespace hvd::detail

@@ -20,9 +20,9 @@ class Watch {
   void check() const;
   /// The caller calls it between two tests. It spins in the first calls, since most waits are
   /// short, and later yields the core, since the rank for which all others wait may need it. If a
-  /// yield takes long, another program uses the core. Then it spins for half that time before the
-  /// next yield, because a transfer in many steps would otherwise make one step in each slice of
-  /// the other program. Throws as `check` does.
+  /// yield takes long, another program uses the core. Then it spins after each test that has moved
+  /// data for half that time before the next yield, because a transfer in many steps would
+  /// otherwise make one step in each slice of the other program. Throws as `check` does.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }
@@ -34,7 +34,9 @@ class Watch {
   std::string_view phase_;
   std::string_view engine_;
   Clock::time_point began_;
+  Clock::time_point tested_;  // when the latest test began
   Clock::time_point yields_from_;
+  Clock::duration longest_spin_{};
   unsigned pauses_ = 0;
 };
 
