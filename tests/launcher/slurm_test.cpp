@@ -176,7 +176,7 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
   ASSERT_EQ(submitted.exit_code(), 0) << submitted.err;
   const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
   const auto wait_for = [&](const std::string& text, std::size_t from) {
-    const auto deadline = test::in(3 * kPatience);  // Slurm may look for jobs each minute only
+    const auto deadline = test::in(2 * kPatience);  // Slurm may look for jobs each minute only
     std::size_t found = std::string::npos;
     std::string said;
     while (found == std::string::npos && Clock::now() < deadline) {
@@ -187,7 +187,9 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
       said = fs::exists(out) ? directory.read("out") : "";
       found = said.find(text, from);
     }
-    EXPECT_NE(found, std::string::npos) << text << " is not in:\n" << said;
+    EXPECT_NE(found, std::string::npos) << text << " is not in:\n"
+                                        << said << run(in_cluster({"squeue", "-o", "%i %T %r"})).out
+                                        << run(in_cluster({"sinfo", "-N", "-o", "%N %T %E"})).out;
     return found;
   };
   const std::string line = "worker 3 is rank 3 of 4, pid ";
