@@ -24,27 +24,28 @@ struct CopyUnit {
   std::uint32_t word[4];  // NOLINT(*-avoid-c-arrays)
 };
 
-/// Describes one copy. It is done in units of 16 bytes, the last of which may be shorter.
-struct CopyPart {
-  std::byte* dst;
-  const std::byte* src;      ///< null stores `fill`
-  std::uint32_t first_unit;  ///< of all units of the table
-  std::uint32_t tail;        ///< bytes of the last unit, 1 to 16
-};
-
-/// The table is passed by value in the parameters of a launch, which may have 4 KiB on every GPU
-/// and driver. So it needs no memory of its own and no copy before the kernel starts.
+/// Describes up to `kMaxParts` copies. Each is done in units of 16 bytes, the last of which may be
+/// shorter. The table is passed by value in the parameters of a launch, which may have 4 KiB on
+/// every GPU and driver. So it needs no memory of its own and no copy before the kernel starts.
 struct CopyTable {
-  static constexpr std::uint32_t kMaxParts = 168;
+  static constexpr std::uint32_t kMaxParts = 192;
+  /// The first units of so many parts lie in one line of the device's cache for parameters.
+  static constexpr std::uint32_t kGroup = 16;
 
   double factor;
   CopyUnit fill;  ///< stored where there is no source: one element, repeated
   std::uint32_t units;
   std::uint32_t parts;
   CopyElement element;
-  CopyPart part[kMaxParts];  // NOLINT(*-avoid-c-arrays): std::array's members are not for a device
+  // NOLINTBEGIN(*-avoid-c-arrays): std::array's members are not for a device
+  std::uint8_t tail[kMaxParts];  ///< bytes of the last unit, 1 to 16
+  std::byte* dst[kMaxParts];
+  const std::byte* src[kMaxParts];          ///< null stores `fill`
+  std::uint32_t first_unit[kMaxParts + 1];  ///< from `parts` on, `units`
+  // NOLINTEND(*-avoid-c-arrays)
 };
 static_assert(sizeof(CopyTable) <= 4096);
+static_assert(CopyTable::kMaxParts % CopyTable::kGroup == 0);
 
 inline constexpr std::uint32_t kCopyUnit = 16;
 inline constexpr std::uint32_t kCopyThreads = 256;
@@ -66,12 +67,27 @@ struct UnitCopy {
   std::uint32_t size;
 };
 
-/// Returns the part in [low, high] to which a unit belongs.
+/// Returns the part to which a unit belongs. No load depends on another one in the same loop, so
+/// that the block waits for two loads from its parameters, which it reads for the first time. A
+/// bisection would wait for eight.
+__host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit) {
+  std::uint32_t group = 0;
+  for (std::uint32_t i = CopyTable::kGroup; i < CopyTable::kMaxParts; i += CopyTable::kGroup) {
+    if (table.first_unit[i] <= unit) group += CopyTable::kGroup;
+  }
+  std::uint32_t part = group;
+  for (std::uint32_t i = 1; i < CopyTable::kGroup; ++i) {
+    if (table.first_unit[group + i] <= unit) ++part;
+  }
+  return part;
+}
+
+/// Does the same for a unit that belongs to a part in [low, high].
 __host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit,
                                                       std::uint32_t low, std::uint32_t high) {
   while (low < high) {
     const std::uint32_t middle = (low + high + 1) / 2;
-    if (table.part[middle].first_unit <= unit) {
+    if (table.first_unit[middle] <= unit) {
       low = middle;
     } else {
       high = middle - 1;
@@ -81,13 +97,11 @@ __host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, st
 }
 
 __host__ __device__ inline UnitCopy copy_of_unit(const CopyTable& table, std::uint32_t unit,
-                                                 std::uint32_t index) {
-  const CopyPart& part = table.part[index];
-  const std::uint32_t end =
-      index + 1 < table.parts ? table.part[index + 1].first_unit : table.units;
-  const std::size_t at = static_cast<std::size_t>(unit - part.first_unit) * kCopyUnit;
-  return {part.dst + at, part.src == nullptr ? nullptr : part.src + at,
-          unit + 1 == end ? part.tail : kCopyUnit};
+                                                 std::uint32_t part) {
+  const std::size_t at = static_cast<std::size_t>(unit - table.first_unit[part]) * kCopyUnit;
+  const std::byte* const src = table.src[part];
+  return {table.dst[part] + at, src == nullptr ? nullptr : src + at,
+          unit + 1 == table.first_unit[part + 1] ? table.tail[part] : kCopyUnit};
 }
 
 /// Calls f(0), f(1), f(2) and f(3): a loop that is certain to be unrolled, so that units stay in
@@ -238,8 +252,8 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
   const std::uint32_t end = left < kCopyTile ? table.units : begin + kCopyTile;
   // These are the same for all threads of the block. Where one tensor fills the tile they are
   // equal, and the threads need not search.
-  const std::uint32_t low = part_of_unit(table, begin, 0, table.parts - 1);
-  const std::uint32_t high = part_of_unit(table, end - 1, low, table.parts - 1);
+  const std::uint32_t low = part_of_unit(table, begin);
+  const std::uint32_t high = part_of_unit(table, end - 1);
 
   UnitCopy copies[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
   CopyUnit units[kUnitsPerThread] = {};   // NOLINT(*-avoid-c-arrays)

@@ -128,10 +128,11 @@ class DeviceBuffer {
   [[nodiscard]] std::byte* reserve(std::size_t size) {
     if (size > size_) {
       release();
+      const std::size_t room = grown_size(size);
       void* data = nullptr;
-      check(cudaMalloc(&data, size), "cudaMalloc");
+      check(cudaMalloc(&data, room), "cudaMalloc");
       data_ = static_cast<std::byte*>(data);
-      size_ = size;
+      size_ = room;
     }
     return data_;
   }

@@ -1,11 +1,15 @@
 #include "nccl/gpu_choice.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <nccl.h>
+#include <unistd.h>
 
 #include <hvd/core/internal/session.hpp>
 #include <hvd/core/log.hpp>
@@ -23,14 +27,28 @@ int visible_devices() {
   return 0;
 }
 
+/// Tells whether NCCL lets ranks share a GPU, and the user wants them to.
+bool ranks_may_share() {
+  constexpr int kFirst = 23'000;
+  int version = 0;
+  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return enabled != nullptr && std::string_view(enabled) == "1" &&
+         ncclGetVersion(&version) == ncclSuccess && version >= kFirst;
+}
+
 }  // namespace
+
+std::string name_of_gpu(int device) {
+  return ranks_may_share() ? fmt::format("{} of process {}", bus_id(device), ::getpid())
+                           : bus_id(device);
+}
 
 std::optional<GpuChoice> choose_gpu(Session& session) {
   const Topology& topology = session.topology();
   const int count = visible_devices();
   const int device = count == 0 ? 0 : topology.local_rank % count;
   const std::vector<std::string> gpus =
-      session.bootstrap().exchange("nccl/gpu", count == 0 ? "none" : bus_id(device));
+      session.bootstrap().exchange("nccl/gpu", count == 0 ? "none" : name_of_gpu(device));
 
   const auto none = std::find(gpus.begin(), gpus.end(), "none");
   if (none != gpus.end()) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <hvd/core/types.hpp>
 
@@ -63,6 +64,12 @@ struct GpuChoice {
   int device = 0;
   bool shared = false;  ///< two ranks of the job would use the same GPU
 };
+
+/// Returns the name of a device, which NCCL gives to one rank: its PCI bus id, which is the same in
+/// all processes of a host. If the user lets ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1, from
+/// NCCL 2.30 on), the process follows. Ranks that are threads of one process cannot share it: a
+/// rank that frees memory waits for all kernels of the process, also for one that waits for it.
+[[nodiscard]] std::string name_of_gpu(int device);
 
 /// Returns the usual device of this rank, `local rank % visible devices`, or nothing on every rank
 /// when some rank sees no GPU. Rank 0 logs when there is none or some GPU is shared. Collective.

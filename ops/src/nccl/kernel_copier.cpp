@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include "fusion/address.hpp"
 #include "fusion/identity.hpp"
@@ -66,15 +67,20 @@ class Launcher {
       const std::size_t size = std::min(kMaxPart, copy.size - begin);
       const auto units = static_cast<std::uint32_t>((size + kCopyUnit - 1) / kCopyUnit);
       if (table_.parts == CopyTable::kMaxParts || table_.units > kMaxUnits - units) launch();
-      table_.part[table_.parts++] = {
-          copy.dst + begin, moved(copy.src, begin), table_.units,
-          static_cast<std::uint32_t>(size - std::size_t{units - 1} * kCopyUnit)};
+      const std::uint32_t part = table_.parts++;
+      table_.dst[part] = copy.dst + begin;
+      table_.src[part] = moved(copy.src, begin);
+      table_.first_unit[part] = table_.units;
+      table_.tail[part] = static_cast<std::uint8_t>(size - std::size_t{units - 1} * kCopyUnit);
       table_.units += units;
     }
   }
 
   void launch() {
-    if (table_.parts > 0) check(launch_copies(table_, stream_), "the copy kernel");
+    if (table_.parts > 0) {
+      std::fill(table_.first_unit + table_.parts, std::end(table_.first_unit), table_.units);
+      check(launch_copies(table_, stream_), "the copy kernel");
+    }
     clear();
   }
 

@@ -10,15 +10,13 @@
 
 #include <hvd/core/error.hpp>
 
-#include "nccl/cuda.hpp"
-
 namespace hvd::detail {
 namespace {
 
 /// Names a GPU among those of all hosts.
 struct Place {
   std::int32_t host = 0;
-  std::array<char, 28> bus{};
+  std::array<char, 44> gpu{};
 
   friend bool operator==(const Place&, const Place&) = default;
 };
@@ -30,7 +28,7 @@ void require_different(const std::vector<Place>& places) {
     throw Error(Errc::unsupported,
                 fmt::format("ranks {} and {} both have tensors on GPU {}, which NCCL refuses; move "
                             "each rank's tensors to the GPU of its local rank",
-                            first - places.begin(), second - places.begin(), first->bus.data()));
+                            first - places.begin(), second - places.begin(), first->gpu.data()));
   }
 }
 
@@ -38,8 +36,8 @@ void require_different(const std::vector<Place>& places) {
 
 ncclUniqueId meet(Backend& host, const GpuRank& self, Deadline deadline) {
   Place own{self.host, {}};
-  const std::string bus = bus_id(self.gpu.index());
-  std::copy_n(bus.begin(), std::min(bus.size(), own.bus.size() - 1), own.bus.begin());
+  const std::string gpu = name_of_gpu(self.gpu.index());
+  std::copy_n(gpu.begin(), std::min(gpu.size(), own.gpu.size() - 1), own.gpu.begin());
   std::vector<Place> places(static_cast<std::size_t>(self.size));
   const std::vector<std::int64_t> counts(places.size(), static_cast<std::int64_t>(sizeof own));
   const GatherSlice gathered{reinterpret_cast<const std::byte*>(&own),

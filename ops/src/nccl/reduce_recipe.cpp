@@ -76,7 +76,7 @@ bool can_reduce(DType dtype, ReduceOp op, int size, const Copier& copier) noexce
 
 ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier& copier,
                            bool copied) {
-  const auto [dtype, op, prescale, postscale, divisor] = arithmetic;
+  auto [dtype, op, prescale, postscale, divisor] = arithmetic;
   const auto type = nccl_type(dtype, op);
   if (!type) {
     throw Error(Errc::unsupported,
@@ -88,6 +88,8 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
         fmt::format("a build without nvcc scales floating point only, not {}", to_string(dtype)));
   }
 
+  // For one rank NCCL's average runs a kernel per tensor, and its sum none.
+  if (op == ReduceOp::average && divisor == 1) op = ReduceOp::sum;
   ReduceRecipe recipe;
   recipe.type = *type;
   recipe.op = nccl_op(dtype, op);

@@ -2,6 +2,7 @@
 // with two where NCCL lets them share it.
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -148,15 +149,18 @@ class NcclTwoRanksTest : public ::testing::Test {
     });
   }
 
-  /// Lets the first rank alone enter a barrier, whose kernel then waits, and returns its error.
+  /// Lets the first rank alone enter a barrier, whose kernel then waits, and returns its error. The
+  /// other rank stays, since the kernel reads its memory.
   static Errc alone_in_a_barrier(const std::function<void(Backend&)>& then, Deadline deadline) {
     std::optional<Errc> code;
+    std::latch over(1);
     on_ranks([&](BackendChecks checks) {
       checks.backend.barrier(soon());
-      if (checks.rank != 0) return;
+      if (checks.rank != 0) return over.wait();
       std::thread other([&] { then(checks.backend); });
       code = error_of([&] { checks.backend.barrier(deadline); }).code();
       other.join();
+      over.count_down();
     });
     return *code;
   }

@@ -1,10 +1,13 @@
 // Tests how the ranks of a session agree on GPUs and on NCCL, on the fake runtime.
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
+#include <unistd.h>
 
 #include <hvd/core/internal/session.hpp>
 #include <hvd/ops/internal/backends.hpp>
@@ -101,6 +104,21 @@ TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
     EXPECT_THROW(backend->barrier(soon()), Error);
   });
   EXPECT_EQ(fake_gpu::calls("ncclMemAlloc"), 0);
+}
+
+// Whether two processes can share a real GPU is shown by scripts/gpu_proof.
+TEST_F(NcclSessionTest, ProcessesHaveGpusOfTheirOwnWhereNcclLetsThemShare) {
+  constexpr auto kVariable = "NCCL_MULTI_RANK_GPU_ENABLE";
+  fake_gpu::reset(1);
+  const std::string plain = name_of_gpu(0);
+  ::setenv(kVariable, "1", 1);
+  EXPECT_EQ(name_of_gpu(0), plain) << "NCCL is too old";
+  fake_gpu::let_ranks_share();
+  EXPECT_EQ(name_of_gpu(0), plain + " of process " + std::to_string(::getpid()));
+  ::setenv(kVariable, "0", 1);
+  EXPECT_EQ(name_of_gpu(0), plain);
+  ::unsetenv(kVariable);
+  EXPECT_EQ(name_of_gpu(0), plain);
 }
 
 TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {

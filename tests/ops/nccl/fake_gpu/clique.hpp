@@ -45,7 +45,7 @@ class Clique {
   explicit Clique(int size) : size_(size) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// Returns false when a rank or a device joins twice, which NCCL before 2.30 refuses.
+  /// Returns false when a rank or a device joins twice, which NCCL refuses by default.
   bool join(int rank, int device);
   [[nodiscard]] bool complete() const;
 

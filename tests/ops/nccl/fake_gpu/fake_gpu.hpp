@@ -39,6 +39,9 @@ void fail(int rank, ncclResult_t error);
 /// error, until the reset.
 void break_device(int device);
 
+/// Until the reset NCCL has version 2.30, which can let ranks share a device.
+void let_ranks_share();
+
 /// Begins or ends the capture of a graph on a thread of the process that makes no other call. It
 /// has the default mode, which forbids queries and allocations to all threads that have not changed
 /// their own mode.

@@ -20,10 +20,8 @@ cudaError_t misuse(const std::string& what) {
 }
 
 std::size_t bytes_of(const CopyTable& table, std::uint32_t index) {
-  const std::uint32_t end =
-      index + 1 < table.parts ? table.part[index + 1].first_unit : table.units;
-  const std::uint32_t units = end - table.part[index].first_unit;
-  return std::size_t{units - 1} * kCopyUnit + table.part[index].tail;
+  const std::uint32_t units = table.first_unit[index + 1] - table.first_unit[index];
+  return std::size_t{units - 1} * kCopyUnit + table.tail[index];
 }
 
 }  // namespace
@@ -37,22 +35,23 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   if (fake::runtime().is_broken(stream->device())) return cudaErrorIllegalAddress;
   std::map<const std::byte*, const std::byte*> written;  // begin and end
   for (std::uint32_t i = 0; i < table.parts; ++i) {
-    const CopyPart& part = table.part[i];
+    std::byte* const dst = table.dst[i];
+    const std::byte* const src = table.src[i];
     const std::size_t size = bytes_of(table, i);
     const auto inside = [&](const std::byte* data) {
       return fake::device_memory().contains(data, size, stream->device()) ||
              fake::device_memory().contains(data, size, fake::kPinned);
     };
-    if (!inside(part.dst) || (part.src != nullptr && !inside(part.src))) {
+    if (!inside(dst) || (src != nullptr && !inside(src))) {
       return misuse("outside the memory of the stream's device");
     }
-    const auto next = written.lower_bound(part.dst);
-    if ((next != written.end() && next->first < part.dst + size) ||
-        (next != written.begin() && std::prev(next)->second > part.dst)) {
+    const auto next = written.lower_bound(dst);
+    if ((next != written.end() && next->first < dst + size) ||
+        (next != written.begin() && std::prev(next)->second > dst)) {
       return misuse("writes some bytes twice");
     }
-    written.emplace(part.dst, part.dst + size);
-    fake::note_copy(part.dst, part.src, size);
+    written.emplace(dst, dst + size);
+    fake::note_copy(dst, src, size);
   }
   stream->push([table] {
     // Runs backwards, because no code may depend on the order of threads.

@@ -85,6 +85,7 @@ struct Library {
   std::map<std::pair<const Clique*, std::uint64_t>, Split> splits;
   int collectives = 0;
   int open_groups = 0;
+  int version = NCCL_VERSION_CODE;
 };
 
 Library& library() {
@@ -255,6 +256,7 @@ void reset_nccl() {
   lib.faults.clear();
   lib.collectives = 0;
   lib.open_groups = 0;
+  lib.version = NCCL_VERSION_CODE;
   lib.changed.notify_all();
 }
 
@@ -288,12 +290,18 @@ int collectives_run() {
   return library().collectives;
 }
 
+void let_ranks_share() {
+  const std::lock_guard lock(library().mutex);
+  library().version = 23'000;
+}
+
 }  // namespace hvd::test::fake_gpu
 
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const std::lock_guard lock(library().mutex);
+  *version = library().version;
   return ncclSuccess;
 }
 
