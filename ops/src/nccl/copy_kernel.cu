@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kCopyThreads)
 cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream) {
   // This returns the result of the launch alone; cudaGetLastError would also return earlier errors.
   void* arguments[] = {const_cast<CopyTable*>(&table)};
-  return cudaLaunchKernel(copy_parts, dim3(copy_blocks(table)), dim3(kCopyThreads), arguments, 0,
+  return cudaLaunchKernel(copy_parts, dim3(table.tiles), dim3(kCopyThreads), arguments, 0,
                           stream);
 }
 

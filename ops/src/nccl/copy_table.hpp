@@ -24,84 +24,54 @@ struct CopyUnit {
   std::uint32_t word[4];  // NOLINT(*-avoid-c-arrays)
 };
 
-/// Describes up to `kMaxParts` copies. Each is done in units of 16 bytes, the last of which may be
-/// shorter. The table is passed by value in the parameters of a launch, which may have 4 KiB on
-/// every GPU and driver. So it needs no memory of its own and no copy before the kernel starts.
-struct CopyTable {
-  static constexpr std::uint32_t kMaxParts = 192;
-  /// The first units of so many parts lie in one line of the device's cache for parameters.
-  static constexpr std::uint32_t kGroup = 16;
-
-  double factor;
-  CopyUnit fill;  ///< stored where there is no source: one element, repeated
-  std::uint32_t units;
-  std::uint32_t parts;
-  CopyElement element;
-  // NOLINTBEGIN(*-avoid-c-arrays): std::array's members are not for a device
-  std::uint8_t tail[kMaxParts];  ///< bytes of the last unit, 1 to 16
-  std::byte* dst[kMaxParts];
-  const std::byte* src[kMaxParts];          ///< null stores `fill`
-  std::uint32_t first_unit[kMaxParts + 1];  ///< from `parts` on, `units`
-  // NOLINTEND(*-avoid-c-arrays)
-};
-static_assert(sizeof(CopyTable) <= 4096);
-static_assert(CopyTable::kMaxParts % CopyTable::kGroup == 0);
-
 inline constexpr std::uint32_t kCopyUnit = 16;
 inline constexpr std::uint32_t kCopyThreads = 256;
 /// The units that a thread loads before it stores the first one, so that many loads are in flight
 /// at a time.
 inline constexpr std::uint32_t kUnitsPerThread = 4;
-/// The units of a block: 16 KiB, whatever the sizes of the tensors.
-inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread;
+/// The bytes of a block: 16 KiB of one part, or what is left of it.
+inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread * kCopyUnit;
 
-/// Returns the number of blocks that a table needs.
-__host__ __device__ inline std::uint32_t copy_blocks(const CopyTable& table) {
-  return (table.units + kCopyTile - 1) / kCopyTile;
+/// Describes up to `kMaxParts` copies. The table is passed by value in the parameters of a launch,
+/// which may have 4 KiB on every GPU and driver. So it needs no memory of its own and no copy
+/// before the kernel starts.
+struct CopyTable {
+  static constexpr std::uint32_t kMaxParts = 168;
+  static constexpr std::uint32_t kGroup = 12;  ///< of parts: about the root of their number
+
+  double factor;
+  CopyUnit fill;  ///< stored where there is no source: one element, repeated
+  std::uint32_t tiles;
+  std::uint32_t parts;
+  CopyElement element;
+  // NOLINTBEGIN(*-avoid-c-arrays): std::array's members are not for a device
+  std::byte* dst[kMaxParts];
+  const std::byte* src[kMaxParts];  ///< null stores `fill`
+  std::uint32_t size[kMaxParts];    ///< bytes, not 0
+  /// The number of the part's first tile, among those of all parts. From `parts` on it is `tiles`.
+  std::uint32_t first_tile[kMaxParts];
+  // NOLINTEND(*-avoid-c-arrays)
+};
+static_assert(sizeof(CopyTable) <= 4096);
+static_assert(CopyTable::kMaxParts % CopyTable::kGroup == 0);
+
+[[nodiscard]] inline std::uint32_t tiles_of(std::uint32_t size) {
+  return size / kCopyTile + (size % kCopyTile == 0 ? 0 : 1);
 }
 
-/// Holds the source and the destination of a unit.
-struct UnitCopy {
-  std::byte* dst;
-  const std::byte* src;
-  std::uint32_t size;
-};
-
-/// Returns the part to which a unit belongs. No load depends on another one in the same loop, so
-/// that the block waits for two loads from its parameters, which it reads for the first time. A
-/// bisection would wait for eight.
-__host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit) {
+/// Returns the part of a tile. No load depends on another one in the same loop, so the block waits
+/// for two loads from its parameters, which it reads for the first time. A bisection would wait for
+/// eight.
+__host__ __device__ inline std::uint32_t part_of_tile(const CopyTable& table, std::uint32_t tile) {
   std::uint32_t group = 0;
   for (std::uint32_t i = CopyTable::kGroup; i < CopyTable::kMaxParts; i += CopyTable::kGroup) {
-    if (table.first_unit[i] <= unit) group += CopyTable::kGroup;
+    if (table.first_tile[i] <= tile) group += CopyTable::kGroup;
   }
   std::uint32_t part = group;
   for (std::uint32_t i = 1; i < CopyTable::kGroup; ++i) {
-    if (table.first_unit[group + i] <= unit) ++part;
+    if (table.first_tile[group + i] <= tile) ++part;
   }
   return part;
-}
-
-/// Does the same for a unit that belongs to a part in [low, high].
-__host__ __device__ inline std::uint32_t part_of_unit(const CopyTable& table, std::uint32_t unit,
-                                                      std::uint32_t low, std::uint32_t high) {
-  while (low < high) {
-    const std::uint32_t middle = (low + high + 1) / 2;
-    if (table.first_unit[middle] <= unit) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
-__host__ __device__ inline UnitCopy copy_of_unit(const CopyTable& table, std::uint32_t unit,
-                                                 std::uint32_t part) {
-  const std::size_t at = static_cast<std::size_t>(unit - table.first_unit[part]) * kCopyUnit;
-  const std::byte* const src = table.src[part];
-  return {table.dst[part] + at, src == nullptr ? nullptr : src + at,
-          unit + 1 == table.first_unit[part + 1] ? table.tail[part] : kCopyUnit};
 }
 
 /// Calls f(0), f(1), f(2) and f(3): a loop that is certain to be unrolled, so that units stay in
@@ -244,30 +214,32 @@ __host__ __device__ inline void scale_unit(CopyUnit& unit, CopyElement element, 
   }
 }
 
-/// Does the work of thread `thread` of block `block`. Neighbouring threads move neighbouring units.
-__host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t block,
+/// Does the work of thread `thread` of the block that copies a tile. Neighbouring threads move
+/// neighbouring units, of which the last of a part may be shorter.
+__host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t tile,
                                           std::uint32_t thread) {
-  const std::uint32_t begin = block * kCopyTile;
-  const std::uint32_t left = table.units - begin;
-  const std::uint32_t end = left < kCopyTile ? table.units : begin + kCopyTile;
-  // These are the same for all threads of the block. Where one tensor fills the tile they are
-  // equal, and the threads need not search.
-  const std::uint32_t low = part_of_unit(table, begin);
-  const std::uint32_t high = part_of_unit(table, end - 1);
+  const std::uint32_t part = part_of_tile(table, tile);
+  const std::size_t begin = static_cast<std::size_t>(tile - table.first_tile[part]) * kCopyTile;
+  const std::uint32_t left = table.size[part] - static_cast<std::uint32_t>(begin);
+  const bool has_source = table.src[part] != nullptr;
+  const auto offset_of = [=](std::uint32_t k) { return (k * kCopyThreads + thread) * kCopyUnit; };
+  const auto size_at = [=](std::uint32_t offset) {
+    return left - offset < kCopyUnit ? left - offset : kCopyUnit;
+  };
 
-  UnitCopy copies[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
-  CopyUnit units[kUnitsPerThread] = {};   // NOLINT(*-avoid-c-arrays)
+  CopyUnit units[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
   static_assert(kUnitsPerThread == 4);
   four_times([&](std::uint32_t k) {
-    const std::uint32_t unit = begin + k * kCopyThreads + thread;
-    if (unit >= end) return;
-    copies[k] = copy_of_unit(table, unit, part_of_unit(table, unit, low, high));
-    units[k] = copies[k].src == nullptr ? table.fill : load_unit(copies[k].src, copies[k].size);
+    const std::uint32_t offset = offset_of(k);
+    if (offset >= left) return;
+    units[k] =
+        has_source ? load_unit(table.src[part] + begin + offset, size_at(offset)) : table.fill;
   });
   four_times([&](std::uint32_t k) {
-    if (copies[k].size == 0) return;  // beyond the end
-    if (copies[k].src != nullptr) scale_unit(units[k], table.element, table.factor);
-    store_unit(copies[k].dst, units[k], copies[k].size);
+    const std::uint32_t offset = offset_of(k);
+    if (offset >= left) return;
+    if (has_source) scale_unit(units[k], table.element, table.factor);
+    store_unit(table.dst[part] + begin + offset, units[k], size_at(offset));
   });
 }
 

@@ -13,9 +13,9 @@
 namespace hvd::detail {
 namespace {
 
-// The largest part, 16 GiB, so that units and blocks are counted in 32 bits.
-constexpr std::size_t kMaxPart = std::size_t{1} << 34U;
-constexpr std::uint32_t kMaxUnits = 1U << 31U;
+// The largest part, 2 GiB, so that its bytes are counted in 32 bits. Other parts begin where their
+// alignment is that of the tensor.
+constexpr std::size_t kMaxPart = std::size_t{1} << 31U;
 
 CopyElement element_of(const ElementOp& element_op) {
   if (element_op.factor == 1.0) return CopyElement::bytes;
@@ -65,27 +65,26 @@ class Launcher {
     if (idle) return;
     for (std::size_t begin = 0; begin < copy.size; begin += kMaxPart) {
       const std::size_t size = std::min(kMaxPart, copy.size - begin);
-      const auto units = static_cast<std::uint32_t>((size + kCopyUnit - 1) / kCopyUnit);
-      if (table_.parts == CopyTable::kMaxParts || table_.units > kMaxUnits - units) launch();
+      if (table_.parts == CopyTable::kMaxParts) launch();
       const std::uint32_t part = table_.parts++;
       table_.dst[part] = copy.dst + begin;
       table_.src[part] = moved(copy.src, begin);
-      table_.first_unit[part] = table_.units;
-      table_.tail[part] = static_cast<std::uint8_t>(size - std::size_t{units - 1} * kCopyUnit);
-      table_.units += units;
+      table_.size[part] = static_cast<std::uint32_t>(size);
+      table_.first_tile[part] = table_.tiles;
+      table_.tiles += tiles_of(table_.size[part]);
     }
   }
 
   void launch() {
     if (table_.parts > 0) {
-      std::fill(table_.first_unit + table_.parts, std::end(table_.first_unit), table_.units);
+      std::fill(table_.first_tile + table_.parts, std::end(table_.first_tile), table_.tiles);
       check(launch_copies(table_, stream_), "the copy kernel");
     }
     clear();
   }
 
  private:
-  void clear() noexcept { table_.parts = table_.units = 0; }
+  void clear() noexcept { table_.parts = table_.tiles = 0; }
 
   cudaStream_t stream_;
   CopyTable table_;

@@ -216,6 +216,30 @@ TEST_F(StreamOrdered, ConversionsOfCompressedGradientsFollowInTheStream) {
   });
 }
 
+// The engine still refers to the memory of a gradient that the host has finished with.
+TEST_F(StreamOrdered, GradientsThatAreZeroedInPlaceAreNotCopied) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    int step = 0;
+    const auto train = [&](int steps) {
+      for (const int end = step + steps; step < end; ++step) {
+        optimizer.zero_grad(false);
+        backward(*net, context.rank(), step);
+        optimizer.step();
+      }
+    };
+    train(kWarmUp);
+    Gate gate(device);
+    gate.stop();
+    train(kAhead);
+    EXPECT_EQ(optimizer.gradient_counters().copied, 0);
+    gate.open();
+    expect_values(*net, kWarmUp + kAhead);
+    context.shutdown();
+  });
+}
+
 TEST_F(StreamOrdered, ThreadsWaitIfTheUserWantsThat) {
   on_ranks(
       [](Context& context, torch::Device device) {

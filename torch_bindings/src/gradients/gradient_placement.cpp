@@ -23,10 +23,15 @@ torch::Tensor empty_for(const torch::Tensor& parameter) {
 }
 
 /// Returns whether no other tensor uses the gradient's memory. While the hook runs, autograd holds
-/// the incoming gradient, and a view holds its base. If there are more references, the memory may
+/// the incoming gradient, and a view holds its base. The engine may still hold the memory for
+/// earlier reductions, behind which this stream waits. If there are more references, the memory may
 /// become the gradient of another parameter too.
-bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming) {
-  const std::size_t holders = gradient.storage().use_count();
+bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming,
+                    const std::weak_ptr<c10::Storage>& in_engine) {
+  std::size_t holders = gradient.storage().use_count();
+  // This comes after the count, since the engine's reference may end at any time.
+  const std::shared_ptr<c10::Storage> held = in_engine.lock();
+  if (held && held->is_alias_of(gradient.storage())) --holders;
   const bool handed_over =
       incoming.defined() && incoming.layout() == torch::kStrided && incoming.is_alias_of(gradient);
   if (!handed_over) return holders <= 1;
@@ -86,11 +91,12 @@ torch::Tensor GradientPlacement::empty_in_arena(const torch::Tensor& parameter) 
   return heap_->empty(parameter.sizes(), strides_for(parameter), parameter.scalar_type());
 }
 
-void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tensor& incoming) {
+void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tensor& incoming,
+                              const std::weak_ptr<c10::Storage>& in_engine) {
   const torch::Tensor& gradient = parameter.grad();
   const bool usable = torch::autograd::utils::obeys_layout_contract(gradient, parameter) &&
                       !gradient.is_neg() && !gradient.is_conj() &&
-                      has_own_memory(gradient, incoming);
+                      has_own_memory(gradient, incoming, in_engine);
   torch::Tensor placed;
   if (!usable || !lies_in_arena(gradient)) placed = empty_in_arena(parameter);
   if (usable && !placed.defined()) {

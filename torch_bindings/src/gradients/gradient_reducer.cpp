@@ -200,7 +200,7 @@ void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) 
     slot->grad_is_reduced = false;
     slot->parameter.mutable_grad().reset();
     slot->gradient.reset();
-    slot->elements.reset();
+    slot->converted.reset();
   }
 }
 

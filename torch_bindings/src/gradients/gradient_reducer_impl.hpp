@@ -49,8 +49,12 @@ struct GradientSlot {
 
   torch::Tensor gradient;    ///< the gradient that is being reduced
   std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
-  torch::Tensor elements;    ///< the elements of `gradient`, or a copy of them in another type
-  bool elements_are_copy = false;
+  torch::Tensor converted;  ///< its elements in the type that is sent; undefined if that is its own
+  [[nodiscard]] const torch::Tensor& sent() const {
+    return converted.defined() ? converted : gradient;
+  }
+
+  std::weak_ptr<c10::Storage> in_engine;  ///< the memory of reductions that are not done
 
   // These tell which gradient is the last of its collective and its stream.
   int order = 0;                       ///< of the submissions of a reduction

@@ -30,7 +30,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
     slot.parameter.mutable_grad() = gradient.to_dense();
   }
   require_supported(gradient);
-  placement->place(slot.parameter, incoming);
+  placement->place(slot.parameter, incoming, slot.in_engine);
   slot.gradient = gradient;
   if (factor != 1 && !slot.has_none) scale_(elements_of(gradient), factor);
   if (slot.compressor) {
@@ -72,25 +72,32 @@ void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submissi
 Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   const torch::Tensor& gradient = slot.gradient;
   const torch::ScalarType type = sent_type(gradient.scalar_type(), options.compression);
-  slot.elements = elements_of(gradient);
-  slot.elements_are_copy = type != gradient.scalar_type();
-  if (slot.elements_are_copy) {
-    slot.elements =
-        placement->empty_row(gradient.numel(), gradient.options().dtype(type)).copy_(slot.elements);
+  slot.converted.reset();
+  if (type != gradient.scalar_type()) {
+    slot.converted = placement->empty_row(gradient.numel(), gradient.options().dtype(type))
+                         .copy_(elements_of(gradient));
   }
+  const torch::Tensor& sent = slot.sent();
   Submission submission;
   Request& request = submission.request;
   const AllreduceOptions reduction = reduction_named(slot.collective);
   request.name = reduction.name;
-  request.dtype = dtype_of(slot.elements);
+  request.dtype = dtype_of(sent);
   request.op = reduction.op;
   request.device = engine_device_of(gradient);
   request.shape = shape_of(slot.parameter);
   request.process_set = reduction.process_set;
   request.prescale = reduction.prescale;
   request.postscale = reduction.postscale;
-  submission.input = submission.output = data_of(slot.elements);
-  submission.keep_alive = std::make_shared<torch::Tensor>(slot.elements);
+  submission.input = submission.output = data_of(sent);
+  // The program may give the gradient other memory while this is reduced.
+  // Reductions of the same memory share one reference, which `place` does not count.
+  std::shared_ptr<c10::Storage> memory = slot.in_engine.lock();
+  if (!memory || !memory->is_alias_of(sent.storage())) {
+    memory = std::make_shared<c10::Storage>(sent.storage());
+  }
+  submission.keep_alive = memory;
+  slot.in_engine = memory;
   slot.order = ++submissions;
   slot.ready = events.after(gradient, slot.is_last_of_bucket);
   submission.ready = slot.ready;
@@ -272,7 +279,7 @@ void GradientReducer::Impl::finish_reduction() {
     slot.work = {};
     slot.sparse_work.reset();
     slot.gradient.reset();
-    slot.elements.reset();
+    slot.converted.reset();
     if (slot.grad_is_reduced) left.push_back(&slot);
   }
   if (options.step_in_backward) step_only(left);
@@ -297,8 +304,8 @@ void GradientReducer::Impl::finish(GradientSlot& slot) {
     if (!slot.has_none) slot.parameter.mutable_grad() = slot.gradient;
     return;
   }
-  slot.bucket = waits.wait(slot.work, slot.elements);
-  if (slot.elements_are_copy) elements_of(slot.gradient).copy_(slot.elements);
+  slot.bucket = waits.wait(slot.work, slot.sent());
+  if (slot.converted.defined()) elements_of(slot.gradient).copy_(slot.converted);
 }
 
 /// Expects that the next reduction has the same collectives. Where it is not known which one a

@@ -19,11 +19,6 @@ cudaError_t misuse(const std::string& what) {
   return cudaErrorInvalidValue;
 }
 
-std::size_t bytes_of(const CopyTable& table, std::uint32_t index) {
-  const std::uint32_t units = table.first_unit[index + 1] - table.first_unit[index];
-  return std::size_t{units - 1} * kCopyUnit + table.tail[index];
-}
-
 }  // namespace
 
 cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
@@ -37,7 +32,7 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   for (std::uint32_t i = 0; i < table.parts; ++i) {
     std::byte* const dst = table.dst[i];
     const std::byte* const src = table.src[i];
-    const std::size_t size = bytes_of(table, i);
+    const std::size_t size = table.size[i];
     const auto inside = [&](const std::byte* data) {
       return fake::device_memory().contains(data, size, stream->device()) ||
              fake::device_memory().contains(data, size, fake::kPinned);
@@ -55,8 +50,8 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   }
   stream->push([table] {
     // Runs backwards, because no code may depend on the order of threads.
-    for (std::uint32_t block = copy_blocks(table); block-- > 0;) {
-      for (std::uint32_t thread = kCopyThreads; thread-- > 0;) copy_tile(table, block, thread);
+    for (std::uint32_t tile = table.tiles; tile-- > 0;) {
+      for (std::uint32_t thread = kCopyThreads; thread-- > 0;) copy_tile(table, tile, thread);
     }
   });
   return cudaSuccess;
