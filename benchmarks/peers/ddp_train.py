@@ -1,5 +1,11 @@
 #!/usr/bin/env python3
-"""Trains the models of train_bench with DistributedDataParallel over gloo, or NCCL, by its rules.
+"""Trains the models of train_bench from Python, by its rules.
+
+    ddp                 DistributedDataParallel over gloo, or NCCL
+    ddp-copied          the same with gradients outside its buckets
+    ddp-hvd             ddp over hvd
+    python-hvd          hvd.torch's DistributedOptimizer
+    python-independent  no communication
 
 It is one process of several. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which, as torchrun
 sets them. benchmarks/training starts all of them. Rank 0 writes train_bench's row to --json, or
@@ -17,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 BATCHES, WARM_UP, ESTIMATE = 4, 12, 4
+MODES = ("ddp", "ddp-copied", "ddp-hvd", "python-hvd", "python-independent")
 
 
 class Cnn(nn.Module):
@@ -105,33 +112,40 @@ def resident_mb():
     return 0.0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", default="ddp", help="comma separated")
+    parser.add_argument("--rounds", type=int, default=1, help="of all modes, in turns")
     parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--copied", action="store_true", help="gradients lie outside the buckets")
     parser.add_argument("--json")
     options = parser.parse_args()
+    options.modes = options.mode.split(",")
+    if not set(options.modes) <= set(MODES):
+        parser.error(f"--mode: {options.mode}")
+    return options
 
-    device = torch.device("cpu")
-    wait = lambda: None
-    if options.device == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        wait = torch.cuda.synchronize
-    dist.init_process_group("gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl")
-    torch.set_num_threads(options.threads)
+
+def train(mode, options, device):
+    """Returns train_bench's row."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     torch.manual_seed(1)
     make, loss_of, batch, shape, classes = MODELS[options.model]
     batch = options.batch or batch
-    # Gradients that lie in DDP's buckets save DDP a copy.
-    model = nn.parallel.DistributedDataParallel(make().to(device),
-                                                gradient_as_bucket_view=not options.copied)
+    model = make().to(device)
+    if mode.startswith("ddp"):
+        # Gradients that lie in DDP's buckets save DDP a copy.
+        model = nn.parallel.DistributedDataParallel(model,
+                                                    gradient_as_bucket_view=mode != "ddp-copied")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    if mode == "python-hvd":
+        import hvd.torch as hvd
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     inputs = [torch.randn(batch, *shape).to(device) for _ in range(BATCHES)]
     targets = [torch.randint(classes, (batch,)).to(device) for _ in range(BATCHES)]
     turn = 0
@@ -165,13 +179,34 @@ def main():
     elapsed = time.perf_counter() - begin
     images = over_ranks([batch * steps / elapsed], dist.ReduceOp.SUM)[0]
     p50, rss = over_ranks([1e3 * statistics.median(times), resident_mb()], dist.ReduceOp.MAX)
-    row = {"model": options.model, "mode": "ddp", "ranks": dist.get_world_size(),
-           "images_per_s": images, "step_ms_p50": p50, "rss_mb": rss, "steps": steps}
+    return {"model": options.model, "mode": mode, "ranks": dist.get_world_size(),
+            "images_per_s": images, "step_ms_p50": p50, "rss_mb": rss, "steps": steps}
+
+
+def main():
+    options = parsed()
+    device = torch.device("cpu")
+    if options.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    uses_hvd = device.type == "cpu" and not set(options.modes) <= {"ddp", "ddp-copied"}
+    if uses_hvd:
+        import hvd.torch as hvd  # registers the backend
+        dist.init_process_group("hvd")
+        hvd.init()
+    else:
+        dist.init_process_group("gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl")
+    torch.set_num_threads(options.threads)
+    rows = [train(mode, options, device)
+            for _ in range(options.rounds) for mode in options.modes]
     if dist.get_rank() == 0 and options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([row], file)
+            json.dump(rows, file)
     elif dist.get_rank() == 0:
-        print(json.dumps(row))
+        for row in rows:
+            print(json.dumps(row))
+    if uses_hvd:
+        hvd.shutdown()
     dist.destroy_process_group()
 
 
