@@ -13,6 +13,20 @@
 
 namespace hvd::detail {
 
+namespace {
+
+/// LibTorch tells CUDA's handle of a stream since 2.11. With an older one no capture is noticed.
+template <class Device>
+bool is_captured(const Device& device, const c10::Stream& stream) {
+  if constexpr (requires { device.getStreamNativeHandle(stream); }) {
+    return is_capturing(device.getStreamNativeHandle(stream));
+  } else {
+    return false;
+  }
+}
+
+}  // namespace
+
 // LibTorch records and destroys an event on its device, and afterwards makes the thread's previous
 // device current again. That would allocate memory for a context on a device that the process does
 // not use, so the event's device is the thread's already meanwhile. A DeviceGuard does not
@@ -79,7 +93,7 @@ void* StreamEvent::handle() const noexcept {
 void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
   if (!tensor.is_cuda()) return;
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
-  if (!is_capturing(device.getStreamNativeHandle(device.getStream(tensor.device())))) return;
+  if (!is_captured(device, device.getStream(tensor.device()))) return;
   throw Error(Errc::unsupported,
               fmt::format("{} cannot be part of a CUDA graph, because the ranks agree on the host "
                           "in each step; capture without it, for example under no_sync()",
