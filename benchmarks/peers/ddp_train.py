@@ -116,7 +116,7 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", default="ddp", help="comma separated")
-    parser.add_argument("--rounds", type=int, default=1, help="of all modes, in turns")
+    parser.add_argument("--rounds", type=int, default=1, help="how often to run all modes, in turns")
     parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5)
@@ -128,6 +128,11 @@ def parsed():
     options.modes = options.mode.split(",")
     if not set(options.modes) <= set(MODES):
         parser.error(f"--mode: {options.mode}")
+    options.uses_hvd = options.device == "cpu" and not set(options.modes) <= {"ddp", "ddp-copied"}
+    if options.device == "cuda" and {"ddp-hvd", "python-hvd"} & set(options.modes):
+        parser.error("hvd.torch has no tensors on GPUs")
+    if options.uses_hvd and {"ddp", "ddp-copied"} & set(options.modes):
+        parser.error("one process trains over gloo or over hvd")
     return options
 
 
@@ -189,8 +194,7 @@ def main():
     if options.device == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    uses_hvd = device.type == "cpu" and not set(options.modes) <= {"ddp", "ddp-copied"}
-    if uses_hvd:
+    if options.uses_hvd:
         import hvd.torch as hvd  # registers the backend
         dist.init_process_group("hvd")
         hvd.init()
@@ -205,7 +209,7 @@ def main():
     elif dist.get_rank() == 0:
         for row in rows:
             print(json.dumps(row))
-    if uses_hvd:
+    if options.uses_hvd:
         hvd.shutdown()
     dist.destroy_process_group()
 

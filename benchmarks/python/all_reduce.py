@@ -2,8 +2,8 @@
 
     PYTHONPATH=build/release/python build/release/bin/hvdrun -np 2 --bind-to none python3 benchmarks/python/all_reduce.py
 
-Gloo's threads may then use all cores. The rows are medians over the rounds, in microseconds. The columns "hvd - fake" and
-"gloo / hvd" are of the rows of one round, with their least and their most. The same call in C++ is that of
+Gloo's threads may then use all cores. The rows are medians over the rounds, in microseconds. The last two columns compare
+the times of one round: the median of that, the least and the most. The same call in C++ is that of
 `hvdrun -np 2 --bind-to none hvd_bench allreduce -b 4 -e 4`.
 """
 

@@ -37,7 +37,8 @@ inline constexpr std::uint32_t kCopyTile = kCopyThreads * kUnitsPerThread * kCop
 /// before the kernel starts.
 struct CopyTable {
   static constexpr std::uint32_t kMaxParts = 168;
-  static constexpr std::uint32_t kGroup = 12;  ///< of parts: about the root of their number
+  static constexpr std::uint32_t kGroup =
+      12;  ///< parts in a group, near the square root of kMaxParts
 
   double factor;
   CopyUnit fill;  ///< stored where there is no source: one element, repeated
@@ -48,7 +49,8 @@ struct CopyTable {
   std::byte* dst[kMaxParts];
   const std::byte* src[kMaxParts];  ///< null stores `fill`
   std::uint32_t size[kMaxParts];    ///< bytes, not 0
-  /// The number of the part's first tile, among those of all parts. From `parts` on it is `tiles`.
+  /// The index of the part's first tile, counted over all parts. Entries from `parts` on hold
+  /// `tiles`, so that the search never chooses them.
   std::uint32_t first_tile[kMaxParts];
   // NOLINTEND(*-avoid-c-arrays)
 };
@@ -59,9 +61,8 @@ static_assert(CopyTable::kMaxParts % CopyTable::kGroup == 0);
   return size / kCopyTile + (size % kCopyTile == 0 ? 0 : 1);
 }
 
-/// Returns the part of a tile. No load depends on another one in the same loop, so the block waits
-/// for two loads from its parameters, which it reads for the first time. A bisection would wait for
-/// eight.
+/// Returns the part of a tile. The loads of one loop are independent, so the search waits for the
+/// table twice. A bisection would wait eight times, and a block's first reads miss the cache.
 __host__ __device__ inline std::uint32_t part_of_tile(const CopyTable& table, std::uint32_t tile) {
   std::uint32_t group = 0;
   for (std::uint32_t i = CopyTable::kGroup; i < CopyTable::kMaxParts; i += CopyTable::kGroup) {

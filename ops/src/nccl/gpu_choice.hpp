@@ -65,10 +65,11 @@ struct GpuChoice {
   bool shared = false;  ///< two ranks of the job would use the same GPU
 };
 
-/// Returns the name of a device, which NCCL gives to one rank: its PCI bus id, which is the same in
-/// all processes of a host. If the user lets ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1, from
-/// NCCL 2.30 on), the process follows. Ranks that are threads of one process cannot share it: a
-/// rank that frees memory waits for all kernels of the process, also for one that waits for it.
+/// Returns a name that two ranks of a communicator must not have in common: the PCI bus id of the
+/// device, which is the same in all processes of a host. If the user lets ranks share a GPU
+/// (NCCL_MULTI_RANK_GPU_ENABLE=1, from NCCL 2.30 on), the process id follows. Threads of one
+/// process may not share it: to free memory waits for kernels that run, which may wait for this
+/// rank.
 [[nodiscard]] std::string name_of_gpu(int device);
 
 /// Returns the usual device of this rank, `local rank % visible devices`, or nothing on every rank

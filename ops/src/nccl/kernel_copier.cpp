@@ -13,8 +13,8 @@
 namespace hvd::detail {
 namespace {
 
-// The largest part, 2 GiB, so that its bytes are counted in 32 bits. Other parts begin where their
-// alignment is that of the tensor.
+// The largest part, 2 GiB, so that its bytes are counted in 32 bits. A larger copy is split at
+// multiples of it, which keeps the alignment.
 constexpr std::size_t kMaxPart = std::size_t{1} << 31U;
 
 CopyElement element_of(const ElementOp& element_op) {

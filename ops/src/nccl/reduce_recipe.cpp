@@ -88,7 +88,7 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
         fmt::format("a build without nvcc scales floating point only, not {}", to_string(dtype)));
   }
 
-  // For one rank NCCL's average runs a kernel per tensor, and its sum none.
+  // For one rank NCCL's average launches a kernel for each tensor, and its sum launches none.
   if (op == ReduceOp::average && divisor == 1) op = ReduceOp::sum;
   ReduceRecipe recipe;
   recipe.type = *type;

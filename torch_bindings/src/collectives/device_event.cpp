@@ -15,7 +15,8 @@ namespace hvd::detail {
 
 namespace {
 
-/// LibTorch tells CUDA's handle of a stream since 2.11. With an older one no capture is noticed.
+/// LibTorch has told CUDA's handle of a stream since 2.11. With an older one a capture goes
+/// unnoticed.
 template <class Device>
 bool is_captured(const Device& device, const c10::Stream& stream) {
   if constexpr (requires { device.getStreamNativeHandle(stream); }) {

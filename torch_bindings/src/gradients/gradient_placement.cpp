@@ -24,14 +24,14 @@ torch::Tensor empty_for(const torch::Tensor& parameter) {
 
 /// Returns whether no other tensor uses the gradient's memory. While the hook runs, autograd holds
 /// the incoming gradient, and a view holds its base. The engine may still hold the memory for
-/// earlier reductions, behind which this stream waits. If there are more references, the memory may
-/// become the gradient of another parameter too.
+/// an earlier reduction, for which the current stream already waits. If there are more references,
+/// the memory may become the gradient of another parameter too.
 bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming,
                     const std::weak_ptr<c10::Storage>& in_engine) {
   std::size_t holders = gradient.storage().use_count();
   // This comes after the count, since the engine's reference may end at any time.
   const std::shared_ptr<c10::Storage> held = in_engine.lock();
-  if (held && held->is_alias_of(gradient.storage())) --holders;
+  if (held && held->unsafeGetStorageImpl() == gradient.storage().unsafeGetStorageImpl()) --holders;
   const bool handed_over =
       incoming.defined() && incoming.layout() == torch::kStrided && incoming.is_alias_of(gradient);
   if (!handed_over) return holders <= 1;

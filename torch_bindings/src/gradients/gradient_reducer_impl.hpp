@@ -49,12 +49,12 @@ struct GradientSlot {
 
   torch::Tensor gradient;    ///< the gradient that is being reduced
   std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
-  torch::Tensor converted;  ///< its elements in the type that is sent; undefined if that is its own
+  torch::Tensor converted;   ///< undefined if the gradient is sent in its own type
   [[nodiscard]] const torch::Tensor& sent() const {
     return converted.defined() ? converted : gradient;
   }
 
-  std::weak_ptr<c10::Storage> in_engine;  ///< the memory of reductions that are not done
+  std::weak_ptr<c10::Storage> in_engine;  ///< of the last reduction, while the engine refers to it
 
   // These tell which gradient is the last of its collective and its stream.
   int order = 0;                       ///< of the submissions of a reduction

@@ -91,9 +91,9 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   request.postscale = reduction.postscale;
   submission.input = submission.output = data_of(sent);
   // The program may give the gradient other memory while this is reduced.
-  // Reductions of the same memory share one reference, which `place` does not count.
+  // Reductions of the same memory share one reference, which `place` subtracts from the count.
   std::shared_ptr<c10::Storage> memory = slot.in_engine.lock();
-  if (!memory || !memory->is_alias_of(sent.storage())) {
+  if (!memory || memory->unsafeGetStorageImpl() != sent.storage().unsafeGetStorageImpl()) {
     memory = std::make_shared<c10::Storage>(sent.storage());
   }
   submission.keep_alive = memory;

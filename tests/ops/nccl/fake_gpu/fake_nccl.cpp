@@ -74,6 +74,9 @@ struct Split {
   std::map<int, Member> members;  ///< by rank of the parent
 };
 
+constexpr int kUsualVersion = 22'800;
+constexpr int kVersionThatShares = 23'000;
+
 struct Library {
   std::mutex mutex;
   std::condition_variable changed;
@@ -85,7 +88,7 @@ struct Library {
   std::map<std::pair<const Clique*, std::uint64_t>, Split> splits;
   int collectives = 0;
   int open_groups = 0;
-  int version = NCCL_VERSION_CODE;
+  int version = kUsualVersion;
 };
 
 Library& library() {
@@ -256,7 +259,7 @@ void reset_nccl() {
   lib.faults.clear();
   lib.collectives = 0;
   lib.open_groups = 0;
-  lib.version = NCCL_VERSION_CODE;
+  lib.version = kUsualVersion;
   lib.changed.notify_all();
 }
 
@@ -292,7 +295,7 @@ int collectives_run() {
 
 void let_ranks_share() {
   const std::lock_guard lock(library().mutex);
-  library().version = 23'000;
+  library().version = kVersionThatShares;
 }
 
 }  // namespace hvd::test::fake_gpu
