@@ -37,8 +37,8 @@ class CountingListener final : public Executor::Listener {
   void nothing_runs() override {}
   void stopped() override {}
 
-  // To be read after `join`.
-  int batches = 0;
+  // To be read after `join`. Two threads may count at a time: one runs a batch, the other polls.
+  std::atomic<int> batches{0};
   std::vector<Errc> failures;
 };
 

@@ -27,9 +27,9 @@ namespace hvd::detail {
 
 class Executor final : public WorkDriver {
  public:
-  /// The executor informs it of what happens, on the thread on which it happens. The executor's
-  /// lock is held during `turn_taken`, `waited` and `nothing_runs`, so they must not call the
-  /// executor.
+  /// The executor informs it of what happens, on the thread on which it happens. While one thread
+  /// runs a batch another may poll, so two of them may call at a time. The executor's lock is held
+  /// during `turn_taken`, `waited` and `nothing_runs`, so they must not call the executor.
   class Listener {
    public:
     /// A turn of the frozen schedule was taken from the table at the time `now`.
