@@ -140,50 +140,69 @@ c10::intrusive_ptr<c10d::Backend::Options> GroupBackend::getBackendOptions() {
 /// comes again after `Names::kCount` such operations, because only operations with the names of
 /// earlier steps run without negotiation. If the previous work of this name has not ended, it is
 /// waited for.
-std::pair<std::string, hvd::Work*> GroupBackend::next_name(const Request& request) {
+std::pair<const std::string&, hvd::Work&> GroupBackend::next_name(const Request& request) {
   // Ranks send different numbers of elements in an alltoall.
   const std::int64_t count = request.kind == OpKind::alltoall ? 0 : element_count(request.shape);
-  std::string key = fmt::format("{}/{}/{}/{}/{}", to_string(request.kind), to_string(request.dtype),
-                                to_string(request.op), request.root, count);
-  if (names_.size() >= kMostNames && names_.count(key) == 0) {
-    for (auto& [name, names] : names_) {
+  const Alike alike{request.kind, request.dtype, request.op, request.root, count};
+  if (names_.size() >= kMostNames && names_.count(alike) == 0) {
+    for (auto& [key, names] : names_) {
       for (const hvd::Work& work : names.last) await_end(work);
     }
     names_.clear();
   }
-  Names& names = names_[key];
+  Names& names = names_[alike];
   const std::size_t index = names.next++ % Names::kCount;
+  std::string& name = names.names[index];
+  if (name.empty()) {
+    name = fmt::format("{}/{}/{}/{}/{}/{}", to_string(request.kind), to_string(request.dtype),
+                       to_string(request.op), request.root, count, index);
+  }
   hvd::Work& last = names.last[index];
   await_end(last);
   last = {};
-  key += fmt::format("/{}", index);
-  return {std::move(key), &last};
+  return {name, last};
 }
 
+/// Runs the operation on the calling thread.
+void GroupBackend::run(c10d::OpType type, Submission submission, const Tensors& inputs) {
+  at::RecordFunction profile(at::RecordScope::USER_SCOPE);
+  std::vector<c10::IValue> shown;
+  if (profile.isActive()) {
+    shown.assign(inputs.begin(), inputs.end());
+    profile._setAsync();  // as torch marks the operations of all backends
+    profile.before(profiling_title(type), &shown);
+  }
+  with_c10d_errors([&] {
+    {
+      // Is free during the operation: another thread may have to send what other ranks wait for.
+      const std::lock_guard lock(mutex_);
+      ++operations_;
+      submission.request.name = next_name(submission.request).first;
+    }
+    context_->run(std::move(submission));
+  });
+}
+
+/// Returns null where the call waits for its end, as torch allows.
 template <class CallOptions>
 GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
                                               std::vector<Submission> submissions,
                                               const CallOptions& options, Tensors results,
                                               const Tensors& inputs) {
+  if (!options.asyncOp && submissions.size() == 1) {
+    run(type, std::move(submissions.front()), inputs);
+    return nullptr;
+  }
   auto started = c10::make_intrusive<BackendWork>(getRank(), type, options.timeout,
                                                   std::move(results), inputs, completer_);
-  const bool blocks = !options.asyncOp && submissions.size() == 1;
   with_c10d_errors([&] {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     ++operations_;
     for (Submission& submission : submissions) {
-      hvd::Work* last = nullptr;
-      if (submission.request.name.empty()) {
-        std::tie(submission.request.name, last) = next_name(submission.request);
-      }
-      if (blocks) {
-        lock.unlock();  // another thread may have to send what other ranks wait for
-        context_->run(std::move(submission));
-        return;
-      }
-      hvd::Work work = context_->submit(std::move(submission));
-      if (last) *last = work;
-      started->add(std::move(work));
+      const auto [name, last] = next_name(submission.request);
+      submission.request.name = name;
+      last = context_->submit(std::move(submission));
+      started->add(last);
     }
   });
   return started;
@@ -238,7 +257,7 @@ GroupBackend::WorkPointer GroupBackend::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only(tensors);
   return with_c10d_errors([&] {
-    Submission submission = in_place(OpKind::broadcast, tensor, flat(tensor));
+    Submission submission = in_place(OpKind::broadcast, tensor, dense(tensor));
     submission.request.root = static_cast<int>(options.rootRank);
     return start(c10d::OpType::BROADCAST, {std::move(submission)}, options, {tensor}, {tensor});
   });
@@ -296,7 +315,7 @@ GroupBackend::WorkPointer GroupBackend::reduce_scatter(Tensors& outputs, TensorL
   return with_c10d_errors([&] {
     return start(
         c10d::OpType::REDUCE_SCATTER,
-        {reduce_scattered(flat(inputs.front()), output, options.reduceOp, getRank(), getSize())},
+        {reduce_scattered(dense(inputs.front()), output, options.reduceOp, getRank(), getSize())},
         options, {output}, inputs.front());
   });
 }
@@ -305,7 +324,7 @@ GroupBackend::WorkPointer GroupBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   return with_c10d_errors([&] {
     return start(c10d::OpType::_REDUCE_SCATTER_BASE,
-                 {reduce_scattered(flat(input), output, options.reduceOp, getRank(), getSize())},
+                 {reduce_scattered(dense(input), output, options.reduceOp, getRank(), getSize())},
                  options, {output}, {input});
   });
 }
@@ -317,7 +336,7 @@ GroupBackend::WorkPointer GroupBackend::reduce_scatter_tensor_coalesced(
   with_c10d_errors([&] {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       submissions.push_back(
-          reduce_scattered(flat(inputs[i]), outputs[i], options.reduceOp, getRank(), getSize()));
+          reduce_scattered(dense(inputs[i]), outputs[i], options.reduceOp, getRank(), getSize()));
     }
   });
   return start(c10d::OpType::COALESCED, std::move(submissions), options, outputs, inputs);
@@ -334,8 +353,9 @@ GroupBackend::WorkPointer GroupBackend::alltoall_base(at::Tensor& output, at::Te
   if (splits.empty()) splits.assign(static_cast<std::size_t>(getSize()), rows / getSize());
   for (std::int64_t& split : splits) split *= rows == 0 ? 0 : input.numel() / rows;
   return with_c10d_errors([&] {
-    return start(c10d::OpType::ALLTOALL_BASE, {exchanged(flat(input), std::move(splits), {output})},
-                 options, {output}, {input});
+    return start(c10d::OpType::ALLTOALL_BASE,
+                 {exchanged(dense(input), std::move(splits), {output})}, options, {output},
+                 {input});
   });
 }
 
@@ -344,7 +364,7 @@ GroupBackend::WorkPointer GroupBackend::alltoall(Tensors& outputs, Tensors& inpu
   std::vector<std::int64_t> splits;
   for (const at::Tensor& input : inputs) splits.push_back(input.numel());
   return with_c10d_errors([&] {
-    return start(c10d::OpType::ALLTOALL, {exchanged(flat(inputs), std::move(splits), outputs)},
+    return start(c10d::OpType::ALLTOALL, {exchanged(dense(inputs), std::move(splits), outputs)},
                  options, outputs, inputs);
   });
 }
@@ -356,7 +376,7 @@ GroupBackend::WorkPointer GroupBackend::gather(TensorLists& outputs, Tensors& in
   splits.at(static_cast<std::size_t>(options.rootRank)) = input.numel();
   const Tensors received = options.rootRank == getRank() ? outputs.at(0) : Tensors{};
   return with_c10d_errors([&] {
-    return start(c10d::OpType::GATHER, {exchanged(flat(input), std::move(splits), received)},
+    return start(c10d::OpType::GATHER, {exchanged(dense(input), std::move(splits), received)},
                  options, received, inputs);
   });
 }
@@ -367,7 +387,7 @@ GroupBackend::WorkPointer GroupBackend::scatter(Tensors& outputs, TensorLists& i
   std::vector<std::int64_t> splits(static_cast<std::size_t>(getSize()));
   at::Tensor input = at::empty({0}, output.options());
   if (options.rootRank == getRank()) {
-    input = flat(inputs.at(0));
+    input = dense(inputs.at(0));
     std::fill(splits.begin(), splits.end(), output.numel());
   }
   return with_c10d_errors([&] {
@@ -385,7 +405,7 @@ GroupBackend::WorkPointer GroupBackend::message(const at::Tensor& tensor, int fr
       getRank(), sends ? c10d::OpType::SEND : c10d::OpType::RECV, c10d::kUnsetTimeout,
       Tensors{tensor}, Tensors{tensor}, completer_);
   with_c10d_errors([&] {
-    Submission submission = in_place(OpKind::broadcast, tensor, flat(tensor));
+    Submission submission = in_place(OpKind::broadcast, tensor, dense(tensor));
     if (sends) submission.finish = nullptr;
     submission.request.root = from;
     submission.request.process_set = pair_set(from, to, getSize()).id;

@@ -86,14 +86,25 @@ class GroupBackend final : public c10d::Backend {
   static void leave_all() noexcept;
 
  private:
-  /// The works that had one name last. As many operations of one kind, dtype and size may be
-  /// pending at the same time.
+  /// What operations have in common whose names differ only in a number.
+  struct Alike {
+    OpKind kind;
+    DType dtype;
+    ReduceOp op;
+    int root;
+    std::int64_t count;
+    auto operator<=>(const Alike&) const = default;
+  };
+  /// The names of such operations, and the works that had them last. As many may be pending at the
+  /// same time.
   struct Names {
     static constexpr std::size_t kCount = 8;
     std::size_t next = 0;
+    std::array<std::string, kCount> names;
     std::array<hvd::Work, kCount> last;
   };
-  std::pair<std::string, hvd::Work*> next_name(const Request& request);
+  std::pair<const std::string&, hvd::Work&> next_name(const Request& request);
+  void run(c10d::OpType type, Submission submission, const Tensors& inputs);
   template <class CallOptions>
   WorkPointer start(c10d::OpType type, std::vector<Submission> submissions,
                     const CallOptions& options, Tensors results, const Tensors& inputs);
@@ -106,7 +117,7 @@ class GroupBackend final : public c10d::Backend {
   std::shared_ptr<Context> context_;
   std::shared_ptr<FutureCompleter> completer_ = std::make_shared<FutureCompleter>();
   std::mutex mutex_;  // guards what follows
-  std::map<std::string, Names> names_;
+  std::map<Alike, Names> names_;
   std::map<std::pair<std::int32_t, int>, std::uint64_t> messages_;  // by pair set and tag
   std::uint64_t operations_ = 0;
   std::uint64_t monitored_ = 0;

@@ -51,9 +51,10 @@ std::int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 /// Copies the parts of `from` into the tensors, in order.
 void copy_parts(const at::Tensor& from, const std::vector<at::Tensor>& into) {
   const at::NoGradGuard no_grad_here;  // on the engine's thread
+  const at::Tensor values = from.view({-1});
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : into) {
-    tensor.copy_(from.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    tensor.copy_(values.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
     offset += tensor.numel();
   }
 }
@@ -128,15 +129,18 @@ at::Tensor& only(std::vector<at::Tensor>& tensors) {
   return tensors.front();
 }
 
-at::Tensor flat(const at::Tensor& tensor) {
+at::Tensor dense(const at::Tensor& tensor) {
   detail::require_supported(tensor);
-  return detail::resolved(detail::plain_alias(tensor)).contiguous().reshape({-1});
+  const at::Tensor alias = detail::plain_alias(tensor);
+  const bool is_plain = alias.is_contiguous() && !alias.is_conj() && !alias.is_neg();
+  return is_plain ? alias : detail::resolved(alias).contiguous();
 }
 
-at::Tensor flat(const std::vector<at::Tensor>& tensors) {
+at::Tensor dense(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return dense(tensors.front());
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& tensor : tensors) parts.push_back(flat(tensor));
-  return parts.size() == 1 ? parts.front() : at::cat(parts);
+  for (const at::Tensor& tensor : tensors) parts.push_back(dense(tensor).view({-1}));
+  return at::cat(parts);
 }
 
 Submission in_place(OpKind kind, const at::Tensor& tensor, const at::Tensor& memory) {
@@ -151,7 +155,7 @@ Submission in_place(OpKind kind, const at::Tensor& tensor, const at::Tensor& mem
 }
 
 Submission reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, bool receives, int size) {
-  const at::Tensor input = flat(tensor);
+  const at::Tensor input = dense(tensor);
   // A rank that does not receive the result needs a place for it all the same.
   const at::Tensor output = receives ? tensor : at::empty_like(input);
   if (is_bitwise(op)) return bits_combined(input, 0, input.numel(), output, op, size);
@@ -166,7 +170,7 @@ Submission reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, bool rece
 }
 
 Submission gathered(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs) {
-  const at::Tensor input = flat(tensor);
+  const at::Tensor input = dense(tensor);
   Submission submission = submission_of(OpKind::allgather, input);
   receive(submission, outputs, input.options());
   return submission;

@@ -15,9 +15,10 @@ namespace hvd::python {
 /// Returns the one tensor of a call.
 [[nodiscard]] at::Tensor& only(std::vector<at::Tensor>& tensors);
 
-/// Returns the values in one dimension. Shares memory with `tensor` where it is contiguous.
-[[nodiscard]] at::Tensor flat(const at::Tensor& tensor);
-[[nodiscard]] at::Tensor flat(const std::vector<at::Tensor>& tensors);
+/// Returns the values in row-major memory, that of `tensor` where it is contiguous. Those of
+/// several tensors follow each other.
+[[nodiscard]] at::Tensor dense(const at::Tensor& tensor);
+[[nodiscard]] at::Tensor dense(const std::vector<at::Tensor>& tensors);
 
 /// Reduces or broadcasts `memory`, the values of `tensor`, in place.
 [[nodiscard]] Submission in_place(OpKind kind, const at::Tensor& tensor, const at::Tensor& memory);
