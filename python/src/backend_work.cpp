@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <hvd/core/error.hpp>
 
 #include "c10d_error.hpp"
+#include "collectives/device_event.hpp"
 
 namespace hvd::python {
 
@@ -20,11 +23,21 @@ FutureCompleter::~FutureCompleter() {
   if (thread_.joinable()) thread_.join();
 }
 
+void FutureCompleter::wait(const std::vector<Work>& works, const at::Tensor& tensor) const {
+  detail::StreamWaits waits(stream_ordered_);
+  with_c10d_errors([&] {
+    for (const Work& work : works) waits.wait(work, tensor);
+  });
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> FutureCompleter::future_of(
-    const std::vector<Work>& works, const std::vector<at::Tensor>& results) {
-  Entry entry{
-      works, results,
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))};
+    const std::vector<Work>& works, const std::vector<at::Tensor>& results,
+    const at::Tensor& tensor) {
+  std::vector<c10::Device> devices;
+  if (tensor.defined() && !tensor.is_cpu()) devices.push_back(tensor.device());
+  Entry entry{works, results, tensor,
+              c10::make_intrusive<c10::ivalue::Future>(
+                  c10::ListType::create(c10::TensorType::get()), std::move(devices))};
   auto future = entry.future;
   if (std::all_of(works.begin(), works.end(), [](const Work& work) { return work.done(); })) {
     complete(entry);
@@ -52,11 +65,14 @@ void FutureCompleter::run() {
   }
 }
 
-void FutureCompleter::complete(const Entry& entry) {
+void FutureCompleter::complete(const Entry& entry) const {
+  // Whoever waits for the future lets his stream wait for those that are current when it completes.
+  c10::OptionalStreamGuard guard;
+  for (const c10::Device& device : entry.future->devices()) {
+    guard.reset_stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+  }
   try {
-    with_c10d_errors([&] {
-      for (const Work& work : entry.works) work.wait();
-    });
+    wait(entry.works, entry.tensor);
   } catch (...) {
     entry.future->setError(std::current_exception());
     return;
@@ -110,6 +126,9 @@ BackendWork::BackendWork(int rank, c10d::OpType type, std::chrono::milliseconds 
     : c10d::Work(rank, type, profiling_title(type), inputs),
       timeout_(timeout),
       results_(std::move(results)),
+      tensor_(!inputs.empty()     ? inputs.front()
+              : !results_.empty() ? results_.front()
+                                  : at::Tensor()),
       completer_(std::move(completer)) {}
 
 void BackendWork::end_profile() {
@@ -144,24 +163,25 @@ std::exception_ptr BackendWork::exception() const {
 
 bool BackendWork::wait(std::chrono::milliseconds timeout) {
   if (timeout <= kNoTimeout) timeout = timeout_;
-  const Deadline deadline = Clock::now() + timeout;
-  with_c10d_errors([&] {
-    for (const hvd::Work& work : works_) {
-      if (timeout <= kNoTimeout) {
-        work.wait();
-      } else if (!work.wait_until(deadline)) {
+  if (timeout <= kNoTimeout) {
+    completer_->wait(works_, tensor_);
+  } else {
+    const Deadline deadline = Clock::now() + timeout;
+    with_c10d_errors([&] {
+      for (const hvd::Work& work : works_) {
+        if (work.wait_until(deadline)) continue;
         throw Error(Errc::timeout, c10d::opTypeToString(retrieveOpType()) + " did not end within " +
                                        std::to_string(timeout.count()) + " ms");
       }
-    }
-  });
+    });
+  }
   end_profile();
   return true;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> BackendWork::getFuture() {
   const std::lock_guard lock(mutex_);
-  if (!future_) future_ = completer_->future_of(works_, results_);
+  if (!future_) future_ = completer_->future_of(works_, results_, tensor_);
   return future_;
 }
 

@@ -13,28 +13,36 @@
 
 namespace hvd::python {
 
-/// Completes futures. Waiting for the works is the only way to learn of their end, so a thread does
-/// it, which starts with the first future. Callbacks of the futures run on that thread.
+/// Waits for the operations of a group, and completes futures. Waiting for the works is the only
+/// way to learn of their end, so a thread does it, which starts with the first future. Callbacks of
+/// the futures run on that thread.
 class FutureCompleter {
  public:
-  FutureCompleter() = default;
+  /// If `stream_ordered`, whoever waits for an operation on a device waits until it is launched,
+  /// and his current stream for its end.
+  explicit FutureCompleter(bool stream_ordered) : stream_ordered_(stream_ordered) {}
   FutureCompleter(const FutureCompleter&) = delete;
   FutureCompleter& operator=(const FutureCompleter&) = delete;
   /// Waits for all works.
   ~FutureCompleter();
 
+  /// `tensor` is one of the operations'. Throws DistBackendError.
+  void wait(const std::vector<Work>& works, const at::Tensor& tensor) const;
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> future_of(
-      const std::vector<Work>& works, const std::vector<at::Tensor>& results);
+      const std::vector<Work>& works, const std::vector<at::Tensor>& results,
+      const at::Tensor& tensor);
 
  private:
   struct Entry {
     std::vector<Work> works;
     std::vector<at::Tensor> results;
+    at::Tensor tensor;
     c10::intrusive_ptr<c10::ivalue::Future> future;
   };
   void run();
-  static void complete(const Entry& entry);
+  void complete(const Entry& entry) const;
 
+  bool stream_ordered_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Entry> entries_;
@@ -62,7 +70,7 @@ class BackendWork final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   /// Throws DistBackendError for an error of an operation, and when `timeout` passes. Without a
   /// timeout it waits as long as the engine does, which ends an operation that stalls for longer
-  /// than the group's timeout.
+  /// than the group's timeout; then the current stream may wait in place of this thread.
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
@@ -72,6 +80,7 @@ class BackendWork final : public c10d::Work {
   std::chrono::milliseconds timeout_;
   std::vector<hvd::Work> works_;
   std::vector<at::Tensor> results_;
+  at::Tensor tensor_;  // one of the operations'
   std::shared_ptr<FutureCompleter> completer_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

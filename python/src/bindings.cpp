@@ -196,13 +196,24 @@ void bind_layers(py::module_& module) {
           Unlocked());
 }
 
+/// May be destroyed by Python.
+class PythonBackend final : public GroupBackend {
+ public:
+  using GroupBackend::GroupBackend;
+  ~PythonBackend() override {
+    std::optional<py::gil_scoped_release> unlocked;
+    if (PyGILState_Check()) unlocked.emplace();
+    leave();
+  }
+};
+
 void bind_backend(py::module_& module) {
   module.def(
       "create_backend",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& name,
          bool is_default, double seconds) {
         const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-        return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<GroupBackend>(
+        return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<PythonBackend>(
             store, rank, size, GroupBackend::Settings{name, is_default, timeout}));
       },
       Unlocked());

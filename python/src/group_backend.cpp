@@ -1,12 +1,10 @@
 #include "group_backend.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <pybind11/pybind11.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/pair_set.hpp>
@@ -82,11 +80,11 @@ std::unique_ptr<Context> join_group(const c10::intrusive_ptr<c10d::Store>& store
                       detail::store_over(own, "the store of process group " + settings.name));
 }
 
-/// Waits until the operation has ended. Its error is for those who have its work.
-void await_end(const hvd::Work& work) {
+/// Waits until the name of the operation is free. Its error is for those who have its work.
+void await_launch(const hvd::Work& work) {
   if (!work.valid() || work.done()) return;
   try {
-    work.wait();
+    static_cast<void>(work.wait_launched());
   } catch (const Error&) {
   }
 }
@@ -100,15 +98,16 @@ GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       store_(store),
       any_source_(std::make_shared<AnySource>(store, rank, size)) {
   context_ = with_c10d_errors([&] { return join_group(store, rank, size, settings_); });
+  completer_ = std::make_shared<FutureCompleter>(context_->config().stream_ordered);
   const std::lock_guard lock(live_mutex);
   std::erase_if(live_groups, [](const LiveGroup& group) { return group.context.expired(); });
   live_groups.push_back({context_, any_source_});
 }
 
-GroupBackend::~GroupBackend() {
-  // The engine's threads may need Python's lock to release a tensor.
-  std::optional<pybind11::gil_scoped_release> unlocked;
-  if (PyGILState_Check()) unlocked.emplace();
+GroupBackend::~GroupBackend() { leave(); }
+
+void GroupBackend::leave() noexcept {
+  if (!context_) return;
   context_->disconnect();  // does nothing after `shutdown`
   any_source_.reset();
   completer_.reset();
@@ -138,15 +137,15 @@ c10::intrusive_ptr<c10d::Backend::Options> GroupBackend::getBackendOptions() {
 
 /// Returns a name that all ranks give to this operation, and where its work is kept. The same name
 /// comes again after `Names::kCount` such operations, because only operations with the names of
-/// earlier steps run without negotiation. If the previous work of this name has not ended, it is
-/// waited for.
+/// earlier steps run without negotiation. If the previous work of this name has not ended,
+/// it is waited for.
 std::pair<const std::string&, hvd::Work&> GroupBackend::next_name(const Request& request) {
   // Ranks send different numbers of elements in an alltoall.
   const std::int64_t count = request.kind == OpKind::alltoall ? 0 : element_count(request.shape);
   const Alike alike{request.kind, request.dtype, request.op, request.root, count};
   if (names_.size() >= kMostNames && names_.count(alike) == 0) {
     for (auto& [key, names] : names_) {
-      for (const hvd::Work& work : names.last) await_end(work);
+      for (const hvd::Work& work : names.last) await_launch(work);
     }
     names_.clear();
   }
@@ -158,7 +157,7 @@ std::pair<const std::string&, hvd::Work&> GroupBackend::next_name(const Request&
                        to_string(request.op), request.root, count, index);
   }
   hvd::Work& last = names.last[index];
-  await_end(last);
+  await_launch(last);
   last = {};
   return {name, last};
 }
@@ -183,13 +182,15 @@ void GroupBackend::run(c10d::OpType type, Submission submission, const Tensors& 
   });
 }
 
-/// Returns null where the call waits for its end, as torch allows.
+/// Where the call shall wait for its end: runs an operation on the CPU, and returns null, as torch
+/// allows.
 template <class CallOptions>
 GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
                                               std::vector<Submission> submissions,
                                               const CallOptions& options, Tensors results,
                                               const Tensors& inputs) {
-  if (!options.asyncOp && submissions.size() == 1) {
+  if (!options.asyncOp && submissions.size() == 1 &&
+      submissions.front().request.device.kind == Device::Kind::cpu) {
     run(type, std::move(submissions.front()), inputs);
     return nullptr;
   }

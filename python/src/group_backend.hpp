@@ -21,7 +21,7 @@ namespace hvd::python {
 
 /// One process group has one context, whose ranks are those of the group. torch.distributed matches
 /// operations by their order, hvd by name; so operations get names that follow from their order.
-class GroupBackend final : public c10d::Backend {
+class GroupBackend : public c10d::Backend {
  public:
   struct Settings {
     std::string name;         ///< of the group
@@ -31,6 +31,9 @@ class GroupBackend final : public c10d::Backend {
   /// Collective among the ranks of the group, which find each other through `store`.
   GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Settings settings);
   ~GroupBackend() override;
+  /// Ends its threads without waiting for other ranks. Nobody may use it any more. Threads of the
+  /// engine may need Python's lock to release a tensor, so the caller does not hold it.
+  void leave() noexcept;
 
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -115,7 +118,7 @@ class GroupBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<AnySource> any_source_;
   std::shared_ptr<Context> context_;
-  std::shared_ptr<FutureCompleter> completer_ = std::make_shared<FutureCompleter>();
+  std::shared_ptr<FutureCompleter> completer_;
   std::mutex mutex_;  // guards what follows
   std::map<Alike, Names> names_;
   std::map<std::pair<std::int32_t, int>, std::uint64_t> messages_;  // by pair set and tag

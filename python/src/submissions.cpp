@@ -8,6 +8,7 @@
 #include <hvd/core/error.hpp>
 
 #include "c10d_error.hpp"
+#include "collectives/device_event.hpp"
 #include "collectives/tensor_traits.hpp"
 
 namespace hvd::python {
@@ -50,7 +51,6 @@ std::int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 
 /// Copies the parts of `from` into the tensors, in order.
 void copy_parts(const at::Tensor& from, const std::vector<at::Tensor>& into) {
-  const at::NoGradGuard no_grad_here;  // on the engine's thread
   const at::Tensor values = from.view({-1});
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : into) {
@@ -63,10 +63,24 @@ Submission submission_of(OpKind kind, const at::Tensor& input) {
   Submission submission;
   submission.request.kind = kind;
   submission.request.dtype = detail::dtype_of(input);
+  submission.request.device = detail::engine_device_of(input);
   submission.request.shape = {input.numel()};
   submission.input = data_of(input);
   submission.keep_alive = std::make_shared<at::Tensor>(input);
+  submission.ready = detail::record_device_event(input);
   return submission;
+}
+
+/// Lets the engine call `body` after success. On a device it is queued on the stream that was
+/// current when the operation was submitted.
+void finish_with(Submission& submission, std::function<void()> body) {
+  submission.finish = [body = std::move(body),
+                       ready = std::static_pointer_cast<detail::StreamEvent>(submission.ready)] {
+    const at::NoGradGuard no_grad_there;  // on the engine's thread
+    const detail::EventStreamGuard guard(ready.get());
+    body();
+    if (ready) ready->record();
+  };
 }
 
 /// Puts the result of a collective into the tensors, directly where there is one contiguous tensor.
@@ -87,7 +101,7 @@ void receive(Submission& submission, const std::vector<at::Tensor>& outputs,
     }
     return data_of(memory);
   };
-  if (!direct) submission.finish = [memory, outputs] { copy_parts(memory, outputs); };
+  if (!direct) finish_with(submission, [memory, outputs] { copy_parts(memory, outputs); });
 }
 
 /// Gathers what all ranks contribute, and combines `count` elements from `first` on.
@@ -96,10 +110,9 @@ Submission bits_combined(const at::Tensor& input, std::int64_t first, std::int64
   Submission submission = submission_of(OpKind::allgather, input);
   const at::Tensor all = at::empty({size, input.numel()}, input.options());
   receive(submission, {all}, input.options());
-  submission.finish = [all, first, count, op, output = detail::plain_alias(output)] {
-    const at::NoGradGuard no_grad_here;
+  finish_with(submission, [all, first, count, op, output = detail::plain_alias(output)] {
     copy_parts(combine_bits(all.narrow(1, first, count), op), {output});
-  };
+  });
   return submission;
 }
 
@@ -147,9 +160,8 @@ Submission in_place(OpKind kind, const at::Tensor& tensor, const at::Tensor& mem
   Submission submission = submission_of(kind, memory);
   submission.output = data_of(memory);
   if (!memory.is_alias_of(tensor)) {
-    submission.finish = [memory, tensor = detail::plain_alias(tensor)] {
-      copy_parts(memory, {tensor});
-    };
+    finish_with(submission,
+                [memory, tensor = detail::plain_alias(tensor)] { copy_parts(memory, {tensor}); });
   }
   return submission;
 }

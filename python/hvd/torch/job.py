@@ -140,14 +140,14 @@ def mpi_built(verbose=False):
     return build.HAS_MPI
 
 
-def nccl_built(verbose=False):
-    del verbose
-    return int(build.HAS_NCCL and build.HAS_CUDA_TENSORS)
-
-
 def cuda_built(verbose=False):
+    """Whether tensors may be on GPUs."""
     del verbose
-    return build.HAS_CUDA_TENSORS
+    return build.HAS_NCCL and torch.backends.cuda.is_built()
+
+
+def nccl_built(verbose=False):
+    return int(cuda_built(verbose))
 
 
 def mpi_enabled():

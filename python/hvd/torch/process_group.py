@@ -7,6 +7,7 @@ import functools
 from torch import distributed
 
 from hvd import _C
+from hvd.torch.job import cuda_built
 
 
 def _create(options, _backend_options):
@@ -40,7 +41,8 @@ def _with_hvd(monitored_barrier):
 def register():
     if not distributed.is_available() or "hvd" in distributed.Backend.backend_list:
         return
-    distributed.Backend.register_backend("hvd", _create, extended_api=True, devices="cpu")
+    devices = ["cpu", "cuda"] if cuda_built() else ["cpu"]
+    distributed.Backend.register_backend("hvd", _create, extended_api=True, devices=devices)
     distributed.monitored_barrier = _with_hvd(distributed.monitored_barrier)
     # A program that ends without destroy_process_group() must not leave threads of the engine
     # behind while Python ends.

@@ -22,6 +22,7 @@
 #include <hvd/torch.hpp>
 
 #include "collectives/device_event.hpp"
+#include "device/gate.hpp"
 #include "device/torch_device.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/cuda.hpp"
@@ -90,32 +91,6 @@ void backward(const Net& net, int rank, int step) {
 float peek(const torch::Tensor& tensor) {
   return *static_cast<const float*>(tensor.const_data_ptr());
 }
-
-cudaStream_t default_stream(torch::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return reinterpret_cast<cudaStream_t>(guard.getDefaultStream(device).id());
-}
-
-/// Stops the device's default stream until it is opened or destroyed.
-class Gate {
- public:
-  explicit Gate(torch::Device device) : stream_(default_stream(device)) {}
-  void stop() {
-    auto* const opened = new std::shared_future<void>(open_.get_future().share());
-    EXPECT_EQ(cudaLaunchHostFunc(stream_, &wait, opened), cudaSuccess);
-  }
-  void open() { open_.set_value(); }
-
- private:
-  static void wait(void* opened) {
-    const std::unique_ptr<std::shared_future<void>> own(
-        static_cast<std::shared_future<void>*>(opened));
-    own->wait();
-  }
-
-  cudaStream_t stream_;
-  std::promise<void> open_;
-};
 
 class StreamOrdered : public testing::Test {
  protected:

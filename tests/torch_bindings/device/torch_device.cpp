@@ -35,6 +35,12 @@ std::array<cudaStream_t, kDevices>& default_streams() {
   return streams;
 }
 
+/// LibTorch's pool has one for each device here.
+std::array<cudaStream_t, kDevices>& side_streams() {
+  static std::array<cudaStream_t, kDevices> streams{};
+  return streams;
+}
+
 cudaStream_t& current_stream(c10::DeviceIndex device) {
   thread_local std::array<cudaStream_t, kDevices> streams{};
   return streams.at(static_cast<std::size_t>(device));
@@ -101,6 +107,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     const bool is_default = stream == getDefaultStream(stream.device());
     current_stream(stream.device_index()) = is_default ? nullptr : unwrapped(stream);
     return before;
+  }
+  [[nodiscard]] c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return wrapped(device.index(), side_streams().at(static_cast<std::size_t>(device.index())));
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
@@ -266,6 +275,12 @@ at::Tensor& zero_(at::Tensor& self) { return fill(self, 0); }
 /// The first step of a training asks whether a gradient has other values than zeros.
 at::Tensor any(const at::Tensor& self) { return self.cpu().any().to(self.device()); }
 
+/// Ends an operation in place that ran on the host.
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+  at::Tensor(to).copy_(self);
+  return to;
+}
+
 /// Everything else, at the speed of a copy to the host and back.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
@@ -303,6 +318,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("copy_", &copy_);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("add_.Tensor", &add_);
   m.impl("any", &any);
   m.impl("fill_.Scalar", &fill);
@@ -315,15 +331,19 @@ TorchDevice::TorchDevice() {
   fake_gpu::reset(kDevices);  // autograd has a thread for each, which lasts as long as the process
   c10::SetAllocator(c10::kCUDA, &allocator());
   for (int device = 0; device < kDevices; ++device) {
-    default_streams().at(static_cast<std::size_t>(device)) =
-        static_cast<cudaStream_t>(fake_gpu::runtime().add_stream(device));
+    for (auto* const streams : {&default_streams(), &side_streams()}) {
+      streams->at(static_cast<std::size_t>(device)) =
+          static_cast<cudaStream_t>(fake_gpu::runtime().add_stream(device));
+    }
   }
 }
 
 TorchDevice::~TorchDevice() {
   allocator().release_all();
-  for (cudaStream_t& stream : default_streams()) {
-    static_cast<void>(cudaStreamDestroy(std::exchange(stream, nullptr)));
+  for (auto* const streams : {&default_streams(), &side_streams()}) {
+    for (cudaStream_t& stream : *streams) {
+      static_cast<void>(cudaStreamDestroy(std::exchange(stream, nullptr)));
+    }
   }
 }
 
