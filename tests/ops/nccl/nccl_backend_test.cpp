@@ -148,6 +148,17 @@ TEST_P(NcclBackendTest, AnAverageOfFusedTensorsTakesNoPassOfItsOwn) {
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 2 * ranks()) << "a pack and an unpack";
 }
 
+TEST_P(NcclBackendTest, AnAverageOfOneRankTakesNoKernel) {
+  on_all_ranks([](BackendChecks checks) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      EXPECT_EQ(checks.allreduce(dtype, ReduceOp::average, {1000, 262'144}, true), 0);
+    }
+  });
+  if (ranks() == 1) {
+    EXPECT_EQ(fake_gpu::calls("a kernel for one rank"), 0);
+  }
+}
+
 TEST_P(NcclBackendTest, FusedTensorsShareOneCollective) {
   on_all_ranks([](BackendChecks checks) {
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1, 2, 3, 4, 5}, true), 0);

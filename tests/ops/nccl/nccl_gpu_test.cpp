@@ -127,6 +127,11 @@ TEST_F(NcclGpuTest, AfterAnAbortEveryCallThrows) {
   EXPECT_THROW(backend_->barrier(soon()), Error);
 }
 
+struct CountsDown {
+  std::latch& latch;
+  ~CountsDown() { latch.count_down(); }
+};
+
 /// Runs ranks as threads on one GPU, which NCCL 2.30 and newer allow if this variable is set.
 class NcclTwoRanksTest : public ::testing::Test {
  protected:
@@ -157,10 +162,10 @@ class NcclTwoRanksTest : public ::testing::Test {
     on_ranks([&](BackendChecks checks) {
       checks.backend.barrier(soon());
       if (checks.rank != 0) return over.wait();
+      const CountsDown at_the_end{over};
       std::thread other([&] { then(checks.backend); });
       code = error_of([&] { checks.backend.barrier(deadline); }).code();
       other.join();
-      over.count_down();
     });
     return *code;
   }

@@ -221,15 +221,20 @@ ncclResult_t enqueue(ncclComm_t handle, const char* name, const Call& call, cuda
 ncclResult_t enqueue_reduction(ncclComm_t handle, const char* name, Call call, ncclRedOp_t op,
                                cudaStream_t stream) {
   call.reduction.op = op;
-  if (static_cast<int>(op) >= static_cast<int>(ncclNumOps)) {
+  const bool is_created = static_cast<int>(op) >= static_cast<int>(ncclNumOps);
+  if (is_created || op == ncclAvg) {
     const std::lock_guard lock(library().mutex);
     const std::shared_ptr<Comm> comm = find(handle, name);
     if (!comm) return ncclInvalidArgument;
-    const auto found = comm->operations.find(static_cast<int>(op));
-    if (found == comm->operations.end() || found->second.first != call.type) {
-      return invalid("a reduce operation of another communicator or type");
+    // For one rank NCCL copies at most, unless the operation multiplies.
+    if (comm->clique->size() == 1) note("a kernel for one rank");
+    if (is_created) {
+      const auto found = comm->operations.find(static_cast<int>(op));
+      if (found == comm->operations.end() || found->second.first != call.type) {
+        return invalid("a reduce operation of another communicator or type");
+      }
+      call.reduction = {ncclSum, found->second.second};
     }
-    call.reduction = {ncclSum, found->second.second};
   }
   return enqueue(handle, name, call, stream);
 }
