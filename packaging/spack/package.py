@@ -15,7 +15,7 @@ class Hvd(CMakePackage):
     variant("shared", default=True, description="Shared libraries")
 
     depends_on("cxx", type="build")
-    depends_on("cmake@3.25:", type="build")
+    depends_on("cmake@3.22:", type="build")
     depends_on("ninja", type="build")
     depends_on("boost@1.74: +system")
     depends_on("openssl@3:")
