@@ -131,10 +131,6 @@ void GroupBackend::shutdown() {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> GroupBackend::getBackendOptions() {
-  return c10::make_intrusive<Options>("hvd", settings_.timeout);
-}
-
 /// Returns a name that all ranks give to this operation, and where its work is kept. The same name
 /// comes again after `Names::kCount` such operations, because only operations with the names of
 /// earlier steps run without negotiation. If the previous work of this name has not ended,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/version.h>
 
 #include <hvd/core/context.hpp>
 
@@ -40,8 +41,12 @@ class GroupBackend : public c10d::Backend {
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
   const std::string getBackendName() const override { return "hvd"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR > 8  // torch 2.8 does not ask for them
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return c10::make_intrusive<Options>("hvd", settings_.timeout);
+  }
   void setTimeout(std::chrono::milliseconds timeout) override { settings_.timeout = timeout; }
+#endif
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return operations_; }
 
