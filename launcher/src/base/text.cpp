@@ -17,7 +17,8 @@ std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMost = 100;
   std::string shown(text.substr(0, kMost));
   std::replace_if(
-      shown.begin(), shown.end(), [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
+      shown.begin(), shown.end(),
+      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
   return fmt::format("'{}'{}", shown, text.size() > kMost ? "..." : "");
 }
 

@@ -63,7 +63,7 @@ std::string last_stderr(const std::string& text) {
       if (!line.empty()) lines.push_back(line);
       line.clear();
     } else if (c != '\r') {
-      line += (c >= 0 && c < ' ') || c == '\x7f' ? '?' : c;
+      line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? '?' : c;
     }
   }
   const std::size_t first = lines.size() > kLines ? lines.size() - kLines : 0;
