@@ -111,7 +111,7 @@ TEST(FaultDetector, AVictimIsNotBlamedWhenTheCulpritShowsWithinTheSettleTime) {
   detector.watch(1, kStart);
   detector.watch(2, kStart);
   // Rank 1 left the ring because rank 2 died, but its neighbour saw the reset of rank 1 first.
-  detector.suspected(1, Errc::peer_lost, "connection reset", kStart);
+  detector.suspected(1, Errc::peer_lost, "connection reset", false, kStart);
   EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
   detector.lost(2, "connection closed", kStart + milliseconds(150));
   const auto verdict = detector.tick(kStart + milliseconds(150));
@@ -122,13 +122,32 @@ TEST(FaultDetector, AVictimIsNotBlamedWhenTheCulpritShowsWithinTheSettleTime) {
 TEST(FaultDetector, WeakEvidenceStandsWhenNothingBetterComes) {
   FaultDetector detector(kSettings, kStart);
   detector.watch(1, kStart);
-  detector.suspected(1, Errc::timeout, "no data for 30 s", kStart);
-  detector.suspected(2, Errc::peer_lost, "later", kStart + milliseconds(10));
+  detector.suspected(1, Errc::timeout, "no data for 30 s", false, kStart);
+  detector.suspected(2, Errc::peer_lost, "later", false, kStart + milliseconds(10));
   EXPECT_FALSE(detector.tick(kStart + milliseconds(190)));
   const auto verdict = detector.tick(kStart + milliseconds(200));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->rank, 1);
   EXPECT_EQ(verdict->code, Errc::timeout);
+}
+
+TEST(FaultDetector, ARankBelowARelayWaitsForTheRelaysFailure) {
+  FaultDetector detector(kSettings, kStart);
+  detector.watch(1, kStart);
+  // Rank 4 has given its relay up, rank 1. This rank gives it up later.
+  detector.suspected(4, Errc::peer_lost, "connection reset", true, kStart + milliseconds(1500));
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(1900)));
+  detector.lost(1, "silent for 2.0 s", kStart + milliseconds(2000));
+  EXPECT_EQ(detector.tick(kStart + milliseconds(2000))->rank, 1);
+}
+
+TEST(FaultDetector, ARankBelowARelayIsBlamedInTheEnd) {
+  FaultDetector detector(kSettings, kStart);
+  detector.suspected(4, Errc::peer_lost, "connection reset", true, kStart);
+  Clock::time_point now = kStart;
+  const Clock::time_point due = kStart + kSettings.settle + kSettings.peer_timeout;
+  for (; now < due; now += milliseconds(100)) ASSERT_FALSE(detector.tick(now));
+  EXPECT_EQ(detector.tick(now)->rank, 4);
 }
 
 TEST(FaultDetector, TheFirstOfTheStrongestStands) {
@@ -142,7 +161,7 @@ TEST(FaultDetector, TheFirstOfTheStrongestStands) {
 
 TEST(FaultDetector, WhatAnotherSawCountsAsSeen) {
   FaultDetector detector(kSettings, kStart);
-  detector.suspected(1, Errc::peer_lost, "connection reset", kStart);
+  detector.suspected(1, Errc::peer_lost, "connection reset", false, kStart);
   detector.lost(7, "silent for 2.0 s", kStart);
   EXPECT_EQ(detector.tick(kStart)->rank, 7);
 }

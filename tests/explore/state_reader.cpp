@@ -163,7 +163,7 @@ struct StateReader::Parts {
     absorb(best.has_value());
     if (best) {
       all(best->strength, best->verdict.code, best->verdict.rank, best->verdict.cause);
-      relative(best->since, now);
+      relative(best->counts_from, now);
     }
   }
 

@@ -70,7 +70,7 @@ hvd_sim_mutant(held_back_unnoticed policy/replay.cpp
   [[++waiting_;]] [[waiting_ += 0;]]
   "nobody notices what an incomplete collective holds up")
 hvd_sim_mutant(victim_named policy/fault_detector.cpp
-  [[now - best_->since < settings_.settle]] [[false]]
+  [[now < best_->counts_from]] [[false]]
   "the first suspicion is believed at once")
 hvd_sim_mutant(shutdown_without_one policy/negotiator.cpp
   [[return std::ssize(departed_) == size_ &&]] [[return std::ssize(departed_) >= size_ - 1 &&]]

@@ -44,15 +44,17 @@ void FaultDetector::aborted(int by, const std::string& reason, Clock::time_point
   weigh(Strength::strong, {Errc::aborted, by, reason}, now);
 }
 
-void FaultDetector::suspected(int peer, Errc code, const std::string& cause,
+void FaultDetector::suspected(int peer, Errc code, const std::string& cause, bool below_relay,
                               Clock::time_point now) {
-  weigh(Strength::weak, {code, peer, cause}, now);
+  auto wait = settings_.settle;
+  if (below_relay && code == Errc::peer_lost) wait += settings_.peer_timeout;
+  weigh(Strength::weak, {code, peer, cause}, now + wait);
 }
 
-void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point now) {
+void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point counts_from) {
   // The first piece of the strongest evidence counts, since later ones are likely its consequence.
   if (best_ && best_->strength >= strength) return;
-  best_ = Evidence{strength, std::move(verdict), now};
+  best_ = Evidence{strength, std::move(verdict), counts_from};
 }
 
 std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
@@ -67,10 +69,7 @@ std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
     }
     watch_silence(number, peer, now);
   }
-  if (!best_) return std::nullopt;
-  if (best_->strength == Strength::weak && now - best_->since < settings_.settle) {
-    return std::nullopt;
-  }
+  if (!best_ || now < best_->counts_from) return std::nullopt;
   return best_->verdict;
 }
 

@@ -58,8 +58,12 @@ class FaultDetector {
   /// Records that some rank called `abort`. This is strong evidence.
   void aborted(int by, const std::string& reason, Clock::time_point now);
   /// Records that a collective failed with `code`, and that its backend blames `peer` (-1: no
-  /// rank). This is weak evidence, since the peer may be a victim of another rank's failure.
-  void suspected(int peer, Errc code, const std::string& cause, Clock::time_point now);
+  /// rank). This is weak evidence, since the peer may be a victim of another rank's failure. If the
+  /// peer is `below_relay` and seems to be gone, the evidence waits for `peer_timeout` longer: the
+  /// relay reports a peer that has ended by itself, and a peer that has left because the relay is
+  /// silent may have done so before anybody else gives the relay up.
+  void suspected(int peer, Errc code, const std::string& cause, bool below_relay,
+                 Clock::time_point now);
 
   /// Returns the verdict, once there is one. Time in which `tick` itself came late is not held
   /// against the peers.
@@ -79,7 +83,7 @@ class FaultDetector {
     Clock::time_point overdue;   // since when the peer could have been heard
   };
   void watch_silence(int number, const Peer& peer, Clock::time_point now);
-  void weigh(Strength strength, Verdict verdict, Clock::time_point now);
+  void weigh(Strength strength, Verdict verdict, Clock::time_point counts_from);
   [[nodiscard]] Clock::duration lateness(Clock::time_point now) const {
     return now - last_tick_ - settings_.tick_interval;
   }
@@ -108,7 +112,7 @@ class FaultDetector {
   struct Evidence {
     Strength strength;
     Verdict verdict;
-    Clock::time_point since;
+    Clock::time_point counts_from;
   };
   std::optional<Evidence> best_;
 };

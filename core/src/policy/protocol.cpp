@@ -541,7 +541,8 @@ void Protocol::suspect(Errc code, int rank, const std::string& cause, Clock::tim
   if (code == Errc::aborted && rank >= 0) {
     detector_.aborted(rank, cause, now);
   } else {
-    detector_.suspected(rank, code, cause, now);
+    const bool below_relay = rank > 0 && routes_.towards(0, rank) != rank;
+    detector_.suspected(rank, code, cause, below_relay, now);
   }
   judge(now);
 }
