@@ -122,8 +122,9 @@ if(LibTorch_FOUND
   set_target_properties(
     LibTorch::python PROPERTIES INTERFACE_LINK_LIBRARIES
                                 "${LibTorch_PREFIX}/lib/libtorch_python.so;LibTorch::torch")
-  # pybind11 shares the types of two modules only if they name the same ABI of the compiler. Before
-  # version 3, as in torch 2.8, that is the compiler's version unless this says whose it is.
+  # Two modules share the types of pybind11 only if both have the same name for their ABI. Before
+  # version 3, as in torch 2.8, that name contains the version of the compiler's ABI. A module
+  # that another compiler makes has to take the name that torch has.
   file(STRINGS "${LibTorch_PREFIX}/lib/libtorch_python.so" _libtorch_abi LIMIT_COUNT 1
        REGEX "__pybind11_internals_v[0-9]+_gcc_libstdcpp_cxxabi[0-9]+__")
   if(_libtorch_abi MATCHES "_cxxabi[0-9]+")

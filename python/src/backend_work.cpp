@@ -66,7 +66,8 @@ void FutureCompleter::run() {
 }
 
 void FutureCompleter::complete(const Entry& entry) const {
-  // Whoever waits for the future lets his stream wait for those that are current when it completes.
+  // A stream on which a program waits for a future waits for the streams that are current where the
+  // future completes. So a stream of torch's pool is current here, and waits for the operations.
   c10::OptionalStreamGuard guard;
   for (const c10::Device& device : entry.future->devices()) {
     guard.reset_stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));

@@ -18,15 +18,16 @@ namespace hvd::python {
 /// the futures run on that thread.
 class FutureCompleter {
  public:
-  /// If `stream_ordered`, whoever waits for an operation on a device waits until it is launched,
-  /// and his current stream for its end.
+  /// If `stream_ordered`, a thread that waits for an operation on a device waits only until the
+  /// operation is launched, and the thread's current stream waits for its end.
   explicit FutureCompleter(bool stream_ordered) : stream_ordered_(stream_ordered) {}
   FutureCompleter(const FutureCompleter&) = delete;
   FutureCompleter& operator=(const FutureCompleter&) = delete;
   /// Waits for all works.
   ~FutureCompleter();
 
-  /// `tensor` is one of the operations'. Throws DistBackendError.
+  /// `tensor` is an input or a result of the operations, which all are on its device. It may be
+  /// undefined for operations without tensors. Throws DistBackendError.
   void wait(const std::vector<Work>& works, const at::Tensor& tensor) const;
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> future_of(
       const std::vector<Work>& works, const std::vector<at::Tensor>& results,
@@ -70,7 +71,7 @@ class BackendWork final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   /// Throws DistBackendError for an error of an operation, and when `timeout` passes. Without a
   /// timeout it waits as long as the engine does, which ends an operation that stalls for longer
-  /// than the group's timeout; then the current stream may wait in place of this thread.
+  /// than the group's timeout. On a device the current stream then waits in place of this thread.
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
@@ -80,7 +81,7 @@ class BackendWork final : public c10d::Work {
   std::chrono::milliseconds timeout_;
   std::vector<hvd::Work> works_;
   std::vector<at::Tensor> results_;
-  at::Tensor tensor_;  // one of the operations'
+  at::Tensor tensor_;  // as in `FutureCompleter::wait`
   std::shared_ptr<FutureCompleter> completer_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -196,7 +196,7 @@ void bind_layers(py::module_& module) {
           Unlocked());
 }
 
-/// May be destroyed by Python.
+/// Python may destroy it and holds its lock then.
 class PythonBackend final : public GroupBackend {
  public:
   using GroupBackend::GroupBackend;

@@ -80,7 +80,8 @@ std::unique_ptr<Context> join_group(const c10::intrusive_ptr<c10d::Store>& store
                       detail::store_over(own, "the store of process group " + settings.name));
 }
 
-/// Waits until the name of the operation is free. Its error is for those who have its work.
+/// Waits until the operation's name may be used again. Its error is not thrown here, but to the
+/// program when it waits for the work.
 void await_launch(const hvd::Work& work) {
   if (!work.valid() || work.done()) return;
   try {
@@ -164,12 +165,13 @@ void GroupBackend::run(c10d::OpType type, Submission submission, const Tensors& 
   std::vector<c10::IValue> shown;
   if (profile.isActive()) {
     shown.assign(inputs.begin(), inputs.end());
-    profile._setAsync();  // as torch marks the operations of all backends
+    profile._setAsync();  // torch marks the operations of its own backends so
     profile.before(profiling_title(type), &shown);
   }
   with_c10d_errors([&] {
     {
-      // Is free during the operation: another thread may have to send what other ranks wait for.
+      // The lock is not held while the operation runs, because another thread may have to submit
+      // what other ranks wait for.
       const std::lock_guard lock(mutex_);
       ++operations_;
       submission.request.name = next_name(submission.request).first;
@@ -178,8 +180,8 @@ void GroupBackend::run(c10d::OpType type, Submission submission, const Tensors& 
   });
 }
 
-/// Where the call shall wait for its end: runs an operation on the CPU, and returns null, as torch
-/// allows.
+/// Submits the operations. A blocking call of one operation on the CPU runs it instead and returns
+/// null, which torch allows.
 template <class CallOptions>
 GroupBackend::WorkPointer GroupBackend::start(c10d::OpType type,
                                               std::vector<Submission> submissions,

@@ -32,8 +32,8 @@ class GroupBackend : public c10d::Backend {
   /// Collective among the ranks of the group, which find each other through `store`.
   GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Settings settings);
   ~GroupBackend() override;
-  /// Ends its threads without waiting for other ranks. Nobody may use it any more. Threads of the
-  /// engine may need Python's lock to release a tensor, so the caller does not hold it.
+  /// Ends the threads of this backend without waiting for other ranks. Afterwards nobody may use
+  /// it. The caller must not hold Python's lock, which those threads may need to release a tensor.
   void leave() noexcept;
 
   using Tensors = std::vector<at::Tensor>;
@@ -94,7 +94,7 @@ class GroupBackend : public c10d::Backend {
   static void leave_all() noexcept;
 
  private:
-  /// What operations have in common whose names differ only in a number.
+  /// Operations that are equal in these members have names that differ only in a number.
   struct Alike {
     OpKind kind;
     DType dtype;
@@ -103,8 +103,8 @@ class GroupBackend : public c10d::Backend {
     std::int64_t count;
     auto operator<=>(const Alike&) const = default;
   };
-  /// The names of such operations, and the works that had them last. As many may be pending at the
-  /// same time.
+  /// The names of such operations, and the last work of each name. At most `kCount` of them are
+  /// pending at the same time.
   struct Names {
     static constexpr std::size_t kCount = 8;
     std::size_t next = 0;

@@ -71,8 +71,8 @@ Submission submission_of(OpKind kind, const at::Tensor& input) {
   return submission;
 }
 
-/// Lets the engine call `body` after success. On a device it is queued on the stream that was
-/// current when the operation was submitted.
+/// Makes the engine call `body` after success. Its work on a device is queued on the stream that
+/// was current when the operation was prepared.
 void finish_with(Submission& submission, std::function<void()> body) {
   submission.finish = [body = std::move(body),
                        ready = std::static_pointer_cast<detail::StreamEvent>(submission.ready)] {
