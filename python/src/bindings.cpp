@@ -43,7 +43,13 @@ void bind_work(py::module_& module, const char* name) {
 
 void bind_job(py::module_& module) {
   module.def(
-      "init", [] { init(); }, Unlocked());
+      "init",
+      [](std::vector<int> ranks) {
+        Config config = Config::from_environment();
+        config.ranks = std::move(ranks);
+        init(config);
+      },
+      Unlocked());
   module.def("shutdown", &shutdown, Unlocked());
   module.def("is_initialized", &is_initialized);
   module.def("rank", &rank);

@@ -1,9 +1,13 @@
 // Tests ranks that were not started by hvdrun and meet at rank 0.
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
@@ -95,6 +99,39 @@ TEST(RendezvousTest, JobsAndRestartsDoNotMix) {
     if (i % 3 == 2) config.epoch = 1;
     meet_and_part(config);
   });
+}
+
+TEST(RendezvousTest, SomeRanksMakeAJobOfTheirOwn) {
+  const std::vector<std::vector<int>> jobs{{3, 1}, {0, 4, 5}, {2}};
+  test::expect_threads(6, [&](int rank) {
+    Config config = near_rank(rank, 6);
+    for (const std::vector<int>& job : jobs) {
+      if (std::find(job.begin(), job.end(), rank) != job.end()) config.ranks = job;
+    }
+    const auto context = make_context(config);
+    EXPECT_EQ(config.ranks.at(static_cast<std::size_t>(context->rank())), rank);
+    EXPECT_EQ(context->topology().local_size, static_cast<int>(config.ranks.size()));
+    float data = static_cast<float>(rank);
+    allreduce(std::span(&data, 1), {.name = "x", .op = ReduceOp::sum, .context = context.get()});
+    EXPECT_EQ(data, std::accumulate(config.ranks.begin(), config.ranks.end(), 0));
+    context->shutdown();
+  });
+}
+
+TEST(RendezvousTest, RanksThatCannotMakeAJobAreNamed) {
+  const auto refused = [](Config config, std::vector<int> ranks) {
+    config.ranks = std::move(ranks);
+    return test::error_of([&] { static_cast<void>(make_context(config)); });
+  };
+  for (const std::vector<int>& ranks :
+       {std::vector{0, 2}, std::vector{1, 1}, std::vector{1, 3}, std::vector{-1, 1}}) {
+    const Error error = refused(near_rank(1, 3), ranks);
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("[{}]", fmt::join(ranks, ", "))));
+  }
+  const Error error = refused(far_rank(1, 3, "tcp:127.0.0.1:1"), {1, 2});
+  EXPECT_EQ(error.code(), Errc::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("ranks 1, 2"));
 }
 
 /// Listens on two neighbouring ports, as another program. The constructor throws when the second

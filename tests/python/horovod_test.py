@@ -34,9 +34,7 @@ class HorovodTest(job.JobTest):
         self.assertFalse(hvd.gloo_built() or hvd.ddl_built() or hvd.ccl_built() or hvd.rocm_built())
         self.assertIn(hvd.mpi_built(), (True, False))
         self.assertFalse(hvd.mpi_enabled())
-        hvd.init(comm=range(self.size), process_sets="dynamic")
-        with self.assertRaisesRegex(ValueError, "add_process_set"):
-            hvd.init(comm=[self.size])
+        hvd.init(process_sets="dynamic")
 
     def test_a_second_init(self):
         hvd.shutdown()
@@ -44,6 +42,19 @@ class HorovodTest(job.JobTest):
         hvd.init()
         self.assertTrue(hvd.is_initialized())
         self.assertEqual((hvd.rank(), hvd.size()), (self.rank, self.size))
+        self.equal(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), self.size))
+
+    def test_jobs_of_some_ranks(self):
+        hvd.shutdown()
+        with self.assertRaisesRegex(ValueError, "no list of some"):
+            hvd.init(comm=[self.rank, self.size])
+        comm = [0] if self.rank == 0 else list(range(self.size - 1, 0, -1))
+        hvd.init(comm)
+        self.assertEqual((hvd.rank(), hvd.size()), (comm.index(self.rank), len(comm)))
+        self.equal(hvd.allreduce(torch.tensor(self.rank), op=hvd.Sum), sum(comm))
+        self.assertTrue(hvd.is_homogeneous())
+        hvd.shutdown()
+        hvd.init()
         self.equal(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), self.size))
 
     def test_another_torch_is_refused(self):

@@ -61,13 +61,13 @@ std::string take_answer(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Bootstrap::Bootstrap(Store& store, int rank, int size, Deadline deadline, std::uint32_t generation)
+Bootstrap::Bootstrap(Store& store, int rank, int size, Deadline deadline, std::string job)
     : store_(&store),
       rank_(rank),
       size_(size),
       start_(Clock::now()),
       deadline_(deadline),
-      generation_(generation) {}
+      job_(std::move(job)) {}
 
 std::string Bootstrap::share(std::string_view label, const Answer& answer) const {
   return rank_ == 0 ? publish(label, answer) : take_answer(await(label));
@@ -133,7 +133,7 @@ std::vector<std::string> Bootstrap::gather(std::string_view label) const {
 }
 
 std::string Bootstrap::key(std::string_view label) const {
-  return fmt::format("{}/{}", generation_, label);
+  return fmt::format("{}/{}", job_, label);
 }
 
 std::string Bootstrap::record_prefix(std::string_view label) const { return key(label) + '/'; }

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/host_identity.hpp>
@@ -38,6 +41,36 @@ std::string no_store_message(const Config& config) {
       config.rank_source, config.size);
 }
 
+/// Checks the ranks of `config`. Where only some make this job, the result describes that.
+Config checked(Config config) {
+  if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("rank {} of {}: no such rank", config.rank, config.size));
+  }
+  const std::vector<int>& ranks = config.ranks;
+  if (ranks.empty()) return config;
+  const std::set<int> ascending(ranks.begin(), ranks.end());
+  const auto own = std::find(ranks.begin(), ranks.end(), config.rank);
+  if (ascending.size() != ranks.size() || *ascending.begin() < 0 ||
+      *ascending.rbegin() >= config.size || own == ranks.end()) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("[{}] is no list of some of {} ranks with rank {} among them",
+                            fmt::join(ranks, ", "), config.size, config.rank));
+  }
+  const bool one_host = config.local_size == config.size;
+  if (config.rendezvous == Rendezvous::hosted && ranks.front() != 0 && !one_host) {
+    throw Error(Errc::unsupported,
+                fmt::format("the ranks {} cannot meet, because rank 0 would serve their store: put "
+                            "it first, or start the program with hvdrun or torchrun",
+                            fmt::join(ranks, ", ")));
+  }
+  config.rank = static_cast<int>(own - ranks.begin());
+  config.size = static_cast<int>(ranks.size());
+  config.local_size = one_host ? config.size : -1;
+  config.local_rank = config.cross_rank = config.cross_size = -1;
+  return config;
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -70,7 +103,7 @@ struct Session::Impl {
     } else {
       secret = find_store();
     }
-    bootstrap.emplace(*store, config.rank, config.size, start_deadline, config.generation);
+    bootstrap.emplace(*store, config.rank, config.size, start_deadline, job_in_launch(config));
     network = std::make_unique<PeerNetwork>(loop, *bootstrap, identity(secret), config.interfaces);
     if (watched) {
       watch.emplace(loop, config.interrupt_fd, [this] {
@@ -148,12 +181,8 @@ struct Session::Impl {
 };
 
 Session::Session(Config config, std::shared_ptr<Store> store)
-    : impl_(std::make_unique<Impl>(std::move(config))) {
+    : impl_(std::make_unique<Impl>(checked(std::move(config)))) {
   const Config& settings = impl_->config;
-  if (settings.size < 1 || settings.rank < 0 || settings.rank >= settings.size) {
-    throw Error(Errc::invalid_argument,
-                fmt::format("rank {} of {}: no such rank", settings.rank, settings.size));
-  }
   set_log_level(settings.log_level);
   try {
     impl_->join(std::move(store));

@@ -59,14 +59,16 @@ PmixClient& pmix_client() {
 
 std::string describe(pmix_status_t status) { return PMIx_Error_string(status); }
 
-/// Implements a store in which rank 0 sets keys and all ranks read them.
+/// Implements a store in which one rank, `leader`, sets keys and all ranks read them.
 class PmixStore final : public Store {
  public:
-  PmixStore(const pmix_proc_t& self, std::string prefix)
-      : self_(self), prefix_(std::move(prefix)) {}
+  PmixStore(const pmix_proc_t& self, int leader, std::string prefix)
+      : self_(self), leader_(static_cast<pmix_rank_t>(leader)), prefix_(std::move(prefix)) {}
 
   void set(std::string_view key, std::span<const std::byte> value, Deadline) override {
-    if (self_.rank != 0) throw Error(Errc::unsupported, "only rank 0 sets keys through PMIx");
+    if (self_.rank != leader_) {
+      throw Error(Errc::unsupported, fmt::format("only rank {} sets keys through PMIx", leader_));
+    }
     if (value.size() > kMaxPmixValue) {
       throw Error(Errc::invalid_argument,
                   fmt::format("a value of {} bytes is too long for PMIx", value.size()));
@@ -86,7 +88,7 @@ class PmixStore final : public Store {
 
   std::optional<Bytes> get(std::string_view key, Deadline) override { return ask(full(key)); }
 
-  // PMIx answers "not found" once rank 0 has published any key, so this asks again.
+  // PMIx answers "not found" once the leader has published any key, so this asks again.
   Bytes wait(std::string_view key, Deadline deadline) override {
     const std::string name = full(key);
     std::chrono::milliseconds pause = kFirstPause;
@@ -96,7 +98,7 @@ class PmixStore final : public Store {
       net::pause_until(std::min(deadline, Clock::now() + pause), never_);
       pause = std::min(pause * 2, kLongestPause);
     }
-    throw Error(Errc::timeout, fmt::format("rank 0 did not set '{}' through PMIx", key));
+    throw Error(Errc::timeout, fmt::format("rank {} did not set '{}' through PMIx", leader_, key));
   }
 
  private:
@@ -107,7 +109,7 @@ class PmixStore final : public Store {
 
   [[nodiscard]] std::optional<Bytes> ask(const std::string& name) const {
     pmix_proc_t source = self_;
-    source.rank = 0;
+    source.rank = leader_;
     int seconds = 1;  // the shortest timeout of PMIx
     bool yes = true;
     std::array<pmix_info_t, 2> options;
@@ -132,6 +134,7 @@ class PmixStore final : public Store {
   }
 
   pmix_proc_t self_;
+  pmix_rank_t leader_;
   std::string prefix_;
   net::Interrupt never_;
 };
@@ -181,7 +184,8 @@ std::optional<detail::PmixRank> detail::ask_pmix() {
 std::shared_ptr<Store> connect_pmix_store(const Config& config) {
   PmixClient& client = pmix_client();
   if (!client.connected()) return nullptr;
-  return std::make_shared<PmixStore>(client.self(),
+  const int leader = config.ranks.empty() ? 0 : config.ranks.front();
+  return std::make_shared<PmixStore>(client.self(), leader,
                                      fmt::format("hvd/{}/{}/", config.epoch, client.next_store()));
 }
 

@@ -1,6 +1,7 @@
 #include "store/rendezvous.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -58,16 +59,20 @@ struct Announcement {
                   config.size, config.rank_source));
 }
 
-/// Returns a name that is the same on all ranks of one job, epoch and generation, and differs
-/// between the jobs of a user.
+std::string short_digest(std::string_view purpose, std::span<const std::byte> bytes) {
+  const net::Mac digest = net::hmac_sha256(bytes_of(purpose), bytes);
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + 16, ""));
+}
+
+/// Returns a name that is the same on all ranks of one job and epoch, and differs between the jobs
+/// of a user.
 std::string rendezvous_name(const Config& config) {
   WireWriter identity;
   identity.text(config.job_id);
   identity.u32(config.epoch);
-  identity.u32(config.generation);
+  identity.text(job_in_launch(config));
   identity.u32(static_cast<std::uint32_t>(::geteuid()));
-  const net::Mac digest = net::hmac_sha256(bytes_of("hvd meeting"), identity.take());
-  return fmt::format("hvd-job-{:02x}", fmt::join(digest.begin(), digest.begin() + 16, ""));
+  return "hvd-job-" + short_digest("hvd meeting", identity.take());
 }
 
 // Everybody can compute this key, so the handshake only keeps out clients that connect by mistake.
@@ -144,7 +149,7 @@ std::shared_ptr<Store> look_for(const Config& config, Address where, const Ident
 
 /// Makes the secret of the peers in a job whose store is open to everybody.
 Secret share_secret_openly(const Config& config, Store& store, Deadline deadline) {
-  const Bootstrap bootstrap(store, config.rank, config.size, deadline, config.generation);
+  const Bootstrap bootstrap(store, config.rank, config.size, deadline, job_in_launch(config));
   const std::string value = bootstrap.share("open/secret", [&] {
     log(LogLevel::error, config.rank,
         "HVD_INSECURE=1: whoever reaches this job over the network can join it, read its data and "
@@ -164,6 +169,13 @@ bool can_use_unix_socket(const Config& config, const Address& where) {
 }
 
 }  // namespace
+
+std::string job_in_launch(const Config& config) {
+  const std::string generation = std::to_string(config.generation);
+  if (config.ranks.empty()) return generation;
+  const std::string ranks = fmt::format("{}", fmt::join(config.ranks, ","));
+  return generation + "-" + short_digest("hvd ranks", bytes_of(ranks));
+}
 
 ConnectedStore connect_hosted_store(EventLoop& loop, const Config& config, const Secret& secret,
                                     Deadline deadline) {
@@ -198,7 +210,8 @@ ConnectedStore connect_announced_store(EventLoop& loop, const Config& config, St
   const auto identity = [&](const Secret& shared) {
     return Identity{config.job_id, config.epoch, config.rank, shared};
   };
-  const Bootstrap bootstrap(launcher_store, config.rank, config.size, deadline, config.generation);
+  const Bootstrap bootstrap(launcher_store, config.rank, config.size, deadline,
+                            job_in_launch(config));
   const std::string answer = bootstrap.share(label, [&] {
     const Secret fresh = secret.empty() ? Secret::random() : Secret();
     // If all ranks are on one host, the store uses a Unix socket, which other hosts cannot reach.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include <hvd/core/config.hpp>
@@ -11,6 +12,10 @@
 #include <hvd/core/store.hpp>
 
 namespace hvd::detail {
+
+/// Returns what tells this job from those of other generations, and of other ranks, of the same
+/// launcher.
+[[nodiscard]] std::string job_in_launch(const Config& config);
 
 struct ConnectedStore {
   std::unique_ptr<StoreServer> server;  ///< on rank 0

@@ -206,6 +206,7 @@ Found rendezvous_over_mpi(const Config& config, MPI_Comm comm) {
   found.config.secret_fd = -1;
   found.config.secret_file.clear();
   MpiRendezvous ranks(comm, deadline);
+  found.config.ranks.clear();
   found.config.rank = ranks.rank();
   found.config.size = ranks.size();
   return find_store(ranks, std::move(found), deadline);

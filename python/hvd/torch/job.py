@@ -71,21 +71,27 @@ _local_sizes = []  # of the hosts of all ranks
 def init(comm=None, process_sets=None):
     """Joins the job. `process_sets` are added at once.
 
-    `comm`, a list of ranks or a communicator of mpi4py, must be that of all ranks.
+    `comm` is a list of ranks, or a communicator of mpi4py. The ranks in it make a job of their own, with their
+    positions in it as ranks. Only they call this; the others may make other jobs.
     """
-    if comm is not None and not hasattr(comm, "Get_size"):
-        comm = sorted(comm)
     if not is_initialized():
-        _C.init()
+        if comm is not None and _C.elastic_active():
+            raise ValueError("hvd.init(comm): an elastic job has all ranks that there are")
+        _C.init(_ranks_of(comm))
         if not _C.elastic_active():  # there, ranks exist only in the function of elastic.run
             learn_hosts()
-    if comm is not None:
-        ranks = list(range(comm.Get_size())) if hasattr(comm, "Get_size") else comm
-        if ranks != list(range(size())):
-            raise ValueError(f"hvd.init(comm): the job has {size()} ranks and comm has {len(ranks)}; all ranks call "
-                             "init() without comm, and those of a part use hvd.add_process_set(ranks)")
     for process_set in [] if process_sets in (None, "dynamic") else process_sets:
         add_process_set(process_set)
+
+
+def _ranks_of(comm):
+    if comm is None:
+        return []
+    if not hasattr(comm, "Get_group"):
+        return list(comm)
+    from mpi4py import MPI  # the communicator comes from it
+
+    return list(MPI.Group.Translate_ranks(comm.Get_group(), None, MPI.COMM_WORLD.Get_group()))
 
 
 def learn_hosts():

@@ -55,9 +55,9 @@ std::string receive_text(int fd, std::size_t size) {
 /// One rank of a job whose ranks are threads and share a hash store.
 struct Rank {
   Rank(Store& store, int rank, int size, Deadline deadline = soon(), const Secret& secret = {},
-       std::uint32_t generation = 0)
-      : network(loop, Bootstrap(store, rank, size, deadline, generation), {"job", 0, rank, secret},
-                "") {}
+       std::string job = "0")
+      : network(loop, Bootstrap(store, rank, size, deadline, std::move(job)),
+                {"job", 0, rank, secret}, "") {}
 
   EventLoop loop;
   PeerNetwork network;
@@ -285,7 +285,7 @@ TEST(PeerNetwork, MeetsAgainInTheSameStore) {
   const auto store = make_hash_store();
   expect_threads(3, [&](int rank) {
     for (std::uint32_t round = 0; round < 5; ++round) {
-      Rank self(*store, rank, 3, soon(), {}, round);
+      Rank self(*store, rank, 3, soon(), {}, std::to_string(round));
       const std::string label = "r" + std::to_string(round);
       for (int peer = 0; peer < 3; ++peer) {
         if (peer == rank) continue;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <hvd/core/log.hpp>
 
@@ -27,6 +28,9 @@ struct Config {
   int local_size = -1;
   int cross_rank = -1;
   int cross_size = -1;
+  /// The ranks above that make a job of their own, whose ranks are their positions in this list;
+  /// empty: all. Other ranks may make other jobs. The launcher ends all of them when one fails.
+  std::vector<int> ranks;
 
   std::string job_id = "local";
   std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused

@@ -23,9 +23,9 @@ class Bootstrap {
   using Answer = std::function<std::string()>;
   using Decide = std::function<std::string(const std::vector<std::string>& records)>;
 
-  /// `store` outlives this object. Jobs of different generations do not see each other's keys: a
-  /// store may outlive a job, and its keys lead to sockets that are closed.
-  Bootstrap(Store& store, int rank, int size, Deadline deadline, std::uint32_t generation = 0);
+  /// `store` outlives this object. Jobs of different names do not see each other's keys: a store
+  /// may outlive a job, and its keys lead to sockets that are closed.
+  Bootstrap(Store& store, int rank, int size, Deadline deadline, std::string job = "0");
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
@@ -52,7 +52,7 @@ class Bootstrap {
   int size_;
   Deadline start_;
   Deadline deadline_;
-  std::uint32_t generation_;
+  std::string job_;
 };
 
 }  // namespace hvd
