@@ -49,6 +49,7 @@ TEST(FusionPlan, OnlyLikeRunsWithLike) {
       [](Request& r) { r.root = 1; },
       [](Request& r) { r.prescale = 0.5; },
       [](Request& r) { r.postscale = 0.5; },
+      [](Request& r) { r.f32_memory = true; },
       [](Request& r) { r.process_set = 1; },
   };
   for (const Change change : changes) {

@@ -26,6 +26,7 @@ Request request() {
   request.group_size = 4;
   request.splits = {0, 5};
   request.over_contributors = true;
+  request.f32_memory = true;
   return request;
 }
 

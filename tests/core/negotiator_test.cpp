@@ -121,6 +121,7 @@ TEST(Negotiator, EveryAgreedFieldIsCompared) {
       {"root", [](Request& r) { r.root = 1; }},
       {"prescale", [](Request& r) { r.prescale = 0.5; }},
       {"postscale", [](Request& r) { r.postscale = 2.0; }},
+      {"conversion", [](Request& r) { r.f32_memory = true; }},
       {"group",
        [](Request& r) {
          r.group = "g";

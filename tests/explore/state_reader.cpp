@@ -60,9 +60,10 @@ struct StateReader::Parts {
   }
 
   // Messages, decisions and plans.
+  // `f32_memory` is false in all programs, and left out so that the ledger's hashes stay.
   void absorb(const Request& request) {
     const auto& [name, kind, dtype, op, device, shape, root, prescale, postscale, process_set,
-                 group, group_size, splits, over_contributors] = request;
+                 group, group_size, splits, over_contributors, f32_memory] = request;
     all(name, kind, dtype, op, device.kind, device.index, shape, root, prescale, postscale,
         process_set, group, group_size, splits, over_contributors);
   }

@@ -75,6 +75,12 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
     refuse(request, fmt::format("rank {} is not in process set {}", rank, request.process_set));
   }
   if (request.kind == OpKind::barrier) return;
+  const bool is_half = request.dtype == DType::f16 || request.dtype == DType::bf16;
+  const bool can_convert =
+      request.kind == OpKind::allreduce && is_half && request.device.kind == Device::Kind::cuda;
+  if (request.f32_memory && !can_convert) {
+    refuse(request, "only an allreduce of f16 or bf16 on a GPU converts f32");
+  }
   const std::int64_t count = checked_count(request);
   if (count > 0 && !submission.input) refuse(request, "the input is null");
   if (reduces(request.kind)) check_reduction(request);

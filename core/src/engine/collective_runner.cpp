@@ -284,8 +284,9 @@ std::span<const TensorSlice> CollectiveRunner::slices(const LocalBatch& batch) {
 
 AllreduceCall CollectiveRunner::allreduce_call(const LocalBatch& batch, CallObserver* observer) {
   const Request& first = first_of(batch);
-  return {slices(batch),  first.device,    real_of(first.dtype), first.op,
-          first.prescale, first.postscale, batch.contributors,   observer};
+  return {slices(batch),      first.device,   real_of(first.dtype),
+          first.op,           first.prescale, first.postscale,
+          batch.contributors, observer,       first.f32_memory};
 }
 
 Backend* CollectiveRunner::backend_for_announcement(const LocalBatch& batch) const noexcept {

@@ -9,7 +9,7 @@ bool may_share(const ReadyTensor& first, const ReadyTensor& second) noexcept {
                      a.kind == OpKind::broadcast || a.kind == OpKind::reducescatter;
   return fuses && a.kind == b.kind && a.process_set == b.process_set && a.dtype == b.dtype &&
          a.device.kind == b.device.kind && a.op == b.op && a.root == b.root &&
-         a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.prescale == b.prescale && a.postscale == b.postscale && a.f32_memory == b.f32_memory &&
          first.contributors == second.contributors;
 }
 

@@ -8,7 +8,7 @@ namespace hvd::detail {
 namespace {
 
 constexpr std::size_t kMaxText = 64 * 1024;
-constexpr std::size_t kLeastRequest = 57;  // bytes of a request without its texts and lists
+constexpr std::size_t kLeastRequest = 58;  // bytes of a request without its texts and lists
 
 /// Writes fields. `Reader` has the same functions, so that each message lists its fields once, in
 /// the order of the wire, for both directions.
@@ -132,6 +132,7 @@ void fields(Io& io, Of<Io, Request>& request) {
   io.i32(request.group_size);
   dimensions(io, request.splits);
   io.flag(request.over_contributors);
+  io.flag(request.f32_memory);
 }
 
 template <class Io>

@@ -41,6 +41,7 @@ const std::vector<Field>& fields() {
                                 : fmt::format("'{}' of {}", r.group, r.group_size);
        }},
       {"postscale", [](const Request& r) { return fmt::format("{}", r.postscale); }},
+      {"conversion", [](const Request& r) { return r.f32_memory ? "from f32" : "none"; }},
   };
   return all;
 }

@@ -17,7 +17,7 @@ namespace hvd::detail {
 struct DeviceCopy {
   std::byte* dst = nullptr;
   const std::byte* src = nullptr;  ///< null stores the identity element
-  std::size_t size = 0;            ///< bytes
+  std::size_t size = 0;            ///< bytes of elements of `ElementOp::dtype`
 };
 
 /// Describes the operation on every element that is copied.
@@ -26,6 +26,12 @@ struct ElementOp {
   ReduceOp identity_of =
       ReduceOp::sum;    ///< the operation whose identity is stored without a source
   double factor = 1.0;  ///< multiplies elements with a source; needs a type that `scales`
+  // One side may hold f32 in place of `dtype`, which is then f16 or bf16. Elements are rounded to
+  // `dtype` before they are multiplied, and after it.
+  bool f32_source = false;
+  bool f32_destination = false;
+
+  [[nodiscard]] bool converts() const noexcept { return f32_source || f32_destination; }
 };
 
 /// One thread at a time uses it, with its device current.
@@ -36,7 +42,8 @@ class Copier {
   [[nodiscard]] virtual bool scales(DType dtype) const noexcept = 0;
   /// Tells whether the factor has the precision of the contract and costs no pass of its own.
   [[nodiscard]] virtual bool scales_for_free() const noexcept = 0;
-  /// Queues the copies on `stream`. `copies` may be destroyed when it returns.
+  /// Queues the copies on `stream`. `copies` may be destroyed when it returns. Throws
+  /// Errc::unsupported where a build without nvcc would have to convert.
   virtual void run(std::span<const DeviceCopy> copies, const ElementOp& element_op,
                    cudaStream_t stream, Watch& watch) = 0;
   /// Gives up the communicator with which it copies, if it has one, so that the caller may abort

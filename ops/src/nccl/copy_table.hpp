@@ -45,10 +45,13 @@ struct CopyTable {
   std::uint32_t tiles;
   std::uint32_t parts;
   CopyElement element;
+  // One side may hold f16 or bf16, as `element` says, while the other one holds f32.
+  bool src_is_half;
+  bool dst_is_half;
   // NOLINTBEGIN(*-avoid-c-arrays): std::array's members are not for a device
   std::byte* dst[kMaxParts];
   const std::byte* src[kMaxParts];  ///< null stores `fill`
-  std::uint32_t size[kMaxParts];    ///< bytes, not 0
+  std::uint32_t size[kMaxParts];    ///< bytes, those of f32 if one side is half as long; not 0
   /// The index of the part's first tile, counted over all parts. Entries from `parts` on hold
   /// `tiles`, so that the search never chooses them.
   std::uint32_t first_tile[kMaxParts];
@@ -215,6 +218,46 @@ __host__ __device__ inline void scale_unit(CopyUnit& unit, CopyElement element, 
   }
 }
 
+template <class T>
+__host__ __device__ inline std::uint32_t half_bits(T value) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+template <class T>
+__host__ __device__ inline T half_from(std::uint32_t bits) {
+  const auto low = static_cast<std::uint16_t>(bits);
+  T value;
+  std::memcpy(static_cast<void*>(&value), &low, sizeof low);
+  return value;
+}
+
+/// Rounds four f32 to f16 or bf16, which fill the first half of the result.
+__host__ __device__ inline CopyUnit narrowed(const CopyUnit& unit, CopyElement element) {
+  CopyUnit result{};
+  four_times([&](std::uint32_t i) {
+    float value = 0;
+    std::memcpy(&value, &unit.word[i], sizeof value);
+    const std::uint32_t bits = element == CopyElement::f16 ? half_bits(__float2half_rn(value))
+                                                           : half_bits(__float2bfloat16_rn(value));
+    result.word[i / 2] |= bits << (i % 2 * 16);
+  });
+  return result;
+}
+
+/// Returns the first four f16 or bf16 as f32.
+__host__ __device__ inline CopyUnit widened(const CopyUnit& unit, CopyElement element) {
+  CopyUnit result{};
+  four_times([&](std::uint32_t i) {
+    const std::uint32_t bits = unit.word[i / 2] >> (i % 2 * 16);
+    const float value = element == CopyElement::f16
+                            ? __half2float(half_from<__half>(bits))
+                            : __bfloat162float(half_from<__nv_bfloat16>(bits));
+    std::memcpy(&result.word[i], &value, sizeof value);
+  });
+  return result;
+}
+
 /// Does the work of thread `thread` of the block that copies a tile. Neighbouring threads move
 /// neighbouring units, of which the last of a part may be shorter.
 __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t tile,
@@ -228,19 +271,28 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
     return left - offset < kCopyUnit ? left - offset : kCopyUnit;
   };
 
+  const std::uint32_t src_shift = table.src_is_half ? 1 : 0;
+  const std::uint32_t dst_shift = table.dst_is_half ? 1 : 0;
+
   CopyUnit units[kUnitsPerThread] = {};  // NOLINT(*-avoid-c-arrays)
   static_assert(kUnitsPerThread == 4);
   four_times([&](std::uint32_t k) {
     const std::uint32_t offset = offset_of(k);
     if (offset >= left) return;
-    units[k] =
-        has_source ? load_unit(table.src[part] + begin + offset, size_at(offset)) : table.fill;
+    units[k] = has_source ? load_unit(table.src[part] + ((begin + offset) >> src_shift),
+                                      size_at(offset) >> src_shift)
+                          : table.fill;
   });
   four_times([&](std::uint32_t k) {
     const std::uint32_t offset = offset_of(k);
     if (offset >= left) return;
-    if (has_source) scale_unit(units[k], table.element, table.factor);
-    store_unit(table.dst[part] + begin + offset, units[k], size_at(offset));
+    if (has_source) {
+      if (table.dst_is_half) units[k] = narrowed(units[k], table.element);
+      scale_unit(units[k], table.element, table.factor);
+      if (table.src_is_half) units[k] = widened(units[k], table.element);
+    }
+    store_unit(table.dst[part] + ((begin + offset) >> dst_shift), units[k],
+               size_at(offset) >> dst_shift);
   });
 }
 

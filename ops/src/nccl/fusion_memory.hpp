@@ -41,8 +41,8 @@ class FusionMemory {
 
 /// Tells which tensors of an allreduce are packed into the fusion memory, and where they lie in it.
 /// A pack and an unpack save NCCL a call of a small tensor. They cost a large one two passes, so it
-/// is reduced where it is, and so is the only small one. The layout depends on the counts alone,
-/// which are the same on all ranks, except `spare`.
+/// is reduced where it is, and so is the only small one. Elements that are converted have to be
+/// packed. The layout depends on the counts alone, which are the same on all ranks, except `spare`.
 class FusedLayout {
  public:
   /// A tensor of this size takes NCCL much longer than a call takes to launch.
@@ -54,7 +54,8 @@ class FusedLayout {
     bool is_packed = false;
   };
 
-  FusedLayout(std::span<const TensorSlice> tensors, std::size_t element) {
+  /// `element` is the size of an element. With `pack_all` every tensor is packed.
+  FusedLayout(std::span<const TensorSlice> tensors, std::size_t element, bool pack_all = false) {
     std::size_t small = 0;
     places_.reserve(tensors.size());
     for (const TensorSlice& tensor : tensors) {
@@ -63,7 +64,7 @@ class FusedLayout {
     }
     for (std::size_t i = 0; i < places_.size(); ++i) {
       Place& place = places_[i];
-      place.is_packed = small > 1 && is_small(place);
+      place.is_packed = pack_all ? place.bytes > 0 : small > 1 && is_small(place);
       if (place.is_packed) {
         place.offset = append(packed_, place.bytes);
       } else if (place.bytes > 0 && tensors[i].output == nullptr) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include <hvd/ops/internal/backends.hpp>
+
 #include "fusion/address.hpp"
 #include "fusion/identity.hpp"
 #include "nccl/copier.hpp"
@@ -18,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxPart = std::size_t{1} << 31U;
 
 CopyElement element_of(const ElementOp& element_op) {
-  if (element_op.factor == 1.0) return CopyElement::bytes;
+  if (element_op.factor == 1.0 && !element_op.converts()) return CopyElement::bytes;
   switch (element_op.dtype) {
     case DType::u8:
       return CopyElement::u8;
@@ -53,6 +55,8 @@ class Launcher {
   Launcher(const ElementOp& element_op, cudaStream_t stream) : stream_(stream) {
     table_.factor = element_op.factor;
     table_.element = element_of(element_op);
+    table_.dst_is_half = element_op.f32_source;
+    table_.src_is_half = element_op.f32_destination;
     std::array<std::byte, kCopyUnit> fill{};
     fill_identity(element_op.dtype, element_op.identity_of, fill.data(),
                   static_cast<std::int64_t>(kCopyUnit / size_of(element_op.dtype)));
@@ -63,12 +67,14 @@ class Launcher {
   void add(const DeviceCopy& copy) {
     const bool idle = copy.dst == copy.src && table_.element == CopyElement::bytes;
     if (idle) return;
-    for (std::size_t begin = 0; begin < copy.size; begin += kMaxPart) {
-      const std::size_t size = std::min(kMaxPart, copy.size - begin);
+    const bool converts = table_.src_is_half || table_.dst_is_half;
+    const std::size_t all = converts ? 2 * copy.size : copy.size;  // bytes of the longer side
+    for (std::size_t begin = 0; begin < all; begin += kMaxPart) {
+      const std::size_t size = std::min(kMaxPart, all - begin);
       if (table_.parts == CopyTable::kMaxParts) launch();
       const std::uint32_t part = table_.parts++;
-      table_.dst[part] = copy.dst + begin;
-      table_.src[part] = moved(copy.src, begin);
+      table_.dst[part] = copy.dst + (table_.dst_is_half ? begin / 2 : begin);
+      table_.src[part] = moved(copy.src, table_.src_is_half ? begin / 2 : begin);
       table_.size[part] = static_cast<std::uint32_t>(size);
       table_.first_tile[part] = table_.tiles;
       table_.tiles += tiles_of(table_.size[part]);
@@ -108,3 +114,5 @@ class KernelCopier final : public Copier {
 std::unique_ptr<Copier> make_kernel_copier() { return std::make_unique<KernelCopier>(); }
 
 }  // namespace hvd::detail
+
+bool hvd::gpu_copies_convert() noexcept { return true; }

@@ -298,7 +298,7 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   // Which tensors are packed depends on the call alone, so that all ranks decide the same, also a
   // rank that has no memory of its own.
   const std::size_t element = size_of(call.dtype);
-  const FusedLayout layout(call.tensors, element);
+  const FusedLayout layout(call.tensors, element, call.f32_memory);
   const ReduceRecipe packed = reduce_recipe(arithmetic, self_.size, *shared_->copier, true);
   const ReduceRecipe in_place = reduce_recipe(arithmetic, self_.size, *shared_->copier, false);
 
@@ -324,7 +324,7 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
       }
     }
     // Where the two recipes differ, nothing is scaled in place before the reduction.
-    flush({call.dtype, call.op, packed.before}, watch);
+    flush({call.dtype, call.op, packed.before, call.f32_memory, false}, watch);
     all_reduce(reductions, packed, in_place, watch);
     for (std::size_t i = 0; i < call.tensors.size(); ++i) {
       std::byte* const output = call.tensors[i].output;
@@ -334,7 +334,7 @@ void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
       }
     }
     // A copy from a place to itself only scales, and costs nothing without a scale.
-    flush({.dtype = call.dtype, .factor = packed.after}, watch);
+    flush({.dtype = call.dtype, .factor = packed.after, .f32_destination = call.f32_memory}, watch);
   });
 }
 

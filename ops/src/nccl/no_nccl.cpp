@@ -6,6 +6,8 @@ namespace hvd {
 
 std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session&, Backend&) { return {}; }
 
+bool gpu_copies_convert() noexcept { return false; }
+
 bool detail::is_capturing(void*) noexcept { return false; }
 
 detail::CaptureModeGuard::CaptureModeGuard() noexcept = default;

@@ -107,9 +107,9 @@ void PinnedBackend::copy(std::byte* dst, const std::byte* src, std::size_t size)
   if (size > 0 && dst != nullptr && src != nullptr) copies_.push_back({dst, src, size});
 }
 
-void PinnedBackend::transfer(Watch& watch) {
+void PinnedBackend::transfer(const ElementOp& element_op, Watch& watch) {
   if (copies_.empty()) return;
-  shared_->copier->run(copies_, {}, own().stream.get(), watch);
+  shared_->copier->run(copies_, element_op, own().stream.get(), watch);
   copies_.clear();
   own().finished.record(own().stream.get());
   while (!own().finished.done()) watch.pause();
@@ -117,7 +117,14 @@ void PinnedBackend::transfer(Watch& watch) {
 
 void PinnedBackend::through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
                                  Deadline deadline,
-                                 const std::function<void(std::span<const Part>)>& collective) {
+                                 const std::function<void(std::span<const Part>)>& collective,
+                                 std::optional<DType> f32_of) {
+  ElementOp in;
+  ElementOp out;
+  if (f32_of) {
+    in = {.dtype = *f32_of, .f32_source = true};
+    out = {.dtype = *f32_of, .f32_destination = true};
+  }
   run(phase, deadline, [&](Watch& watch) {
     std::vector<std::pair<std::size_t, std::size_t>> offsets;
     for (const Part& part : parts) {
@@ -131,12 +138,12 @@ void PinnedBackend::through_host(std::string_view phase, std::span<const Part> p
       if (parts[i].output != nullptr) pinned[i].output = at(offsets[i].second);
       copy(at(offsets[i].first), parts[i].input, parts[i].input_bytes);
     }
-    transfer(watch);
+    transfer(in, watch);
     collective(pinned);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       copy(parts[i].output, pinned[i].output, parts[i].output_bytes);
     }
-    transfer(watch);
+    transfer(out, watch);
   });
 }
 
@@ -146,13 +153,17 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     parts.push_back({tensor.input, bytes, tensor.output, bytes});
   }
-  through_host("allreduce", parts, true, deadline, [&](std::span<const Part> pinned) {
+  const auto reduce = [&](std::span<const Part> pinned) {
     const auto tensors = over_parts(call.tensors, pinned);
     AllreduceCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
+    on_host.f32_memory = false;
     host_.allreduce(on_host, deadline);
-  });
+  };
+  std::optional<DType> f32_of;
+  if (call.f32_memory) f32_of = call.dtype;
+  through_host("allreduce", parts, true, deadline, reduce, f32_of);
 }
 
 void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {

@@ -78,9 +78,11 @@ class PinnedBackend final : public Backend {
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
   /// Copies the inputs of `parts` to pinned memory, calls `collective` with the parts as they lie
   /// there, and copies the outputs back. With `in_place` an output takes the place of its input.
+  /// Without `f32_of`, the device's memory has what pinned memory has; otherwise it has f32 in
+  /// place of that type.
   void through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
-                    Deadline deadline,
-                    const std::function<void(std::span<const Part>)>& collective);
+                    Deadline deadline, const std::function<void(std::span<const Part>)>& collective,
+                    std::optional<DType> f32_of = std::nullopt);
   /// Returns the size of this rank's count of elements.
   [[nodiscard]] std::size_t own_bytes(std::span<const std::int64_t> counts, DType dtype) const;
   /// The backend calls it after an error. It waits, for a bounded time, until nothing on the device
@@ -99,7 +101,7 @@ class PinnedBackend final : public Backend {
   /// Adds a copy for `transfer`, unless one of its pointers is null.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
   /// Runs the copies that were added, and waits for them.
-  void transfer(Watch& watch);
+  void transfer(const ElementOp& element_op, Watch& watch);
 
   GpuRank self_;
   std::unique_ptr<Backend> owned_host_;  ///< the host's backend of a subset

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include <hvd/core/error.hpp>
+
 #include "fusion/identity.hpp"
 #include "nccl/copier.hpp"
 #include "nccl/cuda.hpp"
@@ -41,6 +43,9 @@ class PlainCopier final : public Copier {
 
   void run(std::span<const DeviceCopy> copies, const ElementOp& element_op, cudaStream_t stream,
            Watch& watch) override {
+    if (element_op.converts()) {
+      throw Error(Errc::unsupported, "a build without nvcc converts nothing while it copies");
+    }
     for (const DeviceCopy& each : copies) {
       if (each.src == nullptr) {
         fill(each.dst, each.size, element_op, stream);

@@ -153,6 +153,57 @@ TEST_P(CopierTest, ScalesToTheBitAsTheHostDoes) {
   }
 }
 
+TEST_P(CopierTest, ConvertsEveryCountAtEveryAlignment) {
+  if (!is_kernel()) return;
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const double factor : {1.0, 1.0 / 3.0}) {
+      std::vector<DeviceCopy> in;
+      std::vector<DeviceCopy> out;
+      std::vector<std::pair<const std::byte*, Bytes>> expected;
+      for (std::int64_t count = 1; count < 9'000; count += 1 + count / 5) {
+        const auto elements = static_cast<std::size_t>(count);
+        const std::size_t begin = elements % 5;  // elements by which the memory is not aligned
+        const Bytes values = random_values(DType::f32, count, elements);
+        Bytes half(elements * 2);
+        for (std::int64_t i = 0; i < count; ++i) {
+          store(dtype, half.data(), i, load(DType::f32, values.data(), i));
+        }
+        Bytes scaled_half(half.size());
+        scale(dtype, scaled_half.data(), half.data(), count, factor);
+        Bytes whole(elements * 4);
+        for (std::int64_t i = 0; i < count; ++i) {
+          store(DType::f32, whole.data(), i, load(dtype, scaled_half.data(), i));
+        }
+        const auto put = [&](Bytes bytes, std::size_t shift) {
+          bytes.insert(bytes.begin(), shift, std::byte{});
+          return memory_->put(bytes) + shift;
+        };
+        std::byte* const narrow = put(Bytes(half.size()), begin * 2);
+        in.push_back({narrow, put(values, begin * 4), half.size()});
+        expected.emplace_back(narrow, scaled_half);
+        std::byte* const wide = put(Bytes(whole.size()), begin * 4);
+        out.push_back({wide, put(half, (begin + 1) * 2), half.size()});
+        expected.emplace_back(wide, whole);
+      }
+      run(in, {.dtype = dtype, .factor = factor, .f32_source = true});
+      run(out, {.dtype = dtype, .factor = factor, .f32_destination = true});
+      for (const auto& [data, bytes] : expected) {
+        EXPECT_EQ(memory_->get(data, bytes.size()), bytes) << to_string(dtype) << " by " << factor;
+      }
+    }
+  }
+}
+
+TEST_P(CopierTest, WithoutASourceTheIdentityOfTheShortTypeIsWritten) {
+  if (!is_kernel()) return;
+  Bytes expected(1'003 * 2);
+  fill_identity(DType::bf16, ReduceOp::min, expected.data(), 1'003);
+  std::byte* const dst = memory_->put(Bytes(expected.size()));
+  run({{dst, nullptr, expected.size()}},
+      {.dtype = DType::bf16, .identity_of = ReduceOp::min, .f32_source = true});
+  EXPECT_EQ(memory_->get(dst, expected.size()), expected);
+}
+
 std::string name_of(const ::testing::TestParamInfo<Way>& info) {
   return info.param == Way::kernel ? "kernel" : "plain";
 }

@@ -88,6 +88,10 @@ TEST_P(NcclBackendTest, Reduces) {
   EXPECT_GT(fake_gpu::collectives_run(), 0);
 }
 TEST_P(NcclBackendTest, Scales) { on_all_ranks(check_scales); }
+TEST_P(NcclBackendTest, Converts) {
+  if (!has_kernel()) return;
+  on_all_ranks(check_conversions);
+}
 TEST_P(NcclBackendTest, Broadcasts) { on_all_ranks(check_broadcasts); }
 TEST_P(NcclBackendTest, Gathers) { on_all_ranks(check_allgathers); }
 TEST_P(NcclBackendTest, ReducesAndScatters) { on_all_ranks(check_reducescatters); }
@@ -146,6 +150,20 @@ TEST_P(NcclBackendTest, AnAverageOfFusedTensorsTakesNoPassOfItsOwn) {
     EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::average, {1000, 7}, true), 0);
   });
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 2 * ranks()) << "a pack and an unpack";
+}
+
+TEST_P(NcclBackendTest, AConversionTakesNoPassOfItsOwn) {
+  on_all_ranks([](BackendChecks checks) {
+    std::byte* const data = checks.memory.put(Bytes(4'000));
+    const std::vector<TensorSlice> slices{{data, data, 1'000}};
+    AllreduceCall call{slices, checks.device, DType::bf16, ReduceOp::average};
+    call.f32_memory = true;
+    if (has_kernel()) return checks.backend.allreduce(call, soon());
+    EXPECT_EQ(code_of([&] { checks.backend.allreduce(call, soon()); }), Errc::unsupported);
+  });
+  if (has_kernel()) {
+    EXPECT_EQ(fake_gpu::calls("launch_copies"), 2 * ranks()) << "a pack and an unpack";
+  }
 }
 
 TEST_P(NcclBackendTest, AnAverageOfOneRankTakesNoKernel) {

@@ -8,8 +8,9 @@ namespace hvd::test {
 /// Each of these functions checks on one rank. Wrong results fail the current test with the rank.
 void check_every_reduction(BackendChecks checks);
 void check_scales(BackendChecks checks);
-/// Needs the kernel.
+/// These need the kernel.
 void check_integer_scales(BackendChecks checks);
+void check_conversions(BackendChecks checks);
 void check_broadcasts(BackendChecks checks);
 void check_allgathers(BackendChecks checks);
 void check_reducescatters(BackendChecks checks);

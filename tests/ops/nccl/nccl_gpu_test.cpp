@@ -53,6 +53,7 @@ class NcclGpuTest : public ::testing::Test {
 
 TEST_F(NcclGpuTest, Reduces) { check_every_reduction(checks()); }
 TEST_F(NcclGpuTest, Scales) { check_scales(checks()); }
+TEST_F(NcclGpuTest, Converts) { check_conversions(checks()); }
 TEST_F(NcclGpuTest, Broadcasts) { check_broadcasts(checks()); }
 TEST_F(NcclGpuTest, Gathers) { check_allgathers(checks()); }
 TEST_F(NcclGpuTest, ReducesAndScatters) { check_reducescatters(checks()); }
@@ -173,6 +174,7 @@ class NcclTwoRanksTest : public ::testing::Test {
 
 TEST_F(NcclTwoRanksTest, Reduces) { on_ranks(check_every_reduction); }
 TEST_F(NcclTwoRanksTest, Scales) { on_ranks(check_scales); }
+TEST_F(NcclTwoRanksTest, Converts) { on_ranks(check_conversions); }
 TEST_F(NcclTwoRanksTest, Broadcasts) { on_ranks(check_broadcasts); }
 TEST_F(NcclTwoRanksTest, Gathers) { on_ranks(check_allgathers); }
 TEST_F(NcclTwoRanksTest, ReducesAndScatters) { on_ranks(check_reducescatters); }

@@ -90,6 +90,7 @@ TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
     check_every_reduction(checks);
     check_scales(checks);
     check_integer_scales(checks);
+    check_conversions(checks);
     check_broadcasts(checks);
     check_allgathers(checks);
     check_reducescatters(checks);

@@ -132,8 +132,9 @@ void expect_values(const Net& net, int steps) {
   }
 }
 
-/// Trains until the schedule is frozen, then goes on while the device stands still.
-void run_ahead(Context& context, torch::Device device, Compression compression) {
+/// Trains until the schedule is frozen, then goes on while the device stands still. Returns how
+/// many operations LibTorch has queued meanwhile.
+int run_ahead(Context& context, torch::Device device, Compression compression) {
   const auto net = std::make_shared<Net>(device);
   torch::optim::SGD optimizer(net->parameters(), 1.0);
   const DistributedDataParallel parallel(net, {.compression = compression, .context = &context});
@@ -154,6 +155,7 @@ void run_ahead(Context& context, torch::Device device, Compression compression) 
   train(1);  // shows which gradients share a collective
   const int host_waits = count_of(Counted::host_waits, index);
   const int stream_waits = count_of(Counted::stream_waits, index);
+  const int operations = count_of(Counted::operations, index);
   // One collective of each step, the agreement, is not on the device. The others, also of the
   // buffer, have one event each, for which our stream waits, and another for which the program's
   // stream does. When the engine needs an event before the program has recorded it, it records one
@@ -168,6 +170,7 @@ void run_ahead(Context& context, torch::Device device, Compression compression) 
     fewest_more = std::min(fewest_more, count_of(Counted::events_recorded, index) - events - now);
     on_device += now;
   }
+  const int operations_now = count_of(Counted::operations, index);
   EXPECT_EQ(count_of(Counted::host_waits, index), host_waits);
   EXPECT_LT(on_device, kAhead * (kParameters + 1)) << "gradients share collectives";
   EXPECT_EQ(fewest_more, 0);
@@ -175,18 +178,21 @@ void run_ahead(Context& context, torch::Device device, Compression compression) 
   EXPECT_EQ(peek(net->values[1]), static_cast<float>(after_steps(kWarmUp, 1)));
   gate.open();
   expect_values(*net, kWarmUp + 1 + kAhead);
+  return operations_now - operations;
 }
 
 TEST_F(StreamOrdered, StepsReturnWhileTheDeviceStandsStill) {
   on_ranks([](Context& context, torch::Device device) {
-    run_ahead(context, device, Compression::none);
+    EXPECT_GT(run_ahead(context, device, Compression::none), 0);
     context.shutdown();
   });
 }
 
-TEST_F(StreamOrdered, ConversionsOfCompressedGradientsFollowInTheStream) {
+TEST_F(StreamOrdered, CompressionTakesNoOperationOfItsOwn) {
   on_ranks([](Context& context, torch::Device device) {
-    run_ahead(context, device, Compression::bf16);
+    const int plain = run_ahead(context, device, Compression::none);
+    EXPECT_EQ(run_ahead(context, device, Compression::bf16), plain);
+    EXPECT_EQ(run_ahead(context, device, Compression::fp16), plain);
     context.shutdown();
   });
 }

@@ -212,6 +212,7 @@ void CachingAllocator::give_back(void* data) {
 
 /// A task in the current stream of the tensor's device, which must be the thread's own there.
 void queue(const at::Tensor& tensor, std::function<void()> task) {
+  count(Counted::operations, tensor.device().index());
   const auto stream = fake_gpu::runtime().stream(stream_of(tensor.device().index()));
   TORCH_CHECK(stream, "no stream");
   stream->push(std::move(task));

@@ -5,10 +5,10 @@
 namespace hvd::test {
 
 /// The device counts these calls of `hvd::torch` and LibTorch.
-enum class Counted { host_waits, events_recorded, stream_waits };
+enum class Counted { host_waits, events_recorded, stream_waits, operations };
 
-/// Returns how often threads have waited for a stream of the device, recorded an event there, or
-/// let a stream wait for one.
+/// Returns how often threads have waited for a stream of the device, recorded an event there, let a
+/// stream wait for one, or queued an operation of LibTorch, which is a kernel on a real device.
 [[nodiscard]] int count_of(Counted what, int device);
 
 /// Resets the fake GPU to four devices, and gives them memory and streams for LibTorch during its

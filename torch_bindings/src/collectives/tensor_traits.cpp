@@ -32,12 +32,11 @@ std::string text(const Parts&... parts) {
 
 }  // namespace
 
-DType dtype_of(const torch::Tensor& tensor) {
+DType dtype_of(torch::ScalarType type) {
   for (const auto& [scalar, dtype] : kDTypes) {
-    if (tensor.scalar_type() == scalar) return dtype;
+    if (type == scalar) return dtype;
   }
-  throw Error(Errc::unsupported,
-              text("tensors of dtype ", tensor.scalar_type(), " have no collectives"));
+  throw Error(Errc::unsupported, text("tensors of dtype ", type, " have no collectives"));
 }
 
 torch::ScalarType scalar_type_of(DType dtype) noexcept {

@@ -9,7 +9,10 @@
 namespace hvd::detail {
 
 /// Throws Errc::unsupported for a dtype without collectives, and names it.
-[[nodiscard]] DType dtype_of(const torch::Tensor& tensor);
+[[nodiscard]] DType dtype_of(torch::ScalarType type);
+[[nodiscard]] inline DType dtype_of(const torch::Tensor& tensor) {
+  return dtype_of(tensor.scalar_type());
+}
 [[nodiscard]] torch::ScalarType scalar_type_of(DType dtype) noexcept;
 /// Throws Errc::unsupported for a device without collectives, and names it.
 [[nodiscard]] Device engine_device_of(const torch::Tensor& tensor);

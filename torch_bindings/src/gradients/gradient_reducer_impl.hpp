@@ -49,7 +49,7 @@ struct GradientSlot {
 
   torch::Tensor gradient;    ///< the gradient that is being reduced
   std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
-  torch::Tensor converted;   ///< undefined if the gradient is sent in its own type
+  torch::Tensor converted;   ///< undefined if the engine takes the gradient itself
   [[nodiscard]] const torch::Tensor& sent() const {
     return converted.defined() ? converted : gradient;
   }

@@ -7,6 +7,7 @@
 
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
+#include <hvd/ops/internal/backends.hpp>
 #include <hvd/torch/collectives.hpp>
 
 #include "collectives/device_event.hpp"
@@ -72,8 +73,12 @@ void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submissi
 Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   const torch::Tensor& gradient = slot.gradient;
   const torch::ScalarType type = sent_type(gradient.scalar_type(), options.compression);
+  const bool is_converted = type != gradient.scalar_type();
+  // On a GPU the engine converts where it copies gradients anyway.
+  const bool by_engine = is_converted && gradient.is_cuda() &&
+                         gradient.scalar_type() == torch::kFloat32 && gpu_copies_convert();
   slot.converted.reset();
-  if (type != gradient.scalar_type()) {
+  if (is_converted && !by_engine) {
     slot.converted = placement->empty_row(gradient.numel(), gradient.options().dtype(type))
                          .copy_(elements_of(gradient));
   }
@@ -82,7 +87,8 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   Request& request = submission.request;
   const AllreduceOptions reduction = reduction_named(slot.collective);
   request.name = reduction.name;
-  request.dtype = dtype_of(sent);
+  request.dtype = dtype_of(type);
+  request.f32_memory = by_engine;
   request.op = reduction.op;
   request.device = engine_device_of(gradient);
   request.shape = shape_of(slot.parameter);

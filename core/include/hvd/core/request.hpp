@@ -33,6 +33,9 @@ struct Request {
   std::int32_t group_size = 0;       ///< how many operations have this group
   std::vector<std::int64_t> splits;  ///< alltoall only: rows for each rank of the set
   bool over_contributors = false;    ///< join only: averages divide by the ranks that took part
+  /// Allreduce of f16 or bf16 on GPUs only: the memory holds f32, which is converted on the way in
+  /// and out.
+  bool f32_memory = false;
 
   friend bool operator==(const Request&, const Request&) = default;
 };

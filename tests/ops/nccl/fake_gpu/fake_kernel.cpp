@@ -32,12 +32,13 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   for (std::uint32_t i = 0; i < table.parts; ++i) {
     std::byte* const dst = table.dst[i];
     const std::byte* const src = table.src[i];
-    const std::size_t size = table.size[i];
-    const auto inside = [&](const std::byte* data) {
-      return fake::device_memory().contains(data, size, stream->device()) ||
-             fake::device_memory().contains(data, size, fake::kPinned);
+    const std::size_t size = table.dst_is_half ? table.size[i] / 2 : table.size[i];
+    const std::size_t src_size = table.src_is_half ? table.size[i] / 2 : table.size[i];
+    const auto inside = [&](const std::byte* data, std::size_t bytes) {
+      return fake::device_memory().contains(data, bytes, stream->device()) ||
+             fake::device_memory().contains(data, bytes, fake::kPinned);
     };
-    if (!inside(dst) || (src != nullptr && !inside(src))) {
+    if (!inside(dst, size) || (src != nullptr && !inside(src, src_size))) {
       return misuse("outside the memory of the stream's device");
     }
     const auto next = written.lower_bound(dst);

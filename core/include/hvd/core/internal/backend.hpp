@@ -71,6 +71,7 @@ struct AllreduceCall {
   double postscale = 1.0;
   int contributors = 0;              ///< what `average` divides by; 0: the number of ranks
   CallObserver* observer = nullptr;  ///< notified of copies to and from fusion memory; may be null
+  bool f32_memory = false;           ///< as in `Request`
 };
 
 /// Computes the same as AllreduceCall, but each rank gets only its part of the result.

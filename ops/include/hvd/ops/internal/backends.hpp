@@ -57,4 +57,8 @@ struct HostEngine {
 [[nodiscard]] std::vector<std::unique_ptr<Backend>> make_nccl_backends(Session& session,
                                                                        Backend& host);
 
+/// Tells whether these backends do what `Request::f32_memory` asks for, which needs a build with
+/// nvcc.
+[[nodiscard]] bool gpu_copies_convert() noexcept;
+
 }  // namespace hvd
