@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/ops/internal/backends.hpp>
 
 #include "nccl/copier.hpp"
 #include "nccl/cuda.hpp"
@@ -64,7 +65,10 @@ double median(std::vector<double> values) {
 
 class PackBench {
  public:
-  explicit PackBench(DType dtype) : dtype_(dtype), element_(size_of(dtype)) {
+  /// With `from_f32` the tensors are f32, and are packed as `dtype`.
+  PackBench(DType dtype, bool from_f32) : dtype_(dtype), from_f32_(from_f32) {
+    const std::size_t element = size_of(dtype);
+    const std::size_t in_memory = from_f32 ? sizeof(float) : element;
     copier_ = make_kernel_copier();
     has_kernel_ = copier_ != nullptr;
     if (!copier_) copier_ = make_plain_copier();
@@ -75,14 +79,15 @@ class PackBench {
     for (const std::int64_t count : bench::resnet50_gradients()) {
       tensors.push_back({nullptr, nullptr, count});
       offsets.push_back(room);
-      const std::size_t bytes = static_cast<std::size_t>(count) * element_;
+      const std::size_t bytes = static_cast<std::size_t>(count) * in_memory;
       room += (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     }
-    const FusedLayout layout(tensors, element_);
+    const FusedLayout layout(tensors, element, from_f32);
     size_ = layout.packed();
+    moved_ = size_ + size_ / element * in_memory;
     std::byte* const memory = memory_.reserve(room);
-    std::byte* const fused = fused_.reserve(size_);
-    static_cast<void>(other_.reserve(size_));
+    std::byte* const fused = fused_.reserve(moved_ / 2);
+    static_cast<void>(other_.reserve(moved_ / 2));
     check(cudaMemset(memory, 0x3C, room), "cudaMemset");  // small numbers in every format
     check(cudaMemset(fused, 0, size_), "cudaMemset");
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -96,14 +101,14 @@ class PackBench {
 
   /// Prints one line per variant. Returns false when the packed bytes are wrong.
   [[nodiscard]] bool run(int rounds) {
-    const ElementOp plain{dtype_, ReduceOp::sum, 1.0};
-    const ElementOp scaled{dtype_, ReduceOp::sum, 0.5};
+    const ElementOp plain{.dtype = dtype_, .f32_destination = from_f32_};
+    const ElementOp scaled{.dtype = dtype_, .factor = 0.5, .f32_destination = from_f32_};
     std::array<std::vector<double>, 4> times;
     const bool right = packs_right();
     for (int round = -3; round < rounds; ++round) {  // the first ones do not count
       const std::array<double, 4> took{
           timer_.time(stream_.get(), [&] { copy_all(); }),
-          timer_.time(stream_.get(), [&] { move(in_, plain); }),
+          timer_.time(stream_.get(), [&] { pack(); }),
           timer_.time(stream_.get(), [&] { move(out_, plain); }),
           timer_.time(stream_.get(), [&] { move(out_, scaled); }),
       };
@@ -114,10 +119,11 @@ class PackBench {
     for (std::size_t i = 0; i < ms.size(); ++i) {
       ms[i] = median(times[i]);
       fmt::print("{:>5} {:>14} {:>10} {:>9.1f} {:>9.1f}\n", to_string(dtype_), kNames[i], size_,
-                 ms[i] * 1e3, 2.0 * static_cast<double>(size_) / ms[i] / 1e6);
+                 ms[i] * 1e3, static_cast<double>(moved_) / ms[i] / 1e6);
     }
-    fmt::print("{:>5} pack + unpack: {:.2f} of a copy's bandwidth, {:.2f} with a scale{}{}\n",
-               to_string(dtype_), 2 * ms[0] / (ms[1] + ms[2]), 2 * ms[0] / (ms[1] + ms[3]),
+    fmt::print("{:>5}{} pack + unpack: {:.2f} of a copy's bandwidth, {:.2f} with a scale{}{}\n",
+               to_string(dtype_), from_f32_ ? " from f32" : "", 2 * ms[0] / (ms[1] + ms[2]),
+               2 * ms[0] / (ms[1] + ms[3]),
                has_kernel_ ? "" : " (no kernel in this build: one copy per tensor)",
                right ? "" : "; THE PACKED BYTES ARE WRONG");
     return right;
@@ -125,7 +131,8 @@ class PackBench {
 
  private:
   void copy_all() {
-    check(cudaMemcpyAsync(other_.reserve(size_), fused_.reserve(size_), size_,
+    const std::size_t bytes = moved_ / 2;  // it reads and writes as much as a pack does
+    check(cudaMemcpyAsync(other_.reserve(bytes), fused_.reserve(bytes), bytes,
                           cudaMemcpyDeviceToDevice, stream_.get()),
           "cudaMemcpyAsync");
   }
@@ -135,8 +142,10 @@ class PackBench {
     copier_->run(copies, treatment, stream_.get(), watch);
   }
 
+  void pack() { move(in_, {.dtype = dtype_, .f32_source = from_f32_}); }
+
   [[nodiscard]] bool packs_right() {
-    move(in_, {dtype_, ReduceOp::sum, 1.0});
+    pack();
     check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     std::vector<std::byte> packed(size_);
     check(cudaMemcpy(packed.data(), fused_.reserve(size_), size_, cudaMemcpyDeviceToHost),
@@ -149,8 +158,9 @@ class PackBench {
   }
 
   DType dtype_;
-  std::size_t element_;
-  std::size_t size_ = 0;
+  bool from_f32_;
+  std::size_t size_ = 0;   ///< bytes of all tensors, packed
+  std::size_t moved_ = 0;  ///< bytes that a pack reads and writes
   bool has_kernel_ = false;
   std::atomic<bool> aborted_{false};
   CudaStream stream_;
@@ -178,7 +188,11 @@ int run(int argc, char** argv) {
   check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   fmt::print("# {}\n# dtype way bytes us GB/s (read and written)\n", properties.name);
   bool right = true;
-  for (const DType dtype : {DType::f32, DType::bf16}) right = PackBench(dtype).run(rounds) && right;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    right = PackBench(dtype, false).run(rounds) && right;
+  }
+  // A build without the kernel does not convert.
+  if (gpu_copies_convert()) right = PackBench(DType::bf16, true).run(rounds) && right;
   return right ? 0 : 1;
 }
 

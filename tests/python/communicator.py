@@ -33,3 +33,10 @@ check(mine, mine)
 backwards = world.Split(color=min(world.Get_rank(), 1), key=-world.Get_rank())
 check(backwards, mine[::-1])
 check(None, everybody)
+
+process_set = hvd.ProcessSet(backwards)
+hvd.init(world, process_sets=[process_set])
+total = int(hvd.allreduce(torch.tensor(world.Get_rank()), op=hvd.Sum, process_set=process_set))
+if (process_set.ranks, total) != (mine, sum(mine)):
+    sys.exit(f"{process_set} has the sum {total}, not {sum(mine)} of {mine}")
+hvd.shutdown()

@@ -13,11 +13,24 @@ Average, Sum, Min, Max, Product = range(5)
 Adasum = 5
 
 
+def _ranks_of(comm):
+    """The ranks in a list or a communicator of mpi4py, as the launcher numbers them."""
+    if not hasattr(comm, "Get_group"):
+        return list(comm)
+    from mpi4py import MPI  # the communicator comes from it
+
+    return list(MPI.Group.Translate_ranks(comm.Get_group(), None, MPI.COMM_WORLD.Get_group()))
+
+
 class ProcessSet:
-    """Some ranks that run collectives of their own. `add_process_set` gives it an id."""
+    """Some ranks that run collectives of their own. `add_process_set` gives it an id.
+
+    `ranks` is a list. For `init` it may be a communicator of mpi4py instead, and each rank gives the one that it is in.
+    """
 
     def __init__(self, ranks):
-        self.ranks = sorted(ranks)
+        self._is_split = hasattr(ranks, "Get_group")
+        self.ranks = sorted(_ranks_of(ranks))
         if len(set(self.ranks)) != len(self.ranks):
             raise ValueError(f"a rank occurs twice in {self.ranks}")
         self.process_set_id = None
@@ -54,6 +67,7 @@ class _GlobalProcessSet(ProcessSet):
     """All ranks of the job."""
 
     process_set_id = 0
+    _is_split = False
 
     def __init__(self):
         pass  # its ranks are known after `init`
@@ -77,21 +91,29 @@ def init(comm=None, process_sets=None):
     if not is_initialized():
         if comm is not None and _C.elastic_active():
             raise ValueError("hvd.init(comm): an elastic job has all ranks that there are")
-        _C.init(_ranks_of(comm))
+        _C.init([] if comm is None else _ranks_of(comm))
         if not _C.elastic_active():  # there, ranks exist only in the function of elastic.run
             learn_hosts()
     for process_set in [] if process_sets in (None, "dynamic") else process_sets:
-        add_process_set(process_set)
+        if isinstance(process_set, ProcessSet) and process_set._is_split:
+            _add_split(process_set)
+        else:
+            add_process_set(process_set)
 
 
-def _ranks_of(comm):
-    if comm is None:
-        return []
-    if not hasattr(comm, "Get_group"):
-        return list(comm)
-    from mpi4py import MPI  # the communicator comes from it
-
-    return list(MPI.Group.Translate_ranks(comm.Get_group(), None, MPI.COMM_WORLD.Get_group()))
+def _add_split(process_set):
+    """Adds the sets of all ranks, since each has the communicator that it is in."""
+    mine = process_set.ranks
+    values = _C.allgather_async(torch.tensor([len(mine), *mine]), "process_sets", 0).wait().tolist()
+    sets = set()
+    while values:
+        end = 1 + values[0]
+        sets.add(tuple(values[1:end]))
+        del values[:end]
+    for ranks in sorted(sets):
+        added = _C.add_process_set(list(ranks))
+        if list(ranks) == mine:
+            process_set.process_set_id = added
 
 
 def learn_hosts():
