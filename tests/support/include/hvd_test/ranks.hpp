@@ -41,6 +41,8 @@ inline Config thread_config(int rank, int size) {
   config.shutdown_timeout = std::chrono::seconds(30);
   // Sanitizers and a busy machine delay every thread. Tests of failures set their own timeout.
   config.peer_timeout = std::chrono::seconds(20);
+  // The ranks of many contexts share the address space of one process.
+  config.arena_size = std::size_t{256} << 20;
   return config;
 }
 
