@@ -18,6 +18,7 @@
 #include <hvd/torch/sync_batch_norm.hpp>
 
 #include "bind_elastic.hpp"
+#include "gradients/gradient_placement.hpp"
 #include "group_backend.hpp"
 #include "raised_error.hpp"
 
@@ -202,6 +203,17 @@ void bind_layers(py::module_& module) {
           Unlocked());
 }
 
+/// While it exists, the backward passes of the thread that has made it allocate gradients of the
+/// parameters' sizes in the memory that the ranks share.
+void bind_memory(py::module_& module) {
+  using detail::GradientPlacement;
+  py::class_<GradientPlacement>(module, "GradientPlacement")
+      .def(py::init([](const Tensors& parameters) {
+        return std::make_unique<GradientPlacement>(GradientMemory::born_shared, context(),
+                                                   parameters);
+      }));
+}
+
 /// Python may destroy it and holds its lock then.
 class PythonBackend final : public GroupBackend {
  public:
@@ -234,6 +246,7 @@ PYBIND11_MODULE(_C, module) {
   hvd::python::bind_job(module);
   hvd::python::bind_collectives(module);
   hvd::python::bind_layers(module);
+  hvd::python::bind_memory(module);
   hvd::python::bind_backend(module);
   hvd::python::bind_elastic(module);
 }

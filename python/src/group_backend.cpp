@@ -99,6 +99,7 @@ GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       store_(store),
       any_source_(std::make_shared<AnySource>(store, rank, size)) {
   context_ = with_c10d_errors([&] { return join_group(store, rank, size, settings_); });
+  if (settings_.is_default) placement_.emplace(*context_);
   completer_ = std::make_shared<FutureCompleter>(context_->config().stream_ordered);
   const std::lock_guard lock(live_mutex);
   std::erase_if(live_groups, [](const LiveGroup& group) { return group.context.expired(); });
@@ -112,6 +113,7 @@ void GroupBackend::leave() noexcept {
   context_->disconnect();  // does nothing after `shutdown`
   any_source_.reset();
   completer_.reset();
+  placement_.reset();
   context_.reset();
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 
 #include "any_source.hpp"
 #include "backend_work.hpp"
+#include "gradients/gradient_placement.hpp"
 
 namespace hvd::python {
 
@@ -123,6 +125,7 @@ class GroupBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<AnySource> any_source_;
   std::shared_ptr<Context> context_;
+  std::optional<detail::GradientPlacement> placement_;  ///< of the default group
   std::shared_ptr<FutureCompleter> completer_;
   std::mutex mutex_;  // guards what follows
   std::map<Alike, Names> names_;

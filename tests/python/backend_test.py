@@ -318,6 +318,14 @@ class BackendTest(unittest.TestCase):
         dist.barrier(self.gloo)
         group.abort()
 
+    def test_large_gradients_are_born_in_shared_memory(self):
+        """malloc would return their pages when they are freed."""
+        layer = nn.Linear(3000, 3000)  # 34 MiB
+        layer(torch.ones(1, 3000)).sum().backward()
+        self.assertTrue(ranks.is_shared(layer.weight.grad))
+        self.assertFalse(ranks.is_shared(layer.weight))
+        self.assertFalse(ranks.is_shared(layer.bias.grad))
+
     def test_ddp(self):
         """Training with DDP gives the same parameters over both backends."""
         torch.manual_seed(5)

@@ -292,6 +292,17 @@ class HorovodTest(job.JobTest):
         summed = lambda p: torch.optim.SGD(p, 0.1 / self.size, momentum=0.9)
         self.same(self.train(make=summed, op=hvd.Sum), expected)
 
+    def test_gradients_are_born_in_shared_memory(self):
+        model = self.model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 5)).sum().backward()
+            optimizer.step()
+        self.assertTrue(all(ranks.is_shared(p.grad) for p in model.parameters()))
+        del optimizer
+        self.assertTrue(all(torch.isfinite(p.grad).all() for p in model.parameters()))
+
     def test_groups_of_parameters_without_names(self):
         make = lambda p: torch.optim.SGD([{"params": p[:2], "lr": 0.2}, {"params": p[2:], "momentum": 0.5}], 0.1)
         of_list = lambda p: make(list(p))

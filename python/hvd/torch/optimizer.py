@@ -46,7 +46,8 @@ class _Distributed:
                     self._passes_left[p] = passes
                     self._hooks.append(p.register_post_accumulate_grad_hook(self._on_gradient))
         self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)  # the same on all ranks
-        self._layouts_generation = 0
+        self._generation = None  # of the ranks; the following is known for one generation
+        self._placement = None  # of the gradients, in shared memory
 
     def set_backward_passes_per_step(self, passes):
         self.backward_passes_per_step = passes
@@ -129,12 +130,16 @@ class _Distributed:
 
         return finish
 
+    def _begin_generation(self):
+        generation = _C.elastic_generation()
+        if generation == self._generation:
+            return
+        self._generation = generation
+        self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)  # newcomers know nothing
+        self._placement = _C.GradientPlacement(list(self._passes_left))
+
     def _agree_on_layouts(self):
         """A rank that has not used a parameter learns whether its gradient is sparse."""
-        generation = _C.elastic_generation()
-        if generation != self._layouts_generation:  # newcomers know nothing
-            self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)
-            self._layouts_generation = generation
         if _UNKNOWN not in self._layouts.values():
             return
         mine = [_UNKNOWN if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in self._layouts]
@@ -155,6 +160,7 @@ class _Distributed:
     def synchronize(self):
         """Waits until all gradients are averaged."""
         if self._process_set is global_process_set or self._process_set.included():
+            self._begin_generation()
             self._agree_on_layouts()
             # A parameter that this rank has not used: another rank may have.
             for p in self._passes_left:

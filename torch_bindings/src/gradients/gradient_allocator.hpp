@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <shared_mutex>
 #include <vector>
@@ -25,10 +26,13 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
 
   void expect(std::size_t bytes) noexcept { ++expected_[hash_of(bytes)]; }
   void forget(std::size_t bytes) noexcept { --expected_[hash_of(bytes)]; }
+  /// From now on every larger size is expected.
+  void expect_all_above(std::size_t bytes) noexcept { all_above_ = bytes; }
   /// Returns true for every size that is expected, and for other sizes with the same hash. Then a
   /// tensor that is not a gradient is allocated in the arena, which does no harm.
   [[nodiscard]] bool expects(std::size_t bytes) const noexcept {
-    return expected_[hash_of(bytes)].load(std::memory_order_relaxed) > 0;
+    return bytes > all_above_.load(std::memory_order_relaxed) ||
+           expected_[hash_of(bytes)].load(std::memory_order_relaxed) > 0;
   }
 
   /// Returns null when the arena has no room.
@@ -56,6 +60,7 @@ class GradientHeap : public std::enable_shared_from_this<GradientHeap> {
 
   const std::shared_ptr<Arena> arena_;
   std::array<std::atomic<int>, kHashes> expected_{};  ///< by hash of the size
+  std::atomic<std::size_t> all_above_{std::numeric_limits<std::size_t>::max()};
   std::atomic<int> users_{0};
   std::atomic<int> blocks_{0};
 };

@@ -39,13 +39,14 @@ bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming
   return holders <= 3 && incoming._base().use_count() <= 1;
 }
 
+constexpr int kMmapThreshold = 32 << 20;
+
 /// glibc maps large blocks and returns their pages when they are freed, which costs page faults in
 /// every step. From the sizes of the blocks that are freed it learns to keep them, by raising two
 /// thresholds. The largest ones are often gradients, which now lie in the arena, so the thresholds
 /// are set to the greatest values that glibc would reach. Both are set, because glibc no longer
 /// raises one when the other is set.
 void keep_freed_memory() {
-  constexpr int kMmapThreshold = 32 << 20;
   static const bool once = [] {
     return ::mallopt(M_MMAP_THRESHOLD, kMmapThreshold) == 1 &&
            ::mallopt(M_TRIM_THRESHOLD, 2 * kMmapThreshold) == 1;
@@ -68,6 +69,16 @@ GradientPlacement::GradientPlacement(GradientMemory memory, const Context& conte
   for (const torch::Tensor& parameter : parameters) {
     if (parameter.is_cpu()) heap_->expect(expected_.emplace_back(parameter.nbytes()));
   }
+  use_on_this_thread();
+}
+
+GradientPlacement::GradientPlacement(const Context& context) {
+  if (!context.config().tune_malloc) return;
+  keep_freed_memory();
+  if (!context.arena()) return;
+  uses_allocator_ = true;
+  heap_ = GradientAllocator::installed().acquire(context.arena());
+  heap_->expect_all_above(kMmapThreshold);
   use_on_this_thread();
 }
 

@@ -23,6 +23,9 @@ class GradientPlacement {
   /// `memory` asks for it.
   GradientPlacement(GradientMemory memory, const Context& context,
                     const std::vector<torch::Tensor>& parameters);
+  /// For parameters that are not known: from now on malloc keeps blocks of up to 32 MiB that are
+  /// freed, and the calling thread allocates larger ones in the arena during backward passes.
+  explicit GradientPlacement(const Context& context);
   ~GradientPlacement();
   GradientPlacement(const GradientPlacement&) = delete;
   GradientPlacement& operator=(const GradientPlacement&) = delete;
