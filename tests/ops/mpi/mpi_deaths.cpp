@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -86,6 +87,9 @@ void peers_end_at(DeathPoint point, int signal) {
   const Death death = death_of(point, static_cast<std::size_t>(rank / 2));
   int victim = ::getpid();
   MPI_Bcast(&victim, 1, MPI_INT, 1, pair);
+  // Tells a rank that hangs later from an MPI that does not start.
+  std::printf("rank %d has met its peer\n", rank);
+  std::fflush(stdout);
   const auto operate = [&](Deadline deadline) {
     run_operation(death.kind, *backend, death.count, 2, deadline);
   };
