@@ -32,8 +32,13 @@ int duplicate(int fd) {
 Acceptor::Port::Port(boost::asio::io_context& io, Listener own)
     : listener(std::move(own)), wait(io, duplicate(listener.fd())) {}
 
-Acceptor::Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream)
-    : loop_(loop), self_(self), on_stream_(std::move(on_stream)), rest_timer_(loop.io()) {}
+Acceptor::Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream,
+                   OnShortage on_shortage)
+    : loop_(loop),
+      self_(self),
+      on_stream_(std::move(on_stream)),
+      on_shortage_(std::move(on_shortage)),
+      rest_timer_(loop.io()) {}
 
 void Acceptor::listen(Listener listener) {
   ports_.push_back(std::make_shared<Port>(loop_.io(), std::move(listener)));
@@ -80,14 +85,13 @@ bool Acceptor::accept_one(int listener) {
   UniqueFd stream(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!stream) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log(LogLevel::warn, self_.rank,
-          fmt::format("cannot accept a connection: {}", describe_errno(errno)));
-      rest();
+      rest(describe_errno(errno));
       return false;
     }
     // Any other error except "no connection" concerns that one connection only (accept(2)).
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
+  short_since_.reset();
   if (!peer_is_same_user(stream.get())) {
     log(LogLevel::info, self_.rank, "dropped a connection of another user");
     return true;
@@ -103,7 +107,14 @@ bool Acceptor::accept_one(int listener) {
 
 // Pauses accepting while descriptors are short. The connection stays in the kernel's queue, and
 // without a pause the loop would try to accept it again at once.
-void Acceptor::rest() {
+void Acceptor::rest(const std::string& why) {
+  log(LogLevel::warn, self_.rank, fmt::format("cannot accept a connection: {}", why));
+  const Clock::time_point now = Clock::now();
+  if (!short_since_) short_since_ = now;
+  if (now - *short_since_ >= kShortageLimit) {
+    short_since_ = now;
+    if (on_shortage_) on_shortage_(why);
+  }
   resting_ = true;
   rest_timer_.expires_after(kRest);
   rest_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -23,12 +25,17 @@ class Acceptor : public std::enable_shared_from_this<Acceptor>, private ServerHa
  public:
   static constexpr std::size_t kMaxUnproven = 64;  ///< over all listeners
   static constexpr std::chrono::milliseconds kHandshakeLimit{1'000};
+  /// So long a connection waits for a descriptor before `OnShortage` is called, and called again.
+  static constexpr std::chrono::milliseconds kShortageLimit{5'000};
 
   /// The loop thread calls it.
   using OnStream = std::function<void(UniqueFd stream, const Hello& peer)>;
+  /// The loop thread calls it with what accept(2) says.
+  using OnShortage = std::function<void(const std::string& why)>;
 
   /// Any thread may call it. `loop` outlives the acceptor or its `close()`.
-  Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream);
+  Acceptor(EventLoop& loop, const Identity& self, OnStream on_stream,
+           OnShortage on_shortage = nullptr);
   /// Only the loop thread may call it.
   void listen(Listener listener);
   /// Closes the listeners and the connections in the handshake; nothing is called back afterwards.
@@ -48,13 +55,15 @@ class Acceptor : public std::enable_shared_from_this<Acceptor>, private ServerHa
   void accept(const std::shared_ptr<Port>& port);
   /// Returns false when nothing is there to accept.
   bool accept_one(int listener);
-  void rest();
+  void rest(const std::string& why);
   void on_proven(ServerHandshake& handshake, UniqueFd stream, const Hello& peer) override;
   void on_dropped(ServerHandshake& handshake, const std::string& why) override;
 
   EventLoop& loop_;
   Identity self_;
   OnStream on_stream_;
+  OnShortage on_shortage_;
+  std::optional<Clock::time_point> short_since_;  ///< empty while connections can be accepted
   std::vector<std::shared_ptr<Port>> ports_;
   std::set<std::shared_ptr<ServerHandshake>> unproven_;
   boost::asio::steady_timer rest_timer_;

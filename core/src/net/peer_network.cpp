@@ -29,8 +29,11 @@ class PendingStreams {
  public:
   /// Replaces and closes an earlier stream of that peer and label, which the peer has given up.
   void add(int peer, const std::string& label, UniqueFd stream);
-  /// Returns an empty descriptor when `deadline` comes first. Throws Errc::aborted.
+  /// Returns an empty descriptor when `deadline` comes first. Throws Errc::aborted, and
+  /// Errc::resource when `fail` is called meanwhile.
   [[nodiscard]] UniqueFd take(int peer, const std::string& label, Deadline deadline);
+  /// Makes the calls of `take` that wait now throw Errc::resource.
+  void fail(const std::string& why);
   /// Closes all streams and makes every `take` throw.
   void abort() noexcept;
 
@@ -39,6 +42,8 @@ class PendingStreams {
   std::condition_variable changed_;
   std::map<std::pair<int, std::string>, UniqueFd> streams_;
   bool aborted_ = false;
+  int failures_ = 0;
+  std::string failure_;  ///< the last one
 };
 
 void PendingStreams::add(int peer, const std::string& label, UniqueFd stream) {
@@ -51,14 +56,24 @@ void PendingStreams::add(int peer, const std::string& label, UniqueFd stream) {
 UniqueFd PendingStreams::take(int peer, const std::string& label, Deadline deadline) {
   const std::pair key{peer, label};
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline,
-                      [&] { return aborted_ || streams_.find(key) != streams_.end(); });
+  const int failures = failures_;
+  changed_.wait_until(lock, deadline, [&] {
+    return aborted_ || failures_ != failures || streams_.find(key) != streams_.end();
+  });
   if (aborted_) throw Error(Errc::aborted, "aborted while connecting");
   const auto found = streams_.find(key);
+  if (found == streams_.end() && failures_ != failures) throw Error(Errc::resource, failure_);
   if (found == streams_.end()) return {};
   UniqueFd stream = std::move(found->second);
   streams_.erase(found);
   return stream;
+}
+
+void PendingStreams::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  ++failures_;
+  failure_ = why;
+  changed_.notify_all();
 }
 
 void PendingStreams::abort() noexcept {
@@ -223,6 +238,13 @@ PeerNetwork::PeerNetwork(EventLoop& loop, const Bootstrap& bootstrap, const Iden
       loop, impl_->identity,
       [weak = std::weak_ptr<Impl>(impl_)](UniqueFd stream, const net::Hello& peer) {
         if (const auto impl = weak.lock()) impl->add(std::move(stream), peer);
+      },
+      // The peer that this rank waits for may be among those whose connections it cannot accept.
+      [weak = std::weak_ptr<Impl>(impl_)](const std::string& why) {
+        const auto impl = weak.lock();
+        if (!impl) return;
+        impl->pending.fail(
+            fmt::format("rank {} cannot accept connections: {}", impl->identity.rank, why));
       });
   loop.run_sync([&] {
     for (net::Listener& listener : listeners) impl_->acceptor->listen(std::move(listener));

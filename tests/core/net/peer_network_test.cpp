@@ -1,14 +1,18 @@
+#include <cstddef>
 #include <cstring>
 #include <future>
 #include <thread>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/address.hpp>
@@ -278,6 +282,53 @@ TEST(PeerNetwork, ALaterStreamReplacesThePendingOne) {
       EXPECT_EQ(receive_text(fd.get(), 3), "new");
       send_text(fd.get(), "ok");
     }
+  });
+}
+
+/// No descriptor can be opened during its life.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// A rank that has no descriptor for the connection that it waits for must not wait for long.
+TEST(PeerNetwork, ARankWithoutDescriptorsSaysSo) {
+  const auto store = make_hash_store();
+  expect_threads(2, [&](int rank) {
+    Rank self(*store, rank, 2);
+    if (rank == 1) {
+      static_cast<void>(store->wait("over", soon()));
+      return;
+    }
+    const auto record = net::decode_peer_record(store->wait("0/peers/0", soon()));
+    const Address address = Address::parse(record.unix_address);
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    address.host.copy(where.sun_path, address.host.size());
+    where.sun_path[0] = '\0';  // an abstract name
+    const UniqueFd stream(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    {
+      const NoDescriptors none;
+      const auto length =
+          static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.host.size());
+      ASSERT_EQ(::connect(stream.get(), reinterpret_cast<const sockaddr*>(&where), length), 0);
+      const Error error =
+          test::error_of([&] { static_cast<void>(self.network.open(1, "x", soon())); });
+      EXPECT_EQ(error.code(), Errc::resource);
+      EXPECT_THAT(error.what(), HasSubstr("rank 0 cannot accept connections: Too many open files"));
+    }
+    store->set("over", {}, soon());
   });
 }
 
