@@ -304,6 +304,8 @@ class NoDescriptors {
 
 // A rank that has no descriptor for the connection that it waits for must not wait for long.
 TEST(PeerNetwork, ARankWithoutDescriptorsSaysSo) {
+  // A sanitizer needs pipes itself.
+  if (test::kSanitized) GTEST_SKIP() << "needs a process without a sanitizer";
   const auto store = make_hash_store();
   expect_threads(2, [&](int rank) {
     Rank self(*store, rank, 2);
