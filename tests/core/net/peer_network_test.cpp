@@ -310,9 +310,11 @@ TEST(PeerNetwork, ARankWithoutDescriptorsSaysSo) {
   expect_threads(2, [&](int rank) {
     Rank self(*store, rank, 2);
     if (rank == 1) {
+      store->set("listens", {}, soon());
       static_cast<void>(store->wait("over", soon()));
       return;
     }
+    static_cast<void>(store->wait("listens", soon()));
     const auto record = net::decode_peer_record(store->wait("0/peers/0", soon()));
     const Address address = Address::parse(record.unix_address);
     sockaddr_un where{};
