@@ -28,8 +28,9 @@ struct Config {
   int local_size = -1;
   int cross_rank = -1;
   int cross_size = -1;
-  /// The ranks above that make a job of their own, whose ranks are their positions in this list;
-  /// empty: all. Other ranks may make other jobs. The launcher ends all of them when one fails.
+  /// Some of the launcher's ranks, which make a job of their own; empty: all. Their ranks in that
+  /// job are their positions in this list. The other ranks may make further jobs, but the launcher
+  /// ends all of them when one fails.
   std::vector<int> ranks;
 
   std::string job_id = "local";
