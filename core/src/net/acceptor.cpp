@@ -110,7 +110,10 @@ bool Acceptor::accept_one(int listener) {
 void Acceptor::rest(const std::string& why) {
   log(LogLevel::warn, self_.rank, fmt::format("cannot accept a connection: {}", why));
   const Clock::time_point now = Clock::now();
-  if (!short_since_) short_since_ = now;
+  // The connection of an earlier shortage may have gone without having been accepted.
+  const bool goes_on = short_since_ && now - last_shortage_ < kShortageLimit;
+  last_shortage_ = now;
+  if (!goes_on) short_since_ = now;
   if (now - *short_since_ >= kShortageLimit) {
     short_since_ = now;
     if (on_shortage_) on_shortage_(why);

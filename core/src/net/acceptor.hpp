@@ -64,6 +64,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor>, private ServerHa
   OnStream on_stream_;
   OnShortage on_shortage_;
   std::optional<Clock::time_point> short_since_;  ///< empty while connections can be accepted
+  Clock::time_point last_shortage_;
   std::vector<std::shared_ptr<Port>> ports_;
   std::set<std::shared_ptr<ServerHandshake>> unproven_;
   boost::asio::steady_timer rest_timer_;
