@@ -87,6 +87,12 @@ class GroupBackend : public c10d::Backend {
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+  /// DistributedDataParallel allocates its buckets here. They lie in the arena if there is room.
+  bool supportsTensorAlloc(c10::DeviceIndex index) override { return placement_ && index < 0; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    return placement_->empty_row(size, options);
+  }
+
   /// Waits for the other ranks. Later operations throw.
   void shutdown() override;
   void abort() override { context_->abort("the process group was aborted"); }

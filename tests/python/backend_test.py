@@ -326,6 +326,17 @@ class BackendTest(unittest.TestCase):
         self.assertFalse(ranks.is_shared(layer.weight))
         self.assertFalse(ranks.is_shared(layer.bias.grad))
 
+    @unittest.skipIf(torch.cuda.is_available(), "needs a machine without a GPU")
+    def test_buckets_of_ddp_lie_in_shared_memory(self):
+        """Ranks then read each other's gradients there."""
+        model = nn.parallel.DistributedDataParallel(nn.Linear(50, 3), gradient_as_bucket_view=True)
+        for _ in range(3):  # DDP lays out its buckets anew after the first step
+            model(torch.ones(1, 50)).sum().backward()
+            self.assertTrue(all(ranks.is_shared(p.grad) for p in model.parameters()))
+        grads = [p.grad for p in model.parameters()]
+        del model  # its gradients outlive it
+        self.assertTrue(all((grad == 3).all() for grad in grads))
+
     def test_ddp(self):
         """Training with DDP gives the same parameters over both backends."""
         torch.manual_seed(5)

@@ -3,14 +3,19 @@
 import atexit
 import datetime
 import functools
+import os
 
-from torch import distributed
+from torch import cuda, distributed
 
 from hvd import _C
 from hvd.torch.job import cuda_built
 
 
 def _create(options, _backend_options):
+    # Otherwise DDP does not ask the backend for the memory of its buckets. With a GPU it might be
+    # NCCL that DDP then asks.
+    if not cuda.is_available():
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     timeout = options.timeout
     return _C.create_backend(
         options.store,
