@@ -22,23 +22,31 @@ def _hvdrun():
     return found
 
 
-def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, output_filename=None,
-        verbose=False, executable=None, np=None, options=()):
+def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, start_timeout=None,
+        ssh_port=None, ssh_identity_file=None, output_filename=None, verbose=False, use_gloo=None,
+        use_mpi=None, network_interface=None, executable=None, np=None, options=()):
     """Calls `func(*args, **kwargs)` on `num_proc` ranks, and returns their results in rank order.
 
     The arguments are those of `horovod.run`; `np` is another name of `num_proc`. `options` are
     further options of hvdrun. With `hosts` or `hostfile`, all hosts share the working directory.
+    `use_gloo` and `use_mpi`, which choose what starts the ranks of Horovod, have no effect: hvdrun
+    starts them.
     The function, its arguments and its result are pickled; with the package cloudpickle the
     function may be defined in the main program. Raises RuntimeError when a rank fails; what the
     rank printed says why.
     """
     if hosts is not None and hostfile is not None:
         raise ValueError("hvd.run: hosts and hostfile exclude each other")
+    if use_gloo and use_mpi:
+        raise ValueError("hvd.run: use_gloo and use_mpi exclude each other")
     ranks = num_proc if np is None else np
     command = [_hvdrun(), "-np", str(ranks), *options]
     for option, value in (("--hosts", hosts), ("--hostfile", hostfile),
+                          ("--start-timeout", start_timeout), ("--ssh-port", ssh_port),
+                          ("--ssh-identity-file", ssh_identity_file),
+                          ("--network-interfaces", network_interface),
                           ("--output-filename", output_filename)):
-        command += [] if value is None else [option, value]
+        command += [] if value is None else [option, str(value)]
     command += ["--verbose"] if verbose else []
     shared = hosts is not None or hostfile is not None
     with tempfile.TemporaryDirectory(prefix=".hvd_run.", dir=os.getcwd() if shared else None) as folder:
