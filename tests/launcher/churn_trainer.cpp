@@ -2,7 +2,7 @@
 // is in the directory of its first argument, and then prints the loss and the accuracy on the test
 // images. With --used it stops after so many examples instead, so that a job that nobody disturbs
 // can train on equally many. With --global-batch 0 each rank takes 16 examples in each step, so
-// that the batch follows the number of ranks.
+// that the batch follows the number of ranks. With --adamw the optimizer is AdamW instead of SGD.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +22,11 @@
 
 namespace {
 
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
+
 constexpr std::size_t kOwnBatch = 16;
 
 struct Options {
@@ -32,6 +37,7 @@ struct Options {
   std::size_t global_batch = 32;
   std::int64_t used = 0;
   int pause_ms = 0;
+  bool adamw = false;
 };
 
 mnist::Dataset load(const Options& options, mnist::Split split, std::int64_t images) {
@@ -47,9 +53,12 @@ mnist::Net make_net() {
   return net;
 }
 
+template <class Optimizer, class OptimizerOptions>
 class Trainer {
  public:
-  explicit Trainer(const Options& options) : options_(options) {}
+  Trainer(const Options& options, const OptimizerOptions& of_optimizer)
+      : options_(options),
+        optimizer_(net_, of_optimizer, {.weighted = options_.global_batch > 0}) {}
 
   void run() {
     hvd::elastic_run(state_, [this] {
@@ -125,8 +134,7 @@ class Trainer {
   const Options& options_;
   mnist::Dataset data_ = load(options_, mnist::Split::train, options_.images);
   mnist::Net net_ = make_net();
-  hvd::DistributedOptimizer<torch::optim::SGD> optimizer_{
-      net_, torch::optim::SGDOptions(0.01).momentum(0.9), {.weighted = options_.global_batch > 0}};
+  hvd::DistributedOptimizer<Optimizer> optimizer_;
   hvd::ElasticSampler sampler_{static_cast<std::size_t>(data_.size()),
                                {.global_batch = options_.global_batch}};
   std::int64_t steps_ = 0;
@@ -147,10 +155,15 @@ int main(int argc, char** argv) try {
   app.add_option("--global-batch", options.global_batch);
   app.add_option("--used", options.used);
   app.add_option("--pause-ms", options.pause_ms);
+  app.add_flag("--adamw", options.adamw);
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   hvd::init();
-  Trainer(options).run();
+  if (options.adamw) {
+    Trainer<AdamW, AdamWOptions>(options, AdamWOptions(0.001)).run();
+  } else {
+    Trainer<SGD, SGDOptions>(options, SGDOptions(0.01).momentum(0.9)).run();
+  }
   hvd::shutdown();
   return 0;
 } catch (const std::exception& error) {

@@ -3,6 +3,8 @@
 //   HVD_CHURN_ROUNDS=1000     makes it a long run, which prints its figures
 //   HVD_CHURN_SEED=N          repeats one
 //   HVD_CHURN_GLOBAL_BATCH=0  lets the batch of the training follow the number of ranks
+//   HVD_CHURN_ADAMW=1         trains with AdamW
+// scripts/soak makes many long runs.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -36,23 +38,33 @@ constexpr int kFirst = 10;
 /// What a kind of process holds: hvdrun, an agent, its guard or a worker.
 struct Holding {
   std::size_t descriptors = 0;
+  std::size_t threads = 0;
   std::size_t mappings = 0;  ///< of shared memory
   std::size_t memory = 0;    ///< RSS, in KiB
 
   void include(const Holding& other) {
     descriptors = std::max(descriptors, other.descriptors);
+    threads = std::max(threads, other.threads);
     mappings = std::max(mappings, other.mappings);
     memory = std::max(memory, other.memory);
   }
 };
 
+/// Returns 0 when the process has ended.
+std::size_t entries_of(pid_t pid, const char* folder) {
+  std::size_t found = 0;
+  std::error_code ended;
+  std::filesystem::directory_iterator entries(fmt::format("/proc/{}/{}", pid, folder), ended);
+  for (; !ended && entries != std::filesystem::directory_iterator(); entries.increment(ended)) {
+    ++found;
+  }
+  return found;
+}
+
 Holding holding_of(pid_t pid) {
   Holding found;
-  std::error_code ended;
-  std::filesystem::directory_iterator entries(fmt::format("/proc/{}/fd", pid), ended);
-  for (; !ended && entries != std::filesystem::directory_iterator(); entries.increment(ended)) {
-    ++found.descriptors;
-  }
+  found.descriptors = entries_of(pid, "fd");
+  found.threads = entries_of(pid, "task");
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string line; std::getline(maps, line);) {
     const auto rights = line.find(' ') + 1;
@@ -202,6 +214,7 @@ class ElasticChurnTest : public testing::Test {
     random_.seed(seed_ != nullptr ? std::strtoul(seed_, nullptr, 10) : std::random_device{}());
     // A worker that has just ended may still have some. hvdrun remembers each worker.
     constexpr std::size_t kDescriptorSlack = 8;
+    constexpr std::size_t kThreadSlack = 2;
     constexpr std::size_t kMemorySlack = 4'096;  // KiB
     constexpr std::size_t kMemoryPerRound = 4;
     std::map<std::string, Holding> first;
@@ -219,6 +232,7 @@ class ElasticChurnTest : public testing::Test {
           continue;
         }
         EXPECT_LE(held.descriptors, first[name].descriptors + kDescriptorSlack) << name;
+        EXPECT_LE(held.threads, first[name].threads + kThreadSlack) << name;
         EXPECT_LE(held.mappings, first[name].mappings) << name;
         const std::size_t slack = std::max(kMemorySlack, first[name].memory / 20);
         const std::size_t grown = slack + kMemoryPerRound * static_cast<std::size_t>(round);
@@ -228,8 +242,8 @@ class ElasticChurnTest : public testing::Test {
       const bool prints = round + 1 == kFirst || (round + 1) % 100 == 0;
       if (!is_long_ || !prints) continue;
       for (const auto& [name, held] : last) {
-        fmt::print("round {}: {} holds {} descriptors, {} shared mappings, {} KiB\n", round + 1,
-                   name, held.descriptors, held.mappings, held.memory);
+        fmt::print("round {}: {} holds {} descriptors, {} threads, {} shared mappings, {} KiB\n",
+                   round + 1, name, held.descriptors, held.threads, held.mappings, held.memory);
       }
       std::fflush(stdout);
     }
@@ -269,6 +283,7 @@ TEST_F(ElasticChurnTest, TheTrainingIsThatOfAJobWhichNobodyDisturbs) {
   const char* const batch = std::getenv("HVD_CHURN_GLOBAL_BATCH");
   std::vector<std::string> arguments = {"--global-batch", batch != nullptr ? batch : "32"};
   if (is_long_) arguments.insert(arguments.end(), {"--images", "60000", "--test-images", "10000"});
+  if (std::getenv("HVD_CHURN_ADAMW") != nullptr) arguments.emplace_back("--adamw");
   std::vector<std::string> with_pauses = arguments;
   with_pauses.insert(with_pauses.end(), {"--pause-ms", "20"});
   // Such a program loads many libraries, and a long run may have the lowest priority.

@@ -33,6 +33,7 @@ class HorovodTest(job.JobTest):
         self.assertTrue(hvd.is_homogeneous())
         self.assertFalse(hvd.gloo_built() or hvd.ddl_built() or hvd.ccl_built() or hvd.rocm_built())
         self.assertIn(hvd.mpi_built(), (True, False))
+        self.assertTrue(hvd.nccl_built() == 0 or hvd.nccl_built() > 21000)  # a version
         self.assertFalse(hvd.mpi_enabled())
         hvd.init(process_sets="dynamic")
 

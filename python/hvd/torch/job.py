@@ -175,7 +175,11 @@ def cuda_built(verbose=False):
 
 
 def nccl_built(verbose=False):
-    return int(cuda_built(verbose))
+    """NCCL's version as its NCCL_VERSION_CODE is since 2.9, as 22809, or 0."""
+    if not cuda_built(verbose):
+        return 0
+    major, minor, patch = map(int, build.NCCL_VERSION.split("."))
+    return major * 10000 + minor * 100 + patch
 
 
 def mpi_enabled():
