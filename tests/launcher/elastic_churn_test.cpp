@@ -239,7 +239,7 @@ class ElasticChurnTest : public testing::Test {
         EXPECT_LE(held.memory, first[name].memory + grown) << name;
       }
       if (HasFailure()) break;
-      const bool prints = round + 1 == kFirst || (round + 1) % 100 == 0;
+      const bool prints = round + 1 == kFirst || (round + 1) % 100 == 0 || round + 1 == rounds_;
       if (!is_long_ || !prints) continue;
       for (const auto& [name, held] : last) {
         fmt::print("round {}: {} holds {} descriptors, {} threads, {} shared mappings, {} KiB\n",
