@@ -305,8 +305,11 @@ TEST_F(ElasticChurnTest, TheTrainingIsThatOfAJobWhichNobodyDisturbs) {
       fmt::print("{}\n", out.substr(at, out.find('\n', at) - at));
     }
   }
-  EXPECT_NEAR(number_after(" accuracy ", churned), number_after(" accuracy ", undisturbed), 0.005);
-  if (batch != nullptr && std::string_view(batch) == "0") return;
+  // Batches that follow the number of ranks are larger than those of the two ranks.
+  const bool own_batches = batch != nullptr && std::string_view(batch) == "0";
+  EXPECT_NEAR(number_after(" accuracy ", churned), number_after(" accuracy ", undisturbed),
+              own_batches ? 0.02 : 0.005);
+  if (own_batches) return;
   EXPECT_NEAR(number_after(" loss ", churned), number_after(" loss ", undisturbed), 1e-4);
   EXPECT_EQ(used, 32 * number_after("steps ", churned.substr(churned.find(" used ") - 20)));
 }
