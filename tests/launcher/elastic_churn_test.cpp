@@ -305,7 +305,7 @@ TEST_F(ElasticChurnTest, TheTrainingIsThatOfAJobWhichNobodyDisturbs) {
       fmt::print("{}\n", out.substr(at, out.find('\n', at) - at));
     }
   }
-  // Batches that follow the number of ranks are larger than those of the two ranks.
+  // Batches that follow the number of ranks are larger than in the undisturbed job.
   const bool own_batches = batch != nullptr && std::string_view(batch) == "0";
   EXPECT_NEAR(number_after(" accuracy ", churned), number_after(" accuracy ", undisturbed),
               own_batches ? 0.02 : 0.005);

@@ -175,7 +175,7 @@ def cuda_built(verbose=False):
 
 
 def nccl_built(verbose=False):
-    """NCCL's version as its NCCL_VERSION_CODE is since 2.9, as 22809, or 0."""
+    """NCCL's version as in NCCL_VERSION_CODE (22809 for 2.28.9), or 0 without NCCL."""
     if not cuda_built(verbose):
         return 0
     major, minor, patch = map(int, build.NCCL_VERSION.split("."))

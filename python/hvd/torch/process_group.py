@@ -12,8 +12,8 @@ from hvd.torch.job import cuda_built
 
 
 def _create(options, _backend_options):
-    # Otherwise DDP does not ask the backend for the memory of its buckets. With a GPU it might be
-    # NCCL that DDP then asks.
+    # Torch disables it by default; with 0 DDP allocates its buckets through our backend. On machines
+    # with a GPU a DDP over NCCL in the same process would change too.
     if not cuda.is_available():
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     timeout = options.timeout
