@@ -13,6 +13,8 @@
 namespace hvd::detail {
 namespace {
 
+constexpr std::size_t kBlockOfOneRank = 16 << 10;
+
 void copy(std::byte* dst, const std::byte* src, std::size_t size, cudaStream_t stream) {
   if (size == 0 || dst == src) return;
   check(cudaMemcpyAsync(dst, src, size, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
@@ -51,16 +53,27 @@ class PlainCopier final : public Copier {
         fill(each.dst, each.size, element_op, stream);
       } else if (element_op.factor == 1.0) {
         copy(each.dst, each.src, each.size, stream);
-      } else if (each.size > 0) {
-        scaler_.scale(
-            each.src, each.dst, static_cast<std::int64_t>(each.size / size_of(element_op.dtype)),
-            *nccl_type(element_op.dtype, ReduceOp::sum), element_op.factor, stream, watch);
+      } else {
+        // Before 2.29.7 NCCL's kernel for one rank divides the elements among its blocks so that it
+        // may miss the last ones (`oneRankReduce` in its onerank.cu). It misses none of a multiple
+        // of 16 KiB, and none of less than that.
+        const std::size_t most = each.size - each.size % kBlockOfOneRank;
+        scale({each.dst, each.src, most}, element_op, stream, watch);
+        scale({each.dst + most, each.src + most, each.size - most}, element_op, stream, watch);
       }
     }
   }
   [[nodiscard]] ncclComm_t release() noexcept override { return scaler_.release(); }
 
  private:
+  void scale(const DeviceCopy& part, const ElementOp& element_op, cudaStream_t stream,
+             Watch& watch) {
+    if (part.size == 0) return;
+    scaler_.scale(part.src, part.dst,
+                  static_cast<std::int64_t>(part.size / size_of(element_op.dtype)),
+                  *nccl_type(element_op.dtype, ReduceOp::sum), element_op.factor, stream, watch);
+  }
+
   NcclScaler scaler_;
 };
 

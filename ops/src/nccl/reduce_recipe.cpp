@@ -108,7 +108,9 @@ ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier&
   }
   if (divides) recipe.op = ncclSum;
   const double multiplier = averages && !divides ? factor / size : factor;
-  const bool by_copier = copier.scales_for_free() && (copied || !is_exact(*type, multiplier));
+  // NCCL's kernel for one rank may miss the last elements (plain_copier.cpp).
+  const bool by_copier =
+      size == 1 || (copier.scales_for_free() && (copied || !is_exact(*type, multiplier)));
   if (!adds || !is_floating_point(dtype) || factor == 1.0 || by_copier) {
     recipe.before = factor;
   } else {

@@ -153,6 +153,19 @@ TEST_P(CopierTest, ScalesToTheBitAsTheHostDoes) {
   }
 }
 
+TEST_P(CopierTest, ScalesTheLastElements) {
+  for (const std::size_t count : {1, 4'096, 4'097, 131'073, 262'147}) {
+    const std::vector<float> values(count, 3.0F);
+    Bytes bytes(count * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    std::byte* const data = memory_->put(bytes);
+    run({{data, data, bytes.size()}}, {DType::f32, ReduceOp::sum, 0.5});
+    const std::vector<float> expected(count, 1.5F);
+    std::memcpy(bytes.data(), expected.data(), bytes.size());
+    EXPECT_TRUE(memory_->get(data, bytes.size()) == bytes) << count << " elements";
+  }
+}
+
 TEST_P(CopierTest, ConvertsEveryCountAtEveryAlignment) {
   if (!is_kernel()) return;
   for (const DType dtype : {DType::f16, DType::bf16}) {

@@ -56,6 +56,21 @@ V combine(ncclRedOp_t op, V a, V b) {
   }
 }
 
+/// Returns how many elements NCCL's kernel for one rank multiplies. Before version 2.29.7 it
+/// divides them among blocks of whole 16 bytes, and rounds the share of a block down before it
+/// rounds up to these (`oneRankReduce` of NCCL's onerank.cu), so that it may miss the last
+/// elements.
+std::size_t multiplied_by_one_rank(std::size_t count, std::size_t element) {
+  constexpr std::size_t kMostBlocks = 32;
+  constexpr std::size_t kBlockBytes = 16 << 10;
+  const std::size_t pack = 16 / element;
+  const std::size_t blocks =
+      std::clamp<std::size_t>((count * element + kBlockBytes - 1) / kBlockBytes, 1, kMostBlocks);
+  const std::size_t share = (count / blocks + pack - 1) / pack * pack;
+  return std::min(count, blocks * share);
+}
+
+/// Elements beyond those of the result keep their values.
 template <class T>
 std::vector<std::byte> reduce_as(const std::vector<const void*>& inputs, std::size_t count,
                                  const Reduction& reduction) {
@@ -85,6 +100,9 @@ std::vector<std::byte> reduce_as(const std::vector<const void*>& inputs, std::si
       value = static_cast<V>(value / static_cast<V>(inputs.size()));
     const T element = Wide<T>::down(value);
     std::memcpy(result.data() + i * sizeof(T), &element, sizeof(T));
+  }
+  if (factor && inputs.size() == 1) {
+    result.resize(multiplied_by_one_rank(count, sizeof(T)) * sizeof(T));
   }
   return result;
 }

@@ -79,7 +79,7 @@ void Clique::deliver(const Meeting& meeting, const std::vector<std::byte>& resul
     const bool scatters = call.kind == Call::Kind::reduce_scatter;
     const bool gathers = call.kind == Call::Kind::allgather;
     const std::size_t from = scatters ? static_cast<std::size_t>(rank) * bytes : 0;
-    const std::size_t size = gathers ? result.size() : bytes;
+    const std::size_t size = gathers ? result.size() : std::min(bytes, result.size() - from);
     if (size > 0) std::memcpy(call.dst, result.data() + from, size);
   }
 }
