@@ -127,6 +127,7 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=1, help="how often to run all modes, in turns")
     parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--image", type=int, default=0, help="pixels of an image's side, for the resnets; 0: 64")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
@@ -136,6 +137,8 @@ def parsed():
     options.modes = options.mode.split(",")
     if not set(options.modes) <= set(MODES):
         parser.error(f"--mode: {options.mode}")
+    if options.image and not options.model.startswith("resnet"):
+        parser.error(f"--image: {options.model} is no resnet")
     options.uses_hvd = options.device == "cpu" and not set(options.modes) <= {"ddp", "ddp-copied"}
     if options.device == "cuda" and {"ddp-hvd", "python-hvd"} & set(options.modes):
         parser.error("hvd.torch has no tensors on GPUs")
@@ -150,6 +153,8 @@ def train(mode, options, device):
     torch.manual_seed(1)
     make, loss_of, batch, shape, classes = MODELS[options.model]
     batch = options.batch or batch
+    if options.image:
+        shape = (3, options.image, options.image)
     model = make().to(device)
     if mode.startswith("ddp"):
         # Gradients that lie in DDP's buckets save DDP a copy.

@@ -30,6 +30,7 @@ struct TrainSettings {
 struct TrainResult {
   double images_per_s = 0;     ///< of all ranks together
   double step_ms_p50 = 0;      ///< of the slowest rank, on the host
+  double backward_ms = 0;      ///< mean time per step that backward() takes the slowest rank's host
   double exposed_comm_ms = 0;  ///< mean time per step in which the trainer was blocked
   double comm_ms = 0;          ///< mean time per step in which the engine ran
   double gradient_copies = 0;  ///< per step and rank

@@ -11,9 +11,10 @@ namespace hvd {
 
 namespace detail {
 
-void WorkState::launch(std::shared_ptr<void> end) noexcept {
+void WorkState::launch(std::shared_ptr<void> end, std::uint64_t collective) noexcept {
   const std::lock_guard lock(mutex_);
   if (done()) return;
+  collective_ = collective;
   end_ = std::move(end);
   progress_.store(WorkProgress::launched, std::memory_order_release);
   changed_.notify_all();
@@ -99,6 +100,8 @@ std::shared_ptr<void> Work::wait_launched() const {
   show_result(state);
   return nullptr;
 }
+
+std::uint64_t Work::collective() const noexcept { return state_ ? state_->collective() : 0; }
 
 bool Work::wait_until(Deadline deadline) const {
   const WorkState& state = existing(state_);

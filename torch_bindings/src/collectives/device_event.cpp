@@ -40,55 +40,20 @@ StreamEvent::~StreamEvent() {
 }
 
 void StreamEvent::record() {
-  const std::lock_guard lock(mutex_);
-  record_now();
-}
-
-void StreamEvent::record_now() const {
   const c10::DeviceGuard guard(stream_.device());
   event_->record(stream_);
-  is_recorded_ = true;
-}
-
-bool StreamEvent::extend() {
-  const std::lock_guard lock(mutex_);
-  if (is_taken_) return false;
-  is_recorded_ = false;
-  return true;
-}
-
-void StreamEvent::renew() noexcept {
-  const std::lock_guard lock(mutex_);
-  is_recorded_ = false;
-  is_taken_ = false;
 }
 
 // LibTorch's events have no wait with a deadline, so this queries the event again and again and
 // yields the processor in between.
 void StreamEvent::wait(Deadline deadline) {
   const CaptureModeGuard other_threads_may_capture;
-  {
-    const std::lock_guard lock(mutex_);
-    is_taken_ = true;
-    if (!is_recorded_) record_now();
-  }
   while (!event_->query()) {
     if (Clock::now() >= deadline) {
       throw Error(Errc::timeout, "the device had not done its work in time");
     }
     std::this_thread::yield();
   }
-}
-
-void* StreamEvent::handle() const noexcept {
-  const std::lock_guard lock(mutex_);
-  is_taken_ = true;
-  try {
-    if (!is_recorded_) record_now();
-  } catch (const std::exception&) {
-    return nullptr;  // `wait` throws the error
-  }
-  return event_->eventId();
 }
 
 void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
@@ -116,25 +81,20 @@ std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   }
 }
 
-const void* StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
-  if (!allowed_) {
-    work.wait();
-    return nullptr;
-  }
+void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
+  if (!allowed_) return work.wait();
   if (ends_.empty()) launched_.clear();
   std::shared_ptr<void> end = work.wait_launched();
-  if (!end) return nullptr;
+  if (!end) return;
   launched_.push_back(work);
   const c10::impl::VirtualGuardImpl interface(tensor.device().type());
   const c10::Stream stream = interface.getStream(tensor.device());
   // The allocator must not reuse the memory before this stream has used it.
   interface.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  const void* const collective = end.get();
-  if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return collective;
+  if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return;
   const c10::DeviceGuard guard(tensor.device());
   interface.block(end.get(), stream);
   ends_.push_back(std::move(end));
-  return collective;
 }
 
 void StreamWaits::check() const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -18,36 +17,23 @@
 namespace hvd::detail {
 
 /// An event of a stream. It uses LibTorch's own device interface, so no build needs CUDA headers.
-/// Any thread may call it.
+/// One thread at a time may call it.
 class StreamEvent final : public DeviceEvent {
  public:
-  /// The event occurs after the work that is in the stream at the next `record`, or when somebody
-  /// first waits for it.
   explicit StreamEvent(c10::Stream stream);
   ~StreamEvent() override;
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
 
   [[nodiscard]] const c10::Stream& stream() const noexcept { return stream_; }
-  /// Records the event, again if it was recorded before.
+  /// From now on the event occurs after the work that is in the stream now.
   void record();
-  /// Includes the work that is in the stream now, without recording the event yet. Returns false if
-  /// somebody waits for the event already.
-  [[nodiscard]] bool extend();
-  /// Makes it like a new one. Nobody may wait for it any more.
-  void renew() noexcept;
   void wait(Deadline deadline) override;
-  [[nodiscard]] void* handle() const noexcept override;
+  [[nodiscard]] void* handle() const noexcept override { return event_->eventId(); }
 
  private:
-  /// The caller holds the lock.
-  void record_now() const;
-
   c10::Stream stream_;
-  mutable std::mutex mutex_;                 ///< guards the members below
-  mutable std::optional<c10::Event> event_;  ///< empty only in the destructor
-  mutable bool is_recorded_ = false;         ///< all work that it has to include
-  mutable bool is_taken_ = false;            ///< somebody waits for it
+  std::optional<c10::Event> event_;  ///< empty only in the destructor
 };
 
 /// Throws Errc::unsupported while a CUDA graph is captured on the current stream of the tensor's
@@ -77,9 +63,8 @@ class StreamWaits {
   /// If not `allowed`, the thread always waits.
   explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
 
-  /// `tensor` is a result of `work`. Throws what `Work::wait` throws. If the stream waits, returns
-  /// which collective it was: until `end_reduction` the results of one have the same value.
-  const void* wait(const Work& work, const torch::Tensor& tensor);
+  /// `tensor` is a result of `work`. Throws what `Work::wait` throws.
+  void wait(const Work& work, const torch::Tensor& tensor);
   /// Marks the end of a reduction. Later calls of `wait` belong to the next one.
   void end_reduction() noexcept { ends_.clear(); }
   /// Throws the error of an operation of the last reduction that has failed after its launch.

@@ -40,29 +40,28 @@ struct GradientSlot {
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step
   int passes = 0;                ///< the number of backward passes since the last reduction
-  bool in_flight = false;        ///< submitted, or tried to, or waiting for the rest of its group
+  bool in_flight = false;        ///< submitted, or tried to, or waiting for its group or bucket
   bool grad_is_reduced = false;  ///< `.grad` has been reduced since the last step
   bool is_sparse = false;        ///< the gradients are sparse, and are not made dense
   bool has_none = false;         ///< zeros are being reduced, because this rank has no gradient
   torch::Tensor set_aside;       ///< a reduced gradient, while that of another pass is reduced
   bool is_stepped = false;       ///< the last reduction has stepped the parameter
 
-  torch::Tensor gradient;    ///< the gradient that is being reduced
-  std::int64_t version = 0;  ///< the version counter of `gradient` when it was submitted
-  torch::Tensor converted;   ///< undefined if the engine takes the gradient itself
+  torch::Tensor gradient;        ///< the gradient that is being reduced
+  std::int64_t version = 0;      ///< the version counter of `gradient` when it was submitted
+  torch::Tensor converted;       ///< undefined if the engine takes the gradient itself
+  bool engine_converts = false;  ///< the engine converts what it takes
   [[nodiscard]] const torch::Tensor& sent() const {
     return converted.defined() ? converted : gradient;
   }
 
   std::weak_ptr<c10::Storage> in_engine;  ///< of the last reduction, while the engine refers to it
 
-  // These tell which gradient is the last of its collective and its stream.
-  int order = 0;                       ///< of the submissions of a reduction
-  std::shared_ptr<StreamEvent> ready;  ///< null on the CPU
-  const void* bucket = nullptr;        ///< as `StreamWaits::wait` returns it
-  bool is_last_of_bucket = true;       ///< in the last reduction
+  std::optional<c10::Stream> stream;  ///< on which a gradient on a GPU was produced
+  std::optional<std::size_t> bucket;  ///< the index of its bucket, if that is known
+  std::uint64_t fusion = 0;           ///< `Work::collective` of the reduction; 0 if it has none
 
-  // At most one of these is set, and none while the group is incomplete.
+  // At most one of these is set, and none while the group or the bucket is incomplete.
   Work work;
   std::optional<SparseWork> sparse_work;
   bool compressing = false;
@@ -78,6 +77,13 @@ struct GradientReducer::Impl final : GradientListener {
     std::size_t size = 0;  ///< the number of members that take part in this step
     std::vector<GradientSlot*> ready;
     std::vector<Submission> submissions;
+  };
+
+  /// Gradients on a GPU that the last reduction fused into one collective. They are submitted
+  /// together, since that takes the thread of the backward pass less time and one event.
+  struct Bucket {
+    std::size_t size = 0;
+    std::vector<GradientSlot*> ready;
   };
 
   /// `given_owner` begins the messages, and `kind` names the class of the optimizer too.
@@ -113,6 +119,10 @@ struct GradientReducer::Impl final : GradientListener {
   void submit_without_backward(GradientSlot& slot, double factor);
   void submit_missing();
   void add_to_group(GradientSlot& slot, Submission submission);
+  void convert(GradientSlot& slot);
+  void add_to_bucket(GradientSlot& slot);
+  void submit_bucket(Bucket& bucket);
+  [[nodiscard]] std::shared_ptr<DeviceEvent> ready(const GradientSlot& slot);
   [[nodiscard]] Submission submission_for(GradientSlot& slot);
   [[nodiscard]] AllreduceOptions reduction_named(const std::string& name) const;
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
@@ -148,6 +158,7 @@ struct GradientReducer::Impl final : GradientListener {
   std::size_t known_parameters = 0;
   std::optional<GradientPlacement> placement;
   std::vector<Group> groups;
+  std::vector<Bucket> buckets;
   std::deque<GradientSlot> slots;  // a deque, because hooks must not move
   /// It is set until the first reduction, when there are other ranks.
   std::optional<FirstStepExchange> first_step;
@@ -157,7 +168,6 @@ struct GradientReducer::Impl final : GradientListener {
   std::vector<std::pair<torch::Tensor, Work>> buffer_works;
   StreamWaits waits;
   BucketEvents events;
-  int submissions = 0;  ///< in the reduction that runs
 
   std::mutex mutex;  // hooks of different devices run on different threads
   FirstError error;

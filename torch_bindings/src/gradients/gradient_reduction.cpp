@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <hvd/core/log.hpp>
@@ -38,11 +39,20 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
     slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
     slot.compressing = true;
   } else {
-    Submission submission = submission_for(slot);
-    if (slot.joins_group) {
-      add_to_group(slot, std::move(submission));
+    convert(slot);
+    if (gradient.is_cuda()) {
+      slot.stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(gradient.device());
+    }
+    if (slot.bucket) {
+      add_to_bucket(slot);
     } else {
-      slot.work = context.submit(std::move(submission));
+      events.begin();
+      Submission submission = submission_for(slot);
+      if (slot.joins_group) {
+        add_to_group(slot, std::move(submission));
+      } else {
+        slot.work = context.submit(std::move(submission));
+      }
     }
   }
   note_overwritten(gradient);
@@ -70,25 +80,47 @@ void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submissi
   for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
 }
 
-Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
+void GradientReducer::Impl::add_to_bucket(GradientSlot& slot) {
+  Bucket& bucket = buckets[*slot.bucket];
+  bucket.ready.push_back(&slot);
+  if (bucket.ready.size() == bucket.size) submit_bucket(bucket);
+}
+
+void GradientReducer::Impl::submit_bucket(Bucket& bucket) {
+  events.begin();
+  for (GradientSlot* const slot : std::exchange(bucket.ready, {})) {
+    error.keep([&] { slot->work = context.submit(submission_for(*slot)); });
+  }
+}
+
+/// Converts the gradient to the type that is sent, unless the engine does: on a GPU it converts
+/// where it copies gradients anyway.
+void GradientReducer::Impl::convert(GradientSlot& slot) {
   const torch::Tensor& gradient = slot.gradient;
   const torch::ScalarType type = sent_type(gradient.scalar_type(), options.compression);
-  const bool is_converted = type != gradient.scalar_type();
-  // On a GPU the engine converts where it copies gradients anyway.
-  const bool by_engine = is_converted && gradient.is_cuda() &&
-                         gradient.scalar_type() == torch::kFloat32 && gpu_copies_convert();
   slot.converted.reset();
-  if (is_converted && !by_engine) {
-    slot.converted = placement->empty_row(gradient.numel(), gradient.options().dtype(type))
-                         .copy_(elements_of(gradient));
-  }
+  slot.engine_converts = type != gradient.scalar_type() && gradient.is_cuda() &&
+                         gradient.scalar_type() == torch::kFloat32 && gpu_copies_convert();
+  if (type == gradient.scalar_type() || slot.engine_converts) return;
+  slot.converted = placement->empty_row(gradient.numel(), gradient.options().dtype(type))
+                       .copy_(elements_of(gradient));
+}
+
+/// Returns the event behind which a gradient on a device is ready, or null on the CPU.
+std::shared_ptr<DeviceEvent> GradientReducer::Impl::ready(const GradientSlot& slot) {
+  if (slot.gradient.is_cuda()) return events.on(*slot.stream);
+  return record_device_event(slot.gradient);
+}
+
+Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
+  const torch::Tensor& gradient = slot.gradient;
   const torch::Tensor& sent = slot.sent();
   Submission submission;
   Request& request = submission.request;
-  const AllreduceOptions reduction = reduction_named(slot.collective);
-  request.name = reduction.name;
-  request.dtype = dtype_of(type);
-  request.f32_memory = by_engine;
+  const AllreduceOptions reduction = reduction_named({});
+  request.name = slot.collective;
+  request.dtype = dtype_of(sent_type(gradient.scalar_type(), options.compression));
+  request.f32_memory = slot.engine_converts;
   request.op = reduction.op;
   request.device = engine_device_of(gradient);
   request.shape = shape_of(slot.parameter);
@@ -104,9 +136,7 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   }
   submission.keep_alive = memory;
   slot.in_engine = memory;
-  slot.order = ++submissions;
-  slot.ready = events.after(gradient, slot.is_last_of_bucket);
-  submission.ready = slot.ready;
+  submission.ready = ready(slot);
   return submission;
 }
 
@@ -203,6 +233,7 @@ void GradientReducer::Impl::submit_missing() {
       check_untouched(slot);
     });
   }
+  for (Bucket& bucket : buckets) submit_bucket(bucket);  // the last reduction had other gradients
   error.keep([&] {
     if (optimizer && parameter_count(*optimizer) != known_parameters) {
       misuse("the optimizer got parameters after construction");
@@ -310,29 +341,25 @@ void GradientReducer::Impl::finish(GradientSlot& slot) {
     if (!slot.has_none) slot.parameter.mutable_grad() = slot.gradient;
     return;
   }
-  slot.bucket = waits.wait(slot.work, slot.sent());
+  waits.wait(slot.work, slot.sent());
+  slot.fusion = slot.work.collective();
   if (slot.converted.defined()) elements_of(slot.gradient).copy_(slot.converted);
 }
 
-/// Expects that the next reduction has the same collectives. Where it is not known which one a
-/// gradient belonged to, the gradient gets an event of its own.
+/// Expects that the next reduction has the same collectives. A gradient whose collective is not
+/// known is submitted at once.
 void GradientReducer::Impl::expect_same_buckets() {
-  std::map<std::pair<const void*, c10::StreamId>, GradientSlot*> last;
+  buckets.clear();
+  std::map<std::uint64_t, std::size_t> bucket_of;
   for (GradientSlot& slot : slots) {
-    slot.is_last_of_bucket = true;
-    const std::shared_ptr<StreamEvent> ready = std::exchange(slot.ready, nullptr);
-    const void* const bucket = std::exchange(slot.bucket, nullptr);
-    if (!ready || bucket == nullptr) continue;
-    GradientSlot*& latest = last[{bucket, ready->stream().id()}];
-    if (latest == nullptr) {
-      latest = &slot;
-    } else if (latest->order < slot.order) {
-      std::exchange(latest, &slot)->is_last_of_bucket = false;
-    } else {
-      slot.is_last_of_bucket = false;
-    }
+    slot.bucket.reset();
+    const std::uint64_t fusion = std::exchange(slot.fusion, 0);
+    if (fusion == 0 || slot.group >= 0) continue;
+    const auto [at, is_new] = bucket_of.try_emplace(fusion, buckets.size());
+    if (is_new) buckets.emplace_back();
+    slot.bucket = at->second;
+    ++buckets[at->second].size;
   }
-  submissions = 0;
 }
 
 /// Calls `go_on` of all parameters in rounds, so that the messages of one parameter overlap with
