@@ -141,7 +141,7 @@ def parsed():
         parser.error(f"--image: {options.model} is no resnet")
     options.uses_hvd = options.device == "cpu" and not set(options.modes) <= {"ddp", "ddp-copied"}
     if options.device == "cuda" and {"ddp-hvd", "python-hvd"} & set(options.modes):
-        parser.error("hvd.torch has no tensors on GPUs")
+        parser.error("ddp-hvd and python-hvd train on the CPU only")
     if options.uses_hvd and {"ddp", "ddp-copied"} & set(options.modes):
         parser.error("one process trains over gloo or over hvd")
     return options

@@ -26,13 +26,8 @@ def values(shape, dtype, seed=0):
 class BackendTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        dist.init_process_group("hvd", timeout=datetime.timedelta(seconds=120))
+        cls.rank, cls.size = ranks.init_process_group()
         cls.gloo = dist.new_group(backend="gloo")
-        cls.rank, cls.size = dist.get_rank(), dist.get_world_size()
-
-    @classmethod
-    def tearDownClass(cls):
-        dist.destroy_process_group()
 
     def same(self, ours, theirs, about=None):
         for a, b in zip(ours, theirs, strict=True):

@@ -1,14 +1,28 @@
 """Runs test modules on every rank, in the same order, until the first failure: ranks.py MODULE..."""
 
+import datetime
 import itertools
 import sys
 import unittest
+
+try:
+    from torch import distributed
+except ImportError as missing:
+    print(f"skipped: needs Python's torch ({missing})")
+    sys.exit(77)
 
 
 def each(**values):
     """Yields the combinations of named values."""
     for combination in itertools.product(*values.values()):
         yield dict(zip(values, combination))
+
+
+def init_process_group():
+    """Makes hvd the default group, once: a second one could find the addresses of the first in its store, as with gloo."""
+    if not distributed.is_initialized():
+        distributed.init_process_group("hvd", timeout=datetime.timedelta(seconds=120))
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def is_shared(tensor):
@@ -23,9 +37,7 @@ def is_shared(tensor):
 
 
 if __name__ == "__main__":
-    try:
-        import torch  # noqa: F401
-    except ImportError as missing:
-        print(f"skipped: needs Python's torch ({missing})")
-        sys.exit(77)
-    unittest.main(module=None, failfast=True)
+    tests = unittest.main(module=None, failfast=True, exit=False)
+    if tests.result.wasSuccessful() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    sys.exit(not tests.result.wasSuccessful())

@@ -1,7 +1,6 @@
 """Trains with the parts of torch.distributed that shard, over the backend hvd: on the GPU if there is one."""
 
 import copy
-import datetime
 import unittest
 
 import torch
@@ -13,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import hvd.torch  # registers the backend
+import ranks
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 STEPS = 12
@@ -22,12 +22,7 @@ BATCH = 8
 class ShardedTrainingTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        dist.init_process_group("hvd", timeout=datetime.timedelta(seconds=120))
-        cls.rank, cls.size = dist.get_rank(), dist.get_world_size()
-
-    @classmethod
-    def tearDownClass(cls):
-        dist.destroy_process_group()
+        cls.rank, cls.size = ranks.init_process_group()
 
     def setUp(self):
         torch.manual_seed(5)
@@ -64,13 +59,13 @@ class ShardedTrainingTest(unittest.TestCase):
                 self.assertTrue((tensor == self.size - 1).all(), (dtype, count))
                 rows = torch.empty(self.size, count, dtype=dtype, device=DEVICE)
                 dist.all_gather_into_tensor(rows, tensor.fill_(self.rank))
-                ranks = torch.arange(self.size, device=DEVICE).to(dtype)
-                self.assertTrue((rows == ranks[:, None]).all(), (dtype, count))
+                of_ranks = torch.arange(self.size, device=DEVICE).to(dtype)
+                self.assertTrue((rows == of_ranks[:, None]).all(), (dtype, count))
                 dist.reduce_scatter_tensor(tensor, rows)
                 self.assertTrue((tensor == self.size * self.rank).all(), (dtype, count))
                 sent = torch.full((self.size, count), self.rank, dtype=dtype, device=DEVICE)
                 dist.all_to_all_single(rows, sent)
-                self.assertTrue((rows == ranks[:, None]).all(), (dtype, count))
+                self.assertTrue((rows == of_ranks[:, None]).all(), (dtype, count))
 
     def test_follows_the_stream(self):
         """A collective takes what the stream computes before it, and the stream waits for the result."""

@@ -249,13 +249,12 @@ std::optional<CollectiveRunner::Ran> Executor::execute(const LocalBatch& batch) 
 void Executor::launch(const LocalBatch& batch, const AsyncCollective& async) {
   const std::shared_ptr<void> end = async.end();
   if (!end) return;
-  ++launches_;
   const auto is_ready_at_end = [](const auto& tensor) { return !tensor->submission.finish; };
   for (const auto& tensor : batch.tensors) {
     if (is_ready_at_end(tensor)) table_.launch(tensor);
   }
   for (const auto& tensor : batch.tensors) {
-    if (is_ready_at_end(tensor)) tensor->work.launch(end, launches_);
+    if (is_ready_at_end(tensor)) tensor->work.launch(end, batch.sequence);
   }
 }
 

@@ -135,7 +135,6 @@ class Executor final : public WorkDriver {
   State state_ = State::running;
   bool running_ = false;          // a thread runs `batch_`
   LocalBatch batch_;              // keeps its memory from batch to batch
-  std::uint64_t launches_ = 0;    // used by the thread that runs `batch_`
   std::deque<AsyncBatch> async_;  // in the order in which they complete
   bool polling_ = false;          // a thread polls the first of `async_`
   bool failed_ = false;           // a backend failed

@@ -11,10 +11,10 @@ namespace hvd {
 
 namespace detail {
 
-void WorkState::launch(std::shared_ptr<void> end, std::uint64_t collective) noexcept {
+void WorkState::launch(std::shared_ptr<void> end, std::uint64_t turn) noexcept {
   const std::lock_guard lock(mutex_);
   if (done()) return;
-  collective_ = collective;
+  turn_ = turn;
   end_ = std::move(end);
   progress_.store(WorkProgress::launched, std::memory_order_release);
   changed_.notify_all();
@@ -101,7 +101,7 @@ std::shared_ptr<void> Work::wait_launched() const {
   return nullptr;
 }
 
-std::uint64_t Work::collective() const noexcept { return state_ ? state_->collective() : 0; }
+std::uint64_t Work::turn() const noexcept { return state_ ? state_->turn() : 0; }
 
 bool Work::wait_until(Deadline deadline) const {
   const WorkState& state = existing(state_);

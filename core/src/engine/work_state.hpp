@@ -37,9 +37,9 @@ class WorkState {
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
 
-  /// Records that the work is launched, the device's event for its end, and the number of the
-  /// collective, which is not 0.
-  void launch(std::shared_ptr<void> end, std::uint64_t collective) noexcept;
+  /// Records that the work is launched, the device's event for its end, and the turn of the frozen
+  /// schedule or 0.
+  void launch(std::shared_ptr<void> end, std::uint64_t turn) noexcept;
   /// Completes the work. Later calls are ignored.
   void complete(std::exception_ptr error) noexcept;
   [[nodiscard]] bool reached(WorkProgress goal) const noexcept {
@@ -49,8 +49,8 @@ class WorkState {
   void wait(WorkProgress goal) const;
   /// Returns null unless the work is launched and not done.
   [[nodiscard]] std::shared_ptr<void> end() const;
-  [[nodiscard]] std::uint64_t collective() const noexcept {
-    return reached(WorkProgress::launched) ? collective_ : 0;
+  [[nodiscard]] std::uint64_t turn() const noexcept {
+    return reached(WorkProgress::launched) ? turn_ : 0;
   }
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   /// Returns null while the operation runs and after success.
@@ -61,9 +61,9 @@ class WorkState {
  private:
   const std::shared_ptr<WorkDriver> driver_;
   std::atomic<WorkProgress> progress_{WorkProgress::pending};
-  std::exception_ptr error_;      // written before `progress_`
-  std::uint64_t collective_ = 0;  // likewise
-  std::shared_ptr<void> end_;     // guarded by the mutex
+  std::exception_ptr error_;   // written before `progress_`
+  std::uint64_t turn_ = 0;     // likewise
+  std::shared_ptr<void> end_;  // guarded by the mutex
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
 };

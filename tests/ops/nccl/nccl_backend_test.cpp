@@ -269,7 +269,7 @@ TEST_P(NcclBackendTest, AScaledLoneTensorTakesNoPassOfItsOwnBefore) {
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {1000}, false, {0.3, 1.0}), 0);
     EXPECT_EQ(checks.allreduce(DType::bf16, ReduceOp::sum, {1000}, false, {0.5, 1.0}), 0);
   });
-  EXPECT_EQ(fake_gpu::calls("launch_copies"), ranks() == 1 ? 2 : 0);  // NCCL cannot scale for one
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), ranks() == 1 ? 2 : 0);  // NCCL may miss elements
   EXPECT_EQ(fake_gpu::collectives_run(), 2 * ranks());
 }
 

@@ -201,6 +201,61 @@ TEST_F(StreamOrdered, CompressionTakesNoOperationOfItsOwn) {
   });
 }
 
+/// Trains with a parameter that the last rank uses in every other step only.
+void train_with_gaps(Context& context, torch::Device device, DistributedOptimizerOptions options) {
+  constexpr std::size_t kGap = 1;
+  options.context = &context;
+  const auto net = std::make_shared<Net>(device);
+  DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, options);
+  const auto has_gap = [](int rank, int step) { return rank == kRanks - 1 && step % 2 == 1; };
+  double expected = 0;
+  for (int step = 0; step < 2 * kWarmUp; ++step) {
+    optimizer.zero_grad();
+    torch::Tensor loss = torch::zeros({});
+    for (std::size_t i = 0; i < net->values.size(); ++i) {
+      if (i == kGap && has_gap(context.rank(), step)) continue;
+      const double gradient = gradient_of(context.rank(), step, static_cast<int>(i));
+      loss = loss + Produce::apply(net->values[i], gradient);
+    }
+    loss.backward();
+    optimizer.step();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (!has_gap(rank, step)) expected -= gradient_of(rank, step, kGap) / kRanks;
+    }
+  }
+  EXPECT_GT(context.stats().freezes, 0U);
+  for (std::size_t i = 0; i < net->values.size(); ++i) {
+    const double value = i == kGap ? expected : after_steps(2 * kWarmUp, static_cast<int>(i));
+    EXPECT_TRUE(torch::equal(net->values[i].detach().cpu(), torch::full({kElements}, value))) << i;
+  }
+}
+
+TEST_F(StreamOrdered, ParametersWithoutAGradientHoldUpNothing) {
+  on_ranks([](Context& context, torch::Device device) {
+    train_with_gaps(context, device, {});
+    train_with_gaps(context, device, {.step_in_backward = true});
+    train_with_gaps(context, device, {.num_groups = 2});
+    train_with_gaps(context, device, {.wait_in_backward = false});
+    context.shutdown();
+  });
+}
+
+TEST_F(StreamOrdered, PassesThatAccumulateAreSubmittedOnce) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(
+        *net, 1.0, {.backward_passes_per_step = 2, .context = &context});
+    for (int step = 0; step < 2 * kWarmUp; step += 2) {
+      optimizer.zero_grad();
+      backward(*net, context.rank(), step);
+      backward(*net, context.rank(), step + 1);
+      optimizer.step();
+    }
+    expect_values(*net, 2 * kWarmUp);
+    context.shutdown();
+  });
+}
+
 // The engine still refers to the memory of a gradient that the host has finished with.
 TEST_F(StreamOrdered, GradientsThatAreZeroedInPlaceAreNotCopied) {
   on_ranks([](Context& context, torch::Device device) {

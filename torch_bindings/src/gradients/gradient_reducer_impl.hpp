@@ -59,7 +59,7 @@ struct GradientSlot {
 
   std::optional<c10::Stream> stream;  ///< on which a gradient on a GPU was produced
   std::optional<std::size_t> bucket;  ///< the index of its bucket, if that is known
-  std::uint64_t fusion = 0;           ///< `Work::collective` of the reduction; 0 if it has none
+  std::uint64_t turn = 0;             ///< `Work::turn` of the reduction
 
   // At most one of these is set, and none while the group or the bucket is incomplete.
   Work work;
@@ -71,18 +71,12 @@ struct GradientSlot {
 /// backward pass. Then zeros are submitted for missing gradients, and the thread waits for all. A
 /// reduction ends with the backward pass in which it began, or in `synchronize()` or `step()`.
 struct GradientReducer::Impl final : GradientListener {
-  /// Parameters that are submitted together.
+  /// Parameters whose gradients are submitted together: a group of the program's; or a bucket,
+  /// which has no name: gradients on a GPU that the frozen schedule fuses. One submission of many
+  /// takes the thread of the backward pass less time, and one event.
   struct Group {
     std::string name;
     std::size_t size = 0;  ///< the number of members that take part in this step
-    std::vector<GradientSlot*> ready;
-    std::vector<Submission> submissions;
-  };
-
-  /// Gradients on a GPU that the last reduction fused into one collective. They are submitted
-  /// together, since that takes the thread of the backward pass less time and one event.
-  struct Bucket {
-    std::size_t size = 0;
     std::vector<GradientSlot*> ready;
   };
 
@@ -118,12 +112,12 @@ struct GradientReducer::Impl final : GradientListener {
   void submit_sparse(GradientSlot& slot, double factor);
   void submit_without_backward(GradientSlot& slot, double factor);
   void submit_missing();
-  void add_to_group(GradientSlot& slot, Submission submission);
+  void add_to(Group& group, GradientSlot& slot);
+  void submit_together(Group& group);
   void convert(GradientSlot& slot);
-  void add_to_bucket(GradientSlot& slot);
-  void submit_bucket(Bucket& bucket);
   [[nodiscard]] std::shared_ptr<DeviceEvent> ready(const GradientSlot& slot);
   [[nodiscard]] Submission submission_for(GradientSlot& slot);
+  [[nodiscard]] AllreduceOptions reduction() const;
   [[nodiscard]] AllreduceOptions reduction_named(const std::string& name) const;
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
     return {context, slot.collective, options.process_set};
@@ -158,7 +152,7 @@ struct GradientReducer::Impl final : GradientListener {
   std::size_t known_parameters = 0;
   std::optional<GradientPlacement> placement;
   std::vector<Group> groups;
-  std::vector<Bucket> buckets;
+  std::vector<Group> buckets;
   std::deque<GradientSlot> slots;  // a deque, because hooks must not move
   /// It is set until the first reduction, when there are other ranks.
   std::optional<FirstStepExchange> first_step;

@@ -43,16 +43,13 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
     if (gradient.is_cuda()) {
       slot.stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(gradient.device());
     }
-    if (slot.bucket) {
-      add_to_bucket(slot);
+    if (slot.joins_group) {
+      add_to(groups[static_cast<std::size_t>(slot.group)], slot);
+    } else if (slot.bucket) {
+      add_to(buckets[*slot.bucket], slot);
     } else {
       events.begin();
-      Submission submission = submission_for(slot);
-      if (slot.joins_group) {
-        add_to_group(slot, std::move(submission));
-      } else {
-        slot.work = context.submit(std::move(submission));
-      }
+      slot.work = context.submit(submission_for(slot));
     }
   }
   note_overwritten(gradient);
@@ -69,28 +66,24 @@ void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
   slot.version = slot.gradient._version();
 }
 
-void GradientReducer::Impl::add_to_group(GradientSlot& slot, Submission submission) {
-  Group& group = groups[static_cast<std::size_t>(slot.group)];
+void GradientReducer::Impl::add_to(Group& group, GradientSlot& slot) {
   group.ready.push_back(&slot);
-  group.submissions.push_back(std::move(submission));
-  if (group.ready.size() < group.size) return;
-  const std::vector<GradientSlot*> members = std::exchange(group.ready, {});
-  const std::vector<Work> works =
-      context.submit_group(std::exchange(group.submissions, {}), group.name);
-  for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
+  if (group.ready.size() == group.size) submit_together(group);
 }
 
-void GradientReducer::Impl::add_to_bucket(GradientSlot& slot) {
-  Bucket& bucket = buckets[*slot.bucket];
-  bucket.ready.push_back(&slot);
-  if (bucket.ready.size() == bucket.size) submit_bucket(bucket);
-}
-
-void GradientReducer::Impl::submit_bucket(Bucket& bucket) {
+void GradientReducer::Impl::submit_together(Group& group) {
   events.begin();
-  for (GradientSlot* const slot : std::exchange(bucket.ready, {})) {
-    error.keep([&] { slot->work = context.submit(submission_for(*slot)); });
+  const std::vector<GradientSlot*> members = std::exchange(group.ready, {});
+  if (group.name.empty()) {
+    for (GradientSlot* const slot : members) {
+      error.keep([&] { slot->work = context.submit(submission_for(*slot)); });
+    }
+    return;
   }
+  std::vector<Submission> submissions;
+  for (GradientSlot* const slot : members) submissions.push_back(submission_for(*slot));
+  const std::vector<Work> works = context.submit_group(std::move(submissions), group.name);
+  for (std::size_t i = 0; i < members.size(); ++i) members[i]->work = works[i];
 }
 
 /// Converts the gradient to the type that is sent, unless the engine does: on a GPU it converts
@@ -117,7 +110,7 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   const torch::Tensor& sent = slot.sent();
   Submission submission;
   Request& request = submission.request;
-  const AllreduceOptions reduction = reduction_named({});
+  const AllreduceOptions reduction = this->reduction();
   request.name = slot.collective;
   request.dtype = dtype_of(sent_type(gradient.scalar_type(), options.compression));
   request.f32_memory = slot.engine_converts;
@@ -140,15 +133,20 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   return submission;
 }
 
-AllreduceOptions GradientReducer::Impl::reduction_named(const std::string& name) const {
-  AllreduceOptions reduction{.name = name,
-                             .op = options.op,
+AllreduceOptions GradientReducer::Impl::reduction() const {
+  AllreduceOptions reduction{.op = options.op,
                              .prescale = 1.0 / options.gradient_predivide_factor,
                              .postscale = options.gradient_predivide_factor,
                              .process_set = options.process_set,
                              .context = &context};
   if (options.average_accumulated) reduction.postscale /= options.backward_passes_per_step;
   return reduction;
+}
+
+AllreduceOptions GradientReducer::Impl::reduction_named(const std::string& name) const {
+  AllreduceOptions named = reduction();
+  named.name = name;
+  return named;
 }
 
 /// Submits the gradient of a parameter whose hook has not submitted it, because the parameter is
@@ -233,7 +231,8 @@ void GradientReducer::Impl::submit_missing() {
       check_untouched(slot);
     });
   }
-  for (Bucket& bucket : buckets) submit_bucket(bucket);  // the last reduction had other gradients
+  // A bucket is incomplete if a member has failed or has become sparse.
+  for (Group& bucket : buckets) submit_together(bucket);
   error.keep([&] {
     if (optimizer && parameter_count(*optimizer) != known_parameters) {
       misuse("the optimizer got parameters after construction");
@@ -322,7 +321,6 @@ void GradientReducer::Impl::finish_reduction() {
   if (options.step_in_backward) step_only(left);
   for (Group& group : groups) {
     group.ready.clear();
-    group.submissions.clear();
   }
   count_groups();
   missing_after_nested = nullptr;
@@ -342,20 +340,20 @@ void GradientReducer::Impl::finish(GradientSlot& slot) {
     return;
   }
   waits.wait(slot.work, slot.sent());
-  slot.fusion = slot.work.collective();
+  slot.turn = slot.work.turn();
   if (slot.converted.defined()) elements_of(slot.gradient).copy_(slot.converted);
 }
 
-/// Expects that the next reduction has the same collectives. A gradient whose collective is not
-/// known is submitted at once.
+/// Expects the same turns of the frozen schedule in the next reduction. A gradient of no turn is
+/// submitted at once, because what is fused without a frozen schedule depends on when it comes.
 void GradientReducer::Impl::expect_same_buckets() {
   buckets.clear();
   std::map<std::uint64_t, std::size_t> bucket_of;
   for (GradientSlot& slot : slots) {
     slot.bucket.reset();
-    const std::uint64_t fusion = std::exchange(slot.fusion, 0);
-    if (fusion == 0 || slot.group >= 0) continue;
-    const auto [at, is_new] = bucket_of.try_emplace(fusion, buckets.size());
+    const std::uint64_t turn = std::exchange(slot.turn, 0);
+    if (turn == 0 || slot.group >= 0) continue;
+    const auto [at, is_new] = bucket_of.try_emplace(turn, buckets.size());
     if (is_new) buckets.emplace_back();
     slot.bucket = at->second;
     ++buckets[at->second].size;

@@ -29,9 +29,9 @@ class Work {
   /// returns an error. Returns null when the result is in place, and throws as `wait` does. Any
   /// thread may call it.
   [[nodiscard]] std::shared_ptr<void> wait_launched() const;
-  /// Returns which of this rank's collectives on a device the operation is part of: those that were
-  /// fused have the same number. Returns 0 before the launch, and for operations on the host.
-  [[nodiscard]] std::uint64_t collective() const noexcept;
+  /// Returns in which turn of the frozen schedule a device runs the operation: operations that are
+  /// fused have the same number. Returns 0 before the launch, and for all other operations.
+  [[nodiscard]] std::uint64_t turn() const noexcept;
   /// Waits without running collectives. Returns false when `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const;
   [[nodiscard]] bool done() const noexcept;
