@@ -47,6 +47,7 @@ class Hvd(CMakePackage):
             self.define("HVD_CCACHE", False),
         ]
         if self.spec.satisfies("+torch"):
-            torch = self.spec["py-torch"].package.cmake_prefix_paths[0]  # torch/share/cmake, which FindLibTorch knows
+            # This is torch/share/cmake, which FindLibTorch knows.
+            torch = self.spec["py-torch"].package.cmake_prefix_paths[0]
             arguments.append(self.define("LibTorch_ROOT", torch))
         return arguments
