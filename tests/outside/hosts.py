@@ -1,24 +1,32 @@
 """Up to eight hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 NAMES = "abcdefgh"
+FREEZE, THAW = 0xC0045877, 0xC0045878  # FIFREEZE and FITHAW of linux/fs.h, for a whole file system
 UNSHARE = ["unshare"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 ALONE = UNSHARE + ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net", "--uts"]
 # The shell stays: as process 1 it inherits orphans, and reaps them while it waits.
 STAY = ["sh", "-c", '"$@"; exit $?', "sh"]
 
-# Makes a host; its arguments are the name, the address and a folder that becomes its temporary one.
+# Makes a host; its arguments are the name, the address, a folder that becomes its temporary one, and a file that
+# becomes the disk of that folder. Without loop devices the folder is in memory.
 INIT = """
 set -e
 hostname "$1"
 mount -t tmpfs -o size=256m none /dev/shm
-mount -t tmpfs -o size=1m none "$3"
+if mkfs.ext4 -q -m 0 -O ^has_journal "$4" 2m && mount -o loop "$4" "$3"; then
+  rmdir "$3/lost+found"
+else
+  mount -t tmpfs -o size=1m none "$3"
+fi > /dev/null 2>&1
 ip link set lo up
 echo up
 read go
@@ -74,7 +82,7 @@ class Host:
         self.init = subprocess.Popen(
             UNSHARE[:1] + ["--net", "--uts", "--mount", "--ipc", "--time", "--monotonic", clock,
                            "--boottime", clock, "--fork", "--kill-child", "sh", "-c", INIT, "init", self.name,
-                           self.address, self.tmp],
+                           self.address, self.tmp, self.tmp + ".disk"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.init.stdout.readline() == "up\n"
         self.pid = next(pid for pid, (_, parent) in processes().items() if parent == self.init.pid)
@@ -105,6 +113,16 @@ class Host:
     def slow(self, megabits):
         run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", "%dmbit" % megabits, "burst", "64kb",
             "latency", "200ms")
+
+    def stall(self, seconds):
+        """Makes all that write to the temporary folder wait. Throws OSError if the folder is in memory."""
+        folder = os.open(self.path(self.tmp), os.O_RDONLY)
+        try:
+            fcntl.ioctl(folder, FREEZE, 0)
+            time.sleep(seconds)
+            fcntl.ioctl(folder, THAW, 0)
+        finally:
+            os.close(folder)
 
     def heal(self):
         subprocess.run(self.inside("ip", "route", "flush", "type", "blackhole"), stderr=subprocess.DEVNULL)

@@ -38,6 +38,8 @@ class Job:
             command += [programs.rank, str(plan.seed), str(plan.rounds), self.fifo]
             environment = {"PATH": os.environ["PATH"], "TMPDIR": machines[node].tmp, "HVD_SECRET_FILE": secret,
                            **plan.environment}
+            if "HVD_TIMELINE" in environment:
+                environment["HVD_TIMELINE"] = os.path.join(machines[node].tmp, environment["HVD_TIMELINE"])
             if plan.shifts_clock:
                 environment.update(LD_PRELOAD=programs.clock, OUTSIDE_CLOCK=self.clock)
             # nsenter executes hvdrun, which so has the pid of this child.

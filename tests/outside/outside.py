@@ -83,6 +83,8 @@ def strike(job, fault, machines):
         job.set_clock(fault.amount)
     elif kind == "full_tmp":
         fill(host.path(host.tmp))
+    elif kind == "stall_tmp":
+        host.stall(fault.amount)
     elif kind == "full_shm":
         fill(host.path("/dev/shm"))
     elif kind == "slow":
@@ -127,8 +129,6 @@ def leftovers(machines, own):
 def cycle(seed, machines, folder, programs):
     """Runs one cycle; returns its plan, the job and the promises that it has broken."""
     plan = plans.make(seed)
-    if "HVD_TIMELINE" in plan.environment:
-        plan.environment["HVD_TIMELINE"] = os.path.join(machines[0].tmp, "timeline.json")
     own = set(hosts.processes())
     job = Job(plan, machines, folder, programs)
     began = time.monotonic()

@@ -29,11 +29,11 @@ class Fault:
 
 # Of a rank, of a node, and of a node in a job on several hosts.
 OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory"]
-OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "full_shm",
+OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "stall_tmp", "full_shm",
             "descriptors_hvdrun"]
 OF_HOSTS = ["cut", "cut", "outage", "slow"]
 # After these a job goes on as if nothing had happened.
-HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "full_shm"}
+HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "stall_tmp", "full_shm"}
 
 
 @dataclass
@@ -87,7 +87,7 @@ def make(seed):
             plan.environment[name] = draw.choice(values)
     for _ in range(draw.choices([0, 1, 2], [5, 75, 20])[0]):
         plan.faults.append(make_fault(draw, plan))
-    if any(fault.kind == "full_tmp" for fault in plan.faults):
+    if any(fault.kind.endswith("_tmp") for fault in plan.faults):
         plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
     plan.faults.sort(key=lambda fault: fault.round)
     return plan
@@ -102,6 +102,8 @@ def make_fault(draw, plan):
                   draw.uniform(0, 0.3) if early else draw.choice([0, draw.uniform(0, 0.02)]))
     if kind in ("pause", "pause_hvdrun", "outage"):
         fault.amount = draw.uniform(0.05, 1.5)
+    if kind == "stall_tmp":
+        fault.amount = draw.uniform(0.05, 1.5 * PEER_TIMEOUT / 1000)
     if kind == "clock":
         fault.amount = draw.choice([-1, 1]) * draw.choice([1, 60, 86400, 3e8])
     if kind == "signal":
