@@ -1,13 +1,13 @@
 """Up to eight hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 NAMES = "abcdefgh"
 FREEZE, THAW = 0xC0045877, 0xC0045878  # FIFREEZE and FITHAW of linux/fs.h, for a whole file system
@@ -111,16 +111,19 @@ class Host:
                     run(*self.inside("ip", "route", "add", "blackhole", "10.77.0.%d/32" % (index + 1)))
 
     def slow(self, megabits):
-        run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", "%dmbit" % megabits, "burst", "64kb",
+        run("tc", "qdisc", "replace", "dev", self.port, "root", "tbf", "rate", "%dmbit" % megabits, "burst", "64kb",
             "latency", "200ms")
 
-    def stall(self, seconds):
+    @contextlib.contextmanager
+    def stalled_disk(self):
         """Makes all that write to the temporary folder wait. Throws OSError if the folder is in memory."""
         folder = os.open(self.path(self.tmp), os.O_RDONLY)
         try:
             fcntl.ioctl(folder, FREEZE, 0)
-            time.sleep(seconds)
-            fcntl.ioctl(folder, THAW, 0)
+            try:
+                yield
+            finally:
+                fcntl.ioctl(folder, THAW, 0)
         finally:
             os.close(folder)
 

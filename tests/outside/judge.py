@@ -37,7 +37,8 @@ def codes(plan, fault, node):
         # Its own error, an exception that nobody catches, or a crash.
         return {0, 3, 4, 71, 134, 139}
     if fault.kind == "cut":
-        return {69}
+        # The others give a mute node up and end their ranks, whose closed connections its ranks may see before it.
+        return {69, 3} if fault.how == "mute" and node == fault.victim else {69}
     if fault.kind == "kill_hvdrun":
         return {-9} if node == fault.victim else {69}
     if fault.kind == "kill_agent":
@@ -62,8 +63,11 @@ def judge(plan, job, ended, left):
     broken += left
 
     # Every hvdrun has ended, with a code that one of the faults explains. A cut may keep from a node how a victim that
-    # its ranks know to be lost has ended; then the code is that of a survivor.
-    is_hidden = {"kill", "cut"} <= {fault.kind for fault in harmful}
+    # its ranks know to be lost has ended, and while a rank still meets the others these may give it up before hvdrun
+    # knows of the cut; then the code is that of a survivor.
+    some_meet = any("ready" not in lines for lines in job.said.values())
+    is_hidden = any(fault.kind == "cut" for fault in harmful) and (
+        some_meet or any(fault.kind == "kill" for fault in harmful))
     for node, code in enumerate(ended):
         allowed = set().union(*(codes(plan, fault, node) for fault in harmful))
         if not harmful or len(done) == plan.size or any(fault.was_late for fault in harmful):
@@ -87,7 +91,7 @@ def judge(plan, job, ended, left):
             if rank in victims:
                 continue  # it may not know better
             errors[rank] = (int(culprit), text)
-            if int(culprit) not in allowed and still_meets(text):
+            if harmful and int(culprit) not in allowed and (some_meet or still_meets(text)):
                 job.weak = True
                 if code in ("peer lost", "timeout", "resource"):
                     continue

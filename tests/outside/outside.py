@@ -84,7 +84,8 @@ def strike(job, fault, machines):
     elif kind == "full_tmp":
         fill(host.path(host.tmp))
     elif kind == "stall_tmp":
-        host.stall(fault.amount)
+        with host.stalled_disk():
+            time.sleep(fault.amount)
     elif kind == "full_shm":
         fill(host.path("/dev/shm"))
     elif kind == "slow":

@@ -109,7 +109,6 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
           std::move(fence), session.config().collective_timeout, table_,
           static_cast<Executor::Listener&>(*this))) {
   const Config& config = session_.config();
-  if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
   if (config.metrics_port != 0) serve_metrics();
   if (config.status_fd >= 0) {
     reports_ =
@@ -120,6 +119,14 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
     if (channel_) channel_->start(*this);
     timer_.start();
   });
+  if (config.timeline.empty()) return;
+  try {
+    // This may wait for a disk, so it comes after the first heartbeat.
+    observer_.timeline.start(timeline_path(config.timeline, rank_));
+  } catch (...) {
+    disconnect();
+    throw;
+  }
 }
 
 /// Serves metrics on a port of this rank's own: HVD_METRICS_PORT plus the local rank.
