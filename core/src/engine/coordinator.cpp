@@ -101,7 +101,6 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
       observer_(timeline_options(session)),
       table_(rank_, size_),
       sets_(size_),
-      tuner_(make_tuner(session)),
       protocol_(protocol_settings(session, fence || size_ == 1), *this, began_),
       timer_(session.loop(), session.config().heartbeat_interval, [this] { on_tick(); }),
       executor_(std::make_shared<Executor>(
@@ -119,10 +118,11 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
     if (channel_) channel_->start(*this);
     timer_.start();
   });
-  if (config.timeline.empty()) return;
   try {
-    // This may wait for a disk, so it comes after the first heartbeat.
-    observer_.timeline.start(timeline_path(config.timeline, rank_));
+    // These may wait for a disk, so they come after the first heartbeat. Nothing uses them before
+    // this rank submits an operation.
+    tuner_ = make_tuner(session_);
+    if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
   } catch (...) {
     disconnect();
     throw;

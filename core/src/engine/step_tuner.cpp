@@ -58,7 +58,19 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
   warm_up_ = kWarmUp;
 }
 
+StepTuner::~StepTuner() { write_log(); }
+
+void StepTuner::write_log() {
+  std::string lines;
+  {
+    const std::lock_guard lock(mutex_);
+    lines.swap(unwritten_);
+  }
+  if (!lines.empty()) log_ << lines << std::flush;
+}
+
 bool StepTuner::turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now) {
+  write_log();
   const std::lock_guard lock(mutex_);
   if (epoch != epoch_ || trial_is_over() || (since_ && cycle == cycle_)) return false;
   cycle_ = cycle;
@@ -91,10 +103,10 @@ void StepTuner::end_trial() {
   const double spread = quantile(seconds_, 0.75) - quantile(seconds_, 0.25);
   const auto write = [this](const BucketSizes& sizes, std::size_t cycles, double of_trial,
                             double around, int chosen) {
-    if (!log_.is_open()) return;
-    log_ << fmt::format("{},{},{},{},{:.3f},{:.3f},{:.3f},{}", trials_, sizes.threshold, sizes.edge,
-                        cycles, of_trial * 1e6, around * 1e6, search_.best_seconds() * 1e6, chosen)
-         << std::endl;
+    if (settings_.log.empty()) return;
+    unwritten_ +=
+        fmt::format("{},{},{},{},{:.3f},{:.3f},{:.3f},{}\n", trials_, sizes.threshold, sizes.edge,
+                    cycles, of_trial * 1e6, around * 1e6, search_.best_seconds() * 1e6, chosen);
   };
   ++trials_;
   const BucketSizes sizes = search_.propose().value_or(sizes_);

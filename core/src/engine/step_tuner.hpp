@@ -30,13 +30,18 @@ class StepTuner {
 
   /// Throws Errc::resource when the log cannot be written.
   explicit StepTuner(const Settings& settings);
+  /// Writes the rest of the log.
+  ~StepTuner();
+  StepTuner(const StepTuner&) = delete;
+  StepTuner& operator=(const StepTuner&) = delete;
 
   /// Records that the ranks have frozen this schedule, with the current sizes. Only the loop thread
   /// may call it.
   void frozen(const FrozenSchedule& plan, std::uint32_t epoch);
   /// Must be called when this rank begins a collective of a frozen schedule. `epoch` says which
   /// freeze, and `cycle` how often the schedule has been repeated since. Returns true when a trial
-  /// is over; the caller then calls `next`. One thread at a time may call it.
+  /// is over; the caller then calls `next`. One thread at a time may call it. It also writes the
+  /// log, since the loop thread, which sends heartbeats, must not wait for a disk.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
   /// Ends a trial. Returns the sizes from now on, for which the schedule has to be thawed, or
   /// nothing when the sizes stay. Only the loop thread may call it.
@@ -49,10 +54,12 @@ class StepTuner {
  private:
   [[nodiscard]] bool trial_is_over() const { return std::ssize(seconds_) >= settings_.cycles; }
   void end_trial();
+  void write_log();
 
   const Settings settings_;
-  std::ofstream log_;
+  std::ofstream log_;  // of the thread that calls `turn`
   mutable std::mutex mutex_;
+  std::string unwritten_;  // lines of the log
   Autotuner search_;
   std::size_t cycle_bytes_ = 0;  // bytes that a cycle of the measured schedules moves
   int trials_ = 0;
