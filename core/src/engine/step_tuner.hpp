@@ -41,7 +41,7 @@ class StepTuner {
   /// Must be called when this rank begins a collective of a frozen schedule. `epoch` says which
   /// freeze, and `cycle` how often the schedule has been repeated since. Returns true when a trial
   /// is over; the caller then calls `next`. One thread at a time may call it. It also writes the
-  /// log, since the loop thread, which sends heartbeats, must not wait for a disk.
+  /// log, under the caller's locks.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
   /// Ends a trial. Returns the sizes from now on, for which the schedule has to be thawed, or
   /// nothing when the sizes stay. Only the loop thread may call it.
