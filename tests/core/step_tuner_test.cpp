@@ -1,8 +1,16 @@
 #include "engine/step_tuner.hpp"
 
+#include <algorithm>
+#include <string>
+
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/fd.hpp>
 
 namespace hvd {
 namespace {
@@ -109,6 +117,53 @@ TEST_F(StepTunerTest, EndsWithTheSizesOfTheShortestCycles) {
             0U)
       << tuner_.summary();
   EXPECT_FALSE(run(epoch, 100));
+}
+
+/// A named pipe in place of a log, which makes its writer wait when it is full.
+class Pipe {
+ public:
+  Pipe() : path_(fmt::format("{}step_tuner_{}", testing::TempDir(), ::getpid())) {
+    EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    fd_ = UniqueFd(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    EXPECT_TRUE(fd_);
+  }
+  ~Pipe() { ::unlink(path_.c_str()); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  void fill() {
+    while (::write(fd_.get(), "x", 1) == 1) continue;
+  }
+  /// Returns what is in the pipe.
+  std::string drain() {
+    std::string all(std::size_t{1} << 20, ' ');
+    const ssize_t count = ::read(fd_.get(), all.data(), all.size());
+    all.resize(static_cast<std::size_t>(std::max<ssize_t>(0, count)));
+    return all;
+  }
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+TEST(StepTuner, DoesNotWaitForItsLog) {
+  Pipe pipe;
+  {
+    StepTuner tuner({kStart, 1, pipe.path()});
+    EXPECT_EQ(pipe.drain().find("trial,threshold,"), 0U);
+    pipe.fill();
+    tuner.frozen(plan_of(1 << 20), 1);
+    Clock::time_point now;
+    std::uint64_t cycle = 0;
+    while (!tuner.turn(1, cycle++, now)) now += milliseconds(10);
+    static_cast<void>(tuner.next());
+    pipe.drain();  // so the line has room, for which the destructor waits
+  }
+  const std::string line = pipe.drain();
+  EXPECT_EQ(line.find("1,16777216,"), 0U) << line;
+  EXPECT_TRUE(line.ends_with('\n'));
 }
 
 TEST(StepTuner, ALogThatCannotBeWrittenIsToldAtOnce) {

@@ -37,7 +37,8 @@ def codes(plan, fault, node):
         # Its own error, an exception that nobody catches, or a crash.
         return {0, 3, 4, 71, 134, 139}
     if fault.kind == "cut":
-        # The others give a mute node up and end their ranks, whose closed connections its ranks may see before it.
+        # The others give a mute node up and end their ranks. Its own ranks may see these connections close before its
+        # hvdrun knows of the cut.
         return {69, 3} if fault.how == "mute" and node == fault.victim else {69}
     if fault.kind == "kill_hvdrun":
         return {-9} if node == fault.victim else {69}
@@ -65,7 +66,8 @@ def judge(plan, job, ended, left):
     # Every hvdrun has ended, with a code that one of the faults explains. A cut may keep from a node how a victim that
     # its ranks know to be lost has ended, and while a rank still meets the others these may give it up before hvdrun
     # knows of the cut; then the code is that of a survivor.
-    some_meet = any("ready" not in lines for lines in job.said.values())
+    victims = {fault.victim for fault in harmful if fault.kind in plans.OF_RANKS}
+    some_meet = any("ready" not in lines for rank, lines in job.said.items() if rank not in victims)
     is_hidden = any(fault.kind == "cut" for fault in harmful) and (
         some_meet or any(fault.kind == "kill" for fault in harmful))
     for node, code in enumerate(ended):
@@ -81,7 +83,6 @@ def judge(plan, job, ended, left):
 
     # Errors name the culprit, and all of them the same one while rank 0 is there to decide.
     errors = {}
-    victims = {fault.victim for fault in harmful if fault.kind in plans.OF_RANKS}
     for rank, lines in job.said.items():
         for line in lines:
             if not line.startswith("error "):

@@ -119,8 +119,8 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
     timer_.start();
   });
   try {
-    // These may wait for a disk, so they come after the first heartbeat. Nothing uses them before
-    // this rank submits an operation.
+    // These may wait for a disk, so they come after heartbeats have begun. The loop and the
+    // executor use the tuner only after this rank has submitted an operation.
     tuner_ = make_tuner(session_);
     if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
   } catch (...) {

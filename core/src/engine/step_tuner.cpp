@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
@@ -39,6 +40,11 @@ StepTuner::StepTuner(const Settings& settings)
   if (!log_) {
     throw Error(Errc::resource, fmt::format("HVD_AUTOTUNE_LOG: cannot write {}", settings_.log));
   }
+  writer_.emplace(1);
+}
+
+StepTuner::~StepTuner() {
+  if (writer_) writer_->join();
 }
 
 void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
@@ -58,19 +64,7 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
   warm_up_ = kWarmUp;
 }
 
-StepTuner::~StepTuner() { write_log(); }
-
-void StepTuner::write_log() {
-  std::string lines;
-  {
-    const std::lock_guard lock(mutex_);
-    lines.swap(unwritten_);
-  }
-  if (!lines.empty()) log_ << lines << std::flush;
-}
-
 bool StepTuner::turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now) {
-  write_log();
   const std::lock_guard lock(mutex_);
   if (epoch != epoch_ || trial_is_over() || (since_ && cycle == cycle_)) return false;
   cycle_ = cycle;
@@ -103,10 +97,11 @@ void StepTuner::end_trial() {
   const double spread = quantile(seconds_, 0.75) - quantile(seconds_, 0.25);
   const auto write = [this](const BucketSizes& sizes, std::size_t cycles, double of_trial,
                             double around, int chosen) {
-    if (settings_.log.empty()) return;
-    unwritten_ +=
-        fmt::format("{},{},{},{},{:.3f},{:.3f},{:.3f},{}\n", trials_, sizes.threshold, sizes.edge,
+    if (!writer_) return;
+    std::string line =
+        fmt::format("{},{},{},{},{:.3f},{:.3f},{:.3f},{}", trials_, sizes.threshold, sizes.edge,
                     cycles, of_trial * 1e6, around * 1e6, search_.best_seconds() * 1e6, chosen);
+    boost::asio::post(*writer_, [this, line = std::move(line)] { log_ << line << std::endl; });
   };
   ++trials_;
   const BucketSizes sizes = search_.propose().value_or(sizes_);

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <boost/asio/thread_pool.hpp>
+
 #include <hvd/core/types.hpp>
 
 #include "policy/autotuner.hpp"
@@ -30,7 +32,7 @@ class StepTuner {
 
   /// Throws Errc::resource when the log cannot be written.
   explicit StepTuner(const Settings& settings);
-  /// Writes the rest of the log.
+  /// Waits until the log is written.
   ~StepTuner();
   StepTuner(const StepTuner&) = delete;
   StepTuner& operator=(const StepTuner&) = delete;
@@ -40,8 +42,7 @@ class StepTuner {
   void frozen(const FrozenSchedule& plan, std::uint32_t epoch);
   /// Must be called when this rank begins a collective of a frozen schedule. `epoch` says which
   /// freeze, and `cycle` how often the schedule has been repeated since. Returns true when a trial
-  /// is over; the caller then calls `next`. One thread at a time may call it. It also writes the
-  /// log, under the caller's locks.
+  /// is over; the caller then calls `next`. One thread at a time may call it.
   [[nodiscard]] bool turn(std::uint32_t epoch, std::uint64_t cycle, Clock::time_point now);
   /// Ends a trial. Returns the sizes from now on, for which the schedule has to be thawed, or
   /// nothing when the sizes stay. Only the loop thread may call it.
@@ -54,12 +55,13 @@ class StepTuner {
  private:
   [[nodiscard]] bool trial_is_over() const { return std::ssize(seconds_) >= settings_.cycles; }
   void end_trial();
-  void write_log();
 
   const Settings settings_;
-  std::ofstream log_;  // of the thread that calls `turn`
+  std::ofstream log_;
+  // Writes the log on a thread of its own, because the loop thread, which sends heartbeats, must
+  // not wait for a disk. Empty without a log.
+  std::optional<boost::asio::thread_pool> writer_;
   mutable std::mutex mutex_;
-  std::string unwritten_;  // lines of the log
   Autotuner search_;
   std::size_t cycle_bytes_ = 0;  // bytes that a cycle of the measured schedules moves
   int trials_ = 0;
