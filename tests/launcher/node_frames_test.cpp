@@ -125,6 +125,18 @@ TEST(NodeFramesTest, ANodeRankThatTheJobDoesNotHaveIsRefusedOnEveryNode) {
   }
 }
 
+TEST(NodeFramesTest, ANodeThatJoinsAndThenSaysNothingIsGivenUp) {
+  const std::string port = fresh_port();
+  Process leader(
+      hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--master-port=" + port,
+              "--start-timeout=1000", "--host-timeout=2", "true"}));
+  FrameNode silent(config_at(port, 2));
+  silent.join(1);
+  const auto result = wait(leader);
+  EXPECT_EQ(result.exit_code(), kExitHostUnreachable);
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: forged, node 1 was not heard from for 1.4 s"));
+}
+
 Join join_as(int node_rank, int processes = 1) {
   return {.version = std::string(version()),
           .node_rank = node_rank,

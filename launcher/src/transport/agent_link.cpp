@@ -125,6 +125,8 @@ void AgentLink::start(milliseconds host_timeout, Handlers handlers) {
                           });
   if (stderr_) read_stderr();
   watch();
+  // A node has joined, so it runs and greets at once.
+  if (loss_.via == kViaNode) start_heartbeat();
 }
 
 void AgentLink::on_greeting(const std::string& theirs) {
@@ -147,7 +149,12 @@ void AgentLink::on_greeting(const std::string& theirs) {
       [this] {
         if (handlers_.on_flushed) handlers_.on_flushed();
       });
+  heartbeat_.heard();
   if (handlers_.on_ready) handlers_.on_ready();
+  if (loss_.via != kViaNode) start_heartbeat();
+}
+
+void AgentLink::start_heartbeat() {
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
   heartbeat_.start(
       silence_limit_, [this] { stream_->send(Beat{}); },

@@ -58,6 +58,7 @@ class AgentLink {
 
  private:
   void on_greeting(const std::string& version);
+  void start_heartbeat();
   void on_stream_end(const std::string& why);
   void read_stderr();
   void take_stderr(std::string_view text);
