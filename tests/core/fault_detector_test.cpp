@@ -124,6 +124,7 @@ TEST(FaultDetector, WeakEvidenceStandsWhenNothingBetterComes) {
   detector.watch(1, kStart);
   detector.suspected(1, Errc::timeout, "no data for 30 s", false, kStart);
   detector.suspected(2, Errc::peer_lost, "later", false, kStart + milliseconds(10));
+  EXPECT_FALSE(detector.tick(kStart + milliseconds(100)));
   EXPECT_FALSE(detector.tick(kStart + milliseconds(190)));
   const auto verdict = detector.tick(kStart + milliseconds(200));
   ASSERT_TRUE(verdict);
@@ -147,6 +148,17 @@ TEST(FaultDetector, ARankBelowARelayIsBlamedInTheEnd) {
   Clock::time_point now = kStart;
   const Clock::time_point due = kStart + kSettings.settle + kSettings.peer_timeout;
   for (; now < due; now += milliseconds(100)) ASSERT_FALSE(detector.tick(now));
+  EXPECT_EQ(detector.tick(now)->rank, 4);
+}
+
+TEST(FaultDetector, WeakEvidenceWaitsLongerWhereTheTickItselfIsLate) {
+  FaultDetector detector(kSettings, kStart);
+  EXPECT_FALSE(detector.tick(kStart));
+  detector.suspected(4, Errc::peer_lost, "connection reset", true, kStart);
+  // Every second tick is left out, so half of the time does not count.
+  Clock::time_point now = kStart;
+  const auto wait = kSettings.settle + kSettings.peer_timeout;
+  for (; now < kStart + 2 * wait; now += milliseconds(200)) ASSERT_FALSE(detector.tick(now));
   EXPECT_EQ(detector.tick(now)->rank, 4);
 }
 

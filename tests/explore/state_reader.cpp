@@ -164,7 +164,8 @@ struct StateReader::Parts {
     absorb(best.has_value());
     if (best) {
       all(best->strength, best->verdict.code, best->verdict.rank, best->verdict.cause);
-      relative(best->counts_from, now);
+      relative(best->since, last_tick);
+      relative(Clock::time_point(best->wait), Clock::time_point());
     }
   }
 

@@ -70,7 +70,7 @@ hvd_sim_mutant(held_back_unnoticed policy/replay.cpp
   [[++waiting_;]] [[waiting_ += 0;]]
   "nobody notices what an incomplete collective holds up")
 hvd_sim_mutant(victim_named policy/fault_detector.cpp
-  [[now < best_->counts_from]] [[false]]
+  [[now - best_->since < best_->wait]] [[false]]
   "the first suspicion is believed at once")
 hvd_sim_mutant(shutdown_without_one policy/negotiator.cpp
   [[return std::ssize(departed_) == size_ &&]] [[return std::ssize(departed_) >= size_ - 1 &&]]
@@ -152,7 +152,7 @@ hvd_sim_mutant(parting_word_believed policy/protocol.cpp
   [[if (const auto pause = std::optional(Clock::duration(1))) {]]
   "a member that is cut off is believed that its relay stands still")
 hvd_sim_mutant(own_pause_held_against_others policy/fault_detector.cpp
-  [[*at = std::min(*at + late, now);]] [[]]
+  [[since = std::min(since + late, now);]] [[since = std::min(since, now);]]
   "a rank that was stopped blames the others for it")
 hvd_sim_mutant(combining_overtakes net/control_router.cpp
   [[std::uint64_t number = std::max(popped_, behind);]] [[std::uint64_t number = popped_;]]

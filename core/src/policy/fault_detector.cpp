@@ -37,39 +37,42 @@ void FaultDetector::host_answered(int peer, Clock::time_point at) {
 }
 
 void FaultDetector::lost(int peer, const std::string& cause, Clock::time_point now) {
-  weigh(Strength::strong, {Errc::peer_lost, peer, cause}, now);
+  weigh({Strength::strong, {Errc::peer_lost, peer, cause}, now});
 }
 
 void FaultDetector::aborted(int by, const std::string& reason, Clock::time_point now) {
-  weigh(Strength::strong, {Errc::aborted, by, reason}, now);
+  weigh({Strength::strong, {Errc::aborted, by, reason}, now});
 }
 
 void FaultDetector::suspected(int peer, Errc code, const std::string& cause, bool below_relay,
                               Clock::time_point now) {
   auto wait = settings_.settle;
   if (below_relay && code == Errc::peer_lost) wait += settings_.peer_timeout;
-  weigh(Strength::weak, {code, peer, cause}, now + wait);
+  weigh({Strength::weak, {code, peer, cause}, now, wait});
 }
 
-void FaultDetector::weigh(Strength strength, Verdict verdict, Clock::time_point counts_from) {
+void FaultDetector::weigh(Evidence evidence) {
   // The first piece of the strongest evidence counts, since later ones are likely its consequence.
-  if (best_ && best_->strength >= strength) return;
-  best_ = Evidence{strength, std::move(verdict), counts_from};
+  if (best_ && best_->strength >= evidence.strength) return;
+  best_ = std::move(evidence);
 }
 
 std::optional<Verdict> FaultDetector::tick(Clock::time_point now) {
   const Clock::duration late = lateness(now);
   last_tick_ = now;
   if (late >= long_pause()) pause_ = Pause{now, late};
+  const auto excuse = [&](Clock::time_point& since) {
+    if (late > Clock::duration::zero()) since = std::min(since + late, now);
+  };
   for (auto& [number, peer] : peers_) {
-    if (late > Clock::duration::zero()) {
-      for (Clock::time_point* const at : {&peer.heard, &peer.answered, &peer.overdue}) {
-        *at = std::min(*at + late, now);
-      }
-    }
+    excuse(peer.heard);
+    excuse(peer.answered);
+    excuse(peer.overdue);
     watch_silence(number, peer, now);
   }
-  if (!best_ || now < best_->counts_from) return std::nullopt;
+  if (!best_) return std::nullopt;
+  excuse(best_->since);
+  if (now - best_->since < best_->wait) return std::nullopt;
   return best_->verdict;
 }
 
@@ -80,11 +83,11 @@ void FaultDetector::watch_silence(int number, const Peer& peer, Clock::time_poin
   if (!frozen && silence < settings_.host_timeout) return;
   const auto* const which = frozen ? "though its host answers (HVD_PEER_TIMEOUT_MS)"
                                    : "longer than HVD_HOST_TIMEOUT_S allows";
-  weigh(Strength::strong,
-        {Errc::peer_lost, number,
-         fmt::format("{} {:.1f} s, {}", kSilent, std::chrono::duration<double>(silence).count(),
-                     which)},
-        now);
+  weigh({Strength::strong,
+         {Errc::peer_lost, number,
+          fmt::format("{} {:.1f} s, {}", kSilent, std::chrono::duration<double>(silence).count(),
+                      which)},
+         now});
 }
 
 std::optional<Clock::duration> FaultDetector::stood_still(Clock::time_point now) const {

@@ -66,7 +66,8 @@ class FaultDetector {
                  Clock::time_point now);
 
   /// Returns the verdict, once there is one. Time in which `tick` itself came late is not held
-  /// against the peers.
+  /// against the peers, and weak evidence waits for as much longer, since a relay that has better
+  /// evidence may be as late.
   [[nodiscard]] std::optional<Verdict> tick(Clock::time_point now);
   /// Tells whether there is evidence of a failure, so that a verdict will follow.
   [[nodiscard]] bool suspects() const noexcept { return best_.has_value(); }
@@ -82,8 +83,14 @@ class FaultDetector {
     Clock::time_point answered;  // when its host last acknowledged or sent bytes
     Clock::time_point overdue;   // since when the peer could have been heard
   };
+  struct Evidence {
+    Strength strength;
+    Verdict verdict;
+    Clock::time_point since;
+    Clock::duration wait{};  // how long it waits for better evidence
+  };
   void watch_silence(int number, const Peer& peer, Clock::time_point now);
-  void weigh(Strength strength, Verdict verdict, Clock::time_point counts_from);
+  void weigh(Evidence evidence);
   [[nodiscard]] Clock::duration lateness(Clock::time_point now) const {
     return now - last_tick_ - settings_.tick_interval;
   }
@@ -109,11 +116,6 @@ class FaultDetector {
     Clock::duration length;
   };
   std::optional<Pause> pause_;  // the last pause that was long
-  struct Evidence {
-    Strength strength;
-    Verdict verdict;
-    Clock::time_point counts_from;
-  };
   std::optional<Evidence> best_;
 };
 
