@@ -43,9 +43,20 @@ struct FileWriter::Shared {
     bool last;  ///< the file is closed then
   };
   struct File {
-    UniqueFd fd;
-    OnError on_error;     ///< used by the loop thread
-    bool failed = false;  ///< used by the writing thread
+    OnError on_error;  ///< used by the loop thread
+    // The writing thread uses the rest.
+    Open open;
+    UniqueFd fd{};
+    bool failed = false;
+
+    std::error_code write(std::string_view bytes) {
+      if (failed) return {};
+      if (!fd) fd = open();
+      const std::error_code error =
+          fd ? write_all(fd.get(), bytes) : std::error_code(errno, std::generic_category());
+      failed = static_cast<bool>(error);
+      return error;
+    }
   };
 
   std::function<void()> on_progress;  ///< used by the loop thread
@@ -70,9 +81,7 @@ struct FileWriter::Shared {
       queue.pop_front();
       File& file = files[chunk.file];
       lock.unlock();
-      std::error_code error;
-      if (!file.failed) error = write_all(file.fd.get(), chunk.bytes);
-      file.failed = file.failed || error;
+      const std::error_code error = file.write(chunk.bytes);
       if (chunk.last) file.fd.reset();
       lock.lock();
       if (stopped) continue;
@@ -109,10 +118,17 @@ FileWriter::~FileWriter() {
   }
 }
 
-std::size_t FileWriter::add(UniqueFd file, OnError on_error) {
+std::size_t FileWriter::add(Open open, OnError on_error) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->files.push_back({std::move(file), std::move(on_error)});
+  shared_->files.push_back({.on_error = std::move(on_error), .open = std::move(open)});
   return shared_->files.size() - 1;
+}
+
+std::size_t FileWriter::add(UniqueFd file, OnError on_error) {
+  const std::size_t number = add(Open(), std::move(on_error));
+  const std::lock_guard lock(shared_->mutex);
+  shared_->files[number].fd = std::move(file);
+  return number;
 }
 
 void FileWriter::start(std::function<void()> on_progress) {

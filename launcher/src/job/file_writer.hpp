@@ -26,9 +26,13 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
+  /// Opens a file, or returns an invalid descriptor and sets errno. The writing thread calls it
+  /// before it writes to the file for the first time, or closes it.
+  using Open = std::function<UniqueFd()>;
   using OnError = std::function<void(std::error_code)>;
-  /// Adds a file and returns its number. `on_error` is called once, when writing has failed. Then
-  /// all bytes for this file are dropped.
+  /// Adds a file and returns its number. `on_error` is called once, when opening or writing has
+  /// failed. Then all bytes for this file are dropped.
+  [[nodiscard]] std::size_t add(Open open, OnError on_error);
   [[nodiscard]] std::size_t add(UniqueFd file, OnError on_error);
   /// Closes the file when what was queued for it is written. Nothing may be written to it later.
   void close(std::size_t file);

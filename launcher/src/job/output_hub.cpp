@@ -15,37 +15,57 @@
 #include "base/text.hpp"
 
 namespace hvd::launcher {
+namespace {
+
+constexpr std::array<const char*, 2> kNames = {"stdout", "stderr"};
+
+/// Returns an invalid descriptor, and sets errno, if the file cannot be opened.
+UniqueFd open_file(const std::filesystem::path& path, bool append) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) {
+    errno = error.value();
+    return {};
+  }
+  const int how = append ? O_APPEND : O_TRUNC;
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0666));
+}
+
+}  // namespace
 
 OutputFiles::OutputFiles(Options options, FileWriter& writer, FileWriter::OnError on_error)
     : options_(std::move(options)), writer_(writer), on_error_(std::move(on_error)) {}
 
-void OutputFiles::open(int process) {
+OutputFiles::Files& OutputFiles::files_of(int process) {
   const auto index = static_cast<std::size_t>(process);
   if (index >= files_.size()) files_.resize(index + 1);
-  Files& files = files_[index];
-  if (files.open) return;
-  const auto place = fmt::format("{}/{}.{}", options_.directory, options_.process, process);
-  std::error_code error;
-  std::filesystem::create_directories(place, error);
-  if (error) {
-    errno = error.value();
-    refuse_system(fmt::format("cannot write {}", in_quotes(place)));
+  return files_[index];
+}
+
+std::string OutputFiles::path(int process, std::size_t stream) const {
+  return fmt::format("{}/{}.{}/{}", options_.directory, options_.process, process, kNames[stream]);
+}
+
+void OutputFiles::create(int process) {
+  for (std::size_t stream = 0; stream < kNames.size(); ++stream) {
+    const auto file = path(process, stream);
+    if (!open_file(file, options_.append)) {
+      refuse_system(fmt::format("cannot write {}", in_quotes(file)));
+    }
   }
-  const bool append = options_.append || files.opened_before;
-  const std::array<const char*, 2> names = {"stdout", "stderr"};
-  for (std::size_t stream = 0; stream < names.size(); ++stream) {
-    const auto path = fmt::format("{}/{}", place, names[stream]);
-    UniqueFd file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
-    if (!file) refuse_system(fmt::format("cannot write {}", in_quotes(path)));
-    files.numbers[stream] = writer_.add(std::move(file), on_error_);
-  }
-  files.open = files.opened_before = true;
+  files_of(process).created = true;
 }
 
 void OutputFiles::write(int process, Stream stream, std::string_view bytes) {
-  open(process);
-  const Files& files = files_[static_cast<std::size_t>(process)];
+  Files& files = files_of(process);
+  if (!files.open) {
+    const bool append = options_.append || files.created;
+    for (std::size_t each = 0; each < kNames.size(); ++each) {
+      const auto open = [file = path(process, each), append] { return open_file(file, append); };
+      files.numbers[each] = writer_.add(open, on_error_);
+    }
+    files.open = files.created = true;
+  }
   writer_.write(files.numbers[static_cast<std::size_t>(stream)], bytes);
 }
 
@@ -70,7 +90,7 @@ OutputHub::OutputHub(boost::asio::io_context& io, Options options)
                  [this, name = in_quotes(options.files.directory)](std::error_code error) {
                    if (on_error_) on_error_(name, error);
                  });
-  for (int rank = 0; rank < options.ranks; ++rank) files_->open(rank);
+  for (int rank = 0; rank < options.ranks; ++rank) files_->create(rank);
 }
 
 void OutputHub::start(OnRoom on_room, OnError on_error) {

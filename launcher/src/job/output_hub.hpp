@@ -31,11 +31,11 @@ class OutputFiles {
   /// `writer` outlives this object; `on_error` is called as in FileWriter, once for each file.
   OutputFiles(Options options, FileWriter& writer, FileWriter::OnError on_error);
 
-  /// Creates the process's files "stdout" and "stderr" unless they are open. Throws LaunchError
-  /// (71).
-  void open(int process);
-  /// Queues the bytes, and opens the files first if necessary. Throws as `open` and
-  /// `FileWriter::write` do.
+  /// Creates the process's files "stdout" and "stderr" at once. Throws LaunchError (71) if that is
+  /// impossible.
+  void create(int process);
+  /// Queues the bytes. The writer opens the files, also those of a process without `create`. Throws
+  /// as `FileWriter::write` does.
   void write(int process, Stream stream, std::string_view bytes);
   /// Closes the files. What is written later is appended.
   void close(int process);
@@ -44,8 +44,11 @@ class OutputFiles {
   struct Files {
     std::array<std::size_t, 2> numbers{};  ///< the writer's, by stream
     bool open = false;
-    bool opened_before = false;
+    bool created = false;
   };
+  Files& files_of(int process);
+  [[nodiscard]] std::string path(int process, std::size_t stream) const;
+
   Options options_;
   FileWriter& writer_;
   FileWriter::OnError on_error_;
