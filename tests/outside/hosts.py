@@ -22,10 +22,10 @@ INIT = """
 set -e
 hostname "$1"
 mount -t tmpfs -o size=256m none /dev/shm
-if mkfs.ext4 -q -m 0 -O ^has_journal "$4" 2m && mount -o loop "$4" "$3"; then
+if mkfs.ext4 -q -m 0 -O ^has_journal "$4" 16m && mount -o loop "$4" "$3"; then
   rmdir "$3/lost+found"
 else
-  mount -t tmpfs -o size=1m none "$3"
+  mount -t tmpfs -o size=16m none "$3"
 fi > /dev/null 2>&1
 ip link set lo up
 echo up

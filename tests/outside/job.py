@@ -25,11 +25,15 @@ class Job:
         secret = os.path.join(folder, "secret")
         with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(os.urandom(32))
+        self.machine = machines[0]
+        self.logs = os.path.join(self.machine.tmp, "logs")
         self.runs = []
         self.outputs = []  # of each node the lines of stdout and stderr
         threads = [threading.Thread(target=self._listen, daemon=True)]
         for node, count in enumerate(plan.counts):
             command = [programs.hvdrun] + plan.options
+            if plan.writes_output and node == 0:
+                command += ["--output-filename", self.logs]
             if len(plan.counts) == 1:
                 command += ["-np", str(count)]
             else:
@@ -105,6 +109,19 @@ class Job:
         for thread in self.readers:
             thread.join(20)
         os.write(self.fifo_fd, b"0 tester ends\n")
+
+    def written(self):
+        """Returns for each rank the lines that hvdrun has written to its file, or None without files."""
+        if not self.plan.writes_output:
+            return None
+        found = {}
+        for rank in self.said:
+            try:
+                with open(self.machine.path("%s/rank.%d/stdout" % (self.logs, rank))) as file:
+                    found[rank] = file.read().splitlines()
+            except OSError:
+                found[rank] = None
+        return found
 
     def set_clock(self, seconds):
         """Sets by how much the wall clock of the job's processes is wrong."""

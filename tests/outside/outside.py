@@ -86,6 +86,12 @@ def strike(job, fault, machines):
     elif kind == "stall_tmp":
         with host.stalled_disk():
             time.sleep(fault.amount)
+    elif kind == "slow_tmp":
+        deadline = time.monotonic() + fault.amount
+        while time.monotonic() < deadline:
+            with host.stalled_disk():
+                time.sleep(0.2)
+            time.sleep(0.01)  # for so long it works
     elif kind == "full_shm":
         fill(host.path("/dev/shm"))
     elif kind == "slow":
@@ -152,16 +158,18 @@ def cycle(seed, machines, folder, programs):
     ended = job.end(PATIENCE)
     job.seconds = time.monotonic() - began
     job.close()
+    written = job.written()
     for machine in machines:
         machine.heal()
         for name in os.listdir(machine.path(machine.tmp)):
             if name.startswith("timeline"):
                 os.remove(machine.path(os.path.join(machine.tmp, name)))
+        shutil.rmtree(machine.path(job.logs), ignore_errors=True)
     left = leftovers(machines, own)
     for pid in set(hosts.processes()) - own:
         os.kill(pid, signal.SIGKILL)
     os.close(job.fifo_fd)
-    return plan, job, judge.judge(plan, job, ended, left), ended
+    return plan, job, judge.judge(plan, job, ended, written, left), ended
 
 
 def report(plan, job, ended, verbose):

@@ -29,11 +29,11 @@ class Fault:
 
 # Of a rank, of a node, and of a node in a job on several hosts.
 OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory"]
-OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "stall_tmp", "full_shm",
-            "descriptors_hvdrun"]
+OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "stall_tmp", "slow_tmp",
+            "full_shm", "descriptors_hvdrun"]
 OF_HOSTS = ["cut", "cut", "outage", "slow"]
 # After these a job goes on as if nothing had happened.
-HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "stall_tmp", "full_shm"}
+HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "stall_tmp", "slow_tmp", "full_shm"}
 
 
 @dataclass
@@ -44,6 +44,7 @@ class Plan:
     options: list = field(default_factory=list)
     environment: dict = field(default_factory=dict)
     faults: list = field(default_factory=list)
+    writes_output: bool = False  # hvdrun also writes it to files
 
     @property
     def size(self):
@@ -89,6 +90,8 @@ def make(seed):
         plan.faults.append(make_fault(draw, plan))
     if any(fault.kind.endswith("_tmp") for fault in plan.faults):
         plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
+        # In the TMPDIR of node 0. A disk that is full would end the job.
+        plan.writes_output = all(fault.kind != "full_tmp" for fault in plan.faults)
     plan.faults.sort(key=lambda fault: fault.round)
     return plan
 
@@ -104,6 +107,8 @@ def make_fault(draw, plan):
         fault.amount = draw.uniform(0.05, 1.5)
     if kind == "stall_tmp":
         fault.amount = draw.uniform(0.05, 1.5 * PEER_TIMEOUT / 1000)
+    if kind == "slow_tmp":
+        fault.amount = draw.uniform(0.5, 5)
     if kind == "clock":
         fault.amount = draw.choice([-1, 1]) * draw.choice([1, 60, 86400, 3e8])
     if kind == "signal":
