@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <latch>
 #include <limits>
 #include <mutex>
@@ -14,6 +15,9 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 
+#include <hvd/core/internal/backend.hpp>
+#include <hvd/core/internal/ready_fence.hpp>
+#include <hvd/core/internal/session.hpp>
 #include <hvd/hvd.hpp>
 
 namespace hvd {
@@ -123,6 +127,28 @@ TEST_P(ContextAtTwoOrMore, AMismatchFailsOnEveryRankAndTheNameWorksAgain) {
     std::vector<float> again(4, 2.0F);
     sum(context, "x", again).wait();
     EXPECT_THAT(again, Each(static_cast<float>(2 * size)));
+  });
+}
+
+TEST(ContextStart, ARankThatIsLateToItsControlStreamsMakesNoOtherRankLookDead) {
+  constexpr int kSize = 4;
+  constexpr milliseconds kTimeout{300};
+  const std::shared_ptr<Store> store = make_hash_store();
+  std::promise<void> failed;  // set if a rank gives another one up
+  std::atomic_flag is_set;
+  test::expect_threads(kSize, [&](int rank) {
+    Config config = test::thread_config(rank, kSize);
+    config.peer_timeout = kTimeout;
+    config.heartbeat_interval = kTimeout / 6;
+    auto session = std::make_unique<Session>(config, store);
+    if (rank == 1) failed.get_future().wait_for(4 * kTimeout);  // rank 1 is that late
+    try {
+      Context context(std::move(session), {});
+      context.shutdown();
+    } catch (...) {
+      if (!is_set.test_and_set()) failed.set_value();
+      throw;
+    }
   });
 }
 

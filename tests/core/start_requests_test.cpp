@@ -37,7 +37,7 @@ class CountingStore final : public Store {
 class StartRequests : public testing::TestWithParam<std::string> {};
 
 TEST_P(StartRequests, GrowWithTheNumberOfRanksAndNoFaster) {
-  constexpr int kPerRank = 8;
+  constexpr int kPerRank = 11;
   for (const int size : {4, 8, 16, 32}) {
     const auto store = std::make_shared<CountingStore>();
     test::expect_threads(size, [&](int rank) {
