@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -80,6 +82,34 @@ TEST_F(FileWriterTest, AWriteThatHangsDoesNotHoldUpTheEnd) {
     EXPECT_GT(writer.queued(), 0U);
   }
   pipe.read.reset();  // ends the write
+}
+
+TEST_F(FileWriterTest, FilesAreOpenedByTheThreadThatWrites) {
+  FileWriter writer(io);
+  int errors = 0;
+  std::thread::id opened_by;
+  const std::size_t file = writer.add(
+      [&] {
+        opened_by = std::this_thread::get_id();
+        return open_new(directory, "file");
+      },
+      ignore);
+  const auto empty = writer.add([&] { return open_new(directory, "empty"); }, ignore);
+  writer.close(empty);
+  const std::size_t broken = writer.add([&] { return open_new(directory, "no/such/folder"); },
+                                        [&](std::error_code error) {
+                                          EXPECT_EQ(error, std::errc::no_such_file_or_directory);
+                                          ++errors;
+                                        });
+  for (int i = 0; i < 2; ++i) {
+    writer.write(broken, "x");
+    writer.write(file, "y");
+  }
+  finish(writer);
+  EXPECT_EQ(errors, 1);
+  EXPECT_EQ(directory.read("file"), "yy");
+  EXPECT_EQ(directory.read("empty"), "");
+  EXPECT_NE(opened_by, std::this_thread::get_id());
 }
 
 }  // namespace

@@ -351,7 +351,7 @@ TEST(DescriptorLimitTest, HvdrunRaisesItsOwnAndRanksKeepTheUsers) {
   // Each stream of each rank has a file, so hvdrun alone has 80 descriptors.
   options.arguments = {"sh", "-c",
                        "ulimit -Sn 64; exec " HVDRUN " -np 40 --output-filename " +
-                           directory.path().string() + " sh -c 'ulimit -Sn; echo >&2'"};
+                           directory.path().string() + " sh -c 'ulimit -Sn'"};
   options.environment = {{"OMP_NUM_THREADS", "1"}};
   const auto result = run(std::move(options));
   EXPECT_EQ(result.exit_code(), 0) << result.err;

@@ -34,7 +34,7 @@ def codes(plan, fault, node):
     if fault.kind == "stop":
         return {3, 137}  # that of a survivor, or of the victim, which hvdrun kills at the end
     if fault.kind in ("descriptors", "memory"):
-        # Its own error, an exception that nobody catches, a crash, or that it could not be loaded.
+        # Its own error, an exception that nobody catches, a crash, or 127 when the program cannot be loaded.
         return {0, 3, 4, 71, 127, 134, 139}
     if fault.kind == "cut":
         # The others give a mute node up and end their ranks. Its own ranks may see these connections close before its

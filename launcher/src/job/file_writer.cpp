@@ -45,17 +45,21 @@ struct FileWriter::Shared {
   struct File {
     OnError on_error;  ///< used by the loop thread
     // The writing thread uses the rest.
-    Open open;
-    UniqueFd fd{};
-    bool failed = false;
+    UniqueFd fd;
+    Open open;          ///< empty once it was called
+    bool over = false;  ///< closed, or opening or writing has failed
 
     std::error_code write(std::string_view bytes) {
-      if (failed) return {};
-      if (!fd) fd = open();
+      if (over) return {};
+      if (open) fd = std::exchange(open, nullptr)();
       const std::error_code error =
           fd ? write_all(fd.get(), bytes) : std::error_code(errno, std::generic_category());
-      failed = static_cast<bool>(error);
+      if (error) close();
       return error;
+    }
+    void close() {
+      fd.reset();
+      over = true;
     }
   };
 
@@ -82,7 +86,7 @@ struct FileWriter::Shared {
       File& file = files[chunk.file];
       lock.unlock();
       const std::error_code error = file.write(chunk.bytes);
-      if (chunk.last) file.fd.reset();
+      if (chunk.last) file.close();
       lock.lock();
       if (stopped) continue;
       boost::asio::post(io, [self, error, number = chunk.file, size = chunk.bytes.size()] {
@@ -119,16 +123,19 @@ FileWriter::~FileWriter() {
 }
 
 std::size_t FileWriter::add(Open open, OnError on_error) {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->files.push_back({.on_error = std::move(on_error), .open = std::move(open)});
-  return shared_->files.size() - 1;
+  const std::size_t number = push({}, std::move(open), std::move(on_error));
+  queue(number, {}, false);  // so that it is opened also where nothing is written to it
+  return number;
 }
 
 std::size_t FileWriter::add(UniqueFd file, OnError on_error) {
-  const std::size_t number = add(Open(), std::move(on_error));
+  return push(std::move(file), {}, std::move(on_error));
+}
+
+std::size_t FileWriter::push(UniqueFd file, Open open, OnError on_error) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->files[number].fd = std::move(file);
-  return number;
+  shared_->files.push_back({std::move(on_error), std::move(file), std::move(open)});
+  return shared_->files.size() - 1;
 }
 
 void FileWriter::start(std::function<void()> on_progress) {

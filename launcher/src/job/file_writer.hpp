@@ -27,11 +27,11 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   /// Opens a file, or returns an invalid descriptor and sets errno. The writing thread calls it
-  /// before it writes to the file for the first time, or closes it.
+  /// once.
   using Open = std::function<UniqueFd()>;
   using OnError = std::function<void(std::error_code)>;
   /// Adds a file and returns its number. `on_error` is called once, when opening or writing has
-  /// failed. Then all bytes for this file are dropped.
+  /// failed. Then all bytes for this file are dropped. With `open`, throws as `write` does.
   [[nodiscard]] std::size_t add(Open open, OnError on_error);
   [[nodiscard]] std::size_t add(UniqueFd file, OnError on_error);
   /// Closes the file when what was queued for it is written. Nothing may be written to it later.
@@ -49,6 +49,7 @@ class FileWriter {
   struct Shared;
 
   void start_thread();
+  std::size_t push(UniqueFd file, Open open, OnError on_error);
   void queue(std::size_t file, std::string_view bytes, bool last);
 
   boost::asio::io_context& io_;

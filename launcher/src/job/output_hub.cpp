@@ -47,24 +47,25 @@ std::string OutputFiles::path(int process, std::size_t stream) const {
 }
 
 void OutputFiles::create(int process) {
+  Files& files = files_of(process);
   for (std::size_t stream = 0; stream < kNames.size(); ++stream) {
-    const auto file = path(process, stream);
-    if (!open_file(file, options_.append)) {
-      refuse_system(fmt::format("cannot write {}", in_quotes(file)));
-    }
+    const auto name = path(process, stream);
+    UniqueFd file = open_file(name, options_.append);
+    if (!file) refuse_system(fmt::format("cannot write {}", in_quotes(name)));
+    files.numbers[stream] = writer_.add(std::move(file), on_error_);
   }
-  files_of(process).created = true;
+  files.open = files.opened_before = true;
 }
 
 void OutputFiles::write(int process, Stream stream, std::string_view bytes) {
   Files& files = files_of(process);
   if (!files.open) {
-    const bool append = options_.append || files.created;
+    const bool append = options_.append || files.opened_before;
     for (std::size_t each = 0; each < kNames.size(); ++each) {
-      const auto open = [file = path(process, each), append] { return open_file(file, append); };
-      files.numbers[each] = writer_.add(open, on_error_);
+      auto open = [name = path(process, each), append] { return open_file(name, append); };
+      files.numbers[each] = writer_.add(std::move(open), on_error_);
     }
-    files.open = files.created = true;
+    files.open = files.opened_before = true;
   }
   writer_.write(files.numbers[static_cast<std::size_t>(stream)], bytes);
 }

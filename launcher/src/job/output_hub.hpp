@@ -34,8 +34,8 @@ class OutputFiles {
   /// Creates the process's files "stdout" and "stderr" at once. Throws LaunchError (71) if that is
   /// impossible.
   void create(int process);
-  /// Queues the bytes. The writer opens the files, also those of a process without `create`. Throws
-  /// as `FileWriter::write` does.
+  /// Queues the bytes. Where the files are not open the writer opens them. Throws as
+  /// `FileWriter::write` does.
   void write(int process, Stream stream, std::string_view bytes);
   /// Closes the files. What is written later is appended.
   void close(int process);
@@ -44,7 +44,7 @@ class OutputFiles {
   struct Files {
     std::array<std::size_t, 2> numbers{};  ///< the writer's, by stream
     bool open = false;
-    bool created = false;
+    bool opened_before = false;
   };
   Files& files_of(int process);
   [[nodiscard]] std::string path(int process, std::size_t stream) const;
