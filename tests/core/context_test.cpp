@@ -134,13 +134,15 @@ TEST(ContextStart, ARankThatIsLateToItsControlStreamsMakesNoOtherRankLookDead) {
   constexpr int kSize = 4;
   constexpr seconds kTimeout{1};
   const std::shared_ptr<Store> store = make_hash_store();
-  std::promise<void> failed;  // set if a rank gives another one up
+  std::promise<void> failed;  // ends rank 1's wait when the test has failed already
   std::atomic_flag is_set;
   test::expect_threads(kSize, [&](int rank) {
     Config config = test::thread_config(rank, kSize);
     config.peer_timeout = kTimeout;
     auto session = std::make_unique<Session>(config, store);
-    if (rank == 1) failed.get_future().wait_for(2 * kTimeout);  // rank 1 is that late
+    // All ranks have met. Rank 1 opens its control stream so late that a rank which is silent until
+    // then would be given up.
+    if (rank == 1) failed.get_future().wait_for(2 * kTimeout);
     try {
       Context context(std::move(session), {});
       context.shutdown();

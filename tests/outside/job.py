@@ -25,14 +25,14 @@ class Job:
         secret = os.path.join(folder, "secret")
         with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(os.urandom(32))
-        self.machine = machines[0]
-        self.logs = os.path.join(self.machine.tmp, "logs")
+        self.first_machine = machines[0]
+        self.logs = os.path.join(self.first_machine.tmp, "logs")
         self.runs = []
         self.outputs = []  # of each node the lines of stdout and stderr
         threads = [threading.Thread(target=self._listen, daemon=True)]
         for node, count in enumerate(plan.counts):
             command = [programs.hvdrun] + plan.options
-            if plan.writes_output and node == 0:
+            if plan.output_files and node == 0:
                 command += ["--output-filename", self.logs]
             if len(plan.counts) == 1:
                 command += ["-np", str(count)]
@@ -110,14 +110,14 @@ class Job:
             thread.join(20)
         os.write(self.fifo_fd, b"0 tester ends\n")
 
-    def written(self):
-        """Returns for each rank the lines that hvdrun has written to its file, or None without files."""
-        if not self.plan.writes_output:
+    def in_files(self):
+        """Returns for each rank the lines that hvdrun has written to the rank's file, or None without files."""
+        if not self.plan.output_files:
             return None
         found = {}
         for rank in self.said:
             try:
-                with open(self.machine.path("%s/rank.%d/stdout" % (self.logs, rank))) as file:
+                with open(self.first_machine.path("%s/rank.%d/stdout" % (self.logs, rank))) as file:
                     found[rank] = file.read().splitlines()
             except OSError:
                 found[rank] = None

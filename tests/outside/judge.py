@@ -53,7 +53,7 @@ def codes(plan, fault, node):
     return {0}
 
 
-def judge(plan, job, ended, written, left):
+def judge(plan, job, ended, in_files, left):
     """Returns the promises that the job has broken, one on a line."""
     broken = []
     struck = [fault for fault in plan.faults if fault.struck]
@@ -123,6 +123,6 @@ def judge(plan, job, ended, written, left):
             prefix = "[%d]<stdout>:" % rank
             if [line[len(prefix):] for line in job.outputs[0][0] if line.startswith(prefix)] != lines:
                 broken.append("rank %d: hvdrun's output is not what it wrote" % rank)
-            if written and written[rank] != lines:
+            if in_files and in_files[rank] != lines:
                 broken.append("rank %d: hvdrun's file is not what it wrote" % rank)
     return broken

@@ -158,7 +158,7 @@ def cycle(seed, machines, folder, programs):
     ended = job.end(PATIENCE)
     job.seconds = time.monotonic() - began
     job.close()
-    written = job.written()
+    in_files = job.in_files()
     for machine in machines:
         machine.heal()
         for name in os.listdir(machine.path(machine.tmp)):
@@ -169,7 +169,7 @@ def cycle(seed, machines, folder, programs):
     for pid in set(hosts.processes()) - own:
         os.kill(pid, signal.SIGKILL)
     os.close(job.fifo_fd)
-    return plan, job, judge.judge(plan, job, ended, written, left), ended
+    return plan, job, judge.judge(plan, job, ended, in_files, left), ended
 
 
 def report(plan, job, ended, verbose):

@@ -44,7 +44,7 @@ class Plan:
     options: list = field(default_factory=list)
     environment: dict = field(default_factory=dict)
     faults: list = field(default_factory=list)
-    writes_output: bool = False  # hvdrun also writes it to files
+    output_files: bool = False  # node 0's hvdrun has --output-filename
 
     @property
     def size(self):
@@ -90,8 +90,8 @@ def make(seed):
         plan.faults.append(make_fault(draw, plan))
     if any(fault.kind.endswith("_tmp") for fault in plan.faults):
         plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
-        # In the TMPDIR of node 0. A disk that is full would end the job.
-        plan.writes_output = all(fault.kind != "full_tmp" for fault in plan.faults)
+        # These files are in node 0's temporary folder. If that were full, hvdrun would end the job.
+        plan.output_files = all(fault.kind != "full_tmp" for fault in plan.faults)
     plan.faults.sort(key=lambda fault: fault.round)
     return plan
 

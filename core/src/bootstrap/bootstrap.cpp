@@ -93,6 +93,10 @@ std::vector<std::string> Bootstrap::exchange(std::string_view label,
   return records;
 }
 
+void Bootstrap::barrier(std::string_view label) const {
+  decide(label, {}, [](const std::vector<std::string>&) { return std::string(); });
+}
+
 std::string Bootstrap::publish(std::string_view label, const Answer& answer) const {
   try {
     std::string value = answer();

@@ -199,9 +199,9 @@ Context::Context(std::unique_ptr<Session> session, std::vector<std::unique_ptr<B
     channel = make_control_channel(impl_->session->loop(), impl_->session->network(), topology.rank,
                                    topology.size, impl_->session->config().control_fanout,
                                    impl_->session->start_deadline());
-    // A rank that still waits here for one that is late sends no heartbeats, so the others would
-    // give it up if they already listened for them.
-    impl_->session->bootstrap().decide("connected", {}, [](const auto&) { return std::string(); });
+    // Heartbeats begin after this. Some ranks have their control streams earlier than others; if
+    // they went on at once, they would give up a rank that still waits for a stream.
+    impl_->session->bootstrap().barrier("connected");
   }
   impl_->coordinator = std::make_unique<detail::Coordinator>(*impl_->session, std::move(channel),
                                                              std::move(backends), std::move(fence));

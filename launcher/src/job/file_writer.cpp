@@ -65,7 +65,8 @@ struct FileWriter::Shared {
 
   std::function<void()> on_progress;  ///< used by the loop thread
   /// The bytes that were not yet reported to the loop thread as written. Only the loop thread uses
-  /// it. When it is 0, every error has been reported too.
+  /// it. When it is 0, every error has been reported too, except that of opening a file for
+  /// which no bytes were queued.
   std::size_t queued = 0;
 
   std::mutex mutex;
@@ -163,8 +164,8 @@ void FileWriter::queue(std::size_t file, std::string_view bytes, bool last) {
 
 std::size_t FileWriter::queued() const noexcept { return shared_->queued; }
 
-/// Starts the thread at the first write, since hvdrun forks other processes before, and many jobs
-/// write no files.
+/// Starts the thread when there is first something to do, since hvdrun forks other processes
+/// before, and many jobs write no files.
 void FileWriter::start_thread() {
   const BlockSignals blocked;  // signals are for the thread that runs the loop
   try {

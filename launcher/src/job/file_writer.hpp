@@ -1,4 +1,4 @@
-// Writes files on a thread of its own, so that a stalled file system delays nothing else.
+// Opens and writes files on a thread of its own, so that a stalled file system delays nothing else.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace hvd::launcher {
 
-/// Only the thread that runs `io` may use and destroy it, and callbacks run on that thread. One
-/// thread writes all files, in the order of the calls, so that two descriptors of one file keep
-/// their order.
+/// Only the thread that runs `io` may use and destroy it; `on_error` and `on_progress` run on that
+/// thread. One other thread opens and writes all files, in the order of the calls, so that two
+/// descriptors of one file keep their order.
 class FileWriter {
  public:
   explicit FileWriter(boost::asio::io_context& io);
-  /// Waits for a moment until the queued bytes are written, and drops the rest. A write that hangs
-  /// is abandoned and ends with the process.
+  /// Waits for a moment until the queued bytes are written, and drops the rest. An open or
+  /// write that hangs is abandoned and ends with the process.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -42,7 +42,8 @@ class FileWriter {
   /// Queues the bytes. The caller limits how many it queues. Throws LaunchError (71) when no thread
   /// can be started.
   void write(std::size_t file, std::string_view bytes);
-  /// Returns the number of bytes that are not written yet, or whose error is not reported yet.
+  /// Returns the number of bytes that are not written yet, or whose error is not reported yet. A
+  /// file that is still to be opened counts only with the bytes that are queued for it.
   [[nodiscard]] std::size_t queued() const noexcept;
 
  private:

@@ -31,11 +31,11 @@ class OutputFiles {
   /// `writer` outlives this object; `on_error` is called as in FileWriter, once for each file.
   OutputFiles(Options options, FileWriter& writer, FileWriter::OnError on_error);
 
-  /// Creates the process's files "stdout" and "stderr" at once. Throws LaunchError (71) if that is
-  /// impossible.
+  /// Creates the process's files "stdout" and "stderr" before it returns. Throws LaunchError (71)
+  /// if that is impossible.
   void create(int process);
-  /// Queues the bytes. Where the files are not open the writer opens them. Throws as
-  /// `FileWriter::write` does.
+  /// Queues the bytes. If the files are not open, the writer's thread opens them first and reports
+  /// an error to `on_error`. Throws as `FileWriter::write` does.
   void write(int process, Stream stream, std::string_view bytes);
   /// Closes the files. What is written later is appended.
   void close(int process);
@@ -65,8 +65,8 @@ class OutputHub {
   };
   /// Called when there is room for more output, so that agents may get more credit.
   using OnRoom = std::function<void()>;
-  /// Called when writing to `target` ("stdout", "stderr", or the directory in quotes) has failed.
-  /// From then on, output to it is dropped.
+  /// Called when opening or writing to `target` ("stdout", "stderr", or the directory in quotes)
+  /// has failed. From then on, output to it is dropped.
   using OnError = std::function<void(const std::string& target, std::error_code)>;
 
   /// Throws LaunchError when a file cannot be created.

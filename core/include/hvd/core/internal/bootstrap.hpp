@@ -37,6 +37,8 @@ class Bootstrap {
   /// Returns the records of all ranks, by rank.
   [[nodiscard]] std::vector<std::string> exchange(std::string_view label,
                                                   std::string_view record) const;
+  /// Returns when all ranks have called it.
+  void barrier(std::string_view label) const;
 
  private:
   std::string publish(std::string_view label, const Answer& answer) const;
