@@ -88,11 +88,7 @@ class ElasticJobTest : public testing::Test {
     return std::stoi(word);
   }
   /// Returns the number of children of hvdrun.
-  [[nodiscard]] int children() const {
-    const std::string pid = std::to_string(job_->pid());
-    std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
-    return static_cast<int>(std::distance(std::istream_iterator<pid_t>(list), {}));
-  }
+  [[nodiscard]] std::size_t children() const { return children_of(job_->pid()).size(); }
   /// Returns the id of a job with --status.
   [[nodiscard]] std::string job_id() const {
     const std::string& said = job_->err();
@@ -188,6 +184,48 @@ TEST_F(ElasticJobTest, AFileSystemThatHangsDelaysOnlyTheOutput) {
               HasSubstr("worker 0 is rank 0 of 2"));
   EXPECT_EQ(directory_.read("logs/worker.0/stderr"), "");
   EXPECT_THAT(directory_.read("logs/worker.1/stdout"), HasSubstr("worker 1 is rank 1 of 2"));
+}
+
+/// The file of a worker's output, which hvdrun cannot open until the test reads it.
+class LateOutput : public ElasticJobTest {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(file_.parent_path());
+    ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
+  }
+  /// Runs a job until hvdrun has only to wait for the file.
+  void run_to_the_end() {
+    start(
+        {"-np", "1", "--min-np", "1", "--output-filename", (directory_.path() / "logs").string()});
+    wait_for(0, 0, 1);
+    write("stop");
+    ASSERT_TRUE(ranks_gone(*job_, test::in(kPatience)));
+  }
+
+  std::filesystem::path file_ = directory_.path() / "logs" / "worker.0" / "stdout";
+};
+
+TEST_F(LateOutput, OfAJobThatHasSucceededIsWritten) {
+  run_to_the_end();
+  // A job that has failed waits for 0.4 s.
+  EXPECT_THROW(job_->wait_for_err("lost", test::in(std::chrono::seconds(1))), std::runtime_error);
+  EXPECT_THAT(directory_.read("logs/worker.0/stdout"), HasSubstr("has finished"));
+  EXPECT_EQ(wait().exit_code(), 0);
+}
+
+TEST_F(LateOutput, ThatCannotBeWrittenFailsTheJob) {
+  std::filesystem::create_directory(file_.parent_path() / "stderr");  // where nothing is written
+  run_to_the_end();
+  EXPECT_THAT(directory_.read("logs/worker.0/stdout"), HasSubstr("has finished"));
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitResource);
+  EXPECT_THAT(result.err, testing::ContainsRegex("hvdrun: cannot write to '.*logs': Is a dir"));
+}
+
+TEST_F(LateOutput, IsNotWaitedForAfterASignal) {
+  run_to_the_end();
+  job_->signal(SIGINT);
+  EXPECT_EQ(wait().exit_code(), 128 + SIGINT);
 }
 
 TEST_F(ElasticJobTest, EachGenerationHasATimeline) {
@@ -389,7 +427,7 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutALostAgent) {
   // Nothing of the lost agent stays beside the other one, not even a process that nobody waits for.
   const Deadline deadline = test::in(kPatience);
   while (children() != 1 && Clock::now() < deadline) std::this_thread::yield();
-  EXPECT_EQ(children(), 1);
+  EXPECT_EQ(children(), 1U);
   EXPECT_THAT(finish().err, HasSubstr("the agent on localhost was killed by SIGKILL"));
 }
 

@@ -31,8 +31,8 @@ class FileWriterTest : public testing::Test {
   void finish(FileWriter& writer) {
     const auto work = boost::asio::make_work_guard(io);
     const auto deadline = test::in(std::chrono::seconds(30));
-    while (writer.queued() > 0 && Clock::now() < deadline) io.run_one_until(deadline);
-    io.poll();
+    while (!writer.idle() && Clock::now() < deadline) io.run_one_until(deadline);
+    EXPECT_TRUE(writer.idle());
     EXPECT_EQ(writer.queued(), 0U);
   }
 
@@ -96,17 +96,19 @@ TEST_F(FileWriterTest, FilesAreOpenedByTheThreadThatWrites) {
       ignore);
   const auto empty = writer.add([&] { return open_new(directory, "empty"); }, ignore);
   writer.close(empty);
-  const std::size_t broken = writer.add([&] { return open_new(directory, "no/such/folder"); },
-                                        [&](std::error_code error) {
-                                          EXPECT_EQ(error, std::errc::no_such_file_or_directory);
-                                          ++errors;
-                                        });
+  const auto open_broken = [&] { return open_new(directory, "no/such/folder"); };
+  const auto on_error = [&](std::error_code error) {
+    EXPECT_EQ(error, std::errc::no_such_file_or_directory);
+    ++errors;
+  };
+  (void)writer.add(open_broken, on_error);
+  const std::size_t broken = writer.add(open_broken, on_error);
   for (int i = 0; i < 2; ++i) {
     writer.write(broken, "x");
     writer.write(file, "y");
   }
   finish(writer);
-  EXPECT_EQ(errors, 1);
+  EXPECT_EQ(errors, 2);
   EXPECT_EQ(directory.read("file"), "yy");
   EXPECT_EQ(directory.read("empty"), "");
   EXPECT_NE(opened_by, std::this_thread::get_id());

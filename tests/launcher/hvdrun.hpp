@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,6 +40,20 @@ inline test::ProcessOptions hvdrun_script(int ranks, const std::string& script,
 inline test::ProcessResult run(test::ProcessOptions options,
                                std::chrono::seconds patience = kPatience) {
   return test::run_process(std::move(options), test::in(patience));
+}
+
+/// Returns the children of the main thread of a process.
+inline std::vector<pid_t> children_of(pid_t pid) {
+  const std::string id = std::to_string(pid);
+  std::ifstream list("/proc/" + id + "/task/" + id + "/children");
+  return {std::istream_iterator<pid_t>(list), {}};
+}
+
+/// Waits until the only agent of a job has no ranks any more; false at the deadline.
+inline bool ranks_gone(const test::Process& job, Deadline deadline) {
+  const auto agents = children_of(job.pid());
+  while (!children_of(agents.at(0)).empty() && Clock::now() < deadline) std::this_thread::yield();
+  return children_of(agents.at(0)).empty();
 }
 
 }  // namespace hvd::launcher

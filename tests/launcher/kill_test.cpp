@@ -160,24 +160,25 @@ TEST_F(KillTest, AStoppedHostIsGivenUp) {
 }
 
 TEST_F(KillTest, AStoppedLauncherThatSaidSoIsWaitedFor) {
-  job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", "2", "-np", "2", "-H",
-                              "a,b", "sh", "-c", "echo ready; sleep 2.5; echo done"}));
+  job.emplace(
+      hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", "2", "-np", "2", "-H", "a,b",
+                      "sh", "-c", "echo ready; sleep 2.5; echo done; : > over.$HVD_RANK"}));
   for (const char* rank : {"[0]", "[1]"}) {
     job->wait_for_out(std::string(rank) + "<stdout>:ready\n", test::in(kPatience));
   }
   const pid_t hvdrun = launcher();
   ::kill(hvdrun, SIGTSTP);
-  // Waits longer than the host timeout, until the ranks, which do not use the library, have ended.
-  const auto sleeping = [](pid_t pid) { return name_of(pid) == "sleep"; };
+  // The ranks, which do not use the library, run for longer than the host timeout. nsenter stops
+  // after its child, which is hvdrun, and goes on with it.
+  const auto work = hosts->shared().path() / "work";
+  const auto all_waited_for = [&] {
+    return state_of(hvdrun) == 'T' && state_of(job->pid()) == 'T' &&
+           std::filesystem::exists(work / "over.0") && std::filesystem::exists(work / "over.1");
+  };
   const auto deadline = test::in(kPatience);
-  for (const char* host : {"a", "b"}) {
-    while (Clock::now() < deadline) {
-      const auto all = hosts->processes(host);
-      if (std::none_of(all.begin(), all.end(), sleeping)) break;
-      ::usleep(10'000);
-    }
-  }
-  job->signal(SIGCONT);  // nsenter has stopped with its child, and goes on with it
+  while (!all_waited_for() && Clock::now() < deadline) ::usleep(10'000);
+  ASSERT_TRUE(all_waited_for());
+  job->signal(SIGCONT);
   const auto result = job->wait(test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[1]<stdout>:done\n"));

@@ -1,6 +1,7 @@
 // Tests how hvdrun passes on the output of ranks.
 #include <array>
 #include <csignal>
+#include <optional>
 #include <stdexcept>
 
 #include <fcntl.h>
@@ -138,6 +139,36 @@ TEST(StreamTest, AReaderThatGoesAwayEndsTheJob) {
   EXPECT_EQ(result.exit_code(), 128 + SIGPIPE);
   EXPECT_THAT(result.err, HasSubstr("stdout was closed by its reader"));
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
+}
+
+/// The test has not read the output of a job whose ranks have ended.
+class LateReader : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto options = hvdrun_script(1, "echo runs >&2; head -c 100000 /dev/zero");
+    options.output = pipe.write.get();
+    process.emplace(std::move(options));
+    pipe.write.reset();
+    process->wait_for_err("runs", test::in(kPatience));
+    ASSERT_TRUE(ranks_gone(*process, test::in(kPatience)));
+  }
+
+  Pipe pipe;
+  std::optional<test::Process> process;
+};
+
+TEST_F(LateReader, WhoGoesAwayFailsTheJob) {
+  pipe.read.reset();
+  const auto result = process->wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 128 + SIGPIPE);
+  EXPECT_THAT(result.err, HasSubstr("stdout was closed by its reader"));
+}
+
+TEST_F(LateReader, IsNotWaitedForAfterASignal) {
+  process->signal(SIGINT);
+  const auto result = process->wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 128 + SIGINT);
+  EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
 }
 
 TEST(StreamTest, AFileIsWrittenLikeAPipe) {

@@ -222,6 +222,12 @@ std::string name_of(pid_t pid) {
   return name;
 }
 
+char state_of(pid_t pid) {
+  const std::string stat = read_all(fmt::format("/proc/{}/stat", pid));
+  const auto end_of_name = stat.rfind(") ");
+  return end_of_name == std::string::npos ? '?' : stat.at(end_of_name + 2);
+}
+
 std::string command_of(pid_t pid) {
   std::string words = read_all(fmt::format("/proc/{}/cmdline", pid));
   std::replace(words.begin(), words.end(), '\0', ' ');

@@ -61,6 +61,8 @@ class TwoHosts {
 [[nodiscard]] pid_t child_of(pid_t pid);
 /// Returns the name of a process.
 [[nodiscard]] std::string name_of(pid_t pid);
+/// Returns the state of a process as a letter, as ps does, or '?' when there is no such process.
+[[nodiscard]] char state_of(pid_t pid);
 [[nodiscard]] std::string command_of(pid_t pid);
 
 }  // namespace hvd::launcher

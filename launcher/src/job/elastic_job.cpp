@@ -393,7 +393,7 @@ void ElasticJob::fail(int code, const std::string& what) {
 }
 
 void ElasticJob::on_end_signal(int signal) {
-  if (ending_) return send_to_all(End{.signal = SIGKILL});
+  if (failed()) return send_to_all(End{.signal = SIGKILL});
   end(kExitSignalBase + signal, fmt::format("received signal {} ({})", signal, signal_name(signal)),
       {.signal = signal, .grace = options_.grace});
 }
@@ -410,7 +410,8 @@ void ElasticJob::before_signal(int signal) {
 }
 
 void ElasticJob::end(int code, const std::string& why, const End& order) {
-  if (std::exchange(ending_, true)) return;
+  if (failed()) return;
+  ending_ = true;
   code_ = code;
   if (!why.empty()) say(why);
   if (code != 0 && code < kExitSignalBase) quoted_ = last_failed_;
@@ -421,7 +422,6 @@ void ElasticJob::end(int code, const std::string& why, const End& order) {
 
 /// All output has arrived now, also that of the worker whose end was the last event.
 void ElasticJob::report_end() {
-  output_.finish();
   if (!quoted_) return;
   output_.say(fmt::format("hvdrun: the last lines of worker {}:\n", *quoted_));
   for (const Tail::Line& line : output_.tail(*quoted_)) {

@@ -68,8 +68,10 @@ class ElasticJob final : private JobBase {
 
   void end(int code, const std::string& why, const End& order);
   [[nodiscard]] std::string name_of(std::size_t host) const override;
-  [[nodiscard]] bool ending() const override { return ending_; }
-  [[nodiscard]] bool over() const override { return ending_ && JobBase::over(); }
+  [[nodiscard]] bool failed() const override { return ending_ && code_ != 0; }
+  [[nodiscard]] bool processes_gone() const override {
+    return ending_ && JobBase::processes_gone();
+  }
   void fail(int code, const std::string& what) override;
   void on_end_signal(int signal) override;
   void before_signal(int signal) override;

@@ -63,11 +63,10 @@ struct FileWriter::Shared {
     }
   };
 
-  std::function<void()> on_progress;  ///< used by the loop thread
-  /// The bytes that were not yet reported to the loop thread as written. Only the loop thread uses
-  /// it. When it is 0, every error has been reported too, except that of opening a file for
-  /// which no bytes were queued.
-  std::size_t queued = 0;
+  // The loop thread uses these.
+  std::function<void()> on_progress;
+  std::size_t queued = 0;  ///< bytes that were not yet reported as written
+  std::size_t chunks = 0;  ///< chunks that were not yet reported as done
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -93,6 +92,7 @@ struct FileWriter::Shared {
       boost::asio::post(io, [self, error, number = chunk.file, size = chunk.bytes.size()] {
         if (self->stopped) return;
         self->queued -= size;
+        --self->chunks;
         if (error) self->files[number].on_error(error);
         if (self->on_progress) self->on_progress();
       });
@@ -158,11 +158,14 @@ void FileWriter::queue(std::size_t file, std::string_view bytes, bool last) {
     shared_->queue.back().last = last;
   } else {
     shared_->queue.push_back({file, std::string(bytes), last});
+    ++shared_->chunks;
   }
   shared_->changed.notify_all();
 }
 
 std::size_t FileWriter::queued() const noexcept { return shared_->queued; }
+
+bool FileWriter::idle() const noexcept { return shared_->chunks == 0; }
 
 /// Starts the thread when there is first something to do, since hvdrun forks other processes
 /// before, and many jobs write no files.

@@ -42,9 +42,11 @@ class FileWriter {
   /// Queues the bytes. The caller limits how many it queues. Throws LaunchError (71) when no thread
   /// can be started.
   void write(std::size_t file, std::string_view bytes);
-  /// Returns the number of bytes that are not written yet, or whose error is not reported yet. A
-  /// file that is still to be opened counts only with the bytes that are queued for it.
+  /// Returns the number of bytes that are not written yet, or whose error is not reported yet.
   [[nodiscard]] std::size_t queued() const noexcept;
+  /// Returns whether all files are opened, written and closed as far as was asked for, and every
+  /// error is reported.
+  [[nodiscard]] bool idle() const noexcept;
 
  private:
   struct Shared;

@@ -119,8 +119,7 @@ int Job::run() {
   }
   arm_timers();
   io_.run();
-  const int code = outcome_.code;
-  return code == 0 && late_signal_ ? kExitSignalBase + *late_signal_ : code;
+  return outcome_.code;
 }
 
 // ---- the agents
@@ -246,15 +245,6 @@ void Job::end(const End& order) {
 
 // ---- what may come from outside
 
-void Job::on_end_signal(int signal) {
-  if (processes_gone()) {  // hvdrun waits only for a reader that does not read
-    late_signal_ = signal;
-    finish();
-    return;
-  }
-  supervisor_.on_signal(signal);
-}
-
 void Job::arm_timers() {
   const auto start = options_.start_timeout.value_or(Options::kDefaultStartTimeout);
   start_timer_.expires_after(start);
@@ -278,7 +268,6 @@ void Job::arm_timers() {
 
 void Job::report_end() {
   outcome_ = supervisor_.outcome();
-  output_.finish();
   if (agents_ && agents_->quoted_lines) return;
   const std::string text = report(
       outcome_, [this](int rank) { return location_of(rank); },

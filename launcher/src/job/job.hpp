@@ -81,9 +81,9 @@ class Job final : private JobBase {
   void send_finished(const std::string& report);
 
   [[nodiscard]] std::string name_of(std::size_t host) const override;
-  [[nodiscard]] bool ending() const override { return supervisor_.ending(); }
+  [[nodiscard]] bool failed() const override { return supervisor_.ending(); }
   void fail(int code, const std::string& what) override { supervisor_.on_trouble(code, what); }
-  void on_end_signal(int signal) override;
+  void on_end_signal(int signal) override { supervisor_.on_signal(signal); }
   void report_end() override;
 
   Plan plan_;  ///< its hosts are `hosts_`
@@ -95,7 +95,6 @@ class Job final : private JobBase {
   Prepared meeting_;  ///< the frame of the agent that serves the store
   Outcome outcome_;   ///< as reported
   std::vector<int> lost_ranks_;
-  std::optional<int> late_signal_;  ///< a signal that arrived after all ranks had ended
 };
 
 /// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. Every try

@@ -157,23 +157,25 @@ void JobBase::finish_after(milliseconds time) {
   });
 }
 
-bool JobBase::over() const {
-  return std::all_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.over; });
-}
-
 bool JobBase::processes_gone() const {
   return std::all_of(hosts_.begin(), hosts_.end(),
                      [](const Host& host) { return host.session.gone() || host.over; });
 }
 
 void JobBase::check_over() {
-  // A failed job does not wait for a reader that does not read.
-  if (ending() && processes_gone() && !std::exchange(draining_, true)) finish_after(kDrain);
-  if (!over()) return;
-  if (!std::exchange(reported_, true)) {
-    if (status_) status_->stop();
-    report_end();
+  if (!processes_gone()) return;
+  if (!failed()) {
+    last_timer_.cancel();  // a job that has succeeded waits for its readers
+  } else if (last_timer_.expiry() > Clock::now() + kDrain) {
+    finish_after(kDrain);
   }
+  const auto over = [](const Host& host) { return host.over; };
+  if (!std::all_of(hosts_.begin(), hosts_.end(), over)) return;
+  if (status_) status_->stop();
+  output_.finish();
+  // The job fails if its last output cannot be written.
+  if (!failed() && !output_.flushed()) return;
+  if (!std::exchange(reported_, true)) report_end();
   // The last frame tells the nodes how the job ended.
   const auto sent = [](const Host& host) { return !host.link || host.link->flushed(); };
   if (output_.flushed() && std::all_of(hosts_.begin(), hosts_.end(), sent)) io_.stop();
@@ -183,10 +185,15 @@ void JobBase::on_flushed() {
   if (reported_) check_over();
 }
 
+/// Stops waiting for agents and, if the job has failed, for readers.
 void JobBase::finish() {
   for (Host& host : hosts_) host.over = true;
   check_over();
-  io_.stop();
+  if (failed()) return io_.stop();
+  for (Host& host : hosts_) {
+    if (host.link) host.link->close();
+  }
+  check_over();
 }
 
 }  // namespace hvd::launcher

@@ -44,17 +44,18 @@ class JobBase {
   void open(const Plan& plan);
 
   [[nodiscard]] virtual std::string name_of(std::size_t host) const = 0;
-  /// Returns whether the agents were asked to end the job.
-  [[nodiscard]] virtual bool ending() const = 0;
+  /// Returns whether the job ends with a code other than 0.
+  [[nodiscard]] virtual bool failed() const = 0;
   /// Ends the job, which did nothing wrong, with this exit code.
   virtual void fail(int code, const std::string& what) = 0;
   /// Takes a signal that asks the job to end.
   virtual void on_end_signal(int signal) = 0;
   /// Is called before a signal goes to all ranks.
   virtual void before_signal(int /*signal*/) {}
-  /// Returns whether the job is over, which it is once nothing more is expected from any agent.
-  [[nodiscard]] virtual bool over() const;
-  /// Is called once, when the job is over.
+  /// Returns whether all processes of the job are gone, so that only output may be left.
+  [[nodiscard]] virtual bool processes_gone() const;
+  /// Is called once, when nothing more is expected from any agent and, unless the job has failed,
+  /// all output is written.
   virtual void report_end() = 0;
 
   void on_signal(int signal);
@@ -69,9 +70,6 @@ class JobBase {
   void check_over();
   /// Ends the event loop if it only waited for this: the system has taken all frames for an agent.
   void on_flushed();
-  /// Ends the job without waiting for agents or readers any longer.
-  void finish();
-  [[nodiscard]] bool processes_gone() const;
 
   void say(const std::string& line);
   void print_verbosely(const std::string& line);
@@ -91,10 +89,10 @@ class JobBase {
   void on_output_error(const std::string& target, std::error_code error);
   void send_credit();
   void finish_after(std::chrono::milliseconds time);
+  void finish();
 
   boost::asio::signal_set signals_;
-  boost::asio::steady_timer last_timer_;  ///< when hvdrun stops waiting for agents and readers
-  bool draining_ = false;
+  boost::asio::steady_timer last_timer_;  ///< when `finish` is called
   bool reported_ = false;
 };
 

@@ -134,7 +134,7 @@ bool OutputHub::has_room() const noexcept {
 }
 
 bool OutputHub::flushed() const noexcept {
-  return out_.sink.queued() == 0 && err_.sink.queued() == 0 && writer_.queued() == 0;
+  return out_.sink.queued() == 0 && err_.sink.queued() == 0 && writer_.idle();
 }
 
 }  // namespace hvd::launcher
