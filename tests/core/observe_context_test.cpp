@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/process.hpp>
 #include <hvd_test/ranks.hpp>
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -30,7 +31,9 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using test::read_json;
 using test::Scratch;
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kTensors = 6;
 
@@ -307,6 +310,10 @@ TEST_P(MetricsAt, AreServedByEveryRankDuringARun) {
             EXPECT_EQ(stats.at("completed"), 20 * kTensors);
             EXPECT_TRUE(size == 1 || stats.at("schedule_hits") > 0);
           }
+          // A program that a rank starts, and that outlives it, must not hold its ports.
+          const auto inherited = test::run_process({.arguments = {"ls", "-l", "/proc/self/fd"}},
+                                                   test::in(std::chrono::seconds(30)));
+          EXPECT_THAT(inherited.out, Not(ContainsRegex("socket|memfd|anon_inode")));
         }
         step.run();
       },

@@ -1,15 +1,20 @@
 // Starts hvdrun as users do.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <hvd_test/process.hpp>
+#include <poll.h>
+#include <unistd.h>
 
 namespace hvd::launcher {
 
@@ -42,18 +47,42 @@ inline test::ProcessResult run(test::ProcessOptions options,
   return test::run_process(std::move(options), test::in(patience));
 }
 
-/// Returns the children of the main thread of a process.
-inline std::vector<pid_t> children_of(pid_t pid) {
-  const std::string id = std::to_string(pid);
-  std::ifstream list("/proc/" + id + "/task/" + id + "/children");
-  return {std::istream_iterator<pid_t>(list), {}};
+/// Returns the id of a job with --status.
+inline std::string job_id(const test::Process& job) {
+  const std::string& said = job.err();
+  const auto begin = said.find("this is job ") + 12;
+  return said.substr(begin, said.find('\n', begin) - begin);
 }
 
-/// Waits until the only agent of a job has no ranks any more; false at the deadline.
-inline bool ranks_gone(const test::Process& job, Deadline deadline) {
-  const auto agents = children_of(job.pid());
-  while (!children_of(agents.at(0)).empty() && Clock::now() < deadline) std::this_thread::yield();
-  return children_of(agents.at(0)).empty();
+/// Waits until hvdrun can no longer be asked for the status of the job, which has ended then and
+/// may have output left. Returns false at the deadline.
+inline bool status_ended(const test::Process& job, Deadline deadline) {
+  const std::string id = job_id(job);
+  for (;;) {
+    std::ifstream sockets("/proc/net/unix");
+    const std::string all{std::istreambuf_iterator<char>(sockets), {}};
+    if (all.find(id) == std::string::npos) return true;
+    if (Clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+}
+
+/// Reads at most `most` bytes, or to the end of the stream.
+inline std::string read_some(const UniqueFd& from, std::size_t most, Deadline deadline) {
+  std::string text;
+  std::array<char, 65536> buffer;
+  while (text.size() < most) {
+    using std::chrono::duration_cast;
+    using std::chrono::milliseconds;
+    const auto left = duration_cast<milliseconds>(deadline - Clock::now()).count();
+    pollfd ready{.fd = from.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, static_cast<int>(left)) != 1) throw std::runtime_error("nothing to read");
+    const ssize_t size =
+        ::read(from.get(), buffer.data(), std::min(buffer.size(), most - text.size()));
+    if (size <= 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  return text;
 }
 
 }  // namespace hvd::launcher

@@ -1,13 +1,14 @@
 // Tests how hvdrun passes on the output of ranks.
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "directory.hpp"
@@ -29,24 +30,6 @@ struct Pipe {
   UniqueFd read;
   UniqueFd write;
 };
-
-/// Reads at most `most` bytes, or to the end of the stream.
-std::string read_some(const UniqueFd& from, std::size_t most, Deadline deadline) {
-  std::string text;
-  std::array<char, 65536> buffer;
-  while (text.size() < most) {
-    using std::chrono::duration_cast;
-    using std::chrono::milliseconds;
-    const auto left = duration_cast<milliseconds>(deadline - Clock::now()).count();
-    pollfd ready{.fd = from.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, static_cast<int>(left)) != 1) throw std::runtime_error("nothing to read");
-    const ssize_t size =
-        ::read(from.get(), buffer.data(), std::min(buffer.size(), most - text.size()));
-    if (size <= 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-  return text;
-}
 
 TEST(StreamTest, EveryLineHasItsRankOnItsOwnStream) {
   const auto result = run(hvdrun_script(2, "echo to out; echo to err >&2"));
@@ -141,32 +124,50 @@ TEST(StreamTest, AReaderThatGoesAwayEndsTheJob) {
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
 }
 
-/// The test has not read the output of a job whose ranks have ended.
+/// A job whose ranks have exited with 0, but whose output nobody has read yet.
 class LateReader : public testing::Test {
  protected:
-  void SetUp() override {
-    auto options = hvdrun_script(1, "echo runs >&2; head -c 100000 /dev/zero");
-    options.output = pipe.write.get();
-    process.emplace(std::move(options));
-    pipe.write.reset();
-    process->wait_for_err("runs", test::in(kPatience));
-    ASSERT_TRUE(ranks_gone(*process, test::in(kPatience)));
+  void start(const std::vector<std::string>& more, int output) {
+    std::vector<std::string> options{"--status", "--status-interval", "60"};
+    options.insert(options.end(), more.begin(), more.end());
+    auto process = hvdrun_script(1, "head -c 100000 /dev/zero", options);
+    process.output = output;
+    job.emplace(std::move(process));
+    job->wait_for_err("this is job", test::in(kPatience));
+    ASSERT_TRUE(status_ended(*job, test::in(kPatience)));
   }
 
   Pipe pipe;
-  std::optional<test::Process> process;
+  std::optional<test::Process> job;
 };
 
 TEST_F(LateReader, WhoGoesAwayFailsTheJob) {
+  start({}, pipe.write.get());
+  pipe.write.reset();
   pipe.read.reset();
-  const auto result = process->wait(test::in(kPatience));
+  const auto result = job->wait(test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 128 + SIGPIPE);
   EXPECT_THAT(result.err, HasSubstr("stdout was closed by its reader"));
 }
 
+TEST_F(LateReader, OfAFileFailsTheJobToo) {
+  const Directory directory;
+  std::filesystem::create_directories(directory.path() / "logs" / "rank.0");
+  const auto file = directory.path() / "logs" / "rank.0" / "stdout";
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  UniqueFd reader(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  start({"--output-filename", (directory.path() / "logs").string()}, null.get());
+  reader.reset();
+  const auto result = job->wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 128 + SIGPIPE);
+  EXPECT_THAT(result.err, HasSubstr("logs' was closed by its reader"));
+}
+
 TEST_F(LateReader, IsNotWaitedForAfterASignal) {
-  process->signal(SIGINT);
-  const auto result = process->wait(test::in(kPatience));
+  start({}, pipe.write.get());
+  job->signal(SIGINT);
+  const auto result = job->wait(test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 128 + SIGINT);
   EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
 }

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <hvd/core/internal/elastic_worker.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/internal/poll.hpp>
 
 #include "base/launcher_socket.hpp"
@@ -39,7 +39,7 @@ UniqueFd inherited_socket() {
         "expected hvdrun's socket; a program between hvdrun and this one has closed it");
   }
   // Programs that this process starts are other workers, or none.
-  static_cast<void>(::fcntl(*fd, F_SETFD, FD_CLOEXEC));
+  close_on_exec(*fd);
   return UniqueFd(*fd);
 }
 

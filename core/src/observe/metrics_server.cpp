@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/core/log.hpp>
 
 namespace hvd::observe {
@@ -176,6 +177,7 @@ tcp::acceptor listen_on(asio::io_context& io, const MetricsOptions& options) {
   tcp::acceptor acceptor(io);
   // Without reuse, connections that this server closed would block its port for a minute.
   acceptor.open(endpoint.protocol(), error);
+  if (!error) close_on_exec(acceptor.native_handle());
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
@@ -205,6 +207,7 @@ struct MetricsServer::Impl : std::enable_shared_from_this<Impl> {
       if (self->closed) return;
       // Without descriptors the connection stays in the queue, and a retry at once would spin.
       if (error) return self->accept_later();
+      close_on_exec(socket.native_handle());
       self->serve(std::move(socket));
       self->accept();
     });

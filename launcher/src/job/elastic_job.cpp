@@ -210,6 +210,8 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
       obey(membership_.on_waits(worker, {.generation = generation, .start_failed = true},
                                 Clock::now()));
     }
+  } else if (!failed()) {
+    say(fmt::format("{}; {}", why, kMayLackOutput));
   }
   check_over();
 }
@@ -411,12 +413,11 @@ void ElasticJob::before_signal(int signal) {
 
 void ElasticJob::end(int code, const std::string& why, const End& order) {
   if (failed()) return;
-  ending_ = true;
+  const bool had_succeeded = std::exchange(ending_, true);
   code_ = code;
   if (!why.empty()) say(why);
-  if (code != 0 && code < kExitSignalBase) quoted_ = last_failed_;
+  if (code != 0 && code < kExitSignalBase && !had_succeeded) quoted_ = last_failed_;
   membership_timer_.cancel();
-  limit_timer_.cancel();
   send_end(order);
 }
 

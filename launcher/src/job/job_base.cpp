@@ -185,13 +185,19 @@ void JobBase::on_flushed() {
   if (reported_) check_over();
 }
 
-/// Stops waiting for agents and, if the job has failed, for readers.
+/// Stops waiting for agents that do not end and, if the job has failed, for all output.
 void JobBase::finish() {
-  for (Host& host : hosts_) host.over = true;
-  check_over();
-  if (failed()) return io_.stop();
-  for (Host& host : hosts_) {
-    if (host.link) host.link->close();
+  if (failed()) {
+    for (Host& host : hosts_) host.over = true;
+    check_over();
+    return io_.stop();
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    Host& host = hosts_[i];
+    if (host.over || host.session.gone()) continue;
+    say(fmt::format("the agent on {} does not end; {}", name_of(i), kMayLackOutput));
+    host.link->close();
+    host.over = true;
   }
   check_over();
 }

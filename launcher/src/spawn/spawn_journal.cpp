@@ -3,7 +3,6 @@
 #include <charconv>
 #include <string_view>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -25,7 +24,7 @@ std::optional<int> take_number(std::string_view& text) {
 }
 
 UniqueFd take_descriptor(int fd) {
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // no process inherits it from this one
+  close_on_exec(fd);
   return UniqueFd(fd);
 }
 

@@ -90,6 +90,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
         fmt::format("{}{}{}", std::string(1, '\0'), name_prefix(::getuid()), job_id);
     error_code error;
     acceptor.open(stream_protocol(), error);
+    if (!error) close_on_exec(acceptor.native_handle());
     if (!error) acceptor.bind(stream_protocol::endpoint(name), error);
     if (!error) acceptor.listen(static_cast<int>(kMaxClients), error);
     return !error;
@@ -101,6 +102,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     acceptor.async_accept([self = shared_from_this()](error_code error, auto socket) {
       self->accepting = false;
       if (error) return;  // closed, or short of descriptors, which must not disturb the job
+      close_on_exec(socket.native_handle());
       if (is_own_user(socket.native_handle())) self->serve(std::move(socket));
       self->accept();
     });

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,18 @@ struct Produce : torch::autograd::Function<Produce> {
     const torch::Tensor gradient = torch::empty_like(context->get_saved_variables().front());
     gradient.fill_(context->saved_data["value"].toDouble());
     return {gradient, torch::Tensor()};
+  }
+};
+
+/// Its backward pass throws.
+struct Throw : torch::autograd::Function<Throw> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                               const torch::Tensor& /*parameter*/) {
+    return torch::zeros({});
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* /*context*/,
+                                               const torch::autograd::tensor_list& /*gradients*/) {
+    throw std::runtime_error("planned");
   }
 };
 
@@ -252,6 +265,44 @@ TEST_F(StreamOrdered, PassesThatAccumulateAreSubmittedOnce) {
       optimizer.step();
     }
     expect_values(*net, 2 * kWarmUp);
+    context.shutdown();
+  });
+}
+
+// The pass has the gradient of one member of a bucket when it throws.
+TEST_F(StreamOrdered, APassThatThrowsLeavesNoGradientInAnIncompleteBucket) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    int step = 0;
+    const auto train = [&](int steps) {
+      for (const int end = step + steps; step < end; ++step) {
+        optimizer.zero_grad();
+        backward(*net, context.rank(), step);
+        optimizer.step();
+      }
+    };
+    train(kWarmUp);
+    EXPECT_GT(context.stats().freezes, 0U);
+    optimizer.zero_grad();
+    if (context.rank() == 0) {
+      backward(*net, 0, step);
+    } else {
+      const torch::Tensor& last = net->values.back();
+      const double gradient = gradient_of(context.rank(), step, kParameters - 1);
+      const torch::Tensor loss = Throw::apply(net->values.front()) + Produce::apply(last, gradient);
+      EXPECT_THROW(loss.backward(), std::runtime_error);
+    }
+    optimizer.step();
+    ++step;
+    train(kWarmUp);
+    for (int i = 0; i < kParameters; ++i) {
+      const double missing = i < kParameters - 1 ? gradient_of(1, kWarmUp, i) / kRanks : 0;
+      const double value = after_steps(step, i) + missing;
+      EXPECT_TRUE(torch::equal(net->values[static_cast<std::size_t>(i)].detach().cpu(),
+                               torch::full({kElements}, value)))
+          << i;
+    }
     context.shutdown();
   });
 }

@@ -1,8 +1,9 @@
-// Declares an owned file descriptor, which is closed on destruction.
+// Declares an owned file descriptor, which is closed on destruction, and `close_on_exec`.
 #pragma once
 
 #include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace hvd {
@@ -33,5 +34,8 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Keeps the descriptor from the programs that this process starts. Asio's sockets need it.
+inline void close_on_exec(int fd) noexcept { static_cast<void>(::fcntl(fd, F_SETFD, FD_CLOEXEC)); }
 
 }  // namespace hvd
