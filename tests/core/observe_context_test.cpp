@@ -311,8 +311,9 @@ TEST_P(MetricsAt, AreServedByEveryRankDuringARun) {
             EXPECT_TRUE(size == 1 || stats.at("schedule_hits") > 0);
           }
           // A program that a rank starts, and that outlives it, must not hold its ports.
-          const auto inherited = test::run_process({.arguments = {"ls", "-l", "/proc/self/fd"}},
-                                                   test::in(std::chrono::seconds(30)));
+          test::ProcessOptions list;
+          list.arguments = {"ls", "-l", "/proc/self/fd"};
+          const auto inherited = test::run_process(list, test::in(std::chrono::seconds(30)));
           EXPECT_THAT(inherited.out, Not(ContainsRegex("socket|memfd|anon_inode")));
         }
         step.run();

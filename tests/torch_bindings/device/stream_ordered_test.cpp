@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -53,15 +54,30 @@ struct Produce : torch::autograd::Function<Produce> {
   }
 };
 
-/// Its backward pass throws.
+/// Tells when the gradient of a parameter has come for the first time.
+struct FirstGradient final : torch::autograd::FunctionPostHook {
+  explicit FirstGradient(std::promise<void>& told) : come(told) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    if (!std::exchange(noted, true)) come.set_value();
+    return outputs;
+  }
+  std::promise<void>& come;
+  bool noted = false;
+};
+
+/// Its backward pass throws when `come` is set, which another thread does.
 struct Throw : torch::autograd::Function<Throw> {
+  static inline std::promise<void> come;
   static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
                                const torch::Tensor& /*parameter*/) {
     return torch::zeros({});
   }
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* /*context*/,
                                                const torch::autograd::tensor_list& /*gradients*/) {
-    throw std::runtime_error("planned");
+    const auto waited = come.get_future().wait_for(std::chrono::seconds(30));
+    throw std::runtime_error(waited == std::future_status::ready ? "planned" : "late");
   }
 };
 
@@ -290,8 +306,18 @@ TEST_F(StreamOrdered, APassThatThrowsLeavesNoGradientInAnIncompleteBucket) {
     } else {
       const torch::Tensor& last = net->values.back();
       const double gradient = gradient_of(context.rank(), step, kParameters - 1);
-      const torch::Tensor loss = Throw::apply(net->values.front()) + Produce::apply(last, gradient);
-      EXPECT_THROW(loss.backward(), std::runtime_error);
+      Throw::come = {};
+      torch::autograd::impl::grad_accumulator(last)->add_post_hook(
+          std::make_unique<FirstGradient>(Throw::come));
+      const torch::Tensor thrown = Throw::apply(net->values.front());
+      const torch::Tensor loss = thrown + Produce::apply(last, gradient);  // the later one is first
+      std::string message;
+      try {
+        loss.backward();
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "planned");
     }
     optimizer.step();
     ++step;
