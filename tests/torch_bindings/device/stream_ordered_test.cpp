@@ -285,8 +285,8 @@ TEST_F(StreamOrdered, PassesThatAccumulateAreSubmittedOnce) {
   });
 }
 
-// The pass has the gradient of one member of a bucket when it throws.
-TEST_F(StreamOrdered, APassThatThrowsLeavesNoGradientInAnIncompleteBucket) {
+// The pass has the gradient of one member of a bucket when it throws. The step adds the others.
+TEST_F(StreamOrdered, TheStepReducesWhatAPassThatThrowsHasLeft) {
   on_ranks([](Context& context, torch::Device device) {
     const auto net = std::make_shared<Net>(device);
     DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
