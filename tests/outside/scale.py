@@ -19,7 +19,6 @@ import time
 
 import hosts
 
-PATIENCE = 570
 LINE = re.compile(r"(started|frozen|ran) steps (\d+) seconds ([\d.]+) sent (\d+) received (\d+)")
 
 
@@ -90,7 +89,6 @@ def rank_pid(rank):
 def inside(options):
     machines = hosts.make(options.work, 8)
     per_host = options.ranks // len(machines)
-    deadline = time.monotonic() + PATIENCE
     free, least, phases, marks = available(), available(), {}, {}
 
     def on_line(line):
@@ -101,13 +99,13 @@ def inside(options):
             marks[found.group(1)] = packets(machines[0])
             phases[found.group(1)] = found.groups()[1:]
 
-    began = time.monotonic()
     before = packets(machines[0])
+    began = time.monotonic()
     job = Nodes(machines, options.bin, per_host, [options.steps], options.work, on_line)
-    ended = job.end(deadline)
+    ended = job.end(began + options.patience)
     whole = time.monotonic() - began
     if any(ended) or len(phases) != 3 or any("wrong" in line for line in job.lines):
-        print("\n".join(job.lines[-20:]))
+        print("\n".join(job.lines[:20] + job.lines[-20:]))
         print("the job ended with %s" % ended)
         return 1
 
@@ -120,7 +118,7 @@ def inside(options):
             os.kill(rank_pid(options.ranks // 2), signal.SIGKILL)
 
     job = Nodes(machines, options.bin, per_host, [10, "until-lost"], options.work, kill)
-    ended = job.end(deadline)
+    ended = job.end(time.monotonic() + options.patience)
     over = time.monotonic() - struck[0] if struck else 0
     told = [line for line in job.lines if re.search(r"\blost -?\d+$", line)]
     right = [line for line in told if line.endswith("lost %d" % (options.ranks // 2))]
@@ -145,6 +143,7 @@ def main():
     parser.add_argument("bin", type=os.path.abspath, help="the folder with hvdrun and outside_scale_rank")
     parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 8")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--patience", type=float, default=280, help="seconds that a job may take")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

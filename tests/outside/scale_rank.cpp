@@ -23,6 +23,8 @@ constexpr int kLost = 3;
 
 class Step {
  public:
+  /// The last tensor counts the ranks whose schedule is frozen, so that all stop waiting for that
+  /// after the same step.
   Step() : data_(kTensors, std::vector<float>(kCount, 1)), sums_(data_) {
     for (std::size_t i = 0; i < kTensors; ++i) {
       options_.push_back({.name = std::to_string(i), .op = hvd::ReduceOp::sum});
@@ -30,15 +32,18 @@ class Step {
   }
   void run() {
     works_.clear();
+    data_.back().front() = hvd::stats().schedule_hits > 0 ? 1 : 0;
     for (std::size_t i = 0; i < kTensors; ++i) {
       works_.push_back(hvd::allreduce_async(data_[i].data(), sums_[i].data(), kCount,
                                             hvd::DType::f32, options_[i]));
     }
     for (const hvd::Work& work : works_) work.wait();
+    frozen_ = std::exchange(sums_.back().front(), hvd::size()) == static_cast<float>(hvd::size());
     for (const auto& sum : sums_) {
       for (const float each : sum) right_ = right_ && each == static_cast<float>(hvd::size());
     }
   }
+  [[nodiscard]] bool frozen() const { return frozen_; }
   [[nodiscard]] bool right() const { return right_; }
 
  private:
@@ -46,6 +51,7 @@ class Step {
   std::vector<std::vector<float>> sums_;
   std::vector<hvd::AllreduceOptions> options_;
   std::vector<hvd::Work> works_;
+  bool frozen_ = false;
   bool right_ = true;
 };
 
@@ -69,11 +75,10 @@ int run(int wanted, bool until_lost) {
   say("started", 0, lap());
   Step step;
   int steps = 0;
-  while (hvd::stats().schedule_hits == 0 && steps < kPatience) {
+  while (!step.frozen() && steps < kPatience) {
     step.run();
     ++steps;
   }
-  // Ranks begin to hit the schedule in the same step.
   say("frozen", steps, lap());
   for (int i = 0; i < wanted; ++i) step.run();
   say("ran", wanted, lap());
@@ -93,6 +98,7 @@ int main(int argc, char** argv) {
   try {
     return run(std::atoi(argv[1]), argc > 2);
   } catch (const hvd::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
     std::printf("lost %d\n", error.fault().rank);
     std::fflush(stdout);
     ::_exit(kLost);
