@@ -99,7 +99,7 @@ TEST(Negotiator, MismatchNamesRanksAndValuesAndFreesTheName) {
   ASSERT_EQ(decisions.size(), 1U);
   const Rejection& mismatch = rejection(decisions[0]);
   EXPECT_EQ(mismatch.code, Errc::mismatch);
-  EXPECT_THAT(mismatch.message, HasSubstr("[2,3] on rank 0, 1"));
+  EXPECT_THAT(mismatch.message, HasSubstr("[2,3] on rank 0-1"));
   EXPECT_THAT(mismatch.message, HasSubstr("[3,2] on rank 2"));
   EXPECT_THAT(mismatch.message, HasSubstr("'a'"));
 

@@ -422,7 +422,7 @@ TEST(Log, RankZeroPrintsItsDecisions) {
   set_log_level(LogLevel::warn);
   const std::string log = testing::internal::GetCapturedStderr();
   for (const char* const decision : {"runs 'g0'", "freezes a schedule of ", "thaws the schedule",
-                                     "makes process set 1 of ranks 0, 1", "removes process set 1",
+                                     "makes process set 1 of ranks 0-1", "removes process set 1",
                                      "rejects 'unequal' in process set 0: ", "ends the join"}) {
     EXPECT_THAT(log, HasSubstr(decision));
   }

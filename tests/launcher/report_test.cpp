@@ -106,7 +106,7 @@ TEST(TextTest, WhatATerminalInterpretsIsNotQuoted) {
   EXPECT_EQ(in_quotes("a\x1b[31mb\n"), "'a?[31mb?'");
   EXPECT_LT(in_quotes(std::string(5000, 'x')).size(), 200U);
   EXPECT_EQ(split_words("  a  b=c "), (std::vector<std::string>{"a", "b=c"}));
-  EXPECT_EQ(rank_ranges({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
+  EXPECT_EQ(rank_ranges(std::vector{0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
   EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
 }
 

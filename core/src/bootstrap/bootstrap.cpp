@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/bootstrap.hpp>
@@ -166,7 +165,7 @@ void Bootstrap::fail(const std::vector<int>& missing) const {
   } else if (missing.size() == 1) {
     fault.cause = "it did not come";
   } else {
-    fault.cause = fmt::format("ranks {} did not come", fmt::join(missing, ", "));
+    fault.cause = fmt::format("ranks {} did not come", detail::rank_ranges(missing));
   }
   fault.phase = "init";
   fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);

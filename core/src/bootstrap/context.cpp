@@ -12,6 +12,7 @@
 #include <hvd/core/context.hpp>
 #include <hvd/core/internal/backend.hpp>
 #include <hvd/core/internal/control_channel.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/log.hpp>
 
 #include "base/stop_signals.hpp"
@@ -86,8 +87,8 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
   if (reduces(request.kind)) check_reduction(request);
   if (request.kind == OpKind::broadcast &&
       !std::binary_search(ranks.begin(), ranks.end(), request.root)) {
-    refuse(request,
-           fmt::format("root {} is not one of the ranks {}", request.root, fmt::join(ranks, ", ")));
+    refuse(request, fmt::format("root {} is not one of the ranks {}", request.root,
+                                detail::rank_ranges(ranks)));
   }
   if (request.kind == OpKind::allreduce || request.kind == OpKind::broadcast) {
     if (count > 0 && !submission.output) refuse(request, "the output is null");

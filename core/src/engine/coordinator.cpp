@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/timeline.hpp>
 
@@ -386,7 +387,7 @@ void Coordinator::carry_out(const Rejection& rejection) {
 }
 
 void Coordinator::carry_out(const SetAdded& added) {
-  log_decision(rank_, "makes process set {} of ranks {}", added.id, fmt::join(added.ranks, ", "));
+  log_decision(rank_, "makes process set {} of ranks {}", added.id, rank_ranges(added.ranks));
   sets_.add(added.id, added.ranks);
   LocalBatch batch;
   batch.kind = OpKind::add_process_set;
@@ -454,7 +455,7 @@ void Coordinator::stalled(const Stall& stall) {
       fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}",
                   to_string(stall.kind), stall.name,
                   std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
-                  fmt::join(stall.missing, ", "), fmt::join(stall.submitted, ", ")));
+                  rank_ranges(stall.missing), rank_ranges(stall.submitted)));
 }
 
 void Coordinator::failed(const Verdict& verdict) {

@@ -5,7 +5,8 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include <hvd/core/internal/text.hpp>
 
 namespace hvd::detail {
 namespace {
@@ -63,7 +64,7 @@ std::optional<std::string> describe_mismatch(std::span<const Request> requests,
     std::string_view separator = " ";
     for (auto& [value, who] : asked) {
       std::sort(who.begin(), who.end());
-      text += fmt::format("{}{} on rank {}", separator, value, fmt::join(who, ", "));
+      text += fmt::format("{}{} on rank {}", separator, value, rank_ranges(who));
       separator = "; ";
     }
     return text;
@@ -76,8 +77,7 @@ std::string describe_group_mismatch(const Request& request, std::string_view gro
   return fmt::format(
       "{} '{}': ranks disagree on the members of group '{}': it is one on rank {}; it is none on "
       "rank {}",
-      to_string(request.kind), request.name, group, fmt::join(with, ", "),
-      fmt::join(without, ", "));
+      to_string(request.kind), request.name, group, rank_ranges(with), rank_ranges(without));
 }
 
 }  // namespace hvd::detail

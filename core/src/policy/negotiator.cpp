@@ -6,11 +6,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/all_ranks.hpp>
 #include <hvd/core/internal/pair_set.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/process_set.hpp>
 
 #include "policy/mismatch.hpp"
@@ -192,7 +192,7 @@ void Negotiator::resolve(Pending::node_type done) {
   if (!all_here && request.kind != OpKind::allreduce && request.kind != OpKind::barrier) {
     return fail(Errc::unsupported,
                 fmt::format("{} '{}' needs every rank, but rank {} has joined",
-                            to_string(request.kind), key.second, fmt::join(joined_, ", ")));
+                            to_string(request.kind), key.second, rank_ranges(joined_)));
   }
   switch (request.kind) {
     case OpKind::add_process_set: {
@@ -402,7 +402,7 @@ void Negotiator::reject(const OperationKey& key, Errc code, const std::string& w
 void Negotiator::reject_departed(const OperationKey& key) {
   reject(key, Errc::shut_down,
          fmt::format("'{}' cannot complete: rank {} has shut down", key.second,
-                     fmt::join(departed_, ", ")));
+                     rank_ranges(departed_)));
 }
 
 std::vector<Agreement> Negotiator::take(std::size_t max_batches) {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "policy/replay.hpp"
 
@@ -460,7 +460,7 @@ void Protocol::watch_stalls(Clock::time_point now) {
       const Stall& stall = stalls.front();
       suspect(Errc::timeout, stall.missing.empty() ? -1 : stall.missing.front(),
               fmt::format("did not submit {} '{}', for which rank {} waited {} s",
-                          to_string(stall.kind), stall.name, fmt::join(stall.submitted, ", "),
+                          to_string(stall.kind), stall.name, rank_ranges(stall.submitted),
                           std::chrono::duration_cast<std::chrono::seconds>(stall.age).count()),
               now);
     }

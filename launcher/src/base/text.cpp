@@ -39,18 +39,6 @@ std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
-std::string rank_ranges(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 std::string in_units(std::uint64_t bytes) {
   constexpr double kMega = 1 << 20;
   const double mega = static_cast<double>(bytes) / kMega;

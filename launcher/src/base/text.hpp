@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <hvd/core/internal/text.hpp>
+
 namespace hvd::launcher {
 
 /// Returns the text in single quotes, without characters that a terminal interprets. A long text is
@@ -19,8 +21,7 @@ namespace hvd::launcher {
 /// Splits the text at blanks.
 [[nodiscard]] std::vector<std::string> split_words(const std::string& text);
 
-/// Returns sorted ranks as a text such as "0-3, 7".
-[[nodiscard]] std::string rank_ranges(const std::vector<int>& ranks);
+using detail::rank_ranges;
 
 /// Returns a text such as "512 MiB", and from 10,000 MiB on such as "12.5 GiB".
 [[nodiscard]] std::string in_units(std::uint64_t bytes);

@@ -3,8 +3,8 @@
 #include <span>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/internal/wire.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/object.hpp>
@@ -33,7 +33,7 @@ std::vector<Values> split(Values all, Values counts) {
 std::string difference_text(const std::string& name, const std::vector<int>& ranks, int first) {
   return ranks.size() == 1
              ? fmt::format("{}: rank {} differs from rank {}", name, ranks.front(), first)
-             : fmt::format("{}: ranks {} differ from rank {}", name, fmt::join(ranks, ", "), first);
+             : fmt::format("{}: ranks {} differ from rank {}", name, rank_ranges(ranks), first);
 }
 
 }  // namespace

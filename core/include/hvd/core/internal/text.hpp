@@ -1,4 +1,5 @@
-// Views text as bytes and bytes as text, and checks, splits and reads text from outside.
+// Views text as bytes and bytes as text, checks, splits and reads text from outside, and lists
+// ranks.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -53,6 +55,21 @@ template <typename T>
   const auto [end, error] = std::from_chars(text.data(), last, value);
   if (error != std::errc{} || end != last) return std::nullopt;
   return value;
+}
+
+/// Lists ascending ranks for a message, such as "0, 2-511".
+template <class Ranks>
+[[nodiscard]] std::string rank_ranges(const Ranks& ranks) {
+  std::string text;
+  for (auto next = ranks.begin(); next != ranks.end();) {
+    const int first = *next;
+    int last = first;
+    while (++next != ranks.end() && *next == last + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(first);
+    if (last > first) text += '-' + std::to_string(last);
+  }
+  return text;
 }
 
 }  // namespace hvd::detail
