@@ -314,6 +314,7 @@ TEST_P(MetricsAt, AreServedByEveryRankDuringARun) {
           test::ProcessOptions list;
           list.arguments = {"ls", "-l", "/proc/self/fd"};
           const auto inherited = test::run_process(list, test::in(std::chrono::seconds(30)));
+          EXPECT_EQ(inherited.exit_code(), 0) << inherited.err;
           EXPECT_THAT(inherited.out, Not(ContainsRegex("socket|memfd|anon_inode")));
         }
         step.run();

@@ -191,7 +191,7 @@ class LateOutput : public ElasticJobTest {
     std::filesystem::create_directories(file_.parent_path());
     ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
   }
-  /// Runs a job until hvdrun has only to wait for the file.
+  /// Runs a job until hvdrun has asked the agent to end, and still has to write the file.
   void run_to_the_end() {
     start({"-np", "1", "--min-np", "1", "--status", "--status-interval", "60", "--output-filename",
            (directory_.path() / "logs").string()});

@@ -84,6 +84,21 @@ TEST_F(FileWriterTest, AWriteThatHangsDoesNotHoldUpTheEnd) {
   pipe.read.reset();  // ends the write
 }
 
+TEST_F(FileWriterTest, AnErrorOfClosingIsReported) {
+  FileWriter writer(io);
+  int errors = 0;
+  UniqueFd file = open_new(directory, "file");
+  const int descriptor = file.get();
+  const std::size_t number = writer.add(std::move(file), [&](std::error_code error) {
+    EXPECT_EQ(error, std::errc::bad_file_descriptor);
+    ++errors;
+  });
+  ::close(descriptor);  // as an NFS server that has no space left, closing fails
+  writer.close(number);
+  finish(writer);
+  EXPECT_EQ(errors, 1);
+}
+
 TEST_F(FileWriterTest, FilesAreOpenedByTheThreadThatWrites) {
   FileWriter writer(io);
   int errors = 0;

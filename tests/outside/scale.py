@@ -145,7 +145,7 @@ def main():
     parser.add_argument("bin", type=os.path.abspath, help="the folder with hvdrun and outside_scale_rank")
     parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 8")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--patience", type=float, default=280, help="seconds that a job may take")
+    parser.add_argument("--patience", type=float, default=2400, help="seconds that a job may take")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

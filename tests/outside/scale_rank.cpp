@@ -23,8 +23,8 @@ constexpr int kLost = 3;
 
 class Step {
  public:
-  /// The last tensor counts the ranks whose schedule is frozen, so that all stop waiting for that
-  /// after the same step.
+  /// The last tensor counts the ranks whose schedule has been frozen, so that all stop waiting for
+  /// that after the same step.
   Step() : data_(kTensors, std::vector<float>(kCount, 1)), sums_(data_) {
     for (std::size_t i = 0; i < kTensors; ++i) {
       options_.push_back({.name = std::to_string(i), .op = hvd::ReduceOp::sum});
@@ -80,6 +80,7 @@ int run(int wanted, bool until_lost) {
     ++steps;
   }
   say("frozen", steps, lap());
+  if (!step.frozen()) std::printf("wrong: the schedule was not frozen\n");
   for (int i = 0; i < wanted; ++i) step.run();
   say("ran", wanted, lap());
   if (!step.right()) std::printf("wrong sum on rank %d\n", hvd::rank());

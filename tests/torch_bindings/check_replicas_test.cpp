@@ -63,7 +63,7 @@ TEST_P(CheckReplicas, ARankWithAFlippedBitIsNamedOnAllRanks) {
         }
         EXPECT_LE(step - 1, step_of_flip + kEvery) << "found too late";
         if (size == 2) {
-          EXPECT_THAT(message, HasSubstr("rank(s) 0, 1 have different parameters"));
+          EXPECT_THAT(message, HasSubstr("rank(s) 0-1 have different parameters"));
         } else {
           EXPECT_THAT(message,
                       HasSubstr(fmt::format("rank(s) {} differ from most ranks", flipped)));

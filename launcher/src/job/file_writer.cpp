@@ -54,12 +54,14 @@ struct FileWriter::Shared {
       if (open) fd = std::exchange(open, nullptr)();
       const std::error_code error =
           fd ? write_all(fd.get(), bytes) : std::error_code(errno, std::generic_category());
-      if (error) close();
+      if (error) (void)close();
       return error;
     }
-    void close() {
-      fd.reset();
+    /// Some file systems, such as NFS, report only here that a write has failed.
+    std::error_code close() {
       over = true;
+      const int failed = fd ? ::close(fd.release()) : 0;
+      return failed != 0 ? std::error_code(errno, std::generic_category()) : std::error_code();
     }
   };
 
@@ -85,8 +87,8 @@ struct FileWriter::Shared {
       queue.pop_front();
       File& file = files[chunk.file];
       lock.unlock();
-      const std::error_code error = file.write(chunk.bytes);
-      if (chunk.last) file.close();
+      std::error_code error = file.write(chunk.bytes);
+      if (chunk.last && !error) error = file.close();
       lock.lock();
       if (stopped) continue;
       boost::asio::post(io, [self, error, number = chunk.file, size = chunk.bytes.size()] {

@@ -192,6 +192,7 @@ void JobBase::finish() {
     check_over();
     return io_.stop();
   }
+  // An elastic job has succeeded. Only agents that have ended their workers are waited for.
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     Host& host = hosts_[i];
     if (host.over || host.session.gone()) continue;

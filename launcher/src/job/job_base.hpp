@@ -23,7 +23,7 @@
 namespace hvd::launcher {
 
 /// Ends the message about an agent that is lost after an elastic job has succeeded.
-inline constexpr std::string_view kMayLackOutput = "the last output there may be missing";
+inline constexpr std::string_view kMayLackOutput = "its last output may be missing";
 
 class JobBase {
  public:
@@ -48,7 +48,7 @@ class JobBase {
   void open(const Plan& plan);
 
   [[nodiscard]] virtual std::string name_of(std::size_t host) const = 0;
-  /// Returns whether it is decided that the job ends with a code other than 0.
+  /// Returns whether the agents were asked to end the job, and its exit code is not 0.
   [[nodiscard]] virtual bool failed() const = 0;
   /// Ends the job, which did nothing wrong, with this exit code.
   virtual void fail(int code, const std::string& what) = 0;

@@ -120,6 +120,9 @@ void OutputHub::finish() {
     Channel& to = channel(stream);
     to.sink.write(to.lines.finish(LineMux::WallClock::now()));
   }
+  for (std::size_t process = 0; process < tails_.size(); ++process) {
+    ended(static_cast<int>(process));
+  }
 }
 
 void OutputHub::say(std::string_view lines) { err_.sink.write(lines); }

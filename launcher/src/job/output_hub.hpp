@@ -78,7 +78,7 @@ class OutputHub {
   void add(const Output& output);
   /// No more output of the process is expected.
   void ended(int process);
-  /// Writes the unfinished lines of all ranks.
+  /// Writes the unfinished lines of all ranks, and closes their files.
   void finish();
   /// Writes whole lines to stderr, which are hvdrun's own.
   void say(std::string_view lines);

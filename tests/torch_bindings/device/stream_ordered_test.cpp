@@ -310,7 +310,7 @@ TEST_F(StreamOrdered, TheStepReducesWhatAPassThatThrowsHasLeft) {
       torch::autograd::impl::grad_accumulator(last)->add_post_hook(
           std::make_unique<FirstGradient>(Throw::come));
       const torch::Tensor thrown = Throw::apply(net->values.front());
-      const torch::Tensor loss = thrown + Produce::apply(last, gradient);  // the later one is first
+      const torch::Tensor loss = thrown + Produce::apply(last, gradient);  // this runs first
       std::string message;
       try {
         loss.backward();

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "state/digest.hpp"
 
@@ -156,7 +156,7 @@ void PassAgreement::compare_digests(const std::vector<Pass>& passes, std::int64_
                   "others, has stepped with losses of its own (let a closure return "
                   "hvd::allreduce(loss)), has changed its parameters by itself, or its memory is "
                   "faulty. hvd::verify(model) names the parameter",
-                  owner, fmt::join(wrong, ", "), relation));
+                  owner, rank_ranges(wrong), relation));
 }
 
 }  // namespace hvd::detail

@@ -35,7 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// Keeps the descriptor from the programs that this process starts. Asio's sockets need it.
+/// Keeps the descriptor from the programs that this process starts from now on. Asio's sockets need
+/// it.
 inline void close_on_exec(int fd) noexcept { static_cast<void>(::fcntl(fd, F_SETFD, FD_CLOEXEC)); }
 
 }  // namespace hvd
