@@ -116,6 +116,16 @@ void backward(const Net& net, int rank, int step) {
   loss.backward();
 }
 
+/// Trains for that many steps, and counts them.
+template <class Optimizer>
+void train_from(int& step, int steps, const Net& net, Optimizer& optimizer, int rank) {
+  for (const int end = step + steps; step < end; ++step) {
+    optimizer.zero_grad();
+    backward(net, rank, step);
+    optimizer.step();
+  }
+}
+
 /// Reads the device's memory without waiting for it.
 float peek(const torch::Tensor& tensor) {
   return *static_cast<const float*>(tensor.const_data_ptr());
@@ -168,13 +178,7 @@ int run_ahead(Context& context, torch::Device device, Compression compression) {
   torch::optim::SGD optimizer(net->parameters(), 1.0);
   const DistributedDataParallel parallel(net, {.compression = compression, .context = &context});
   int step = 0;
-  const auto train = [&](int steps) {
-    for (const int end = step + steps; step < end; ++step) {
-      optimizer.zero_grad();
-      backward(*net, context.rank(), step);
-      optimizer.step();
-    }
-  };
+  const auto train = [&](int steps) { train_from(step, steps, *net, optimizer, context.rank()); };
   train(kWarmUp);
   expect_values(*net, kWarmUp);
   EXPECT_GT(context.stats().freezes, 0U);
@@ -291,13 +295,7 @@ TEST_F(StreamOrdered, TheStepReducesWhatAPassThatThrowsHasLeft) {
     const auto net = std::make_shared<Net>(device);
     DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
     int step = 0;
-    const auto train = [&](int steps) {
-      for (const int end = step + steps; step < end; ++step) {
-        optimizer.zero_grad();
-        backward(*net, context.rank(), step);
-        optimizer.step();
-      }
-    };
+    const auto train = [&](int steps) { train_from(step, steps, *net, optimizer, context.rank()); };
     train(kWarmUp);
     EXPECT_GT(context.stats().freezes, 0U);
     optimizer.zero_grad();
@@ -486,13 +484,7 @@ TEST_F(StreamOrdered, ABackwardPassInACapturedGraphIsRefusedAndTheJobGoesOn) {
     const auto net = std::make_shared<Net>(device);
     DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
     int step = 0;
-    const auto train = [&](int steps) {
-      for (const int end = step + steps; step < end; ++step) {
-        optimizer.zero_grad();
-        backward(*net, context.rank(), step);
-        optimizer.step();
-      }
-    };
+    const auto train = [&](int steps) { train_from(step, steps, *net, optimizer, context.rank()); };
     train(kWarmUp);
     optimizer.zero_grad();
     const void* const stream = default_stream(device);
