@@ -4,11 +4,12 @@
 BEGIN {
   split("algorithm chrono cmath cstddef cstdint deque functional iterator limits map numeric optional " \
         "set span string string_view type_traits unordered_map utility variant vector " \
-        "fmt/format.h fmt/ranges.h " \
+        "fmt/format.h " \
         "hvd/core/error.hpp hvd/core/process_set.hpp hvd/core/request.hpp hvd/core/types.hpp " \
         "hvd/core/internal/all_ranks.hpp hvd/core/internal/elastic_messages.hpp " \
         "hvd/core/internal/membership.hpp hvd/core/internal/pair_set.hpp hvd/core/internal/recovery.hpp " \
-        "hvd/core/internal/splitmix64.hpp hvd/core/internal/text.hpp hvd/core/internal/wire.hpp net/tree_routes.hpp", headers, " ")
+        "hvd/core/internal/splitmix64.hpp hvd/core/internal/text.hpp " \
+        "hvd/core/internal/wire.hpp net/tree_routes.hpp", headers, " ")
   for (i in headers) pure[headers[i]] = 1
 }
 
