@@ -239,5 +239,51 @@ TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
   });
 }
 
+/// Limits the time for which ranks wait for each other when they send different names.
+Config config_of_threads() {
+  Config config = thread_config(0, 1);
+  config.stall_abort = std::chrono::seconds(20);
+  return config;
+}
+
+/// Trains on the default context of the thread.
+void pass_through(SyncBatchNorm& norm) {
+  norm(batch_of(rank(), 4, torch::kFloat32).requires_grad_()).sum().backward();
+}
+
+TEST(SyncNormOverContexts, ALayerOfAnEarlierContextMeetsNewOnes) {
+  SyncBatchNorm kept{Options(kChannels)};
+  for (int generation = 0; generation < 3; ++generation) {
+    const auto body = [&](Context& context) {
+      SyncBatchNorm made{Options(kChannels)};
+      // A rank that has stayed may have any place among the others.
+      SyncBatchNorm& norm = context.rank() == generation ? kept : made;
+      for (int step = 0; step < 2; ++step) pass_through(norm);
+    };
+    threads(3, body, config_of_threads());
+  }
+}
+
+TEST(SyncNormOverContexts, ABackwardPassAfterItsContextIsAnError) {
+  SyncBatchNorm norm{Options(kChannels)};
+  torch::Tensor result;
+  const auto expect_error = [&] {
+    std::string message;
+    EXPECT_EQ(code_of([&] { result.sum().backward(); }, &message), Errc::not_initialized);
+    EXPECT_THAT(message, HasSubstr("SyncBatchNorm: a backward pass came after the context"));
+  };
+  const auto forward = [&](Context&) {
+    result = norm(batch_of(0, 4, torch::kFloat32).requires_grad_());
+  };
+  threads(1, forward, config_of_threads());
+  expect_error();
+  threads(1, forward, config_of_threads());
+  const auto expect_error_in_the_next = [&](Context&) {
+    pass_through(norm);
+    expect_error();
+  };
+  threads(1, expect_error_in_the_next, config_of_threads());
+}
+
 }  // namespace
 }  // namespace hvd

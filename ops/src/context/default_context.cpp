@@ -6,6 +6,7 @@
 
 #include <hvd/core/internal/elastic_worker.hpp>
 #include <hvd/elastic.hpp>
+#include <hvd/ops/internal/context_follower.hpp>
 
 #include "context/make_context.hpp"
 #include "context/thread_context.hpp"
@@ -15,14 +16,19 @@ namespace {
 
 struct DefaultContext {
   std::unique_ptr<Context> context;
+  std::shared_ptr<const void> life;  ///< see `life_of_default_context`
   std::uint32_t generation = 0;
 
   ~DefaultContext() { leave(); }
 
   /// A program that ends without `shutdown()` leaves at once rather than wait for the others.
   void leave() noexcept {
-    const std::unique_ptr<Context> left = std::move(context);
+    const std::unique_ptr<Context> left = take();
     if (left) left->disconnect();
+  }
+  std::unique_ptr<Context> take() noexcept {
+    life.reset();
+    return std::move(context);
   }
 };
 
@@ -34,18 +40,24 @@ DefaultContext& default_context() {
 void leave_at_exit() { default_context().leave(); }
 
 thread_local Context* context_of_this_thread = nullptr;
+thread_local std::shared_ptr<const void> life_of_this_thread;
 
 }  // namespace
 
-detail::ThreadContext::ThreadContext(Context& context) noexcept {
+detail::ThreadContext::ThreadContext(Context& context) {
+  life_of_this_thread = std::make_shared<char>();
   context_of_this_thread = &context;
 }
 
-detail::ThreadContext::~ThreadContext() { context_of_this_thread = nullptr; }
+detail::ThreadContext::~ThreadContext() {
+  context_of_this_thread = nullptr;
+  life_of_this_thread.reset();
+}
 
 bool detail::ThreadContext::exists() noexcept { return context_of_this_thread != nullptr; }
 
 void detail::set_default_context(std::unique_ptr<Context> context) {
+  default_context().life = std::make_shared<char>();
   default_context().context = std::move(context);
   // Exit handlers run in reverse order. This one is registered after each context is made, so that
   // it runs before the handlers of libraries that the context was the first to use: after CUDA's,
@@ -54,7 +66,11 @@ void detail::set_default_context(std::unique_ptr<Context> context) {
 }
 
 std::unique_ptr<Context> detail::take_default_context() noexcept {
-  return std::move(default_context().context);
+  return default_context().take();
+}
+
+std::weak_ptr<const void> detail::life_of_default_context() noexcept {
+  return context_of_this_thread ? life_of_this_thread : default_context().life;
 }
 
 void detail::init_default_context(

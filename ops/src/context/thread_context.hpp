@@ -9,7 +9,7 @@ namespace hvd::detail {
 /// thread destroys it, and makes only one at a time.
 class ThreadContext {
  public:
-  explicit ThreadContext(Context& context) noexcept;
+  explicit ThreadContext(Context& context);
   ~ThreadContext();
   /// Returns whether the calling thread has one.
   [[nodiscard]] static bool exists() noexcept;

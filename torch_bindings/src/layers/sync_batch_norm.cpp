@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/ops/internal/context_follower.hpp>
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/sync_batch_norm.hpp>
 
@@ -71,10 +72,30 @@ BatchStatistics combine_batches(const torch::Tensor& rows) {
   return all;
 }
 
-/// The options of the allreduce in backward().
+/// Returns an object that expires when the default context does. A context that the program has
+/// named outlives the module.
+std::weak_ptr<const void> life_of_context(const SyncBatchNormScope& scope) {
+  static const auto always = std::make_shared<char>();
+  return scope.context ? std::weak_ptr<const void>(always) : detail::life_of_default_context();
+}
+
+bool is_same(const std::weak_ptr<const void>& a, const std::weak_ptr<const void>& b) noexcept {
+  return !a.owner_before(b) && !b.owner_before(a);
+}
+
+/// The allreduce in backward(), whose context may have ended by then.
 struct Exchange final : torch::CustomClassHolder {
-  explicit Exchange(AllreduceOptions how) : options(std::move(how)) {}
+  Exchange(AllreduceOptions how, std::weak_ptr<const void> life_of_its_context)
+      : options(std::move(how)), life(std::move(life_of_its_context)) {}
+
+  [[nodiscard]] torch::Tensor sum(const torch::Tensor& values) const {
+    if (!life.expired()) return allreduce(values, options);
+    throw Error(Errc::not_initialized,
+                "SyncBatchNorm: a backward pass came after the context of its forward pass");
+  }
+
   AllreduceOptions options;
+  std::weak_ptr<const void> life;
 };
 
 /// Normalizes the input. Its gradient takes into account that the statistics depend on the inputs
@@ -109,8 +130,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const torch::Tensor centred = input.to(mean.scalar_type()) - by_channel(mean, input);
     const torch::Tensor sum = sum_by_channel(gradient);
     const torch::Tensor product = sum_by_channel(gradient * centred);
-    const torch::Tensor everywhere =
-        allreduce(torch::cat({sum, product}), exchange->options) / count;
+    const torch::Tensor everywhere = exchange->sum(torch::cat({sum, product})) / count;
 
     const std::int64_t channels = mean.size(0);
     const torch::Tensor slope =
@@ -154,8 +174,11 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
 /// Returns a name that only this layer has. The name is the same in every step, so that the
 /// schedule can freeze.
 std::string SyncBatchNormImpl::exchange_name() {
-  if (instance_ < 0) {
+  // In another context other ranks may have new layers, which know no number.
+  const std::weak_ptr<const void> life = life_of_context(scope_);
+  if (instance_ < 0 || !is_same(life, agreed_in_)) {
     instance_ = detail::agree_on_instance(context(), "sync_batch_norm", scope_.process_set);
+    agreed_in_ = life;
   }
   return fmt::format("sync_batch_norm/{}", instance_);
 }
@@ -200,9 +223,9 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   const auto affine = [this](const torch::Tensor& parameter) {
     return options.affine() ? std::make_optional(parameter) : std::nullopt;
   };
-  return Normalize::apply(
-      input, affine(weight), affine(bias), all.mean, inverse, all.count,
-      c10::IValue::make_capsule(c10::make_intrusive<Exchange>(std::move(back))));
+  return Normalize::apply(input, affine(weight), affine(bias), all.mean, inverse, all.count,
+                          c10::IValue::make_capsule(c10::make_intrusive<Exchange>(
+                              std::move(back), life_of_context(scope_))));
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {

@@ -26,7 +26,8 @@ struct SyncBatchNormScope {
 /// rank sends 2 · C + 1 numbers, and the variances are combined as in Chan, Golub & LeVeque 1979.
 /// Weight and bias get the gradients of this rank's batch, which the optimizer reduces with all
 /// others. Running statistics are equal on all ranks. If one rank calls `backward()`, every rank
-/// must call it, also one with an empty batch. In evaluation mode nothing is sent, unless the layer
+/// must call it, also one with an empty batch. A backward pass after the default context of its
+/// forward pass throws Errc::not_initialized. In evaluation mode nothing is sent, unless the layer
 /// keeps no running statistics.
 ///
 /// Parameters and buffers have the same names as in LibTorch's layers, so that either can load the
@@ -55,8 +56,10 @@ class SyncBatchNormImpl
   void update_running(const torch::Tensor& mean, const torch::Tensor& variance, double count);
 
   SyncBatchNormScope scope_;
-  /// The number in the names of the exchanges. The ranks agree on it before their first exchange.
+  /// The number in the names of the exchanges. The ranks agree on it before their first exchange in
+  /// each default context.
   std::int64_t instance_ = -1;
+  std::weak_ptr<const void> agreed_in_;  ///< it expires with the context of the number
 };
 TORCH_MODULE(SyncBatchNorm);
 

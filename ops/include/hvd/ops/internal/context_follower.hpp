@@ -1,5 +1,7 @@
-// Declares objects that use the default context of one generation after the other.
+// Declares what objects need that use the default context of one generation after the other.
 #pragma once
+
+#include <memory>
 
 #include <hvd/core/context.hpp>
 
@@ -30,5 +32,10 @@ class ContextFollower {
 /// Call these functions of all followers, in the order of their construction.
 void detach_followers() noexcept;
 void attach_followers(Context& context);
+
+/// Returns an object that expires when the default context of the calling thread ends. Two default
+/// contexts have different ones, also when one has the address of the other. It is empty when the
+/// thread has no default context.
+[[nodiscard]] std::weak_ptr<const void> life_of_default_context() noexcept;
 
 }  // namespace hvd::detail
