@@ -233,6 +233,60 @@ TEST_P(OptimizerOption, ASparseGradientThatOneRankHasInTheFirstStepIsKnownToAll)
   });
 }
 
+/// An embedding with sparse gradients before a layer.
+struct Lookup : torch::nn::Module {
+  explicit Lookup(const torch::Tensor& rows) {
+    const torch::NoGradGuard no_grad;
+    table->weight.copy_(rows);
+    layer->weight.copy_(rows.slice(0, 0, 1));
+    layer->bias.fill_(1);
+  }
+  torch::Tensor loss(int rank, bool uses_table) {
+    const torch::Tensor inputs = uses_table ? table->forward(torch::tensor({std::int64_t{rank}}))
+                                            : torch::full({1, 4}, rank + 1.0F);
+    return layer->forward(inputs).square().sum();
+  }
+  torch::nn::Embedding table = register_module(
+      "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 4).sparse(true)));
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 1));
+};
+
+TEST_P(OptimizerOption, SparseGradientsInAGroupAreReducedBesideIt) {
+  const int size = GetParam();
+  const torch::Tensor rows = normal({5, 4}, 3, 0.3);
+  // In the first step only the last rank has a sparse gradient.
+  const auto uses_table = [size](int rank, int step) { return step > 0 || rank == size - 1; };
+  Lookup alone(rows);
+  torch::optim::SGD sgd(alone.parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < 3; ++step) {
+    sgd.zero_grad();
+    for (int rank = 0; rank < size; ++rank) {
+      (alone.loss(rank, uses_table(rank, step)) / size).backward();
+    }
+    sgd.step();
+  }
+  const std::vector<std::vector<std::string>> with_others{
+      {"layer.bias", "table.weight", "layer.weight"}};
+  const std::vector<std::vector<std::string>> by_itself{{"table.weight"}, {"layer.weight"}};
+  for (const auto& groups : {with_others, by_itself}) {
+    on_ranks(size, [&](Context& context) {
+      Lookup model(rows);
+      DistributedSGD optimizer(model.named_parameters(), torch::optim::SGDOptions(0.1),
+                               {.groups = groups, .context = &context});
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        model.loss(context.rank(), uses_table(context.rank(), step)).backward();
+        optimizer.step();
+      }
+      EXPECT_TRUE(verify(model, context));
+      for (const auto& item : model.named_parameters()) {
+        const torch::Tensor& wanted = alone.named_parameters()[item.key()];
+        EXPECT_TRUE(torch::allclose(item.value(), wanted, 1e-4, 1e-5)) << item.key();
+      }
+    });
+  }
+}
+
 TEST_P(OptimizerOption, FewerPassesThanPlannedAreAveragedOverThoseThatThereWere) {
   const int size = GetParam();
   auto reference = make_net(1);

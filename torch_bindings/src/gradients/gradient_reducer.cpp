@@ -95,7 +95,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
 void GradientReducer::Impl::count_groups() {
   for (Group& group : groups) group.size = 0;
   for (GradientSlot& slot : slots) {
-    slot.joins_group = slot.group >= 0 && slot.takes_part;
+    slot.joins_group = slot.group >= 0 && slot.takes_part && !slot.is_sparse;
     if (slot.joins_group) ++groups[static_cast<std::size_t>(slot.group)].size;
   }
 }

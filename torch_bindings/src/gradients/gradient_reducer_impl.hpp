@@ -34,8 +34,9 @@ struct GradientSlot {
   std::string collective;  ///< the name of its reduction
   torch::Tensor parameter;
   GradientHook hook;
-  int group = -1;            ///< the number of its group, or -1
-  bool joins_group = false;  ///< the parameter takes part since before this step, and has a group
+  int group = -1;  ///< the number of its group, or -1
+  /// The parameter takes part since before this step, has a group, and its gradient is dense.
+  bool joins_group = false;
   std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step
@@ -113,6 +114,7 @@ struct GradientReducer::Impl final : GradientListener {
   void submit_without_backward(GradientSlot& slot, double factor);
   void submit_missing();
   void add_to(Group& group, GradientSlot& slot);
+  void leave_group(GradientSlot& slot);
   void submit_together(Group& group);
   void convert(GradientSlot& slot);
   [[nodiscard]] std::shared_ptr<DeviceEvent> ready(const GradientSlot& slot);

@@ -58,6 +58,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
 
 void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
   slot.is_sparse = true;
+  leave_group(slot);
   slot.gradient = slot.parameter.grad();
   AllreduceOptions reduction = reduction_named(slot.collective);
   reduction.prescale *= factor;
@@ -69,6 +70,15 @@ void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
 void GradientReducer::Impl::add_to(Group& group, GradientSlot& slot) {
   group.ready.push_back(&slot);
   if (group.ready.size() == group.size) submit_together(group);
+}
+
+/// A sparse gradient is reduced by itself, on all ranks. The rest of its group may be complete
+/// then.
+void GradientReducer::Impl::leave_group(GradientSlot& slot) {
+  if (!std::exchange(slot.joins_group, false)) return;
+  Group& group = groups[static_cast<std::size_t>(slot.group)];
+  --group.size;
+  if (group.size > 0 && group.ready.size() == group.size) submit_together(group);
 }
 
 void GradientReducer::Impl::submit_together(Group& group) {
