@@ -59,6 +59,29 @@ TEST_P(Compressor, SendsInTimeWhatItLeftOut) {
   });
 }
 
+// With zeros, or with a gradient of lower rank, directions of the matrix that is kept vanish.
+TEST_P(Compressor, PowerSgdSendsAgainWhatAnEarlierGradientLacked) {
+  on_ranks(GetParam(), [](Context& context) {
+    constexpr std::int64_t kSide = 8;
+    const torch::Tensor first = torch::zeros({kSide, kSide});
+    first[0][0] = 3;
+    const torch::Tensor both = first.clone();
+    both[1][1] = 1;
+    const torch::Tensor weight = torch::zeros({kSide, kSide}, torch::requires_grad());
+    DistributedSGD optimizer(NamedTensors{{"weight", weight}}, torch::optim::SGDOptions(1),
+                             {.compressor = power_sgd(2), .context = &context});
+    torch::Tensor sum = torch::zeros({kSide, kSide});
+    for (const torch::Tensor& slope : {torch::zeros_like(first), first, both, both}) {
+      optimizer.zero_grad();
+      (weight * slope).sum().backward();
+      optimizer.step();
+      sum += slope;
+      // The two directions fit into the rank, so nothing is left for later steps.
+      EXPECT_LT((weight.detach() + sum).abs().max().item<double>(), 1e-3) << weight;
+    }
+  });
+}
+
 // An infinite element is not kept: all ranks skip the step, and the next one is right.
 TEST_P(Compressor, ForgetsAnInfiniteGradient) {
   on_ranks(GetParam(), [](Context& context) {

@@ -122,13 +122,11 @@ bool all_finite(const torch::Tensor& values) { return torch::isfinite(values).al
 class LowRank final : public CompressedGradient {
  public:
   LowRank(const torch::Tensor& parameter, std::int64_t rank, std::uint64_t seed)
-      : rows_(parameter.size(0)), columns_(parameter.numel() / rows_) {
-    // All ranks start with the same Q, because this generator does not depend on the global one.
-    auto generator = at::detail::createCPUGenerator(seed);
-    q_ = torch::empty({columns_, rank}, torch::kFloat32)
-             .normal_(0, 1, generator)
-             .to(parameter.options().requires_grad(false));
-  }
+      : rows_(parameter.size(0)),
+        columns_(parameter.numel() / rows_),
+        rank_(rank),
+        seed_(seed),
+        q_(first_q(parameter)) {}
 
   void begin(const GradientExchange& exchange, const torch::Tensor& gradient) override {
     const torch::Tensor matrix = gradient.reshape({rows_, columns_});
@@ -148,14 +146,25 @@ class LowRank final : public CompressedGradient {
     }
     const torch::Tensor q = work_.wait();
     if (!all_finite(q)) return end_with_nan(gradient);
-    q_ = q;
-    const torch::Tensor result = p_.mm(q_.t());
+    const torch::Tensor result = p_.mm(q.t());
     rest_ -= result;
     gradient.copy_(result.view_as(gradient));
+    // Columns of zeros come of zeros, or of a gradient whose rank is lower. They would stay zeros.
+    const torch::Tensor is_used = q.any(0);
+    q_ = is_used.all().item<bool>() ? q : torch::where(is_used, q, first_q(q));
     return true;
   }
 
  private:
+  /// Returns the Q with which all ranks start. It is the same on all ranks, because its generator
+  /// does not depend on the global one.
+  torch::Tensor first_q(const torch::Tensor& like) const {
+    auto generator = at::detail::createCPUGenerator(seed_);
+    return torch::empty({columns_, rank_}, torch::kFloat32)
+        .normal_(0, 1, generator)
+        .to(like.options().requires_grad(false));
+  }
+
   /// Ends the step when a rank's gradient is infinite or NaN, which all ranks see. The result is
   /// NaN, and the kept error becomes zero.
   bool end_with_nan(const torch::Tensor& gradient) {
@@ -166,6 +175,8 @@ class LowRank final : public CompressedGradient {
 
   const std::int64_t rows_;
   const std::int64_t columns_;
+  const std::int64_t rank_;
+  const std::uint64_t seed_;
   torch::Tensor rest_;
   torch::Tensor p_;
   torch::Tensor q_;  ///< the Q of the last step, with which the next step starts
