@@ -1,5 +1,7 @@
 // Tests GradScaler, WarmupLR, and verify of an optimizer.
 #include <limits>
+#include <stdexcept>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -72,6 +74,87 @@ TEST_P(TrainingAids, AnInfiniteGradientOnOneRankIsSkippedByAll) {
     EXPECT_GT(largest_difference(values_of(net), before), 1e-3);
     EXPECT_TRUE(verify(*net, context));
   });
+}
+
+/// Steps once with a scaled loss, and expects the step of an optimizer without a scaler.
+template <class Optimizer>
+void expect_right_step(torch::nn::Sequential& net, Optimizer& optimizer, GradScaler& scaler,
+                       const Batch& mine, const Batch& global) {
+  auto reference = make_net(1);
+  {
+    const torch::NoGradGuard no_grad;
+    const auto values = values_of(net);
+    for (std::size_t i = 0; i < values.size(); ++i) reference->parameters()[i].copy_(values[i]);
+  }
+  torch::optim::SGD sgd(reference->parameters(), torch::optim::SGDOptions(0.1));
+  loss_of(reference, global).backward();
+  sgd.step();
+  optimizer.zero_grad();
+  scaler.scale(loss_of(net, mine)).backward();
+  EXPECT_TRUE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
+}
+
+// Rank 0 alone notices its mistake; the others step.
+TEST_P(TrainingAids, TheStepAfterAFailedReductionIsRight) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), torch::optim::SGDOptions(0.1),
+                             {.wait_in_backward = false, .context = &context});
+    GradScaler scaler({.init_scale = 1024});
+    for (int step = 0; step < 4; ++step) {
+      const Batch global = global_batch(step);
+      const Batch mine = global.of_rank(context.rank(), size);
+      if (step % 2 == 1) {
+        expect_right_step(net, optimizer, scaler, mine, global);
+        continue;
+      }
+      optimizer.zero_grad();
+      scaler.scale(loss_of(net, mine)).backward();
+      if (context.rank() == 0) {
+        torch::Tensor& gradient = net->parameters()[0].mutable_grad();
+        gradient = torch::zeros_like(gradient);
+        EXPECT_EQ(code_of([&] { (void)scaler.step(optimizer); }), Errc::invalid_argument);
+      } else {
+        EXPECT_TRUE(scaler.step(optimizer));
+        scaler.update();
+      }
+      broadcast_parameters(net, size - 1, context);
+    }
+    EXPECT_TRUE(verify(*net, context));
+  });
+}
+
+/// Throws in its first step.
+struct Throwing : torch::optim::SGD {
+  using SGD::SGD;
+  torch::Tensor step(LossClosure closure = nullptr) override {
+    if (!std::exchange(has_thrown, true)) throw std::runtime_error("the first step");
+    return SGD::step(std::move(closure));
+  }
+  bool has_thrown = false;
+};
+
+TEST(GradScaler, TheStepAfterOneThatThrewIsRight) {
+  auto net = make_net(1);
+  Throwing sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  GradScaler scaler({.init_scale = 1024});
+  scaler.scale(loss_of(net, global_batch(0))).backward();
+  EXPECT_THROW((void)scaler.step(sgd), std::runtime_error);
+  expect_right_step(net, sgd, scaler, global_batch(1), global_batch(1));
+}
+
+// An error between the two calls, as of a collective, ends the step.
+TEST(GradScaler, AStepThatIsLeftAfterUnscalingIsOver) {
+  auto net = make_net(1);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  GradScaler scaler({.init_scale = 1024});
+  scaler.scale(loss_of(net, global_batch(0))).backward();
+  scaler.unscale_(sgd);
+  EXPECT_EQ(code_of([&] { scaler.unscale_(sgd); }), Errc::invalid_argument);
+  expect_right_step(net, sgd, scaler, global_batch(1), global_batch(1));
 }
 
 TEST(GradScaler, MisuseIsNamed) {

@@ -48,30 +48,36 @@ bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double fact
   return !bad.defined() || !bad.item<bool>();
 }
 
+torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
+  unscaled_ = false;  // the step of an earlier unscale_() is over, or was left
+  return loss * scale_;
+}
+
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (unscaled_) refuse_scaling("the gradients are unscaled already; update() comes first");
-  unscaled_ = true;
   auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
   found_inf_ = distributed ? !distributed->scale_gradients(1 / scale_)
                            : !detail::scale_own_gradients(optimizer, 1 / scale_);
+  unscaled_ = true;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (!unscaled_) unscale_(optimizer);
+  unscaled_ = false;  // the step is over, also when it throws
   auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
   if (!distributed) {
-    if (!found_inf_) optimizer.step();
-  } else if (found_inf_) {
+    if (!*found_inf_) optimizer.step();
+  } else if (*found_inf_) {
     distributed->skip_scaled();
   } else {
     distributed->step_scaled();
   }
-  return !found_inf_;
+  return !*found_inf_;
 }
 
 void GradScaler::update() {
-  if (!unscaled_) refuse_scaling("update() without a step()");
-  if (found_inf_) {
+  if (!found_inf_) refuse_scaling("update() without a step()");
+  if (*found_inf_) {
     scale_ *= options_.backoff_factor;
     good_steps_ = 0;
   } else if (++good_steps_ == options_.growth_interval) {
@@ -81,7 +87,7 @@ void GradScaler::update() {
     good_steps_ = 0;
   }
   unscaled_ = false;
-  found_inf_ = false;
+  found_inf_.reset();
 }
 
 void GradScaler::load(double scale_factor, std::int64_t good_steps) {

@@ -450,6 +450,15 @@ void GradientReducer::synchronize() {
   impl().error.take();
 }
 
+void GradientReducer::synchronize_or_end_step() {
+  try {
+    synchronize();
+  } catch (...) {
+    impl().end_step();
+    throw;
+  }
+}
+
 void GradientReducer::finish_pass() {
   synchronize();
   impl().is_reduced = false;

@@ -99,7 +99,7 @@ class DistributedOptimizer final : public Base,
 
   bool scale_gradients(double factor) override {
     reducer_.require_step_after_backward("GradScaler");
-    synchronize();
+    reducer_.synchronize_or_end_step();
     return detail::scale_own_gradients(*this, factor);
   }
   void step_scaled() override {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -24,14 +25,16 @@ struct GradScalerOptions {
 ///
 /// The scaled gradients are reduced, and an element that is infinite or NaN on one rank is so on
 /// all ranks afterwards. Therefore all ranks skip the same steps and have the same scale, without
-/// another message. To clip gradients, call `unscale_` first. A step has one optimizer. One thread
-/// at a time may use it.
+/// another message. To clip gradients, call `unscale_` first. A step has one optimizer. When
+/// `unscale_` or `step` throws, the step is over: go on with `zero_grad()` and the next loss. One
+/// thread at a time may use it.
 class GradScaler {
  public:
   /// Throws Errc::invalid_argument for options out of range.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
+  /// Returns the loss times the scale. After `unscale_` this begins another step.
+  [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss);
 
   /// Divides the gradients by the scale. May be called once per step; a second call throws
   /// Errc::invalid_argument. For a distributed optimizer it is collective and waits for the
@@ -55,8 +58,8 @@ class GradScaler {
   GradScalerOptions options_;
   double scale_;
   std::int64_t good_steps_ = 0;
-  bool unscaled_ = false;
-  bool found_inf_ = false;
+  bool unscaled_ = false;          ///< the gradients of this step are unscaled
+  std::optional<bool> found_inf_;  ///< of the last gradients that were unscaled, until `update`
 };
 
 }  // namespace hvd

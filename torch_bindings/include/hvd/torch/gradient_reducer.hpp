@@ -126,6 +126,8 @@ class GradientReducer {
   /// all of them. Collective unless a backward pass has done it already. Throws the first error of
   /// this step.
   void synchronize();
+  /// Synchronizes, and ends the step if that throws, as `step()` does.
+  void synchronize_or_end_step();
   /// Synchronizes, unless a backward pass has done so since the last call.
   void finish_pass();
   /// See `DistributedOptimizer`.
