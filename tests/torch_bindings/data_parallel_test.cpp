@@ -127,6 +127,43 @@ TEST_P(DataParallel, BuffersAreThoseOfRankZeroAfterEachPass) {
   });
 }
 
+// A discriminator has a loss for each of its two batches.
+TEST_P(DataParallel, EachForwardPassThroughBatchNormMayHaveItsBackwardPass) {
+  const int size = GetParam();
+  const auto inputs = [](int rank, int pass) {
+    return normal({8, kFeatures}, static_cast<std::uint64_t>(2 * rank + pass) + 1);
+  };
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Sequential net(torch::nn::Linear(kFeatures, 4), torch::nn::BatchNorm1d(4),
+                              torch::nn::Linear(4, 1));
+    DistributedDataParallel parallel(net, {.context = &context});
+    torch::nn::Sequential alone(torch::nn::Linear(kFeatures, 4), torch::nn::BatchNorm1d(4),
+                                torch::nn::Linear(4, 1));
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+      alone->parameters()[i].set_data(net->parameters()[i].detach().clone());
+    }
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      const torch::Tensor first = net->forward(inputs(context.rank(), 0)).square().sum();
+      const torch::Tensor second = net->forward(inputs(context.rank(), 1)).square().sum();
+      first.backward();
+      EXPECT_TRUE(verify(net, context));
+      second.backward();
+      EXPECT_TRUE(verify(net, context));
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      for (const int pass : {0, 1}) {
+        (alone->forward(inputs(rank, pass)).square().sum() / size).backward();
+      }
+    }
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+      EXPECT_TRUE(
+          torch::allclose(net->parameters()[i].grad(), alone->parameters()[i].grad(), 1e-4, 1e-5))
+          << i;
+    }
+  });
+}
+
 TEST_P(DataParallel, ARankWhosePassUsesNothingSynchronizes) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {

@@ -288,8 +288,10 @@ void GradientReducer::Impl::check_module_after_pass() {
 void GradientReducer::Impl::submit_buffers() {
   const int first = context.ranks_of(options.process_set).front();
   for (const auto& [name, buffer] : module->buffers().distinct().items()) {
+    // Autograd does not count this as a change, as it does not count those by BatchNorm itself.
+    // Otherwise it would refuse the backward pass of an earlier forward pass.
     const TensorWork work = broadcast_async_(
-        buffer, first,
+        plain_alias(buffer), first,
         {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),
          .process_set = options.process_set,
          .context = &context});
