@@ -180,7 +180,7 @@ TEST_P(Compressor, RanksWithOthersAreToldSo) {
     EXPECT_EQ(
         code_of([&] { DistributedSGD bad(net->named_parameters(), kSgd, options); }, &message),
         Errc::mismatch);
-    EXPECT_THAT(message, HasSubstr("options: rank 1 differs from rank 0"));
+    EXPECT_THAT(message, HasSubstr("option compressor: rank 1 differs from rank 0"));
   });
 }
 

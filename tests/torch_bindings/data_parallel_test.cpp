@@ -393,6 +393,27 @@ TEST_P(DataParallel, ModelsInAnotherOrderAreNoticedByTheConstructor) {
   });
 }
 
+TEST_P(DataParallel, OtherOptionsOnOneRankAreNoticedByTheConstructor) {
+  const int size = GetParam();
+  if (size == 1) return;
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    const bool odd = context.rank() == size - 1;
+    const auto expect_named = [&](const DistributedOptimizerOptions& options,
+                                  const std::string& name) {
+      std::string message;
+      EXPECT_EQ(code_of([&] { DistributedDataParallel parallel(net, options); }, &message),
+                Errc::mismatch);
+      EXPECT_THAT(message, HasSubstr("option " + name + ": rank " + std::to_string(size - 1) +
+                                     " differs from rank 0"));
+    };
+    expect_named({.broadcast_buffers = !odd, .context = &context}, "broadcast_buffers");
+    expect_named({.broadcast_parameters = !odd, .context = &context}, "broadcast_parameters");
+    expect_named({.compression = odd ? Compression::bf16 : Compression::none, .context = &context},
+                 "compression");
+  });
+}
+
 TEST_P(DataParallel, MisuseIsNamed) {
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);

@@ -47,8 +47,10 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       context(context_of(given)),
       count(given_count),
       waits(may_order(context)) {
-  const std::vector<NamedDigest> own = describe(parameters, options);  // refuses bad groups
-  instance = agree_on_optimizer(context, own, options.process_set, kind);
+  std::vector<NamedDigest> own = describe_parameters(parameters, options);  // refuses bad groups
+  const std::vector<NamedDigest> own_options = describe_options(options);
+  own.insert(own.end(), own_options.begin(), own_options.end());
+  instance = agree_on_optimizer(context, std::move(own), options.process_set, kind);
 
   placement.emplace(options.memory, context, parameters.tensors());
   const std::vector<int> group_of = groups_of(parameters, options);

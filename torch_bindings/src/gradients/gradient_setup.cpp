@@ -1,6 +1,5 @@
 #include "gradients/gradient_setup.hpp"
 
-#include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
@@ -133,8 +132,8 @@ std::vector<int> groups_of(const NamedTensors& parameters,
   return group_of;
 }
 
-std::vector<NamedDigest> describe(const NamedTensors& parameters,
-                                  const DistributedOptimizerOptions& options) {
+std::vector<NamedDigest> describe_parameters(const NamedTensors& parameters,
+                                             const DistributedOptimizerOptions& options) {
   const std::vector<int> group_of = groups_of(parameters, options);
   std::vector<NamedDigest> digests;
   for (const auto& [name, parameter] : parameters.items()) {
@@ -147,22 +146,35 @@ std::vector<NamedDigest> describe(const NamedTensors& parameters,
     for (const auto stride : parameter.strides()) digest.add(static_cast<std::uint64_t>(stride));
     digests.emplace_back("parameter " + name, digest.value());
   }
-  Digest digest;
-  digest.add(static_cast<std::uint64_t>(options.op));
-  digest.add(static_cast<std::uint64_t>(options.backward_passes_per_step));
-  digest.add(options.average_accumulated ? 1 : 0);
-  digest.add(std::bit_cast<std::uint64_t>(options.gradient_predivide_factor));
-  digest.add(static_cast<std::uint64_t>(options.compression));
-  digest.add(options.compressor ? options.compressor->description() : std::string());
-  digest.add(options.adasum ? 1 : 0);
-  digest.add(options.weighted ? 1 : 0);
-  digest.add(options.sparse_as_dense ? 1 : 0);
-  digest.add(options.wait_in_backward ? 1 : 0);
-  digest.add(options.step_in_backward ? 1 : 0);
-  digest.add(options.broadcast_parameters ? 1 : 0);
-  digest.add(options.name_prefix);
-  digests.emplace_back("options", digest.value());
   return digests;
+}
+
+std::vector<NamedDigest> describe_options(const DistributedOptimizerOptions& options) {
+  std::vector<NamedDigest> digests;
+  const auto add = [&digests](const char* name, const auto& value) {
+    digests.push_back(digest_of_option(name, fmt::to_string(value)));
+  };
+  add("op", static_cast<int>(options.op));
+  add("backward_passes_per_step", options.backward_passes_per_step);
+  add("average_accumulated", options.average_accumulated);
+  add("gradient_predivide_factor", options.gradient_predivide_factor);
+  add("compression", static_cast<int>(options.compression));
+  add("compressor", options.compressor ? options.compressor->description() : std::string());
+  add("adasum", options.adasum);
+  add("weighted", options.weighted);
+  add("sparse_as_dense", options.sparse_as_dense);
+  add("wait_in_backward", options.wait_in_backward);
+  add("step_in_backward", options.step_in_backward);
+  add("broadcast_parameters", options.broadcast_parameters);
+  add("broadcast_buffers", options.broadcast_buffers);
+  add("name_prefix", options.name_prefix);
+  return digests;
+}
+
+NamedDigest digest_of_option(std::string_view name, std::string_view value) {
+  Digest digest;
+  digest.add(value);
+  return {fmt::format("option {}", name), digest.value()};
 }
 
 std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,

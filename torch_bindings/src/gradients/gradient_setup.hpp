@@ -44,9 +44,12 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 [[nodiscard]] std::vector<int> groups_of(const NamedTensors& parameters,
                                          const DistributedOptimizerOptions& options);
 
-/// Returns the digests of everything that must be the same on all ranks.
-[[nodiscard]] std::vector<NamedDigest> describe(const NamedTensors& parameters,
-                                                const DistributedOptimizerOptions& options);
+/// Returns the digests of what must be the same on all ranks: of the parameters with their groups,
+/// and of the other options.
+[[nodiscard]] std::vector<NamedDigest> describe_parameters(
+    const NamedTensors& parameters, const DistributedOptimizerOptions& options);
+[[nodiscard]] std::vector<NamedDigest> describe_options(const DistributedOptimizerOptions& options);
+[[nodiscard]] NamedDigest digest_of_option(std::string_view name, std::string_view value);
 
 /// Checks that all ranks of the set construct the same optimizer now, and returns its instance, a
 /// number that no other optimizer of these ranks has. `kind` names the class of the optimizer and

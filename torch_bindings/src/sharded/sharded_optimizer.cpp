@@ -78,13 +78,15 @@ std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups
   same.compression = options.compression;
   same.weighted = options.weighted;
   same.broadcast_parameters = options.broadcast_parameters;
-  same.name_prefix = fmt::format("{} {} {}", options.name_prefix, options.bucket_bytes,
-                                 options.mirror ? "mirror" : "");
-  std::vector<NamedDigest> all;
+  same.name_prefix = options.name_prefix;
+  std::vector<NamedDigest> all = describe_options(same);
+  all.push_back(digest_of_option("bucket_bytes", fmt::to_string(options.bucket_bytes)));
+  all.push_back(digest_of_option("mirror", fmt::to_string(options.mirror)));
   for (const NamedTensors& group : groups) {
-    std::vector<NamedDigest> one = describe(group, same);
-    one.back().first = fmt::format("options, or the size of group {}", &group - groups.data());
-    one.back().second += group.size();
+    all.emplace_back(fmt::format("the size of group {}", &group - groups.data()), group.size());
+  }
+  for (const NamedTensors& group : groups) {
+    const std::vector<NamedDigest> one = describe_parameters(group, same);
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;

@@ -1,5 +1,6 @@
 #include "state/agreement.hpp"
 
+#include <algorithm>
 #include <span>
 
 #include <fmt/format.h>
@@ -55,18 +56,21 @@ std::string first_difference(Context& context, const std::vector<NamedDigest>& m
   const torch::Tensor all_digests = digests_work.wait();
   const std::vector<Values> by_rank = split(values_of(all_digests), values_of(all_counts));
 
-  for (std::size_t i = 1; i < by_rank.size(); ++i) {
-    if (by_rank[i].size() != by_rank[0].size()) {
-      return fmt::format("rank {} has {} of them, rank {} has {}", ranks[i], by_rank[i].size(),
-                         ranks[0], by_rank[0].size());
-    }
-  }
-  for (std::size_t index = 0; index < mine.size(); ++index) {
+  // Which of the values that all ranks have differs says more than how many each of them has.
+  std::size_t common = mine.size();
+  for (const Values& values : by_rank) common = std::min(common, values.size());
+  for (std::size_t index = 0; index < common; ++index) {
     std::vector<int> differing;
     for (std::size_t i = 1; i < by_rank.size(); ++i) {
       if (by_rank[i][index] != by_rank[0][index]) differing.push_back(ranks[i]);
     }
     if (!differing.empty()) return difference_text(mine[index].first, differing, ranks[0]);
+  }
+  for (std::size_t i = 1; i < by_rank.size(); ++i) {
+    if (by_rank[i].size() != by_rank[0].size()) {
+      return fmt::format("rank {} has {} of them, rank {} has {}", ranks[i], by_rank[i].size(),
+                         ranks[0], by_rank[0].size());
+    }
   }
   return {};
 }
