@@ -39,8 +39,8 @@ class Pair {
 
   HostSegment segments_[2] = {HostSegment::create(0, 2, 0), HostSegment::create(1, 2, 0)};
   Failure failure_;
-  ShmWait waits_[2] = {{segments_[0].doorbell(), 0, failure_},
-                       {segments_[1].doorbell(), 0, failure_}};
+  ShmWait waits_[2] = {{0, segments_[0].doorbell(), 0, failure_},
+                       {1, segments_[1].doorbell(), 0, failure_}};
   HostGroup first_{members(), 0, waits_[0]};
   HostGroup second_{members(), 1, waits_[1]};
 };

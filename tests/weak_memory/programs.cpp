@@ -127,7 +127,7 @@ void refuse_set(Host& host, int rank) {
   } catch (const Error& error) {
     check(error.code() == Errc::resource && error.fault().rank == 1, "another error");
     // The rank that has no memory wakes the others in its next wait.
-    if (rank == 1) ShmWait::ring(std::array{host.group(1).member(0).neighbour});
+    if (rank == 1) host.shared(1).wait.ring(std::array{host.group(1).member(0).neighbour});
     return;
   }
   fail("a set without memory is made");

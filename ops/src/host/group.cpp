@@ -35,7 +35,7 @@ HostGroup::HostGroup(std::vector<HostMember> members, int self, ShmWait& wait, s
 }
 
 void HostGroup::attach(Deadline deadline) {
-  ShmWait::ring(others_);  // this rank has published its own block
+  wait_.ring(others_);  // this rank has published its own block
   for (int position = 0; position < size(); ++position) {
     HostMember& member = members_[static_cast<std::size_t>(position)];
     if (position != self_)
@@ -129,7 +129,7 @@ void HostGroup::pass_fence() noexcept {
 }
 
 void HostGroup::wake_others() noexcept {
-  if (std::exchange(unheard_, false)) ShmWait::ring(others_);
+  if (std::exchange(unheard_, false)) wait_.ring(others_);
 }
 
 std::byte* HostGroup::at(int position, std::uint64_t offset, std::size_t bytes) const {

@@ -18,7 +18,7 @@ namespace hvd::detail {
 /// Holds the first bytes of the segment. Its owner writes them before another rank maps it.
 struct HostHeader {
   static constexpr std::uint64_t kMagic = 0x3165'6e67'6e65'7668;  // "hvengne1"
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
   static constexpr std::size_t kCpus = 1024;
 
   std::uint64_t magic = 0;

@@ -46,7 +46,7 @@ HostShared::HostShared(std::shared_ptr<const HostSegment> segment, std::vector<P
     : rank(own_rank),
       own(std::move(segment)),
       peers(std::move(others)),
-      wait(own->doorbell(), spins, failure, peers.size()) {}
+      wait(rank, own->doorbell(), spins, failure, peers.size()) {}
 
 HostMember HostShared::member(int of) const {
   const Peer& peer = peers[static_cast<std::size_t>(of)];
@@ -120,7 +120,7 @@ std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t aren
                     cpus.count(), here, spins > 0 ? "spin, yield, sleep" : "yield, sleep"));
   }
   auto shared = std::make_shared<HostShared>(std::move(own), std::move(peers), rank, spins);
-  if (here <= ::sysconf(_SC_NPROCESSORS_ONLN)) shared->wait.watch_cpu(rank);
+  if (here <= ::sysconf(_SC_NPROCESSORS_ONLN)) shared->wait.watch_cpu();
   shared->group_of_all(ranks);
   return shared;
 }

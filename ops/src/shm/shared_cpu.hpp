@@ -24,7 +24,6 @@ class SharedCpu {
   /// `rank` is the own one.
   explicit SharedCpu(int rank) noexcept : rank_(rank) {}
 
-  [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] static Place next(Place before, unsigned cpu) noexcept {
     return (before & ~kCpu) + (kCpu + 1) + ((cpu + 1) & kCpu);
   }

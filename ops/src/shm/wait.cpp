@@ -19,8 +19,12 @@ namespace hvd::detail {
 namespace {
 
 constexpr int kSpins = 200;  // about 5 µs
-/// The longest sleep before a check whether the other ranks still live.
-constexpr std::chrono::milliseconds kNap{50};
+
+/// Returns the time between two checks whether the other ranks still live. It grows with their
+/// number, as the time that a check takes does.
+std::chrono::milliseconds time_between_checks(std::size_t neighbours) noexcept {
+  return std::chrono::milliseconds(std::max<std::size_t>(50, neighbours));
+}
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
@@ -43,19 +47,19 @@ void ring_one(Doorbell& bell) noexcept {
 
 void check_time(const ShmWait::For& call) {
   if (Clock::now() < call.deadline) return;
-  throw peer_timeout(call.missing->rank, "did not come in time");
+  throw peer_timeout(call.awaited->rank, "did not come in time");
 }
 
 }  // namespace
 
 int spins_for(int ranks, int cores) noexcept { return cores >= ranks ? kSpins : 0; }
 
-void ShmWait::ring(std::span<const Neighbour> neighbours) noexcept {
+void ShmWait::ring(std::span<const Neighbour> neighbours) const noexcept {
   // A rank that is about to sleep either sees what was stored before this fence, or has set
-  // `sleeping`, which is read after it: see `sleep`.
+  // `awaited`, which is read after it: see `sleep`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Neighbour& other : neighbours) {
-    if (other.bell->sleeping.load(std::memory_order_relaxed) != 0) ring_one(*other.bell);
+    if (other.bell->awaited.load(std::memory_order_relaxed) == rank_) ring_one(*other.bell);
   }
 }
 
@@ -68,12 +72,19 @@ bool ShmWait::is_gone(const Neighbour& other) {
 
 void ShmWait::wait_long(const Ready& ready, const For& call) {
   ring(call.neighbours);
-  if (shared_cpu_ && call.missing != nullptr) note_cpu(*call.missing);
+  if (shared_cpu_) note_cpu(*call.awaited);
+  const auto between_checks = time_between_checks(call.neighbours.size());
+  Deadline next_check = Clock::now() + between_checks;
   YieldBeforeSleep yields;
   for (unsigned looks = 1; !ready(); ++looks) {
     failure_.check();
     if (looks % 64 == 0) check_time(call);
-    if (!yields.pause()) sleep(ready, call);
+    if (yields.pause()) continue;
+    check_time(call);
+    sleep(ready, call, next_check);
+    if (Clock::now() < next_check) continue;
+    check_neighbours(ready, call);
+    next_check = Clock::now() + between_checks;
   }
 }
 
@@ -85,26 +96,27 @@ void ShmWait::note_cpu(const Neighbour& awaited) {
   own_.place.store(place, std::memory_order_relaxed);
   const auto theirs = awaited.bell->place.load(std::memory_order_relaxed);
   if (!shared_cpu_->begins_to_wait(place, awaited.rank, theirs, Clock::now())) return;
-  log(LogLevel::warn, shared_cpu_->rank(),
+  log(LogLevel::warn, rank_,
       fmt::format("ranks {} and {} stay on CPU {}, so each of them waits while the other runs, "
                   "although the machine has a CPU for each rank; what started them may have bound "
                   "them to it",
-                  shared_cpu_->rank(), awaited.rank, cpu));
+                  rank_, awaited.rank, cpu));
 }
 
-void ShmWait::sleep(const Ready& ready, const For& call) {
-  check_time(call);
+void ShmWait::sleep(const Ready& ready, const For& call, Deadline until) {
   const std::uint32_t rings = own_.rings.load(std::memory_order_relaxed);
-  own_.sleeping.store(1, std::memory_order_relaxed);
+  own_.awaited.store(call.awaited->rank, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // From now on the others see that they must wake this rank. They did not wake it for what they
+  // From now on the awaited rank sees that it must wake this one. It did not wake it for what it
   // stored before, so the condition is checked again.
   if (!ready() && !failure_.aborted()) {
-    futex_wait(own_.rings, rings, std::min(call.deadline, Clock::now() + kNap));
+    futex_wait(own_.rings, rings, std::min(call.deadline, until));
   }
-  own_.sleeping.store(0, std::memory_order_relaxed);
-  if (ready()) return;
+  own_.awaited.store(Doorbell::kNobody, std::memory_order_relaxed);
+}
 
+/// Throws if a neighbour is gone and the wait is in vain.
+void ShmWait::check_neighbours(const Ready& ready, const For& call) {
   const Neighbour* const lost = find_lost(call);
   // Values that a rank stored before it ended are still valid, so the wait may still succeed.
   if (lost == nullptr || ready()) return;
@@ -123,7 +135,7 @@ const Neighbour* ShmWait::find_lost(const For& call) {
   for (std::size_t i = 0; i < polled_.size(); ++i) {
     if (polled_[i].revents == 0) continue;
     const Neighbour& other = call.neighbours[i];
-    if (lost == nullptr || &other == call.missing) lost = &other;
+    if (lost == nullptr || &other == call.awaited) lost = &other;
   }
   return lost;
 }

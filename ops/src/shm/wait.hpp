@@ -29,8 +29,10 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Holds the means, in shared memory, to wake a rank that sleeps. `rings` is the futex.
 struct alignas(kLinePair) Doorbell {
+  static constexpr std::int32_t kNobody = -1;
+
   std::atomic<std::uint32_t> rings{0};
-  std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<std::int32_t> awaited{kNobody};  ///< the rank for which the owner sleeps
   std::atomic<SharedCpu::Place> place{0};
 };
 
@@ -81,28 +83,30 @@ class SpinBudget {
 [[nodiscard]] int spins_for(int ranks, int cores) noexcept;
 
 /// Spins a little where there is a core for every rank, then yields, then sleeps in the kernel
-/// until a neighbour wakes it. After at most 50 ms it checks whether all neighbours still live. One
-/// thread at a time may call it, except for `wake`.
+/// until the awaited rank wakes it. Now and then it checks whether all neighbours still live:
+/// every 50 ms, or with more than 50 neighbours after a millisecond for each. One thread at a time
+/// may call it, except for `wake`.
 class ShmWait {
  public:
-  /// Waits for at most `neighbours` ranks allocate no memory.
-  ShmWait(Doorbell& own, int spins, const Failure& failure, std::size_t neighbours = 0)
-      : own_(own), spins_(spins), failure_(failure) {
+  /// `rank` is the caller's. Waits for at most `neighbours` ranks allocate no memory.
+  ShmWait(int rank, Doorbell& own, int spins, const Failure& failure, std::size_t neighbours = 0)
+      : rank_(rank), own_(own), spins_(spins), failure_(failure) {
     polled_.reserve(neighbours);
   }
 
-  /// Warns when the caller, which is `rank`, and another rank stay on the same CPU.
-  void watch_cpu(int rank) { shared_cpu_.emplace(rank); }
+  /// Warns when the caller and another rank stay on the same CPU.
+  void watch_cpu() { shared_cpu_.emplace(rank_); }
 
   /// Names the ranks that a wait depends on.
   struct For {
     std::span<const Neighbour> neighbours;  ///< all others of the group
-    const Neighbour* missing = nullptr;     ///< the awaited one, which a timeout names
+    const Neighbour* awaited = nullptr;     ///< one of them
     Deadline deadline;
   };
 
-  /// Returns once `ready()` is true. Throws timeout, peer_lost (naming a rank that is gone) or
-  /// aborted.
+  /// Returns once `ready()` is true, which depends on values that the awaited rank stores, or on
+  /// what this process stores before it calls `wake`. Throws timeout (naming the awaited rank),
+  /// peer_lost (naming a rank that is gone) or aborted.
   template <class Ready>
   void until(Ready ready, const For& call) {
     for (int spin = 0;; ++spin) {
@@ -117,9 +121,9 @@ class ShmWait {
     wait_long(std::ref(ready), call);
   }
 
-  /// Wakes those of the neighbours that sleep. The caller calls it after storing values that they
-  /// may wait for.
-  static void ring(std::span<const Neighbour> neighbours) noexcept;
+  /// Wakes those of the neighbours that sleep for this rank. The caller calls it after storing
+  /// values that they may wait for.
+  void ring(std::span<const Neighbour> neighbours) const noexcept;
   /// Returns whether the rank has ended, or has given up its shared memory.
   [[nodiscard]] static bool is_gone(const Neighbour& other);
   /// Makes this rank check its condition again, also while it sleeps. Any thread may call it.
@@ -130,9 +134,11 @@ class ShmWait {
 
   void wait_long(const Ready& ready, const For& call);
   void note_cpu(const Neighbour& awaited);
-  void sleep(const Ready& ready, const For& call);
+  void sleep(const Ready& ready, const For& call, Deadline until);
+  void check_neighbours(const Ready& ready, const For& call);
   [[nodiscard]] const Neighbour* find_lost(const For& call);
 
+  int rank_;
   Doorbell& own_;
   SpinBudget spins_;
   const Failure& failure_;

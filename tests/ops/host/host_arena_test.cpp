@@ -318,7 +318,7 @@ TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   const HostSegment own = HostSegment::create(3, 8, kMiB);
   const HostSegment other = HostSegment::create(5, 8, 2 * kMiB);
   const Failure failure;
-  ShmWait waiting(own.doorbell(), 0, failure);
+  ShmWait waiting(3, own.doorbell(), 0, failure);
   const std::size_t begin = HostSegment::arena_begin();
   const auto member = [&](int rank, const HostSegment& segment) {
     return HostMember{{rank, &segment.doorbell(), -1},
