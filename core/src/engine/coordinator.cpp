@@ -24,6 +24,9 @@ constexpr std::chrono::milliseconds kSettle{200};
 // missing.
 constexpr std::chrono::seconds kFrozenPatience{1};
 
+// How often a rank that has shut down looks whether its last message has arrived.
+constexpr std::chrono::milliseconds kDeliveryInterval{1};
+
 Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
   const Config& config = session.config();
   Protocol::Settings settings;
@@ -272,6 +275,31 @@ void Coordinator::shutdown() {
   executor_->join();
   lock.lock();
   if (end_ == End::failed) std::rethrow_exception(error_);
+  lock.unlock();
+  if (channel_) await_delivery(deadline);
+}
+
+/// Waits until the ranks below this one have been told that all have shut down, because the message
+/// could be lost if this process ended before. A rank that does not get it within the timeout of a
+/// host has given this rank up, so this rank then ends, too.
+void Coordinator::await_delivery(Deadline deadline) {
+  bool delivered = false;  // with end_mutex_
+  const auto look = [this, &delivered] {
+    const std::lock_guard lock(end_mutex_);
+    delivered = channel_->delivered();
+    if (delivered) ended_.notify_all();
+  };
+  HeartbeatTimer timer(session_.loop(), kDeliveryInterval, look);
+  session_.loop().run_sync([&] {
+    look();
+    if (!delivered) timer.start();
+  });
+  const Config& config = session_.config();
+  deadline = std::min(deadline, Clock::now() + std::max(config.host_timeout, config.peer_timeout));
+  std::unique_lock lock(end_mutex_);
+  ended_.wait_until(lock, deadline, [&delivered] { return delivered; });
+  lock.unlock();
+  session_.loop().run_sync([&timer] { timer.stop(); });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -452,9 +480,8 @@ void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
 void Coordinator::stalled(const Stall& stall) {
   ++observer_.counters.stall_warnings;
   log(LogLevel::warn, rank_,
-      fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}",
-                  to_string(stall.kind), stall.name,
-                  std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
+      fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}", to_string(stall.kind),
+                  stall.name, std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
                   rank_ranges(stall.missing), rank_ranges(stall.submitted)));
 }
 

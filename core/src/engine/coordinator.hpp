@@ -101,6 +101,7 @@ class Coordinator : private ControlChannel::Listener,
   void tune();
   void on_tick();
   void end(End how);
+  void await_delivery(Deadline deadline);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
   [[nodiscard]] Fault describe(const Verdict& verdict) const;
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -64,6 +65,12 @@ class TreeChannel final : public ControlChannel,
   [[nodiscard]] Clock::time_point host_answered(int peer) const override {
     const auto stream = streams_.find(peer);
     return stream == streams_.end() ? Clock::now() : stream->second->host_answered();
+  }
+
+  [[nodiscard]] bool delivered() const override {
+    return std::all_of(streams_.begin(), streams_.end(), [this](const auto& each) {
+      return each.first == parent_ || each.second->delivered();
+    });
   }
 
   void close() noexcept override {

@@ -40,6 +40,9 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void send(std::span<const std::byte> payload);
   /// Returns the number of bytes that are queued and not yet taken by the socket.
   [[nodiscard]] std::size_t backlog() const noexcept { return backlog_; }
+  /// Tells whether the host at the other end has acknowledged all that was sent, or the stream has
+  /// ended.
+  [[nodiscard]] bool delivered();
   /// Returns when the host at the other end last acknowledged bytes, or the present time if it is
   /// this host.
   [[nodiscard]] Clock::time_point host_answered();

@@ -39,15 +39,19 @@ class ControlChannel {
   virtual void start(Listener& listener) = 0;
   /// Sends one message to each rank of `to`. The messages of one rank to another arrive in the
   /// order sent; those to a lost neighbour are dropped. When this returns, the sockets have taken
-  /// all that they have room for, which arrives even if the process ends at once; the rest is
-  /// queued. Only a relay's messages to rank 0 are written later, at the end of the loop's turn.
-  /// Throws Errc::invalid_argument when the message is too long or no route leads to one of the
-  /// ranks.
+  /// all that they have room for, which arrives even if the process ends at once, unless the
+  /// network fails (see `delivered`); the rest is queued. Only a relay's messages to rank 0 are
+  /// written later, at the end of the loop's turn. Throws Errc::invalid_argument when the message
+  /// is too long or no route leads to one of the ranks.
   virtual void send(std::span<const int> to, std::span<const std::byte> message) = 0;
   /// Returns when the host of `peer`, a neighbour of this rank, last acknowledged bytes, which its
   /// kernel does also while the peer is stopped. Returns the present time when the peer runs on
   /// this host.
   [[nodiscard]] virtual Clock::time_point host_answered(int peer) const = 0;
+  /// Tells whether all that was sent to the neighbours below this rank has arrived at their hosts,
+  /// or their streams have ended. Before that, what was sent may be lost if this process ends,
+  /// because the system answers a neighbour's next message with a reset.
+  [[nodiscard]] virtual bool delivered() const = 0;
   /// Sends what is queued as far as the sockets take it without blocking, then closes; the
   /// listener is not called again.
   virtual void close() noexcept = 0;
