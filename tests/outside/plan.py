@@ -119,4 +119,6 @@ def make_fault(draw, plan):
         fault.amount = draw.choice([0, 0, 1, 4])
     if kind in ("cut", "outage"):
         fault.how = draw.choice(["unplugged", "silent", "mute"])
+        if kind == "outage" and fault.how == "mute":
+            fault.amount = max(0.5, fault.amount)  # long enough for what the host has sent to be sent again in vain
     return fault
