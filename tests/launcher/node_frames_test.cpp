@@ -1,6 +1,10 @@
 // Tests node 0 with a node that breaks the protocol. The test itself is that node.
 #include <array>
+#include <condition_variable>
 #include <csignal>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -135,6 +139,58 @@ TEST(NodeFramesTest, ANodeThatJoinsAndThenSaysNothingIsGivenUp) {
   const auto result = wait(leader);
   EXPECT_EQ(result.exit_code(), kExitHostUnreachable);
   EXPECT_THAT(result.err, HasSubstr("hvdrun: forged, node 1 was not heard from for 1.4 s"));
+}
+
+/// The test is node 0, whose own process would answer within milliseconds.
+TEST(NodeFramesTest, ANodeWhoseStreamEndsBeforeNode0AnswersJoinsAgain) {
+  const std::string port = fresh_port();
+  const NodeConfig config = config_at(port, 2);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<UniqueFd> arrived;
+  EventLoop loop;
+  const AuthenticatedListener point(
+      loop, rendezvous_address(config),
+      Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = {}}, [&](UniqueFd stream) {
+        const std::lock_guard lock(mutex);
+        arrived.push_back(std::move(stream));
+        changed.notify_one();
+      });
+  Process node(hvdrun({"--nnodes=2", "--node-rank=1", "--nproc-per-node=1", "--master-port=" + port,
+                       "--start-timeout=1000", "true"}));
+  const auto next = [&] {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, test::in(kPatience), [&] { return !arrived.empty(); })) {
+      throw std::runtime_error("the node does not join");
+    }
+    UniqueFd stream = std::move(arrived.front());
+    arrived.pop_front();
+    EXPECT_TRUE(read_join(stream.get(), test::in(kPatience)));
+    return stream;
+  };
+  static_cast<void>(next());
+  const UniqueFd second = next();
+  const Bytes last = encode(Finished{.code = 7, .again = false, .report = "over\n"});
+  ASSERT_EQ(::send(second.get(), last.data(), last.size(), MSG_NOSIGNAL), std::ssize(last));
+  ::shutdown(second.get(), SHUT_WR);
+  const auto result = wait(node);
+  EXPECT_EQ(result.exit_code(), 7);
+  EXPECT_THAT(result.err, HasSubstr("over\n"));
+}
+
+TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
+  const NodeConfig config = config_at(fresh_port(), 2);
+  NodeAcceptor acceptor(config, NodeTrust{});
+  std::optional<FrameNode> lost(std::in_place, config);
+  lost->join(1);
+  FrameNode node(config);  // node 0 has both streams when this one is connected
+  node.join(1);
+  lost.reset();
+  const auto joined = acceptor.gather(kPatience, [](const Join&) {});
+  const Bytes beat = encode(Beat{});
+  ASSERT_EQ(::send(joined.at(0).stream.get(), beat.data(), beat.size(), MSG_NOSIGNAL),
+            std::ssize(beat));
+  node.wait_for<Beat>();
 }
 
 Join join_as(int node_rank, int processes = 1) {

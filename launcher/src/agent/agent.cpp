@@ -109,6 +109,7 @@ void Agent::watch_end_signals() {
 
 void Agent::on_frame(const Frame& frame) {
   heartbeat_.heard();
+  answered_ = true;
   try {
     if (const auto* job = std::get_if<Prepare>(&frame)) {
       Prepare own = *job;

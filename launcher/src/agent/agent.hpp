@@ -53,6 +53,8 @@ class Agent {
   /// Runs until the stream has ended or SIGTERM has arrived, and no descendant is left. Returns the
   /// exit code of the process.
   [[nodiscard]] int run();
+  /// Tells whether a frame of hvdrun has arrived.
+  [[nodiscard]] bool answered() const noexcept { return answered_; }
 
  private:
   void on_frame(const Frame& frame);
@@ -102,6 +104,7 @@ class Agent {
     std::unique_ptr<WorkerSocket> socket;
   };
   std::vector<Worker> workers_;  ///< in an elastic job, as in `ranks_`
+  bool answered_ = false;
   bool launched_ = false;
   bool asked_ = false;  ///< it has passed SIGTERM on to the workers of an elastic job
   const pid_t parent_ = ::getppid();

@@ -121,7 +121,7 @@ std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(
                        missing_nodes(config_, joins())));
     }
     std::optional<Join> join = read_join(stream->get(), Clock::now() + kJoinPatience);
-    if (!join) continue;
+    if (!join || has_ended(stream->get())) continue;  // the node has given the stream up
     join->hostname = printable(join->hostname);
     admit({std::move(*stream), std::move(*join)});
     on_join(joined_.back().join);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/poll.hpp>
 #include <hvd/core/version.hpp>
 
 #include "agent/agent.hpp"
@@ -43,11 +45,14 @@ Prepare own_part(const Options& options, const NodeTrust& trust, const std::stri
   return part;
 }
 
+// Between two tries to join.
+constexpr std::chrono::milliseconds kPause{100};
+
 UniqueFd connect(const NodeConfig& config, const NodeTrust& trust,
-                 std::chrono::milliseconds patience) {
+                 std::chrono::milliseconds patience, Deadline deadline) {
   const Identity self{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret};
   try {
-    return connect_authenticated(rendezvous_address(config), self, "node", Clock::now() + patience);
+    return connect_authenticated(rendezvous_address(config), self, "node", deadline);
   } catch (const Error& error) {
     const std::string there = config.endpoint();
     switch (error.code()) {
@@ -84,21 +89,30 @@ void send_join(int stream, const NodeConfig& config) {
 Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust,
                      pid_t guard) {
   const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
-  UniqueFd stream = connect(config, trust, patience);
-  send_join(stream.get(), config);
-  std::optional<Finished> over;
-  const std::string block = config.one_machine() ? "" : own_block(stream.get());
-  UniqueFd output = duplicate(stream.get());
-  const int code = Agent(std::move(stream), std::move(output), UniqueFd(),
-                         {.own = own_part(options, trust, block),
-                          .on_finished = [&over](const Finished& frame) { over = frame; },
-                          .user = guard,
-                          .patience = patience,
-                          .host_timeout = options.host_timeout})
-                       .run();
-  if (over) return *over;
-  if (code != 0) return {.code = code, .again = false, .report = ""};
-  throw LaunchError(kExitHostUnreachable, fmt::format("lost node 0 at {}", config.endpoint()));
+  const Deadline deadline = Clock::now() + patience;
+  for (;;) {
+    UniqueFd stream = connect(config, trust, patience, deadline);
+    send_join(stream.get(), config);
+    std::optional<Finished> over;
+    const std::string block = config.one_machine() ? "" : own_block(stream.get());
+    UniqueFd output = duplicate(stream.get());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    Agent agent(std::move(stream), std::move(output), UniqueFd(),
+                {.own = own_part(options, trust, block),
+                 .on_finished = [&over](const Finished& frame) { over = frame; },
+                 .user = guard,
+                 .patience = std::max(left, kPause),
+                 .host_timeout = options.host_timeout});
+    const int code = agent.run();
+    if (over) return *over;
+    if (code != 0) return {.code = code, .again = false, .report = ""};
+    // Node 0 closes a stream on which no Join arrives in time, as when the network fails for a
+    // moment. It has not counted this node then.
+    if (agent.answered() || Clock::now() + kPause >= deadline) {
+      throw LaunchError(kExitHostUnreachable, fmt::format("lost node 0 at {}", config.endpoint()));
+    }
+    static_cast<void>(poll_until({}, Clock::now() + kPause));
+  }
 }
 
 }  // namespace
