@@ -1,6 +1,7 @@
 #include "policy/messages.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,6 +104,7 @@ TEST(Messages, ValuesOutOfRangeAreRefused) {
   refused(Schedule{{FusedBatch{0, {"a", "b"}, {}, {Request{}}, 0}}});
   refused(Schedule{{SetAdded{"s", 1, {2, 2}}}});
   refused(Schedule{{SetAdded{"s", 1, {-1}}}});
+  refused(Schedule{{SetAdded{"s", 1, {std::numeric_limits<int>::max()}}}});
   refused(Schedule{{Freeze{1, {}}}});
   refused(Schedule{{Freeze{1, {{PlannedBatch{}}}}}});
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 namespace hvd::detail {
@@ -98,6 +99,7 @@ void ascending_ranks(Io& io, Of<Io, std::vector<int>>& ranks) {
   io.list(ranks, sizeof(std::int32_t), [&](auto& rank) {
     io.i32(rank);
     io.require(rank >= least, "ranks out of order");
+    io.require(rank < std::numeric_limits<int>::max(), "rank out of range");
     least = rank + 1;
   });
 }
