@@ -120,7 +120,7 @@ TEST_P(ContextAtTwoOrMore, AMismatchFailsOnEveryRankAndTheNameWorksAgain) {
     EXPECT_EQ(error.code(), Errc::mismatch);
     EXPECT_THAT(error.what(), HasSubstr("'x'"));
     EXPECT_THAT(error.what(), HasSubstr("[6] on rank " + std::to_string(size - 1)));
-    EXPECT_THAT(error.what(), HasSubstr("[4] on rank 0"));
+    EXPECT_THAT(error.what(), testing::ContainsRegex("\\[4\\] on ranks? 0"));
     good.wait();
     EXPECT_THAT(other, Each(static_cast<float>(size)));
 
@@ -361,7 +361,7 @@ TEST(Context, ShutdownFailsWhatCanNoLongerComplete) {
     }
     const Error error = error_of([&] { work.wait(); });
     EXPECT_EQ(error.code(), Errc::shut_down);
-    EXPECT_THAT(error.what(), HasSubstr("2 has shut down"));
+    EXPECT_THAT(error.what(), testing::ContainsRegex("2 ha(s|ve) shut down"));
     context.shutdown();
     EXPECT_EQ(error_of([&] { (void)sum(context, "y", data); }).code(), Errc::shut_down);
   });

@@ -165,7 +165,7 @@ void Bootstrap::fail(const std::vector<int>& missing) const {
   } else if (missing.size() == 1) {
     fault.cause = "it did not come";
   } else {
-    fault.cause = fmt::format("ranks {} did not come", detail::rank_ranges(missing));
+    fault.cause = fmt::format("{} did not come", detail::ranks_text(missing));
   }
   fault.phase = "init";
   fault.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);

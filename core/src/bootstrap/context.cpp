@@ -87,8 +87,8 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
   if (reduces(request.kind)) check_reduction(request);
   if (request.kind == OpKind::broadcast &&
       !std::binary_search(ranks.begin(), ranks.end(), request.root)) {
-    refuse(request, fmt::format("root {} is not one of the ranks {}", request.root,
-                                detail::rank_ranges(ranks)));
+    refuse(request, fmt::format("root {} is not in the process set of {}", request.root,
+                                detail::ranks_text(ranks)));
   }
   if (request.kind == OpKind::allreduce || request.kind == OpKind::broadcast) {
     if (count > 0 && !submission.output) refuse(request, "the output is null");

@@ -415,7 +415,7 @@ void Coordinator::carry_out(const Rejection& rejection) {
 }
 
 void Coordinator::carry_out(const SetAdded& added) {
-  log_decision(rank_, "makes process set {} of ranks {}", added.id, rank_ranges(added.ranks));
+  log_decision(rank_, "makes process set {} of {}", added.id, ranks_text(added.ranks));
   sets_.add(added.id, added.ranks);
   LocalBatch batch;
   batch.kind = OpKind::add_process_set;
@@ -480,9 +480,9 @@ void Coordinator::resume(const std::vector<std::uint64_t>& begun) {
 void Coordinator::stalled(const Stall& stall) {
   ++observer_.counters.stall_warnings;
   log(LogLevel::warn, rank_,
-      fmt::format("{} '{}' has waited {} s for rank {}; submitted by rank {}", to_string(stall.kind),
+      fmt::format("{} '{}' has waited {} s for {}; submitted by {}", to_string(stall.kind),
                   stall.name, std::chrono::duration_cast<std::chrono::seconds>(stall.age).count(),
-                  rank_ranges(stall.missing), rank_ranges(stall.submitted)));
+                  ranks_text(stall.missing), ranks_text(stall.submitted)));
 }
 
 void Coordinator::failed(const Verdict& verdict) {

@@ -64,7 +64,7 @@ std::optional<std::string> describe_mismatch(std::span<const Request> requests,
     std::string_view separator = " ";
     for (auto& [value, who] : asked) {
       std::sort(who.begin(), who.end());
-      text += fmt::format("{}{} on rank {}", separator, value, rank_ranges(who));
+      text += fmt::format("{}{} on {}", separator, value, ranks_text(who));
       separator = "; ";
     }
     return text;
@@ -75,9 +75,8 @@ std::optional<std::string> describe_mismatch(std::span<const Request> requests,
 std::string describe_group_mismatch(const Request& request, std::string_view group,
                                     std::span<const int> with, std::span<const int> without) {
   return fmt::format(
-      "{} '{}': ranks disagree on the members of group '{}': it is one on rank {}; it is none on "
-      "rank {}",
-      to_string(request.kind), request.name, group, rank_ranges(with), rank_ranges(without));
+      "{} '{}': ranks disagree on the members of group '{}': it is one on {}; it is none on {}",
+      to_string(request.kind), request.name, group, ranks_text(with), ranks_text(without));
 }
 
 }  // namespace hvd::detail

@@ -191,8 +191,8 @@ void Negotiator::resolve(Pending::node_type done) {
   const bool all_here = entry.count == sets_.at(key.first).size();
   if (!all_here && request.kind != OpKind::allreduce && request.kind != OpKind::barrier) {
     return fail(Errc::unsupported,
-                fmt::format("{} '{}' needs every rank, but rank {} has joined",
-                            to_string(request.kind), key.second, rank_ranges(joined_)));
+                fmt::format("{} '{}' needs every rank, but {} {} joined", to_string(request.kind),
+                            key.second, ranks_text(joined_), joined_.size() == 1 ? "has" : "have"));
   }
   switch (request.kind) {
     case OpKind::add_process_set: {
@@ -401,8 +401,8 @@ void Negotiator::reject(const OperationKey& key, Errc code, const std::string& w
 
 void Negotiator::reject_departed(const OperationKey& key) {
   reject(key, Errc::shut_down,
-         fmt::format("'{}' cannot complete: rank {} has shut down", key.second,
-                     rank_ranges(departed_)));
+         fmt::format("'{}' cannot complete: {} {} shut down", key.second, ranks_text(departed_),
+                     departed_.size() == 1 ? "has" : "have"));
 }
 
 std::vector<Agreement> Negotiator::take(std::size_t max_batches) {

@@ -459,8 +459,8 @@ void Protocol::watch_stalls(Clock::time_point now) {
     if (!stalls.empty()) {
       const Stall& stall = stalls.front();
       suspect(Errc::timeout, stall.missing.empty() ? -1 : stall.missing.front(),
-              fmt::format("did not submit {} '{}', for which rank {} waited {} s",
-                          to_string(stall.kind), stall.name, rank_ranges(stall.submitted),
+              fmt::format("did not submit {} '{}', for which {} waited {} s", to_string(stall.kind),
+                          stall.name, ranks_text(stall.submitted),
                           std::chrono::duration_cast<std::chrono::seconds>(stall.age).count()),
               now);
     }

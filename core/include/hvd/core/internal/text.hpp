@@ -72,4 +72,10 @@ template <class Ranks>
   return text;
 }
 
+/// Names ascending ranks in a sentence, such as "rank 2" or "ranks 0, 2-511".
+template <class Ranks>
+[[nodiscard]] std::string ranks_text(const Ranks& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
+}
+
 }  // namespace hvd::detail
