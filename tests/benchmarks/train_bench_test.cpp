@@ -117,9 +117,9 @@ TEST_F(TrainBench, AWrongCommandLineIsAUsageError) {
 TEST_F(TrainBench, TheScriptComparesWithTheIdeals) {
   const test::ProcessResult result =
       run({TRAINING_SCRIPT, "--build", BUILD_FOLDER, "--rounds", "1", "--seconds", "0.05",
-           "--models", "cnn", "--modes", "independent,lockstep,hvd"});
+           "--models", "cnn", "--modes", "independent,lockstep,hvd,hvd-every-1"});
   ASSERT_EQ(result.exit_code(), 0) << result.out << result.err;
-  for (const char* mode : {"independent", "lockstep", "hvd"}) {
+  for (const char* mode : {"independent", "lockstep", "hvd", "hvd-every-1"}) {
     EXPECT_THAT(result.out, HasSubstr(std::string("| cnn | ") + mode + " |"));
   }
 }
