@@ -15,7 +15,7 @@ import hvd_spark
 import pyarrow
 import pyarrow.parquet
 
-from hvd_spark import HvdError, Store
+from hvd_spark import HvdError, Store, file_system
 from hvd_spark.columns import names, numbers, shapes
 from hvd_spark.intermediate import IntermediateData, _Task
 from hvd_spark.keeper import Keeper
@@ -124,6 +124,19 @@ class Stores(InFolder):
             store.remove("runs")
             store.remove("runs")
             self.assertEqual(os.listdir(self.folder), [])
+
+    def test_googles_storage_is_not_tried_for_minutes(self):
+        uri = "gs://bucket/a%20b"
+        for query, options, seconds in (
+            ("", {}, 30),
+            ("?scheme=http&endpoint_override=127.0.0.1:1", {}, 30),
+            ("?retry_limit_seconds=7", {}, 7),
+            ("", {"anon": "true"}, 30),
+        ):
+            files, path = file_system.locate(uri + query, options)
+            self.assertEqual(path, "bucket/a b")
+            (state,) = files.__reduce__()[1]
+            self.assertEqual(state["retry_time_limit"].total_seconds(), seconds, query)
 
     def test_a_store_that_does_not_answer_is_named(self):
         options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s", "region": "r"}

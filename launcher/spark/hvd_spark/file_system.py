@@ -1,5 +1,6 @@
 """Opens Arrow's file systems by URI, with the same storage_options as hvd::EstimatorStore."""
 
+import datetime
 import urllib.parse
 
 # These map the options of each scheme to Arrow's names in Python. An option with None is handled
@@ -52,6 +53,7 @@ OPTIONS = {
 _CONNECT_SECONDS = 5.0  # the timeout of S3 for each of a few attempts
 _REQUEST_SECONDS = 30.0
 _ATTEMPTS = 4
+_RETRY_SECONDS = 30  # of Google's library, which by itself tries for 15 minutes
 
 
 def scheme_of(uri):
@@ -90,13 +92,14 @@ def locate(uri, options):
     if scheme == "s3":
         return _s3(fs, uri, options)
     if not options:
-        return fs.FileSystem.from_uri(uri)
+        return fs.FileSystem.from_uri(_limited(uri) if scheme in ("gs", "gcs") else uri)
     parts = urllib.parse.urlsplit(uri)
     given = {OPTIONS[scheme][name]: value for name, value in options.items()}
     if scheme in ("abfs", "abfss"):
         return _azure(fs, parts, given, options)
     if scheme in ("gs", "gcs"):
         given["anonymous"] = _is_true(given.get("anonymous", ""))
+        given["retry_time_limit"] = datetime.timedelta(seconds=_RETRY_SECONDS)
         return fs.GcsFileSystem(**given), _path(parts.netloc, parts.path)
     given.setdefault("host", parts.hostname or "default")
     given["port"] = int(given.get("port", parts.port or 0))
@@ -135,6 +138,13 @@ def _azure(fs, parts, given, options):
     if "scheme" in options:
         given["blob_storage_scheme"] = given["dfs_storage_scheme"] = options["scheme"]
     return fs.AzureFileSystem(**given), _path(container, parts.path)
+
+
+def _limited(uri):
+    """Adds the limit of retries to the query of a URI for Google's storage, unless it has one."""
+    if "retry_limit_seconds=" in urllib.parse.urlsplit(uri).query:
+        return uri
+    return "%s%sretry_limit_seconds=%d" % (uri, "&" if "?" in uri else "?", _RETRY_SECONDS)
 
 
 def _path(bucket, path):
