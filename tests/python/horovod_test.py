@@ -235,6 +235,10 @@ class HorovodTest(job.JobTest):
     def test_objects(self):
         self.assertEqual(hvd.broadcast_object({"from": self.rank}, root_rank=self.size - 1), {"from": self.size - 1})
         self.assertEqual(hvd.allgather_object(["x"] * self.rank), [["x"] * r for r in range(self.size)])
+        text = "x" * (4 << 20)
+        with mock.patch.object(torch.UntypedStorage, "__iter__", side_effect=AssertionError("each byte is an object")):
+            self.assertTrue(hvd.broadcast_object(text if self.rank == 0 else None) == text)
+            self.assertTrue(hvd.allgather_object(text + str(self.rank)) == [text + str(r) for r in range(self.size)])
 
     def model(self):
         torch.manual_seed(self.rank)

@@ -1,6 +1,7 @@
 """Gives all ranks the same parameters, optimizer state and objects."""
 
 import collections.abc
+import ctypes
 import pickle
 
 import torch
@@ -28,7 +29,7 @@ def _pickled(obj):
 
 
 def _unpickled(tensor):
-    return pickle.loads(bytes(tensor.untyped_storage())[tensor.storage_offset():][:tensor.numel()])
+    return pickle.loads(ctypes.string_at(tensor.data_ptr(), tensor.numel()))
 
 
 def broadcast_object(obj=None, root_rank=0, name=None, process_set=global_process_set):
