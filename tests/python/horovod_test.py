@@ -226,6 +226,20 @@ class HorovodTest(job.JobTest):
             hvd.allreduce(torch.ones(1), process_set=pair)
         hvd.remove_process_set(rest)
 
+    def test_process_sets_of_an_earlier_job(self):
+        pair = hvd.add_process_set([0, 1])
+        hvd.shutdown()
+        hvd.init()
+        self.assertIsNone(pair.process_set_id)
+        hvd.add_process_set([0])  # it has the number that the pair had
+        for call in (pair.size, lambda: hvd.allreduce(torch.ones(1), process_set=pair)):
+            with self.assertRaisesRegex(ValueError, "earlier job"):
+                call()
+        self.assertFalse(hvd.remove_process_set(pair))
+        hvd.add_process_set(pair)
+        if pair.included():
+            self.equal(hvd.allreduce(torch.ones(2), op=hvd.Sum, process_set=pair), [2.0, 2.0])
+
     def test_join(self):
         for _ in range(self.rank + 1):
             self.equal(hvd.allreduce(torch.ones(3), op=hvd.Max), torch.ones(3))
@@ -392,6 +406,15 @@ class HorovodTest(job.JobTest):
             pickle.loads(pickle.dumps(layers[1]))
         with self.assertRaises(ValueError):
             hvd.SyncBatchNorm(4)(torch.ones(4))
+
+    def test_sync_batch_norm_of_an_earlier_job(self):
+        """A rank that has joined since has a new layer, as has every rank but 0 here."""
+        layer, data = hvd.SyncBatchNorm(4), torch.randn(3, 4)
+        layer(data)
+        hvd.shutdown()
+        hvd.init()
+        layer = layer if self.rank == 0 else hvd.SyncBatchNorm(4)
+        self.equal(hvd.allreduce(layer(data).detach().mean(0)), torch.zeros(4))
 
     def test_optimizer_is_of_its_class(self):
         model = self.model()

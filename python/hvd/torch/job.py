@@ -33,11 +33,18 @@ class ProcessSet:
         self.ranks = sorted(_ranks_of(ranks))
         if len(set(self.ranks)) != len(self.ranks):
             raise ValueError(f"a rank occurs twice in {self.ranks}")
-        self.process_set_id = None
+        self._added = None  # the job in which it was added, and its number there
+
+    @property
+    def process_set_id(self):
+        """Its number, or None where it has not been added to the present job."""
+        return self._added[1] if self._added and self._added[0] == job_number() else None
 
     def _id(self):
         if self.process_set_id is None:
-            raise ValueError(f"{self} has not been added, or was removed")
+            why = ("was added to an earlier job, before hvd.shutdown() or before the ranks changed: add it again"
+                   if self._added else "has not been added, or was removed")
+            raise ValueError(f"{self} {why}")
         return self.process_set_id
 
     def size(self):
@@ -79,6 +86,14 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set = _GlobalProcessSet()
 
+_inits = 0  # how often this process has joined a job
+
+
+def job_number():
+    """Differs between the jobs that this process joins one after the other, and between generations of ranks."""
+    return _inits, _C.elastic_generation()
+
+
 _local_sizes = []  # of the hosts of all ranks
 
 
@@ -88,10 +103,12 @@ def init(comm=None, process_sets=None):
     `comm` is a list of ranks, or a communicator of mpi4py. The ranks in it make a job of their own, with their
     positions in it as ranks. Only they call this; the others may make other jobs.
     """
+    global _inits
     if not is_initialized():
         if comm is not None and _C.elastic_active():
             raise ValueError("hvd.init(comm): an elastic job has all ranks that there are")
         _C.init([] if comm is None else _ranks_of(comm))
+        _inits += 1
         if not _C.elastic_active():  # there, ranks exist only in the function of elastic.run
             learn_hosts()
     for process_set in [] if process_sets in (None, "dynamic") else process_sets:
@@ -113,7 +130,7 @@ def _add_split(process_set):
     for ranks in sorted(sets):
         added = _C.add_process_set(list(ranks))
         if list(ranks) == mine:
-            process_set.process_set_id = added
+            process_set._added = job_number(), added
 
 
 def learn_hosts():
@@ -141,7 +158,8 @@ def add_process_set(process_set):
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} has been added already")
-    process_set.process_set_id = _C.add_process_set(process_set.ranks)
+    added = _C.add_process_set(process_set.ranks)
+    process_set._added = job_number(), added
     return process_set
 
 
@@ -150,7 +168,7 @@ def remove_process_set(process_set):
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
     _C.remove_process_set(process_set.process_set_id)
-    process_set.process_set_id = None
+    process_set._added = None
     return True
 
 
