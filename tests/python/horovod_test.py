@@ -367,6 +367,23 @@ class HorovodTest(job.JobTest):
                     self.assertEqual(torch.equal(p, old), number != trained)
                     self.equal(hvd.allreduce(p.detach(), op=hvd.Max), p.detach())
 
+    def test_two_optimizers_with_groups(self):
+        """Each trains a part of the model, and one backward pass computes the gradients of both."""
+        for named, groups in ((True, 1), (True, 2), (False, 0), (False, 1), (True, "all")):
+            torch.manual_seed(4)
+            model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+            reference = copy.deepcopy(model)
+            of_rank = lambda network, rank: network(torch.full((3, 5), rank + 1.0)).sum()
+            (self.sum_of(lambda rank: of_rank(reference, rank)) / self.size).backward()
+            optimizers = [
+                hvd.DistributedOptimizer(torch.optim.SGD(part.parameters(), 0.1), model.named_parameters() if named else None,
+                                         groups=[list(model.parameters())] if groups == "all" else groups)
+                for part in (model[0], model[2])]
+            of_rank(model, self.rank).backward()
+            for optimizer in optimizers:
+                optimizer.synchronize()
+            self.same([p.grad for p in model.parameters()], [p.grad for p in reference.parameters()])
+
     def test_clipping(self):
         def clip(optimizer):
             if hasattr(optimizer, "synchronize"):

@@ -1,7 +1,7 @@
 """Horovod's DistributedOptimizer: gradients are averaged while the backward pass runs."""
 
+import collections
 import contextlib
-import itertools
 import warnings
 
 import torch
@@ -15,24 +15,24 @@ from hvd.torch.collectives import (
     synchronize,
 )
 from hvd.torch.compression import Compression
-from hvd.torch.job import Adasum, Average, Max, Sum, global_process_set
+from hvd.torch.job import Adasum, Average, Max, Sum, global_process_set, job_number
 
 _UNKNOWN, _DENSE, _SPARSE = range(3)  # layouts of gradients
-_adasum_optimizers = itertools.count()
+_optimizers = collections.Counter()  # how many were made in each job for each process set
 
 
 class _Distributed:
     """What a distributed optimizer has beyond the class of the user's optimizer."""
 
-    def _distribute(self, named_parameters, compression, passes, op, predivide, groups,
+    def _distribute(self, number, named_parameters, compression, passes, op, predivide, groups,
                     sparse_as_dense, process_set):
         self._compression = compression
         self._op = op
         self._predivide = predivide
         self._sparse_as_dense = sparse_as_dense
         self._process_set = process_set
-        self._parameter_names = _names_of(self.param_groups, named_parameters)
-        self._groups = _groups_of(groups, self._parameter_names)
+        self._parameter_names = _names_of(self.param_groups, named_parameters, number)
+        self._groups = _groups_of(groups, self.param_groups)
         self._handles = {}  # parameter, or group, to handle and what the compressor needs
         self._synchronized = False
         self._should_synchronize = True
@@ -238,10 +238,17 @@ class _DistributedAdasum:
         return loss
 
 
-def _names_of(param_groups, named_parameters):
+def _next_number(process_set):
+    """Tells optimizers apart whose parameters have no names. The ranks of a set make them in one order."""
+    among = job_number(), process_set.process_set_id  # a rank that joins has not made those of earlier generations
+    _optimizers[among] += 1
+    return _optimizers[among]
+
+
+def _names_of(param_groups, named_parameters, number):
     parameters = [p for group in param_groups for p in group["params"]]
     if named_parameters is None:
-        return {p: f"noname.{index}" for index, p in enumerate(parameters)}
+        return {p: f"noname.{number}.{index}" for index, p in enumerate(parameters)}
     named = list(named_parameters)
     if any(not isinstance(pair, tuple) for pair in named):
         raise ValueError("named_parameters should be a sequence of tuples (name, parameter), "
@@ -259,11 +266,14 @@ def _names_of(param_groups, named_parameters):
     return of_parameter
 
 
-def _groups_of(groups, names):
-    """Maps each parameter of a group to the tuple of the group's parameters."""
+def _groups_of(groups, param_groups):
+    """Maps each parameter of a group to the tuple of the group's parameters.
+
+    Other optimizers may have the rest of the model, whose gradients are not this one's to wait for.
+    """
     if groups is None:
         return {}
-    trained = [p for p in names if p.requires_grad]
+    trained = [p for group in param_groups for p in group["params"] if p.requires_grad]
     if isinstance(groups, int):
         if groups < 0:
             raise ValueError("groups should be a non-negative integer or a list of list of "
@@ -272,7 +282,8 @@ def _groups_of(groups, names):
             return {}
         length = -(-len(trained) // groups)
         groups = [trained[i:i + length] for i in range(0, len(trained), length)]
-    made = [tuple(p for p in group if p.requires_grad) for group in groups]
+    mine = set(trained)
+    made = [tuple(p for p in group if p in mine) for group in groups]
     of_parameter = {p: group for group in made for p in group}
     if len(of_parameter) != sum(len(group) for group in made):
         raise ValueError("A parameter can only appear once in groups.")
@@ -300,12 +311,13 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     distributed.__dict__.update(optimizer.__dict__)
     # A learning rate scheduler may have put the old `step` there.
     distributed.__dict__.pop("step", None)
+    number = _next_number(process_set)
     if op == Adasum:
-        _names_of(optimizer.param_groups, named_parameters)  # throws where names are missing
+        _names_of(optimizer.param_groups, named_parameters, number)  # throws where names are missing
         distributed._compression = compression
-        distributed._name = f"adasum.changes.{next(_adasum_optimizers)}"
+        distributed._name = f"adasum.changes.{number}"
         distributed.backward_passes_per_step = backward_passes_per_step
         return distributed
-    distributed._distribute(named_parameters, compression, backward_passes_per_step, op,
+    distributed._distribute(number, named_parameters, compression, backward_passes_per_step, op,
                             gradient_predivide_factor, groups, sparse_as_dense, process_set)
     return distributed
