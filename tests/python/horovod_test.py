@@ -1,6 +1,7 @@
 """Tests what horovod.torch promises: results, gradients, names and the optimizer."""
 
 import copy
+import functools
 import importlib
 import json
 import math
@@ -12,6 +13,7 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch._lazy import ts_backend
 
 import hvd.torch as hvd
 import job
@@ -19,6 +21,13 @@ import ranks
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DTYPES = FLOATS + [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+@functools.cache
+def another_device():
+    """Torch's lazy device, which can be initialised once, stands for a GPU."""
+    ts_backend.init()
+    return "lazy"
 
 
 class HorovodTest(job.JobTest):
@@ -260,11 +269,12 @@ class HorovodTest(job.JobTest):
 
     def test_broadcast_parameters_and_state(self):
         for make in (lambda p: torch.optim.SGD(p, 0.1 * (self.rank + 1), momentum=0.9),
-                     lambda p: torch.optim.Adam(p, 0.1), lambda p: torch.optim.LBFGS(p, 0.1)):
-            model = self.model()
+                     lambda p: torch.optim.Adam(p, 0.1), lambda p: torch.optim.LBFGS(p, 0.1),
+                     lambda p: torch.optim.NAdam(p, 0.1)):
+            model = self.model().double()  # a part of NAdam's state is of float32
             optimizer = make(model.parameters())
             if self.rank == 0:  # the others have no state yet
-                optimizer.step(lambda: model(torch.ones(2, 5)).sum().backward() or torch.zeros(()))
+                optimizer.step(lambda: model(torch.ones(2, 5).double()).sum().backward() or torch.zeros(()))
             before = [p.clone() for p in model.parameters()]
             hvd.broadcast_optimizer_state(optimizer, root_rank=0)
             for p, old in zip(model.parameters(), before):
@@ -276,6 +286,20 @@ class HorovodTest(job.JobTest):
                 self.assertEqual(str(parameters), str(states[0][1]))
         with self.assertRaises(ValueError):
             hvd.broadcast_parameters(torch.ones(1), 0)
+
+    def test_the_state_of_an_optimizer_on_another_device(self):
+        """The state is there, but for Adam's count of steps."""
+        parameter = nn.Parameter(torch.ones(3, device=another_device()))
+        optimizer = torch.optim.Adam([parameter], foreach=False)
+        if self.rank == 0:
+            parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        state = optimizer.state[parameter]
+        self.assertEqual({key: value.device for key, value in state.items()},
+                         {"step": torch.device("cpu"), "exp_avg": parameter.device, "exp_avg_sq": parameter.device})
+        self.equal(state["exp_avg"].cpu(), torch.full((3,), 0.1))
+        self.equal(state["step"], 1.0)
 
     def train(self, steps=6, passes=1, reference=False, make=None, step=None, named=True, **options):
         """Returns the parameters after training on this rank's rows, or in one process on all."""

@@ -59,7 +59,7 @@ class _Placeholder:
     """Stands for a tensor of the state, which is broadcast after the structure."""
 
     def __init__(self, tensor):
-        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+        self.shape, self.dtype, self.device = tuple(tensor.shape), tensor.dtype, tensor.device.type
 
 
 def _without_tensors(value, tensors):
@@ -104,13 +104,23 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     tensors = []
     structure = _without_tensors(optimizer.state_dict(), tensors) if rank() == root_rank else None
     structure = broadcast_object(structure, root_rank, "optimizer_state")
+    placeholders = list(_placeholders(structure))
+    # They travel through host memory, since each rank may have another GPU.
     if rank() == root_rank:
-        tensors = [tensor.detach().clone() for tensor in tensors]
+        tensors = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
     else:
-        tensors = [torch.empty(each.shape, dtype=each.dtype) for each in _placeholders(structure)]
+        tensors = [torch.empty(each.shape, dtype=each.dtype) for each in placeholders]
     handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{index}")
                for index, tensor in enumerate(tensors)]
     for handle in handles:
         synchronize(handle)
-    if rank() != root_rank:
-        optimizer.load_state_dict(_with_tensors(structure, iter(tensors)))
+    if rank() == root_rank:
+        return
+    own = {p.device.type: p.device for group in optimizer.param_groups for p in group["params"]}
+    placed = [tensor.to(own.get(each.device, each.device)) for tensor, each in zip(tensors, placeholders)]
+    state = _with_tensors(structure, iter(placed))
+    optimizer.load_state_dict(state)
+    # It converts most tensors to the type and the device of their parameter, which the root has not done.
+    for key, values in optimizer.state_dict().get("state", {}).items():
+        if isinstance(values, dict):
+            values.update(state["state"].get(key, {}))
