@@ -272,6 +272,19 @@ class BackendTest(unittest.TestCase):
         dist.barrier()
         dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=30), True)
 
+    def test_monitored_barrier_where_devices_have_backends(self):
+        group = dist.new_group(backend="cpu:hvd", timeout=datetime.timedelta(seconds=60))
+        dist.monitored_barrier(group)
+        if self.rank == 1:
+            dist.barrier(self.gloo)  # the others have given up by then
+            with self.assertRaisesRegex(dist.DistBackendError, "no answer of Rank 1$"):
+                dist.monitored_barrier(group, timeout=datetime.timedelta(seconds=30))
+        else:
+            with self.assertRaisesRegex(dist.DistBackendError, "Rank 1 failed to pass|no answer of Rank 1$"):
+                dist.monitored_barrier(group, timeout=0.05 if self.rank == 0 else 30.0)
+            dist.barrier(self.gloo)
+        dist.destroy_process_group(group)
+
     def test_late_rank_in_monitored_barrier(self):
         if self.rank == 1:
             dist.barrier(self.gloo)  # the others have given up by then

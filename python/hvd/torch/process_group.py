@@ -27,12 +27,17 @@ def _create(options, _backend_options):
     )
 
 
+def _is_of_hvd(group):
+    """Whether hvd runs the group's operations on the CPU, as it also does in "cpu:hvd,cuda:nccl"."""
+    return "cpu:hvd" in distributed.get_backend_config(group).split(",")
+
+
 def _with_hvd(monitored_barrier):
     """Returns torch's function, which refuses every backend but gloo, for groups of hvd too."""
 
     @functools.wraps(monitored_barrier)
     def call(group=None, timeout=None, wait_all_ranks=False):
-        if not distributed.is_initialized() or distributed.get_rank(group) < 0 or distributed.get_backend(group) != "hvd":
+        if not distributed.is_initialized() or distributed.get_rank(group) < 0 or not _is_of_hvd(group):
             return monitored_barrier(group, timeout, wait_all_ranks)
         group = distributed.group.WORLD if group is None else group
         if isinstance(timeout, (int, float)):
