@@ -3,6 +3,7 @@
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
 #include <parquet/arrow/writer.h>
@@ -232,6 +233,30 @@ TEST(HistoryTest, IsJsonAndBack) {
     EXPECT_EQ(error_of([&] { static_cast<void>(History::from_json(wrong)); }).code(),
               Errc::protocol);
   }
+}
+
+TEST(HistoryTest, NumbersThatDoNotFitAreRefused) {
+  const auto refusal = [](const std::string& field, const std::string& number) {
+    const auto value = [&](const char* name) { return name == field ? number : "1"; };
+    const std::string json =
+        fmt::format(R"([{{"epoch": {}, "ranks": {}, "learning_rate": {}, "seconds": {},)"
+                    R"( "train": {{"rows": {}, "loss": {}}}, "validation": null}}])",
+                    value("epoch"), value("ranks"), value("learning_rate"), value("seconds"),
+                    value("rows"), value("loss"));
+    const Error error = error_of([&] { static_cast<void>(History::from_json(json)); });
+    EXPECT_EQ(error.code(), Errc::protocol);
+    return std::string(error.what());
+  };
+  for (const char* const number : {"2147483648", "-2147483649", "1180591620717411303424",
+                                   "18446744073709551615", "1.5", "true"}) {
+    EXPECT_THAT(refusal("epoch", number), HasSubstr("a history: 'epoch' is "));
+    EXPECT_THAT(refusal("ranks", number), HasSubstr("which is no whole number of 32 bits"));
+  }
+  for (const char* const number : {"9223372036854775808", "1180591620717411303424", "0.5"}) {
+    EXPECT_THAT(refusal("rows", number), HasSubstr("'train.rows' is "));
+  }
+  EXPECT_THAT(refusal("learning_rate", "false"), HasSubstr("'learning_rate' is false"));
+  EXPECT_THAT(refusal("seconds", "1e400"), HasSubstr("1e400"));
 }
 
 }  // namespace

@@ -44,6 +44,14 @@ std::vector<torch::Dtype> types_from(const ordered_json& names, const std::strin
   return types;
 }
 
+History history_from(const ordered_json& json, const std::string& what) {
+  try {
+    return History::from_json(json.dump());
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", what, error.what()));
+  }
+}
+
 /// Compares name, shape and type of a saved tensor with those of a tensor of the module. Returns
 /// the difference in words, or an empty text.
 std::string difference_of(const ordered_json& saved, const std::string& name,
@@ -103,7 +111,7 @@ ModelFile read_description(torch::serialize::InputArchive& archive, const std::s
     json.at("input_shapes").get_to(description.input_shapes);
     json.at("output_shapes").get_to(description.output_shapes);
     description.feature_types = types_from(json.at("feature_types"), what);
-    description.history = History::from_json(json.at("history").dump());
+    description.history = history_from(json.at("history"), what);
     file.more = json.at("more");
     return file;
   } catch (const nlohmann::json::exception& error) {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,8 +14,29 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double number(const ordered_json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+[[noreturn]] void refuse(const std::string& field, const ordered_json& value, const char* what) {
+  throw Error(Errc::protocol,
+              fmt::format("a history: '{}' is {}, which is no {}", field, value.dump(), what));
+}
+
+double number(const std::string& field, const ordered_json& value) {
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  if (!value.is_number()) refuse(field, value, "number");
+  return value.get<double>();
+}
+
+/// Refuses what the JSON library would convert to another number.
+template <class Integer>
+Integer whole_number(const std::string& field, const ordered_json& value) {
+  const bool fits =
+      value.is_number_unsigned()
+          ? std::in_range<Integer>(value.get<std::uint64_t>())
+          : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
+  if (!fits) {
+    refuse(field, value,
+           sizeof(Integer) == 4 ? "whole number of 32 bits" : "whole number of 64 bits");
+  }
+  return value.get<Integer>();
 }
 
 ordered_json json_of(const RowMeans& means) {
@@ -24,16 +46,17 @@ ordered_json json_of(const RowMeans& means) {
   return out;
 }
 
-RowMeans means_from(const ordered_json& json) {
+RowMeans means_from(const std::string& of, const ordered_json& json) {
   RowMeans means;
   if (json.is_null()) return means;
   for (const auto& [name, value] : json.items()) {
+    const std::string field = fmt::format("{}.{}", of, name);
     if (name == "rows") {
-      means.rows = value.get<std::int64_t>();
+      means.rows = whole_number<std::int64_t>(field, value);
     } else if (name == "loss") {
-      means.loss = number(value);
+      means.loss = number(field, value);
     } else {
-      means.metrics.emplace_back(name, number(value));
+      means.metrics.emplace_back(name, number(field, value));
     }
   }
   return means;
@@ -55,17 +78,17 @@ std::string History::to_json() const {
 }
 
 History History::from_json(std::string_view json) {
-  const ordered_json list = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!list.is_array()) throw Error(Errc::protocol, "a history: it is no list in JSON");
   try {
+    const ordered_json list = ordered_json::parse(json);
+    if (!list.is_array()) throw Error(Errc::protocol, "a history: it is no list in JSON");
     History history;
     for (const ordered_json& each : list) {
-      history.epochs.push_back({.epoch = each.at("epoch").get<int>(),
-                                .ranks = each.at("ranks").get<int>(),
-                                .learning_rate = number(each.at("learning_rate")),
-                                .seconds = number(each.at("seconds")),
-                                .train = means_from(each.at("train")),
-                                .validation = means_from(each.at("validation"))});
+      history.epochs.push_back({.epoch = whole_number<int>("epoch", each.at("epoch")),
+                                .ranks = whole_number<int>("ranks", each.at("ranks")),
+                                .learning_rate = number("learning_rate", each.at("learning_rate")),
+                                .seconds = number("seconds", each.at("seconds")),
+                                .train = means_from("train", each.at("train")),
+                                .validation = means_from("validation", each.at("validation"))});
     }
     return history;
   } catch (const nlohmann::json::exception& error) {
