@@ -54,6 +54,42 @@ TEST(FitTest, UnevenSharesAndEmptyBatchesCountEachRowOnce) {
   }
 }
 
+// Each of four ranks exchanges the statistics of its rows with the others, also when it has none.
+TEST(FitTest, RanksWithoutRowsTakePartInSyncBatchNorm) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 5);
+  for (const bool tracks : {true, false}) {  // without running statistics also in validation
+    const auto change = [&](EstimatorOptions& options) {
+      torch::nn::Sequential net(
+          torch::nn::Linear(kFeatures, 8),
+          SyncBatchNorm(torch::nn::BatchNormOptions(8).track_running_stats(tracks),
+                        SyncBatchNormScope{.context = options.context}),
+          torch::nn::Tanh(), torch::nn::Linear(8, kClasses));
+      const torch::NoGradGuard no_grad;
+      std::uint64_t seed = 3;
+      for (auto& parameter : net->parameters()) {
+        parameter.copy_(normal(parameter.sizes(), ++seed, 0.5));
+      }
+      options.model = net;
+      options.validation = "held";  // two rows
+      options.batch_size = 3;       // all the others
+      options.scale_learning_rate = false;
+    };
+    const FitResult one = fit_on(1, folder, source, change);
+    const FitResult four = fit_on(4, folder, source, change);
+    EXPECT_LT(largest_difference(four.values[0], one.values[0]), 1e-4);
+    for (const auto& values : four.values) EXPECT_TRUE(equal_bits(values, four.values[0]));
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+      const EpochHistory& ours = four.history.epochs[epoch];
+      const EpochHistory& expected = one.history.epochs[epoch];
+      EXPECT_EQ(ours.train.rows, 3);
+      EXPECT_NEAR(ours.train.loss, expected.train.loss, 1e-4);
+      EXPECT_EQ(ours.validation.rows, 2);
+      EXPECT_NEAR(ours.validation.loss, expected.validation.loss, 1e-4);
+    }
+  }
+}
+
 /// Rows in files of very different sizes, one of them empty. The label is the row's number.
 ParquetSource make_numbered_rows(const Folder& folder, std::vector<std::string>& bits) {
   std::int64_t first = 0;

@@ -20,13 +20,23 @@ double share_that_is_right(const torch::Tensor& output, const torch::Tensor& lab
   return said.eq(wanted.to(torch::kInt64)).to(torch::kFloat64).mean().item<double>();
 }
 
+std::int64_t elements_of_row(const torch::Tensor& tensor) {
+  return c10::multiply_integers(tensor.sizes().slice(1));
+}
+
+/// Returns whether both have as many elements. In a batch without rows those of a row count.
+bool fits(const torch::Tensor& output, const torch::Tensor& label) {
+  if (label.numel() != output.numel()) return false;
+  return label.numel() > 0 || elements_of_row(label) == elements_of_row(output);
+}
+
 /// Returns the label in the shape of the output if it has as many elements. A loss such as
 /// `mse_loss` would otherwise broadcast an output [rows, 1] and a label [rows] to [rows, rows].
 /// Throws where it would broadcast numbers although the user has not given their shape. Integers
 /// are the numbers of classes, which have a shape of their own.
 torch::Tensor label_for(const torch::Tensor& output, const torch::Tensor& label,
                         bool has_given_shape, const std::string& what) {
-  if (label.numel() == output.numel()) return label.reshape(output.sizes());
+  if (fits(output, label)) return label.reshape(output.sizes());
   if (label.is_floating_point() && !has_given_shape) {
     throw Error(
         Errc::invalid_argument,

@@ -1,5 +1,6 @@
 #include "training/training.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <hvd/torch/internal/checkpoint_bytes.hpp>
 #include <hvd/torch/object.hpp>
 #include <hvd/torch/parameters.hpp>
+#include <hvd/torch/sync_batch_norm.hpp>
 
 #include "model/model_file.hpp"
 #include "state/agreement.hpp"
@@ -25,6 +27,14 @@ using Steady = std::chrono::steady_clock;
 /// phases are never added up.
 constexpr const char* kTrainSums = "estimator/train";
 constexpr const char* kValidationSums = "estimator/validation";
+
+/// Returns whether the module's forward pass exchanges something between the ranks.
+bool normalizes_together(const torch::nn::Module& module) {
+  const auto modules = module.modules();
+  return std::any_of(modules.begin(), modules.end(), [](const auto& each) {
+    return dynamic_cast<const SyncBatchNormImpl*>(each.get()) != nullptr;
+  });
+}
 
 }  // namespace
 
@@ -248,13 +258,14 @@ void Training::train_epoch(int epoch) {
 }
 
 /// Makes the gradient the mean over the rows of all ranks. To this end each rank weights its loss
-/// by its share of the rows, because `DistributedOptimizer` averages over ranks.
+/// by its share of the rows, because `DistributedOptimizer` averages over ranks. In layers that
+/// normalize together, the other ranks wait for a rank that has no rows too.
 void Training::train_step(std::vector<Batch>& batches, RowSums& sums) {
   std::int64_t rows = 0;
   for (const Batch& batch : batches) rows += batch.rows_of_all_ranks;
   distributed_->zero_grad();
   for (const Batch& batch : batches) {
-    if (batch.rows == 0) continue;
+    if (batch.rows == 0 && !normalizes_together(options_.model.module())) continue;
     train_batch(
         batch, static_cast<double>(batch.rows) * context_.size() / static_cast<double>(rows), sums);
   }
@@ -273,7 +284,7 @@ void Training::train_batch(const Batch& batch, double weight, RowSums& sums) {
   } else {
     (loss * weight).backward();
   }
-  sums.add(batch.rows, loss.item<double>(), outputs, batch.labels);
+  if (batch.rows > 0) sums.add(batch.rows, loss.item<double>(), outputs, batch.labels);
 }
 
 torch::Tensor Training::loss_of(const std::vector<torch::Tensor>& outputs,
@@ -318,8 +329,9 @@ RowMeans Training::validate() {
                         .size = context_.size(),
                         .shuffle = false});
     while (auto batch = reader.next()) {
-      if (batch->rows == 0) continue;
+      if (batch->rows == 0 && !normalizes_together(module)) continue;
       const auto outputs = options_.model.forward(batch->features);
+      if (batch->rows == 0) continue;
       const double loss = loss_of(outputs, batch->labels).item<double>();
       sums.add(batch->rows, loss, outputs, batch->labels);
     }
