@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <hvd_test/errors.hpp>
 
+#include <hvd/estimator/parquet_source.hpp>
 #include <hvd/estimator/store.hpp>
 
 #include "folder.hpp"
@@ -99,6 +100,17 @@ TEST_F(Store, GivesUrisThatLeadBack) {
   EXPECT_EQ(uri, "file://" + (folder_ / "runs/a%20b%2520c"));
   EXPECT_EQ(text_of(EstimatorStore::open(uri).read("x")), "here");
   EXPECT_EQ(text_of(EstimatorStore::open(store_.uri_of("runs/a b%20c")).read("x")), "here");
+}
+
+TEST_F(Store, FilesHaveTheNamesThatTheirUrisEncode) {
+  const std::string path = folder_ / "a b%20c.parquet";
+  const std::string encoded = folder_ / "a%20b%2520c.parquet";
+  for (const std::string& uri : {path, "file://" + encoded, "file:" + encoded}) {
+    write_parquet(uri, {"x"}, {torch::ones({3})});
+    EXPECT_THAT(store_.list(""), ElementsAre("a b%20c.parquet")) << uri;
+    EXPECT_EQ(ParquetSource::open(uri).rows(), 3);
+    store_.remove("a b%20c.parquet");
+  }
 }
 
 TEST_F(Store, RefusesUnknownSchemesAndOptions) {

@@ -91,7 +91,7 @@ std::string Location::uri_of(const std::string& below) const {
 }
 
 SplitUri split_uri(const std::string& uri) {
-  const bool has_scheme = uri.find("://") != std::string::npos;
+  const bool has_scheme = !scheme_of(uri).empty();
   const std::size_t query = has_scheme ? std::min(uri.find('?'), uri.size()) : uri.size();
   const std::string path = uri.substr(0, query);
   const std::size_t slash = path.rfind('/');
@@ -99,6 +99,7 @@ SplitUri split_uri(const std::string& uri) {
   if (slash != std::string::npos) split = {path.substr(0, slash), path.substr(slash + 1)};
   if (split.folder.empty()) split.folder = "/";
   split.folder += uri.substr(query);  // a query such as "?region=…" belongs to the folder
+  if (has_scheme) split.name = arrow::util::UriUnescape(split.name);
   if (split.name.empty()) {
     throw Error(Errc::invalid_argument, fmt::format("'{}' names no file", uri));
   }

@@ -27,7 +27,7 @@ struct Location {
   [[nodiscard]] std::string uri_of(const std::string& below) const;
 };
 
-/// The URI of a file, split into the URI of its folder and its name.
+/// The URI of a file, split into the URI of its folder and its name, which is decoded.
 struct SplitUri {
   std::string folder;
   std::string name;
