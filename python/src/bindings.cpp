@@ -198,7 +198,9 @@ void bind_layers(py::module_& module) {
             layer.running_var = running_var.value_or(torch::Tensor());
             layer.num_batches_tracked = num_batches_tracked.value_or(torch::Tensor());
             layer.train(training);
-            return layer.forward(input);
+            const torch::Tensor output = layer.forward(input);
+            raise_in_backward(output);
+            return output;
           },
           Unlocked());
 }

@@ -3,6 +3,9 @@
 #include <string>
 #include <utility>
 
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
 namespace hvd::python {
 namespace {
 
@@ -26,6 +29,30 @@ void raise(const Error& error) {
   PyErr_SetObject(internal_error.ptr(), made.ptr());
 }
 
+/// Stands for another node of autograd in the graph.
+class RaisingNode final : public torch::autograd::Node {
+ public:
+  explicit RaisingNode(std::shared_ptr<Node> node)
+      : Node(torch::autograd::edge_list(node->next_edges())), node_(std::move(node)) {}
+  std::string name() const override { return node_->name(); }
+  void release_variables() override { node_->release_variables(); }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    try {
+      return (*node_)(std::move(gradients));
+    } catch (const Error& error) {
+      const py::gil_scoped_acquire locked;
+      raise(error);
+      python_error raised;
+      raised.persist();  // since another thread may rethrow it
+      throw raised;
+    }
+  }
+
+  std::shared_ptr<Node> node_;
+};
+
 }  // namespace
 
 void bind_errors(py::module_& module) {
@@ -48,6 +75,11 @@ void throw_if_internal(const py::error_already_set& raised) {
   fault.cause = py::str(error).cast<std::string>();
   const auto code = py::getattr(error, "code", py::str("")).cast<std::string>();
   throw RaisedError(code_of(code), std::move(fault), raised);
+}
+
+void raise_in_backward(const torch::Tensor& tensor) {
+  if (!tensor.grad_fn()) return;
+  torch::autograd::set_history(tensor, std::make_shared<RaisingNode>(tensor.grad_fn()));
 }
 
 }  // namespace hvd::python

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
+#include <torch/types.h>
 
 #include <hvd/core/error.hpp>
 
@@ -28,5 +29,9 @@ class [[gnu::visibility("hidden")]] RaisedError final : public Error {
 /// counts as Errc::aborted, so that it ends a generation as in Horovod. The caller holds Python's
 /// lock.
 void throw_if_internal(const py::error_already_set& raised);
+
+/// Lets the node of autograd that has computed `tensor` raise errors of hvd as exceptions of
+/// Python. LibTorch alone would make each a RuntimeError. Nobody may have used the tensor yet.
+void raise_in_backward(const torch::Tensor& tensor);
 
 }  // namespace hvd::python

@@ -55,6 +55,17 @@ class ErrorsTest(job.JobTest):
             hvd.synchronize(handle)
             self.assertTrue(hvd.poll(handle), kind)
 
+    def test_errors_of_a_backward_pass(self):
+        """That of SyncBatchNorm is written in C++. The other ranks leave the job instead of running it."""
+        output = hvd.SyncBatchNorm(2)(torch.randn(3, 2))
+        if self.rank == 0:
+            with self.assertRaises(hvd.HorovodInternalError) as caught:
+                output.sum().backward()
+            self.assertRegex(str(caught.exception), "backward' cannot complete.* has shut down")
+            self.assertIsInstance(caught.exception.code, str)
+        hvd.shutdown()
+        hvd.init()
+
     def test_wrong_arguments(self):
         """They are refused before other ranks hear of them."""
         rows = torch.ones(self.size)
