@@ -3,7 +3,6 @@
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvd import _C
-from hvd.torch.job import job_number
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -13,8 +12,7 @@ class SyncBatchNorm(_BatchNorm):
     batches may differ in size.
     """
 
-    _layer = None  # of the engine, made by the first forward in a job
-    _job = None  # the job of that layer
+    _layer = None  # of the engine, made by the first forward
 
     def _check_input_dim(self, input):
         if input.dim() < 2:
@@ -24,9 +22,7 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training and self.track_running_stats:
             return super().forward(input)
         self._check_input_dim(input)
-        # The ranks of a job agree on a layer's name. A rank that has joined has agreed on none yet.
-        if self._layer is None or self._job != job_number():
-            self._job = job_number()
+        if self._layer is None:
             self._layer = _C.SyncBatchNorm(self.num_features, self.affine, self.track_running_stats)
         return self._layer.forward(input, self.training, self.eps, self.momentum, self.weight,
                                    self.bias, self.running_mean, self.running_var,
