@@ -71,6 +71,9 @@ TEST(Straggler, NobodyIsNamedWithoutReason) {
   EXPECT_EQ(slowest_of(sum_of(clear), 2).rank, 1);
   EXPECT_EQ(slowest_of(sum_of(clear), 3).rank, -1);  // a rank has not said anything
   EXPECT_EQ(slowest_of(of_rank(0, 0.0), 1).rank, -1);
+  BlockedTimes false_number = of_rank(1, 0.0);
+  false_number.ranks = 0x7fffffff;
+  EXPECT_EQ(slowest_of(sum_of({of_rank(0, 0.03), false_number}), 2).rank, -1);
   // less than a tenth of a step
   EXPECT_EQ(slowest_of(sum_of({of_rank(0, 0.009), of_rank(1, 0.0)}), 2).rank, -1);
   // two ranks are equally slow

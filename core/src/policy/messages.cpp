@@ -266,7 +266,7 @@ void fields(Io& io, Of<Io, BlockedTime>& time) {
 }
 template <class Io>
 void fields(Io& io, Of<Io, Heartbeat>& message) {
-  io.i32(message.times.ranks);
+  io.u32(message.times.ranks);
   seconds(io, message.times.step);
   fields(io, message.times.least);
   fields(io, message.times.second);

@@ -17,7 +17,7 @@ void BlockedTimes::add(const BlockedTimes& others) {
 Slowest slowest_of(const BlockedTimes& times, int size) {
   constexpr double kLeastShare = 0.1;
   constexpr double kStandardErrors = 6;
-  if (size < 2 || times.ranks != size) return {};
+  if (size < 2 || times.ranks != static_cast<std::uint32_t>(size)) return {};
   const double cost = times.second.mean - times.least.mean;
   const double variance = times.least.variance + times.second.variance;
   if (cost < kLeastShare * times.step) return {};

@@ -21,8 +21,9 @@ struct BlockedTime {
 
 /// Summarises the blocked times of some ranks. It has the same size for any number of ranks.
 struct BlockedTimes {
-  std::int32_t ranks = 0;  ///< how many are counted
-  double step = 0;         ///< the longest mean of their steps, in seconds
+  /// How many are counted. It has no sign, so that a sum of false numbers does not overflow.
+  std::uint32_t ranks = 0;
+  double step = 0;  ///< the longest mean of their steps, in seconds
   BlockedTime least{};
   BlockedTime second{};
 
