@@ -30,6 +30,13 @@ class EndTest : public testing::Test {
     }
   }
   test::ProcessResult finish() { return process->wait(test::in(kPatience)); }
+  /// Expects that a signal to hvdrun was its end. hvdrun dies of a signal that comes in the moment
+  /// before it makes the job of another try.
+  void expect_ended_by(int signal) {
+    const auto result = finish();
+    EXPECT_TRUE(result.exit_code() == 128 + signal || result.signal() == signal) << result.err;
+    expect_all_gone();
+  }
   void expect_all_gone() { EXPECT_TRUE(lifeline.all_gone(test::in(kPatience))); }
 
   test::Lifeline lifeline;
@@ -126,6 +133,25 @@ TEST_F(EndTest, ASecondInterruptIsAtOnce) {
   process->signal(SIGINT);
   EXPECT_EQ(finish().exit_code(), 128 + SIGINT);
   expect_all_gone();
+}
+
+/// After the failure of rank 0, rank 1 has some time to end, in which the signal comes.
+TEST_F(EndTest, ASignalToAFailedJobPreventsItsRestart) {
+  start(hvdrun_script(2,
+                      "trap '' TERM; test $HVD_RESTART_COUNT$HVD_RANK = 00 && exit 7;"
+                      "exec sleep 600",
+                      {"--max-restarts", "1", "--verbose"}));
+  process->wait_for_err("because rank 0 failed", test::in(kPatience));
+  process->signal(SIGTERM);
+  expect_ended_by(SIGTERM);
+}
+
+TEST_F(EndTest, ASignalBetweenTwoTriesEndsTheJob) {
+  start(hvdrun_script(1, "test $HVD_RESTART_COUNT = 0 && exit 7; exec sleep 600",
+                      {"--max-restarts", "1"}));
+  process->wait_for_err(" exited 7 after ", test::in(kPatience));
+  process->signal(SIGTERM);
+  expect_ended_by(SIGTERM);
 }
 
 TEST_F(EndTest, UserSignalsAreOnlyPassedOn) {

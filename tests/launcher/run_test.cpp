@@ -382,6 +382,14 @@ TEST(RestartTest, EndsWithTheLastCodeAndRestartsNothingButLostRanks) {
   EXPECT_THAT(missing.err, Not(HasSubstr("restart")));
 }
 
+/// Each try is over within the timeout, and all of them together take far longer.
+TEST(RestartTest, TimeoutOverAllTries) {
+  const auto result =
+      run(hvdrun_script(1, "sleep 0.1; exit 7", {"--max-restarts", "1000", "--timeout", "0.5"}));
+  EXPECT_EQ(result.exit_code(), 124) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: the job was not over after 0.5 s\n"));
+}
+
 // ---- host strings
 
 TEST(HostileHostsTest, NoneOfTwoHundredExecutesAnything) {

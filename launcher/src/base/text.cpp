@@ -50,6 +50,10 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
+std::string received_signal(int signal) {
+  return fmt::format("received signal {} ({})", signal, signal_name(signal));
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

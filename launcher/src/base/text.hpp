@@ -29,6 +29,9 @@ using detail::rank_ranges;
 /// Returns "SIGKILL" for 9, and "signal 70" for a number without a name.
 [[nodiscard]] std::string signal_name(int signal);
 
+/// Returns text such as "received signal 15 (SIGTERM)".
+[[nodiscard]] std::string received_signal(int signal);
+
 /// Throws LaunchError (usage) with the text "OPTION 'VALUE': WHY".
 [[noreturn]] void refuse_value(std::string_view option, std::string_view value,
                                std::string_view why);

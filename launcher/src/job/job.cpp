@@ -4,11 +4,14 @@
 #include <csignal>
 #include <utility>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "base/exit_codes.hpp"
+#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "plan/cpus.hpp"
 #include "plan/launcher_choice.hpp"
@@ -26,6 +29,34 @@ double in_seconds(milliseconds duration) { return static_cast<double>(duration.c
 /// Returns the standard input for rank 0. A file or pipe is passed on. A terminal is not, because
 /// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
+
+std::string time_is_over(const Options& options) {
+  return fmt::format("the job was not over after {:.1f} s", in_seconds(*options.timeout));
+}
+
+/// Takes note of signals that ask the job to end, also of those that come when a try is over and
+/// its job listens for them no more.
+class EndSignals {
+ public:
+  EndSignals() : signals_(io_) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+      if (!is_ignored(signal)) signals_.add(signal);
+    }
+    signals_.async_wait([this](error_code error, int signal) {
+      if (!error) received_ = signal;
+    });
+  }
+  /// Returns the first signal that has come, or 0.
+  [[nodiscard]] int received() {
+    io_.poll();
+    return received_;
+  }
+
+ private:
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_;
+  int received_ = 0;
+};
 
 OutputHub::Options output_options(const Options& options, const Plan& plan,
                                   const std::optional<ConnectedAgents>& agents) {
@@ -102,7 +133,8 @@ RankLocation Job::location_of(int rank) const {
           .pid = ranks_.at(static_cast<std::size_t>(rank)).pid};
 }
 
-int Job::run() {
+int Job::run(std::optional<Deadline> deadline) {
+  deadline_ = deadline;
   open(plan_);
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     hosts_[host].link->start(
@@ -259,19 +291,26 @@ void Job::arm_timers() {
                            fmt::format("the ranks{}{} have not started within {:.1f} s",
                                        late.empty() ? "" : " on ", late, in_seconds(start)));
   });
-  if (!options_.timeout) return;
-  supervisor_.limit(*options_.timeout, fmt::format("the job was not over after {:.1f} s",
-                                                   in_seconds(*options_.timeout)));
+  if (!deadline_) return;
+  const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
+  supervisor_.limit(std::max(left, milliseconds{0}), time_is_over(options_));
+}
+
+void Job::on_end_signal(int signal) {
+  if (end_signal_ == 0) end_signal_ = signal;
+  supervisor_.on_signal(signal);
 }
 
 // ---- the end
 
 void Job::report_end() {
   outcome_ = supervisor_.outcome();
+  const std::string why_not = decide_restart();
   if (agents_ && agents_->quoted_lines) return;
-  const std::string text = report(
+  std::string text = report(
       outcome_, [this](int rank) { return location_of(rank); },
       [this](int rank) { return output_.tail(rank); });
+  text += why_not;
   output_.say(text);
   if (agents_) send_finished(text);
   if (outcome_.culprit && plan_.hosts.size() > 1 && spec_.interfaces(options_).empty()) {
@@ -279,23 +318,43 @@ void Job::report_end() {
   }
 }
 
+/// Decides whether the ranks are restarted. A failure that a restart would have followed is not the
+/// end of the job: where a signal or the deadline prevents the restart, that gives the exit code,
+/// and this returns a line for the report.
+std::string Job::decide_restart() {
+  const bool is_left = outcome_.culprit && options_.restart_count < options_.max_restarts;
+  const bool too_late = deadline_ && Clock::now() >= *deadline_;
+  may_restart_ = is_left && end_signal_ == 0 && !too_late;
+  if (!is_left || may_restart_) return {};
+  outcome_.code = end_signal_ != 0 ? kExitSignalBase + end_signal_ : kExitDeadline;
+  return fmt::format("hvdrun: {}\n",
+                     end_signal_ != 0 ? received_signal(end_signal_) : time_is_over(options_));
+}
+
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.
 void Job::send_finished(const std::string& report) {
-  const bool again = may_restart();
-  if (again && agents_->on_restart) agents_->on_restart();
+  if (may_restart_ && agents_->on_restart) agents_->on_restart();
   for (Host& host : hosts_) {
     if (host.remote) {
-      host.link->send(Finished{.code = outcome_.code, .again = again, .report = report});
+      host.link->send(Finished{.code = outcome_.code, .again = may_restart_, .report = report});
     }
   }
 }
 
 int run_with_restarts(Options options,
                       const std::function<std::unique_ptr<Job>(const Options&)>& make_job) {
+  std::optional<Deadline> deadline;
   for (;; ++options.restart_count) {
-    const auto job = make_job(options);
-    const int code = job->run();
+    auto job = make_job(options);
+    if (options.timeout && !deadline) deadline = Clock::now() + *options.timeout;
+    EndSignals signals;
+    const int code = job->run(deadline);
     if (!job->may_restart()) return code;
+    job.reset();  // waits until all processes of this try are gone
+    if (const int signal = signals.received(); signal != 0) {
+      fmt::print(stderr, "hvdrun: {}\n", received_signal(signal));
+      return kExitSignalBase + signal;
+    }
     fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
                options.max_restarts);
   }

@@ -43,12 +43,12 @@ class Job final : private JobBase {
   /// Hosts of the plan may have agents already, which are in `agents`.
   Job(Options options, Plan plan, ConnectedAgents agents);
 
-  /// Runs the ranks and returns the exit code of hvdrun. Must be called at most once.
-  [[nodiscard]] int run();
-  /// After `run`, returns whether a rank failed by itself and a restart is left.
-  [[nodiscard]] bool may_restart() const noexcept {
-    return outcome_.culprit && options_.restart_count < options_.max_restarts;
-  }
+  /// Runs the ranks, at most until `deadline`, and returns the exit code of hvdrun. Must be called
+  /// at most once.
+  [[nodiscard]] int run(std::optional<Deadline> deadline = {});
+  /// After `run`, returns whether a rank failed by itself, a restart is left, and neither a signal
+  /// nor the deadline has ended the job meanwhile.
+  [[nodiscard]] bool may_restart() const noexcept { return may_restart_; }
   [[nodiscard]] const Outcome& outcome() const noexcept { return outcome_; }
   /// Returns the ranks that ran on the host whose loss ended the job, if one did.
   [[nodiscard]] const std::vector<int>& lost_ranks() const noexcept { return lost_ranks_; }
@@ -77,13 +77,14 @@ class Job final : private JobBase {
   void on_lost(std::size_t host, const AgentLoss& loss);
   void write_off(std::size_t host);
   void arm_timers();
+  [[nodiscard]] std::string decide_restart();
   void end(const End& order);
   void send_finished(const std::string& report);
 
   [[nodiscard]] std::string name_of(std::size_t host) const override;
   [[nodiscard]] bool failed() const override { return supervisor_.ending(); }
   void fail(int code, const std::string& what) override { supervisor_.on_trouble(code, what); }
-  void on_end_signal(int signal) override { supervisor_.on_signal(signal); }
+  void on_end_signal(int signal) override;
   void report_end() override;
 
   Plan plan_;  ///< its hosts are `hosts_`
@@ -93,13 +94,16 @@ class Job final : private JobBase {
   std::vector<Rank> ranks_;
   std::optional<ConnectedAgents> agents_;
   Prepared meeting_;  ///< the frame of the agent that serves the store
-  Outcome outcome_;   ///< as reported
+  std::optional<Deadline> deadline_;
+  int end_signal_ = 0;  ///< the first signal that asked the job to end; 0: none
+  Outcome outcome_;     ///< as reported
+  bool may_restart_ = false;
   std::vector<int> lost_ranks_;
 };
 
-/// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. Every try
-/// has agents, a store, a secret and a restart count of its own, so that a process left over from
-/// an earlier try cannot join.
+/// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. The timeout
+/// of the options is for all tries together. Every try has agents, a store, a secret and a restart
+/// count of its own, so that a process left over from an earlier try cannot join.
 [[nodiscard]] int run_with_restarts(
     Options options, const std::function<std::unique_ptr<Job>(const Options&)>& make_job);
 

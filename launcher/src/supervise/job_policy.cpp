@@ -67,7 +67,7 @@ std::optional<End> JobPolicy::on_signal(int signal) {
     blame();
   } else {
     outcome_.code = kExitSignalBase + signal;
-    outcome_.trouble = fmt::format("received signal {} ({})", signal, signal_name(signal));
+    outcome_.trouble = received_signal(signal);
   }
   return end(signal, options_.grace);
 }
