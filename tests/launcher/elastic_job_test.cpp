@@ -191,11 +191,15 @@ class LateOutput : public ElasticJobTest {
     std::filesystem::create_directories(file_.parent_path());
     ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
   }
-  /// Runs a job until hvdrun has asked the agent to end, and still has to write the file.
-  void run_to_the_end() {
-    start({"-np", "1", "--min-np", "1", "--status", "--status-interval", "60", "--output-filename",
-           (directory_.path() / "logs").string()});
+  void start_job(Words options = {}) {
+    options.insert(options.end(),
+                   {"-np", "1", "--min-np", "1", "--status", "--status-interval", "60",
+                    "--output-filename", (directory_.path() / "logs").string()});
+    start(std::move(options));
     wait_for(0, 0, 1);
+  }
+  /// Runs the job until hvdrun has asked the agent to end, and still has to write the file.
+  void run_to_the_end() {
     write("stop");
     job_->wait_for_out("has finished", test::in(kPatience));
     ASSERT_TRUE(status_ended(*job_, test::in(kPatience)));
@@ -209,6 +213,7 @@ class LateOutput : public ElasticJobTest {
 };
 
 TEST_F(LateOutput, OfAJobThatHasSucceededIsWritten) {
+  start_job();
   run_to_the_end();
   // hvdrun says nothing more, and waits for longer than a job that has failed, which waits 0.4 s.
   EXPECT_THROW(job_->wait_for_err("no such text", test::in(std::chrono::seconds(1))),
@@ -219,6 +224,7 @@ TEST_F(LateOutput, OfAJobThatHasSucceededIsWritten) {
 
 TEST_F(LateOutput, ThatCannotBeWrittenFailsTheJob) {
   std::filesystem::create_directory(file_.parent_path() / "stderr");  // where nothing is written
+  start_job();
   run_to_the_end();
   EXPECT_THAT(read_file(), HasSubstr("has finished"));
   const auto result = wait();
@@ -226,7 +232,24 @@ TEST_F(LateOutput, ThatCannotBeWrittenFailsTheJob) {
   EXPECT_THAT(result.err, testing::ContainsRegex("hvdrun: cannot write to '.*logs': Is a dir"));
 }
 
+/// The script, which hangs, is ended with the job. Of the children of hvdrun only the agent is
+/// left.
+TEST_F(LateOutput, IsWaitedForWithoutTheScriptThatListsHosts) {
+  start_job({"--host-discovery-script", "cd " + directory_.path().string() +
+                                            "; test -e hang && { echo hangs >&2; exec sleep 600; };"
+                                            "echo localhost:1"});
+  write("hang");
+  job_->wait_for_err("hangs\n", test::in(kPatience));
+  run_to_the_end();
+  const Deadline deadline = test::in(kPatience);
+  while (children() > 1 && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(children(), 1);
+  EXPECT_THAT(read_file(), HasSubstr("has finished"));
+  EXPECT_EQ(wait().exit_code(), 0);
+}
+
 TEST_F(LateOutput, IsNotWaitedForAfterASignal) {
+  start_job();
   run_to_the_end();
   job_->signal(SIGINT);
   EXPECT_EQ(wait().exit_code(), 128 + SIGINT);
@@ -393,6 +416,13 @@ TEST_F(ElasticJobTest, AScriptThatFailsAtFirstEndsTheJob) {
   const auto result = wait();
   EXPECT_EQ(result.exit_code(), kExitUsage);
   EXPECT_EQ(result.err, "hvdrun: --host-discovery-script 'exit 3' exited 3\n");
+}
+
+TEST_F(ElasticJobTest, AScriptThatHangsAtFirstEndsTheJob) {
+  start({"-np", "2", "--host-discovery-script", "sleep 600", "--start-timeout", "0.5"});
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitUsage);
+  EXPECT_EQ(result.err, "hvdrun: --host-discovery-script 'sleep 600' did not end within 0.5 s\n");
 }
 
 TEST_F(ElasticJobTest, AScriptThatPrintsSomethingElseIsQuoted) {

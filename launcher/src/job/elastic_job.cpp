@@ -70,9 +70,11 @@ int ElasticJob::run() {
   } else {
     discovery_.emplace(
         io_,
-        HostDiscovery::Options{.command = elastic.discovery_script,
-                               .variables = spec_.own,
-                               .slots = elastic.slots_per_host},
+        HostDiscovery::Options{
+            .command = elastic.discovery_script,
+            .variables = spec_.own,
+            .slots = elastic.slots_per_host,
+            .limit = options_.start_timeout.value_or(Options::kDefaultStartTimeout)},
         HostDiscovery::Handlers{
             .on_hosts = [this](const std::vector<HostSpec>& listed) { on_discovered(listed); },
             .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
@@ -418,6 +420,7 @@ void ElasticJob::end(int code, const std::string& why, const End& order) {
   if (!why.empty()) say(why);
   if (code != 0 && code < kExitSignalBase && !had_succeeded) quoted_ = last_failed_;
   membership_timer_.cancel();
+  if (discovery_) discovery_->stop();
   send_end(order);
 }
 

@@ -1,8 +1,8 @@
 #include "plan/host_discovery.hpp"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,16 +32,26 @@ HostDiscovery::HostDiscovery(boost::asio::io_context& io, Options options, Handl
 }
 
 HostDiscovery::~HostDiscovery() {
-  if (pid_ > 0) (void)kill_and_wait();
+  kill_group();
+  if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);  // it may hang in the kernel
+}
+
+void HostDiscovery::stop() {
+  stopped_ = true;
+  timer_.cancel();
+  kill_group();
 }
 
 void HostDiscovery::start_later() {
   timer_.async_wait([this](error_code error) {
-    if (!error) start();
+    if (!error && !stopped_) start();
   });
 }
 
 void HostDiscovery::start() {
+  // This process adopts what the last script has left behind, which was killed.
+  while (last_group_ > 0 && ::waitpid(-last_group_, nullptr, WNOHANG) > 0) {
+  }
   try {
     Pipe pipe = make_pipe();
     const UniqueFd null = open_null();
@@ -61,39 +71,64 @@ void HostDiscovery::start() {
     (void)pipe.read.release();
     output_->non_blocking(true);
   } catch (const LaunchError& error) {
-    if (pid_ > 0) (void)kill_and_wait();
+    kill_group();
+    if (pid_ > 0) ::waitpid(std::exchange(pid_, -1), nullptr, 0);
     timer_.expires_after(options_.pause);
     start_later();
     handlers_.on_failure(error.what());
     return;
   }
+  watch();
+}
+
+void HostDiscovery::watch() {
   text_.clear();
-  read();
+  late_ = false;
+  wait_for_output();
   ended_->async_wait(descriptor_base::wait_read, [this](error_code error) {
     if (!error) on_ended();
   });
+  timer_.expires_after(options_.limit);
+  timer_.async_wait([this](error_code error) {
+    if (error || pid_ < 0) return;
+    late_ = true;
+    kill_group();
+  });
 }
 
-void HostDiscovery::read() {
-  output_->async_read_some(boost::asio::buffer(buffer_),
-                           [this](error_code error, std::size_t size) {
-                             if (error || text_.size() > kMaxText) return;
-                             text_.append(buffer_.data(), size);
-                             read();
-                           });
+void HostDiscovery::wait_for_output() {
+  output_->async_wait(descriptor_base::wait_read, [this](error_code error) {
+    if (!error && output_ && take_output()) wait_for_output();
+  });
+}
+
+/// Takes what the script has printed. Returns whether it may print more.
+bool HostDiscovery::take_output() {
+  std::array<char, 4096> buffer;
+  while (text_.size() <= kMaxText) {
+    const ssize_t size = ::read(output_->native_handle(), buffer.data(), buffer.size());
+    if (size > 0) {
+      text_.append(buffer.data(), static_cast<std::size_t>(size));
+    } else if (size == 0 || errno != EINTR) {
+      return size < 0 && errno == EAGAIN;
+    }
+  }
+  kill_group();
+  return false;
 }
 
 /// The end of the script counts, not that of its output, which a process that it has left behind
 /// may hold open.
 void HostDiscovery::on_ended() {
-  const int status = kill_and_wait();
-  ssize_t size = 0;
-  while (text_.size() <= kMaxText &&
-         (size = ::read(output_->native_handle(), buffer_.data(), buffer_.size())) > 0) {
-    text_.append(buffer_.data(), static_cast<std::size_t>(size));
+  kill_group();
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
+  last_group_ = std::exchange(pid_, -1);
+  (void)take_output();
   output_.reset();
   ended_.reset();
+  if (stopped_) return;
   timer_.expires_after(options_.pause);
   start_later();
   judge(status);
@@ -101,15 +136,19 @@ void HostDiscovery::on_ended() {
 
 void HostDiscovery::judge(int status) {
   const std::string script = fmt::format("--host-discovery-script {}", in_quotes(options_.command));
+  if (late_) {
+    return handlers_.on_failure(fmt::format("{} did not end within {:.1f} s", script,
+                                            static_cast<double>(options_.limit.count()) / 1000.0));
+  }
+  if (text_.size() > kMaxText) {
+    return handlers_.on_failure(fmt::format("{} printed more than {} bytes", script, kMaxText));
+  }
   if (WIFSIGNALED(status)) {
     return handlers_.on_failure(
         fmt::format("{} was killed by {}", script, signal_name(WTERMSIG(status))));
   }
   if (WEXITSTATUS(status) != 0) {
     return handlers_.on_failure(fmt::format("{} exited {}", script, WEXITSTATUS(status)));
-  }
-  if (text_.size() > kMaxText) {
-    return handlers_.on_failure(fmt::format("{} printed more than {} bytes", script, kMaxText));
   }
   std::vector<HostSpec> hosts;
   try {
@@ -120,13 +159,10 @@ void HostDiscovery::judge(int status) {
   handlers_.on_hosts(std::move(hosts));
 }
 
-int HostDiscovery::kill_and_wait() {
-  ::kill(-pid_, SIGKILL);  // has no effect on a process that has ended and was not waited for
-  int status = 0;
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
-  pid_ = -1;
-  return status;
+/// Has no effect on a script that has ended and was not waited for, but on processes that it has
+/// left behind in its group.
+void HostDiscovery::kill_group() const {
+  if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }
 
 }  // namespace hvd::launcher
