@@ -3,10 +3,12 @@
 #include "transport/agent_link.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -110,6 +112,26 @@ TEST(AgentLinkTest, TheLastFrameReachesAnAgentThatStillSends) {
   agent.join();
   EXPECT_EQ(last, 0) << "the connection was reset";
   EXPECT_GT(total, 11);
+}
+
+/// Its ssh client hangs. The event loop may have handlers queued that use the link.
+TEST(AgentLinkTest, AnAgentThatDoesNotEndIsKilledAndItsLinkDestroyed) {
+  boost::asio::io_context io;
+  auto link = std::make_unique<AgentLink>(
+      io, AgentCommand{
+              .path = "/bin/sleep", .arguments = {"sleep", "600"}, .variables = {}, .via = "ssh"});
+  bool lost = false;
+  link->start(milliseconds{0}, {.on_ready = {},
+                                .on_frame = {},
+                                .on_flushed = {},
+                                .on_stderr = {},
+                                .on_lost = [&](const AgentLoss&) { lost = true; }});
+  link->close();
+  while (!link->ended()) ASSERT_EQ(io.run_one_for(std::chrono::seconds{60}), 1U);
+  boost::asio::post(io, [ended = std::move(link)] {});
+  io.run_for(std::chrono::seconds{60});
+  EXPECT_TRUE(io.stopped());
+  EXPECT_FALSE(lost);
 }
 
 TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {

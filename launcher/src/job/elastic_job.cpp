@@ -133,7 +133,8 @@ void ElasticJob::start_agent(std::size_t index) {
                     .on_flushed = [this] { on_flushed(); },
                     .on_stderr = [this, index](const std::string& text) { on_stderr(index, text); },
                     .on_lost =
-                        [this, index](const AgentLoss& loss) {
+                        [this, index, link = host.link.get()](const AgentLoss& loss) {
+                          if (hosts_[index].link.get() != link) return;
                           lose(index, explain(loss, agents_plan_.hosts[index].name).what);
                         }});
 }
@@ -195,10 +196,7 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   host.over = true;
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.
-  boost::asio::post(io_, [this] {
-    for (const auto& link : lost_) link->close();
-    std::erase_if(lost_, [](const auto& link) { return link->ended(); });
-  });
+  boost::asio::post(io_, [this] { forget_links(); });
   if (!host.remote) bury_workers(index);
   if (!ending_) {
     report(why);
@@ -216,6 +214,15 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
     say(fmt::format("{}; {}", why, kMayLackOutput));
   }
   check_over();
+}
+
+/// Closes the links to lost agents, and destroys those that wait for nothing any more.
+void ElasticJob::forget_links() {
+  for (auto& link : lost_) {
+    link->close();
+    if (link->ended()) boost::asio::post(io_, [ended = std::move(link)] {});
+  }
+  std::erase(lost_, nullptr);
 }
 
 /// Ends what a lost agent of this machine leaves behind, which this process has adopted.

@@ -55,6 +55,7 @@ class ElasticJob final : private JobBase {
   void on_served(const Served& frame);
   void on_exited(const Exited& frame);
   void lose(std::size_t host, const std::string& why);
+  void forget_links();
   void bury_workers(std::size_t host);
 
   void obey(const Membership::Orders& orders);
@@ -90,7 +91,7 @@ class ElasticJob final : private JobBase {
   Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of `known_hosts_`
   Plan plan_;         ///< of the generation that formed last
   std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
-  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< agents that end
+  std::vector<std::unique_ptr<AgentLink>> lost_;        ///< to agents that end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks

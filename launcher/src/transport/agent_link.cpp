@@ -98,12 +98,6 @@ AgentLink::~AgentLink() {
   }
 }
 
-bool AgentLink::ended() {
-  if (pid_ < 0) return true;
-  pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
-  return ::poll(&ended, 1, 0) > 0;
-}
-
 void AgentLink::close() {
   if (closed_) return;
   closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);
@@ -113,6 +107,18 @@ void AgentLink::close() {
   // The process that this object has started ends with its stream. Another agent still has to read
   // the end of the job.
   process_ ? stream_->close() : stream_->finish();
+  if (pid_ < 0) return stop_waiting();
+  end_timer_.expires_at(*closed_);
+  end_timer_.async_wait([this](error_code error) {
+    if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+  });
+}
+
+void AgentLink::stop_waiting() {
+  error_code ignored;
+  if (process_) process_->close(ignored);
+  if (stderr_) stderr_->close(ignored);
+  end_timer_.cancel();
 }
 
 void AgentLink::start(milliseconds host_timeout, Handlers handlers) {
@@ -211,10 +217,9 @@ void AgentLink::drain_stderr() {
 void AgentLink::watch() {
   if (!process_) return;
   process_->async_wait(boost::asio::posix::descriptor_base::wait_read, [this](error_code error) {
-    if (error || closed_) return;
-    if (::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
+    if (error || ::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
     pid_ = -1;
-    lose();
+    closed_ ? stop_waiting() : lose();
   });
 }
 

@@ -50,11 +50,12 @@ class AgentLink {
   /// Returns whether nothing that was sent waits in this process.
   [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
-  /// afterwards.
+  /// afterwards. An agent that does not end is killed, unless the event loop stops before.
   void close();
-  /// Returns whether the process that this object started has ended, so that the destructor does
-  /// not wait for it.
-  [[nodiscard]] bool ended();
+  /// Returns whether this object has been closed and waits for nothing any more, neither for the
+  /// process that it started nor on the event loop, which may still have handlers queued that use
+  /// this object. A handler that is posted from now on follows them, and may destroy it.
+  [[nodiscard]] bool ended() const noexcept { return closed_ && pid_ < 0; }
 
  private:
   void on_greeting(const std::string& version);
@@ -64,6 +65,7 @@ class AgentLink {
   void take_stderr(std::string_view text);
   void drain_stderr();
   void watch();
+  void stop_waiting();
   void lose();
 
   pid_t pid_ = -1;
