@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -42,9 +43,19 @@ class ElasticJobTest : public testing::Test {
     if (std::find(options.begin(), options.end(), "--blacklist-cooldown-range") == options.end()) {
       options.insert(options.begin(), {"--blacklist-cooldown-range", "3600,3600"});
     }
-    test::ProcessOptions process = hvdrun(std::move(options));
+    launch(hvdrun(std::move(options)));
+  }
+  void launch(test::ProcessOptions process) {
     process.inherited = {lifeline_.fd()};
+    if (!search_path_.empty()) process.environment["PATH"] = search_path_;
     job_.emplace(std::move(process));
+  }
+  /// Other hosts are reached by this script in place of ssh.
+  void replace_ssh(const std::string& script) {
+    const auto ssh = directory_.path() / "ssh";
+    std::ofstream(ssh) << "#!/bin/sh\n" << script << '\n';
+    std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
+    search_path_ = directory_.path().string() + ":" + std::getenv("PATH");
   }
   void write(const std::string& name, const std::string& text = "") const {
     const auto path = directory_.path() / name;
@@ -97,6 +108,7 @@ class ElasticJobTest : public testing::Test {
 
   test::Lifeline lifeline_;
   Directory directory_;
+  std::string search_path_;  ///< of hvdrun; empty: that of the test
   std::optional<test::Process> job_;
 };
 
@@ -463,6 +475,18 @@ TEST_F(ElasticJobTest, TheOthersGoOnWithoutALostAgent) {
   while (children() != 1 && Clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(children(), 1);
   EXPECT_THAT(finish().err, HasSubstr("the agent on localhost was killed by SIGKILL"));
+}
+
+/// The host is tried again after its cooldown, so the job ends when the agent is given up once
+/// more. So may be the agent of this host where it is slow.
+TEST_F(ElasticJobTest, AHostWhoseAgentDoesNotStartIsGivenUp) {
+  replace_ssh("exec cat >/dev/null");
+  start({"-np", "2", "--min-np", "1", "-H", "localhost:1,nosuch:1", "--start-timeout", "2",
+         "--blacklist-cooldown-range", "0.1,1"});
+  job_->wait_for_err("nosuch: its agent has not started within 2.0 s (--start-timeout)",
+                     test::in(kPatience));
+  job_->wait_for_out(" is rank 0 of 1,", test::in(kPatience));
+  (void)finish();
 }
 
 TEST_F(ElasticJobTest, AWorkerThatIsAskedToStopLeaves) {

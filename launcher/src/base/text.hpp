@@ -2,6 +2,7 @@
 // common.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +23,11 @@ namespace hvd::launcher {
 [[nodiscard]] std::vector<std::string> split_words(const std::string& text);
 
 using detail::rank_ranges;
+
+/// Returns the seconds of a duration for a text.
+[[nodiscard]] inline double in_seconds(std::chrono::milliseconds duration) {
+  return static_cast<double>(duration.count()) / 1000.0;
+}
 
 /// Returns a text such as "512 MiB", and from 10,000 MiB on such as "12.5 GiB".
 [[nodiscard]] std::string in_units(std::uint64_t bytes);

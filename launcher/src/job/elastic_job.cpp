@@ -60,8 +60,8 @@ int ElasticJob::run() {
     limit_timer_.expires_after(*options_.timeout);
     limit_timer_.async_wait([this](error_code error) {
       if (error) return;
-      fail(kExitDeadline, fmt::format("the job was not over after {:.1f} s",
-                                      static_cast<double>(options_.timeout->count()) / 1000.0));
+      fail(kExitDeadline,
+           fmt::format("the job was not over after {:.1f} s", in_seconds(*options_.timeout)));
     });
   }
   const ElasticOptions& elastic = options_.elastic;
@@ -70,11 +70,10 @@ int ElasticJob::run() {
   } else {
     discovery_.emplace(
         io_,
-        HostDiscovery::Options{
-            .command = elastic.discovery_script,
-            .variables = spec_.own,
-            .slots = elastic.slots_per_host,
-            .limit = options_.start_timeout.value_or(Options::kDefaultStartTimeout)},
+        HostDiscovery::Options{.command = elastic.discovery_script,
+                               .variables = spec_.own,
+                               .slots = elastic.slots_per_host,
+                               .limit = start_timeout()},
         HostDiscovery::Handlers{
             .on_hosts = [this](const std::vector<HostSpec>& listed) { on_discovered(listed); },
             .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
@@ -111,6 +110,7 @@ void ElasticJob::start_agent(std::size_t index) {
     spec_.remote.push_back(remote);
     hosts_.push_back({.remote = remote, .over = true});
     orders_.emplace_back();
+    start_timers_.emplace_back(io_);
   }
   Host& host = hosts_[index];
   if (!host.over) return;
@@ -137,6 +137,14 @@ void ElasticJob::start_agent(std::size_t index) {
                           if (hosts_[index].link.get() != link) return;
                           lose(index, explain(loss, agents_plan_.hosts[index].name).what);
                         }});
+  const milliseconds limit = start_timeout();
+  start_timers_[index].expires_after(limit);
+  start_timers_[index].async_wait([this, index, limit, link = host.link.get()](error_code error) {
+    const Host& late = hosts_[index];
+    if (error || late.link.get() != link || late.over || late.session.prepared()) return;
+    lose(index, fmt::format("{}: its agent has not started within {:.1f} s (--start-timeout)",
+                            name_of(index), in_seconds(limit)));
+  });
 }
 
 void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
@@ -147,6 +155,7 @@ void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
     return lose(index, fmt::format("{} does not keep hvdrun's protocol: {}", name, *wrong));
   }
   if (std::holds_alternative<Prepared>(frame)) {
+    start_timers_[index].cancel();
     const Launch launch{.variables = {fmt::format("HVD_JOB_ID={}", spec_.job_id)}};
     std::vector<Frame> orders = std::exchange(orders_[index], {});
     orders.insert(orders.begin(), launch);
@@ -194,6 +203,7 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   Host& host = hosts_[index];
   if (host.over) return on_flushed();  // what it has not got cannot be sent any more
   host.over = true;
+  start_timers_[index].cancel();
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.
   boost::asio::post(io_, [this] { forget_links(); });
@@ -295,7 +305,7 @@ void ElasticJob::on_exited(const Exited& frame) {
                               ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
                               : fmt::format("exited {}", code);
   report(fmt::format("{} {} after {:.1f} s", name_of_worker(frame.rank), how,
-                     static_cast<double>(frame.elapsed.count()) / 1000.0),
+                     in_seconds(frame.elapsed)),
          code != 0);
   output_.ended(frame.rank);
   if (const int rank = rank_of(frame.rank); rank >= 0) status_->ended(rank);

@@ -2,6 +2,7 @@
 // carries them out.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,10 @@ class ElasticJob final : private JobBase {
 
   void on_discovered(const std::vector<HostSpec>& hosts);
   void on_discovery_failure(const std::string& why);
+  /// Returns the time that the script and an agent have to begin.
+  [[nodiscard]] std::chrono::milliseconds start_timeout() const {
+    return options_.start_timeout.value_or(Options::kDefaultStartTimeout);
+  }
   void start_agent(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_message(const ElasticMessage& frame);
@@ -92,6 +97,7 @@ class ElasticJob final : private JobBase {
   Plan plan_;         ///< of the generation that formed last
   std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
   std::vector<std::unique_ptr<AgentLink>> lost_;        ///< to agents that end
+  std::deque<boost::asio::steady_timer> start_timers_;  ///< by host, for an agent that starts
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks

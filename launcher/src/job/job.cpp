@@ -24,8 +24,6 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-double in_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
-
 /// Returns the standard input for rank 0. A file or pipe is passed on. A terminal is not, because
 /// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
