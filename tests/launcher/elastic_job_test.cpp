@@ -489,6 +489,18 @@ TEST_F(ElasticJobTest, AHostWhoseAgentDoesNotStartIsGivenUp) {
   (void)finish();
 }
 
+TEST_F(ElasticJobTest, ASecondSignalEndsAnElasticJobAtOnce) {
+  // The grace period is longer than the patience of the test, and the agent, which does not start,
+  // does nothing that it is asked to do.
+  replace_ssh("echo hangs >&2; exec cat >/dev/null");
+  start({"-np", "1", "--min-np", "1", "-H", "nosuch:1", "--grace", "600", "--verbose"});
+  job_->wait_for_err("nosuch: hangs", test::in(kPatience));
+  job_->signal(SIGINT);
+  job_->wait_for_err("received signal 2 (SIGINT)", test::in(kPatience));
+  job_->signal(SIGINT);
+  EXPECT_EQ(wait().exit_code(), kExitSignalBase + SIGINT);
+}
+
 TEST_F(ElasticJobTest, AWorkerThatIsAskedToStopLeaves) {
   for (const int signal : {SIGTERM, SIGUSR1}) {
     std::filesystem::remove(directory_.path() / "stop");

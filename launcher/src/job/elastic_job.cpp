@@ -414,7 +414,7 @@ void ElasticJob::fail(int code, const std::string& what) {
 }
 
 void ElasticJob::on_end_signal(int signal) {
-  if (failed()) return send_to_all(End{.signal = SIGKILL});
+  if (failed()) return send_end(End{.signal = SIGKILL});
   end(kExitSignalBase + signal, received_signal(signal),
       {.signal = signal, .grace = options_.grace});
 }
