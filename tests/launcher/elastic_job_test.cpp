@@ -357,6 +357,17 @@ TEST_F(ElasticJobTest, WorkersGetTheVariablesOfTheUser) {
   (void)finish();
 }
 
+/// They also count where hvdrun chooses for all workers of a host.
+TEST_F(ElasticJobTest, AgentsGetTheVariablesOfTheUserToo) {
+  test::ProcessOptions threads = hvdrun({"-np", "1", "--min-np", "1", "-x", "OMP_NUM_THREADS=5",
+                                         "sh", "-c", "echo threads $OMP_NUM_THREADS"});
+  threads.environment["OMP_NUM_THREADS"] = std::nullopt;
+  launch(std::move(threads));
+  EXPECT_THAT(wait().out, HasSubstr(":threads 5\n"));
+  launch(hvdrun({"-np", "1", "--min-np", "1", "-x", "PATH=/nowhere", "sh", "-c", "true"}));
+  EXPECT_EQ(wait().exit_code(), kExitNotFound);
+}
+
 TEST_F(ElasticJobTest, TheStatusTellsWhoCameAndWhoWent) {
   start({"-np", "3", "--min-np", "2", "--status", "--status-interval", "60"});
   ::kill(wait_for(1, 1, 3), SIGKILL);

@@ -275,7 +275,7 @@ void Agent::start_worker(const StartWorker& frame) {
   request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
                        fmt::format("HVD_WORKER={}", frame.rank)};
   request.inherited = {pair.of_rank.get()};
-  start_rank({.rank = frame.rank, .variables = frame.variables}, place, std::move(request));
+  start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
   workers_.push_back({.place = place,
                       .socket = std::make_unique<WorkerSocket>(
                           io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {

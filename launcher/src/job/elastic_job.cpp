@@ -122,6 +122,9 @@ void ElasticJob::start_agent(std::size_t index) {
                    {.on_ready =
                         [this, index] {
                           Prepare frame = spec_.prepare(options_, agents_plan_, index);
+                          // They may say where the program is and what its threads are.
+                          frame.environment = merge(
+                              frame.environment, exported_variables(options_.exports, spec_.own));
                           frame.rendezvous = RendezvousReach::elsewhere;
                           frame.workers = std::max(1, agents_plan_.hosts[index].slots);
                           hosts_[index].link->send(frame);
@@ -348,8 +351,7 @@ void ElasticJob::obey(const Membership::Orders& orders) {
 void ElasticJob::carry_out(const Membership::Start& start) {
   start_agent(start.host);
   worker_at(start.worker) = {};
-  order(start.host, StartWorker{.rank = start.worker,
-                                .variables = exported_variables(options_.exports, spec_.own)});
+  order(start.host, StartWorker{.rank = start.worker});
 }
 
 void ElasticJob::carry_out(const Membership::Form& form) {

@@ -109,10 +109,7 @@ void write(WireWriter& to, const Finished& frame) {
   to.u8(frame.again ? 1 : 0);
   to.text(frame.report);
 }
-void write(WireWriter& to, const StartWorker& frame) {
-  to.i32(frame.rank);
-  write(to, frame.variables);
-}
+void write(WireWriter& to, const StartWorker& frame) { to.i32(frame.rank); }
 void write(WireWriter& to, const KillWorker& frame) { to.i32(frame.rank); }
 void write(WireWriter& to, const ElasticMessage& frame) {
   to.i32(frame.rank);
@@ -357,8 +354,7 @@ RankAnswer read<RankAnswer>(WireReader& from) {
 }
 template <>
 StartWorker read<StartWorker>(WireReader& from) {
-  const auto rank = read_rank(from);
-  return {.rank = rank, .variables = read_texts(from)};
+  return {.rank = read_rank(from)};
 }
 template <>
 KillWorker read<KillWorker>(WireReader& from) {

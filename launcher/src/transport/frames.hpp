@@ -148,7 +148,6 @@ struct RankAnswer {
 /// hvdrun → agent: the agent shall start a worker.
 struct StartWorker {
   std::int32_t rank = 0;
-  std::vector<std::string> variables{};  ///< "NAME=value"; these override all others
 };
 /// hvdrun → agent: the agent shall kill a worker with SIGKILL.
 struct KillWorker {
