@@ -115,7 +115,9 @@ Frame choose_frame(Choices& choices) {
     case 10:
       return ElasticMessage{.rank = rank};
     case 11:
-      return Served{.generation = static_cast<std::uint32_t>(rank), .store = "s"};
+      return Served{.generation = static_cast<std::uint32_t>(rank),
+                    .store = "unix:@s",
+                    .master_host = "127.0.0.1"};
     default:
       return choices.decoded();
   }

@@ -56,14 +56,33 @@ TEST(AgentSessionTest, OnlyARunningWorkerSpeaks) {
 
 TEST(AgentSessionTest, OnlyTheStoreThatWasAskedForIsServed) {
   AgentSession session = running();
-  const Served two{.generation = 2, .store = "s"};
+  const Served two{.generation = 2, .store = "unix:@s", .master_host = "127.0.0.1"};
   EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));
   session.on_sent(Serve{.generation = 1});
   EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));
   session.on_sent(Serve{.generation = 2});
-  EXPECT_THAT(violation(session, Served{.generation = 2}), HasSubstr("no address"));
   EXPECT_EQ(session.on_frame(two), std::nullopt);
   EXPECT_THAT(violation(session, two), HasSubstr("generation 2"));  // a second time
+}
+
+TEST(AgentSessionTest, TheAddressOfAStoreIsOneThatWorkersCanUse) {
+  AgentSession session = running();
+  session.on_sent(Serve{.generation = 1});
+  const auto served = [](const std::string& store, const std::string& host = "127.0.0.1") {
+    return Served{.generation = 1, .store = store, .master_host = host};
+  };
+  for (const std::string& store :
+       {std::string(), std::string("s"), "unix:@" + std::string(5'000, 'x'),
+        "tcp:" + std::string(5'000, 'x') + ":1", std::string("tcp:10.0.0.1:1")}) {
+    EXPECT_THAT(violation(session, served(store)), HasSubstr("no address")) << store;
+  }
+  for (const std::string& host : {std::string(), std::string(5'000, 'x'), std::string("a b")}) {
+    EXPECT_THAT(violation(session, served("unix:@s", host)), HasSubstr("no host")) << host;
+  }
+  EXPECT_EQ(session.on_frame(served("unix:@s")), std::nullopt);
+  session.on_sent(Serve{.generation = 1, .reach = RendezvousReach::network});
+  EXPECT_THAT(violation(session, served("unix:@s")), HasSubstr("other machines"));
+  EXPECT_EQ(session.on_frame(served("tcp:[fe80::1]:1", "fe80::1")), std::nullopt);
 }
 
 TEST(AgentSessionTest, AnElasticJobIsNotGoneBeforeItsEnd) {

@@ -7,6 +7,9 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <hvd/core/error.hpp>
+#include <hvd/core/internal/address.hpp>
+
 #include "base/signals.hpp"
 #include "base/text.hpp"
 
@@ -31,6 +34,22 @@ constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
     "Finished",   "StatusRequest",  "RankUsage", "RankAnswer", "StartWorker",
     "KillWorker", "ElasticMessage", "Serve",     "Served"};
 
+/// Workers get the address in a variable, whose length is limited.
+void check_address(const std::string& store, bool over_network) {
+  constexpr std::size_t kLongest = 300;
+  const auto is_good = [&] {
+    try {
+      const auto wanted = over_network ? Address::Kind::tcp : Address::Kind::unix_socket;
+      return store.size() <= kLongest && Address::parse(store).kind == wanted;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  if (is_good()) return;
+  refuse("{} is no address of a store {}", in_quotes(store),
+         over_network ? "that other machines reach" : "for one machine");
+}
+
 }  // namespace
 
 AgentSession::AgentSession(const Plan& plan, std::size_t host, bool forwards_signals)
@@ -54,7 +73,7 @@ void AgentSession::on_sent(const Frame& frame) {
   launched_ = launched_ || std::holds_alternative<Launch>(frame);
   ending_ = ending_ || std::holds_alternative<End>(frame);
   if (const auto* start = std::get_if<StartWorker>(&frame)) ranks_.push_back({.rank = start->rank});
-  if (const auto* serve = std::get_if<Serve>(&frame)) asked_to_serve_ = serve->generation;
+  if (const auto* serve = std::get_if<Serve>(&frame)) asked_to_serve_ = *serve;
 }
 
 bool AgentSession::all_started() const noexcept {
@@ -130,11 +149,14 @@ void AgentSession::check(const ElasticMessage& frame) {
 }
 
 void AgentSession::check(const Served& frame) {
-  if (asked_to_serve_ == 0 || asked_to_serve_ != frame.generation || over_) {
+  const Serve asked = std::exchange(asked_to_serve_, Serve{});
+  if (asked.generation == 0 || asked.generation != frame.generation || over_) {
     refuse("it was not to serve the store of generation {}", frame.generation);
   }
-  if (frame.store.empty()) refuse("the store has no address");
-  asked_to_serve_ = 0;
+  check_address(frame.store, asked.reach == RendezvousReach::network);
+  if (!is_host_name(frame.master_host) && !is_ipv6_address(frame.master_host)) {
+    refuse("{} is no host", in_quotes(frame.master_host));
+  }
 }
 
 void AgentSession::check(const Gone&) {

@@ -79,7 +79,7 @@ class AgentSession {
   bool over_ = false;  ///< Refused or Done has arrived
   bool broken_ = false;
   std::uint32_t debt_ = 0;
-  std::uint32_t asked_to_serve_ = 0;  ///< the generation of a Serve without an answer; 0: none
+  Serve asked_to_serve_;  ///< without an answer; generation 0: there is none
 };
 
 }  // namespace hvd::launcher
