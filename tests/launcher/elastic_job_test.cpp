@@ -368,6 +368,24 @@ TEST_F(ElasticJobTest, AgentsGetTheVariablesOfTheUserToo) {
   EXPECT_EQ(wait().exit_code(), kExitNotFound);
 }
 
+/// Worker 0 is killed by itself, and then with its agent.
+TEST_F(ElasticJobTest, UnfinishedLinesAreWrittenAndFilesClosedWhenAWorkerHasEnded) {
+  for (const bool with_agent : {false, true}) {
+    std::filesystem::remove(directory_.path() / "stop");
+    start({"-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1", "--output-filename",
+           (directory_.path() / "logs").string(), "sh", "-c",
+           "printf unfinished >&2; exec \"$0\" \"$1\""});
+    wait_for(1, 1, 2);
+    const pid_t worker = wait_for(0, 0, 2);
+    ::kill(with_agent ? parent_of(worker) : worker, SIGKILL);
+    job_->wait_for_err("[0]<stderr>:unfinished", test::in(kPatience));
+    const Deadline deadline = test::in(kPatience);
+    while (has_open("worker.0/") && Clock::now() < deadline) std::this_thread::yield();
+    EXPECT_FALSE(has_open("worker.0/"));
+    (void)finish();
+  }
+}
+
 TEST_F(ElasticJobTest, TheStatusTellsWhoCameAndWhoWent) {
   start({"-np", "3", "--min-np", "2", "--status", "--status-interval", "60"});
   ::kill(wait_for(1, 1, 3), SIGKILL);

@@ -27,6 +27,16 @@ TEST_F(LineMuxTest, PiecesOfALineWaitForItsEnd) {
   EXPECT_EQ(mux.finish(kNow), "[0]<stdout>:next\n");
 }
 
+TEST_F(LineMuxTest, TheLastLineOfARankThatHasEndedWaitsForNothing) {
+  EXPECT_EQ(feed(0, "unfin"), "");
+  EXPECT_EQ(mux.flush(0, kNow), "[0]<stdout>:unfin");
+  EXPECT_EQ(mux.flush(0, kNow), "");
+  EXPECT_EQ(mux.flush(7, kNow), "");
+  EXPECT_EQ(feed(0, "ished"), "");
+  EXPECT_EQ(mux.flush(0, kNow), "ished");
+  EXPECT_EQ(feed(1, "other\n"), "\n[1]<stdout>:other\n");
+}
+
 TEST_F(LineMuxTest, ReturnsAreKeptAndEndALine) {
   EXPECT_EQ(feed(0, "10%\r20%\r"), "[0]<stdout>:10%\r[0]<stdout>:20%\r");
   EXPECT_EQ(feed(0, "done\r\n"), "[0]<stdout>:done\r\n");

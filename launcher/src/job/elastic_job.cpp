@@ -211,6 +211,7 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   // It may be the caller, so it is closed later.
   boost::asio::post(io_, [this] { forget_links(); });
   if (!host.remote) bury_workers(index);
+  end_output(index);
   if (!ending_) {
     report(why);
     const bool was_to_serve = forming_ && forming_->host == index;
@@ -236,6 +237,13 @@ void ElasticJob::forget_links() {
     if (link->ended()) boost::asio::post(io_, [ended = std::move(link)] {});
   }
   std::erase(lost_, nullptr);
+}
+
+/// Nothing more comes from the workers of a lost host.
+void ElasticJob::end_output(std::size_t index) {
+  for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
+    if (membership_.host_of(worker) == index) output_.ended(worker);
+  }
 }
 
 /// Ends what a lost agent of this machine leaves behind, which this process has adopted.

@@ -62,6 +62,7 @@ class ElasticJob final : private JobBase {
   void lose(std::size_t host, const std::string& why);
   void forget_links();
   void bury_workers(std::size_t host);
+  void end_output(std::size_t host);
 
   void obey(const Membership::Orders& orders);
   void carry_out(const Membership::Start& order);

@@ -109,9 +109,17 @@ void OutputHub::add(const Output& output) {
   if (files_) files_->write(output.rank, output.stream, text);
   Channel& to = channel(output.stream);
   to.sink.write(to.lines.feed(output.rank, text, LineMux::WallClock::now()));
+  if (rank < ended_.size() && ended_[rank]) ended(output.rank);
 }
 
 void OutputHub::ended(int process) {
+  const auto index = static_cast<std::size_t>(process);
+  if (index >= ended_.size()) ended_.resize(index + 1);
+  ended_[index] = true;
+  for (const Stream stream : {Stream::out, Stream::err}) {
+    Channel& to = channel(stream);
+    to.sink.write(to.lines.flush(process, LineMux::WallClock::now()));
+  }
   if (files_) files_->close(process);
 }
 

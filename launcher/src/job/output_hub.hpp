@@ -76,7 +76,8 @@ class OutputHub {
   /// Queues the bytes for the stream, the file and the tail. Throws LaunchError (71), as
   /// `FileWriter::write` does.
   void add(const Output& output);
-  /// No more output of the process is expected.
+  /// The process has ended: its unfinished lines are written and its files are closed, now and
+  /// after each piece of its output that still follows.
   void ended(int process);
   /// Writes the unfinished lines of all ranks, and closes their files.
   void finish();
@@ -105,6 +106,7 @@ class OutputHub {
   Channel err_;
   std::optional<OutputFiles> files_;
   std::vector<Tail> tails_;  ///< by rank
+  std::vector<bool> ended_;  ///< by rank, as far as one has ended
 };
 
 }  // namespace hvd::launcher

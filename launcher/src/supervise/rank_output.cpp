@@ -68,12 +68,18 @@ std::string LineMux::feed(int rank, std::string_view bytes, WallClock::time_poin
   return out;
 }
 
+std::string LineMux::flush(int rank, WallClock::time_point now) {
+  const auto index = static_cast<std::size_t>(rank);
+  std::string out;
+  if (index >= lines_.size() || lines_[index].held.empty()) return out;
+  emit(rank, std::exchange(lines_[index].held, {}), now, out);
+  return out;
+}
+
 std::string LineMux::finish(WallClock::time_point now) {
   std::string out;
   for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
-    if (lines_[rank].held.empty()) continue;
-    emit(static_cast<int>(rank), lines_[rank].held, now, out);
-    lines_[rank].held.clear();
+    out += flush(static_cast<int>(rank), now);
   }
   if (open_rank_ >= 0 && options_.prefix) out += '\n';
   open_rank_ = -1;

@@ -37,6 +37,9 @@ class LineMux {
   LineMux(Stream stream, int ranks, Options options);
 
   [[nodiscard]] std::string feed(int rank, std::string_view bytes, WallClock::time_point now);
+  /// Returns the unfinished last line of a rank that has ended. If more of its output follows, that
+  /// continues the line.
+  [[nodiscard]] std::string flush(int rank, WallClock::time_point now);
   /// Returns the unfinished last line of every rank.
   [[nodiscard]] std::string finish(WallClock::time_point now);
 
