@@ -577,6 +577,15 @@ TEST_F(ElasticJobTest, ASignalToAJobThatWaitsIsItsCode) {
   }
 }
 
+// Worker 1 makes no context, so that of worker 0 waits for it.
+TEST_F(ElasticJobTest, ASignalToAJobThatStartsIsItsCode) {
+  start({"-np", "2", "--min-np", "2", "sh", "-c",
+         "test $HVD_WORKER = 1 && exec " ELASTIC_WORKER "; exec \"$0\" \"$1\""});
+  job_->wait_for_out("generation 1: rank 1 of 2", test::in(kPatience));
+  job_->signal(SIGUSR1);
+  EXPECT_EQ(wait().exit_code(), kExitSignalBase + SIGUSR1) << job_->err();
+}
+
 // It is asked to stop while it trains, and loses a rank before the ranks have agreed on a step.
 TEST_F(ElasticJobTest, ALossAfterASignalIsALoss) {
   start({"-np", "2", "--min-np", "2", "--status", "--status-interval", "60", "-x",

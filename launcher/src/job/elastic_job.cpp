@@ -267,6 +267,8 @@ void ElasticJob::on_message(const ElasticMessage& frame) {
     if (waits.leaves && !std::exchange(worker_at(frame.rank).leaves, true)) {
       report(fmt::format("{} leaves, since it was asked to stop", name_of_worker(frame.rank)));
     }
+    // The generation was only starting, so its ranks could not agree on a step.
+    if (waits.start_failed && announced_ != 0) stop_signal_ = announced_;
     obey(membership_.on_waits(frame.rank, waits, Clock::now()));
   } catch (const Error& error) {
     carry_out(Membership::Kill{.worker = frame.rank, .why = error.what()});
@@ -312,6 +314,8 @@ void ElasticJob::on_exited(const Exited& frame) {
   const int code = exit_code(frame.status);
   worker_at(frame.rank).over = true;
   if (code != 0) last_failed_ = frame.rank;
+  // While its first generation starts, a worker dies of the signal.
+  if (announced_ != 0 && code == kExitSignalBase + announced_) stop_signal_ = announced_;
   const std::string how = WIFSIGNALED(frame.status)
                               ? fmt::format("was killed by {}", signal_name(WTERMSIG(frame.status)))
                               : fmt::format("exited {}", code);
@@ -372,7 +376,7 @@ void ElasticJob::carry_out(const Membership::Form& form) {
     return other != host && (hosts_[other].remote || hosts_[host].remote);
   });
   forming_ = Forming{.form = form, .host = host};
-  stop_signal_ = 0;
+  announced_ = stop_signal_ = 0;
   order(host, Serve{.generation = form.generation,
                     .reach = several ? RendezvousReach::network : RendezvousReach::machine});
 }
@@ -433,6 +437,7 @@ void ElasticJob::on_end_signal(int signal) {
 void ElasticJob::before_signal(int signal) {
   if (ending_ || (signal != SIGTERM && signal != SIGUSR1)) return;
   report(fmt::format("passing on {}, so that the job stops", signal_name(signal)), false);
+  announced_ = signal;
   if (forming_ || !membership_.runs()) stop_signal_ = signal;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int worker = static_cast<int>(i);

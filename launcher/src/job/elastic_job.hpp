@@ -109,6 +109,7 @@ class ElasticJob final : private JobBase {
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
   std::optional<int> quoted_;       ///< the worker whose last lines the report quotes
+  int announced_ = 0;               ///< the signal that the generation was told of; 0: none
   int stop_signal_ = 0;             ///< was passed on so that the job stops, as no generation ran
   bool ending_ = false;
   int code_ = 0;
