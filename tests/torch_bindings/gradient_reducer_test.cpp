@@ -342,6 +342,13 @@ TEST_P(Reducer, RanksThatDifferAreToldSoAtConstruction) {
     EXPECT_THAT(construct(two, odd ? "other" : "weight", 1), HasSubstr("parameter"));
     EXPECT_THAT(construct(two, "weight", odd ? 2 : 1),
                 HasSubstr("option backward_passes_per_step"));
+    NamedTensors more{{"weight", two}};
+    if (odd) more = NamedTensors{{"weight", two}, {"bias", three}};
+    std::string message;
+    EXPECT_EQ(
+        code_of([&] { DistributedSGD optimizer(more, kSgd, {.context = &context}); }, &message),
+        Errc::mismatch);
+    EXPECT_THAT(message, HasSubstr(" of them, rank 0 has "));
   });
 }
 

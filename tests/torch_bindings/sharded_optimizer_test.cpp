@@ -1,4 +1,5 @@
 // Tests that training is the same when the optimizer's state is divided.
+#include <cmath>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -292,6 +293,35 @@ TEST_P(ShardedAt, AScaledLossTrainsAlikeAndAnInfiniteOneIsSkippedByAll) {
   });
   auto start = make_net(1);
   outcomes.expect(wanted, values_of(start));
+}
+
+// The other ranks, which have made none, would wait for a rank that left the step before its end.
+TEST_P(ShardedAt, AMistakeOfOneRankIsReportedWhenAllHaveStepped) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.1),
+                         {.bucket_bytes = 150, .context = &context});
+    GradScaler scaler({.init_scale = 1024});
+    for (int step = 0; step < 3; ++step) {
+      const Batch mine = global_batch(step).of_rank(context.rank(), size);
+      const auto pass = [&] { scaler.scale(loss_of(net, mine)).backward(); };
+      const auto finish = [&] {
+        scaler.unscale_(optimizer);
+        EXPECT_TRUE(std::isfinite(optimizer.clip_grad_norm(1)));
+        EXPECT_TRUE(scaler.step(optimizer));
+      };
+      pass();
+      if (context.rank() == 0 && step == 1) {
+        EXPECT_EQ(code_of(pass), Errc::invalid_argument);  // one pass too many
+        EXPECT_EQ(code_of(finish), Errc::invalid_argument);
+      } else {
+        finish();
+      }
+      scaler.update();
+    }
+    EXPECT_TRUE(verify(*net, context));
+  });
 }
 
 TEST_P(ShardedAt, AClosureIsCalledOnceAndItsLossAveraged) {

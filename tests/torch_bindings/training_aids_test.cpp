@@ -103,7 +103,7 @@ TEST_P(TrainingAids, TheStepAfterAFailedReductionIsRight) {
     auto net = make_net(1);
     DistributedSGD optimizer(net->named_parameters(), torch::optim::SGDOptions(0.1),
                              {.wait_in_backward = false, .context = &context});
-    GradScaler scaler({.init_scale = 1024});
+    GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
     for (int step = 0; step < 4; ++step) {
       const Batch global = global_batch(step);
       const Batch mine = global.of_rank(context.rank(), size);
@@ -122,8 +122,14 @@ TEST_P(TrainingAids, TheStepAfterAFailedReductionIsRight) {
         scaler.update();
       }
       broadcast_parameters(net, size - 1, context);
+      const torch::Tensor state =
+          broadcast(torch::tensor({scaler.scale_factor(), static_cast<double>(scaler.good_steps())},
+                                  torch::kFloat64),
+                    size - 1, {.context = &context});
+      scaler.load(state[0].item<double>(), state[1].item<std::int64_t>());
     }
     EXPECT_TRUE(verify(*net, context));
+    EXPECT_EQ(scaler.scale_factor(), size == 1 ? 2048 : 4096);
   });
 }
 
@@ -154,6 +160,8 @@ TEST(GradScaler, AStepThatIsLeftAfterUnscalingIsOver) {
   scaler.scale(loss_of(net, global_batch(0))).backward();
   scaler.unscale_(sgd);
   EXPECT_EQ(code_of([&] { scaler.unscale_(sgd); }), Errc::invalid_argument);
+  EXPECT_TRUE(scaler.step(sgd));
+  EXPECT_EQ(code_of([&] { scaler.step(sgd); }), Errc::invalid_argument);
   expect_right_step(net, sgd, scaler, global_batch(1), global_batch(1));
 }
 

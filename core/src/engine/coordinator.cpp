@@ -290,10 +290,13 @@ void Coordinator::await_delivery(Deadline deadline) {
     if (delivered) ended_.notify_all();
   };
   HeartbeatTimer timer(session_.loop(), kDeliveryInterval, look);
+  bool waits = false;
   session_.loop().run_sync([&] {
     look();
-    if (!delivered) timer.start();
+    waits = !delivered;
+    if (waits) timer.start();
   });
+  if (!waits) return;
   const Config& config = session_.config();
   deadline = std::min(deadline, Clock::now() + std::max(config.host_timeout, config.peer_timeout));
   std::unique_lock lock(end_mutex_);

@@ -82,7 +82,7 @@ void ShmWait::wait_long(const Ready& ready, const For& call) {
     if (yields.pause()) continue;
     check_time(call);
     sleep(ready, call, next_check);
-    if (Clock::now() < next_check) continue;
+    if (Clock::now() < std::min(next_check, call.deadline)) continue;
     check_neighbours(ready, call);
     next_check = Clock::now() + between_checks;
   }

@@ -100,7 +100,7 @@ class ShmWait {
   /// Names the ranks that a wait depends on.
   struct For {
     std::span<const Neighbour> neighbours;  ///< all others of the group
-    const Neighbour* awaited = nullptr;     ///< one of them
+    const Neighbour* awaited;               ///< one of them
     Deadline deadline;
   };
 

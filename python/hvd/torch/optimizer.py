@@ -239,10 +239,12 @@ class _DistributedAdasum:
 
 
 def _next_number(process_set):
-    """Tells optimizers apart whose parameters have no names. The ranks of a set make them in one order."""
-    among = job_number(), process_set.process_set_id  # a rank that joins has not made those of earlier generations
+    """Tells the optimizers of a job apart whose parameters have no names. The ranks of a set make them in one order."""
+    job = job_number()  # a rank that joins has not made the optimizers of earlier generations
+    among = job, process_set.process_set_id
     _optimizers[among] += 1
-    return _optimizers[among]
+    generation = job[1]
+    return f"{generation}.{_optimizers[among]}"
 
 
 def _names_of(param_groups, named_parameters, number):

@@ -102,8 +102,11 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     """
     del model
     tensors = []
-    structure = _without_tensors(optimizer.state_dict(), tensors) if rank() == root_rank else None
-    structure = broadcast_object(structure, root_rank, "optimizer_state")
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    sent = None
+    if rank() == root_rank:
+        sent = _without_tensors(optimizer.state_dict(), tensors), [p.device.type for p in parameters]
+    structure, types = broadcast_object(sent, root_rank, "optimizer_state")
     placeholders = list(_placeholders(structure))
     # They travel through host memory, since each rank may have another GPU.
     if rank() == root_rank:
@@ -116,11 +119,17 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
         synchronize(handle)
     if rank() == root_rank:
         return
-    own = {p.device.type: p.device for group in optimizer.param_groups for p in group["params"]}
-    placed = [tensor.to(own.get(each.device, each.device)) for tensor, each in zip(tensors, placeholders)]
-    state = _with_tensors(structure, iter(placed))
-    optimizer.load_state_dict(state)
-    # It converts most tensors to the type and the device of their parameter, which the root has not done.
+    optimizer.load_state_dict(_with_tensors(structure, iter(tensors)))
+    # It has converted most tensors to the type and the device of their parameter. The root has not done so, and may
+    # keep some on the CPU beside a parameter on a GPU.
+    loaded = []
+    _without_tensors(optimizer.state_dict(), loaded)
+    state = structure.get("state", {})
+    owners = {id(each): key for key, values in state.items() if isinstance(key, int) for each in _placeholders(values)}
+    placed = {}
+    for each, tensor, now in zip(placeholders, tensors, loaded):
+        type_on_root = types[owners[id(each)]] if id(each) in owners else each.device
+        placed[id(each)] = tensor.to(now.device if each.device == type_on_root else each.device)
     for key, values in optimizer.state_dict().get("state", {}).items():
         if isinstance(values, dict):
-            values.update(state["state"].get(key, {}))
+            values.update(_with_tensors(state[key], (placed[id(each)] for each in _placeholders(state[key]))))

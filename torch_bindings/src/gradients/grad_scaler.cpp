@@ -49,21 +49,22 @@ bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double fact
 }
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
-  unscaled_ = false;  // the step of an earlier unscale_() is over, or was left
+  found_inf_.reset();  // the step before is over, or was left
+  stepped_ = false;
   return loss * scale_;
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
-  if (unscaled_) refuse_scaling("the gradients are unscaled already; update() comes first");
+  if (found_inf_) refuse_scaling("the gradients are unscaled already; update() comes first");
   auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
   found_inf_ = distributed ? !distributed->scale_gradients(1 / scale_)
                            : !detail::scale_own_gradients(optimizer, 1 / scale_);
-  unscaled_ = true;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (!unscaled_) unscale_(optimizer);
-  unscaled_ = false;  // the step is over, also when it throws
+  if (stepped_) refuse_scaling("step() again; update() comes first");
+  if (!found_inf_) unscale_(optimizer);
+  stepped_ = true;
   auto* const distributed = dynamic_cast<ScalableGradients*>(&optimizer);
   if (!distributed) {
     if (!*found_inf_) optimizer.step();
@@ -86,8 +87,8 @@ void GradScaler::update() {
     if (std::isfinite(static_cast<float>(grown))) scale_ = grown;
     good_steps_ = 0;
   }
-  unscaled_ = false;
   found_inf_.reset();
+  stepped_ = false;
 }
 
 void GradScaler::load(double scale_factor, std::int64_t good_steps) {

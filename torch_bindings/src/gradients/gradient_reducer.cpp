@@ -47,9 +47,11 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       context(context_of(given)),
       count(given_count),
       waits(may_order(context)) {
-  std::vector<NamedDigest> own = describe_parameters(parameters, options);  // refuses bad groups
-  const std::vector<NamedDigest> own_options = describe_options(options);
-  own.insert(own.end(), own_options.begin(), own_options.end());
+  const std::vector<NamedDigest> each =
+      describe_parameters(parameters, options);  // refuses bad groups
+  // All ranks have as many options, but perhaps not as many parameters.
+  std::vector<NamedDigest> own = describe_options(options);
+  own.insert(own.end(), each.begin(), each.end());
   instance = agree_on_optimizer(context, std::move(own), options.process_set, kind);
 
   placement.emplace(options.memory, context, parameters.tensors());

@@ -289,7 +289,8 @@ void GradientReducer::Impl::submit_buffers() {
   const int first = context.ranks_of(options.process_set).front();
   for (const auto& [name, buffer] : module->buffers().distinct().items()) {
     // Autograd does not count this as a change, as it does not count those by BatchNorm itself.
-    // Otherwise it would refuse the backward pass of an earlier forward pass.
+    // Otherwise it would refuse the backward pass of an earlier forward pass, although BatchNorm
+    // does not use the running statistics there.
     const TensorWork work = broadcast_async_(
         plain_alias(buffer), first,
         {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),

@@ -82,6 +82,7 @@ std::vector<NamedDigest> describe_shards(const std::vector<NamedTensors>& groups
   std::vector<NamedDigest> all = describe_options(same);
   all.push_back(digest_of_option("bucket_bytes", fmt::to_string(options.bucket_bytes)));
   all.push_back(digest_of_option("mirror", fmt::to_string(options.mirror)));
+  all.emplace_back("the number of groups", groups.size());
   for (const NamedTensors& group : groups) {
     all.emplace_back(fmt::format("the size of group {}", &group - groups.data()), group.size());
   }
@@ -216,13 +217,13 @@ void ParameterShards::Impl::send_all() {
   for (ShardBucket& bucket : buckets) error.keep([&] { bucket.send(); });
 }
 
-/// Sends all buckets and waits for their reduction.
+/// Sends all buckets and waits for their reduction. An error is kept until the step ends, because
+/// the other ranks, which may have none, wait for this one in what follows.
 void ParameterShards::Impl::reduce_all() {
   send_all();
   for (ShardBucket& bucket : buckets) {
     error.keep([&] { static_cast<void>(bucket.gradient()); });
   }
-  error.take();
 }
 
 /// Waits until every rank has the reduced gradients of its parts, so that all ranks that are left
@@ -388,9 +389,11 @@ double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
   // The norm of all gradients is the norm of the norms of their parts.
   std::vector<torch::Tensor> norms{torch::zeros({1}, torch::kFloat64)};
   for (ShardBucket& bucket : impl.buckets) {
-    torch::Tensor gradient = bucket.gradient();
-    gradient = gradient.to(torch::promote_types(gradient.scalar_type(), torch::kFloat64));
-    if (gradient.numel() > 0) norms.push_back(gradient.norm(norm_type).cpu().view({1}));
+    impl.error.keep([&] {
+      torch::Tensor gradient = bucket.gradient();
+      gradient = gradient.to(torch::promote_types(gradient.scalar_type(), torch::kFloat64));
+      if (gradient.numel() > 0) norms.push_back(gradient.norm(norm_type).cpu().view({1}));
+    });
   }
   const torch::Tensor of_all =
       allgather(torch::cat(norms).norm(norm_type), {.name = impl.name + "/norm",
@@ -401,7 +404,9 @@ double ParameterShards::clip_grad_norm(double max_norm, double norm_type) {
   // gradients so.
   const double scale = max_norm / (norm + 1e-6);
   if (!(scale >= 1)) {
-    for (ShardBucket& bucket : impl.buckets) bucket.gradient().mul_(scale);
+    for (ShardBucket& bucket : impl.buckets) {
+      impl.error.keep([&] { bucket.gradient().mul_(scale); });
+    }
   }
   return norm;
 }
@@ -412,8 +417,10 @@ bool ParameterShards::scale_gradients(double factor) {
   impl.reduce_all();
   torch::Tensor finite = torch::ones({1}, torch::kUInt8);
   for (ShardBucket& bucket : impl.buckets) {
-    const torch::Tensor gradient = bucket.gradient().mul_(factor);
-    finite *= torch::isfinite(gradient).all().cpu();
+    impl.error.keep([&] {
+      const torch::Tensor gradient = bucket.gradient().mul_(factor);
+      finite *= torch::isfinite(gradient).all().cpu();
+    });
   }
   return impl.reduce(finite, "finite", ReduceOp::min).item<std::uint8_t>() != 0;
 }
@@ -442,6 +449,7 @@ void ParameterShards::zero_grad() {
   impl.reduce_all();
   for (ShardBucket& bucket : impl.buckets) bucket.drop_gradients();
   if (impl.weight) impl.weight->finish(impl.error);
+  impl.error.take();
 }
 
 void ParameterShards::save(const torch::optim::Optimizer& base,

@@ -26,14 +26,15 @@ struct GradScalerOptions {
 /// The scaled gradients are reduced, and an element that is infinite or NaN on one rank is so on
 /// all ranks afterwards. Therefore all ranks skip the same steps and have the same scale, without
 /// another message. To clip gradients, call `unscale_` first. A step has one optimizer. When
-/// `unscale_` or `step` throws, the step is over: go on with `zero_grad()` and the next loss. One
+/// `unscale_` or `step` throws, the step is over: go on with `zero_grad()` and the next loss. If it
+/// threw on some ranks only, they first `load` the scale and the good steps of another rank. One
 /// thread at a time may use it.
 class GradScaler {
  public:
   /// Throws Errc::invalid_argument for options out of range.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  /// Returns the loss times the scale. After `unscale_` this begins another step.
+  /// Returns the loss times the scale. After `unscale_` or `step` this begins another step.
   [[nodiscard]] torch::Tensor scale(const torch::Tensor& loss);
 
   /// Divides the gradients by the scale. May be called once per step; a second call throws
@@ -42,7 +43,8 @@ class GradScaler {
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Unscales the gradients unless `unscale_` has done so, and steps unless a gradient is infinite
-  /// or NaN. Returns whether it stepped. For a distributed optimizer it is collective.
+  /// or NaN. Returns whether it stepped. For a distributed optimizer it is collective. A second
+  /// call in a step throws Errc::invalid_argument.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Adapts the scale after a step.
@@ -58,8 +60,8 @@ class GradScaler {
   GradScalerOptions options_;
   double scale_;
   std::int64_t good_steps_ = 0;
-  bool unscaled_ = false;          ///< the gradients of this step are unscaled
-  std::optional<bool> found_inf_;  ///< of the last gradients that were unscaled, until `update`
+  std::optional<bool> found_inf_;  ///< empty: the gradients of this step are not yet unscaled
+  bool stepped_ = false;           ///< in this step
 };
 
 }  // namespace hvd

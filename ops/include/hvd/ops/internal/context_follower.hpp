@@ -1,4 +1,4 @@
-// Declares what objects need that use the default context of one generation after the other.
+// For objects that use the default contexts of successive generations.
 #pragma once
 
 #include <memory>
