@@ -93,7 +93,7 @@ Frame choose_frame(Choices& choices) {
   const int rank = choices.next();
   switch (kind) {
     case 0:
-      return Prepared{.hostname = "b", .store = rank > 0 ? "s" : ""};
+      return Prepared{.hostname = "b", .store = rank > 0 ? "unix:@s" : "", .master_host = "b"};
     case 1:
       return Started{.rank = rank, .pid = 1 + choices.next()};
     case 2:

@@ -85,6 +85,27 @@ TEST(AgentSessionTest, TheAddressOfAStoreIsOneThatWorkersCanUse) {
   EXPECT_EQ(session.on_frame(served("tcp:[fe80::1]:1", "fe80::1")), std::nullopt);
 }
 
+TEST(AgentSessionTest, TheAddressOfAStoreIsCheckedInOtherJobsToo) {
+  const auto prepared = [](const std::string& store, const std::string& host = "127.0.0.1") {
+    return Prepared{.hostname = "a", .store = store, .master_host = host};
+  };
+  const Plan plan = plan_ranks({{.name = "a"}, {.name = "b"}}, 2);
+  AgentSession session(plan, 0, false);
+  Prepare order;
+  order.rendezvous = RendezvousReach::machine;
+  session.on_sent(order);
+  EXPECT_THAT(violation(session, prepared("s")), HasSubstr("no address"));
+  EXPECT_THAT(violation(session, prepared("tcp:10.0.0.1:1")), HasSubstr("one machine"));
+  EXPECT_THAT(violation(session, prepared("unix:@s", "a b")), HasSubstr("no host"));
+  EXPECT_EQ(AgentSession(session).on_frame(prepared("unix:@s")), std::nullopt);
+  order.rendezvous = RendezvousReach::network;
+  session.on_sent(order);
+  EXPECT_THAT(violation(session, prepared("unix:@s")), HasSubstr("other machines"));
+  EXPECT_EQ(session.on_frame(prepared("tcp:10.0.0.1:1", "10.0.0.1")), std::nullopt);
+  EXPECT_THAT(violation(AgentSession(plan, 1, false), prepared("unix:@s")),
+              HasSubstr("does not serve"));
+}
+
 TEST(AgentSessionTest, AnElasticJobIsNotGoneBeforeItsEnd) {
   AgentSession session;
   EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);

@@ -158,6 +158,7 @@ void Job::send_prepare(std::size_t host) {
   Prepare frame = spec_.prepare(options_, plan_, host);
   // A rank's standard output is a pipe, so it cannot find out itself that it ends at a terminal.
   if (::isatty(STDOUT_FILENO) == 1) frame.environment.emplace_back("HVD_TERMINAL=1");
+  hosts_[host].session.on_sent(frame);
   hosts_[host].link->send(frame);
 }
 

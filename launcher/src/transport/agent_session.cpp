@@ -34,20 +34,22 @@ constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
     "Finished",   "StatusRequest",  "RankUsage", "RankAnswer", "StartWorker",
     "KillWorker", "ElasticMessage", "Serve",     "Served"};
 
-/// Workers get the address in a variable, whose length is limited.
-void check_address(const std::string& store, bool over_network) {
-  constexpr std::size_t kLongest = 300;
+/// Ranks get the address of the store, and the host that serves it, in variables.
+void check_store(const std::string& store, const std::string& host, RendezvousReach reach) {
+  const bool over_network = reach == RendezvousReach::network;
   const auto is_good = [&] {
     try {
       const auto wanted = over_network ? Address::Kind::tcp : Address::Kind::unix_socket;
-      return store.size() <= kLongest && Address::parse(store).kind == wanted;
+      return Address::parse(store).kind == wanted;
     } catch (const Error&) {
       return false;
     }
   };
-  if (is_good()) return;
-  refuse("{} is no address of a store {}", in_quotes(store),
-         over_network ? "that other machines reach" : "for one machine");
+  if (!is_good()) {
+    refuse("{} is no address of a store {}", in_quotes(store),
+           over_network ? "that other machines reach" : "for one machine");
+  }
+  if (!is_host_name(host) && !is_ipv6_address(host)) refuse("{} is no host", in_quotes(host));
 }
 
 }  // namespace
@@ -70,6 +72,7 @@ std::optional<std::string> AgentSession::on_frame(const Frame& frame) {
 }
 
 void AgentSession::on_sent(const Frame& frame) {
+  if (const auto* prepare = std::get_if<Prepare>(&frame)) reach_ = prepare->rendezvous;
   launched_ = launched_ || std::holds_alternative<Launch>(frame);
   ending_ = ending_ || std::holds_alternative<End>(frame);
   if (const auto* start = std::get_if<StartWorker>(&frame)) ranks_.push_back({.rank = start->rank});
@@ -108,7 +111,10 @@ AgentSession::Rank& AgentSession::started(int rank) {
 
 void AgentSession::check(const Prepared& frame) {
   if (prepared_ || over_) refuse("it was sent before");
-  if (!serves_store_ && !frame.store.empty()) refuse("this host does not serve the store");
+  if (!frame.store.empty()) {
+    if (!serves_store_) refuse("this host does not serve the store");
+    check_store(frame.store, frame.master_host, reach_);
+  }
   prepared_ = true;
 }
 
@@ -153,10 +159,7 @@ void AgentSession::check(const Served& frame) {
   if (asked.generation == 0 || asked.generation != frame.generation || over_) {
     refuse("it was not to serve the store of generation {}", frame.generation);
   }
-  check_address(frame.store, asked.reach == RendezvousReach::network);
-  if (!is_host_name(frame.master_host) && !is_ipv6_address(frame.master_host)) {
-    refuse("{} is no host", in_quotes(frame.master_host));
-  }
+  check_store(frame.store, frame.master_host, asked.reach);
 }
 
 void AgentSession::check(const Gone&) {

@@ -27,8 +27,8 @@ class AgentSession {
   /// signal that a user may not send, or the wrong order. Then the session is broken, and hvdrun
   /// ignores the agent's later frames.
   [[nodiscard]] std::optional<std::string> on_frame(const Frame& frame);
-  /// Takes note of a frame to the agent. Launch, End, StartWorker and Serve change which frames the
-  /// agent may send.
+  /// Takes note of a frame to the agent. Prepare, Launch, End, StartWorker and Serve change which
+  /// frames the agent may send.
   void on_sent(const Frame& frame);
 
   [[nodiscard]] bool broken() const noexcept { return broken_; }
@@ -79,6 +79,7 @@ class AgentSession {
   bool over_ = false;  ///< Refused or Done has arrived
   bool broken_ = false;
   std::uint32_t debt_ = 0;
+  RendezvousReach reach_ = RendezvousReach::elsewhere;  ///< of the store that Prepare asks for
   Serve asked_to_serve_;  ///< without an answer; generation 0: there is none
 };
 
