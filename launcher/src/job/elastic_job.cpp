@@ -120,14 +120,16 @@ void ElasticJob::start_agent(std::size_t index) {
   host.over = false;
   host.link->start(options_.host_timeout,
                    {.on_ready =
-                        [this, index] {
+                        [this, index, link = host.link.get()] {
+                          // A late agent may greet when its host is lost already.
+                          if (hosts_[index].link.get() != link) return;
                           Prepare frame = spec_.prepare(options_, agents_plan_, index);
                           // They may say where the program is and what its threads are.
                           frame.environment = merge(
                               frame.environment, exported_variables(options_.exports, spec_.own));
                           frame.rendezvous = RendezvousReach::elsewhere;
                           frame.workers = std::max(1, agents_plan_.hosts[index].slots);
-                          hosts_[index].link->send(frame);
+                          link->send(frame);
                         },
                     .on_frame =
                         [this, index, link = host.link.get()](const Frame& frame) {
