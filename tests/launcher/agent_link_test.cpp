@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -128,7 +127,7 @@ TEST(AgentLinkTest, AnAgentThatDoesNotEndIsKilledAndItsLinkDestroyed) {
                                 .on_lost = [&](const AgentLoss&) { lost = true; }});
   link->close();
   while (!link->ended()) ASSERT_EQ(io.run_one_for(std::chrono::seconds{60}), 1U);
-  boost::asio::post(io, [ended = std::move(link)] {});
+  AgentLink::destroy_later(io, std::move(link));
   io.run_for(std::chrono::seconds{60});
   EXPECT_TRUE(io.stopped());
   EXPECT_FALSE(lost);

@@ -236,7 +236,7 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
 void ElasticJob::forget_links() {
   for (auto& link : lost_) {
     link->close();
-    if (link->ended()) boost::asio::post(io_, [ended = std::move(link)] {});
+    if (link->ended()) AgentLink::destroy_later(io_, std::move(link));
   }
   std::erase(lost_, nullptr);
 }

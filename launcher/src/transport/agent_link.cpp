@@ -5,6 +5,7 @@
 #include <csignal>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -111,6 +112,14 @@ void AgentLink::close() {
   end_timer_.expires_at(*closed_);
   end_timer_.async_wait([this](error_code error) {
     if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+  });
+}
+
+/// A queued handler that has read or written a part goes on to the rest. That fails on the closed
+/// stream and queues one more handler, behind the first of the two that are posted here.
+void AgentLink::destroy_later(boost::asio::io_context& io, std::unique_ptr<AgentLink> ended) {
+  boost::asio::post(io, [&io, link = std::move(ended)]() mutable {
+    boost::asio::post(io, [last = std::move(link)] {});
   });
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,10 +53,12 @@ class AgentLink {
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
   /// afterwards. An agent that does not end is killed, unless the event loop stops before.
   void close();
-  /// Returns whether this object has been closed and waits for nothing any more, neither for the
-  /// process that it started nor on the event loop, which may still have handlers queued that use
-  /// this object. A handler that is posted from now on follows them, and may destroy it.
+  /// Returns whether this object has been closed and no longer waits for the process that it
+  /// started. The event loop may still have handlers queued that use it; see `destroy_later`.
   [[nodiscard]] bool ended() const noexcept { return closed_ && pid_ < 0; }
+  /// Destroys a link that has ended, and that has started its agent, after all handlers of
+  /// `io` that use the link.
+  static void destroy_later(boost::asio::io_context& io, std::unique_ptr<AgentLink> ended);
 
  private:
   void on_greeting(const std::string& version);
