@@ -60,8 +60,7 @@ int ElasticJob::run() {
     limit_timer_.expires_after(*options_.timeout);
     limit_timer_.async_wait([this](error_code error) {
       if (error) return;
-      fail(kExitDeadline,
-           fmt::format("the job was not over after {:.1f} s", in_seconds(*options_.timeout)));
+      fail(kExitDeadline, time_is_over());
     });
   }
   const ElasticOptions& elastic = options_.elastic;

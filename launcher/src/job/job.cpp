@@ -28,10 +28,6 @@ using std::chrono::milliseconds;
 /// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
 
-std::string time_is_over(const Options& options) {
-  return fmt::format("the job was not over after {:.1f} s", in_seconds(*options.timeout));
-}
-
 /// Takes note of signals that ask the job to end, also of those that come when a try is over and
 /// its job listens for them no more.
 class EndSignals {
@@ -292,7 +288,7 @@ void Job::arm_timers() {
   });
   if (!deadline_) return;
   const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
-  supervisor_.limit(std::max(left, milliseconds{0}), time_is_over(options_));
+  supervisor_.limit(std::max(left, milliseconds{0}), time_is_over());
 }
 
 void Job::on_end_signal(int signal) {
@@ -327,7 +323,7 @@ std::string Job::decide_restart() {
   if (!is_left || may_restart_) return {};
   outcome_.code = end_signal_ != 0 ? kExitSignalBase + end_signal_ : kExitDeadline;
   return fmt::format("hvdrun: {}\n",
-                     end_signal_ != 0 ? received_signal(end_signal_) : time_is_over(options_));
+                     end_signal_ != 0 ? received_signal(end_signal_) : time_is_over());
 }
 
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.

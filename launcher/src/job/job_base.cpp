@@ -11,6 +11,7 @@
 
 #include "base/exit_codes.hpp"
 #include "base/signals.hpp"
+#include "base/text.hpp"
 #include "supervise/descendants.hpp"
 
 namespace hvd::launcher {
@@ -120,6 +121,10 @@ void JobBase::on_stderr(std::size_t host, const std::string& text) {
   if (!options_.verbose && !hosts_[host].session.prepared()) return;
   const std::string line = last_stderr(text);
   if (!line.empty()) say(fmt::format("{}: {}", name_of(host), line));
+}
+
+std::string JobBase::time_is_over() const {
+  return fmt::format("the job was not over after {:.1f} s", in_seconds(*options_.timeout));
 }
 
 void JobBase::say(const std::string& line) {

@@ -128,8 +128,9 @@ void OutputHub::finish() {
     Channel& to = channel(stream);
     to.sink.write(to.lines.finish(LineMux::WallClock::now()));
   }
+  if (!files_) return;
   for (std::size_t process = 0; process < tails_.size(); ++process) {
-    ended(static_cast<int>(process));
+    files_->close(static_cast<int>(process));
   }
 }
 

@@ -31,10 +31,8 @@ HostDiscovery::HostDiscovery(boost::asio::io_context& io, Options options, Handl
   start_later();
 }
 
-HostDiscovery::~HostDiscovery() {
-  kill_group();
-  if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);  // it may hang in the kernel
-}
+/// It does not wait for the script, which may hang in the kernel. Its zombie ends with hvdrun.
+HostDiscovery::~HostDiscovery() { kill_group(); }
 
 void HostDiscovery::stop() {
   stopped_ = true;
@@ -137,8 +135,8 @@ void HostDiscovery::on_ended() {
 void HostDiscovery::judge(int status) {
   const std::string script = fmt::format("--host-discovery-script {}", in_quotes(options_.command));
   if (late_) {
-    return handlers_.on_failure(fmt::format("{} did not end within {:.1f} s", script,
-                                            static_cast<double>(options_.limit.count()) / 1000.0));
+    return handlers_.on_failure(
+        fmt::format("{} did not end within {:.1f} s", script, in_seconds(options_.limit)));
   }
   if (text_.size() > kMaxText) {
     return handlers_.on_failure(fmt::format("{} printed more than {} bytes", script, kMaxText));
