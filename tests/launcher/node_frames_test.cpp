@@ -38,6 +38,33 @@ NodeConfig config_at(const std::string& port, int nodes) {
   return config;
 }
 
+void receive(int stream, std::span<std::byte> to, Deadline deadline) {
+  while (!to.empty()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd ready{.fd = stream, .events = POLLIN, .revents = 0};
+    if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0) {
+      throw std::runtime_error("the other node said nothing");
+    }
+    const ssize_t size = ::recv(stream, to.data(), to.size(), 0);
+    if (size <= 0) throw std::runtime_error("the other node has closed the stream");
+    to = to.subspan(static_cast<std::size_t>(size));
+  }
+}
+
+/// Returns the next frame of this kind and skips others.
+template <typename T>
+T wait_for(int stream) {
+  const Deadline deadline = test::in(kPatience);
+  for (;;) {
+    std::array<std::byte, sizeof(std::uint32_t)> length{};
+    receive(stream, length, deadline);
+    Bytes body(WireReader(length, "launcher frame").u32());
+    receive(stream, body, deadline);
+    Frame frame = decode(body);
+    if (auto* wanted = std::get_if<T>(&frame)) return std::move(*wanted);
+  }
+}
+
 /// A connection to node 0 on which the test can send any frames.
 class FrameNode {
  public:
@@ -74,32 +101,10 @@ class FrameNode {
   /// Returns the next frame of this kind and skips others.
   template <typename T>
   T wait_for() {
-    const Deadline deadline = test::in(kPatience);
-    for (;;) {
-      std::array<std::byte, sizeof(std::uint32_t)> length{};
-      receive(length, deadline);
-      Bytes body(WireReader(length, "launcher frame").u32());
-      receive(body, deadline);
-      Frame frame = decode(body);
-      if (auto* wanted = std::get_if<T>(&frame)) return std::move(*wanted);
-    }
+    return launcher::wait_for<T>(stream_.get());
   }
 
  private:
-  void receive(std::span<std::byte> to, Deadline deadline) const {
-    while (!to.empty()) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      pollfd ready{.fd = stream_.get(), .events = POLLIN, .revents = 0};
-      if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0) {
-        throw std::runtime_error("node 0 said nothing");
-      }
-      const ssize_t size = ::recv(stream_.get(), to.data(), to.size(), 0);
-      if (size <= 0) throw std::runtime_error("node 0 has closed the stream");
-      to = to.subspan(static_cast<std::size_t>(size));
-    }
-  }
-
   const NodeConfig config_;
   UniqueFd stream_;
 };
@@ -141,41 +146,73 @@ TEST(NodeFramesTest, ANodeThatJoinsAndThenSaysNothingIsGivenUp) {
   EXPECT_THAT(result.err, HasSubstr("hvdrun: forged, node 1 was not heard from for 1.4 s"));
 }
 
-/// The test is node 0, whose own process would answer within milliseconds.
-TEST(NodeFramesTest, ANodeWhoseStreamEndsBeforeNode0AnswersJoinsAgain) {
-  const std::string port = fresh_port();
-  const NodeConfig config = config_at(port, 2);
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<UniqueFd> arrived;
-  EventLoop loop;
-  const AuthenticatedListener point(
-      loop, rendezvous_address(config),
-      Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = {}}, [&](UniqueFd stream) {
-        const std::lock_guard lock(mutex);
-        arrived.push_back(std::move(stream));
-        changed.notify_one();
-      });
-  Process node(hvdrun({"--nnodes=2", "--node-rank=1", "--nproc-per-node=1", "--master-port=" + port,
-                       "--start-timeout=1000", "true"}));
-  const auto next = [&] {
-    std::unique_lock lock(mutex);
-    if (!changed.wait_until(lock, test::in(kPatience), [&] { return !arrived.empty(); })) {
+/// Node 0 of a job, whose own process would answer within milliseconds.
+class ForgedNode0 {
+ public:
+  explicit ForgedNode0(const NodeConfig& config)
+      : point_(loop_, rendezvous_address(config),
+               Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = {}},
+               [this](UniqueFd stream) {
+                 const std::lock_guard lock(mutex_);
+                 arrived_.push_back(std::move(stream));
+                 changed_.notify_one();
+               }) {}
+
+  /// Waits for a node that joins, and returns the stream to it.
+  UniqueFd next() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, test::in(kPatience), [&] { return !arrived_.empty(); })) {
       throw std::runtime_error("the node does not join");
     }
-    UniqueFd stream = std::move(arrived.front());
-    arrived.pop_front();
+    UniqueFd stream = std::move(arrived_.front());
+    arrived_.pop_front();
     EXPECT_TRUE(read_join(stream.get(), test::in(kPatience)));
     return stream;
-  };
-  static_cast<void>(next());
-  const UniqueFd second = next();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<UniqueFd> arrived_;
+  EventLoop loop_;
+  AuthenticatedListener point_;
+};
+
+test::ProcessOptions node_1(const std::string& port) {
+  return hvdrun({"--nnodes=2", "--node-rank=1", "--nproc-per-node=1", "--master-port=" + port,
+                 "--start-timeout=1000", "true"});
+}
+
+TEST(NodeFramesTest, ANodeWhoseStreamEndsBeforeNode0AnswersJoinsAgain) {
+  const std::string port = fresh_port();
+  ForgedNode0 node_0(config_at(port, 2));
+  Process node(node_1(port));
+  static_cast<void>(node_0.next());
+  const UniqueFd second = node_0.next();
   const Bytes last = encode(Finished{.code = 7, .again = false, .report = "over\n"});
   ASSERT_EQ(::send(second.get(), last.data(), last.size(), MSG_NOSIGNAL), std::ssize(last));
   ::shutdown(second.get(), SHUT_WR);
   const auto result = wait(node);
   EXPECT_EQ(result.exit_code(), 7);
   EXPECT_THAT(result.err, HasSubstr("over\n"));
+}
+
+TEST(NodeFramesTest, ANodeThatWasToEndDoesNotJoinAgain) {
+  const std::string port = fresh_port();
+  ForgedNode0 node_0(config_at(port, 2));
+  Process node(node_1(port));
+  for (const int signal : {SIGUSR1, SIGINT}) {
+    const UniqueFd stream = node_0.next();
+    // It forwards signals from its greeting on.
+    for (std::byte one{}; one != std::byte{'\n'};) {
+      receive(stream.get(), {&one, 1}, test::in(kPatience));
+    }
+    node.signal(signal);
+    EXPECT_EQ(wait_for<Forward>(stream.get()).signal, signal);
+  }
+  const auto result = wait(node);
+  EXPECT_EQ(result.exit_code(), 128 + SIGINT);
+  EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
 }
 
 TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {

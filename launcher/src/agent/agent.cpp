@@ -90,6 +90,7 @@ void Agent::watch_end_signals() {
     if (error) return;
     if (options_.user >= 0 && ::getppid() == options_.user) {
       stream_.send(Forward{.signal = signal});
+      if (forwarded_end_ == 0 && asks_to_end(signal)) forwarded_end_ = signal;
       watch_end_signals();
       return;
     }

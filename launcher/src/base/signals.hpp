@@ -16,6 +16,10 @@ inline bool is_forwarded(int signal) {
          kForwardedSignals.end();
 }
 
+inline bool asks_to_end(int signal) {
+  return is_forwarded(signal) && signal != SIGUSR1 && signal != SIGUSR2;
+}
+
 /// Returns whether this process ignores the signal. A signal that was ignored when hvdrun started
 /// (nohup, a shell's background job) stays ignored.
 inline bool is_ignored(int signal) {
