@@ -146,6 +146,46 @@ TEST(NodeFramesTest, ANodeThatJoinsAndThenSaysNothingIsGivenUp) {
   EXPECT_THAT(result.err, HasSubstr("hvdrun: forged, node 1 was not heard from for 1.4 s"));
 }
 
+TEST(NodeFramesTest, ANodeThatComesForARestartIsTurnedAwayWhenThereIsNone) {
+  const NodeConfig config = config_at(fresh_port(), 2);
+  NodeAcceptor acceptor(config, NodeTrust{});
+  FrameNode first(config);
+  first.join(1);
+  static_cast<void>(acceptor.gather(kPatience, [](const Join&) {}));
+  acceptor.reopen();
+  FrameNode again(config);  // node 0 has the stream when it is connected
+  again.join(1);
+  acceptor.turn_away(143, "received signal 15 (SIGTERM)");
+  const Finished over = again.wait_for<Finished>();
+  EXPECT_EQ(over.code, 143);
+  EXPECT_FALSE(over.again);
+  EXPECT_THAT(over.report, HasSubstr("received signal 15 (SIGTERM)"));
+}
+
+/// Node 0 waits for 1.5 s for the end of the first stream.
+TEST(NodeFramesTest, ASignalBetweenTwoTriesEndsTheOtherNodesToo) {
+  const std::string port = fresh_port();
+  const NodeConfig config = config_at(port, 2);
+  Process leader(
+      hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--master-port=" + port,
+              "--start-timeout=1000", "--max-restarts=1", "sleep", "1000"}));
+  std::optional<FrameNode> node(std::in_place, config);
+  node->join_and_prepare();
+  node->send(Started{.rank = 1, .pid = 1});
+  node->send(Exited{.rank = 1, .status = 3 << 8});
+  node->send(Gone{});
+  node->send(Done{});
+  EXPECT_TRUE(node->wait_for<Finished>().again);
+  leader.signal(SIGTERM);
+  FrameNode again(config);
+  again.join(1);
+  node.reset();
+  const Finished over = again.wait_for<Finished>();
+  EXPECT_EQ(over.code, 128 + SIGTERM);
+  EXPECT_FALSE(over.again);
+  EXPECT_EQ(wait(leader).exit_code(), 128 + SIGTERM);
+}
+
 /// Node 0 of a job, whose own process would answer within milliseconds.
 class ForgedNode0 {
  public:

@@ -108,6 +108,24 @@ void NodeAcceptor::reopen() {
   full_ = false;
 }
 
+void NodeAcceptor::turn_away(int code, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (full_) return;
+  }
+  Deadline deadline = Clock::now() + kFarewell;
+  std::vector<UniqueFd> told;
+  while (std::ssize(told) < config_.nodes - 1) {
+    std::optional<UniqueFd> stream = next(deadline);
+    if (!stream) break;
+    if (has_ended(stream->get())) continue;  // the node may come again
+    send_finished(stream->get(), code, why);
+    told.push_back(std::move(*stream));
+  }
+  deadline = Clock::now() + kFarewell;
+  for (const UniqueFd& stream : told) drain(stream.get(), deadline);
+}
+
 std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(
     milliseconds patience, const std::function<void(const Join&)>& on_join) {
   const Deadline deadline = Clock::now() + patience;

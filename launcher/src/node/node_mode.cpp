@@ -61,9 +61,12 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
 
 int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
          NodeAcceptor* acceptor) {
-  return run_with_restarts(std::move(options), [&](const Options& of_try) {
+  const int code = run_with_restarts(std::move(options), [&](const Options& of_try) {
     return make_job(of_try, config, trust, acceptor);
   });
+  // The other nodes join again when a signal has come between two tries.
+  if (acceptor != nullptr) acceptor->turn_away(code, received_signal(code - kExitSignalBase));
+  return code;
 }
 
 /// Returns null when this node cannot listen but may follow another node that listens.

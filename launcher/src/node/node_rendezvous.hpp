@@ -60,6 +60,9 @@ class NodeAcceptor {
   [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience,
                                                const std::function<void(const Join&)>& on_join);
   void reopen();
+  /// Gives the nodes that have come since `reopen`, or come within a moment, the reason why the job
+  /// has ended. Does nothing while further nodes are turned away anyway.
+  void turn_away(int code, const std::string& why);
 
  private:
   void on_stream(UniqueFd stream);
