@@ -176,9 +176,9 @@ TEST(NodeFramesTest, ASignalBetweenTwoTriesEndsTheOtherNodesToo) {
   node->send(Gone{});
   node->send(Done{});
   EXPECT_TRUE(node->wait_for<Finished>().again);
-  leader.signal(SIGTERM);
   FrameNode again(config);
   again.join(1);
+  leader.signal(SIGTERM);
   node.reset();
   const Finished over = again.wait_for<Finished>();
   EXPECT_EQ(over.code, 128 + SIGTERM);
