@@ -124,6 +124,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     # keep some on the CPU beside a parameter on a GPU.
     loaded = []
     _without_tensors(optimizer.state_dict(), loaded)
+    if len(loaded) != len(tensors):
+        return  # the optimizer has a load_state_dict of its own
     state = structure.get("state", {})
     owners = {id(each): key for key, values in state.items() if isinstance(key, int) for each in _placeholders(values)}
     placed = {}
@@ -131,5 +133,5 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
         type_on_root = types[owners[id(each)]] if id(each) in owners else each.device
         placed[id(each)] = tensor.to(now.device if each.device == type_on_root else each.device)
     for key, values in optimizer.state_dict().get("state", {}).items():
-        if isinstance(values, dict):
+        if isinstance(values, dict) and key in state:
             values.update(_with_tensors(state[key], (placed[id(each)] for each in _placeholders(state[key]))))
