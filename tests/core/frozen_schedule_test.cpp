@@ -181,7 +181,7 @@ TEST_P(FrozenAt, AShapeChangeOnOneRankIsAMismatchAndTheNameWorksAgain) {
       ADD_FAILURE() << "succeeded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::mismatch);
-      EXPECT_THAT(error.what(), HasSubstr("[5] on rank 1"));
+      EXPECT_THAT(error.what(), HasSubstr("[5] on rank"));
     }
     for (int i = 0; i < 10; ++i) step.run(next++);
   });
