@@ -95,12 +95,12 @@ void dimensions(Io& io, Of<Io, std::vector<std::int64_t>>& values) {
 
 template <class Io>
 void ascending_ranks(Io& io, Of<Io, std::vector<int>>& ranks) {
-  int least = 0;
+  int before = -1;
   io.list(ranks, sizeof(std::int32_t), [&](auto& rank) {
     io.i32(rank);
-    io.require(rank >= least, "ranks out of order");
+    io.require(rank > before, "ranks out of order");
     io.require(rank < std::numeric_limits<int>::max(), "rank out of range");
-    least = rank + 1;
+    before = rank;
   });
 }
 
