@@ -283,7 +283,7 @@ void Coordinator::shutdown() {
 /// could be lost if this process ended before. A rank that does not get it within the timeout of a
 /// host has given this rank up, so this rank then ends, too.
 void Coordinator::await_delivery(Deadline deadline) {
-  bool delivered = false;  // with end_mutex_
+  bool delivered = false;  // guarded by end_mutex_
   const auto look = [this, &delivered] {
     const std::lock_guard lock(end_mutex_);
     delivered = channel_->delivered();

@@ -21,7 +21,7 @@ struct BlockedTime {
 
 /// Summarises the blocked times of some ranks. It has the same size for any number of ranks.
 struct BlockedTimes {
-  /// How many are counted. It has no sign, so that a sum of false numbers does not overflow.
+  /// How many are counted. Unsigned, so that a sum wraps where a rank sends a wrong number.
   std::uint32_t ranks = 0;
   double step = 0;  ///< the longest mean of their steps, in seconds
   BlockedTime least{};

@@ -24,7 +24,8 @@ std::int64_t elements_of_row(const torch::Tensor& tensor) {
   return c10::multiply_integers(tensor.sizes().slice(1));
 }
 
-/// Returns whether both have as many elements. In a batch without rows those of a row count.
+/// Returns whether both have as many elements. For a batch without rows, those of one
+/// row are compared.
 bool fits(const torch::Tensor& output, const torch::Tensor& label) {
   if (label.numel() != output.numel()) return false;
   return label.numel() > 0 || elements_of_row(label) == elements_of_row(output);

@@ -258,8 +258,8 @@ void Training::train_epoch(int epoch) {
 }
 
 /// Makes the gradient the mean over the rows of all ranks. To this end each rank weights its loss
-/// by its share of the rows, because `DistributedOptimizer` averages over ranks. In layers that
-/// normalize together, the other ranks wait for a rank that has no rows too.
+/// by its share of the rows, because `DistributedOptimizer` averages over ranks. In
+/// `SyncBatchNorm` the other ranks also wait for a rank without rows.
 void Training::train_step(std::vector<Batch>& batches, RowSums& sums) {
   std::int64_t rows = 0;
   for (const Batch& batch : batches) rows += batch.rows_of_all_ranks;

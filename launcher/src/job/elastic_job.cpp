@@ -123,7 +123,8 @@ void ElasticJob::start_agent(std::size_t index) {
                           // A late agent may greet when its host is lost already.
                           if (hosts_[index].link.get() != link) return;
                           Prepare frame = spec_.prepare(options_, agents_plan_, index);
-                          // They may say where the program is and what its threads are.
+                          // The agent looks for the program in this PATH, and keeps the values
+                          // of OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES.
                           frame.environment = merge(
                               frame.environment, exported_variables(options_.exports, spec_.own));
                           frame.rendezvous = RendezvousReach::elsewhere;

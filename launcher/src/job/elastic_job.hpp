@@ -50,7 +50,7 @@ class ElasticJob final : private JobBase {
 
   void on_discovered(const std::vector<HostSpec>& hosts);
   void on_discovery_failure(const std::string& why);
-  /// Returns the time that the script and an agent have to begin.
+  /// Returns the time within which the script must end and an agent must run.
   [[nodiscard]] std::chrono::milliseconds start_timeout() const {
     return options_.start_timeout.value_or(Options::kDefaultStartTimeout);
   }

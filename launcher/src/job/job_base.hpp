@@ -75,7 +75,7 @@ class JobBase {
   /// Ends the event loop if it only waited for this: the system has taken all frames for an agent.
   void on_flushed();
 
-  /// Says that `--timeout`, which the job has, is over.
+  /// Returns the message that the time of `--timeout` is over. The job must have that option.
   [[nodiscard]] std::string time_is_over() const;
   void say(const std::string& line);
   void print_verbosely(const std::string& line);

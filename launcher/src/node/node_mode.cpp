@@ -64,7 +64,8 @@ int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
   const int code = run_with_restarts(std::move(options), [&](const Options& of_try) {
     return make_job(of_try, config, trust, acceptor);
   });
-  // The other nodes join again when a signal has come between two tries.
+  // When a signal has ended the job between two tries, the other nodes are joining again. In all
+  // other cases this does nothing.
   if (acceptor != nullptr) acceptor->turn_away(code, received_signal(code - kExitSignalBase));
   return code;
 }

@@ -47,7 +47,7 @@ void HostDiscovery::start_later() {
 }
 
 void HostDiscovery::start() {
-  // This process adopts what the last script has left behind, which was killed.
+  // What the last script left behind was killed, and this process has adopted it.
   while (last_group_ > 0 && ::waitpid(-last_group_, nullptr, WNOHANG) > 0) {
   }
   try {
@@ -157,8 +157,8 @@ void HostDiscovery::judge(int status) {
   handlers_.on_hosts(std::move(hosts));
 }
 
-/// Has no effect on a script that has ended and was not waited for, but on processes that it has
-/// left behind in its group.
+/// Kills the script and all that is left of its process group. May be called until the script is
+/// waited for.
 void HostDiscovery::kill_group() const {
   if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }

@@ -115,8 +115,8 @@ void AgentLink::close() {
   });
 }
 
-/// A queued handler that has read or written a part goes on to the rest. That fails on the closed
-/// stream and queues one more handler, behind the first of the two that are posted here.
+/// A queued handler may start one more operation, which fails at once on the closed stream and
+/// queues its own handler. That one runs after the first handler posted here and before the second.
 void AgentLink::destroy_later(boost::asio::io_context& io, std::unique_ptr<AgentLink> ended) {
   boost::asio::post(io, [&io, link = std::move(ended)]() mutable {
     boost::asio::post(io, [last = std::move(link)] {});

@@ -34,7 +34,8 @@ constexpr std::array<const char*, std::variant_size_v<Frame>> kNames = {
     "Finished",   "StatusRequest",  "RankUsage", "RankAnswer", "StartWorker",
     "KillWorker", "ElasticMessage", "Serve",     "Served"};
 
-/// Ranks get the address of the store, and the host that serves it, in variables.
+/// Refuses an address of a store, or a name of its host, that ranks could not use. Ranks get both
+/// in variables.
 void check_store(const std::string& store, const std::string& host, RendezvousReach reach) {
   const bool over_network = reach == RendezvousReach::network;
   const auto is_good = [&] {

@@ -83,9 +83,8 @@ class SpinBudget {
 [[nodiscard]] int spins_for(int ranks, int cores) noexcept;
 
 /// Spins a little where there is a core for every rank, then yields, then sleeps in the kernel
-/// until the awaited rank wakes it. Now and then it checks whether all neighbours still live:
-/// every 50 ms, or with more than 50 neighbours after a millisecond for each. One thread at a time
-/// may call it, except for `wake`.
+/// until the awaited rank wakes it. Every 50 ms, or every n ms where there are n > 50 neighbours,
+/// it checks whether all of them still live. One thread at a time may call it, except for `wake`.
 class ShmWait {
  public:
   /// `rank` is the caller's. Waits for at most `neighbours` ranks allocate no memory.

@@ -239,7 +239,7 @@ class _DistributedAdasum:
 
 
 def _next_number(process_set):
-    """Tells the optimizers of a job apart whose parameters have no names. The ranks of a set make them in one order."""
+    """Returns a text that tells optimizers apart whose parameters have no names. All ranks make them in one order."""
     job = job_number()  # a rank that joins has not made the optimizers of earlier generations
     among = job, process_set.process_set_id
     _optimizers[among] += 1
@@ -271,7 +271,7 @@ def _names_of(param_groups, named_parameters, number):
 def _groups_of(groups, param_groups):
     """Maps each parameter of a group to the tuple of the group's parameters.
 
-    Other optimizers may have the rest of the model, whose gradients are not this one's to wait for.
+    Parameters of other optimizers are left out, since this one must not wait for their gradients.
     """
     if groups is None:
         return {}

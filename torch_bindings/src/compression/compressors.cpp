@@ -149,7 +149,8 @@ class LowRank final : public CompressedGradient {
     const torch::Tensor result = p_.mm(q.t());
     rest_ -= result;
     gradient.copy_(result.view_as(gradient));
-    // Columns of zeros come of zeros, or of a gradient whose rank is lower. They would stay zeros.
+    // A gradient of zeros, or of lower rank, leaves columns of zeros in Q. They would stay zeros in
+    // all later steps, so they start again as in the first step.
     const torch::Tensor is_used = q.any(0);
     q_ = is_used.all().item<bool>() ? q : torch::where(is_used, q, first_q(q));
     return true;

@@ -49,7 +49,8 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       waits(may_order(context)) {
   const std::vector<NamedDigest> each =
       describe_parameters(parameters, options);  // refuses bad groups
-  // All ranks have as many options, but perhaps not as many parameters.
+  // Options come first. All ranks have the same number of them, so the same ones are compared even
+  // if the ranks differ in their parameters.
   std::vector<NamedDigest> own = describe_options(options);
   own.insert(own.end(), each.begin(), each.end());
   instance = agree_on_optimizer(context, std::move(own), options.process_set, kind);

@@ -174,7 +174,7 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
 /// Returns a name that only this layer has. The name is the same in every step, so that the
 /// schedule can freeze.
 std::string SyncBatchNormImpl::exchange_name() {
-  // In another context other ranks may have new layers, which know no number.
+  // In another context other ranks may have new layers, which have no number yet.
   const std::weak_ptr<const void> life = life_of_context(scope_);
   if (instance_ < 0 || !is_same(life, agreed_in_)) {
     instance_ = detail::agree_on_instance(context(), "sync_batch_norm", scope_.process_set);

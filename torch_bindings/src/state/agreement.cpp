@@ -56,7 +56,8 @@ std::string first_difference(Context& context, const std::vector<NamedDigest>& m
   const torch::Tensor all_digests = digests_work.wait();
   const std::vector<Values> by_rank = split(values_of(all_digests), values_of(all_counts));
 
-  // Which of the values that all ranks have differs says more than how many each of them has.
+  // A value that differs says more than different numbers of values, so the values that all ranks
+  // have are compared first.
   std::size_t common = mine.size();
   for (const Values& values : by_rank) common = std::min(common, values.size());
   for (std::size_t index = 0; index < common; ++index) {

@@ -26,9 +26,9 @@ struct SyncBatchNormScope {
 /// rank sends 2 · C + 1 numbers, and the variances are combined as in Chan, Golub & LeVeque 1979.
 /// Weight and bias get the gradients of this rank's batch, which the optimizer reduces with all
 /// others. Running statistics are equal on all ranks. If one rank calls `backward()`, every rank
-/// must call it, also one with an empty batch. A backward pass after the default context of its
-/// forward pass throws Errc::not_initialized. In evaluation mode nothing is sent, unless the layer
-/// keeps no running statistics.
+/// must call it, also one with an empty batch. A backward pass throws Errc::not_initialized when
+/// the default context of its forward pass has ended. In evaluation mode nothing is sent, unless
+/// the layer keeps no running statistics.
 ///
 /// Parameters and buffers have the same names as in LibTorch's layers, so that either can load the
 /// other's checkpoint. `forward` throws Errc::invalid_argument for an input with another number of
@@ -59,7 +59,8 @@ class SyncBatchNormImpl
   /// The number in the names of the exchanges. The ranks agree on it before their first exchange in
   /// each default context.
   std::int64_t instance_ = -1;
-  std::weak_ptr<const void> agreed_in_;  ///< it expires with the context of the number
+  std::weak_ptr<const void>
+      agreed_in_;  ///< expires with the context where `instance_` was agreed on
 };
 TORCH_MODULE(SyncBatchNorm);
 
