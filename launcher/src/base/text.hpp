@@ -23,6 +23,7 @@ namespace hvd::launcher {
 [[nodiscard]] std::vector<std::string> split_words(const std::string& text);
 
 using detail::rank_ranges;
+using detail::ranks_text;
 
 /// Returns the seconds of a duration for a text.
 [[nodiscard]] inline double in_seconds(std::chrono::milliseconds duration) {

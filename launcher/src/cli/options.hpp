@@ -63,6 +63,9 @@ struct Options {
   std::vector<std::string> program;  ///< its name and its arguments
 
   static constexpr std::chrono::milliseconds kDefaultStartTimeout{30'000};
+  [[nodiscard]] std::chrono::milliseconds start_timeout_or_default() const {
+    return start_timeout.value_or(kDefaultStartTimeout);
+  }
 };
 
 /// Parses hvdrun's arguments after its own name. Options end at the program's name, or after "--".

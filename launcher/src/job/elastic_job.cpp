@@ -72,7 +72,7 @@ int ElasticJob::run() {
         HostDiscovery::Options{.command = elastic.discovery_script,
                                .variables = spec_.own,
                                .slots = elastic.slots_per_host,
-                               .limit = start_timeout()},
+                               .limit = options_.start_timeout_or_default()},
         HostDiscovery::Handlers{
             .on_hosts = [this](const std::vector<HostSpec>& listed) { on_discovered(listed); },
             .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
@@ -142,7 +142,7 @@ void ElasticJob::start_agent(std::size_t index) {
                           if (hosts_[index].link.get() != link) return;
                           lose(index, explain(loss, agents_plan_.hosts[index].name).what);
                         }});
-  const milliseconds limit = start_timeout();
+  const milliseconds limit = options_.start_timeout_or_default();
   start_timers_[index].expires_after(limit);
   start_timers_[index].async_wait([this, index, limit, link = host.link.get()](error_code error) {
     const Host& late = hosts_[index];

@@ -50,10 +50,6 @@ class ElasticJob final : private JobBase {
 
   void on_discovered(const std::vector<HostSpec>& hosts);
   void on_discovery_failure(const std::string& why);
-  /// Returns the time within which the script must end and an agent must run.
-  [[nodiscard]] std::chrono::milliseconds start_timeout() const {
-    return options_.start_timeout.value_or(Options::kDefaultStartTimeout);
-  }
   void start_agent(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);
   void on_message(const ElasticMessage& frame);

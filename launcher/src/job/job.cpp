@@ -33,8 +33,8 @@ int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_F
 class EndSignals {
  public:
   EndSignals() : signals_(io_) {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-      if (!is_ignored(signal)) signals_.add(signal);
+    for (const int signal : kForwardedSignals) {
+      if (asks_to_end(signal) && !is_ignored(signal)) signals_.add(signal);
     }
     signals_.async_wait([this](error_code error, int signal) {
       if (!error) received_ = signal;
@@ -117,7 +117,7 @@ std::string Job::name_of(std::size_t host) const {
   for (const Placement& at : plan_.ranks) {
     if (at.host == host) ranks.push_back(at.rank);
   }
-  return fmt::format("{} {} on {}", ranks.size() == 1 ? "rank" : "ranks", rank_ranges(ranks), name);
+  return fmt::format("{} on {}", ranks_text(ranks), name);
 }
 
 RankLocation Job::location_of(int rank) const {
@@ -273,7 +273,7 @@ void Job::end(const End& order) {
 // ---- what may come from outside
 
 void Job::arm_timers() {
-  const auto start = options_.start_timeout.value_or(Options::kDefaultStartTimeout);
+  const auto start = options_.start_timeout_or_default();
   start_timer_.expires_after(start);
   start_timer_.async_wait([this, start](error_code error) {
     if (error) return;
@@ -317,10 +317,10 @@ void Job::report_end() {
 /// end of the job: where a signal or the deadline prevents the restart, that gives the exit code,
 /// and this returns a line for the report.
 std::string Job::decide_restart() {
-  const bool is_left = outcome_.culprit && options_.restart_count < options_.max_restarts;
+  const bool restart_left = outcome_.culprit && options_.restart_count < options_.max_restarts;
   const bool too_late = deadline_ && Clock::now() >= *deadline_;
-  may_restart_ = is_left && end_signal_ == 0 && !too_late;
-  if (!is_left || may_restart_) return {};
+  may_restart_ = restart_left && end_signal_ == 0 && !too_late;
+  if (!restart_left || may_restart_) return {};
   outcome_.code = end_signal_ != 0 ? kExitSignalBase + end_signal_ : kExitDeadline;
   return fmt::format("hvdrun: {}\n",
                      end_signal_ != 0 ? received_signal(end_signal_) : time_is_over());

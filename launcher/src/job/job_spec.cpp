@@ -20,10 +20,9 @@ AgentCommand JobSpec::command(const Options& options, const Plan& plan, std::siz
   Variables variables = without(own, forwarding.withheld);
   const HostSpec& to = plan.hosts[host];
   if (options.launcher == Launcher::slurm) return slurm_agent(to.name, std::move(variables));
-  const SshOptions ssh{
-      .port = options.ssh_port,
-      .identity_file = options.ssh_identity_file,
-      .connect_timeout = options.start_timeout.value_or(Options::kDefaultStartTimeout)};
+  const SshOptions ssh{.port = options.ssh_port,
+                       .identity_file = options.ssh_identity_file,
+                       .connect_timeout = options.start_timeout_or_default()};
   return remote_agent(to, ssh, std::move(variables));
 }
 

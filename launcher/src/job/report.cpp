@@ -62,9 +62,8 @@ std::string report(const Outcome& outcome, const std::function<RankLocation(int)
   }
   if (!outcome.ended.empty()) {
     const bool one = outcome.ended.size() == 1;
-    text +=
-        fmt::format("hvdrun: {} {} ended by hvdrun\n",
-                    (one ? "rank " : "ranks ") + rank_ranges(outcome.ended), one ? "was" : "were");
+    text += fmt::format("hvdrun: {} {} ended by hvdrun\n", ranks_text(outcome.ended),
+                        one ? "was" : "were");
   }
   return text;
 }

@@ -88,7 +88,7 @@ void send_join(int stream, const NodeConfig& config) {
 /// Follows node 0 through one try of the job, and returns node 0's last frame.
 Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust,
                      pid_t guard) {
-  const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
+  const auto patience = options.start_timeout_or_default();
   const Deadline deadline = Clock::now() + patience;
   for (;;) {
     UniqueFd stream = connect(config, trust, patience, deadline);

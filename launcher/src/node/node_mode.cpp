@@ -42,7 +42,7 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
   int ranks = config.processes;
   if (acceptor != nullptr) {
     nodes.on_restart = [acceptor] { acceptor->reopen(); };
-    const auto patience = options.start_timeout.value_or(Options::kDefaultStartTimeout);
+    const auto patience = options.start_timeout_or_default();
     const auto on_join = [&options](const Join& join) {
       if (options.verbose) fmt::print(stderr, "hvdrun: a node on {} has joined\n", join.hostname);
     };

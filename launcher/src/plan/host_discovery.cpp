@@ -105,11 +105,10 @@ bool HostDiscovery::take_output() {
   std::array<char, 4096> buffer;
   while (text_.size() <= kMaxText) {
     const ssize_t size = ::read(output_->native_handle(), buffer.data(), buffer.size());
-    if (size > 0) {
-      text_.append(buffer.data(), static_cast<std::size_t>(size));
-    } else if (size == 0 || errno != EINTR) {
-      return size < 0 && errno == EAGAIN;
-    }
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return errno == EAGAIN;
+    if (size == 0) return false;
+    text_.append(buffer.data(), static_cast<std::size_t>(size));
   }
   kill_group();
   return false;

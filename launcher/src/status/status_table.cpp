@@ -53,10 +53,6 @@ std::size_t width_of_hosts(const Plan& plan) {
   return std::min(width, kMostWidth);
 }
 
-std::string ranks_in_words(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", rank_ranges(ranks));
-}
-
 }  // namespace
 
 StatusTable::StatusTable(const Plan& plan, std::string job_id, Time now)
@@ -237,9 +233,9 @@ std::vector<std::string> StatusTable::waits(Time now) const {
                                          in_quotes(wait.pending->name), seconds(wait.age));
     const char* verb = wait.ranks.size() == 1 ? "s" : "";
     text.push_back(missing.empty()
-                       ? fmt::format("{} work{} on {}", ranks_in_words(wait.ranks), verb, what)
-                       : fmt::format("{} wait{} for {}: {}", ranks_in_words(wait.ranks), verb,
-                                     ranks_in_words(missing), what));
+                       ? fmt::format("{} work{} on {}", ranks_text(wait.ranks), verb, what)
+                       : fmt::format("{} wait{} for {}: {}", ranks_text(wait.ranks), verb,
+                                     ranks_text(missing), what));
   }
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (odd(ranks_[rank], now)) {
@@ -283,7 +279,7 @@ std::string StatusTable::summary(Time now) const {
   }
   std::string text = fmt::format("{:.0f} s: {} of {} ranks have joined", seconds(now - began_),
                                  joined.size(), ranks_.size());
-  if (!over.empty()) text += fmt::format(", {} over", ranks_in_words(over));
+  if (!over.empty()) text += fmt::format(", {} over", ranks_text(over));
   if (slowest >= 0 && steps > 0) {
     text += fmt::format(", {} steps, {:.2f} steps/s, {:.0f}% exposed", steps, least, exposed);
   }
