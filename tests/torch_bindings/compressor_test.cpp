@@ -59,6 +59,37 @@ TEST_P(Compressor, SendsInTimeWhatItLeftOut) {
   });
 }
 
+// In a step in which no rank uses the parameter, the ranks send what they left out earlier, and the
+// parameter does not change.
+TEST_P(Compressor, KeepsForALaterStepWhatOneWithoutTheParameterSends) {
+  on_ranks(GetParam(), [](Context& context) {
+    for (const ReduceOp op : {ReduceOp::average, ReduceOp::sum}) {
+      const torch::Tensor weight = torch::zeros({2}, torch::requires_grad());
+      const torch::Tensor other = torch::zeros({1}, torch::requires_grad());
+      DistributedSGD optimizer(NamedTensors{{"weight", weight}, {"other", other}},
+                               torch::optim::SGDOptions(1).momentum(0.5),
+                               {.op = op, .compressor = top_k(0.5, 2), .context = &context});
+      const double ranks = op == ReduceOp::sum ? context.size() : 1;
+      const auto step = [&](bool uses, double first, double second) {
+        optimizer.zero_grad();
+        torch::Tensor loss = other.sum();
+        if (uses) loss = loss + (weight * torch::tensor({first, second})).sum();
+        loss.backward();
+        optimizer.step();
+        return weight.detach() / ranks;
+      };
+      const auto expect = [&](const torch::Tensor& got, double first, double second) {
+        EXPECT_TRUE(torch::allclose(got, torch::tensor({first, second}))) << got;
+      };
+      expect(step(true, 1, 2), 0, -2);   // 1 is left out
+      expect(step(false, 0, 0), 0, -2);  // and sent here
+      expect(step(true, 0, 3), 0, -6);   // 3, and half of 2 again by momentum; 1 is left out
+      expect(step(true, 0, 0), -1, -8);  // and is applied
+      EXPECT_TRUE(verify(NamedTensors{{"weight", weight}}, context));
+    }
+  });
+}
+
 // With zeros, or with a gradient of lower rank, directions of the matrix that is kept vanish.
 TEST_P(Compressor, PowerSgdSendsAgainWhatAnEarlierGradientLacked) {
   on_ranks(GetParam(), [](Context& context) {

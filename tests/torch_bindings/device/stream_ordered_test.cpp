@@ -1,6 +1,7 @@
 // Tests training with gradients on a device: the host runs ahead, and streams wait in its place.
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <latch>
@@ -13,10 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
+#include <unistd.h>
 
 #include <hvd/core/internal/session.hpp>
 #include <hvd/ops/internal/backends.hpp>
@@ -517,6 +520,76 @@ TEST_F(StreamOrdered, EventsMakeNoContextOnTheFirstDevice) {
   std::thread([&] { event->record(); }).join();
   std::thread([&] { event.reset(); }).join();
   EXPECT_EQ(fake_gpu::contexts(), own);
+}
+
+/// Trains for one step with what one rank computes, on its own device.
+void train_alone(const Net& net, torch::optim::Adam& optimizer, int rank) {
+  optimizer.zero_grad();
+  backward(net, rank, 0);
+  optimizer.step();
+}
+
+/// Expects what rank 0 has after its step.
+void expect_loaded(const Net& net, torch::optim::Adam& optimizer, const torch::Tensor& tensor,
+                   torch::Device device) {
+  for (int i = 0; i < kParameters; ++i) {
+    const torch::Tensor& parameter = net.values[static_cast<std::size_t>(i)];
+    EXPECT_EQ(parameter.device(), device);
+    EXPECT_TRUE(parameter.requires_grad());
+    const double gradient = gradient_of(0, 0, i);
+    const double step = gradient == 0 ? 0 : -1;  // Adam's first step is as long as its rate
+    EXPECT_TRUE(torch::allclose(parameter.detach().cpu(), torch::full({kElements}, step))) << i;
+    const auto& state = static_cast<torch::optim::AdamParamState&>(
+        *optimizer.state().at(parameter.unsafeGetTensorImpl()));
+    EXPECT_EQ(state.step(), 1);
+    EXPECT_EQ(state.exp_avg().device(), device);
+    EXPECT_TRUE(torch::allclose(state.exp_avg().cpu(), torch::full({kElements}, 0.1 * gradient)))
+        << i;
+  }
+  EXPECT_EQ(net.buffers().front().device(), device);
+  EXPECT_EQ(tensor.device(), device);
+  EXPECT_TRUE(torch::equal(tensor.cpu(), torch::full({kElements}, 5.0)));
+}
+
+// Loading makes no context on the GPU from which the archive was saved.
+TEST_F(StreamOrdered, WhatIsLoadedStaysOnTheDeviceOfEachRank) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / fmt::format("hvd-loaded-{}.pt", ::getpid());
+  on_ranks([&](Context& context, torch::Device own) {
+    const torch::Device elsewhere(torch::kCUDA, kRanks);
+    for (const bool by_file : {true, false}) {
+      const bool saves = context.rank() == 0;
+      const auto make = [](torch::Device device, double value) {
+        return torch::full({kElements}, value).to(device);
+      };
+      const auto net = std::make_shared<Net>(own);
+      torch::optim::Adam optimizer(net->parameters(), 1.0);
+      torch::Tensor tensor = make(own, 2.0);
+      const auto saved = std::make_shared<Net>(elsewhere);
+      torch::optim::Adam saved_optimizer(saved->parameters(), 1.0);
+      torch::Tensor saved_tensor = make(elsewhere, 5.0);
+      if (saves) train_alone(*saved, saved_optimizer, 0);
+      if (by_file) {
+        save_checkpoint(context, file, saved, saved_optimizer, saved_tensor);
+        const int before = count_of(Counted::operations, kRanks);
+        auto loaded = net;
+        load_checkpoint(context, file, loaded, optimizer, tensor);
+        EXPECT_EQ(count_of(Counted::operations, kRanks), before);
+        barrier({.context = &context});
+        expect_loaded(*net, optimizer, tensor, own);
+      } else {
+        const ObjectOptions options{.context = &context};
+        auto module = saves ? saved : net;
+        broadcast_object_(module, 0, options);
+        broadcast_object_(saves ? saved_optimizer : optimizer, 0, options);
+        broadcast_object_(saves ? saved_tensor : tensor, 0, options);
+        if (!saves) expect_loaded(*net, optimizer, tensor, own);
+      }
+      train_alone(*net, optimizer, context.rank());
+    }
+    context.shutdown();
+  });
+  std::filesystem::remove(file);
 }
 
 }  // namespace

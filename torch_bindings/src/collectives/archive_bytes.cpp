@@ -59,13 +59,13 @@ Bytes bytes_of(torch::serialize::OutputArchive& archive) {
   return bytes;
 }
 
-torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
-                                          const std::string& what) {
+torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes, const std::string& what,
+                                          std::optional<torch::Device> device) {
   if (bytes.empty()) throw Error(Errc::protocol, fmt::format("{}: nothing was saved", what));
   try {
     require_data_only(bytes, what);
     torch::serialize::InputArchive archive;
-    archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size(), device);
     return archive;
   } catch (const Error&) {
     throw;

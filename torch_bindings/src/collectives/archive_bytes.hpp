@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,8 +16,10 @@ namespace hvd::detail {
 
 /// Throws Errc::protocol, naming `what`, when the archive contains code or cannot be read. When
 /// LibTorch loads an archive, it compiles the classes in it and runs their `__setstate__`.
-/// Therefore an archive with any function is refused.
-[[nodiscard]] torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
-                                                        const std::string& what);
+/// Therefore an archive with any function is refused. The tensors are on `device`, or by default
+/// where they were saved.
+[[nodiscard]] torch::serialize::InputArchive archive_of(
+    std::span<const std::byte> bytes, const std::string& what,
+    std::optional<torch::Device> device = std::nullopt);
 
 }  // namespace hvd::detail

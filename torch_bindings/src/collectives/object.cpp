@@ -79,7 +79,8 @@ torch::serialize::InputArchive broadcast_object(torch::serialize::OutputArchive&
                                                 const ObjectOptions& options) {
   const Bytes mine = context_of(options).rank() == root ? bytes_of(object) : Bytes();
   const torch::Tensor received = broadcast_tensor_of(mine, root, options);
-  return archive_of(view_of(received), fmt::format("broadcast_object '{}'", options.name));
+  return archive_of(view_of(received), fmt::format("broadcast_object '{}'", options.name),
+                    options.device);
 }
 
 std::vector<std::string> allgather_object(const std::string& object, const ObjectOptions& options) {
@@ -105,7 +106,8 @@ std::vector<torch::serialize::InputArchive> allgather_object(
   for (const torch::Tensor& each : gather_bytes(bytes_of(object), options)) {
     archives.push_back(archive_of(
         view_of(each),
-        fmt::format("allgather_object '{}' of the {}th rank", options.name, archives.size())));
+        fmt::format("allgather_object '{}' of the {}th rank", options.name, archives.size()),
+        options.device));
   }
   return archives;
 }

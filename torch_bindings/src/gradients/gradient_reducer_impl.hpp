@@ -38,6 +38,9 @@ struct GradientSlot {
   /// The parameter takes part since before this step, has a group, and its gradient is dense.
   bool joins_group = false;
   std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
+  /// What the ranks' compressors have sent in a step that does not change the parameter, since no
+  /// rank has used it. It is added to the next gradient, on all ranks.
+  torch::Tensor unapplied;
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step
   int passes = 0;                ///< the number of backward passes since the last reduction

@@ -36,6 +36,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
   slot.gradient = gradient;
   if (factor != 1 && !slot.has_none) scale_(elements_of(gradient), factor);
   if (slot.compressor) {
+    if (slot.unapplied.defined()) plain_alias(gradient).add_(std::exchange(slot.unapplied, {}));
     slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
     slot.compressing = true;
   } else {
@@ -319,7 +320,10 @@ void GradientReducer::Impl::finish_reduction() {
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];
     // What no rank has used stays as it is. Otherwise momentum and weight decay would move it.
-    if (slot.has_none && agreement->is_used(index)) slot.parameter.mutable_grad() = slot.gradient;
+    if (slot.has_none && agreement->is_used(index)) {
+      slot.parameter.mutable_grad() = slot.gradient;
+      slot.unapplied.reset();
+    }
     error.keep([&] { add_set_aside(slot); });
     slot.grad_is_reduced = slot.parameter.grad().defined();
     slot.in_flight = false;
@@ -386,6 +390,7 @@ void GradientReducer::Impl::finish_compressed() {
         const GradientExchange exchange = exchange_of(slot);
         done = slot.compressor->go_on(exchange, gradient);
         if (!done) return;
+        if (slot.has_none) slot.unapplied = gradient.clone();
         if (options.op == ReduceOp::sum) gradient.mul_(exchange.ranks());
         if (options.average_accumulated) gradient.div_(options.backward_passes_per_step);
       });

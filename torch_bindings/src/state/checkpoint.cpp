@@ -110,7 +110,8 @@ void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
 }
 
 void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>& read,
-                           const LoadState& load, Context& context) {
+                           const LoadState& load, Context& context,
+                           std::optional<torch::Device> device) {
   Outcome reading;
   Bytes bytes;
   if (context.rank() == 0) {
@@ -126,7 +127,7 @@ void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>
                             .context = &context});
   std::optional<Error> own;
   try {
-    torch::serialize::InputArchive archive = archive_of(bytes, "the archive in it");
+    torch::serialize::InputArchive archive = archive_of(bytes, "the archive in it", device);
     load(archive);
   } catch (const std::exception&) {
     own = as_error(std::current_exception());
@@ -146,10 +147,10 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
 }
 
 void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
-                             Context& context) {
+                             Context& context, std::optional<torch::Device> device) {
   load_checkpoint_bytes(
       fmt::format("the checkpoint {}", path.string()), [&path] { return read_file(path); }, load,
-      context);
+      context, device);
 }
 
 namespace detail {
@@ -174,17 +175,6 @@ void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
   } catch (const std::exception& error) {
     refuse(error.what());
   }
-}
-
-void ModuleValues::keep(const torch::nn::Module& module) {
-  const NamedTensors all = NamedTensors::of(module).distinct();
-  for (const NamedTensors::Item& item : all.items()) {
-    all_.push_back({item.second, item.second.variable_data()});
-  }
-}
-
-void ModuleValues::put_back() const {
-  for (const Kept& kept : all_) torch::Tensor(kept.tensor).set_data(kept.before);
 }
 
 void require_same_kind(const torch::nn::Module& module, torch::serialize::InputArchive& archive) {

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include <torch/serialize.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/torch/load_in_place.hpp>
 #include <hvd/torch/verify.hpp>
 
 namespace hvd {
@@ -29,8 +30,8 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
                              Context& context = hvd::context());
 
 /// Rank 0 reads `path` and sends its bytes to the other ranks, which need no access to the file.
-/// Then every rank calls `load` on the archive. Collective. All errors name the file, and every
-/// rank throws one of these:
+/// Then every rank calls `load` on the archive, whose tensors are on `device`, or by default where
+/// rank 0 saved them. Collective. All errors name the file, and every rank throws one of these:
 /// - Errc::resource: the file is missing or cannot be read.
 /// - Errc::protocol: the digest is not that of the content, or the archive contains program code,
 ///   which is never run.
@@ -39,7 +40,8 @@ void save_checkpoint_archive(const std::filesystem::path& path, const SaveState&
 /// - Errc::mismatch: `load` threw on another rank, and the message contains the text of that
 ///   exception; or a rank received other bytes than rank 0 sent.
 void load_checkpoint_archive(const std::filesystem::path& path, const LoadState& load,
-                             Context& context = hvd::context());
+                             Context& context = hvd::context(),
+                             std::optional<torch::Device> device = std::nullopt);
 
 namespace detail {
 
@@ -47,21 +49,6 @@ namespace detail {
 /// the number of the part for what LibTorch's reader throws.
 void load_checkpoint_part(torch::serialize::InputArchive& archive, int index,
                           const LoadState& load);
-
-/// Keeps the tensors of modules, without a copy, while other values are loaded, and puts them back
-/// if loading fails.
-class ModuleValues {
- public:
-  void keep(const torch::nn::Module& module);
-  void put_back() const;
-
- private:
-  struct Kept {
-    torch::Tensor tensor;
-    torch::Tensor before;
-  };
-  std::vector<Kept> all_;
-};
 
 /// Throws std::invalid_argument with the first tensor of the module that has another shape or dtype
 /// in the archive, because LibTorch's reader accepts it. That reader reports missing tensors
@@ -105,29 +92,28 @@ void save_checkpoint(Context& context, const std::filesystem::path& path, const 
   save_checkpoint_archive(path, save, help, context);
 }
 
-/// Loads the same parts in the same order. Collective. Afterwards the ranks compare the modules by
-/// a digest of each tensor, and every rank throws Errc::mismatch, which names the first tensor that
+/// Loads the same parts in the same order. Modules and tensors stay on the devices where they are
+/// on this rank, the state of LibTorch's optimizers goes to those of their parameters, and other
+/// parts find their tensors on the CPU. Collective. Afterwards the ranks compare the modules by a
+/// digest of each tensor, and every rank throws Errc::mismatch, which names the first tensor that
 /// differs. Also throws what `load_checkpoint_archive` throws. When anything fails on any rank,
 /// modules get back the values that they had before; optimizers and samplers that come before the
 /// failed part keep what was loaded.
 template <class... Parts>
 void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
-  detail::ModuleValues before;
-  const auto keep = [&before](const auto& part) {
-    if constexpr (requires { NamedTensors::of(*part); }) before.keep(*part);
+  detail::TensorValues before;
+  const auto keep = [&before]<class Part>(const Part& part) {
+    if constexpr (detail::HasNamedTensors<Part>) before.keep(NamedTensors::of(*part));
   };
   (keep(parts), ...);
-  const auto read = [](auto& part) {
+  const auto read = []<class Part>(Part& part) {
     return [&part](torch::serialize::InputArchive& archive) {
-      using torch::operator>>;
-      if constexpr (requires { NamedTensors::of(*part); }) {
-        detail::require_same_kind(*part, archive);
-      }
-      archive >> part;
+      if constexpr (detail::HasNamedTensors<Part>) detail::require_same_kind(*part, archive);
+      detail::load_in_place(archive, part);
     };
   };
-  const auto compare = [&](const auto& part) {
-    if constexpr (requires { NamedTensors::of(*part); }) {
+  const auto compare = [&]<class Part>(const Part& part) {
+    if constexpr (detail::HasNamedTensors<Part>) {
       const Verification same = verify(NamedTensors::of(*part), context);
       if (!same) throw Error(Errc::mismatch, "load_checkpoint: " + same.first_difference);
     }
@@ -139,7 +125,7 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
           int index = 0;
           (detail::load_checkpoint_part(archive, index++, read(parts)), ...);
         },
-        context);
+        context, torch::kCPU);
     (compare(parts), ...);
   } catch (...) {
     before.put_back();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include <hvd/core/types.hpp>
 #include <hvd/hvd.hpp>
+#include <hvd/torch/load_in_place.hpp>
 
 namespace hvd {
 
@@ -19,6 +21,8 @@ struct ObjectOptions {
   /// allocated for it. In a gather it limits all objects together. All ranks need the same value.
   std::int64_t max_bytes = std::int64_t{1} << 30;
   Context* context = nullptr;  ///< when null, the default one, `hvd::context()`
+  /// Where the tensors of received archives are; by default where they were saved.
+  std::optional<torch::Device> device{};
 };
 
 // All functions block, are collective among the ranks of the process set, and throw what the
@@ -45,12 +49,15 @@ struct ObjectOptions {
     torch::serialize::OutputArchive& object, const ObjectOptions& options = {});
 
 /// Overwrites `value` with that of rank `root`. It may be anything that `torch::save` and
-/// `torch::load` take: a tensor, a module, an optimizer, a sampler. When rank `root` cannot save
-/// it, that rank throws the error of `torch::save`, and the other ranks throw Errc::protocol.
+/// `torch::load` take: a tensor, a module, an optimizer, a sampler. Tensors and modules stay on the
+/// devices where they are on this rank, the state of LibTorch's optimizers goes to those of their
+/// parameters, and other objects find their tensors on the CPU or on the options' device. When rank
+/// `root` cannot save it, that rank throws the error of `torch::save`, and the other ranks throw
+/// Errc::protocol.
 template <class T>
-void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}) {
+void broadcast_object_(T& value, int root = 0, ObjectOptions options = {}) {
   using torch::operator<<;  // argument-dependent lookup does not find it for tensors
-  using torch::operator>>;
+  if (!options.device) options.device = torch::kCPU;
   torch::serialize::OutputArchive saved;
   const bool sends = context_of(options).rank() == root;
   if (sends) {
@@ -62,7 +69,7 @@ void broadcast_object_(T& value, int root = 0, const ObjectOptions& options = {}
     }
   }
   torch::serialize::InputArchive received = broadcast_object(saved, root, options);
-  if (!sends) received >> value;
+  if (!sends) detail::load_in_place(received, value);
 }
 
 }  // namespace hvd

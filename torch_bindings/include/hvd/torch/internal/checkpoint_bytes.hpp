@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -30,6 +31,7 @@ void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
 /// Does what `load_checkpoint_archive` does, but rank 0 gets the bytes from `read`. Errors call the
 /// bytes `what`. Collective.
 void load_checkpoint_bytes(const std::string& what, const std::function<Bytes()>& read,
-                           const LoadState& load, Context& context = hvd::context());
+                           const LoadState& load, Context& context = hvd::context(),
+                           std::optional<torch::Device> device = std::nullopt);
 
 }  // namespace hvd

@@ -1,0 +1,56 @@
+// Loads objects whose tensors stay on the devices where they are.
+#pragma once
+
+#include <concepts>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize.h>
+
+#include <hvd/torch/named_tensors.hpp>
+
+namespace hvd::detail {
+
+/// Keeps what tensors hold, without a copy, while LibTorch's reader puts other values into them.
+/// The reader puts these on the device of the archive, whatever device the tensor was on.
+class TensorValues {
+ public:
+  void keep(const NamedTensors& tensors);
+  /// Moves the new values to the devices where the tensors were.
+  void put_back_devices() const;
+  void put_back() const;
+
+ private:
+  struct Kept {
+    torch::Tensor tensor;
+    torch::Tensor before;
+  };
+  std::vector<Kept> all_;
+};
+
+/// Moves the state of an optimizer of LibTorch to the devices of its parameters.
+void move_state_to_parameters(torch::optim::Optimizer& optimizer);
+
+template <class T>
+concept HasNamedTensors = requires(const T& pointer) {
+  NamedTensors::of(*pointer);
+};
+
+/// Reads an archive whose tensors are on the CPU. Modules and tensors stay on their devices, and
+/// the state of an optimizer goes to those of its parameters.
+template <class T>
+void load_in_place(torch::serialize::InputArchive& archive, T& part) {
+  using torch::operator>>;  // argument-dependent lookup does not find it for tensors
+  TensorValues values;
+  if constexpr (HasNamedTensors<T>) {
+    values.keep(NamedTensors::of(*part));
+  } else if constexpr (std::same_as<T, torch::Tensor>) {
+    values.keep({{"", part}});
+  }
+  archive >> part;
+  values.put_back_devices();
+  if constexpr (std::derived_from<T, torch::optim::Optimizer>) move_state_to_parameters(part);
+}
+
+}  // namespace hvd::detail
