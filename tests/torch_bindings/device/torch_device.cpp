@@ -241,6 +241,15 @@ at::Tensor on_host(const at::Tensor& tensor) {
                        at::TensorOptions().dtype(tensor.scalar_type()));
 }
 
+/// LibTorch's writer of archives reads the whole storage of a tensor.
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
+                        at::IntArrayRef size, at::IntArrayRef stride) {
+  c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  impl.set_storage_keep_dtype(std::move(source));
+  impl.set_sizes_and_strides(size, stride, offset);
+  return self;
+}
+
 /// Between a device and the host it waits, as for pageable memory.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
   TORCH_CHECK(self.is_contiguous() && src.is_contiguous() && self.numel() == src.numel());
@@ -256,9 +265,10 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
 }
 
 at::Tensor& add_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
-  queue(self, [to = on_host(self), other = on_host(other), alpha] {
+  // A number comes as a tensor of the host.
+  queue(self, [to = on_host(self), added = other.is_cuda() ? on_host(other) : other, alpha] {
     const at::InferenceMode plain;
-    at::Tensor(to).add_(other, alpha);
+    at::Tensor(to).add_(added, alpha);
   });
   return self;
 }
@@ -318,6 +328,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty_strided", &empty_strided);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("copy_", &copy_);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("add_.Tensor", &add_);

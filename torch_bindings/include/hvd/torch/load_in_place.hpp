@@ -38,7 +38,8 @@ concept HasNamedTensors = requires(const T& pointer) {
 };
 
 /// Reads an archive whose tensors are on the CPU. Modules and tensors stay on their devices, and
-/// the state of an optimizer goes to those of its parameters.
+/// the state of an optimizer goes to those of its parameters. Modules and tensors keep their values
+/// when the archive cannot be read.
 template <class T>
 void load_in_place(torch::serialize::InputArchive& archive, T& part) {
   using torch::operator>>;  // argument-dependent lookup does not find it for tensors
@@ -48,7 +49,12 @@ void load_in_place(torch::serialize::InputArchive& archive, T& part) {
   } else if constexpr (std::same_as<T, torch::Tensor>) {
     values.keep({{"", part}});
   }
-  archive >> part;
+  try {
+    archive >> part;
+  } catch (...) {
+    values.put_back();
+    throw;
+  }
   values.put_back_devices();
   if constexpr (std::derived_from<T, torch::optim::Optimizer>) move_state_to_parameters(part);
 }
