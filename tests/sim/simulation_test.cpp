@@ -14,7 +14,7 @@ namespace hvd::sim {
 namespace {
 
 /// The tests of one number of ranks or shape of the tree run fewer seeds than the test of all.
-constexpr std::uint64_t kSeedsPerShape = std::max(20, HVD_SIM_SEEDS / 100);
+constexpr std::uint64_t kSeedsPerShape = std::max(10, HVD_SIM_SEEDS / 100);
 
 TEST(Simulation, NoSeedBreaksAnInvariant) {
   const auto began = std::chrono::steady_clock::now();
