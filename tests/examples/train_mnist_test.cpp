@@ -193,7 +193,8 @@ TEST_F(TrainMnistUnderMpirun, TheMpiBackendMovesTheGradients) {
 
 TEST_F(TrainMnist, AKilledRankEndsTheJobAndIsNamed) {
   test::Lifeline lifeline;
-  ProcessOptions options = command(hvdrun(3), {"--epochs", "1000", "--limit", "6000", "--batch-size", "16"});
+  ProcessOptions options =
+      command(hvdrun(3), {"--epochs", "1000", "--limit", "6000", "--batch-size", "16"});
   options.inherited.push_back(lifeline.fd());
   test::Process job(std::move(options));
   job.wait_for_out("epoch 1/1000", test::in(kPatience));  // in the middle of training
