@@ -38,8 +38,9 @@ struct GradientSlot {
   /// The parameter takes part since before this step, has a group, and its gradient is dense.
   bool joins_group = false;
   std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
-  /// What the ranks' compressors have sent in a step that does not change the parameter, since no
-  /// rank has used it. It is added to the next gradient, on all ranks.
+  /// The compressors may send something in a step in which no rank uses the parameter, and which
+  /// therefore leaves it unchanged. All ranks keep the average here and add it to their next
+  /// gradient.
   torch::Tensor unapplied;
 
   bool takes_part = false;       ///< the parameter has required a gradient at some step

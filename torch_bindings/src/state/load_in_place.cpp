@@ -1,4 +1,5 @@
 #include <hvd/torch/load_in_place.hpp>
+#include <hvd/torch/optimizer_parts.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
 
 #include "state/optimizer_copy.hpp"
@@ -14,10 +15,15 @@ void TensorValues::keep(const NamedTensors& tensors) {
 
 void TensorValues::put_back_devices() const {
   const torch::NoGradGuard no_grad;
-  for (const Kept& kept : all_) {
-    torch::Tensor tensor = kept.tensor;
-    const torch::Device device = kept.before.device();
-    if (tensor.device() != device) tensor.set_data(tensor.variable_data().to(device));
+  try {
+    for (const Kept& kept : all_) {
+      torch::Tensor tensor = kept.tensor;
+      const torch::Device device = kept.before.device();
+      if (tensor.device() != device) tensor.set_data(tensor.variable_data().to(device));
+    }
+  } catch (...) {  // the device has no memory left
+    put_back();
+    throw;
   }
 }
 
@@ -27,10 +33,11 @@ void TensorValues::put_back() const {
 
 void move_state_to_parameters(torch::optim::Optimizer& optimizer) {
   if (optimizer_code(unwrapped(optimizer)) < 0) return;
+  if (dynamic_cast<const DividesState*>(&optimizer)) return;  // it loads its state to its shards
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
       if (parameter.is_cpu()) continue;
-      restore(optimizer, copy_of(optimizer));  // restored tensors are made like the parameters
+      restore(optimizer, copy_of(optimizer));  // makes each tensor on the device of its parameter
       return;
     }
   }
