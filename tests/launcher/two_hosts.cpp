@@ -20,7 +20,9 @@ namespace fs = std::filesystem;
 /// Process 1 of a host. Its arguments: the host's name, its address, the shared directory. It says
 /// "born" when its namespaces are there and continues when its end of the cable has arrived. The
 /// first sshd goes to the background once it listens; process 1 becomes another, on a port that
-/// nobody uses, because an sshd also waits for the orphans that process 1 inherits.
+/// nobody uses, because an sshd also waits for the orphans that process 1 inherits. The user's
+/// .bashrc, which bash reads under sshd, is hidden: what it starts may hold a lock of the whole
+/// machine when a test kills the host, as `pyenv init` does, and every later test would wait for it.
 constexpr const char* kInit = R"(
 set -e
 hostname "$1"
@@ -34,6 +36,7 @@ cp "$3/key" /root/.ssh/id_ed25519
 chmod 600 /root/.ssh/id_ed25519
 sed 's/^/a,b,10.77.0.1,10.77.0.2 /' "$3/host_key.pub" > /root/.ssh/known_hosts
 mount --bind "$3/hosts" /etc/hosts
+if [ -e /root/.bashrc ]; then mount --bind /dev/null /root/.bashrc; fi
 echo born
 read go < "$3/$1.go"
 ip link set lo up
