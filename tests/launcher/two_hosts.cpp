@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 /// first sshd goes to the background once it listens; process 1 becomes another, on a port that
 /// nobody uses, because an sshd also waits for the orphans that process 1 inherits. The user's
 /// .bashrc, which bash reads under sshd, is hidden: what it starts may hold a lock of the whole
-/// machine when a test kills the host, as `pyenv init` does, and every later test would wait for it.
+/// machine when a test kills the host, as `pyenv init` does, and every later test would wait for
+/// it.
 constexpr const char* kInit = R"(
 set -e
 hostname "$1"
