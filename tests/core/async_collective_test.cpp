@@ -588,6 +588,30 @@ TEST(AsyncCollective, WorksOfAContextThatIsLeftAreDoneOnlyWhenNothingIsPending) 
   });
 }
 
+TEST(AsyncCollective, OneThatFailsWhenAllHaveShutDownIsReported) {
+  std::latch over(1);
+  run(2, [&](Context& context, FakeDevice& device) {
+    std::vector<float> a(3, 1.0F);
+    const Work work = sum(context, "a", a);
+    device.expect_calls(1);
+    if (context.rank() == 1) {
+      device.complete(1);
+      context.shutdown();
+      over.count_down();
+      return;
+    }
+    std::thread fails([&] {
+      over.wait();
+      device.fail();
+    });
+    for (const auto& call :
+         {std::function([&] { context.shutdown(); }), std::function([&] { work.wait(); })}) {
+      EXPECT_THAT(test::error_of(call).what(), testing::HasSubstr("the device has died"));
+    }
+    fails.join();
+  });
+}
+
 TEST(AsyncCollective, AShutdownLetsThemComplete) {
   run(2, [](Context& context, FakeDevice& device) {
     std::vector<float> a(3, 1.0F);

@@ -164,6 +164,31 @@ TEST_P(ContextAt, UnnamedOperationsMatchByOrder) {
   });
 }
 
+TEST(Context, ACallThatIsRefusedOnOneRankTakesNoName) {
+  expect_run(2, [](Context& context) {
+    std::vector<float> data(4, 1.0F);
+    if (context.rank() == 1) {
+      const auto refused = [&context](Device device, void* input) {
+        Submission submission;
+        submission.request.device = device;
+        submission.request.shape = {4};
+        submission.input = submission.output = input;
+        return error_of([&] { (void)context.submit(std::move(submission)); }).code();
+      };
+      EXPECT_EQ(refused({}, nullptr), Errc::invalid_argument);
+      EXPECT_EQ(refused({Device::Kind::cuda, 0}, data.data()), Errc::unsupported);
+      EXPECT_EQ(error_of([&] {
+                  (void)context.add_process_set({1, 0});
+                }).code(),
+                Errc::invalid_argument);
+    }
+    sum(context, "", data).wait();
+    EXPECT_THAT(data, Each(2.0F));
+    const ProcessSet set = context.add_process_set({0, 1});
+    EXPECT_EQ(set.id, 1);
+  });
+}
+
 TEST_P(ContextAt, AllgatherOfUnevenAndZeroRowsAndBroadcastFromEveryRoot) {
   const int size = GetParam();
   expect_run(size, [&](Context& context) {

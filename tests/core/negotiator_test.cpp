@@ -275,6 +275,20 @@ Request join() {
   return request;
 }
 
+TEST(Negotiator, AJoinStallsWhenTheOtherRanksSubmitNothing) {
+  TestNegotiator negotiator(3, kThreshold);
+  negotiator.submitted(2, {join()}, kStart);
+  negotiator.submitted(0, {allreduce("a")}, kStart + seconds(20));
+  negotiator.submitted(1, {allreduce("a")}, kStart + seconds(20));
+  EXPECT_TRUE(negotiator.stalls(kStart + seconds(29), seconds(10)).empty());
+  const auto stalls = negotiator.stalls(kStart + seconds(30), seconds(10));
+  ASSERT_EQ(stalls.size(), 1U);
+  EXPECT_EQ(stalls[0].kind, OpKind::join);
+  EXPECT_THAT(stalls[0].submitted, ElementsAre(2));
+  EXPECT_THAT(stalls[0].missing, ElementsAre(0, 1));
+  EXPECT_EQ(stalls[0].age, seconds(10));
+}
+
 /// Checks that all decisions are mismatches. Returns the names, with the ranks if a rejection is
 /// for some ranks only.
 std::vector<std::string> mismatches(TestNegotiator& negotiator) {

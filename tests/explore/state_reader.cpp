@@ -103,7 +103,7 @@ struct StateReader::Parts {
     all(request, rows, segments, contributors);
   }
 
-  // The negotiator. `since` serves warnings about stalls only, which are off.
+  // The negotiator. `since` and `last_submission` serve warnings about stalls only, which are off.
   void absorb(const Negotiator::Entry& entry) {
     const auto& [operations, ranks, announced, count, since, arrival] = entry;
     all(operations, ranks);
@@ -118,7 +118,8 @@ struct StateReader::Parts {
   }
   void absorb(const Negotiator& negotiator) {
     const auto& [size, fusion_threshold, arrivals, next_set, sets, removed, pending, groups,
-                 decided, after_ready, ready, departed, joined, over_contributors] = negotiator;
+                 decided, after_ready, ready, departed, joined, last_submission,
+                 over_contributors] = negotiator;
     all(next_set, sets, removed, pending, groups, decided, after_ready, ready, departed, joined,
         over_contributors);
     // Only the order of arrivals counts.

@@ -23,9 +23,16 @@ namespace {
 
 constexpr std::size_t kMaxDimensions = 64;
 
+// A member of a group without a name of its own gets that of the group and its number.
+constexpr std::size_t kLongestGroup = kMaxNameBytes - 16;
+
+std::string described(const Request& request) {
+  const auto kind = to_string(request.kind);
+  return request.name.empty() ? std::string(kind) : fmt::format("{} '{}'", kind, request.name);
+}
+
 [[noreturn]] void refuse(const Request& request, std::string_view why) {
-  throw Error(Errc::invalid_argument,
-              fmt::format("{} '{}': {}", to_string(request.kind), request.name, why));
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", described(request), why));
 }
 
 /// Returns the number of elements. Throws for negative dimensions and for more than 2⁶³−1 bytes.
@@ -138,14 +145,23 @@ struct Context::Impl {
     unnamed.clear();
   }
 
+  /// Throws what a submission that cannot run throws.
+  void check(const Submission& submission) const {
+    const Request& request = submission.request;
+    const auto ranks = coordinator->process_sets().ranks(request.process_set);
+    if (!ranks) refuse(request, fmt::format("there is no process set {}", request.process_set));
+    validate(submission, session->topology().rank, *ranks);
+    coordinator->require_backend(request);
+  }
+
+  /// Only a call that is accepted gets the next name, because the other ranks may make one call
+  /// less than a rank of which one is refused.
   void complete(Submission& submission) {
+    check(submission);
     Request& request = submission.request;
     if (request.name.empty()) {
       request.name = next_name(request.process_set, to_string(request.kind));
     }
-    const auto ranks = coordinator->process_sets().ranks(request.process_set);
-    if (!ranks) refuse(request, fmt::format("there is no process set {}", request.process_set));
-    validate(submission, session->topology().rank, *ranks);
   }
 
   void vote(Agreement& on) {
@@ -238,16 +254,22 @@ void Context::run(Submission submission) {
 std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std::string group) {
   if (submissions.empty()) return {};
   const std::int32_t set = submissions.front().request.process_set;
-  if (group.empty()) group = impl_->next_name(set, "group");
-  for (std::size_t i = 0; i < submissions.size(); ++i) {
-    Submission& submission = submissions[i];
+  for (const Submission& submission : submissions) {
     if (submission.request.process_set != set) {
       refuse(submission.request, "its group is in another process set");
     }
-    if (submission.request.name.empty()) submission.request.name = fmt::format("{}/{}", group, i);
-    submission.request.group = group;
-    submission.request.group_size = static_cast<std::int32_t>(submissions.size());
-    impl_->complete(submission);
+    if (group.size() > kLongestGroup) {
+      refuse(submission.request,
+             fmt::format("the name of its group is longer than {} bytes", kLongestGroup));
+    }
+    impl_->check(submission);
+  }
+  if (group.empty()) group = impl_->next_name(set, "group");
+  for (std::size_t i = 0; i < submissions.size(); ++i) {
+    Request& request = submissions[i].request;
+    if (request.name.empty()) request.name = fmt::format("{}/{}", group, i);
+    request.group = group;
+    request.group_size = static_cast<std::int32_t>(submissions.size());
   }
   return impl_->coordinator->submit_all(std::move(submissions));
 }
@@ -282,25 +304,25 @@ int Context::join(bool average_over_contributors) {
 ProcessSet Context::add_process_set(const std::vector<int>& ranks) {
   Request request;
   request.kind = OpKind::add_process_set;
-  request.name = impl_->next_name(0, to_string(request.kind));
   request.shape.assign(ranks.begin(), ranks.end());
   if (ranks.empty() || ranks.front() < 0 || ranks.back() >= size() ||
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
     refuse(request,
            fmt::format("[{}] are not ascending ranks below {}", fmt::join(ranks, ", "), size()));
   }
+  request.name = impl_->next_name(0, to_string(request.kind));
   return {static_cast<std::int32_t>(impl_->run_control(std::move(request))), ranks};
 }
 
 void Context::remove_process_set(const ProcessSet& set) {
   Request request;
   request.kind = OpKind::remove_process_set;
-  request.name = impl_->next_name(0, to_string(request.kind));
   request.shape = {set.id};
   if (set.id == 0) refuse(request, "the set of every rank stays");
   if (!impl_->coordinator->process_sets().ranks(set.id)) {
     refuse(request, fmt::format("there is no process set {}", set.id));
   }
+  request.name = impl_->next_name(0, to_string(request.kind));
   static_cast<void>(impl_->run_control(std::move(request)));
 }
 

@@ -188,9 +188,13 @@ Coordinator::~Coordinator() { disconnect(); }
 void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
-  // The reports end first, so that the launcher does not take the following steps for the end of
-  // the job on this rank.
-  session_.loop().run_sync([this] { reports_.reset(); });
+  session_.loop().run_sync([this] {
+    // The reports end first, so that the launcher does not take the following steps for the end of
+    // the job on this rank.
+    reports_.reset();
+    // From here on only the executor ends operations.
+    protocol_.disconnected();
+  });
   session_.network().abort();
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
   executor_->stop();
@@ -207,12 +211,13 @@ void Coordinator::disconnect() noexcept {
 // ---------------------------------------------------------------------------------------------
 // Threads that submit.
 
+void Coordinator::require_backend(const Request& request) const {
+  if (executor_->supports(request)) return;
+  table_.check_open();
+  throw no_backend_runs(*executor_, request);
+}
+
 std::shared_ptr<PendingTensor> Coordinator::accept(Submission&& submission) {
-  const Request& request = submission.request;
-  if (!executor_->supports(request)) {
-    table_.check_open();
-    throw no_backend_runs(*executor_, request);
-  }
   auto tensor = std::make_shared<PendingTensor>(std::move(submission), executor_);
   tensor->since = Clock::now();
   return tensor;
@@ -274,7 +279,7 @@ void Coordinator::shutdown() {
   lock.unlock();
   executor_->join();
   lock.lock();
-  if (end_ == End::failed) std::rethrow_exception(error_);
+  if (const auto error = end_error()) std::rethrow_exception(error);
   lock.unlock();
   if (channel_) await_delivery(deadline);
 }
@@ -548,6 +553,11 @@ void Coordinator::slowest(const Slowest& slowest, bool news) {
                   1000 * slowest.cost, 1000 * slowest.step));
 }
 
+/// Returns why the job has failed, or null. The caller holds `end_mutex_`.
+std::exception_ptr Coordinator::end_error() const {
+  return end_ == End::shut_down ? backend_error_ : error_;
+}
+
 void Coordinator::end(End how) {
   if (reports_) reports_->ended();
   const std::lock_guard lock(end_mutex_);
@@ -582,6 +592,10 @@ void Coordinator::batch_done() {
 }
 
 void Coordinator::backend_failed(const Error& error) {
+  {
+    const std::lock_guard lock(end_mutex_);
+    if (!backend_error_) backend_error_ = std::make_exception_ptr(error);
+  }
   session_.loop().post([this, code = error.code(), fault = error.fault()]() mutable {
     // If the system has refused a resource, this rank lacks it.
     if (code == Errc::resource && fault.rank < 0) fault.rank = rank_;
@@ -601,7 +615,7 @@ void Coordinator::stopped() {
   std::exception_ptr error;
   {
     const std::lock_guard lock(end_mutex_);
-    error = error_;
+    error = end_error();
   }
   if (!error) error = std::make_exception_ptr(this_rank_has_shut_down());
   for (const auto& tensor : table_.take_all()) tensor_done(*tensor, error);

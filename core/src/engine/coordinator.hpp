@@ -40,7 +40,10 @@ class Coordinator : private ControlChannel::Listener,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;
 
-  /// Any thread may call it. The request is valid and named. Throws what `Context::submit` throws.
+  /// Throws Errc::unsupported if no backend runs this operation. Any thread may call it.
+  void require_backend(const Request& request) const;
+  /// Any thread may call it. The request is valid and named, and a backend runs it. Throws what
+  /// `Context::submit` throws.
   [[nodiscard]] Work submit(Submission&& submission);
   /// Does what `submit` does and waits for the result. This thread runs the operation where it can.
   void submit_and_wait(Submission&& submission);
@@ -101,6 +104,7 @@ class Coordinator : private ControlChannel::Listener,
   void tune();
   void on_tick();
   void end(End how);
+  [[nodiscard]] std::exception_ptr end_error() const;
   void await_delivery(Deadline deadline);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
   [[nodiscard]] Fault describe(const Verdict& verdict) const;
@@ -124,6 +128,9 @@ class Coordinator : private ControlChannel::Listener,
   std::condition_variable ended_;
   End end_ = End::none;
   std::exception_ptr error_;  // set with End::failed
+  // The first error of a backend. It counts when all ranks have shut down while collectives still
+  // run, because none decides then who is to blame.
+  std::exception_ptr backend_error_;
 
   std::mutex shutdown_mutex_;
   bool shut_down_ = false;

@@ -90,6 +90,7 @@ bool Negotiator::may_announce(int rank, const Request& member) const {
 
 void Negotiator::submitted(const std::vector<int>& ranks, Announcement operation,
                            Clock::time_point now) {
+  last_submission_ = now;
   const OperationKey key = key_of(operation.request);
   if (auto pair = pair_members(key.first, size_)) sets_.try_emplace(key.first, *std::move(pair));
   if (misses_departed(key.first)) return reject_departed(key);
@@ -459,6 +460,13 @@ std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Stall> stalls;
   for (auto& [arrival, stall] : found) stalls.push_back(std::move(stall));
+  const Clock::duration silence = now - last_submission_;
+  if (joined_.empty() || silence < age) return stalls;
+  Stall join{std::string(kJoinName), OpKind::join, {joined_.begin(), joined_.end()}, {}, silence};
+  for (const int rank : sets_.at(0)) {
+    if (joined_.count(rank) == 0) join.missing.push_back(rank);
+  }
+  stalls.push_back(std::move(join));
   return stalls;
 }
 

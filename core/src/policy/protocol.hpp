@@ -74,6 +74,8 @@ class Protocol {
   void collective_failed(Errc code, int culprit, const std::string& cause, Clock::time_point now);
   void abort(const std::string& reason, Clock::time_point now);
   void shutdown(Clock::time_point now);
+  /// This rank leaves the job without an agreement. Nothing is sent or carried out after this.
+  void disconnected() noexcept { over_ = true; }
   /// The caller calls it at every heartbeat interval, with the blocked times of this rank.
   void tick(const BlockedTimes& own, Clock::time_point now);
 
