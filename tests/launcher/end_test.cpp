@@ -1,11 +1,13 @@
 // Tests abnormal ends: signals, killed launchers and agents, orphans. Nothing may be left behind.
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "directory.hpp"
 #include "hvdrun.hpp"
@@ -30,11 +32,9 @@ class EndTest : public testing::Test {
     }
   }
   test::ProcessResult finish() { return process->wait(test::in(kPatience)); }
-  /// Expects that a signal to hvdrun was its end. hvdrun dies of a signal that comes in the moment
-  /// before it makes the job of another try.
   void expect_ended_by(int signal) {
     const auto result = finish();
-    EXPECT_TRUE(result.exit_code() == 128 + signal || result.signal() == signal) << result.err;
+    EXPECT_EQ(result.exit_code(), 128 + signal) << result.err;
     expect_all_gone();
   }
   void expect_all_gone() { EXPECT_TRUE(lifeline.all_gone(test::in(kPatience))); }
@@ -102,6 +102,22 @@ TEST_F(EndTest, InterruptReachesTheRanksAndGivesThemTime) {
               AllOf(HasSubstr("[0]<stdout>:caught\n"), HasSubstr("[1]<stdout>:caught\n")));
   EXPECT_THAT(result.err, HasSubstr("hvdrun: received signal 2 (SIGINT)"));
   expect_all_gone();
+}
+
+/// The grace period is far longer than the test's timeout.
+TEST_F(EndTest, AHostThatHasNotAnsweredIsNotWaitedFor) {
+  const Directory directory;
+  const std::string ssh = directory.path() / "ssh";
+  std::ofstream(ssh) << "#!/bin/sh\necho ssh runs >&2; exec sleep 600\n";
+  ASSERT_EQ(::chmod(ssh.c_str(), 0755), 0);
+  auto options = hvdrun_script(
+      2, "true",
+      {"-H", "localhost,elsewhere", "--grace", "600", "--start-timeout", "1000", "--verbose"});
+  options.environment["PATH"] = directory.path().string() + ":" + std::getenv("PATH");
+  start(std::move(options));
+  process->wait_for_err("ssh runs", test::in(kPatience));
+  process->signal(SIGINT);
+  expect_ended_by(SIGINT);
 }
 
 TEST_F(EndTest, TerminateAndHangUpHaveTheirOwnCodes) {

@@ -120,7 +120,7 @@ TEST(NodeFramesTest, ANodeRankThatTheJobDoesNotHaveIsRefusedOnEveryNode) {
     const auto words = AllOf(HasSubstr("forged claims node rank " + std::to_string(rank)),
                              HasSubstr("node ranks 0 to 2"));
     try {
-      (void)acceptor.gather(kPatience, [](const Join&) {});
+      (void)acceptor.gather(kPatience, {});
       FAIL() << "node rank " << rank << " was accepted";
     } catch (const LaunchError& error) {
       EXPECT_EQ(error.code(), kExitUsage);
@@ -151,7 +151,7 @@ TEST(NodeFramesTest, ANodeThatComesForARestartIsTurnedAwayWhenThereIsNone) {
   NodeAcceptor acceptor(config, NodeTrust{});
   FrameNode first(config);
   first.join(1);
-  static_cast<void>(acceptor.gather(kPatience, [](const Join&) {}));
+  static_cast<void>(acceptor.gather(kPatience, {}));
   acceptor.reopen();
   FrameNode again(config);  // node 0 has the stream when it is connected
   again.join(1);
@@ -184,6 +184,24 @@ TEST(NodeFramesTest, ASignalBetweenTwoTriesEndsTheOtherNodesToo) {
   EXPECT_EQ(over.code, 128 + SIGTERM);
   EXPECT_FALSE(over.again);
   EXPECT_EQ(wait(leader).exit_code(), 128 + SIGTERM);
+}
+
+TEST(NodeFramesTest, ASignalWhileNodesAreMissingEndsThoseThatHaveJoined) {
+  const std::string port = fresh_port();
+  const NodeConfig config = config_at(port, 3);
+  Process leader(hvdrun({"--nnodes=3", "--node-rank=0", "--nproc-per-node=1", "--verbose",
+                         "--master-port=" + port, "--start-timeout=1000", "true"}));
+  FrameNode node(config);
+  node.join(1);
+  leader.wait_for_err("a node on forged has joined", test::in(kPatience));
+  leader.signal(SIGTERM);
+  const Finished over = node.wait_for<Finished>();
+  EXPECT_EQ(over.code, 128 + SIGTERM);
+  EXPECT_FALSE(over.again);
+  EXPECT_EQ(over.report, "hvdrun: received signal 15 (SIGTERM)\n");
+  const auto result = wait(leader);
+  EXPECT_EQ(result.exit_code(), 128 + SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: received signal 15 (SIGTERM)\n"));
 }
 
 /// Node 0 of a job, whose own process would answer within milliseconds.
@@ -263,9 +281,10 @@ TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   FrameNode node(config);  // node 0 has both streams when this one is connected
   node.join(1);
   lost.reset();
-  const auto joined = acceptor.gather(kPatience, [](const Join&) {});
+  const auto joined = acceptor.gather(kPatience, {});
+  ASSERT_TRUE(joined);
   const Bytes beat = encode(Beat{});
-  ASSERT_EQ(::send(joined.at(0).stream.get(), beat.data(), beat.size(), MSG_NOSIGNAL),
+  ASSERT_EQ(::send(joined->at(0).stream.get(), beat.data(), beat.size(), MSG_NOSIGNAL),
             std::ssize(beat));
   node.wait_for<Beat>();
 }

@@ -4,11 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include "base/exit_codes.hpp"
 #include "directory.hpp"
 #include "nodes.hpp"
+#include "supervise/descendants.hpp"
 #include "two_hosts.hpp"
 
 namespace hvd::launcher {
@@ -213,6 +215,48 @@ TEST(NodeModeTest, C10dFindsAHostByItself) {
   EXPECT_EQ(of_other.exit_code(), 0) << of_other.err;
   EXPECT_THAT(of_one.out + of_other.out,
               AllOf(HasSubstr("[0]<stdout>:up\n"), HasSubstr("[1]<stdout>:up\n")));
+}
+
+TEST(NodeModeTest, ANodeThatIsEndedBeforeAllHaveComeMayComeAgain) {
+  Nodes nodes;
+  nodes.count = 3;
+  Process first(nodes.node(0, "echo up", {"--verbose", "--start-timeout", "1000"}));
+  Process ended(nodes.node(1, "true", {"--start-timeout", "1000"}));
+  first.wait_for_err("has joined", test::in(kPatience));
+  ended.signal(SIGINT);
+  const auto of_ended = wait(ended);
+  EXPECT_EQ(of_ended.exit_code(), kExitSignalBase + SIGINT);
+  EXPECT_EQ(of_ended.err, "hvdrun: received signal 2 (SIGINT)\n");
+  Process second(nodes.node(1, "echo up"));
+  Process third(nodes.node(2, "echo up"));
+  for (Process* process : {&first, &second, &third}) {
+    const auto result = wait(*process);
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+  }
+}
+
+/// It takes the signal before it handles any.
+TEST(NodeModeTest, ASignalToANodeThatLooksForNode0IsReported) {
+  const Nodes nodes;
+  Process node(nodes.node(1, "true", {"--start-timeout", "1000"}));
+  const Deadline deadline = test::in(kPatience);
+  // It has two processes once its agent has a guard.
+  while (children_of(node.pid()).empty() && Clock::now() < deadline) ::poll(nullptr, 0, 1);
+  node.signal(SIGTERM);
+  const auto result = wait(node);
+  EXPECT_EQ(result.exit_code(), kExitSignalBase + SIGTERM);
+  EXPECT_EQ(result.err, "hvdrun: received signal 15 (SIGTERM)\n");
+}
+
+/// A parent may leave the signal ignored.
+TEST(NodeModeTest, TheEndOfAnAgentIsNoticedThoughSigchldWasIgnored) {
+  const Nodes nodes;
+  Process first(nodes.node(0, "true"));
+  ProcessOptions ignoring = nodes.node(1, "true");
+  ignoring.arguments.insert(ignoring.arguments.begin(), {"env", "--ignore-signal=CHLD"});
+  Process second(std::move(ignoring));
+  EXPECT_EQ(wait(first).exit_code(), 0);
+  EXPECT_EQ(wait(second).exit_code(), 0);
 }
 
 TEST(NodeModeTest, ARestartBringsAllNodesBack) {

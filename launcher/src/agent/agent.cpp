@@ -29,6 +29,13 @@ namespace hvd::launcher {
 
 using boost::system::error_code;
 
+namespace {
+
+// hvdrun gets this time to read the last frame.
+constexpr std::chrono::milliseconds kFarewell{500};
+
+}  // namespace
+
 Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options)
     : stream_(io_, std::move(input), std::move(output)),
       end_signal_(io_),
@@ -90,7 +97,15 @@ void Agent::watch_end_signals() {
     if (error) return;
     if (options_.user >= 0 && ::getppid() == options_.user) {
       stream_.send(Forward{.signal = signal});
-      if (forwarded_end_ == 0 && asks_to_end(signal)) forwarded_end_ = signal;
+      if (!job_ && asks_to_end(signal)) {
+        // There are no ranks to end. hvdrun may still wait for other nodes, and then it does not
+        // read the signal.
+        left_by_ = signal;
+        code_ = kExitSignalBase + signal;
+        stream_.finish();
+        stream_.drain(Clock::now() + kFarewell);
+        return leave();
+      }
       watch_end_signals();
       return;
     }

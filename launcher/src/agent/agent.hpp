@@ -55,8 +55,8 @@ class Agent {
   [[nodiscard]] int run();
   /// Tells whether a frame of hvdrun has arrived.
   [[nodiscard]] bool answered() const noexcept { return answered_; }
-  /// Returns the first signal to end the job that was forwarded to hvdrun, or 0.
-  [[nodiscard]] int forwarded_end() const noexcept { return forwarded_end_; }
+  /// Returns the user's signal that made the agent leave before it was prepared, or 0.
+  [[nodiscard]] int left_by() const noexcept { return left_by_; }
 
  private:
   void on_frame(const Frame& frame);
@@ -107,7 +107,7 @@ class Agent {
   };
   std::vector<Worker> workers_;  ///< in an elastic job, as in `ranks_`
   bool answered_ = false;
-  int forwarded_end_ = 0;
+  int left_by_ = 0;
   bool launched_ = false;
   bool asked_ = false;  ///< it has passed SIGTERM on to the workers of an elastic job
   const pid_t parent_ = ::getppid();

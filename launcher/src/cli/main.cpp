@@ -1,5 +1,6 @@
 // hvdrun starts the ranks of a job, watches them and ends them together.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -83,9 +84,10 @@ int launch(const std::vector<std::string>& arguments) {
     fmt::print("{}", dry_run(options, plan, places_of_ranks(options, plan)));
     return 0;
   }
-  return run_with_restarts(std::move(options), [&](const Options& of_try) {
-    return std::make_unique<Job>(of_try, plan);
-  });
+  return run_with_restarts(std::move(options),
+                           [&](const Options& of_try, const auto& /*must_end*/) {
+                             return std::make_unique<Job>(of_try, plan);
+                           });
 }
 
 /// Returns the descriptor of "--agent [descriptor]" or "--remote-agent [descriptor]", or -1.
@@ -102,6 +104,8 @@ int complain(int code, const char* what) {
 
 int main(int argc, char** argv) {
   try {
+    // With SIG_IGN, which a parent may leave, the ends of children would go unnoticed.
+    ::signal(SIGCHLD, SIG_DFL);
     fill_standard_descriptors();
     raise_descriptor_limit();
     const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 /// ranks are background process groups, which the kernel stops when they read from a terminal.
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
 
-/// Takes note of signals that ask the job to end, also of those that come when a try is over and
-/// its job listens for them no more.
+/// Takes note of signals that ask the job to end, also of those that come while no try runs, so
+/// that no job listens for them.
 class EndSignals {
  public:
   EndSignals() : signals_(io_) {
@@ -127,7 +127,7 @@ RankLocation Job::location_of(int rank) const {
           .pid = ranks_.at(static_cast<std::size_t>(rank)).pid};
 }
 
-int Job::run(std::optional<Deadline> deadline) {
+int Job::run(std::optional<Deadline> deadline, int signal) {
   deadline_ = deadline;
   open(plan_);
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
@@ -144,6 +144,7 @@ int Job::run(std::optional<Deadline> deadline) {
     print_verbosely(fmt::format("not passed on without -x: {}", fmt::join(withheld, ", ")));
   }
   arm_timers();
+  if (signal != 0) on_end_signal(signal);
   io_.run();
   return outcome_.code;
 }
@@ -336,22 +337,22 @@ void Job::send_finished(const std::string& report) {
   }
 }
 
-int run_with_restarts(Options options,
-                      const std::function<std::unique_ptr<Job>(const Options&)>& make_job) {
+int run_with_restarts(Options options, const MakeJob& make_job) {
+  EndSignals signals;
   std::optional<Deadline> deadline;
-  for (;; ++options.restart_count) {
-    auto job = make_job(options);
-    if (options.timeout && !deadline) deadline = Clock::now() + *options.timeout;
-    EndSignals signals;
-    const int code = job->run(deadline);
-    if (!job->may_restart()) return code;
+  for (;;) {
+    auto job = make_job(options, [&signals] { return signals.received() != 0; });
+    if (job) {
+      if (options.timeout && !deadline) deadline = Clock::now() + *options.timeout;
+      const int code = job->run(deadline, signals.received());
+      if (!job->may_restart()) return code;
+    }
     job.reset();  // waits until all processes of this try are gone
     if (const int signal = signals.received(); signal != 0) {
       fmt::print(stderr, "hvdrun: {}\n", received_signal(signal));
       return kExitSignalBase + signal;
     }
-    fmt::print(stderr, "hvdrun: restart {} of {}\n", options.restart_count + 1,
-               options.max_restarts);
+    fmt::print(stderr, "hvdrun: restart {} of {}\n", ++options.restart_count, options.max_restarts);
   }
 }
 

@@ -43,9 +43,9 @@ class Job final : private JobBase {
   /// Hosts of the plan may have agents already, which are in `agents`.
   Job(Options options, Plan plan, ConnectedAgents agents);
 
-  /// Runs the ranks, at most until `deadline`, and returns the exit code of hvdrun. Must be called
-  /// at most once.
-  [[nodiscard]] int run(std::optional<Deadline> deadline = {});
+  /// Runs the ranks, at most until `deadline`, and returns the exit code of hvdrun. A signal that
+  /// came before the job listened for signals is given as `signal`. Must be called at most once.
+  [[nodiscard]] int run(std::optional<Deadline> deadline = {}, int signal = 0);
   /// After `run`, returns whether a rank failed by itself, a restart is left, and neither a signal
   /// nor the deadline has ended the job meanwhile.
   [[nodiscard]] bool may_restart() const noexcept { return may_restart_; }
@@ -101,10 +101,15 @@ class Job final : private JobBase {
   std::vector<int> lost_ranks_;
 };
 
-/// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. The timeout
-/// of the options is for all tries together. Every try has agents, a store, a secret and a restart
+/// Makes the job of one try. It may return null once the function that it gets returns true, which
+/// means that a signal has asked hvdrun to end.
+using MakeJob =
+    std::function<std::unique_ptr<Job>(const Options&, const std::function<bool()>& must_end)>;
+
+/// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. A signal
+/// that comes while no job runs ends this too, with 128 + N. The timeout of the options is for all
+/// tries together. Every try has agents, a store, a secret and a restart
 /// count of its own, so that a process left over from an earlier try cannot join.
-[[nodiscard]] int run_with_restarts(
-    Options options, const std::function<std::unique_ptr<Job>(const Options&)>& make_job);
+[[nodiscard]] int run_with_restarts(Options options, const MakeJob& make_job);
 
 }  // namespace hvd::launcher

@@ -149,6 +149,9 @@ void JobBase::send_to_all(const Frame& frame) {
 void JobBase::send_end(const End& order) {
   if (status_) status_->stop();
   send_to_all(order);
+  for (Host& host : hosts_) {
+    if (!host.session.prepared()) host.over = true;  // no process of the job has been started there
+  }
   // Ranks that have agreed to stop have the grace period twice.
   finish_after(2 * order.grace + kAgentPatience);
   // This is posted, because the caller may report more events first.

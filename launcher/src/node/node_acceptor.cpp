@@ -83,13 +83,14 @@ void NodeAcceptor::on_stream(UniqueFd stream) {
 }
 
 /// Waits for a stream, and shows the nodes that have joined that the network still leads to them.
-std::optional<UniqueFd> NodeAcceptor::next(Deadline deadline) {
+std::optional<UniqueFd> NodeAcceptor::next(Deadline deadline,
+                                           const std::function<bool()>& must_end) {
   std::unique_lock lock(mutex_);
   do {
     send_heartbeats();
     changed_.wait_until(lock, std::min(deadline, Clock::now() + LinkHeartbeat::kInterval),
                         [this] { return !arrived_.empty(); });
-  } while (arrived_.empty() && Clock::now() < deadline);
+  } while (arrived_.empty() && Clock::now() < deadline && !(must_end && must_end()));
   if (arrived_.empty()) return std::nullopt;
   UniqueFd stream = std::move(arrived_.front());
   arrived_.pop_front();
@@ -115,6 +116,11 @@ void NodeAcceptor::turn_away(int code, const std::string& why) {
   }
   Deadline deadline = Clock::now() + kFarewell;
   std::vector<UniqueFd> told;
+  for (JoinedNode& node : joined_) {
+    send_finished(node.stream.get(), code, why);
+    told.push_back(std::move(node.stream));
+  }
+  joined_.clear();
   while (std::ssize(told) < config_.nodes - 1) {
     std::optional<UniqueFd> stream = next(deadline);
     if (!stream) break;
@@ -126,12 +132,16 @@ void NodeAcceptor::turn_away(int code, const std::string& why) {
   for (const UniqueFd& stream : told) drain(stream.get(), deadline);
 }
 
-std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(
-    milliseconds patience, const std::function<void(const Join&)>& on_join) {
+std::optional<std::vector<NodeAcceptor::JoinedNode>> NodeAcceptor::gather(milliseconds patience,
+                                                                          const Hooks& hooks) {
   const Deadline deadline = Clock::now() + patience;
   joined_.clear();
   while (std::ssize(joined_) < config_.nodes - 1) {
-    std::optional<UniqueFd> stream = next(deadline);
+    std::optional<UniqueFd> stream = next(deadline, hooks.must_end);
+    if (hooks.must_end && hooks.must_end()) {
+      if (stream) joined_.push_back({std::move(*stream), {}});  // for turn_away
+      return std::nullopt;
+    }
     if (!stream) {
       fail(kExitHostUnreachable,
            fmt::format("{} of {} nodes came within {:.1f} s; missing: {}", joined_.size() + 1,
@@ -142,7 +152,7 @@ std::vector<NodeAcceptor::JoinedNode> NodeAcceptor::gather(
     if (!join || has_ended(stream->get())) continue;  // the node has given the stream up
     join->hostname = printable(join->hostname);
     admit({std::move(*stream), std::move(*join)});
-    on_join(joined_.back().join);
+    if (hooks.on_join) hooks.on_join(joined_.back().join);
   }
   const std::vector<int> ranks = assign_node_ranks(joins());
   std::vector<JoinedNode> by_rank(joined_.size());

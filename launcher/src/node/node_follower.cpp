@@ -105,12 +105,11 @@ Finished follow_once(const Options& options, const NodeConfig& config, const Nod
                  .host_timeout = options.host_timeout});
     const int code = agent.run();
     if (over) return *over;
-    if (code != 0) return {.code = code, .again = false, .report = ""};
-    // Node 0 may not have read the signal, so this node is not to join again.
-    if (const int signal = agent.forwarded_end(); signal != 0 && !agent.answered()) {
-      return {.code = kExitSignalBase + signal,
+    if (code != 0) {
+      const int signal = agent.left_by();
+      return {.code = code,
               .again = false,
-              .report = fmt::format("hvdrun: {}\n", received_signal(signal))};
+              .report = signal == 0 ? "" : fmt::format("hvdrun: {}\n", received_signal(signal))};
     }
     // Node 0 closes a stream on which no Join arrives in time, as when the network fails for a
     // moment. It has not counted this node then.

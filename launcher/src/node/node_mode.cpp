@@ -1,5 +1,6 @@
 #include "node/node_mode.hpp"
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -27,9 +28,10 @@ bool has_interfaces(const Options& options, const Variables& own) {
          contains(exported_variables(options.exports, own), kName);
 }
 
-/// Makes the job of one try. Without an acceptor this node is the only one.
+/// Makes the job of one try, or returns null once `must_end` returns true. Without an acceptor this
+/// node is the only one.
 std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const NodeTrust& trust,
-                              NodeAcceptor* acceptor) {
+                              NodeAcceptor* acceptor, const std::function<bool()>& must_end) {
   ConnectedAgents nodes;
   nodes.master_address = config.address;
   nodes.several_machines = !config.one_machine();
@@ -46,7 +48,9 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
     const auto on_join = [&options](const Join& join) {
       if (options.verbose) fmt::print(stderr, "hvdrun: a node on {} has joined\n", join.hostname);
     };
-    for (NodeAcceptor::JoinedNode& node : acceptor->gather(patience, on_join)) {
+    auto joined = acceptor->gather(patience, {.on_join = on_join, .must_end = must_end});
+    if (!joined) return nullptr;
+    for (NodeAcceptor::JoinedNode& node : *joined) {
       hosts.push_back(
           {.name = name_of(node.join.hostname, hosts.size()), .slots = node.join.processes});
       ranks += node.join.processes;
@@ -61,11 +65,12 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
 
 int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
          NodeAcceptor* acceptor) {
-  const int code = run_with_restarts(std::move(options), [&](const Options& of_try) {
-    return make_job(of_try, config, trust, acceptor);
-  });
-  // When a signal has ended the job between two tries, the other nodes are joining again. In all
-  // other cases this does nothing.
+  const int code = run_with_restarts(
+      std::move(options), [&](const Options& of_try, const std::function<bool()>& must_end) {
+        return make_job(of_try, config, trust, acceptor, must_end);
+      });
+  // When a signal has ended the job before a try has begun, the other nodes have joined or are
+  // about to. In all other cases this does nothing.
   if (acceptor != nullptr) acceptor->turn_away(code, received_signal(code - kExitSignalBase));
   return code;
 }

@@ -53,20 +53,25 @@ class NodeAcceptor {
     UniqueFd stream;
     Join join;
   };
-  /// Waits for the other nodes and returns them by node rank, from 1 on. When a node does not fit
-  /// (see check_join) or one is missing after `patience`, every node that has joined receives the
-  /// reason, and LaunchError is thrown. Once all have joined, further nodes are turned away until
-  /// `reopen`. Calls `on_join` for each node that joins.
-  [[nodiscard]] std::vector<JoinedNode> gather(std::chrono::milliseconds patience,
-                                               const std::function<void(const Join&)>& on_join);
+  struct Hooks {
+    std::function<void(const Join&)> on_join{};  ///< called for each node that joins
+    std::function<bool()> must_end{};            ///< asked several times a second
+  };
+  /// Waits for the other nodes and returns them by node rank, from 1 on, or nothing once
+  /// `must_end` returns true. When a node does not fit (see check_join) or one is missing after
+  /// `patience`, every node that has joined receives the reason, and LaunchError is thrown. Once
+  /// all have joined, further nodes are turned away until `reopen`.
+  [[nodiscard]] std::optional<std::vector<JoinedNode>> gather(std::chrono::milliseconds patience,
+                                                              const Hooks& hooks);
   void reopen();
-  /// Gives the nodes that have come since `reopen`, or come within a moment, the reason why the job
-  /// has ended. Does nothing while further nodes are turned away anyway.
+  /// Gives the nodes that have come for a job which has not begun, or come within a moment, the
+  /// reason why it has ended. Does nothing while further nodes are turned away anyway.
   void turn_away(int code, const std::string& why);
 
  private:
   void on_stream(UniqueFd stream);
-  [[nodiscard]] std::optional<UniqueFd> next(Deadline deadline);
+  [[nodiscard]] std::optional<UniqueFd> next(Deadline deadline,
+                                             const std::function<bool()>& must_end = nullptr);
   void send_heartbeats() const;
   void admit(JoinedNode node);
   [[nodiscard]] std::vector<Join> joins() const;

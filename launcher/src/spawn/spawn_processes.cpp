@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 /// The wait status of exit code 1. It counts for a process that exited 0 without a result.
 constexpr int kNoResult = 1 << 8;
 
-/// Returns the arguments of this process as they were typed.
+/// Returns the arguments of this process.
 std::vector<std::string> own_arguments() {
   const std::string text = read_file("/proc/self/cmdline");
   const auto words = detail::split_at(text, '\0');

@@ -74,13 +74,13 @@ int run_guarded(const std::function<int(pid_t guard)>& work, GuardSignals signal
     }
   }
   (void)kill_descendants([](pid_t, int) {}, Clock::now() + kKillDeadline);
-  const bool killed = WIFSIGNALED(status);
-  const auto expected = [&] {
-    return std::find(passed_on.begin(), passed_on.end(), WTERMSIG(status)) != passed_on.end();
-  };
-  if (killed && signals == GuardSignals::pass_on && !expected()) {
-    throw LaunchError(kExitHostUnreachable, fmt::format("the agent of this node was killed by {}",
-                                                        signal_name(WTERMSIG(status))));
+  if (WIFSIGNALED(status) && signals == GuardSignals::pass_on) {
+    const int signal = WTERMSIG(status);
+    if (std::find(passed_on.begin(), passed_on.end(), signal) == passed_on.end()) {
+      throw LaunchError(kExitHostUnreachable, fmt::format("the agent of this node was killed by {}",
+                                                          signal_name(signal)));
+    }
+    fmt::print(stderr, "hvdrun: {}\n", received_signal(signal));
   }
   return exit_code(status);
 }

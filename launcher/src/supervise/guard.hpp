@@ -18,9 +18,10 @@ enum class GuardSignals {
 
 /// Runs `work`, which gets the pid of this process, in a child, and waits. Once the child has
 /// ended, it kills everything that the child left behind, and returns what a shell would: the
-/// child's exit code, or 128 + N when signal N ended it. Where signals are passed on, a child that
-/// was killed by a signal that was not passed on is an error (69). Throws LaunchError (71). Must be
-/// called before any thread is started.
+/// child's exit code, or 128 + N when signal N ended it. Where signals are passed on, it prints
+/// that such a signal ended the child, as it does before the child handles them; a child that was
+/// killed by another signal is an error (69). Throws LaunchError (71). Must be called before any
+/// thread is started.
 [[nodiscard]] int run_guarded(const std::function<int(pid_t guard)>& work, GuardSignals signals);
 
 }  // namespace hvd::launcher
