@@ -54,8 +54,9 @@ void allreduce_bytes(void* data, std::int64_t count, std::size_t size, const Com
   Bytes parts;
   std::vector<std::int64_t> received;
   alltoall_async(data, splits, DType::u8, parts, received, part_of(options, "parts")).wait();
-  // If this rank fails here, it still takes part in the allgather, with an empty part: so the other
-  // ranks do not wait for it, and notice that a part is missing.
+  // If this rank fails here, it still takes part in the allgather, so that the other ranks do not
+  // wait for it. Its part is then longer than any rank expects, so that all notice it, also a rank
+  // that expects an empty part.
   std::exception_ptr failure;
   std::int64_t mine = received.front();
   try {
@@ -67,7 +68,8 @@ void allreduce_bytes(void* data, std::int64_t count, std::size_t size, const Com
     }
   } catch (...) {
     failure = std::current_exception();
-    mine = 0;
+    mine = 1 + *std::max_element(received.begin(), received.end());
+    parts.resize(static_cast<std::size_t>(mine));
   }
   Bytes results;
   allgather_async(parts.data(), mine, DType::u8, results, part_of(options, "results")).wait();

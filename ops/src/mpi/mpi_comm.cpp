@@ -37,15 +37,23 @@ Errc code_of(int error_class) {
 void wait_for_all(const MpiComm& comm, std::span<const int> ranks, Watch& watch) {
   const auto size = ranks.size();
   const auto me = static_cast<std::size_t>(rank_in_subset(ranks, comm.rank(), comm.size()));
-  const std::byte token{1};
-  std::byte received{};
-  for (std::size_t distance = 1; distance < size; distance *= 2) {
-    exchange_pieces(comm,
-                    {.to = ranks[(me + distance) % size],
-                     .out = {&token, 1},
-                     .from = ranks[(me + size - distance) % size],
-                     .in = {&received, 1}},
-                    1, watch);
+  struct Tokens {
+    std::byte sent{1};
+    std::byte received{};
+  };
+  auto tokens = std::make_unique<Tokens>();
+  try {
+    for (std::size_t distance = 1; distance < size; distance *= 2) {
+      exchange_pieces(comm,
+                      {.to = ranks[(me + distance) % size],
+                       .out = {&tokens->sent, 1},
+                       .from = ranks[(me + size - distance) % size],
+                       .in = {&tokens->received, 1}},
+                      1, watch);
+    }
+  } catch (...) {
+    static_cast<void>(tokens.release());  // MPI writes to them if the others arrive after all
+    throw;
   }
 }
 

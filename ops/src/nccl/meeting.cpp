@@ -13,12 +13,16 @@
 namespace hvd::detail {
 namespace {
 
-/// Names a GPU among those of all hosts.
+/// Names a GPU among those of all hosts, and the rank in the context that uses it.
 struct Place {
   std::int32_t host = 0;
+  std::int32_t rank = 0;
   std::array<char, 44> gpu{};
 
-  friend bool operator==(const Place&, const Place&) = default;
+  /// Tells whether both are the same GPU.
+  friend bool operator==(const Place& a, const Place& b) {
+    return a.host == b.host && a.gpu == b.gpu;
+  }
 };
 
 void require_different(const std::vector<Place>& places) {
@@ -28,14 +32,14 @@ void require_different(const std::vector<Place>& places) {
     throw Error(Errc::unsupported,
                 fmt::format("ranks {} and {} both have tensors on GPU {}, which NCCL refuses; move "
                             "each rank's tensors to the GPU of its local rank",
-                            first - places.begin(), second - places.begin(), first->gpu.data()));
+                            first->rank, second->rank, first->gpu.data()));
   }
 }
 
 }  // namespace
 
-ncclUniqueId meet(Backend& host, const GpuRank& self, Deadline deadline) {
-  Place own{self.host, {}};
+ncclUniqueId meet(Backend& host, const GpuRank& self, int rank_in_context, Deadline deadline) {
+  Place own{self.host, rank_in_context, {}};
   const std::string gpu = name_of_gpu(self.gpu.index());
   std::copy_n(gpu.begin(), std::min(gpu.size(), own.gpu.size() - 1), own.gpu.begin());
   std::vector<Place> places(static_cast<std::size_t>(self.size));

@@ -19,13 +19,17 @@
 namespace hvd::detail {
 namespace {
 
-// The first call starts NCCL, which may take longer than the caller allows a collective.
+// Making a communicator may take longer than the caller allows a collective.
 constexpr std::chrono::seconds kStartTimeout{60};
 // A clean end waits this long for the other ranks before the communicator is aborted.
 constexpr std::chrono::seconds kCloseTimeout{5};
 // An aborted kernel reads its flag many times in a millisecond, but a stalled stream of the trainer
 // may never go on.
 constexpr std::chrono::seconds kDrainTimeout{1};
+
+Deadline deadline_of_start(Deadline deadline) {
+  return std::max<Deadline>(deadline, Clock::now() + kStartTimeout);
+}
 
 }  // namespace
 
@@ -112,7 +116,7 @@ void NcclBackend::start(const ncclUniqueId& id, Watch& watch) {
 }
 
 bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
-  const bool can = !reduces(kind) || can_reduce(dtype, op, self_.size, *shared_->copier);
+  const bool can = !reduces(kind) || can_reduce(dtype, op, *shared_->copier);
   return can && self_.owns(device);
 }
 
@@ -132,10 +136,10 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
   guarded(lock, [&] {
-    if (!comm_) deadline = std::max<Deadline>(deadline, Clock::now() + kStartTimeout);
+    if (!comm_) deadline = deadline_of_start(deadline);
     Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
-    if (!comm_) start(meet(*host_, self_, deadline), watch);
+    if (!comm_) start(meet(*host_, self_, shared_->rank, deadline), watch);
     enqueue(watch);
     auto call = std::make_unique<QueuedCall>(*this, watch);
     if (is_async) {
@@ -249,6 +253,7 @@ std::unique_ptr<Backend> NcclBackend::over(std::span<const int> ranks,
 
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
   if (!comm_) return over(ranks, host_->subset(ranks, deadline));
+  deadline = deadline_of_start(deadline);
   const int rank = rank_in_subset(ranks, self_.rank, self_.size);
   // The first of the ranks makes the id and sends it through this communicator. A split would need
   // all ranks, and the store is used at the start only.
@@ -287,7 +292,8 @@ std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool mem
   if (!comm_) return over(ranks, host_->split(ranks, member, deadline));
   if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
   std::unique_ptr<NcclComm> child;
-  run("split", deadline, [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
+  run("split", deadline_of_start(deadline),
+      [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
   if (!member) return nullptr;
   return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(child), shared_));
 }

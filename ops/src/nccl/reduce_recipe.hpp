@@ -21,11 +21,12 @@ namespace hvd::detail {
 /// that max means or, and min means and.
 [[nodiscard]] ncclRedOp_t nccl_op(DType dtype, ReduceOp op) noexcept;
 
-/// Returns whether NCCL can do the reduction among `size` ranks within the contract's precision.
-/// NCCL's average of 16-bit floats multiplies by 1/size rounded to the type, which makes every
-/// element of a bf16 average over three ranks 0.2 % too large. Unless `size` is a power of two, it
-/// therefore needs a copier that scales for free.
-[[nodiscard]] bool can_reduce(DType dtype, ReduceOp op, int size, const Copier& copier) noexcept;
+/// Returns whether NCCL can do the reduction within the contract's precision, whatever the scales
+/// and among any number of ranks: the answer for all ranks also counts for their process sets, and
+/// for those that are left after a join. NCCL's average of 16-bit floats multiplies by 1/size
+/// rounded to the type, which makes every element of a bf16 average over three ranks 0.2 % too
+/// large. It therefore needs a copier that scales for free.
+[[nodiscard]] bool can_reduce(DType dtype, ReduceOp op, const Copier& copier) noexcept;
 
 /// Describes the steps of a reduction: scale the input by `before`; reduce with `op` or, when
 /// `premultiply` is set, with the sum of premultiplied inputs; scale the result by `after`.

@@ -92,6 +92,7 @@ TEST_F(MpiLifeTest, ADeadlineIsATimeoutAndMpiIsNotUsedAgain) {
 TEST_F(MpiLifeTest, ASubsetWhoseMembersDoNotComeIsATimeout) {
   const std::string output = run("subset");
   EXPECT_TRUE(has(output, "[0] timeout: ")) << output;
+  EXPECT_TRUE(has(output, "[0] MPI may write to memory that stays")) << output;
   EXPECT_TRUE(has(output, "[0] whole timeout: ")) << output;
 }
 

@@ -172,6 +172,27 @@ TEST_F(GpuContext, TwoRanksWithTensorsOnOneGpuAreNamed) {
   EXPECT_EQ(fake_gpu::contexts(), std::set<int>{1});
 }
 
+TEST_F(GpuContext, TwoRanksOfAProcessSetWithTensorsOnOneGpuAreNamed) {
+  fake_gpu::reset(3);
+  const std::shared_ptr<Store> store = make_hash_store();
+  std::latch over(3);
+  expect_threads(3, [&](int number) {
+    const auto context = make_context(thread_config(number, 3), store);
+    const ProcessSet set = context->add_process_set({1, 2});
+    if (number > 0) {
+      const DeviceGuard guard(2);
+      CudaMemory memory;
+      const Rank rank{*context, memory, 2};
+      std::byte* const data = memory.put(Bytes(8));
+      const Work work = rank.reduce("x", DType::f32, ReduceOp::sum, data, 2, set.id);
+      const Error error = error_of([&] { work.wait(); });
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      EXPECT_THAT(error.what(), HasSubstr("ranks 1 and 2 both have tensors on GPU 0000:03:00.0"));
+    }
+    over.arrive_and_wait();
+  });
+}
+
 TEST_F(GpuContext, BothWaysAreInTheAirAndBesideInOneStep) {
   on_ranks(2, 2, [](Rank rank) {
     for (int step = 0; step < 20; ++step) {

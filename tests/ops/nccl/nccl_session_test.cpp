@@ -16,6 +16,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
+#include "nccl/nccl_backend.hpp"
 #include "nccl_checks.hpp"
 #include "values.hpp"
 
@@ -179,6 +180,23 @@ TEST_F(NcclSessionTest, WhatNcclReducesAndWhatNotDependsOnTheRequestAlone) {
       }
     }
   });
+}
+
+// What four ranks answer also counts for a process set of three of them, and for any scales.
+TEST_F(NcclSessionTest, WithoutNvccNcclReducesOnlyWhatItReducesRightInEveryCase) {
+  Hosts hosts(4);
+  fake_gpu::reset(4);
+  const NcclBackend backend(GpuRank{0, 4, 0}, hosts[0], make_plain_copier());
+  for (const OpKind kind : {OpKind::allreduce, OpKind::reducescatter}) {
+    for (const DType dtype : kAllDTypes) {
+      for (const ReduceOp op : kAllOps) {
+        const bool rounds = op == ReduceOp::average && size_of(dtype) == 2;
+        EXPECT_EQ(backend.supports(kind, Device{Device::Kind::cuda, 0}, dtype, op),
+                  is_floating(dtype) && !rounds)
+            << to_string(dtype) << " " << to_string(op);
+      }
+    }
+  }
 }
 
 TEST_F(NcclSessionTest, OurStreamsGoBeforeTheProgramsOwn) {

@@ -243,6 +243,12 @@ void check_own_reductions(Context& context) {
                  },
                  {.context = &context});
   for (const Wide& one : wide) EXPECT_EQ(one.value, n * (n - 1) / 2);
+  if (n == 1) return;
+  // The last rank's array is longer by the one element that it combines itself.
+  std::vector<int> values(static_cast<std::size_t>(context.rank() == n - 1 ? n : n - 1), 1);
+  const auto add = [](int& into, const int& from) { into += from; };
+  EXPECT_EQ(error_of([&] { allreduce_with(std::span(values), add, {.context = &context}); }).code(),
+            Errc::mismatch);
 }
 
 void check_messages(Context& context) {
