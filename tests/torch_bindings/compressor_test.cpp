@@ -61,7 +61,7 @@ TEST_P(Compressor, SendsInTimeWhatItLeftOut) {
 
 // In a step in which no rank uses the parameter, the ranks send what they left out earlier, and the
 // parameter does not change.
-TEST_P(Compressor, KeepsForALaterStepWhatOneWithoutTheParameterSends) {
+TEST_P(Compressor, AppliesLaterWhatAStepWithoutTheParameterSends) {
   on_ranks(GetParam(), [](Context& context) {
     for (const ReduceOp op : {ReduceOp::average, ReduceOp::sum}) {
       const torch::Tensor weight = torch::zeros({2}, torch::requires_grad());
@@ -81,10 +81,10 @@ TEST_P(Compressor, KeepsForALaterStepWhatOneWithoutTheParameterSends) {
       const auto expect = [&](const torch::Tensor& got, double first, double second) {
         EXPECT_TRUE(torch::allclose(got, torch::tensor({first, second}))) << got;
       };
-      expect(step(true, 1, 2), 0, -2);   // 1 is left out
-      expect(step(false, 0, 0), 0, -2);  // and sent here
-      expect(step(true, 0, 3), 0, -6);   // 3, and half of 2 again by momentum; 1 is left out
-      expect(step(true, 0, 0), -1, -8);  // and is applied
+      expect(step(true, 1, 2), 0, -2);   // The 1 is left out.
+      expect(step(false, 0, 0), 0, -2);  // The 1 is sent here.
+      expect(step(true, 0, 3), 0, -6);   // Momentum applies half of the 2 again, with the 3.
+      expect(step(true, 0, 0), -1, -8);  // The 1 is applied.
       EXPECT_TRUE(verify(NamedTensors{{"weight", weight}}, context));
     }
   });

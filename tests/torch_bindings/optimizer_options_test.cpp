@@ -494,6 +494,28 @@ TEST_P(OptimizerOption, StepsOnDifferentDataAreCombinedByAdasum) {
   outcomes.expect(values_of(nets[0]), start, 1e-4);
 }
 
+TEST_P(OptimizerOption, WhenAdasumFailsTheParametersAreThoseBeforeTheStep) {
+  on_ranks(GetParam(), [](Context& context) {
+    if (context.size() == 1) return;  // there is nobody to disagree with
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), kSgd, {.adasum = true, .context = &context});
+    const auto step = [&](int number) {
+      optimizer.zero_grad();
+      loss_of(net, global_batch(number).of_rank(context.rank(), context.size())).backward();
+      optimizer.step();
+    };
+    step(0);
+    const auto before = values_of(net);
+    net->parameters()[0].set_requires_grad(context.rank() > 0);  // rank 0 freezes it
+    EXPECT_EQ(code_of([&] { step(1); }), Errc::mismatch);
+    EXPECT_EQ(largest_difference(values_of(net), before), 0);
+    net->parameters()[0].set_requires_grad(true);
+    step(2);
+    EXPECT_GT(largest_difference(values_of(net), before), 0);
+    EXPECT_TRUE(verify(net, context));
+  });
+}
+
 TEST_P(OptimizerOption, AProcessSetAveragesAmongItsOwn) {
   const int size = GetParam();
   on_ranks(size, [size](Context& context) {

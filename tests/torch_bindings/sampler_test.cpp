@@ -25,6 +25,18 @@ Indices drain(DistributedSampler& sampler, std::size_t batch) {
   return all;
 }
 
+/// Loads into `resumed` what `sampler` saves.
+template <class AnySampler>
+void resume(const AnySampler& sampler, AnySampler& resumed) {
+  torch::serialize::OutputArchive out;
+  sampler.save(out);
+  std::stringstream bytes;
+  out.save_to(bytes);
+  torch::serialize::InputArchive in;
+  in.load_from(bytes);
+  resumed.load(in);
+}
+
 /// A data set whose batches are the indices themselves.
 class IndexDataset : public torch::data::datasets::BatchDataset<IndexDataset, Indices> {
  public:
@@ -215,6 +227,41 @@ TEST(Sampler, AnyNumberOfRanksGoesOnWhereOthersSaved) {
   }
 }
 
+// A trainer may save when its loop over the batches of an epoch has ended.
+TEST(Sampler, BeginsTheNextEpochWhenNothingWasLeftOfTheSavedOne) {
+  constexpr std::size_t kDataset = 61;
+  for (const bool drop : {false, true}) {
+    DistributedSampler sampler = sampler_of(kDataset, 1, 2, {.seed = 3, .drop_last = drop});
+    sampler.set_epoch(4);
+    sampler.reset();
+    (void)drain(sampler, 8);
+    for (const int ranks : {2, 3, 7}) {
+      const auto begun = [&](std::size_t epoch) {
+        DistributedSampler fresh = sampler_of(kDataset, 1, ranks, {.seed = 3, .drop_last = drop});
+        fresh.set_epoch(epoch);
+        fresh.reset();
+        return fresh.indices();
+      };
+      DistributedSampler resumed = sampler_of(kDataset, 1, ranks, {.seed = 3, .drop_last = drop});
+      resume(sampler, resumed);
+      EXPECT_EQ(resumed.epoch(), 4u);
+      EXPECT_EQ(resumed.position(), resumed.size());
+      resumed.reset();  // as a loader begins
+      EXPECT_EQ(resumed.epoch(), 5u);
+      EXPECT_EQ(drain(resumed, 8), begun(5)) << ranks << " ranks";
+      resumed.reset();
+      EXPECT_EQ(resumed.epoch(), 6u);
+      for (const std::size_t epoch : {4, 7}) {  // 4 is repeated
+        resume(sampler, resumed);
+        resumed.set_epoch(epoch);
+        resumed.reset();
+        EXPECT_EQ(resumed.epoch(), epoch);
+        EXPECT_EQ(drain(resumed, 8), begun(epoch)) << ranks << " ranks";
+      }
+    }
+  }
+}
+
 ElasticSampler elastic_of(std::size_t dataset, int rank, int size,
                           ElasticSamplerOptions options = {}) {
   options.rank = rank;
@@ -364,6 +411,38 @@ TEST(Elastic, GoesOnWhereItWasSaved) {
   EXPECT_EQ(resumed.size(), 34u);
   ElasticSampler other = elastic_of(40, 0, 1, {.seed = 4});
   EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
+}
+
+// Only rank 0 writes a checkpoint.
+TEST(Elastic, WithAStateEachRankSavesTheRecordOfAll) {
+  constexpr std::size_t kDataset = 23;
+  constexpr std::size_t kBatch = 3;
+  for (const int size : {1, 3}) {
+    std::set<std::size_t> used;
+    std::vector<Indices> saved;
+    for (int rank = 0; rank < size; ++rank) {
+      ElasticSampler sampler = elastic_of(kDataset, rank, size, {.seed = 9});
+      ElasticState state(sampler);
+      sampler.reset();
+      for (int step = 0; step < 2; ++step) {
+        const Indices batch = *sampler.next(kBatch);
+        used.insert(batch.begin(), batch.end());
+        sampler.record_batch(batch.size());
+      }
+      ElasticSampler resumed = elastic_of(kDataset, 0, 1, {.seed = 9});
+      resume(sampler, resumed);
+      saved.push_back(resumed.recorded());
+      sampler.record_batch(kDataset);  // all that are left
+      resume(sampler, resumed);
+      EXPECT_EQ(resumed.recorded().size(), kDataset);
+      sampler.set_epoch(1);
+      resume(sampler, resumed);
+      EXPECT_EQ(resumed.epoch(), 1u);
+      EXPECT_TRUE(resumed.recorded().empty());
+    }
+    EXPECT_EQ(used.size(), 2 * kBatch * static_cast<std::size_t>(size));
+    for (const Indices& each : saved) EXPECT_EQ(each, Indices(used.begin(), used.end()));
+  }
 }
 
 // Any number of ranks takes in each step what one rank takes.

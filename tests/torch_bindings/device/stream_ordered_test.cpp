@@ -592,5 +592,34 @@ TEST_F(StreamOrdered, WhatIsLoadedStaysOnTheDeviceOfEachRank) {
   std::filesystem::remove(file);
 }
 
+TEST_F(StreamOrdered, ATensorOfAnotherTypeIsRefused) {
+  on_ranks([&](Context& context, torch::Device own) {
+    const bool sends = context.rank() == 0;
+    torch::Tensor tensor = torch::full({kElements}, 2, sends ? torch::kInt64 : torch::kFloat32);
+    tensor = tensor.to(own);
+    std::string error;
+    try {
+      broadcast_object_(tensor, 0, {.context = &context});
+    } catch (const std::invalid_argument& thrown) {
+      error = thrown.what();
+    }
+    EXPECT_EQ(error, sends ? "" : "a tensor is Float, and the archive has Long");
+    EXPECT_EQ(tensor.device(), own);
+    EXPECT_EQ(tensor.scalar_type(), sends ? torch::kInt64 : torch::kFloat32);
+    context.shutdown();
+  });
+}
+
+TEST_F(StreamOrdered, TheStateOfAnOptimizerOnTheCpuStaysThere) {
+  on_ranks([&](Context& context, torch::Device own) {
+    const auto net = std::make_shared<Net>(torch::kCPU);
+    torch::optim::Adam optimizer(net->parameters(), 1.0);
+    train_alone(*net, optimizer, 0);
+    broadcast_object_(optimizer, 0, {.context = &context, .device = own});
+    expect_loaded(*net, optimizer, torch::full({kElements}, 5.0), torch::kCPU);
+    context.shutdown();
+  });
+}
+
 }  // namespace
 }  // namespace hvd::test

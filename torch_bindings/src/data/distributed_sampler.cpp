@@ -20,10 +20,12 @@ struct DistributedSampler::State {
   std::size_t position = 0;
   std::vector<std::size_t> order;  ///< this rank's indices in the running epoch
   PassOfEpoch pass;
-  bool resumed = false;  ///< `position` was loaded, and neither `next` nor `reset` was called since
+  /// `position` was loaded, examples are left there, and neither `next` nor `reset` was called
+  /// since.
+  bool resumed = false;
 
-  [[nodiscard]] std::size_t shard_size() const {
-    const auto size = static_cast<std::size_t>(options.size);
+  [[nodiscard]] std::size_t shard_size(std::int64_t ranks) const {
+    const auto size = static_cast<std::size_t>(ranks);
     return options.drop_last ? dataset_size / size : (dataset_size + size - 1) / size;
   }
   void begin_pass();
@@ -33,7 +35,7 @@ void DistributedSampler::State::begin_pass() {
   std::vector<std::size_t> all(dataset_size);
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (options.shuffle) shuffle(all, options.seed, epoch);
-  order = shard_of(all, options.rank, options.size, shard_size());
+  order = shard_of(all, options.rank, options.size, shard_size(options.size));
   pass = {epoch, false};
 }
 
@@ -52,7 +54,7 @@ void DistributedSampler::set_epoch(std::size_t epoch) {
 
 std::size_t DistributedSampler::epoch() const { return state_->epoch; }
 
-std::size_t DistributedSampler::size() const { return state_->shard_size(); }
+std::size_t DistributedSampler::size() const { return state_->shard_size(state_->options.size); }
 
 std::size_t DistributedSampler::position() const { return state_->position; }
 
@@ -92,15 +94,23 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   c10::IValue ranks;
   const std::int64_t saved_ranks =
       archive.try_read("ranks", ranks) ? ranks.toInt() : state.options.size;
-  const std::int64_t returned = read_integer(archive, "position") * saved_ranks;
-  if (returned < 0) {
+  const std::int64_t saved_position = read_integer(archive, "position");
+  if (saved_ranks < 1 || saved_position < 0) {
     throw Error(Errc::invalid_argument, "DistributedSampler: the saved state is damaged");
   }
   state.epoch = epoch;
   state.begin_pass();
-  state.position =
-      std::min(static_cast<std::size_t>(returned / state.options.size), state.order.size());
-  state.resumed = true;
+  const std::size_t end = state.order.size();
+  if (saved_position >= static_cast<std::int64_t>(state.shard_size(saved_ranks))) {
+    state.position = end;
+  } else {
+    const std::int64_t returned = saved_position * saved_ranks;
+    state.position = std::min(static_cast<std::size_t>(returned / state.options.size), end);
+  }
+  // After the last batch nothing is left to continue with, so that pass is over, and `reset` begins
+  // the next epoch unless `set_epoch` names one.
+  state.resumed = state.position < end;
+  state.pass.begun = !state.resumed;
 }
 
 }  // namespace hvd

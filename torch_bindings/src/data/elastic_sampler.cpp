@@ -74,10 +74,16 @@ struct ElasticSampler::State {
   [[nodiscard]] std::size_t count_of_records() const noexcept {
     return options.global_batch > 0 ? steps_trained : trained;
   }
-  /// Returns how many examples of all ranks are recorded when this one has recorded `count`.
-  [[nodiscard]] std::size_t used_by_all(const Deal& one, std::size_t count) const {
+  /// Returns for each example whether any rank has recorded it, when this one has recorded `count`
+  /// in that pass, and the others as many.
+  [[nodiscard]] std::vector<bool> recorded_by_all(const Deal& one, std::size_t count) const {
+    std::vector<bool> by_all(dataset_size, true);
+    for (const std::size_t index : one.left) by_all[index] = false;
+    const std::vector<std::size_t> all = shuffled(one);
     const std::size_t each = options.global_batch > 0 ? options.global_batch : one.ranks;
-    return std::min(count * each, one.left.size());
+    const std::size_t used = std::min(count * each, all.size());
+    for (std::size_t i = 0; i < used; ++i) by_all[all[i]] = true;
+    return by_all;
   }
 };
 
@@ -235,9 +241,19 @@ std::optional<std::vector<std::size_t>> ElasticSampler::next(std::size_t batch_s
 }
 
 void ElasticSampler::save(torch::serialize::OutputArchive& archive) const {
+  const State& state = *state_;
+  // Only rank 0 writes a checkpoint. With an `ElasticState` all ranks have recorded equally many
+  // examples, so it knows which ones the others have recorded in the pass. Without one the program
+  // has called `synchronize`.
+  const bool in_pass = state.pass.begun && state.pass.epoch == state.epoch;
+  const std::vector<bool> known = state.on_record && in_pass
+                                      ? state.recorded_by_all(state.deal, state.count_of_records())
+                                      : state.recorded;
   std::vector<std::int64_t> indices;
-  for (const std::size_t index : recorded()) indices.push_back(static_cast<std::int64_t>(index));
-  write_sampler(archive, state_->dataset_size, state_->options.seed, state_->epoch);
+  for (std::size_t index = 0; index < state.dataset_size; ++index) {
+    if (known[index]) indices.push_back(static_cast<std::int64_t>(index));
+  }
+  write_sampler(archive, state.dataset_size, state.options.seed, state.epoch);
   archive.write("recorded", torch::tensor(indices, torch::kInt64), /*is_buffer=*/true);
 }
 
@@ -279,11 +295,7 @@ Bytes SamplerProgress::now(const ElasticSampler& sampler) {
 Bytes SamplerProgress::at(const ElasticSampler& sampler, const SamplerMark& mark) {
   const ElasticSampler::State& state = *sampler.state_;
   const auto& deal = mark.pass == state.deal.number ? state.deal : state.marked;
-  std::vector<bool> recorded(state.dataset_size, true);
-  for (const std::size_t index : deal.left) recorded[index] = false;
-  const std::vector<std::size_t> all = state.shuffled(deal);
-  const std::size_t used = state.used_by_all(deal, mark.trained);
-  for (std::size_t i = 0; i < used; ++i) recorded[all[i]] = true;
+  const std::vector<bool> recorded = state.recorded_by_all(deal, mark.trained);
   WireWriter writer;
   writer.u64(state.dataset_size);
   writer.u64(state.options.seed);

@@ -250,7 +250,7 @@ ShardMirror* mirror_of(const torch::optim::Optimizer& optimizer) {
 }
 
 void restore_divided(torch::optim::Optimizer& optimizer, const Bytes& state) {
-  auto archive = archive_of(state, "the state of a ShardedOptimizer");
+  auto archive = archive_of(state, "the state of a ShardedOptimizer", torch::Device(torch::kCPU));
   optimizer.load(archive);
 }
 

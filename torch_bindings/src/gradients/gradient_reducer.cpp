@@ -332,6 +332,8 @@ torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
                           .context = &context});
 }
 
+/// When the reduction fails, the parameters are as before the step, and so alike on all ranks. The
+/// state of the base has made the step.
 torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parameters;
@@ -343,9 +345,14 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   }
   torch::Tensor loss = base(std::move(closure));
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= before[i];
-  adasum_(parameters, {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
-                       .process_set = options.process_set,
-                       .context = &context});
+  try {
+    adasum_(parameters, {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
+                         .process_set = options.process_set,
+                         .context = &context});
+  } catch (...) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(before[i]);
+    throw;
+  }
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] += before[i];
   return loss;
 }

@@ -103,17 +103,17 @@ template <class... Parts>
 void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&... parts) {
   detail::TensorValues before;
   const auto keep = [&before]<class Part>(const Part& part) {
-    if constexpr (detail::HasNamedTensors<Part>) before.keep(NamedTensors::of(*part));
+    if constexpr (ModulePointer<Part>) before.keep(NamedTensors::of(*part));
   };
   (keep(parts), ...);
   const auto read = []<class Part>(Part& part) {
     return [&part](torch::serialize::InputArchive& archive) {
-      if constexpr (detail::HasNamedTensors<Part>) detail::require_same_kind(*part, archive);
+      if constexpr (ModulePointer<Part>) detail::require_same_kind(*part, archive);
       detail::load_in_place(archive, part);
     };
   };
   const auto compare = [&]<class Part>(const Part& part) {
-    if constexpr (detail::HasNamedTensors<Part>) {
+    if constexpr (ModulePointer<Part>) {
       const Verification same = verify(NamedTensors::of(*part), context);
       if (!same) throw Error(Errc::mismatch, "load_checkpoint: " + same.first_difference);
     }
@@ -128,7 +128,7 @@ void load_checkpoint(Context& context, const std::filesystem::path& path, Parts&
         context, torch::kCPU);
     (compare(parts), ...);
   } catch (...) {
-    before.put_back();
+    before.restore();
     throw;
   }
 }

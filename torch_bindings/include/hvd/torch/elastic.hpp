@@ -56,8 +56,9 @@ class ElasticState final : public ElasticStateBase {
 
   /// Adds a module or a pointer to one, an optimizer, a scheduler of learning rates, an
   /// `ElasticSampler`, a number, a string, a tensor, or anything else that `torch::save` takes,
-  /// which is then saved at each end of an iteration. All ranks add the same parts in the same
-  /// order, before `elastic_run`, and with each optimizer the modules of its parameters. The
+  /// which is then saved at each end of an iteration. Such a part finds its tensors on the device
+  /// where a rank has saved them, and moves them to its own. All ranks add the same parts in the
+  /// same order, before `elastic_run`, and with each optimizer the modules of its parameters. The
   /// parameters of a module without an optimizer, such as an average of weights, are sent as one
   /// rank has them when a generation begins, and are never taken back. Throws Errc::unsupported
   /// for an optimizer whose class is not one of LibTorch's.

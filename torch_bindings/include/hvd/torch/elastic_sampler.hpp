@@ -78,10 +78,10 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// trained on. A count beyond the end of the pass records all that are left. With an
   /// `ElasticState` it is called after the step, and calls `end_step`.
   void record_batch(std::size_t batch_size);
-  /// Merges the ranks' records, and takes rank and size from `context`. The program calls it after
-  /// a change of the ranks and before it saves the state. It takes effect with the next `reset`.
-  /// Collective. Throws Errc::mismatch on every rank when they differ in data set size, seed or
-  /// epoch.
+  /// Merges the ranks' records, and takes rank and size from `context`. Without an `ElasticState`
+  /// the program calls it after a change of the ranks and, on all ranks, before it saves the
+  /// sampler. It takes effect with the next `reset`. Collective. Throws Errc::mismatch on every
+  /// rank when they differ in data set size, seed or epoch.
   void synchronize(Context& context = hvd::context());
 
   /// Begins the next epoch, with an empty record. The first reset after construction, `set_epoch`,
@@ -92,7 +92,8 @@ class ElasticSampler : public torch::data::samplers::Sampler<> {
   /// pass.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Saves data set size, seed, epoch and record.
+  /// Saves data set size, seed, epoch and record. With an `ElasticState` that is the record of all
+  /// ranks.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// Throws Errc::invalid_argument when the saved data set size or seed is another one.
   void load(torch::serialize::InputArchive& archive) override;

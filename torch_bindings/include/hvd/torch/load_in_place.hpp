@@ -4,7 +4,6 @@
 #include <concepts>
 #include <vector>
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize.h>
 
@@ -17,9 +16,10 @@ namespace hvd::detail {
 class TensorValues {
  public:
   void keep(const NamedTensors& tensors);
-  /// Moves the new values to the devices where the tensors were.
-  void put_back_devices() const;
-  void put_back() const;
+  /// Moves the new values to the devices where the tensors were. Throws std::invalid_argument, and
+  /// restores the old values, if a tensor has become one of another dtype.
+  void return_to_devices() const;
+  void restore() const;
 
  private:
   struct Kept {
@@ -32,11 +32,6 @@ class TensorValues {
 /// Moves the state of an optimizer of LibTorch to the devices of its parameters.
 void move_state_to_parameters(torch::optim::Optimizer& optimizer);
 
-template <class T>
-concept HasNamedTensors = requires(const T& pointer) {
-  NamedTensors::of(*pointer);
-};
-
 /// Reads an archive whose tensors are on the CPU. Modules and tensors stay on their devices, and
 /// the state of an optimizer goes to those of its parameters. Modules and tensors keep their values
 /// when the archive cannot be read.
@@ -44,7 +39,7 @@ template <class T>
 void load_in_place(torch::serialize::InputArchive& archive, T& part) {
   using torch::operator>>;  // argument-dependent lookup does not find it for tensors
   TensorValues values;
-  if constexpr (HasNamedTensors<T>) {
+  if constexpr (ModulePointer<T>) {
     values.keep(NamedTensors::of(*part));
   } else if constexpr (std::same_as<T, torch::Tensor>) {
     values.keep({{"", part}});
@@ -52,10 +47,10 @@ void load_in_place(torch::serialize::InputArchive& archive, T& part) {
   try {
     archive >> part;
   } catch (...) {
-    values.put_back();
+    values.restore();
     throw;
   }
-  values.put_back_devices();
+  values.return_to_devices();
   if constexpr (std::derived_from<T, torch::optim::Optimizer>) move_state_to_parameters(part);
 }
 
