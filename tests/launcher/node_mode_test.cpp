@@ -235,12 +235,13 @@ TEST(NodeModeTest, ANodeThatIsEndedBeforeAllHaveComeMayComeAgain) {
   }
 }
 
-/// It takes the signal before it handles any.
+/// A node handles signals itself only once it has reached node 0, so here the signal kills the
+/// agent.
 TEST(NodeModeTest, ASignalToANodeThatLooksForNode0IsReported) {
   const Nodes nodes;
   Process node(nodes.node(1, "true", {"--start-timeout", "1000"}));
   const Deadline deadline = test::in(kPatience);
-  // It has two processes once its agent has a guard.
+  // The guard passes signals on from before it starts the agent.
   while (children_of(node.pid()).empty() && Clock::now() < deadline) ::poll(nullptr, 0, 1);
   node.signal(SIGTERM);
   const auto result = wait(node);

@@ -244,14 +244,14 @@ TEST(Sampler, BeginsTheNextEpochWhenNothingWasLeftOfTheSavedOne) {
       };
       DistributedSampler resumed = sampler_of(kDataset, 1, ranks, {.seed = 3, .drop_last = drop});
       resume(sampler, resumed);
-      EXPECT_EQ(resumed.epoch(), 4u);
-      EXPECT_EQ(resumed.position(), resumed.size());
+      EXPECT_EQ(resumed.epoch(), 5u);
+      EXPECT_EQ(resumed.position(), 0u);
       resumed.reset();  // as a loader begins
       EXPECT_EQ(resumed.epoch(), 5u);
       EXPECT_EQ(drain(resumed, 8), begun(5)) << ranks << " ranks";
       resumed.reset();
       EXPECT_EQ(resumed.epoch(), 6u);
-      for (const std::size_t epoch : {4, 7}) {  // 4 is repeated
+      for (const std::size_t epoch : {4, 5, 7}) {  // 4 is repeated
         resume(sampler, resumed);
         resumed.set_epoch(epoch);
         resumed.reset();
@@ -259,6 +259,20 @@ TEST(Sampler, BeginsTheNextEpochWhenNothingWasLeftOfTheSavedOne) {
         EXPECT_EQ(drain(resumed, 8), begun(epoch)) << ranks << " ranks";
       }
     }
+  }
+}
+
+TEST(Sampler, AfterSetEpochTheSavedEpochHasNotBegun) {
+  for (const std::size_t used : {5, 10}) {  // a part of the epoch before, and all of it
+    DistributedSampler sampler = sampler_of(20, 0, 2, {});
+    sampler.reset();
+    (void)sampler.next(used);
+    sampler.set_epoch(1);
+    DistributedSampler resumed = sampler_of(20, 0, 2, {});
+    resume(sampler, resumed);
+    resumed.reset();
+    EXPECT_EQ(resumed.epoch(), 1u);
+    EXPECT_EQ(drain(resumed, 8), resumed.indices());
   }
 }
 

@@ -26,13 +26,8 @@ constexpr std::size_t kMaxDimensions = 64;
 // A member of a group without a name of its own gets that of the group and its number.
 constexpr std::size_t kLongestGroup = kMaxNameBytes - 16;
 
-std::string described(const Request& request) {
-  const auto kind = to_string(request.kind);
-  return request.name.empty() ? std::string(kind) : fmt::format("{} '{}'", kind, request.name);
-}
-
 [[noreturn]] void refuse(const Request& request, std::string_view why) {
-  throw Error(Errc::invalid_argument, fmt::format("{}: {}", described(request), why));
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", detail::described(request), why));
 }
 
 /// Returns the number of elements. Throws for negative dimensions and for more than 2⁶³−1 bytes.
@@ -154,8 +149,8 @@ struct Context::Impl {
     coordinator->require_backend(request);
   }
 
-  /// Only a call that is accepted gets the next name, because the other ranks may make one call
-  /// less than a rank of which one is refused.
+  /// A refused call takes no name. Otherwise the later unnamed calls of this rank would no longer
+  /// match those of ranks that did not make it.
   void complete(Submission& submission) {
     check(submission);
     Request& request = submission.request;

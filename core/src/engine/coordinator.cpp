@@ -77,8 +77,8 @@ void log_decision(int rank, fmt::format_string<Args...> text, Args&&... args) {
 
 Error no_backend_runs(Executor& executor, Request request) {
   std::string why =
-      fmt::format("no backend runs {} '{}' ({} {}, {})", to_string(request.kind), request.name,
-                  to_string(request.dtype), to_string(request.op), to_string(request.device));
+      fmt::format("no backend runs {} ({} {}, {})", described(request), to_string(request.dtype),
+                  to_string(request.op), to_string(request.device));
   constexpr int kMostGpus = 64;
   for (int gpu = 0; request.device.kind == Device::Kind::cuda && gpu < kMostGpus; ++gpu) {
     request.device.index = gpu;
@@ -211,6 +211,11 @@ void Coordinator::disconnect() noexcept {
 // ---------------------------------------------------------------------------------------------
 // Threads that submit.
 
+std::string described(const Request& request) {
+  const std::string kind(to_string(request.kind));
+  return request.name.empty() ? kind : fmt::format("{} '{}'", kind, request.name);
+}
+
 void Coordinator::require_backend(const Request& request) const {
   if (executor_->supports(request)) return;
   table_.check_open();
@@ -279,9 +284,11 @@ void Coordinator::shutdown() {
   lock.unlock();
   executor_->join();
   lock.lock();
-  if (const auto error = end_error()) std::rethrow_exception(error);
+  const bool agreed = end_ == End::shut_down;
+  const std::exception_ptr error = end_error();
   lock.unlock();
-  if (channel_) await_delivery(deadline);
+  if (channel_ && agreed) await_delivery(deadline);
+  if (error) std::rethrow_exception(error);
 }
 
 /// Waits until the ranks below this one have been told that all have shut down, because the message
@@ -538,8 +545,8 @@ void Coordinator::aborted(const Abort& message) {
 }
 
 void Coordinator::shutdown_acknowledged() {
+  end(End::shut_down);  // first, so that `stopped` knows which error counts
   executor_->drain();
-  end(End::shut_down);
 }
 
 void Coordinator::slowest(const Slowest& slowest, bool news) {

@@ -30,6 +30,9 @@
 
 namespace hvd::detail {
 
+/// Returns the kind of an operation, and its name if it has one, for messages.
+[[nodiscard]] std::string described(const Request& request);
+
 class Coordinator : private ControlChannel::Listener,
                     private Protocol::Actions,
                     private Executor::Listener {
@@ -40,7 +43,8 @@ class Coordinator : private ControlChannel::Listener,
               std::vector<std::unique_ptr<Backend>> backends, std::unique_ptr<ReadyFence> fence);
   ~Coordinator() override;
 
-  /// Throws Errc::unsupported if no backend runs this operation. Any thread may call it.
+  /// If no backend runs this operation, throws Errc::unsupported, or why the context has ended. Any
+  /// thread may call it.
   void require_backend(const Request& request) const;
   /// Any thread may call it. The request is valid and named, and a backend runs it. Throws what
   /// `Context::submit` throws.
@@ -129,7 +133,7 @@ class Coordinator : private ControlChannel::Listener,
   End end_ = End::none;
   std::exception_ptr error_;  // set with End::failed
   // The first error of a backend. It counts when all ranks have shut down while collectives still
-  // run, because none decides then who is to blame.
+  // run, because rank 0 no longer decides which rank is to blame.
   std::exception_ptr backend_error_;
 
   std::mutex shutdown_mutex_;

@@ -461,7 +461,7 @@ std::vector<Stall> Negotiator::stalls(Clock::time_point now, Clock::duration age
   std::vector<Stall> stalls;
   for (auto& [arrival, stall] : found) stalls.push_back(std::move(stall));
   const Clock::duration silence = now - last_submission_;
-  if (joined_.empty() || silence < age) return stalls;
+  if (joined_.empty() || silence < age || !stalls.empty()) return stalls;
   Stall join{std::string(kJoinName), OpKind::join, {joined_.begin(), joined_.end()}, {}, silence};
   for (const int rank : sets_.at(0)) {
     if (joined_.count(rank) == 0) join.missing.push_back(rank);

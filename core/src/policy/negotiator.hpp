@@ -82,8 +82,9 @@ class Negotiator {
   [[nodiscard]] bool group_is_ready() const;
   /// Returns the operations that some ranks have announced and others have not.
   [[nodiscard]] std::vector<OperationKey> pending() const;
-  /// Returns the operations that have waited for at least `age`, oldest first, and then the join,
-  /// if no rank has submitted anything for as long: the other ranks may train for hours.
+  /// Returns the operations that have waited for at least `age`, oldest first. If there is none,
+  /// returns the join, if no rank has submitted anything for as long: ranks that have not joined
+  /// may train for hours.
   [[nodiscard]] std::vector<Stall> stalls(Clock::time_point now, Clock::duration age) const;
   /// Returns the ranks of an existing set, ascending.
   [[nodiscard]] const std::vector<int>& members(std::int32_t process_set) const {

@@ -117,6 +117,7 @@ void NodeAcceptor::turn_away(int code, const std::string& why) {
   Deadline deadline = Clock::now() + kFarewell;
   std::vector<UniqueFd> told;
   for (JoinedNode& node : joined_) {
+    if (has_ended(node.stream.get())) continue;  // another may come in its place
     send_finished(node.stream.get(), code, why);
     told.push_back(std::move(node.stream));
   }

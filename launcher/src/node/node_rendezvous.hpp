@@ -55,7 +55,7 @@ class NodeAcceptor {
   };
   struct Hooks {
     std::function<void(const Join&)> on_join{};  ///< called for each node that joins
-    std::function<bool()> must_end{};            ///< asked several times a second
+    std::function<bool()> must_end{};            ///< asked at least every 1.2 s
   };
   /// Waits for the other nodes and returns them by node rank, from 1 on, or nothing once
   /// `must_end` returns true. When a node does not fit (see check_join) or one is missing after

@@ -91,8 +91,10 @@ void lonely_subset() {
   if (rank() == 0) {
     const std::vector<int> both{0, 1};
     say(outcome([&] { static_cast<void>(backend->subset(both, in(milliseconds(100)))); }));
-    say(std::string("MPI may write to ") +
-        (is_on_the_stack(received_into) ? "a frame that has ended" : "memory that stays"));
+    say(std::string("MPI may write to ") + (received_into == nullptr ? "nothing"
+                                            : is_on_the_stack(received_into)
+                                                ? "a frame that has ended"
+                                                : "memory that stays"));
     say("whole " + outcome([&] { backend->barrier(in(seconds(20))); }));
   }
 }

@@ -20,9 +20,7 @@ struct DistributedSampler::State {
   std::size_t position = 0;
   std::vector<std::size_t> order;  ///< this rank's indices in the running epoch
   PassOfEpoch pass;
-  /// `position` was loaded, examples are left there, and neither `next` nor `reset` was called
-  /// since.
-  bool resumed = false;
+  bool resumed = false;  ///< `position` was loaded, and neither `next` nor `reset` was called since
 
   [[nodiscard]] std::size_t shard_size(std::int64_t ranks) const {
     const auto size = static_cast<std::size_t>(ranks);
@@ -79,9 +77,12 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  write_sampler(archive, state_->dataset_size, state_->options.seed, state_->epoch);
-  archive.write("position", static_cast<std::int64_t>(state_->position));
-  archive.write("ranks", static_cast<std::int64_t>(state_->options.size));
+  const State& state = *state_;
+  // After `set_epoch` the position is still that of the pass before.
+  const bool in_pass = state.pass.epoch == state.epoch && (state.pass.begun || state.resumed);
+  write_sampler(archive, state.dataset_size, state.options.seed, state.epoch);
+  archive.write("position", static_cast<std::int64_t>(in_pass ? state.position : 0));
+  archive.write("ranks", static_cast<std::int64_t>(state.options.size));
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
@@ -98,19 +99,14 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   if (saved_ranks < 1 || saved_position < 0) {
     throw Error(Errc::invalid_argument, "DistributedSampler: the saved state is damaged");
   }
-  state.epoch = epoch;
+  // After the last batch nothing is left to continue with, so the next epoch is to begin.
+  const bool is_over = saved_position >= static_cast<std::int64_t>(state.shard_size(saved_ranks));
+  state.epoch = is_over ? epoch + 1 : epoch;
   state.begin_pass();
-  const std::size_t end = state.order.size();
-  if (saved_position >= static_cast<std::int64_t>(state.shard_size(saved_ranks))) {
-    state.position = end;
-  } else {
-    const std::int64_t returned = saved_position * saved_ranks;
-    state.position = std::min(static_cast<std::size_t>(returned / state.options.size), end);
-  }
-  // After the last batch nothing is left to continue with, so that pass is over, and `reset` begins
-  // the next epoch unless `set_epoch` names one.
-  state.resumed = state.position < end;
-  state.pass.begun = !state.resumed;
+  const std::int64_t returned = is_over ? 0 : saved_position * saved_ranks;
+  state.position =
+      std::min(static_cast<std::size_t>(returned / state.options.size), state.order.size());
+  state.resumed = true;
 }
 
 }  // namespace hvd
