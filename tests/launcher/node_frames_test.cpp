@@ -259,16 +259,19 @@ TEST(NodeFramesTest, ANodeThatWasToEndDoesNotJoinAgain) {
   const std::string port = fresh_port();
   ForgedNode0 node_0(config_at(port, 2));
   Process node(node_1(port));
-  for (const int signal : {SIGUSR1, SIGINT}) {
-    const UniqueFd stream = node_0.next();
+  const auto forwards = [&](int signal) {
+    UniqueFd stream = node_0.next();
     // It forwards signals from its greeting on.
     for (std::byte one{}; one != std::byte{'\n'};) {
       receive(stream.get(), {&one, 1}, test::in(kPatience));
     }
     node.signal(signal);
     EXPECT_EQ(wait_for<Forward>(stream.get()).signal, signal);
-  }
-  const auto result = wait(node);
+    return stream;
+  };
+  static_cast<void>(forwards(SIGUSR1));  // node 0 closes the stream, and the node joins again
+  const UniqueFd stream = forwards(SIGINT);
+  const auto result = wait(node);  // though node 0 has not closed the stream
   EXPECT_EQ(result.exit_code(), 128 + SIGINT);
   EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
 }
