@@ -205,6 +205,15 @@ void bind_layers(py::module_& module) {
           Unlocked());
 }
 
+/// Returns whether no other tensor uses the memory of a gradient that autograd hands to a parameter.
+/// A view holds its base.
+bool has_own_memory(const at::Tensor& gradient) {
+  if (!gradient.has_storage()) return true;  // sparse gradients are not reduced in place
+  const std::size_t holders = gradient.storage().use_count();
+  if (!gradient.is_view()) return holders <= 1;
+  return holders <= 2 && gradient._base().use_count() <= 1;
+}
+
 /// While it exists, the backward passes of the thread that has made it allocate gradients of the
 /// parameters' sizes in the memory that the ranks share.
 void bind_memory(py::module_& module) {
@@ -214,6 +223,7 @@ void bind_memory(py::module_& module) {
         return std::make_unique<GradientPlacement>(GradientMemory::born_shared, context(),
                                                    parameters);
       }));
+  module.def("has_own_memory", &has_own_memory);
 }
 
 /// Python may destroy it and holds its lock then.

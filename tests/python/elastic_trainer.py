@@ -38,6 +38,7 @@ def main():
     def train(state):
         check(state.begun == state.step, "what a rank began since the last commit was not taken back")
         check(sampler.num_replicas == hvd.size(), "the sampler does not know the ranks")
+        check(all(p.grad is None for p in model.parameters()), "gradients of an earlier step are left")
         while state.together < STEPS_TOGETHER:
             state.begun += 1
             if state.step == 3 and not state.lost and hvd.rank() == 1:

@@ -343,8 +343,24 @@ class HorovodTest(job.JobTest):
             model(torch.ones(4, 5)).sum().backward()
             optimizer.step()
         self.assertTrue(all(ranks.is_shared(p.grad) for p in model.parameters()))
+        with mock.patch.object(torch.Tensor, "clone", side_effect=AssertionError("a gradient is copied")):
+            optimizer.zero_grad()
+            model(torch.ones(4, 5)).sum().backward()
+            optimizer.step()
         del optimizer
         self.assertTrue(all(torch.isfinite(p.grad).all() for p in model.parameters()))
+
+    def test_memory_that_another_branch_reads(self):
+        """The gradient of the position is a view of what the layer's backward reads later."""
+        layer, position = nn.Linear(3, 4), nn.Parameter(torch.zeros(4))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([position, *layer.parameters()], 0.1))
+        output, read = layer(torch.ones(1, 3)), []
+        output.register_hook(lambda gradient: read.append(gradient.data_ptr()))
+        ((output + position.unsqueeze(0)) * torch.full((1, 4), self.rank + 1.0)).sum().backward()
+        self.assertNotIn(position.grad.data_ptr(), read)
+        optimizer.synchronize()
+        for p in (position, layer.bias, layer.weight):
+            self.equal(p.grad, torch.full(p.shape, (self.size + 1) / 2))
 
     def test_groups_of_parameters_without_names(self):
         make = lambda p: torch.optim.SGD([{"params": p[:2], "lr": 0.2}, {"params": p[2:], "momentum": 0.5}], 0.1)
@@ -371,6 +387,70 @@ class HorovodTest(job.JobTest):
             optimizer.step()
         weights = hvd.allgather(model[0].weight.detach().unsqueeze(0))
         self.assertTrue(all(torch.equal(weights[0], each) for each in weights))
+
+    def test_a_scheduler_of_the_wrapped_optimizer(self):
+        for op in (hvd.Average, hvd.Adasum):
+            model = self.model()
+            sgd = torch.optim.SGD(model.parameters(), 0.1 * (self.rank + 1), momentum=0.9)
+            scheduler = torch.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
+            optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), op=op)
+            hooked = mock.Mock()
+            optimizer.register_step_post_hook(hooked)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            self.assertIs(optimizer.state, sgd.state)
+            for lr in (0.1, 0.05, 0.025):
+                self.assertEqual([group["lr"] for group in optimizer.param_groups], [lr])
+                optimizer.zero_grad()
+                model(torch.ones(1, 5)).sum().backward()
+                optimizer.step()
+                scheduler.step()
+            self.assertEqual(hooked.call_count, 3)
+
+    def test_step_with_a_closure(self):
+        def trained(make, rows, wrap):
+            torch.manual_seed(0)
+            data, target = torch.randn(self.size * 4, 5).double(), torch.randn(self.size * 4, 1).double()
+            model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+            optimizer = wrap(make(model.parameters()))
+
+            def closure():
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(data[rows]), target[rows])
+                loss.backward()
+                return loss
+
+            losses = [optimizer.step(closure).detach() for _ in range(3)]
+            return [*losses, *model.parameters()]
+
+        for make in (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+                     lambda p: torch.optim.LBFGS(p, 0.5, max_iter=4),
+                     lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe")):
+            mine = slice(self.rank * 4, self.rank * 4 + 4)
+            self.same(trained(make, mine, hvd.DistributedOptimizer), trained(make, slice(None), lambda o: o))
+
+    def test_parameters_that_are_thawed_frozen_or_added(self):
+        mean = (self.size + 1) / 2
+        for groups in (0, 1):
+            parameters = [nn.Parameter(torch.zeros(2)) for _ in range(4)]
+            always, frozen_later, thawed, added = parameters
+            thawed.requires_grad_(False)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters[:3], 1.0), groups=groups)
+
+            def step():
+                optimizer.zero_grad()
+                trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+                (sum(p.sum() for p in trained) * (self.rank + 1)).backward()
+                optimizer.step()
+
+            step()
+            self.assertIsNone(thawed.grad)
+            frozen_later.requires_grad_(False)
+            thawed.requires_grad_(True)
+            optimizer.add_param_group({"params": [added]})
+            step()
+            step()
+            for p, steps in ((always, 3), (frozen_later, 1), (thawed, 2), (added, 2)):
+                self.equal(p.detach(), torch.full((2,), -mean * steps))
 
     def test_networks_that_are_trained_in_turns(self):
         """Parameters that need no gradient in a pass are in none of its reductions."""

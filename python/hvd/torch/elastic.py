@@ -214,6 +214,8 @@ class TorchState(ObjectState):
         for name in self._parts:
             value = getattr(self, name)
             _sender(value)(value, self._root)
+            if hasattr(value, "zero_grad"):  # a failed step leaves gradients, and a newcomer has none
+                value.zero_grad()
         super().sync()
 
 

@@ -21,11 +21,31 @@ _UNKNOWN, _DENSE, _SPARSE = range(3)  # layouts of gradients
 _optimizers = collections.Counter()  # how many were made in each job for each process set
 
 
-class _Distributed:
+class _Wrapper:
+    """What both kinds of distributed optimizers share."""
+
+    def _trained(self):
+        """The parameters that a step changes. The program may freeze, thaw and add some between two steps."""
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad or p.grad is not None]
+
+    def load_state_dict(self, state_dict):
+        """Fills the dicts that there are, where torch makes new ones: they are also those of the user's optimizer, in
+        which a scheduler may change them."""
+        groups, state = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        for kept, loaded in ((state, self.state), *zip(groups, self.param_groups)):
+            items = dict(loaded)  # an optimizer with a load_state_dict of its own may have kept the dict
+            kept.clear()
+            kept.update(items)
+        self.param_groups, self.state = groups, state
+
+
+class _Distributed(_Wrapper):
     """What a distributed optimizer has beyond the class of the user's optimizer."""
 
     def _distribute(self, number, named_parameters, compression, passes, op, predivide, groups,
                     sparse_as_dense, process_set):
+        self._number = number
         self._compression = compression
         self._op = op
         self._predivide = predivide
@@ -40,14 +60,24 @@ class _Distributed:
         self._passes_left = {}
         self._ready = {}  # group to the parameters whose gradients are there
         self._hooks = []
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.requires_grad:
-                    self._passes_left[p] = passes
-                    self._hooks.append(p.register_post_accumulate_grad_hook(self._on_gradient))
-        self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)  # the same on all ranks
+        self._watch(self._trained())
+        self._layouts = {}  # of the parameters that some rank has used, the same on all ranks
         self._generation = None  # of the ranks; the following is known for one generation
         self._placement = None  # of the gradients, in shared memory
+
+    def _watch(self, parameters):
+        """Reduces their gradients during backward passes from now on. Torch takes no hook for a frozen one."""
+        for p in parameters:
+            if p in self._passes_left:
+                continue
+            self._parameter_names.setdefault(p, f"noname.{self._number}.{len(self._parameter_names)}")
+            if p.requires_grad:
+                self._passes_left[p] = self.backward_passes_per_step
+                self._hooks += [p.register_hook(_with_own_memory),
+                                p.register_post_accumulate_grad_hook(self._on_gradient)]
+
+    def _takes_part(self):
+        return self._process_set is global_process_set or self._process_set.included()
 
     def set_backward_passes_per_step(self, passes):
         self.backward_passes_per_step = passes
@@ -64,7 +94,7 @@ class _Distributed:
             self._submit(p)
 
     def _submit(self, p):
-        if self._process_set is not global_process_set and not self._process_set.included():
+        if not self._takes_part():
             return
         group = self._groups.get(p)
         if group is None:
@@ -74,10 +104,12 @@ class _Distributed:
         ready.add(p)
         self._handles[p] = None
         if len(ready) == len(group):
-            handle = self._start_group(group)
-            for each in group:
-                self._handles[each] = handle
-            del self._ready[group]
+            self._submit_group(group)
+
+    def _submit_group(self, group):
+        ready = self._ready.pop(group)
+        members = [p for p in group if p in ready]
+        self._handles.update(dict.fromkeys(members, self._start_group(members)))
 
     def _scales(self):
         """The factors before and after the sum. `predivide` moves a part of the division."""
@@ -90,7 +122,7 @@ class _Distributed:
         name = f"gradient.{self._parameter_names[p]}"
         if p.grad is None:  # another rank may have used the parameter
             zeros = torch.zeros_like(p)
-            p.grad = zeros.to_sparse(1) if self._layouts[p] == _SPARSE else zeros
+            p.grad = zeros.to_sparse(1) if self._layouts.get(p) == _SPARSE else zeros
         if p.grad.is_sparse and not self._sparse_as_dense:
             handle = sparse_allreduce_async(p.grad * before, name, op, self._process_set)
 
@@ -130,23 +162,23 @@ class _Distributed:
 
         return finish
 
-    def _begin_generation(self):
+    def _begin_generation(self, trained):
         generation = _C.elastic_generation()
         if generation == self._generation:
             return
         self._generation = generation
-        self._layouts = dict.fromkeys(self._passes_left, _UNKNOWN)  # newcomers know nothing
-        self._placement = _C.GradientPlacement(list(self._passes_left))
+        self._layouts = {}  # newcomers know nothing
+        self._placement = _C.GradientPlacement(trained)
 
-    def _agree_on_layouts(self):
+    def _agree_on_layouts(self, trained):
         """A rank that has not used a parameter learns whether its gradient is sparse."""
-        if _UNKNOWN not in self._layouts.values():
+        unknown = [p for p in trained if p not in self._layouts]
+        if not unknown:
             return
-        mine = [_UNKNOWN if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in self._layouts]
-        first = next(iter(self._layouts))
+        mine = [_UNKNOWN if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in unknown]
         agreed = allreduce(torch.tensor(mine, dtype=torch.uint8), op=Max, process_set=self._process_set,
-                           name=f"layouts.{self._parameter_names[first]}")
-        self._layouts.update(zip(self._layouts, agreed.tolist()))
+                           name=f"layouts.{self._parameter_names[unknown[0]]}")
+        self._layouts.update((p, layout) for p, layout in zip(unknown, agreed.tolist()) if layout != _UNKNOWN)
 
     def load_state_dict(self, state_dict):
         """Also forgets what a backward pass has begun, as after the loss of a rank."""
@@ -159,13 +191,17 @@ class _Distributed:
 
     def synchronize(self):
         """Waits until all gradients are averaged."""
-        if self._process_set is global_process_set or self._process_set.included():
-            self._begin_generation()
-            self._agree_on_layouts()
+        if self._takes_part():
+            trained = self._trained()
+            self._watch(trained)
+            self._begin_generation(trained)
+            self._agree_on_layouts(trained)
             # A parameter that this rank has not used: another rank may have.
-            for p in self._passes_left:
+            for p in trained:
                 if p not in self._handles:
                     self._submit(p)
+            for group in list(self._ready):  # the rest of it is frozen
+                self._submit_group(group)
             with torch.no_grad():
                 for finish in dict.fromkeys(self._handles.values()):
                     finish()
@@ -184,7 +220,21 @@ class _Distributed:
         finally:
             self._should_synchronize = True
 
+    def _evaluate(self, closure):
+        """Returns the loss of all ranks, so that an optimizer that looks at it, as LBFGS, does the same on each."""
+        loss = closure()
+        if self._should_synchronize:
+            self.synchronize()
+        if loss is None or not self._takes_part():
+            return loss
+        return allreduce(torch.as_tensor(loss).detach(), name=f"loss.{self._number}", op=self._op,
+                         process_set=self._process_set)
+
     def step(self, closure=None):
+        if closure is not None:  # the base calls it, also several times, and then reads the gradients
+            loss = super().step(lambda: self._evaluate(closure))
+            self._synchronized = False
+            return loss
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
@@ -196,6 +246,8 @@ class _Distributed:
         self._synchronized = False
         return super().step(closure)
 
+    step.hooked = True  # the step of the user's class calls the hooks of steps, so torch must not wrap this one
+
     def zero_grad(self, *args, **kwargs):
         if self._handles:
             raise AssertionError(
@@ -205,7 +257,7 @@ class _Distributed:
         return super().zero_grad(*args, **kwargs)
 
 
-class _DistributedAdasum:
+class _DistributedAdasum(_Wrapper):
     """What an optimizer with op=Adasum has beyond the class of the user's optimizer.
 
     Each rank steps with its own gradients, and Adasum combines the changes of the parameters.
@@ -222,7 +274,7 @@ class _DistributedAdasum:
 
     def step(self, closure=None):
         loss = None if closure is None else closure()
-        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        parameters = self._trained()
         for p in parameters:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)  # another rank may have used the parameter
@@ -236,6 +288,14 @@ class _DistributedAdasum:
             for p, start, (change, context) in zip(parameters, before, changes):
                 p.copy_(start + self._compression.decompress(change, context))
         return loss
+
+    step.hooked = True  # as above
+
+
+def _with_own_memory(gradient):
+    """Is called before autograd makes it, or a view of its memory, the gradient of a parameter, which is reduced in
+    place while other branches of the backward pass may still read that memory."""
+    return None if _C.has_own_memory(gradient) else gradient.clone()
 
 
 def _next_number(process_set):
