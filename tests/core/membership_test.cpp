@@ -304,6 +304,28 @@ TEST_F(MembershipTest, AFailedHostGetsANewWorkerAfterACooldownThatDoubles) {
   (void)exits(4, 1);
   EXPECT_THAT(after(milliseconds{1'999}), ElementsAre());
   EXPECT_THAT(after(milliseconds{1}), ElementsAre("start 5 on 0"));
+  now_ += milliseconds{50'000};  // as when a program loads before it fails
+  (void)exits(5, 1);
+  EXPECT_THAT(after(milliseconds{4'000}), ElementsAre("start 6 on 0"));
+  now_ += milliseconds{60'000};
+  (void)exits(6, 1);
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 7 on 0"));
+}
+
+TEST_F(MembershipTest, AfterTheTrainingAWorkerMayTakeItsTime) {
+  form_four();
+  for (const int worker : {1, 2, 3}) (void)exits(worker, 0);
+  now_ += std::chrono::hours{1};
+  EXPECT_THAT(membership_->on_time(now_), testing::IsEmpty());
+  EXPECT_THAT(exits(0, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(MembershipTest, AfterTheTrainingTheCodesOfStartingWorkersDoNotCount) {
+  form_four();
+  (void)exits(0, kKilled);
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 0"));
+  for (const int worker : {1, 2, 3}) (void)exits(worker, 0);
+  EXPECT_THAT(exits(4, 1), ElementsAre("finish 0"));
 }
 
 TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {

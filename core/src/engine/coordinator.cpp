@@ -376,6 +376,12 @@ void Coordinator::announce() {
 void Coordinator::send(const std::vector<int>& to, const Message& message) {
   if (!channel_) return;
   const Bytes bytes = encode(message);
+  if (bytes.size() > kMaxControlMessage) {  // the other ranks would wait for it for ever
+    return abort(
+        fmt::format("a control message of {} bytes is longer than {}; the job has too many "
+                    "pending operations or too many ranks for them",
+                    bytes.size(), kMaxControlMessage));
+  }
   if (is_negotiation(bytes)) observer_.counters.control_messages_sent += to.size();
   channel_->send(to, bytes);
 }

@@ -7,6 +7,13 @@
 
 namespace hvd::detail {
 
+namespace {
+
+// A host that fails again within this time fails again soon. A worker needs some of it to start.
+constexpr std::chrono::minutes kSoon{1};
+
+}  // namespace
+
 // ---- events
 
 auto Membership::on_hosts(const std::vector<int>& slots, Clock::time_point now) -> Orders {
@@ -65,7 +72,7 @@ auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders 
   const bool obeyed = before == State::leaving && code == 0;
   if (self.leaves) give_up(self.host, hosts_[self.host].given_up + 1);
   if (done_) {
-    if (code_ == 0 && before != State::leaving) code_ = code;
+    if (code_ == 0 && before == State::member) code_ = code;
   } else if (code == 0 && !obeyed) {
     done_ = true;
   } else if (code != 0) {
@@ -94,12 +101,13 @@ void Membership::give_up(std::size_t host, int slots) {
   hosts_[host].given_up = std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots);
 }
 
-/// A host fails once when several of its workers fail together. A failure soon after the end of a
-/// cooldown doubles it.
+/// A host fails once when several of its workers fail together. A failure soon after another one,
+/// or soon after its cooldown, doubles it.
 void Membership::fail(std::size_t index, Clock::time_point since, Clock::time_point now) {
   Host& host = hosts_[index];
   if (now < host.free_at) return;
-  const bool long_ago = !host.failed_at || since - *host.failed_at > 2 * host.cooldown;
+  const bool long_ago = !host.failed_at || since - *host.failed_at >
+                                               std::max<Clock::duration>(2 * host.cooldown, kSoon);
   host.cooldown =
       long_ago ? options_.least_cooldown : std::min(2 * host.cooldown, options_.most_cooldown);
   host.failed_at = now;
@@ -219,6 +227,8 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
       orders.emplace_back(Tell{.worker = number, .order = Change{}});
     }
     if (worker.killed) continue;
+    // After the training a worker may take its time, for example to evaluate the model.
+    if (done_ && !worker.killed_at) continue;
     // Its process may be stopped although its last generation ended before anyone noticed.
     const auto due = worker.killed_at.value_or(breaking_since_ + options_.timeout);
     if (due > now) {
