@@ -1,5 +1,6 @@
 // A program that uses hvd::spawn and links only hvd::spawn and core. The first argument selects its
 // task.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -141,6 +142,11 @@ int handle() {
   } catch (const hvd::Error& error) {
     text += std::string(" ") + error.what();
   }
+  auto polled = hvd::spawn_async([](int rank) { return rank + 1; }, 2);
+  while (!polled.wait_until(hvd::Clock::now() + std::chrono::milliseconds(10))) continue;
+  // Its processes run the loop too.
+  auto later = hvd::spawn_async([](int rank) { return rank + 10; }, 2);
+  text += " polled " + std::to_string(polled.join()[1]) + " " + std::to_string(later.join()[1]);
   auto dropped = hvd::spawn_async([](int) { sleep_for_ever(); }, 2);  // ended by its destructor
   say(text);
   return 0;

@@ -95,7 +95,8 @@ TEST(SpawnTest, AHandleWaitsTellsAndEnds) {
   options.inherited = {lifeline.fd()};
   const auto result = test::run_process(std::move(options), test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 0) << result.err;
-  EXPECT_EQ(result.out, "pids 2 joined 3 running hvd::spawn: the processes were terminated\n");
+  EXPECT_EQ(result.out,
+            "pids 2 joined 3 running hvd::spawn: the processes were terminated polled 2 11\n");
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
 }
 

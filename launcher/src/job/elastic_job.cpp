@@ -115,7 +115,18 @@ void ElasticJob::start_agent(std::size_t index) {
   if (!host.over) return;
   host.session = AgentSession();
   orders_[index].clear();
-  host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
+  try {
+    host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
+  } catch (const LaunchError& error) {
+    if (membership_.generation() == 0) throw;
+    // Other hosts train. This is posted, because the caller carries out more orders.
+    boost::asio::post(io_, [this, index, why = std::string(error.what())] {
+      if (ending_) return;
+      report(why);
+      obey(membership_.on_host_lost(index, Clock::now()));
+    });
+    return;
+  }
   host.over = false;
   host.link->start(options_.host_timeout,
                    {.on_ready =

@@ -108,8 +108,15 @@ namespace detail {
 struct SpawnCall::Impl {
   std::size_t index = 0;
   bool joined = false;
-  std::optional<SpawnOutcome> replayed;  ///< the recorded outcome, in a process of a later call
+  std::optional<SpawnOutcome> replayed;  ///< the outcome, as it is recorded for later calls
   std::unique_ptr<launcher::SpawnProcesses> processes;
+
+  bool wait_until(std::optional<Deadline> deadline) {
+    if (!processes->wait_until(deadline)) return false;
+    replayed = processes->outcome();
+    SpawnJournal::own().record(index, *replayed);
+    return true;
+  }
 };
 
 SpawnCall::SpawnCall(const std::function<Bytes(int)>& body, int nprocs, SpawnOptions options,
@@ -152,18 +159,14 @@ std::vector<Bytes> SpawnCall::join() {
   if (std::exchange(impl_->joined, true)) {
     throw Error(Errc::invalid_argument, "hvd::spawn: joined twice");
   }
-  if (!impl_->replayed) {
-    (void)impl_->processes->wait_until(std::nullopt);
-    impl_->replayed = impl_->processes->outcome();
-    SpawnJournal::own().record(impl_->index, *impl_->replayed);
-  }
+  if (!impl_->replayed) static_cast<void>(impl_->wait_until(std::nullopt));
   if (impl_->replayed->kind != SpawnOutcome::Kind::results) throw_outcome(*impl_->replayed);
   return impl_->replayed->results;
 }
 
 bool SpawnCall::wait_until(Deadline deadline) {
   if (impl_->replayed) return impl_->replayed->kind != SpawnOutcome::Kind::open;
-  return impl_->processes->wait_until(deadline);
+  return impl_->wait_until(deadline);
 }
 
 void SpawnCall::terminate() {
