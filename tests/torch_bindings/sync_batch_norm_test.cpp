@@ -209,6 +209,21 @@ TEST_P(SyncNorm, WhatCannotBeNormalizedIsATypedError) {
   });
 }
 
+// The statistics have no graph, so a gradient of a gradient would lack a part.
+TEST_P(SyncNorm, AGradientOfAGradientIsRefused) {
+  on_ranks(GetParam(), [](Context& context) {
+    SyncBatchNorm norm(Options(kChannels), SyncBatchNormScope{.context = &context});
+    const torch::Tensor input = torch::rand({2, kChannels}, torch::requires_grad());
+    const torch::Tensor loss = norm(input).square().sum();
+    EXPECT_EQ(code_of([&] {
+                (void)torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true,
+                                            /*create_graph=*/true);
+              }),
+              Errc::unsupported);
+    EXPECT_TRUE(torch::autograd::grad({loss}, {input})[0].defined());
+  });
+}
+
 TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
   on_ranks(GetParam(), [](Context& context) {
     torch::nn::Sequential plain(

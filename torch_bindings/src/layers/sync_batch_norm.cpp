@@ -117,6 +117,11 @@ struct Normalize : torch::autograd::Function<Normalize> {
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    if (torch::GradMode::is_enabled()) {
+      // The statistics have no graph, so the result would lack their dependence on the input.
+      throw Error(Errc::unsupported,
+                  "SyncBatchNorm: a backward pass with create_graph is not supported");
+    }
     const variable_list tensors = saved->get_saved_variables();
     const torch::Tensor& input = tensors[0];
     const torch::Tensor& weight = tensors[1];
