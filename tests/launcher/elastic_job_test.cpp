@@ -415,6 +415,17 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
 }
 
+TEST_F(ElasticJobTest, AHostForWhichThereIsNoSshDoesNotEndTheJob) {
+  std::filesystem::create_symlink("/bin/cat", directory_.path() / "cat");
+  search_path_ = directory_.path().string();
+  write("hosts", "localhost:1\n");
+  start({"-np", "1", "--host-discovery-script", hosts_script()});
+  wait_for(0, 0, 1);
+  write("hosts", "localhost:1\nelsewhere:1\n");
+  job_->wait_for_err("cannot reach elsewhere: ", test::in(kPatience));
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, TheJobGrowsByOneAndByOne) {
   write("hosts", "localhost:1\n");
   start({"-np", "1", "--host-discovery-script", hosts_script()});
