@@ -10,7 +10,6 @@
 #include <mutex>
 #include <numeric>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
@@ -445,25 +444,6 @@ TEST(Context, ARankThatThrowsLeavesAndIsNamed) {
     EXPECT_EQ(error.fault().rank, 1) << error.what();
   });
   EXPECT_THAT(errors, ElementsAre(nullptr, Ne(nullptr), nullptr));
-}
-
-// The announcement of one rank is longer than a control message may be.
-TEST(Context, TooManyOperationsAtOnceEndTheJobWithAnError) {
-  expect_run(2, [](Context& context) {
-    std::vector<float> data(1);
-    std::vector<Submission> submissions(context.rank() == 0 ? 1 : 66'000);
-    for (std::size_t i = 0; i < submissions.size(); ++i) {
-      Submission& submission = submissions[i];
-      submission.request.name = fmt::format("{:01000}", i);
-      submission.request.shape = {1};
-      submission.input = submission.output = data.data();
-    }
-    const std::vector<Work> works = context.submit_group(std::move(submissions), "g");
-    const Error error = error_of([&] { works.front().wait(); });
-    EXPECT_EQ(error.code(), Errc::aborted);
-    EXPECT_EQ(error.fault().rank, 1);
-    EXPECT_THAT(error.what(), HasSubstr("a control message of "));
-  });
 }
 
 TEST(Context, AStallEndsTheJobWhenAskedTo) {

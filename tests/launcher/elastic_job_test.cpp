@@ -421,9 +421,11 @@ TEST_F(ElasticJobTest, AHostForWhichThereIsNoSshDoesNotEndTheJob) {
   write("hosts", "localhost:1\n");
   start({"-np", "1", "--host-discovery-script", hosts_script()});
   wait_for(0, 0, 1);
-  write("hosts", "localhost:1\nelsewhere:1\n");
-  job_->wait_for_err("cannot reach elsewhere: ", test::in(kPatience));
-  (void)finish();
+  write("hosts", "localhost:1\nelsewhere:2\n");
+  const std::string complaint = "cannot reach elsewhere: ";
+  job_->wait_for_err(complaint, test::in(kPatience));
+  const std::string said = finish().err;
+  EXPECT_EQ(said.find(complaint), said.rfind(complaint)) << said;
 }
 
 TEST_F(ElasticJobTest, TheJobGrowsByOneAndByOne) {

@@ -395,6 +395,8 @@ class HorovodTest(job.JobTest):
             scheduler = torch.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
             optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), op=op)
             hooked = mock.Mock()
+            self.enterContext(warnings.catch_warnings())
+            warnings.simplefilter("error")
             optimizer.register_step_post_hook(hooked)
             hvd.broadcast_optimizer_state(optimizer, root_rank=0)
             self.assertIs(optimizer.state, sgd.state)

@@ -101,8 +101,8 @@ void Membership::give_up(std::size_t host, int slots) {
   hosts_[host].given_up = std::clamp(hosts_[host].slots - static_cast<int>(running), 0, slots);
 }
 
-/// A host fails once when several of its workers fail together. A failure soon after another one,
-/// or soon after its cooldown, doubles it.
+/// A host fails once when several of its workers fail together. A failure soon after another one
+/// doubles the cooldown.
 void Membership::fail(std::size_t index, Clock::time_point since, Clock::time_point now) {
   Host& host = hosts_[index];
   if (now < host.free_at) return;

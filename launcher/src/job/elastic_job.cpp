@@ -27,6 +27,9 @@ using std::chrono::milliseconds;
 
 static_assert(Membership::kExitRetry == kExitRetry);
 
+// The least time between two tries to start an agent for a host that cannot be reached.
+constexpr milliseconds kUnreachable{100};
+
 Membership::Options membership_options(const ElasticOptions& options) {
   return {.min_np = options.min_np,
           .max_np = options.max_np,
@@ -112,15 +115,19 @@ void ElasticJob::start_agent(std::size_t index) {
     start_timers_.emplace_back(io_);
   }
   Host& host = hosts_[index];
-  if (!host.over) return;
+  if (!host.over || unreachable_.contains(index)) return;
   host.session = AgentSession();
   orders_[index].clear();
   try {
     host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
   } catch (const LaunchError& error) {
     if (membership_.generation() == 0) throw;
-    // Other hosts train. This is posted, because the caller carries out more orders.
-    boost::asio::post(io_, [this, index, why = std::string(error.what())] {
+    // Other hosts train. The host is lost later, because the caller carries out more orders, which
+    // may be for the same host.
+    unreachable_.insert(index);
+    start_timers_[index].expires_after(kUnreachable);
+    start_timers_[index].async_wait([this, index, why = std::string(error.what())](error_code) {
+      unreachable_.erase(index);
       if (ending_) return;
       report(why);
       obey(membership_.on_host_lost(index, Clock::now()));

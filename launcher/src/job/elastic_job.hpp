@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,7 @@ class ElasticJob final : private JobBase {
   std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
   std::vector<std::unique_ptr<AgentLink>> lost_;        ///< to agents that end
   std::deque<boost::asio::steady_timer> start_timers_;  ///< by host, for an agent that starts
+  std::set<std::size_t> unreachable_;                   ///< hosts that are about to count as lost
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks

@@ -81,8 +81,7 @@ class _Distributed(_Wrapper):
 
     def set_backward_passes_per_step(self, passes):
         self.backward_passes_per_step = passes
-        for p in self._passes_left:
-            self._passes_left[p] = passes
+        self._expect_all_passes()
 
     def _on_gradient(self, p):
         if p in self._handles or self._passes_left[p] <= 0:
@@ -185,8 +184,7 @@ class _Distributed(_Wrapper):
         self._handles.clear()
         self._ready.clear()
         self._synchronized = False
-        for p in self._passes_left:
-            self._passes_left[p] = self.backward_passes_per_step
+        self._expect_all_passes()
         super().load_state_dict(state_dict)
 
     def synchronize(self):
@@ -207,8 +205,7 @@ class _Distributed(_Wrapper):
                     finish()
             self._handles.clear()
             self._ready.clear()
-        for p in self._passes_left:
-            self._passes_left[p] = self.backward_passes_per_step
+        self._expect_all_passes()
         self._synchronized = True
 
     @contextlib.contextmanager
@@ -222,8 +219,9 @@ class _Distributed(_Wrapper):
 
     def _evaluate(self, closure):
         """Returns the loss of all ranks, so that an optimizer that looks at it, as LBFGS, does the same on each."""
+        self._synchronized = False
         loss = closure()
-        if self._should_synchronize:
+        if self._should_synchronize and not self._synchronized:
             self.synchronize()
         if loss is None or not self._takes_part():
             return loss
@@ -254,7 +252,11 @@ class _Distributed(_Wrapper):
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause a "
                 "race condition.")
+        self._expect_all_passes()
         return super().zero_grad(*args, **kwargs)
+
+    def _expect_all_passes(self):
+        self._passes_left = dict.fromkeys(self._passes_left, self.backward_passes_per_step)
 
 
 class _DistributedAdasum(_Wrapper):
@@ -293,8 +295,9 @@ class _DistributedAdasum(_Wrapper):
 
 
 def _with_own_memory(gradient):
-    """Is called before autograd makes it, or a view of its memory, the gradient of a parameter, which is reduced in
-    place while other branches of the backward pass may still read that memory."""
+    """A tensor hook of each parameter. Autograd may take this tensor, or a view of it, as `p.grad` without a copy, and
+    `p.grad` is reduced in place during the backward pass. Where other tensors share its memory, other branches of the
+    pass may still read it, so it is copied."""
     return None if _C.has_own_memory(gradient) else gradient.clone()
 
 
@@ -373,6 +376,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     distributed.__dict__.update(optimizer.__dict__)
     # A learning rate scheduler may have put the old `step` there.
     distributed.__dict__.pop("step", None)
+    optimizer._opt_called = True  # the scheduler would warn that this one has not stepped
     number = _next_number(process_set)
     if op == Adasum:
         _names_of(optimizer.param_groups, named_parameters, number)  # throws where names are missing
