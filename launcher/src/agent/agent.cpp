@@ -103,7 +103,8 @@ void Agent::watch_end_signals() {
         left_by_ = signal;
         code_ = kExitSignalBase + signal;
         stream_.finish();
-        stream_.drain(Clock::now() + kFarewell);
+        const Deadline deadline = Clock::now() + kFarewell;
+        stream_.drain(deadline, deadline);
         return leave();
       }
       watch_end_signals();

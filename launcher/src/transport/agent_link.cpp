@@ -87,7 +87,7 @@ AgentLink::AgentLink(boost::asio::io_context& io, UniqueFd stream, std::string v
 AgentLink::~AgentLink() {
   close();
   if (pid_ < 0) {
-    stream_->drain(*closed_);
+    stream_->drain(*closed_, *closed_ + silence_limit_);
     return;
   }
   const auto left = std::chrono::ceil<milliseconds>(*closed_ - Clock::now());

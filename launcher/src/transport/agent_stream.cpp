@@ -1,5 +1,6 @@
 #include "transport/agent_stream.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <string_view>
@@ -9,6 +10,8 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -25,6 +28,15 @@ namespace {
 
 constexpr std::string_view kGreeting = "hvdrun-agent ";
 constexpr std::size_t kMaxChatter = std::size_t{64} << 10;
+// How often `drain` looks whether everything has been acknowledged.
+constexpr std::chrono::milliseconds kLook{50};
+
+/// Tells whether the other host has received everything. A Unix socket has no way to lose it.
+bool is_acknowledged(int stream) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(stream, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0;
+}
 
 }  // namespace
 
@@ -145,15 +157,17 @@ void AgentStream::finish() {
   if (output_.is_open()) ::shutdown(output_.native_handle(), SHUT_WR);
 }
 
-void AgentStream::drain(Deadline deadline) {
+void AgentStream::drain(Deadline deadline, Deadline of_network) {
+  using std::chrono::milliseconds;
   Bytes dropped(1 << 16);
   while (input_.is_open()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd readable{.fd = input_.native_handle(), .events = POLLIN, .revents = 0};
+    const Deadline end = is_acknowledged(readable.fd) ? deadline : std::max(deadline, of_network);
+    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
     if (left.count() <= 0) break;
-    const int ready = ::poll(&readable, 1, static_cast<int>(left.count()));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) break;
+    const int ready = ::poll(&readable, 1, static_cast<int>(std::min(left, kLook).count()));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    if (ready < 0) break;
     if (::recv(readable.fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
   }
   close();

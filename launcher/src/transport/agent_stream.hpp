@@ -46,7 +46,8 @@ class AgentStream {
   /// last frames may be lost. `drain` has to follow.
   void finish();
   /// Drops what arrives until the other side has closed too, at most until `deadline`, and closes.
-  void drain(Deadline deadline);
+  /// While the network has not delivered what was sent, it waits until `of_network`.
+  void drain(Deadline deadline, Deadline of_network);
 
  private:
   void read_greeting();
