@@ -182,7 +182,8 @@ TEST_F(NcclSessionTest, WhatNcclReducesAndWhatNotDependsOnTheRequestAlone) {
   });
 }
 
-// What four ranks answer also counts for a process set of three of them, and for any scales.
+// The backend of four ranks is asked also on behalf of a process set of three of them, and it does
+// not know the scales.
 TEST_F(NcclSessionTest, WithoutNvccNcclReducesOnlyWhatItReducesRightInEveryCase) {
   Hosts hosts(4);
   fake_gpu::reset(4);
