@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A host sends nothing for a second while its rank tells the others that all have shut down. In one job this is
-rank 0, in another one a relay. Every rank must get the message."""
+rank 0, in another one a relay. Every rank must get the message. Later the host of node 0 sends nothing while the ranks
+end. Every node must be told that the job has succeeded."""
 
 import os
 import sys
@@ -13,16 +14,17 @@ from job import Job
 
 PATIENCE = 120
 SILENCE = 1.0  # seconds
+SILENCE_OF_NODE_0 = 3.0
 
 
 class GatedJob(Job):
-    """Its ranks wait at the gate before they shut down."""
+    """Its ranks wait at a gate before they shut down, and before they end."""
 
     def __init__(self, counts, environment, machines, folder, programs):
         os.mkdir(folder)
         name = os.path.join(folder, "gate")
         self.gates = []
-        for gate in (name + ".0", name + ".others"):
+        for gate in (name + ".0", name + ".others", name + ".end"):
             os.mkfifo(gate)
             self.gates.append(os.open(gate, os.O_RDWR))
         # Only the message that is lost may end a rank, and not the silence.
@@ -35,6 +37,10 @@ class GatedJob(Job):
         """Lets rank 0, or all others, shut down."""
         os.write(self.gates[0 if 0 in ranks else 1], bytes(len(ranks)))
         return self.say("leaves", ranks)
+
+    def release(self):
+        """Lets all ranks end."""
+        os.write(self.gates[2], bytes(self.plan.size))
 
     def say(self, text, ranks):
         return self.wait(lambda: all(text in self.said[rank] for rank in ranks), PATIENCE)
@@ -59,6 +65,15 @@ def inside(programs, work):
     passed = all([job.leave([0]) for job in jobs]) and passed
     time.sleep(SILENCE)  # that is the fault
     for machine in silent:
+        machine.heal()
+    passed = all([job.say("has left", range(job.plan.size)) for job in jobs]) and passed
+    first = [machines[0], machines[2]]
+    for machine in first:
+        machine.cut("mute")
+    for job in jobs:
+        job.release()
+    time.sleep(SILENCE_OF_NODE_0)
+    for machine in first:
         machine.heal()
     for job in jobs:
         ended = job.end(PATIENCE)

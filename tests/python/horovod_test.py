@@ -408,6 +408,17 @@ class HorovodTest(job.JobTest):
                 scheduler.step()
             self.assertEqual(hooked.call_count, 3)
 
+    def test_a_failed_adasum_step_changes_no_parameter(self):
+        model = self.model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters(),
+                                             op=hvd.Adasum)
+        before = [p.detach().clone() for p in model.parameters()]
+        model(torch.ones(1, 5)).sum().backward()
+        module = importlib.import_module("hvd.torch.optimizer")
+        with mock.patch.object(module._C, "adasum_", side_effect=RuntimeError), self.assertRaises(RuntimeError):
+            optimizer.step()
+        self.same(model.parameters(), before)
+
     def test_step_with_a_closure(self):
         def trained(make, rows, wrap):
             torch.manual_seed(0)

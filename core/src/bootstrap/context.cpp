@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kMaxDimensions = 64;
 
-// A member of a group without a name of its own gets that of the group and its number.
+// An unnamed member of a group is called GROUP/NUMBER, which is not longer than other names.
 constexpr std::size_t kLongestGroup = kMaxNameBytes - 16;
 
 [[noreturn]] void refuse(const Request& request, std::string_view why) {

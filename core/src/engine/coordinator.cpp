@@ -551,7 +551,7 @@ void Coordinator::aborted(const Abort& message) {
 }
 
 void Coordinator::shutdown_acknowledged() {
-  end(End::shut_down);  // first, so that `stopped` knows which error counts
+  end(End::shut_down);  // first, because `stopped` asks for `end_error`
   executor_->drain();
 }
 
@@ -566,7 +566,8 @@ void Coordinator::slowest(const Slowest& slowest, bool news) {
                   1000 * slowest.cost, 1000 * slowest.step));
 }
 
-/// Returns why the job has failed, or null. The caller holds `end_mutex_`.
+/// Returns the error of pending operations and of `shutdown`, or null. The caller holds
+/// `end_mutex_`.
 std::exception_ptr Coordinator::end_error() const {
   return end_ == End::shut_down ? backend_error_ : error_;
 }

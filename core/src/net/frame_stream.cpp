@@ -4,13 +4,12 @@
 #include <cerrno>
 #include <utility>
 
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/delivery.hpp>
 
 #include "net/socket.hpp"
 
@@ -45,14 +44,7 @@ void FrameStream::send(std::span<const std::byte> payload) {
 bool FrameStream::delivered() {
   if (closed_ || ending_ || !write_error_.empty()) return true;
   if (backlog_ > 0) return false;
-  const int stream = stream_.native_handle();
-  int domain = 0;
-  socklen_t size = sizeof(domain);
-  ::getsockopt(stream, SOL_SOCKET, SO_DOMAIN, &domain, &size);
-  // The other end of a Unix socket can read all that was written even after this end has closed.
-  if (domain == AF_UNIX) return true;
-  int unacknowledged = 0;
-  return ::ioctl(stream, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+  return is_delivered(stream_.native_handle());
 }
 
 Clock::time_point FrameStream::host_answered() {

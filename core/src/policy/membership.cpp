@@ -9,7 +9,8 @@ namespace hvd::detail {
 
 namespace {
 
-// A host that fails again within this time fails again soon. A worker needs some of it to start.
+// A failure within this time after the last one is soon. The time is long, because a program may
+// run for a while before it fails.
 constexpr std::chrono::minutes kSoon{1};
 
 }  // namespace

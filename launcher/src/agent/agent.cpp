@@ -31,7 +31,7 @@ using boost::system::error_code;
 
 namespace {
 
-// hvdrun gets this time to read the last frame.
+// A node that a signal ends gives node 0 this time to read the signal.
 constexpr std::chrono::milliseconds kFarewell{500};
 
 }  // namespace
@@ -103,8 +103,7 @@ void Agent::watch_end_signals() {
         left_by_ = signal;
         code_ = kExitSignalBase + signal;
         stream_.finish();
-        const Deadline deadline = Clock::now() + kFarewell;
-        stream_.drain(deadline, deadline);
+        stream_.drain(Clock::now() + kFarewell);
         return leave();
       }
       watch_end_signals();

@@ -27,7 +27,8 @@ using std::chrono::milliseconds;
 
 static_assert(Membership::kExitRetry == kExitRetry);
 
-// The least time between two tries to start an agent for a host that cannot be reached.
+// After this time a host whose agent cannot be started counts as lost. It limits the number of
+// tries if there is no cooldown.
 constexpr milliseconds kUnreachable{100};
 
 Membership::Options membership_options(const ElasticOptions& options) {

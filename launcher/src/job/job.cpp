@@ -29,16 +29,14 @@ using std::chrono::milliseconds;
 int standard_input_to_pass() { return ::isatty(STDIN_FILENO) == 1 ? -1 : STDIN_FILENO; }
 
 /// Takes note of signals that ask the job to end, also of those that come while no try runs, so
-/// that no job listens for them.
+/// that no job listens for them. Other signals that are forwarded to ranks do nothing then.
 class EndSignals {
  public:
   EndSignals() : signals_(io_) {
     for (const int signal : kForwardedSignals) {
-      if (asks_to_end(signal) && !is_ignored(signal)) signals_.add(signal);
+      if (!is_ignored(signal)) signals_.add(signal);
     }
-    signals_.async_wait([this](error_code error, int signal) {
-      if (!error) received_ = signal;
-    });
+    watch();
   }
   /// Returns the first signal that has come, or 0.
   [[nodiscard]] int received() {
@@ -47,6 +45,14 @@ class EndSignals {
   }
 
  private:
+  void watch() {
+    signals_.async_wait([this](error_code error, int signal) {
+      if (error) return;
+      if (received_ == 0 && asks_to_end(signal)) received_ = signal;
+      watch();
+    });
+  }
+
   boost::asio::io_context io_{1};
   boost::asio::signal_set signals_;
   int received_ = 0;

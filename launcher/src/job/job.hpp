@@ -44,7 +44,8 @@ class Job final : private JobBase {
   Job(Options options, Plan plan, ConnectedAgents agents);
 
   /// Runs the ranks, at most until `deadline`, and returns the exit code of hvdrun. A signal that
-  /// came before the job listened for signals is given as `signal`. Must be called at most once.
+  /// came while no job ran yet is given as `signal`; the job may have received it itself too. Must
+  /// be called at most once.
   [[nodiscard]] int run(std::optional<Deadline> deadline = {}, int signal = 0);
   /// After `run`, returns whether a rank failed by itself, a restart is left, and neither a signal
   /// nor the deadline has ended the job meanwhile.

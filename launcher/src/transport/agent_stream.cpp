@@ -10,12 +10,11 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/delivery.hpp>
 #include <hvd/core/internal/text.hpp>
 #include <hvd/core/version.hpp>
 
@@ -28,15 +27,8 @@ namespace {
 
 constexpr std::string_view kGreeting = "hvdrun-agent ";
 constexpr std::size_t kMaxChatter = std::size_t{64} << 10;
-// How often `drain` looks whether everything has been acknowledged.
+// How often `drain` looks whether everything has been delivered.
 constexpr std::chrono::milliseconds kLook{50};
-
-/// Tells whether the other host has received everything. A Unix socket has no way to lose it.
-bool is_acknowledged(int stream) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  return ::getsockopt(stream, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0;
-}
 
 }  // namespace
 
@@ -157,12 +149,13 @@ void AgentStream::finish() {
   if (output_.is_open()) ::shutdown(output_.native_handle(), SHUT_WR);
 }
 
-void AgentStream::drain(Deadline deadline, Deadline of_network) {
+void AgentStream::drain(Deadline deadline, Deadline delivery_deadline) {
   using std::chrono::milliseconds;
   Bytes dropped(1 << 16);
   while (input_.is_open()) {
     pollfd readable{.fd = input_.native_handle(), .events = POLLIN, .revents = 0};
-    const Deadline end = is_acknowledged(readable.fd) ? deadline : std::max(deadline, of_network);
+    const Deadline end =
+        is_delivered(readable.fd) ? deadline : std::max(deadline, delivery_deadline);
     const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
     if (left.count() <= 0) break;
     const int ready = ::poll(&readable, 1, static_cast<int>(std::min(left, kLook).count()));

@@ -45,9 +45,9 @@ class AgentStream {
   /// still sends: a connection that is closed before everything was read is reset, and then the
   /// last frames may be lost. `drain` has to follow.
   void finish();
-  /// Drops what arrives until the other side has closed too, at most until `deadline`, and closes.
-  /// While the network has not delivered what was sent, it waits until `of_network`.
-  void drain(Deadline deadline, Deadline of_network);
+  /// Drops what arrives until the other side has closed too, at most until `deadline`, or until
+  /// `delivery_deadline` while the network has not delivered what was sent. Then it closes.
+  void drain(Deadline deadline, Deadline delivery_deadline = {});
 
  private:
   void read_greeting();

@@ -286,7 +286,12 @@ class _DistributedAdasum(_Wrapper):
             before = [p.clone() for p in parameters]
             super().step()
             changes = [self._compression.compress(p - start) for p, start in zip(parameters, before)]
-            _C.adasum_([change for change, _ in changes], self._name, 0)
+            try:
+                _C.adasum_([change for change, _ in changes], self._name, 0)
+            except Exception:  # the ranks' own steps differ
+                for p, start in zip(parameters, before):
+                    p.copy_(start)
+                raise
             for p, start, (change, context) in zip(parameters, before, changes):
                 p.copy_(start + self._compression.decompress(change, context))
         return loss

@@ -70,7 +70,7 @@ void timeout() {
   }
 }
 
-/// Is where the last message that MPI was asked to receive goes.
+/// The buffer of the last MPI_Irecv.
 std::atomic<const void*> received_into{nullptr};
 
 /// Tells whether memory belongs to the stack of this thread.
@@ -85,7 +85,7 @@ bool is_on_the_stack(const void* memory) {
 }
 
 /// Tests the same for a call that MPI itself could not give up. Rank 1 could still send what rank 0
-/// has waited for.
+/// has waited for, so the buffer has to outlive the call.
 void lonely_subset() {
   const auto backend = make_backend();
   if (rank() == 0) {
@@ -259,7 +259,7 @@ void program_initialises(int level) {
 
 }  // namespace
 
-/// Is found before libmpi's function, and calls it.
+/// Replaces libmpi's function, and records the buffer.
 int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request* request) {
   received_into = data;
