@@ -53,7 +53,7 @@ class _Distributed(_Wrapper):
         self._process_set = process_set
         self._parameter_names = _names_of(self.param_groups, named_parameters, number)
         self._groups = _groups_of(groups, self.param_groups)
-        self._handles = {}  # parameter, or group, to handle and what the compressor needs
+        self._handles = {}  # parameter to what finishes its reduction, or None until its group starts
         self._synchronized = False
         self._should_synchronize = True
         self.backward_passes_per_step = passes
