@@ -30,6 +30,7 @@ from outside import leftovers
 PATIENCE = 120
 MASTER_PORT = 29500
 KINDS = ["silent", "slow", "garbage", "truncated", "replay"]
+CRASHES = [128 + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)]
 MOST_GROWTH = 64 << 10  # KiB of memory that an hvdrun may take for strangers
 
 
@@ -168,9 +169,13 @@ def under_a_lie(machines, folder, programs, seed):
     if all(code == 0 for code in ended) and len(done) < plan.size:
         broken.append("hvdrun exits with 0, but only ranks %s are done" % done)
     for node, code in enumerate(ended):
-        if code and not job.outputs[node][1]:
+        if code and not any("hvdrun: " in line for line in job.outputs[node][1]):
             broken.append("node %d: exit code %d and no error" % (node, code))
-    print("lie %d (%s): %s" % (seed, plan.environment["OUTSIDE_LIAR"], ended))
+        if code and (code < 0 or code in CRASHES):
+            broken.append("node %d: exit code %d" % (node, code))
+    told = any("the liar lies" in line for _, err in job.outputs for line in err)
+    print("lie %d (%s): %s, exit codes %s" % (seed, plan.environment["OUTSIDE_LIAR"],
+                                              "told" if told else "not told", ended))
     return broken, job
 
 

@@ -80,6 +80,14 @@ class Job:
     def over(self):
         return all(run.poll() is not None for run in self.runs)
 
+    def begun(self):
+        """Returns how often ranks have begun to meet the others."""
+        return sum(lines.count("begins") for lines in self.said.values())
+
+    def meeting(self):
+        """Returns the ranks that have not met the others yet, or that meet them again."""
+        return {rank for rank, lines in self.said.items() if not lines.count("begins") == lines.count("ready") > 0}
+
     def wait(self, ready, seconds):
         """Waits until `ready()` is true. Returns False if the job ends or the time passes first."""
         deadline = time.monotonic() + seconds

@@ -5,42 +5,46 @@ import re
 import plan as plans
 
 FIRST_LINE = re.compile(r"hvdrun: rank (\d+) on ")
+CRASH = re.compile(r"hvdrun: (?:then )?rank (\d+) on .* was killed by signal (?:4|6|7|8|11) ")
 
 
-def blamable(plan, fault, rank):
+def blamable(job, fault, rank):
     """Returns the ranks that `rank` may name because of a fault."""
+    plan = job.plan
     everyone = set(range(plan.size))
     if fault.kind in plans.OF_RANKS:
         return {fault.victim}
     mine = plan.ranks_of(fault.victim)
     if fault.kind == "cut":  # each side of the cut loses the other
         return everyone - mine if rank in mine else mine
+    if fault.kind == "full_tmp" and not may_lack_a_timeline(fault, job):
+        return set()
     # The ranks of all nodes are ended, in any order; or some of them cannot begin a timeline.
     return everyone if fault.kind in ("kill_hvdrun", "kill_agent", "descriptors_hvdrun", "signal",
                                       "full_tmp") else set()
 
 
-def still_meets(text):
-    """Tells whether an error is from the time in which the ranks find each other. Rank 0 decides nothing yet: a
-    rank names the one that it waits for or whose connection ended, which may be a victim (errors.md)."""
-    return ", during " not in text or ", during init" in text
+def may_lack_a_timeline(fault, job):
+    """Tells whether a rank had still to begin a timeline when the temporary folder became full."""
+    return fault.begun < job.plan.size or fault.begun < job.begun()
 
 
-def was_ended(job, rank):
-    """Tells whether hvdrun ended a rank before that was done or had thrown an error."""
-    return rank in job.said and not any(line == "done" or line.startswith("error ") for line in job.said[rank])
+def has_spoken(lines):
+    """Tells whether a rank was done, or had thrown an error and could still be used after it."""
+    return "done" in lines or "over" in lines
 
 
-def codes(plan, fault, node):
+def codes(job, fault, node):
     """Returns the exit codes that hvdrun may have on a node because of a fault."""
-    several = len(plan.counts) > 1
+    several = len(job.plan.counts) > 1
     if fault.kind == "kill":
         return {137}
     if fault.kind == "stop":
         return {3, 137}  # that of a survivor, or of the victim, which hvdrun kills at the end
     if fault.kind in ("descriptors", "memory"):
-        # Its own error, an exception that nobody catches, a crash, or 127 when the program cannot be loaded.
-        return {0, 3, 4, 71, 127, 134, 139}
+        # Its own error, or 127 when the program cannot be loaded. Without memory the program itself may fail, and the
+        # system ends a process whose stack cannot grow.
+        return {0, 3, 71, 127} | ({4, 134, 139} if fault.kind == "memory" else set())
     if fault.kind == "cut":
         # The others give a mute node up and end their ranks. Its own ranks may see these connections close before its
         # hvdrun knows of the cut.
@@ -53,7 +57,7 @@ def codes(plan, fault, node):
         return {128 + int(fault.amount)}
     if fault.kind == "descriptors_hvdrun":
         return {0, 69, 70, 71, 127}  # 127 when hvdrun itself cannot be loaded
-    if fault.kind == "full_tmp":
+    if fault.kind == "full_tmp" and may_lack_a_timeline(fault, job):
         return {0, 3}
     return {0}
 
@@ -64,19 +68,22 @@ def judge(plan, job, ended, in_files, left):
     struck = [fault for fault in plan.faults if fault.struck]
     harmful = [fault for fault in struck if fault.kind not in plans.HARMLESS]
     done = {rank for rank, lines in job.said.items() if "done" in lines}
+    lack_memory = {fault.victim for fault in harmful if fault.kind == "memory"}
     for rank, lines in job.said.items():
         broken += ["rank %d: %s" % (rank, line) for line in lines if line.startswith("wrong")]
+        broken += ["rank %d: %s" % (rank, line) for line in lines
+                   if line.startswith(("exception", "error internal", "error protocol")) and rank not in lack_memory]
     broken += left
 
     # Every hvdrun has ended, with a code that one of the faults explains. A cut may keep from a node how a victim that
     # its ranks know to be lost has ended, and while a rank still meets the others these may give it up before hvdrun
     # knows of the cut; then the code is that of a survivor.
     victims = {fault.victim for fault in harmful if fault.kind in plans.OF_RANKS}
-    some_meet = any("ready" not in lines for rank, lines in job.said.items() if rank not in victims)
+    some_meet = bool(job.meeting() - victims)
     is_hidden = any(fault.kind == "cut" for fault in harmful) and (
         some_meet or any(fault.kind == "kill" for fault in harmful))
     for node, code in enumerate(ended):
-        allowed = set().union(*(codes(plan, fault, node) for fault in harmful))
+        allowed = set().union(*(codes(job, fault, node) for fault in harmful))
         if not harmful or len(done) == plan.size or any(fault.was_late for fault in harmful):
             allowed.add(0)
         if is_hidden:
@@ -100,24 +107,34 @@ def judge(plan, job, ended, in_files, left):
             if not line.startswith("error "):
                 continue
             code, culprit, text = line[len("error "):].split(" | ", 2)
-            allowed = set().union(*(blamable(plan, fault, rank) for fault in harmful))
+            allowed = set().union(*(blamable(job, fault, rank) for fault in harmful))
             if rank in victims:
                 continue  # it may not know better
             errors[rank] = (int(culprit), text)
-            if harmful and int(culprit) not in allowed and (some_meet or still_meets(text)):
+            if harmful and int(culprit) not in allowed and some_meet:
                 job.weak = True
                 if code in ("peer lost", "timeout", "resource"):
                     continue
-            if harmful and "HVD_CONTROL_FANOUT" in plan.environment and was_ended(job, int(culprit)):
-                continue  # its relay could not pass on the verdict
             if int(culprit) not in allowed:
                 broken.append("rank %d blames rank %s, not one of %s: %s: %s" % (rank, culprit, sorted(allowed),
                                                                               code, text))
-    decided = {error for error in errors.values() if not still_meets(error[1])}
+    # While the ranks meet, rank 0 decides nothing yet: each names the one that it waits for or whose connection
+    # ended, which may be a victim (errors.md).
+    decided = set() if some_meet else set(errors.values())
     if len(harmful) == 1 and harmful[0].kind in ("kill", "stop") and harmful[0].victim != 0:
         # The members of a relay notice its loss themselves.
         if len(decided) > 1 and "HVD_CONTROL_FANOUT" not in plan.environment:
             broken.append("survivors differ: %s" % errors)
+
+    # All survivors come back from their calls, before hvdrun ends them, which is more than a second after the loss.
+    if (len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS and any(ended) and not some_meet
+            and all(fault.kind not in plans.DELAYING for fault in struck)):
+        broken += ["rank %d says nothing after the loss: %s" % (rank, lines[-1:])
+                   for rank, lines in job.said.items() if rank not in victims and not has_spoken(lines)]
+    for node, (_, err) in enumerate(job.outputs):
+        for crash in filter(None, map(CRASH.match, err)):
+            if int(crash[1]) not in victims:
+                broken.append("node %d: %s" % (node, crash[0]))
 
     # hvdrun's report begins with the culprit.
     if len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS:

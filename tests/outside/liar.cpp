@@ -51,5 +51,6 @@ extern "C" ssize_t send(int fd, const void* data, std::size_t size, int flags) {
   std::memcpy(bytes.data(), data, size);
   const std::size_t bit = lie.bit % (8 * size);
   bytes[bit / 8] ^= static_cast<unsigned char>(1U << bit % 8);
+  std::fputs("the liar lies\n", stderr);
   return next(fd, bytes.data(), size, flags);
 }

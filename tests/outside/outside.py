@@ -3,6 +3,7 @@
 
 import argparse
 import collections
+import hashlib
 import json
 import os
 import resource
@@ -29,7 +30,10 @@ def exhaust(pid, fault):
             size = int(file.read().split()[0]) * resource.getpagesize() + (int(fault.amount) << 20)
         resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
     else:
-        count = max(map(int, os.listdir("/proc/%d/fd" % pid))) + 1 + int(fault.amount)
+        used = [int(name) for name in os.listdir("/proc/%d/fd" % pid)]
+        if not used:  # it has just ended
+            raise ProcessLookupError
+        count = max(used) + 1 + int(fault.amount)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, count))
 
 
@@ -118,19 +122,24 @@ def release(job, fault):
             pass
 
 
+def processes_left(own):
+    """Lists the processes that are left of the job; they get some seconds to end."""
+    deadline = time.monotonic() + PATIENCE / 12
+    while True:
+        left = ["left: process %d %s" % (pid, name) for pid, (name, _) in hosts.processes().items() if pid not in own]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)  # nothing else tells when a stranger's process is over
+
+
 def leftovers(machines, own):
-    """Lists what is left of the job; it gets some seconds to end."""
+    """Lists the processes, sockets and files that are left of the job."""
+    left = processes_left(own)
     for machine in machines:
         for ballast in (machine.tmp + "/ballast", "/dev/shm/ballast"):
             if os.path.exists(machine.path(ballast)):
                 os.remove(machine.path(ballast))
-    deadline = time.monotonic() + PATIENCE / 4
-    while True:
-        left = ["left: process %d %s" % (pid, name) for pid, (name, _) in hosts.processes().items() if pid not in own]
-        left += ["left: " + line for machine in machines for line in machine.left()]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.01)  # nothing else tells when a stranger's process is over
+    return left + ["left: " + line for machine in machines for line in machine.left()]
 
 
 def cycle(seed, machines, folder, programs):
@@ -145,6 +154,7 @@ def cycle(seed, machines, folder, programs):
         if fault.round >= 0:
             job.wait(lambda: mark in job.said[target], PATIENCE)
         time.sleep(fault.delay)  # where in the round it strikes
+        fault.begun = 0 if job.meeting() else job.begun()
         try:
             strike(job, fault, machines)
             fault.struck = True
@@ -160,12 +170,13 @@ def cycle(seed, machines, folder, programs):
     job.close()
     in_files = job.in_files()
     for machine in machines:
-        machine.heal()
         for name in os.listdir(machine.path(machine.tmp)):
             if name.startswith("timeline"):
                 os.remove(machine.path(os.path.join(machine.tmp, name)))
         shutil.rmtree(machine.path(job.logs), ignore_errors=True)
     left = leftovers(machines, own)
+    for machine in machines:
+        machine.heal()
     for pid in set(hosts.processes()) - own:
         os.kill(pid, signal.SIGKILL)
     os.close(job.fifo_fd)
@@ -181,12 +192,20 @@ def report(plan, job, ended, verbose):
             print("  node %d: %s" % (node, line))
 
 
-def load(path):
-    try:
+def load(path, programs):
+    """Returns the counts of earlier runs of the same programs."""
+    digest = hashlib.sha256()
+    for program in (programs.hvdrun, programs.rank):
+        with open(program, "rb") as file:
+            digest.update(file.read())
+    counts = {"programs": digest.hexdigest(), "cycles": 0, "broken": [], "weak": 0, "faults": {}, "seconds": 0}
+    if path and os.path.exists(path):
         with open(path) as file:
-            return json.load(file)
-    except (TypeError, FileNotFoundError):
-        return {"cycles": 0, "broken": [], "weak": 0, "faults": {}, "seconds": 0}
+            earlier = json.load(file)
+        if earlier.get("programs") != counts["programs"]:
+            sys.exit("outside.py: %s has counts of other programs" % path)
+        return earlier
+    return counts
 
 
 def inside(options):
@@ -194,7 +213,7 @@ def inside(options):
                                rank=os.path.join(options.bin, "outside_rank"),
                                clock=os.path.join(options.bin, "outside_clock.so"))
     machines = hosts.make(options.work)
-    counts = load(options.resume)
+    counts = load(options.resume, programs)
     seed = counts.setdefault("first", options.first_seed) + counts["cycles"]
     faults = collections.Counter(counts["faults"])
     began = time.monotonic()
@@ -215,7 +234,7 @@ def inside(options):
         if broken:
             counts["broken"].append(seed)
         counts["weak"] += job.weak
-        faults.update(fault.kind for fault in plan.faults if fault.struck)
+        faults.update(fault.kind for fault in plan.faults if fault.struck and not fault.was_late)
         counts["cycles"] += 1
         counts["faults"] = dict(faults)
         seed += 1

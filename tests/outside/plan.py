@@ -19,6 +19,7 @@ class Fault:
     how: str = ""
     struck: bool = False
     was_late: bool = False  # the victim had finished its program, or nobody needed it any more
+    begun: int = 0  # how often ranks had begun to meet when it struck; 0: some had not met the others yet
     pid: int = 0
 
     def __str__(self):
@@ -34,6 +35,8 @@ OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "ful
 OF_HOSTS = ["cut", "cut", "outage", "slow"]
 # After these a job goes on as if nothing had happened.
 HARMLESS = {"pause", "pause_hvdrun", "clock", "outage", "slow", "stall_tmp", "slow_tmp", "full_shm"}
+# During these a rank may be late to notice an error, and hvdrun ends it a second after the first one has failed.
+DELAYING = {"pause", "outage", "slow", "stall_tmp", "slow_tmp"}
 
 
 @dataclass

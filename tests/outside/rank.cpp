@@ -1,8 +1,9 @@
 // A rank of the outside tester: a random program of collectives, the same on all ranks, whose
 // results are compared with the sequential model. Its arguments are the seed, the number of rounds
 // and a FIFO to which it writes what it sees, so that the tester does not depend on hvdrun for it.
-// The exit status is 3 after an error of the library, 4 when it lacks memory or a resource itself,
-// and 5 after a wrong result.
+// It says "begins" before it meets the others and "ready" after that, and at the end "done" or,
+// after an error of the library, "error" and then "over". The exit status is 3 after an error of
+// the library, 4 when it lacks memory or a resource itself, and 5 after a wrong result.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -168,6 +169,7 @@ class Program {
 
  private:
   void begin() {
+    say("begins");
     hvd::init();
     sets_.assign(1, {});
     for (int r = 0; r < hvd::size(); ++r) sets_[0].ranks.push_back(r);
@@ -351,6 +353,7 @@ int run(std::uint64_t seed, int rounds) {
     say("error " + std::string(to_string(error.code())) + " | " +
         std::to_string(error.fault().rank) + " | " + error.what());
     expect_the_same(error);
+    say("over");
     return kLost;
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
     say("exception " + std::string(error.what()));

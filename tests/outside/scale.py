@@ -18,6 +18,7 @@ import threading
 import time
 
 import hosts
+from outside import leftovers
 
 LINE = re.compile(r"(started|frozen|ran) steps (\d+) seconds ([\d.]+) sent (\d+) received (\d+)")
 
@@ -101,12 +102,13 @@ def inside(options):
             marks[found.group(1)] = packets(machines[0])
             phases[found.group(1)] = found.groups()[1:]
 
+    own = set(hosts.processes())
     before = packets(machines[0])
     began = time.monotonic()
     job = Nodes(machines, options.bin, per_host, [options.steps], options.work, on_line)
     ended = job.end(began + options.patience)
     whole = time.monotonic() - began
-    if any(ended) or len(phases) != 3 or any("wrong" in line for line in job.lines):
+    if any(code != 0 for code in ended) or len(phases) != 3 or any("wrong" in line for line in job.lines):
         print("\n".join(job.lines[:20] + job.lines[-20:]))
         print("the job ended with %s" % ended)
         return 1
@@ -124,7 +126,7 @@ def inside(options):
     over = time.monotonic() - struck[0] if struck else 0
     told = [line for line in job.lines if re.search(r"\blost -?\d+$", line)]
     right = [line for line in told if line.endswith("lost %d" % (options.ranks // 2))]
-    left = [line for machine in machines for line in machine.left()]
+    left = leftovers(machines, own)
     print("| ranks | start s | freeze s | steps | s | control messages of rank 0: start, freeze, steps | "
           "packets of its host: start, freeze, steps | GiB | whole job s | after a kill s | survivors that name it |")
     print("| %d | %s | %s | %s | %s | %s | %s | %.1f | %.0f | %.1f | %d of %d |" % (
@@ -132,8 +134,8 @@ def inside(options):
         ", ".join("%s/%s" % phases[phase][2:] for phase in ("started", "frozen", "ran")),
         ", ".join(map(str, (marks["started"] - before, marks["frozen"] - before, marks["ran"] - before))),
         free - least, whole, over, len(right), options.ranks - 1))
-    wrong = [line for line in told if line not in right]
-    if set(ended) != {137} or wrong or left:
+    wrong = [line for line in job.lines if "wrong" in line] + [line for line in told if line not in right]
+    if set(ended) != {137} or len(right) != options.ranks - 1 or wrong or left:
         print("\n".join(job.lines[-20:] + wrong[:5] + left[:5]))
         print("the job with a loss ended with %s" % ended)
         return 1

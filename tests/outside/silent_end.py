@@ -78,7 +78,7 @@ def inside(programs, work):
     for job in jobs:
         ended = job.end(PATIENCE)
         job.close()
-        if any(ended):
+        if any(code != 0 for code in ended):
             passed = False
             print("hvdruns exit with %s" % ended)
         for lines in job.outputs:
