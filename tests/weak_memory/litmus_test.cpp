@@ -209,5 +209,18 @@ TEST(Litmus, DataRaces) {
   EXPECT_EQ(passes(kRelease, kRelaxed), "data race");
 }
 
+TEST(Explorer, RepeatsAWrongExecutionThoughItHasTheFirstStoreOfAThread) {
+  // Until the second thread stores to x, the first load has no point at which it may run.
+  const Threads threads{[] {
+                          const int before = x.load(kRelaxed);
+                          y.fetch_add(1, kRelaxed);
+                          check(before == x.load(kRelaxed), "x has changed");
+                        },
+                        [] {
+                          if (y.fetch_add(0, kRelaxed) == 0) x.store(1, kRelaxed);
+                        }};
+  EXPECT_EQ(failure_of(threads), "x has changed");
+}
+
 }  // namespace
 }  // namespace hvd::weak

@@ -32,27 +32,40 @@ Exploration Scheduler::run() {
     execute();
     result_.complete = result_.failure.empty() && !next();
   } while (result_.failure.empty() && !result_.complete && result_.executions < limits_.executions);
-  if (!result_.failure.empty()) {
-    repeats_ = true;
-    result_.failure.clear();
-    execute();
-  }
+  if (!result_.failure.empty()) repeat();
   exploring = nullptr;
   result_.states = visited_.size();
   return result_;
+}
+
+/// Runs the wrong execution again, to record its operations. Loads have points only where they had
+/// them the first time, so the choices mean the same.
+void Scheduler::repeat() {
+  for (const auto& [location, writer] : new_writers_) writers_[location] &= ~writer;
+  const std::string first = std::exchange(result_.failure, {});
+  repeats_ = true;
+  execute();
+  if (result_.failure == first) return;
+  result_.failure =
+      first + " (did not repeat: " + (result_.failure.empty() ? "no failure" : result_.failure) +
+      ")";
 }
 
 std::size_t Scheduler::choose(std::size_t of) {
   if (of == 1) return 0;
   if (made_ == choices_.size()) choices_.push_back({0, deviations_ < limits_.deviations ? of : 1});
   const std::size_t taken = choices_[made_++].taken;
+  if (taken >= of) {
+    result_.failure = "an execution does not repeat";
+    return 0;
+  }
   if (taken != 0) ++deviations_;
   return taken;
 }
 
 /// Moves to the next sequence of choices. Returns false after the last one.
 bool Scheduler::next() {
-  if (std::exchange(new_writer_, false)) {  // loads before may have needed a point
+  if (!std::exchange(new_writers_, {}).empty()) {  // loads before may have needed a point
     choices_.clear();
     visited_.clear();
     return true;
@@ -151,8 +164,9 @@ void Scheduler::load_point(std::uint64_t location) {
 
 void Scheduler::writes(std::uint64_t location) {
   unsigned& writers = writers_[location];
-  if ((writers >> running_ & 1) == 0) new_writer_ = true;
-  writers |= 1U << running_;
+  const unsigned writer = 1U << running_;
+  if ((writers & writer) == 0) new_writers_.emplace_back(location, writer);
+  writers |= writer;
 }
 
 void Scheduler::fail(const std::string& why) {

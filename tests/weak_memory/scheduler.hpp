@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ucontext.h>
@@ -72,6 +73,7 @@ class Scheduler {
   /// Records the state. Returns false if it was there before, with as many deviations left.
   [[nodiscard]] bool is_new();
   void execute();
+  void repeat();
   [[nodiscard]] bool next();
   [[nodiscard]] std::vector<std::size_t> runnable() const;
   [[nodiscard]] std::uint64_t hash() const;
@@ -92,7 +94,8 @@ class Scheduler {
   std::size_t deviations_ = 0;                              ///< among the choices made
   std::unordered_map<std::uint64_t, std::size_t> visited_;  ///< deviations that were left
   std::unordered_map<std::uint64_t, unsigned> writers_;     ///< bit masks, by location
-  bool new_writer_ = false;
+  /// Those that the last execution has added.
+  std::vector<std::pair<std::uint64_t, unsigned>> new_writers_;
   bool repeats_ = false;  ///< the wrong execution
   Exploration result_;
 };
