@@ -1,5 +1,8 @@
 // A slice of every configuration breaks no invariant, and an exploration can be resumed.
 #include <cstdio>
+#include <exception>
+#include <fstream>
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -52,6 +55,27 @@ TEST(Explorer, AnInterruptedSearchSeesTheSameStates) {
   EXPECT_EQ(second.visited().size(), whole.visited().size());
   EXPECT_EQ(second.visited().sum(), whole.visited().sum());
   EXPECT_EQ(second.counts().transitions, whole.counts().transitions);
+}
+
+TEST(Explorer, RefusesTheFileOfAnotherBuild) {
+  const std::string file = testing::TempDir() + "hvd-exploration-of-" + std::to_string(::getpid());
+  Explorer explorer(*make_scenario("freeze", 2), 1);
+  explorer.save(file);
+  EXPECT_TRUE(explorer.load(file));
+  {
+    std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+    bytes.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    const int byte = bytes.peek();  // of the program's digest
+    bytes.seekp(bytes.tellg());
+    bytes.put(static_cast<char>(byte ^ 1));
+  }
+  try {
+    explorer.load(file);
+    ADD_FAILURE() << "it has been loaded";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("another build"), std::string::npos) << error.what();
+  }
+  std::remove(file.c_str());
 }
 
 TEST(Explorer, TheOrderOfTheSearchDoesNotChangeTheSet) {

@@ -30,6 +30,16 @@ T read(std::istream& in) {
   return value;
 }
 
+/// Another program may have other states, and other invariants. Shared libraries are left out.
+std::uint64_t digest_of_program() {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  StateHasher hasher;
+  std::uint64_t word = 0;
+  while (program.read(reinterpret_cast<char*>(&word), sizeof(word))) hasher.word(word);
+  if (!program.eof()) throw std::runtime_error("cannot read /proc/self/exe");
+  return hasher.hash().low;
+}
+
 /// Checks a state in which only time or a fault can change anything.
 void check_if_end(const Explorable& state, const StateHash& hash, const std::vector<Move>& moves,
                   std::uint64_t& ends) {
@@ -105,7 +115,7 @@ void Explorer::advance(std::size_t walk) {
 // Saving: the visited set, and of each walk the number of the next move in every frame.
 
 std::string Explorer::identity() const {
-  return fmt::format("hvd_explore 1 {} {} ranks {} walks\n", scenario_.name, scenario_.ranks,
+  return fmt::format("hvd_explore 2 {} {} ranks {} walks", scenario_.name, scenario_.ranks,
                      walks_.size());
 }
 
@@ -113,7 +123,8 @@ void Explorer::save(const std::string& file) const {
   const std::string fresh = file + ".new";
   {
     std::ofstream out(fresh, std::ios::binary);
-    out << identity();
+    out << identity() << '\n';
+    write(out, digest_of_program());
     write(out, counts_);
     for (const Walk& walk : walks_) {
       write(out, walk.size());
@@ -132,8 +143,12 @@ bool Explorer::load(const std::string& file) {
   if (!in) return false;
   std::string line;
   std::getline(in, line);
-  if (line + "\n" != identity()) {
+  if (line != identity()) {
     throw std::runtime_error(fmt::format("{} belongs to '{}'", file, line));
+  }
+  if (read<std::uint64_t>(in) != digest_of_program()) {
+    throw std::runtime_error(
+        file + " was written by another build, whose states are not checked by this one");
   }
   counts_ = read<Counts>(in);
   for (std::size_t walk = 0; walk < walks_.size(); ++walk) {

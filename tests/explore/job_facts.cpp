@@ -107,11 +107,7 @@ void JobFacts::tells_to_leave(int number, const std::vector<int>& slots, int max
   if (done || worker.asked || worker.was_paused) return;
   if (asking_hosts.contains(worker.host) || left_hosts.contains(worker.host)) return;
   // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
-  const bool suspects =
-      form.generation > 0 && !started.contains(form.generation) &&
-      std::any_of(form.workers.begin(), form.workers.end(),
-                  [&workers](int member) { return at(workers, member).was_paused; });
-  if (suspects) return;
+  if (!started.contains(form.generation) && had_paused(workers)) return;
   int neighbours = 0;
   int others = 0;
   for (const ExploredWorker& one : workers) {
@@ -125,7 +121,7 @@ void JobFacts::tells_to_leave(int number, const std::vector<int>& slots, int max
 }
 
 void JobFacts::finishes(const Membership::Finish& finish, bool no_fault,
-                        const Workers& workers) const {
+                        const std::vector<int>& slots, int min_np, const Workers& workers) const {
   if (finish.code == 0 && !done) throw Violation("the end", "0 although nobody has finished");
   if (finish.code != 0 && no_fault) {
     throw Violation("the end", fmt::format("code {} without a fault", finish.code));
@@ -136,16 +132,55 @@ void JobFacts::finishes(const Membership::Finish& finish, bool no_fault,
   if (done || finish.code == 0) return;
   const bool over = std::all_of(workers.begin(), workers.end(),
                                 [](const ExploredWorker& one) { return one.known_over; });
-  if (finish.code != Membership::kExitRetry && (form.generation > 0 || !over)) {
-    throw Violation("the end", fmt::format("code {}", finish.code));
+  if (finish.code != Membership::kExitRetry) {
+    if (form.generation > 0 || !over) {
+      throw Violation("the end", fmt::format("code {}", finish.code));
+    }
+  } else if (finish.why.starts_with("no worker is left")) {
+    check_state_is_lost(workers);
+  } else if (finish.why.find(" of at least ") != std::string::npos) {
+    check_too_few(slots, min_np, workers);
+  } else if (!finish.why.starts_with("no generation has started") || !had_paused(workers)) {
+    throw Violation("the end", finish.why);
   }
-  if (!finish.why.starts_with("no worker is left")) return;
-  const bool may_begin_anew = form.generation == 1 && nobody_has_trained();
+}
+
+void JobFacts::check_state_is_lost(const Workers& workers) const {
   for (const ExploredWorker& one : workers) {
     if (one.phase != ExploredWorker::Phase::waiting || one.told_to_leave) continue;
     if (one.has_whole_state()) throw Violation("the end", "a worker has the state");
-    if (may_begin_anew && one.assigned > 0) throw Violation("the end", "a worker may begin anew");
+    if (may_begin_anew(one)) throw Violation("the end", "a worker may begin anew");
   }
+}
+
+/// The workers that wait, the oldest for the slots of each host, are no generation.
+void JobFacts::check_too_few(const std::vector<int>& slots, int min_np,
+                             const Workers& workers) const {
+  std::map<std::size_t, int> used;
+  int fit = 0;
+  bool may_lead = form.generation == 0;
+  for (const ExploredWorker& one : workers) {
+    const bool waits = one.phase == ExploredWorker::Phase::waiting && one.to_hvdrun.empty() &&
+                       one.heard >= one.assigned && !one.told_to_leave && !one.known_over;
+    if (!waits || left_hosts.contains(one.host) || used[one.host] == slots.at(one.host)) continue;
+    ++used[one.host];
+    ++fit;
+    may_lead = may_lead || one.has_had_state || may_begin_anew(one);
+  }
+  if (fit >= min_np && may_lead) {
+    throw Violation("the end", fmt::format("{} workers wait, which are enough", fit));
+  }
+}
+
+/// A member of the last generation was stopped, which tells why it has not started.
+bool JobFacts::had_paused(const Workers& workers) const {
+  return std::any_of(form.workers.begin(), form.workers.end(), [&workers](int member) {
+    return workers.at(static_cast<std::size_t>(member)).was_paused;
+  });
+}
+
+bool JobFacts::may_begin_anew(const ExploredWorker& worker) const {
+  return form.generation == 1 && worker.assigned > 0 && nobody_has_trained();
 }
 
 /// A step needs all members, so nobody has trained while a member of the first generation has not

@@ -39,7 +39,7 @@ struct JobFacts {
   void kills(const ExploredWorker& worker, int number, Clock::time_point now) const;
   void tells_to_leave(int number, const std::vector<int>& slots, int max_np, Workers& workers);
   void finishes(const detail::Membership::Finish& finish, bool no_fault,
-                const Workers& workers) const;
+                const std::vector<int>& slots, int min_np, const Workers& workers) const;
 
   // These are called when a worker does something.
   void gathers(const ExploredWorker& worker);
@@ -55,6 +55,11 @@ struct JobFacts {
  private:
   void agree(std::uint32_t generation, int step, std::uint64_t digest);
   void check_every_sample_was_used(const ExploredWorker& worker, int samples) const;
+  // The reasons for the end.
+  void check_state_is_lost(const Workers& workers) const;
+  void check_too_few(const std::vector<int>& slots, int min_np, const Workers& workers) const;
+  [[nodiscard]] bool had_paused(const Workers& workers) const;
+  [[nodiscard]] bool may_begin_anew(const ExploredWorker& worker) const;
   [[nodiscard]] bool nobody_has_trained() const;
 };
 

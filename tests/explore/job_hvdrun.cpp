@@ -124,7 +124,7 @@ void ExploredJob::carry_out(const Membership::Kill& order) {
 
 void ExploredJob::carry_out(const Membership::Finish& order) {
   say(-1, "finishes with {} {}", order.code, order.why);
-  facts_.finishes(order, !had_fault_, workers_);
+  facts_.finishes(order, !had_fault_, slots_, options_.min_np, workers_);
   end_ = order;
 }
 

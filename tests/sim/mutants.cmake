@@ -239,3 +239,14 @@ hvd_sim_mutant(pending_step_not_made policy/recovery.cpp
   [[source.division_steps = std::max(source.division_steps, has->steps);]]
   [[source.division_steps = source.division_steps == 0 ? has->steps : std::min(source.division_steps, has->steps);]]
   "a step that a rank has made is not made by the others" --elastic)
+hvd_sim_mutant(more_than_the_least policy/membership.cpp
+  [[const bool enough = static_cast<int>(ranks.size()) >= options_.min_np &&]]
+  [[const bool enough = static_cast<int>(ranks.size()) > options_.min_np &&]]
+  "exactly as many workers as are needed wait for another until the job ends" --elastic)
+hvd_sim_mutant(patience_not_renewed policy/membership.cpp
+  [[too_few_since_.reset();]] [[]]
+  "the time that a job may be without ranks goes on while it trains" --elastic)
+hvd_sim_mutant(losses_count_as_stuck policy/membership.cpp
+  [[if (enough && now >= deadline && generation_ > 0 && !explained_) {]]
+  [[if (enough && now >= deadline && generation_ > 0) {]]
+  "a job ends as one whose starts fail, although a loss explains the last one" --elastic)

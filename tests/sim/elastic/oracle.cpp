@@ -71,7 +71,9 @@ void Oracle::check_waits(int worker) const {
 
 void Oracle::hears(int worker, const detail::Waits& waits) {
   if (over_.contains(worker)) return;  // the report of its end has overtaken this
-  heard_[worker] = std::max(heard_[worker], waits.generation);
+  const std::uint32_t before =
+      std::exchange(heard_[worker], std::max(heard_[worker], waits.generation));
+  if (waits.generation > before && !waits.start_failed) trained_at_ = job_.events.now();
   if (waits.leaves && !told_to_leave_.contains(worker)) {
     const bool is_member = !forms_.empty() && waits.generation == forms_.rbegin()->first;
     bool& member_asks = asking_hosts_[job_.host_of(worker)];
@@ -99,13 +101,8 @@ void Oracle::tells_to_leave(int number) {
   if (done_ || worker.asked_to_leave() || worker.struck() || job_.was_cut(worker.host())) return;
   if (asking_hosts_.contains(worker.host()) || left_hosts_.contains(worker.host())) return;
   // If a start fails and ranks cannot tell why, hvdrun may suspect a host that is sound.
-  if (!forms_.empty() && !started_.contains(forms_.rbegin()->first)) {
-    const std::vector<int>& members = forms_.rbegin()->second.workers;
-    const auto struck = [this](int member) {
-      return job_.worker(member).struck() || job_.was_cut(job_.host_of(member));
-    };
-    if (std::any_of(members.begin(), members.end(), struck)) return;
-  }
+  const bool has_started = forms_.empty() || started_.contains(forms_.rbegin()->first);
+  if (!has_started && start_was_disturbed()) return;
   int neighbours = 0;
   int others = 0;
   for (const auto& one : job_.workers) {
@@ -121,23 +118,82 @@ void Oracle::tells_to_leave(int number) {
 
 void Oracle::finishes(const Membership::Finish& finish) {
   if (finish.code == 0 && !done_) throw Violation("the end", "0 although nobody has finished");
+  const auto& faults = job_.faults;
+  if (finish.code != 0 && std::find(faults.begin(), faults.end(), true) == faults.end()) {
+    throw Violation("the end", fmt::format("code {} without a fault", finish.code));
+  }
   if (done_ || finish.code == 0) return;
   // Nobody is left, and nobody ever trained: the program fails at its start.
   const bool started = !forms_.empty() || over_.size() < job_.workers.size();
-  if (finish.code != Membership::kExitRetry && started) {
-    throw Violation("the end", fmt::format("code {}", finish.code));
+  if (finish.code != Membership::kExitRetry) {
+    if (started) throw Violation("the end", fmt::format("code {}", finish.code));
+  } else if (finish.why.starts_with("no worker is left")) {
+    check_state_is_lost();
+  } else if (finish.why.find(" of at least ") != std::string::npos) {
+    check_patience();
+    check_too_few();
+  } else if (finish.why.starts_with("no generation has started")) {
+    check_patience();
+    if (!start_was_disturbed()) throw Violation("the end", "a start failed without a reason");
+  } else {
+    const auto most = job_.plan.options.reset_limit;
+    const int changes = static_cast<int>(forms_.size()) - 1;
+    if (!most || changes < *most) throw Violation("the end", finish.why);
   }
-  if (!finish.why.starts_with("no worker is left")) return;
-  const bool may_begin_anew = forms_.size() == 1 && nobody_has_trained();
+}
+
+void Oracle::check_state_is_lost() const {
   for (const auto& one : job_.workers) {
     if (!one->waits() || told_to_leave_.contains(one->number())) continue;
     if (one->has_whole_state()) {
       throw Violation("the end", fmt::format("worker {} has the state", one->number()));
     }
-    if (may_begin_anew && assigned_.contains(one->number())) {
+    if (may_begin_anew(one->number())) {
       throw Violation("the end", fmt::format("worker {} may begin anew", one->number()));
     }
   }
+}
+
+/// The job had all of `--elastic-timeout` since it trained last.
+void Oracle::check_patience() const {
+  if (job_.events.now() < job_.nanos(time_point_at(trained_at_) + job_.plan.options.timeout)) {
+    throw Violation("the end", fmt::format("too early, it trained until {}", trained_at_));
+  }
+}
+
+/// The workers that wait, the oldest for the slots of each host, are no generation.
+void Oracle::check_too_few() const {
+  std::map<std::size_t, int> used;
+  int fit = 0;
+  bool may_lead = forms_.empty();
+  for (const auto& one : job_.workers) {
+    const int number = one->number();
+    const auto heard = heard_.find(number);
+    const auto assigned = assigned_.find(number);
+    if (heard == heard_.end() || over_.contains(number) || told_to_leave_.contains(number))
+      continue;
+    if (assigned != assigned_.end() && heard->second < assigned->second) continue;
+    if (left_hosts_.contains(one->host())) continue;
+    if (used[one->host()] == job_.driver.slots().at(one->host())) continue;
+    ++used[one->host()];
+    ++fit;
+    may_lead = may_lead || one->has_had_state() || may_begin_anew(number);
+  }
+  if (fit >= job_.plan.options.min_np && may_lead) {
+    throw Violation("the end", fmt::format("{} workers wait, which are enough", fit));
+  }
+}
+
+/// A pause or a cut tells why the last generation has not started.
+bool Oracle::start_was_disturbed() const {
+  const std::vector<int>& members = forms_.rbegin()->second.workers;
+  return std::any_of(members.begin(), members.end(), [this](int member) {
+    return job_.worker(member).struck() || job_.was_cut(job_.host_of(member));
+  });
+}
+
+bool Oracle::may_begin_anew(int worker) const {
+  return forms_.size() == 1 && assigned_.contains(worker) && nobody_has_trained();
 }
 
 /// Some member of the first generation has never synchronized it.

@@ -46,6 +46,12 @@ class Oracle {
  private:
   /// hvdrun takes the worker for one that waits.
   void check_waits(int worker) const;
+  // The reasons for the end.
+  void check_state_is_lost() const;
+  void check_patience() const;
+  void check_too_few() const;
+  [[nodiscard]] bool start_was_disturbed() const;
+  [[nodiscard]] bool may_begin_anew(int worker) const;
   void agree(std::uint32_t generation, int step, const Model& model);
   [[nodiscard]] bool nobody_has_trained() const;
   [[nodiscard]] bool has_all_shards(std::uint32_t generation) const;
@@ -69,6 +75,7 @@ class Oracle {
   std::uint32_t last_generation_ = 0;  ///< in which a step was completed
   int furthest_ = 0;                   ///< the most steps that any worker has completed
   std::set<std::uint64_t> completed_;  ///< digests after a step
+  Nanos trained_at_ = 0;               ///< when hvdrun last heard that a generation had trained
   bool done_ = false;
 };
 
