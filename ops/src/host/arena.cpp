@@ -11,6 +11,7 @@ namespace hvd::detail {
 
 HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin)
     : segment_(std::move(segment)),
+      owner_(::getpid()),
       begin_(begin),
       capacity_((segment_->size() - begin) / kStretch * kStretch),
       first_(segment_->data() + begin),
@@ -21,6 +22,7 @@ HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t beg
       keep_(capacity_ / 8) {}
 
 void* HostArena::allocate(std::size_t bytes) noexcept {
+  if (::getpid() != owner_) return nullptr;
   const std::lock_guard lock(mutex_);
   try {
     const auto block = blocks_.take(bytes);
@@ -35,6 +37,8 @@ void* HostArena::allocate(std::size_t bytes) noexcept {
 
 void HostArena::deallocate(void* memory) noexcept {
   if (memory == nullptr || !contains(memory, 0)) return;
+  // A forked child would punch holes into the pages of its parent.
+  if (::getpid() != owner_) return;
   const std::lock_guard lock(mutex_);
   try {
     const auto freed =

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include <hvd/core/arena.hpp>
 
 #include "host/block_list.hpp"
@@ -17,7 +19,8 @@ namespace hvd::detail {
 /// Keeps this rank's segment alive, and no other rank's. Pages are committed when they are first
 /// allocated, so that without memory `allocate` returns null and the process is not killed. Freed
 /// pages are given back to the system when more than an eighth of the arena lies idle, or more than
-/// had to be committed again after it was given back.
+/// had to be committed again after it was given back. A forked child does not have this memory:
+/// there `allocate` returns null, and `deallocate` does nothing.
 class HostArena final : public Arena {
  public:
   /// Uses the part of `segment` from `begin` on.
@@ -47,6 +50,7 @@ class HostArena final : public Arena {
   void release(const BlockList::Block& block) noexcept;
 
   std::shared_ptr<const HostSegment> segment_;
+  pid_t owner_;
   std::size_t begin_;
   std::size_t capacity_;
   std::byte* first_;

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
@@ -172,6 +173,23 @@ TEST(HostArena, GivesIdlePagesBack) {
 
   arena.deallocate(again);
   EXPECT_GE(pages(), 32 * kMiB) << "it was given back too early before";
+}
+
+TEST(HostArena, BelongsToOneProcess) {
+  HostArena arena(segment_of(16 * kMiB), HostSegment::arena_begin());
+  auto* const block = static_cast<char*>(arena.allocate(8 * kMiB));
+  ASSERT_NE(block, nullptr);
+  std::memset(block, 1, 8 * kMiB);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    arena.deallocate(block);
+    ::_exit(arena.allocate(64) == nullptr ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(std::all_of(block, block + 8 * kMiB, [](char value) { return value == 1; }));
 }
 
 TEST(HostArena, TakesPagesBackFromTheOthers) {
