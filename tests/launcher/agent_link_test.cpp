@@ -147,6 +147,25 @@ TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {
   EXPECT_TRUE(stream.flushed());
 }
 
+TEST(AgentStreamTest, AGreetingWithoutAnEndIsNotAwaitedForEver) {
+  auto [near, far] = connected();
+  boost::asio::io_context io;
+  UniqueFd output(::dup(near.get()));
+  AgentStream stream(io, std::move(near), std::move(output));
+  std::string heard;
+  stream.await_greeting([](const std::string&) { FAIL() << "no greeting has ended"; },
+                        [&](const std::string& all) { heard = all; });
+  const std::string text = "hvdrun-agent " + std::string(std::size_t{1} << 17, 'x');
+  std::thread writer([&text, end = far.get()] {
+    // Most of it may find no reader any more.
+    static_cast<void>(::send(end, text.data(), text.size(), MSG_NOSIGNAL));
+  });
+  while (heard.empty()) ASSERT_EQ(io.run_one_for(std::chrono::seconds{10}), 1U);
+  EXPECT_EQ(heard.size(), std::size_t{1} << 16);
+  ::shutdown(far.get(), SHUT_RDWR);
+  writer.join();
+}
+
 int exited(int code) { return code << 8; }
 
 TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {

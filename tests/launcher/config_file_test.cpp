@@ -171,6 +171,7 @@ TEST_F(ConfigFileTest, FilesThatCannotBeRead) {
 TEST_F(ConfigFileTest, DeepAndCyclicFilesAreErrors) {
   EXPECT_NE(complaint(std::string(10'000, '[')), "");
   EXPECT_NE(complaint("np: 1\nx: &a {b: *a}\n"), "");
+  EXPECT_NE(complaint("&a {params: *a}\n"), "");
   EXPECT_NE(complaint("np: *nowhere\n"), "");
 }
 

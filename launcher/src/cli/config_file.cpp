@@ -32,7 +32,7 @@ class FileReader {
   std::vector<ConfigEntry> read(const YAML::Node& root) {
     if (root.IsNull()) return {};
     if (!root.IsMap()) refuse(root, "expected options, as in 'num-proc: 4'");
-    read_map(root, "");
+    read_map(root, "", false);
     if (!unknown_.empty()) {
       throw LaunchError(kExitUsage, fmt::format("{}: hvdrun has no such option: {}",
                                                 in_quotes(name_), fmt::join(unknown_, ", ")));
@@ -46,8 +46,9 @@ class FileReader {
                       fmt::format("{}, line {}: {}", in_quotes(name_), line_of(at.Mark()), why));
   }
 
-  /// `prefix` is the text with which the section's options begin on the command line.
-  void read_map(const YAML::Node& map, const std::string& prefix) {
+  /// `prefix` is the text with which the section's options begin on the command line. A section has
+  /// no sections.
+  void read_map(const YAML::Node& map, const std::string& prefix, bool is_section) {
     std::set<std::string> seen;
     for (const auto& item : map) {
       if (!item.first.IsScalar()) refuse(item.first, "a key is no name");
@@ -56,12 +57,12 @@ class FileReader {
       if (!seen.insert(key).second) {
         refuse(item.first, fmt::format("{} is there twice", in_quotes(key)));
       }
-      read_item(item.first, key, item.second, prefix);
+      read_item(item.first, key, item.second, prefix, is_section);
     }
   }
 
   void read_item(const YAML::Node& at, const std::string& key, const YAML::Node& value,
-                 const std::string& prefix) {
+                 const std::string& prefix, bool in_section) {
     if (key == "enabled" && !prefix.empty()) return read_enabled(at, value, prefix);
     std::string option = fmt::format("--{}{}", prefix, key);
     if (option == "--np") option = "--num-proc";
@@ -71,8 +72,8 @@ class FileReader {
     if (elsewhere) refuse(at, fmt::format("{} belongs on the command line", option));
     const OptionKind kind = kind_of_(option);
     const bool may_be_section = kind == OptionKind::unknown || kind == OptionKind::flag;
-    if (may_be_section && value.IsMap() && prefix.empty()) {
-      read_map(value, prefix_of(key));
+    if (may_be_section && value.IsMap() && !in_section) {
+      read_map(value, prefix_of(key), true);
     } else if (kind != OptionKind::unknown) {
       read_option(at, option, kind, value);
     } else {

@@ -49,18 +49,17 @@ void AgentStream::await_greeting(std::function<void(std::string)> on_greeting,
 void AgentStream::read_greeting() {
   asio::async_read(input_, asio::buffer(&next_, 1), [this](error_code error, std::size_t) {
     if (ended_) return;
-    heard_ += next_;
-    const auto begin = heard_.find(kGreeting);
-    if (error || (begin == std::string::npos && heard_.size() > kMaxChatter)) {
-      if (error) heard_.pop_back();
-      end(heard_);
-    } else if (begin != std::string::npos && next_ == '\n') {
-      const auto version = heard_.substr(begin + kGreeting.size());
-      heard_.clear();
-      std::exchange(on_greeting_, nullptr)(version.substr(0, version.size() - 1));
-    } else {
-      read_greeting();
+    if (error || heard_.size() == kMaxChatter) return end(heard_);
+    const bool is_line = next_ == '\n';
+    const auto greeting =
+        is_line ? heard_.find(kGreeting, heard_.rfind('\n') + 1) : std::string::npos;
+    if (greeting == std::string::npos) {
+      heard_ += next_;
+      return read_greeting();
     }
+    const std::string version = heard_.substr(greeting + kGreeting.size());
+    heard_.clear();
+    std::exchange(on_greeting_, nullptr)(version);
   });
 }
 

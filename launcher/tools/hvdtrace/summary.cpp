@@ -15,17 +15,17 @@ using nlohmann::json;
 
 struct Phase {
   std::uint64_t events = 0;
-  std::int64_t total_ns = 0;
+  double total_ns = 0;
   std::int64_t longest_ns = 0;
   std::uint64_t bytes = 0;
-  std::map<int, std::int64_t> ns_of_rank;
+  std::map<int, double> ns_of_rank;
 
   void add(int rank, std::int64_t ns, std::uint64_t event_bytes) {
     ++events;
-    total_ns += ns;
+    total_ns += static_cast<double>(ns);
     longest_ns = std::max(longest_ns, ns);
     bytes += event_bytes;
-    ns_of_rank[rank] += ns;
+    ns_of_rank[rank] += static_cast<double>(ns);
   }
   /// Returns the rank with the most time, or the lowest of several such ranks.
   [[nodiscard]] int busiest_rank() const {
@@ -35,11 +35,10 @@ struct Phase {
 };
 
 std::string line_of(const std::string& name, const Phase& phase) {
-  const auto total = static_cast<double>(phase.total_ns);
-  return fmt::format("{:<32} {:>9} {:>12.3f} {:>11.1f} {:>11.1f} {:>15} {:>5}\n", name,
-                     phase.events, total / 1e6, total / 1e3 / static_cast<double>(phase.events),
-                     static_cast<double>(phase.longest_ns) / 1e3, phase.bytes,
-                     phase.busiest_rank());
+  return fmt::format(
+      "{:<32} {:>9} {:>12.3f} {:>11.1f} {:>11.1f} {:>15} {:>5}\n", name, phase.events,
+      phase.total_ns / 1e6, phase.total_ns / 1e3 / static_cast<double>(phase.events),
+      static_cast<double>(phase.longest_ns) / 1e3, phase.bytes, phase.busiest_rank());
 }
 
 }  // namespace

@@ -14,14 +14,26 @@ using nlohmann::json;
   throw TraceError(kExitData, fmt::format("{}: {}", path, why));
 }
 
+// No sum of two clocks and a time overflows within these bounds. They are the years 1875 to 2065,
+// and 31 years for a time of the monotonic clock.
+constexpr std::int64_t kMostClock = 3'000'000'000'000'000'000;
+constexpr double kMostTime = 1e18;
+
+std::int64_t clock_in(const json& args, const char* key) {
+  const auto clock = args.at(key).get<std::int64_t>();
+  if (clock < -kMostClock || clock > kMostClock) {
+    throw std::runtime_error(fmt::format("{} is out of range", key));
+  }
+  return clock;
+}
+
 Origin origin_of(const json& event) {
   const json& args = event.at("args");
   if (args.at("format").get<int>() != 1) {
     throw std::runtime_error("written by another version of hvd");
   }
   return {args.at("rank").get<int>(), args.at("host").get<std::string>(),
-          args.at("steady_to_unix_ns").get<std::int64_t>() +
-              args.at("clock_offset_ns").get<std::int64_t>()};
+          clock_in(args, "steady_to_unix_ns") + clock_in(args, "clock_offset_ns")};
 }
 
 // Returns whether a parse error at this byte means only that the file ends early. A rank that was
@@ -42,8 +54,7 @@ bool is_origin(const json& event) {
 
 std::int64_t nanoseconds_in(const json& event, const char* key) {
   const double value = event.at(key).get<double>() * 1000.0;
-  constexpr double kMost = 9e18;
-  if (!(std::abs(value) < kMost)) throw std::runtime_error("a time is out of range");
+  if (!(std::abs(value) < kMostTime)) throw std::runtime_error("a time is out of range");
   return std::llround(value);
 }
 

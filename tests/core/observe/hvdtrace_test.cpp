@@ -145,6 +145,10 @@ TEST(Hvdtrace, SaysWhatIsWrongWithAFile) {
   expect_bad(with("{\"traceEvents\":[]}"), "not a timeline of hvd");
   expect_bad(with("[{\"ph\":\"X\",\"pid\":0,\"ts\":1,\"dur\":1}]"), "not a timeline of hvd");
   expect_bad(with("[{\"ph\":\"X\"}]"), "pid");
+  expect_bad(
+      with("[{\"ph\":\"M\",\"name\":\"hvd_rank\",\"pid\":0,\"args\":{\"format\":1,\"rank\":0,"
+           "\"host\":\"a\",\"steady_to_unix_ns\":9223372036854775807,\"clock_offset_ns\":1}}]"),
+      "steady_to_unix_ns is out of range");
   const std::string good = read_file(ranks.files[0]);
   const std::size_t key = good.rfind("\"ph\"");  // outside every string
   expect_bad(with(good.substr(0, key) + "!" + good.substr(key)), "parse error");
