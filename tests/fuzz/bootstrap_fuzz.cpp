@@ -1,10 +1,11 @@
-// Decodes the values of the store during the start of a job: rank 0's answers, the ranks' records
-// and the peer table.
+// Decodes the values of the store during the start of a job: rank 0's answers, its announcement of
+// a store, the ranks' records and the peer table.
 #include <hvd/core/internal/bootstrap.hpp>
 #include <hvd/core/store.hpp>
 
 #include "check.hpp"
 #include "net/peer_table.hpp"
+#include "store/rendezvous.cpp"  // NOLINT(bugprone-suspicious-include): for the announcement
 
 namespace {
 
@@ -27,6 +28,8 @@ void read_answer(std::span<const std::byte> answer) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = hvd::fuzz::input(data, size);
   if (size <= 1 << 16) read_answer(bytes);
+  hvd::fuzz::check_canonical(bytes, hvd::detail::Announcement::decode,
+                             [](const auto& value) { return value.encode(); });
   hvd::fuzz::check_canonical(bytes, hvd::net::decode_peer_record,
                              [](const auto& value) { return hvd::net::encode(value); });
   hvd::fuzz::check_canonical(bytes, hvd::net::decode_peer_table,

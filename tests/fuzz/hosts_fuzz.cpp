@@ -1,9 +1,11 @@
-// Parses host lists, hostfiles, Slurm's lists and lists of CPUs.
+// Parses host lists, hostfiles, Slurm's lists, lists of CPUs and the kernel's list of sockets, in
+// which any user of the host has names.
 #include "base/exit_codes.hpp"
 #include "check.hpp"
 #include "plan/cpu_list.hpp"
 #include "plan/hosts.hpp"
 #include "plan/slurm.hpp"
+#include "status/status_socket.hpp"
 
 namespace {
 
@@ -43,5 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   only_usage_errors([&] { static_cast<void>(expand_counts(text)); });
   if (const auto cpus = parse_cpu_list(text)) check(parse_cpu_list(cpu_list(*cpus)) == cpus);
+  for (const std::string& job : parse_jobs(text, 0)) {
+    check(job.find('\n') == std::string::npos && text.find("hvd-status-0-" + job) != text.npos);
+  }
   return 0;
 }
