@@ -15,7 +15,7 @@ import hvd_spark
 import pyarrow
 import pyarrow.parquet
 
-from hvd_spark import HvdError, Store, file_system
+from hvd_spark import HvdError, HvdEstimator, Store, file_system
 from hvd_spark.columns import names, numbers, shapes
 from hvd_spark.intermediate import IntermediateData, _Task
 from hvd_spark.keeper import Keeper
@@ -102,6 +102,10 @@ class Stores(InFolder):
             (ValueError, ("s3://b", True, {"kee": "x"}), "'kee'.*key"),
             (ValueError, ("/a", True, {"key": "x"}), "'key'"),
             (ValueError, ("s3://key:geheim@b",), "credentials"),
+            (ValueError, ("abfs://c@a/p?enable_tls=true&sig=geheim",), "'sig' is not taken"),
+            (ValueError, ("s3://b?secret=geheim",), "'secret' is not taken"),
+            (ValueError, ("s3://b", True, {"anon": "yes"}), "'anon' is true or false"),
+            (ValueError, ("gs://b", True, {"json_credentials": "geheim"}), "'json_credentials'"),
             (TypeError, ("s3://b", True, {"key": ["x"]}), "'key'"),
         ):
             with self.assertRaisesRegex(error, text) as caught:
@@ -162,6 +166,16 @@ class Parameters(unittest.TestCase):
             shapes([[1], [1]], ["a", "b", "c"])
         with self.assertRaisesRegex(ValueError, "-1"):
             shapes([[1, -1]], ["a"])
+
+
+class TooManyColumns(InFolder):
+    def test_they_are_told_before_anything_is_written(self):
+        columns = ["a_column_with_number_%d" % column for column in range(8000)]
+        store = Store.create(self.folder)
+        estimator = HvdEstimator("p", store, feature_cols=columns, label_cols=["y"])
+        with self.assertRaisesRegex(ValueError, "take [0-9]+ bytes.*one column of arrays"):
+            estimator._distributor(IntermediateData(store, False))
+        self.assertEqual(os.listdir(self.folder), [])
 
 
 def write(store, folders, attempt, batches, lengths={}):

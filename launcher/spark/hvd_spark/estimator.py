@@ -69,6 +69,8 @@ def _validation(value):
     return float(value) or None
 
 
+_LONGEST_VARIABLE = 128 << 10  # in bytes, with its name; a longer one prevents a program's start
+
 # Each parameter has a name, a function that checks and converts its value, a flag that says whether
 # the program gets it, and a description.
 _PARAMETERS = [
@@ -292,13 +294,19 @@ class HvdEstimator(Estimator, MLReadable, MLWritable):
             val_data=val,
             save_runs=True,  # `_model` reads the model and then removes the run
         )
+        text = json.dumps(settings)
+        if len("HVD_ESTIMATOR=" + text) >= _LONGEST_VARIABLE:
+            raise ValueError(
+                "the parameters take %d bytes, and the ranks can be told less than %d: put many "
+                "feature_cols into one column of arrays" % (len(text), _LONGEST_VARIABLE)
+            )
         return HvdDistributor(
             self._given("num_proc"),
             local_mode=False,
             use_gpu=self._given("use_gpu"),
             hvdrun=self._given("hvdrun"),
             # The settings may hold credentials, so they do not go into the arguments.
-            environment={**self._environment, "HVD_ESTIMATOR": json.dumps(settings)},
+            environment={**self._environment, "HVD_ESTIMATOR": text},
             slot_timeout=self._slot_timeout,
             stdout=self._streams[0],
             stderr=self._streams[1],

@@ -50,6 +50,19 @@ OPTIONS = {
     "hdfs": _HDFS,
     "viewfs": _HDFS,
 }
+# What the query of a URI may have. Other names are refused, because some of Azure's are secrets.
+_AZURE_QUERY = (
+    "blob_storage_authority",
+    "dfs_storage_authority",
+    "enable_tls",
+    "credential_kind",
+    "client_id",
+)
+_QUERY = {
+    "s3": ("region", "scheme", "endpoint_override"),
+    "abfs": _AZURE_QUERY,
+    "abfss": _AZURE_QUERY,
+}
 _CONNECT_SECONDS = 5.0  # the timeout of S3 for each of a few attempts
 _REQUEST_SECONDS = 30.0
 _ATTEMPTS = 4
@@ -80,6 +93,13 @@ def check(uri, options):
     user, at, _ = urllib.parse.urlsplit(uri).netloc.rpartition("@") if scheme else ("", "", "")
     if at and (":" in user or scheme in ("s3", "gs", "gcs")):
         raise ValueError("credentials do not belong into a URI: they are storage_options")
+    if scheme in _QUERY:
+        for item in filter(None, uri.partition("?")[2].split("&")):
+            name = item.partition("=")[0]
+            if name not in _QUERY[scheme]:
+                raise ValueError("%r is not taken in a URI; pass it as a storage option" % name)
+    if options.get("anon", "false").lower() not in ("true", "1", "false", "0"):
+        raise ValueError("the storage option 'anon' is true or false")
 
 
 def locate(uri, options):
@@ -152,4 +172,4 @@ def _path(bucket, path):
 
 
 def _is_true(text):
-    return str(text).lower() in ("1", "true", "yes", "on")
+    return text.lower() in ("1", "true")
