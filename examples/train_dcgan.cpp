@@ -125,6 +125,7 @@ void train(const Options& options) {
   }
   if (hvd::rank() == 0 && !options.save.empty()) {
     const torch::NoGradGuard no_grad;
+    generator->eval();  // in training mode SyncBatchNorm would wait for the other ranks
     torch::save(generator->forward(torch::randn({64, kNoise, 1, 1}, options.dtype)), options.save);
   }
 }

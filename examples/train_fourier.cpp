@@ -8,6 +8,7 @@
 // trains as one process does.
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include <CLI/CLI.hpp>
 #include <torch/torch.h>
@@ -50,6 +51,7 @@ void train(const Options& options) {
   // 3. Take a shard of the data.
   hvd::DistributedSampler sampler(kSignals);
   const std::size_t batch = options.batch / static_cast<std::size_t>(hvd::size());
+  if (batch == 0) throw std::invalid_argument("a batch needs a signal for each rank");
 
   for (int step = 0; step < options.steps; ++step) {
     auto indices = sampler.next(batch);

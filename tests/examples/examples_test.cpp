@@ -175,6 +175,14 @@ TEST_F(Examples, DcganTrainsAsInOneProcess) {
   expect_falling_loss(out, 0.1);  // the discriminator's loss, which starts at guessing
   // Adam divides small gradients by their own size, and their rounding errors with them.
   EXPECT_NE(expect_equal(pair, {}, 1e-2), out);
+
+  // Rank 0 alone draws the images, while the other ranks end.
+  std::string pattern = fs::temp_directory_path() / "examples_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  const std::string file = fs::path(pattern) / "drawn.pt";
+  static_cast<void>(run_two("train_dcgan", {"--steps", "1", "--batch", "8", "--save", file}));
+  EXPECT_GT(fs::file_size(file), 64 * 28 * 28 * sizeof(float));
+  fs::remove_all(pattern);
 }
 
 TEST_F(Examples, SeveralLossesTrainAsInOneProcess) {
@@ -208,6 +216,17 @@ TEST_F(Examples, ComplexParametersAreTrainedAsInOneProcess) {
   ASSERT_EQ(learned.size(), 4U) << out;
   EXPECT_GT(std::abs(learned[3]), 0.1) << out;
   EXPECT_NE(expect_equal(pair, {"--float"}, kFloatBound), out);
+}
+
+TEST_F(Examples, ABatchWithLessThanOneForEachRankIsAnError) {
+  for (const Words& command : {alone("train_threads", {"--threads", "3", "--batch", "2"}),
+                               on_two("train_fourier", {"--batch", "1"})}) {
+    ProcessOptions options;
+    options.arguments = command;
+    const ProcessResult result = test::run_process(std::move(options), test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 1) << result.out << result.err;
+    EXPECT_THAT(result.err, testing::ContainsRegex("a batch needs an? [a-z]+ for each rank"));
+  }
 }
 
 // The last of three ranks kills itself. The others go on, with the rest of the images.
