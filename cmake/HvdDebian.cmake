@@ -9,5 +9,13 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # the programs' libraries
 if(NOT BUILD_SHARED_LIBS) # a project that links the static libraries links theirs too
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libssl-dev, libfmt-dev, libhwy-dev")
+  if(HVD_HAVE_PMIX)
+    string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libpmix-dev")
+  endif()
+  if(record_MPI_LIBRARY MATCHES "^MPICH")
+    string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libmpich-dev")
+  elseif(record_MPI_LIBRARY MATCHES "^Open MPI")
+    string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libopenmpi-dev")
+  endif()
 endif()
 include(CPack)

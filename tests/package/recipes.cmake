@@ -22,5 +22,10 @@ foreach(function IN ITEMS vcpkg_download_distfile vcpkg_extract_source_archive v
                           vcpkg_copy_tools vcpkg_install_copyright)
   cmake_language(EVAL CODE "macro(${function})\nendmacro()")
 endforeach()
-set(CURRENT_PACKAGES_DIR "${CMAKE_CURRENT_LIST_DIR}/no_such_folder")
+set(CURRENT_PACKAGES_DIR "${WORK_DIR}")
+file(REMOVE_RECURSE "${WORK_DIR}")
+file(WRITE "${WORK_DIR}/share/hvd/build.json" "{}")
 include("${PACKAGING}/vcpkg/hvd/portfile.cmake")
+if(NOT EXISTS "${WORK_DIR}/tools/share/hvd/build.json") # where tools/hvd/hvdrun looks for it
+  message(FATAL_ERROR "the port puts build.json where hvdrun does not find it")
+endif()

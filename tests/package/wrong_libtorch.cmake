@@ -8,3 +8,7 @@ set(ENV{CMAKE_PREFIX_PATH} "${PREFIX}:${other}")
 run_failing(
   "configure" "built against LibTorch ${LIBTORCH_VERSION}, but LibTorch 2.6.1 was found"
   ${configure_command} -S "${SOURCE_DIR}/torch_app")
+
+# A project that can do without LibTorch is configured all the same.
+file(REMOVE "${WORK_DIR}/CMakeCache.txt")
+run("configure without it" ${configure_command} -S "${SOURCE_DIR}/core_app" -DOPTIONAL=torch)

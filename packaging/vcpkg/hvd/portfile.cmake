@@ -23,5 +23,8 @@ vcpkg_cmake_configure(
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/hvd)
 vcpkg_copy_tools(TOOL_NAMES hvdrun hvd_selftest hvdtrace AUTO_CLEAN)
+# `hvdrun --check-build` looks for this file two folders above itself.
+file(INSTALL "${CURRENT_PACKAGES_DIR}/share/hvd/build.json"
+     DESTINATION "${CURRENT_PACKAGES_DIR}/tools/share/hvd")
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/share")
 vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
