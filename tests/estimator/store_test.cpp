@@ -153,6 +153,16 @@ TEST_F(Store, RefusesCredentialsThatDoNotFit) {
   EXPECT_THAT(leak, testing::Not(HasSubstr("verysecret")));
 }
 
+TEST_F(Store, RefusesSecretsInTheQueryAndDoesNotRepeatThem) {
+  for (const std::string folder : {"s3://place/x?", "abfs://place/x?enable_tls=true&"}) {
+    for (const std::string name : {"sig", "client_secret", "account_key", "s%69g", "secret"}) {
+      const std::string leak = refusal(folder + name + "=verysecret");
+      EXPECT_THAT(leak, HasSubstr("://place/x: '" + name + "' is not taken in a URI"));
+      EXPECT_THAT(leak, testing::Not(HasSubstr("verysecret")));
+    }
+  }
+}
+
 TEST_F(Store, OfHdfsWithoutItsLibraryIsANamedError) {
   const Error error = error_of([] { (void)EstimatorStore::open("hdfs://localhost:1/x"); });
   EXPECT_NE(error.code(), Errc::internal);

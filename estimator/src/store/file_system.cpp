@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include <arrow/filesystem/localfs.h>
 #include <arrow/util/uri.h>
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/text.hpp>
 
 #include "store/arrow_status.hpp"
 #include "store/option_reader.hpp"
@@ -59,6 +62,25 @@ void refuse_credentials(const std::string& uri, const std::string& scheme) {
       authority.substr(0, at).find(':') != std::string::npos) {
     refuse_uri(fmt::format("{}://{}", scheme, uri.substr(begin + at + 1)),
                "credentials do not belong into a URI: pass them as storage options");
+  }
+}
+
+/// Refuses a query with other names than these, because URIs appear in messages, and the query of
+/// an Azure URI may have a signature or a secret. A percent-encoded name is not one of these.
+void refuse_query(const std::string& uri, const std::string& scheme) {
+  static const std::set<std::string_view> azure = {"blob_storage_authority",
+                                                   "dfs_storage_authority", "enable_tls",
+                                                   "credential_kind", "client_id"};
+  static const std::map<std::string_view, std::set<std::string_view>> taken = {
+      {"s3", {"region", "scheme", "endpoint_override"}}, {"abfs", azure}, {"abfss", azure}};
+  const auto names = taken.find(scheme);
+  const std::size_t query = uri.find('?');
+  if (names == taken.end() || query == std::string::npos) return;
+  for (const std::string_view item : split_at(std::string_view(uri).substr(query + 1), '&')) {
+    const std::string_view name = item.substr(0, item.find('='));
+    if (names->second.count(name) != 0) continue;
+    refuse_uri(uri.substr(0, query),
+               fmt::format("'{}' is not taken in a URI; pass it as a storage option", name));
   }
 }
 
@@ -121,6 +143,7 @@ Location locate(const std::string& uri, const StorageOptions& options) {
     return location;
   }
   refuse_credentials(uri, scheme);
+  refuse_query(uri, scheme);
   location.uri = without_slashes_at_end(uri);
   if (scheme == "s3") {
     location.scheme = Scheme::s3;

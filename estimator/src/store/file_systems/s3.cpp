@@ -39,11 +39,6 @@ void begin_s3() { static const S3Library library; }
 StorageOptions with_query(StorageOptions options, const arrow::util::Uri& uri,
                           const std::string& text) {
   for (const auto& item : take(uri.query_items(), text)) {
-    if (item.first != "region" && item.first != "scheme" && item.first != "endpoint_override") {
-      throw Error(Errc::invalid_argument,
-                  fmt::format("{}: '{}' is not taken in a URI; pass it as a storage option",
-                              text.substr(0, text.find('?')), item.first));
-    }
     if (!options.insert(item).second) {
       throw Error(
           Errc::invalid_argument,
