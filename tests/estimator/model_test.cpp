@@ -135,6 +135,25 @@ TEST(ModelTest, FilesAreTransformedRowByRow) {
       error_of([&] { static_cast<void>(model.transform(scored, folder / "new")); });
   EXPECT_THAT(exists.what(), HasSubstr("a column 'prediction' already"));
   EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+
+  // A reader of the folder would take this file for one of the result.
+  std::filesystem::create_directories(folder / "below/day=1");
+  std::filesystem::copy(folder / "score/part-0.parquet", folder / "below/day=1");
+  const Error below =
+      error_of([&] { static_cast<void>(model.transform(source, folder / "below")); });
+  EXPECT_THAT(below.what(), HasSubstr("has Parquet files already: day=1/part-0.parquet"));
+}
+
+TEST(ModelTest, FilesKeepTheirTypes) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  write_parquet(folder / "rows/part-0.parquet", {"features"}, {normal({9, kFeatures}, 1)},
+                {.fixed_size_lists = true});
+  const ParquetSource source = ParquetSource::open(folder / "rows");
+  const ParquetSource scored = model.transform(source, folder / "scored");
+  EXPECT_THAT(source.schema().at(0).type, HasSubstr("fixed_size_list"));
+  EXPECT_EQ(scored.schema().at(0).type, source.schema().at(0).type);
+  EXPECT_EQ(scored.schema().size(), 2U);
 }
 
 TEST(ModelTest, ARowOfAFileThatCannotBeScoredIsNamedAndNothingIsWritten) {

@@ -173,6 +173,8 @@ TEST(ParquetWriter, RefusesWhatDoesNotFit) {
   EXPECT_THAT(why({"a", "b"}, {torch::ones({2}), torch::ones({3})}),
               HasSubstr("'b' has not the rows"));
   EXPECT_THAT(why({"a"}, {torch::ones({2}, torch::kComplexFloat)}), HasSubstr("ComplexFloat"));
+  EXPECT_THAT(why({"a"}, {torch::empty({0, std::int64_t{1} << 31}, torch::kInt8)}),
+              HasSubstr("fewer rows_per_group"));
   EXPECT_THAT(fs::directory_iterator(folder.path()) == fs::directory_iterator(), true);
 }
 

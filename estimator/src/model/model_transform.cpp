@@ -17,6 +17,7 @@
 
 #include "store/arrow_status.hpp"
 #include "table/parquet_files.hpp"
+#include "table/parquet_writer.hpp"
 
 namespace hvd {
 
@@ -74,13 +75,13 @@ std::shared_ptr<arrow::Array> output_column(const torch::Tensor& output, std::in
                                             std::make_shared<TensorBuffer>(offsets), values);
 }
 
-/// Throws when the folder has Parquet files already.
-void require_no_files(const EstimatorStore& store) {
-  for (const std::string& name : store.list("")) {
-    if (!name.ends_with(".parquet")) continue;
-    throw Error(Errc::invalid_argument,
-                fmt::format("{} has Parquet files already: {}", store.uri(), name));
-  }
+/// Throws when the folder or a subfolder has Parquet files already, which a reader would take for
+/// files of the result.
+void require_no_files(const Location& folder) {
+  const std::vector<std::string> names = parquet_files_below(folder);
+  if (names.empty()) return;
+  throw Error(Errc::invalid_argument,
+              fmt::format("{} has Parquet files already: {}", folder.uri, names.front()));
 }
 
 /// Returns one file of the source, with the output columns added, as Parquet.
@@ -92,11 +93,11 @@ std::shared_ptr<arrow::Buffer> transform_file(const Model& model, const ParquetF
   arrow::FieldVector fields = schema->fields();
   const auto added = model.output_schema();
   fields.insert(fields.end(), added->fields().begin(), added->fields().end());
-  const auto whole = arrow::schema(fields, schema->metadata());
+  // The source's metadata is left out: it may list the columns without those that are added.
+  const auto whole = arrow::schema(fields);
 
   const auto sink = take(arrow::io::BufferOutputStream::Create(), what);
-  const auto writer =
-      take(parquet::arrow::FileWriter::Open(*whole, arrow::default_memory_pool(), sink), what);
+  const auto writer = open_writer(*whole, sink, what);
   const auto groups = static_cast<int>(files.files()[number].row_groups.size());
   std::int64_t row = 0;
   for (int group = 0; group < groups; ++group) {
@@ -198,7 +199,7 @@ ParquetSource Model::transform(const ParquetSource& source, const std::string& u
                                                     source.uri(), column.name));
   }
   const EstimatorStore store = EstimatorStore::open(uri, {.storage_options = storage_options});
-  require_no_files(store);
+  require_no_files(locate(uri, storage_options));
   const ParquetFiles& files = ParquetFiles::of(source);
   for (std::size_t number = 0; number < files.files().size(); ++number) {
     const auto bytes = transform_file(*this, files, number);

@@ -32,23 +32,29 @@ std::vector<std::string> parquet_files_in(const Location& location) {
     throw Error(Errc::resource, fmt::format("{}: no such file or folder", location.uri));
   }
   if (info.IsFile()) return {""};
-  arrow::fs::FileSelector selector;
-  selector.base_dir = location.path;
-  selector.recursive = true;
-  std::vector<std::string> names;
-  for (const auto& found : take(location.file_system->GetFileInfo(selector), location.uri)) {
-    const std::string below =
-        found.path().substr(std::min(found.path().size(), location.path_of("x").size() - 1));
-    if (found.IsFile() && below.ends_with(".parquet") && !is_hidden(below)) names.push_back(below);
-  }
+  std::vector<std::string> names = parquet_files_below(location);
   if (names.empty()) {
     throw Error(Errc::invalid_argument, fmt::format("{}: no *.parquet in it", location.uri));
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 
 }  // namespace
+
+std::vector<std::string> parquet_files_below(const Location& folder) {
+  arrow::fs::FileSelector selector;
+  selector.base_dir = folder.path;
+  selector.recursive = true;
+  selector.allow_not_found = true;
+  std::vector<std::string> names;
+  for (const auto& found : take(folder.file_system->GetFileInfo(selector), folder.uri)) {
+    const std::string below =
+        found.path().substr(std::min(found.path().size(), folder.path_of("x").size() - 1));
+    if (found.IsFile() && below.ends_with(".parquet") && !is_hidden(below)) names.push_back(below);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 ParquetFiles::ParquetFiles(const std::string& uri, const StorageOptions& options)
     : location_(locate(uri, options)) {

@@ -18,6 +18,10 @@
 
 namespace hvd::detail {
 
+/// Returns the sorted paths, relative to the folder, of the files in it that
+/// `ParquetSource::open` takes. There are none when there is no such folder.
+[[nodiscard]] std::vector<std::string> parquet_files_below(const Location& folder);
+
 class ParquetFiles {
  public:
   struct File {

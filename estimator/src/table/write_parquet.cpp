@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include <arrow/array.h>
 #include <arrow/buffer.h>
@@ -14,6 +15,7 @@
 
 #include "store/arrow_status.hpp"
 #include "store/file_system.hpp"
+#include "table/parquet_writer.hpp"
 
 namespace hvd {
 
@@ -69,6 +71,14 @@ ArrayPtr flat_array(const torch::Tensor& tensor) {
 }
 
 ArrayPtr list_array(const ArrayPtr& values, std::int64_t rows, std::int64_t length, bool fixed) {
+  // Arrow counts the elements of a list in 32 bits, and of all lists unless their length is fixed.
+  const std::int64_t lists = fixed ? 1 : std::max<std::int64_t>(rows, 1);
+  if (length > std::numeric_limits<std::int32_t>::max() / lists) {
+    refuse_tensors(
+        fmt::format("{} rows with lists of {} elements are too much for a row group; write fewer "
+                    "rows_per_group",
+                    rows, length));
+  }
   if (fixed) {
     return take(arrow::FixedSizeListArray::FromArrays(values, static_cast<std::int32_t>(length)),
                 "write_parquet");
@@ -132,13 +142,7 @@ void write_parquet(const std::string& uri, const std::vector<std::string>& names
     for (const torch::Tensor& tensor : all) group.push_back(tensor.narrow(0, from, count));
     const auto table = table_of(names, group, options.fixed_size_lists);
     if (writer == nullptr) {
-      const auto kept = parquet::ArrowWriterProperties::Builder()
-                            .store_schema()
-                            ->build();  // keeps fixed-size lists
-      const auto pages = parquet::WriterProperties::Builder().enable_page_checksum()->build();
-      writer = take(parquet::arrow::FileWriter::Open(*table->schema(), arrow::default_memory_pool(),
-                                                     sink, pages, kept),
-                    uri);
+      writer = open_writer(*table->schema(), sink, uri);
     }
     check(writer->WriteTable(*table, options.rows_per_group), uri);
     from += count;
