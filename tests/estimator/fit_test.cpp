@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <hvd_test/errors.hpp>
 
 #include "witness.hpp"
 
@@ -363,6 +364,46 @@ TEST(FitTest, RanksWithDifferentParametersAreToldWhich) {
       [](EstimatorOptions& options) { options.batch_size = 4 + options.context->rank(); },
       &errors));
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("batch_size"), HasSubstr("rank 1 has 5"))));
+}
+
+// They would make different numbers of steps, and wait for each other.
+TEST(FitTest, RanksWithDifferentDataAreToldAtOnce) {
+  const Folder folder;
+  const ParquetSource source = make_rows(folder, 24);
+  const ParquetSource longer = make_rows(folder, 25, "longer");
+  write_parquet(folder / "otherwise/part-0.parquet", {"features", "label"},
+                {normal({24, kFeatures}, 17), torch::zeros({24}, torch::kInt64)},
+                {.rows_per_group = 12});
+  const ParquetSource otherwise = ParquetSource::open(folder / "otherwise");
+  const auto expect_mismatch = [&](const auto& fit_of_rank_1, const std::string& text) {
+    on_ranks(2, [&](Context& context) {
+      EstimatorOptions options = make_options(folder);
+      options.context = &context;
+      const Error error = error_of([&] {
+        if (context.rank() == 0) {
+          static_cast<void>(Estimator(options).fit(source, source));
+        } else {
+          fit_of_rank_1(options);
+        }
+      });
+      EXPECT_EQ(error.code(), Errc::mismatch);
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    });
+  };
+  const auto with = [](const ParquetSource& train, const ParquetSource& validation) {
+    return [train, validation](const EstimatorOptions& options) {
+      static_cast<void>(Estimator(options).fit(train, validation));
+    };
+  };
+  expect_mismatch(with(longer, source), "training data: rank 1 has \"25 rows in 4 row groups");
+  expect_mismatch(with(otherwise, source), "training data: rank 1 has \"24 rows in 2 row groups");
+  expect_mismatch(with(source, longer), "validation data: rank 1 has \"25 rows");
+  expect_mismatch(
+      [&](EstimatorOptions& options) {
+        options.metrics.clear();
+        static_cast<void>(Estimator(options).fit(source, source));
+      },
+      "metrics: rank 1 has []");
 }
 
 TEST(FitTest, WhatDoesNotFitIsNamed) {

@@ -156,6 +156,25 @@ TEST(ModelTest, FilesKeepTheirTypes) {
   EXPECT_EQ(scored.schema().size(), 2U);
 }
 
+// Tensors on "meta" have no values, so this needs no GPU.
+TEST(ModelTest, InputsAndLabelsAreMovedToTheDevice) {
+  const auto net = std::make_shared<torch::nn::Module>();
+  const torch::Tensor weight =
+      net->register_parameter("weight", torch::ones({kFeatures, kClasses}, torch::kMeta));
+  const auto forward = [weight](const Trainable::Tensors& inputs) {
+    return Trainable::Tensors{inputs.at(0).mm(weight)};
+  };
+  const Model model(Trainable(net, forward), {});
+  const std::vector<torch::Tensor> outputs = model.transform({torch::ones({2, kFeatures})});
+  ASSERT_EQ(outputs.size(), 1U);
+  EXPECT_TRUE(outputs[0].is_meta());
+
+  const BatchFunction loss = [](const torch::Tensor& output, const torch::Tensor& label) {
+    return label.is_meta() ? torch::mse_loss(output, label) : torch::Tensor();
+  };
+  EXPECT_TRUE(loss(outputs, {torch::ones({2, kClasses})}, false, "loss").is_meta());
+}
+
 TEST(ModelTest, ARowOfAFileThatCannotBeScoredIsNamedAndNothingIsWritten) {
   const Folder folder;
   const Model model = make_model(folder);

@@ -141,6 +141,13 @@ TEST(ResumeTest, ARunKeepsWhatItWasBegunWith) {
                 o.model = torch::nn::Sequential(torch::nn::Linear(kFeatures, kClasses));
               }),
               Each(AllOf(HasSubstr("model"), HasSubstr("epoch-1.hvd"))));
+  EXPECT_THAT(error_with([](EstimatorOptions& o) {
+                o.optimizer = [](std::vector<torch::Tensor> parameters) {
+                  return std::make_unique<torch::optim::Adam>(std::move(parameters));
+                };
+              }),
+              Each(AllOf(HasSubstr("optimizer: its state in"),
+                         HasSubstr("epoch-1.hvd is that of another kind of optimizer"))));
 }
 
 TEST(ResumeTest, WhatARunLeavesInTheStore) {

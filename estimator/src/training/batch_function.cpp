@@ -50,8 +50,12 @@ torch::Tensor label_for(const torch::Tensor& output, const torch::Tensor& label,
 
 }  // namespace
 
-torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& labels,
+torch::Tensor BatchFunction::operator()(const Tensors& outputs, const Tensors& given,
                                         bool has_label_shapes, const std::string& what) const {
+  Tensors labels = given;
+  if (!outputs.empty()) {
+    for (torch::Tensor& label : labels) label = label.to(outputs.front().device());
+  }
   const auto refuse = [&what](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("{}: {}", what, why));
   };

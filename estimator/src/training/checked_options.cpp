@@ -155,6 +155,7 @@ ordered_json description_of(const EstimatorOptions& options) {
   json["scale_learning_rate"] = options.scale_learning_rate;
   json["output_cols"] = options.output_cols;
   json["label_shapes"] = options.label_shapes;
+  json["metrics"] = ordered_json::array();
   for (const EstimatorMetric& metric : options.metrics) json["metrics"].push_back(metric.name);
   return json;
 }

@@ -89,10 +89,17 @@ torch::nn::Module& Trainable::module() const {
   return *module_;
 }
 
+torch::Device Trainable::device() const {
+  const Tensors parameters = module().parameters();
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+}
+
 Trainable::Tensors Trainable::forward(const Tensors& inputs) const {
-  static_cast<void>(module());
+  const torch::Device where = device();
   try {
-    return forward_(inputs);
+    Tensors moved;
+    for (const Tensor& input : inputs) moved.push_back(input.to(where));
+    return forward_(moved);
   } catch (const c10::Error& error) {
     std::string shapes;
     for (const Tensor& input : inputs) {

@@ -36,6 +36,17 @@ bool normalizes_together(const torch::nn::Module& module) {
   });
 }
 
+/// Describes what the order of the rows depends on. Ranks that read different files would make
+/// different numbers of steps, and wait for each other.
+ordered_json description_of(const ParquetSource* source) {
+  if (source == nullptr) return nullptr;
+  const std::vector<std::int64_t> groups = source->row_groups();
+  std::uint64_t digest = 0;
+  for (const std::int64_t rows : groups) digest = mixed(digest, static_cast<std::uint64_t>(rows));
+  return fmt::format("{} rows in {} row groups with the digest {:016x}", source->rows(),
+                     groups.size(), digest);
+}
+
 }  // namespace
 
 Training::Training(const EstimatorOptions& options, Context& context, const ParquetSource& train,
@@ -88,13 +99,15 @@ Model Training::run() {
   return finish();
 }
 
-/// Checks that all ranks have the same parameters, and lets rank 0 choose the run.
+/// Checks that all ranks have the same parameters and data, and lets rank 0 choose the run.
 void Training::agree() {
   if (options_.num_proc > 0 && options_.num_proc != context_.size()) {
     throw Error(Errc::invalid_argument, fmt::format("num_proc: {}, and this job has {} ranks",
                                                     options_.num_proc, context_.size()));
   }
-  const ordered_json mine = description_of(options_);
+  ordered_json mine = description_of(options_);
+  mine["training data"] = description_of(&train_source_);
+  mine["validation data"] = description_of(validation_source_);
   const auto all =
       allgather_object(mine.dump(), {.name = "estimator/options", .context = &context_});
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
@@ -181,8 +194,8 @@ void Training::resume() {
   };
   try {
     load_checkpoint_bytes(
-        what, read, [&](torch::serialize::InputArchive& archive) { load(archive, what); },
-        context_);
+        what, read, [&](torch::serialize::InputArchive& archive) { load(archive, what); }, context_,
+        options_.model.device());
   } catch (const Error& error) {
     if (error.code() != Errc::protocol) throw;
     const std::string advice = on_rank_0(context_, [&] { return files_->advice(epoch); });
@@ -211,7 +224,13 @@ void Training::load(torch::serialize::InputArchive& archive, const std::string& 
   read_tensors(archive, options_.model.module(), what);
   torch::serialize::InputArchive state;
   archive.read("optimizer", state);
-  optimizer_->load(state);
+  try {
+    optimizer_->load(state);
+  } catch (const c10::Error&) {
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("optimizer: its state in {} is that of another kind of optimizer", what));
+  }
   base_rates_ = rates;
   history_ = std::move(file.description.history);
   output_shapes_ = std::move(file.description.output_shapes);

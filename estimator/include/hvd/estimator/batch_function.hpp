@@ -15,7 +15,7 @@ namespace hvd {
 /// outputs and all labels, `f(std::vector<torch::Tensor>, std::vector<torch::Tensor>)`. It returns
 /// the mean over the batch's rows as a number or a tensor of one element. The first form is applied
 /// to each output and its label, which gets the shape of the output if it has as many elements, and
-/// the results are added up.
+/// the results are added up. Labels are moved to the device of the first output.
 class BatchFunction {
  public:
   using Tensors = std::vector<torch::Tensor>;

@@ -23,9 +23,9 @@ class Estimator {
   /// Throws Errc::invalid_argument for data without rows, columns that do not fit, a run that does
   /// not exist or was begun with other parameters, and a wrong `num_proc`; Errc::protocol, naming
   /// the file, for a damaged checkpoint or data file; Errc::resource for a store that cannot be
-  /// written or read; Errc::mismatch when ranks have different options; hvd::ProcessError when a
-  /// process that it started fails; and what collectives throw. A rank that throws while it trains
-  /// aborts the job's context, so that the others do not wait. Earlier checkpoints are kept.
+  /// written or read; Errc::mismatch when ranks have different options or data; hvd::ProcessError
+  /// when a process that it started fails; and what collectives throw. A rank that throws while it
+  /// trains aborts the job's context, so that the others do not wait. Earlier checkpoints are kept.
   Model fit(const ParquetSource& train, SpawnSite site = SpawnSite::here()) const;
   /// Validates with the rows of another source; `options.validation` must be empty.
   Model fit(const ParquetSource& train, const ParquetSource& validation,

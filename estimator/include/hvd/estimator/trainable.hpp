@@ -34,10 +34,12 @@ class Trainable {
   Trainable(std::shared_ptr<torch::nn::Module> module, Forward forward);
 
   [[nodiscard]] bool empty() const noexcept { return module_ == nullptr; }
-  /// Throws Errc::invalid_argument when there is no module; so does `forward`.
+  /// Throws Errc::invalid_argument when there is no module; so do the functions below.
   [[nodiscard]] torch::nn::Module& module() const;
-  /// Throws Errc::invalid_argument when `forward` takes another number of inputs or returns
-  /// anything but tensors, and what `forward` throws.
+  /// Returns the device of the module's first parameter, or the CPU if it has none.
+  [[nodiscard]] torch::Device device() const;
+  /// Moves the inputs to `device()`. Throws Errc::invalid_argument when `forward` takes another
+  /// number of inputs or returns anything but tensors, and what `forward` throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs) const;
 
  private:
