@@ -14,13 +14,20 @@
 
 namespace hvd::python {
 
-FutureCompleter::~FutureCompleter() {
+void FutureCompleter::stop() {
+  std::thread thread;
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
+    thread = std::move(thread_);
   }
   changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else if (thread.joinable()) {
+    thread.join();
+  }
+  if (of_callbacks_) of_callbacks_->stop();
 }
 
 void FutureCompleter::wait(const std::vector<Work>& works, const at::Tensor& tensor) const {
@@ -33,19 +40,26 @@ void FutureCompleter::wait(const std::vector<Work>& works, const at::Tensor& ten
 c10::intrusive_ptr<c10::ivalue::Future> FutureCompleter::future_of(
     const std::vector<Work>& works, const std::vector<at::Tensor>& results,
     const at::Tensor& tensor) {
+  std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    if (!of_callbacks_) of_callbacks_ = std::make_shared<FutureCompleter>(stream_ordered_);
+    lock.unlock();
+    return of_callbacks_->future_of(works, results, tensor);
+  }
   std::vector<c10::Device> devices;
   if (tensor.defined() && !tensor.is_cpu()) devices.push_back(tensor.device());
   Entry entry{works, results, tensor,
               c10::make_intrusive<c10::ivalue::Future>(
                   c10::ListType::create(c10::TensorType::get()), std::move(devices))};
   auto future = entry.future;
-  if (std::all_of(works.begin(), works.end(), [](const Work& work) { return work.done(); })) {
+  if (ended_ ||
+      std::all_of(works.begin(), works.end(), [](const Work& work) { return work.done(); })) {
+    lock.unlock();
     complete(entry);
     return future;
   }
-  const std::lock_guard lock(mutex_);
   entries_.push_back(std::move(entry));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = std::thread([self = shared_from_this()] { self->run(); });
   changed_.notify_one();
   return future;
 }

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,16 +16,19 @@ namespace hvd::python {
 
 /// Waits for the operations of a group, and completes futures. Waiting for the works is the only
 /// way to learn of their end, so a thread does it, which starts with the first future. Callbacks of
-/// the futures run on that thread.
-class FutureCompleter {
+/// the futures run on that thread. They may wait for futures of their own, as those of torch's
+/// hooks do, so another completer completes the futures that a callback asks for. The thread owns
+/// the completer too, because a callback may release the last handle of a group.
+class FutureCompleter : public std::enable_shared_from_this<FutureCompleter> {
  public:
   /// If `stream_ordered`, a thread that waits for an operation on a device waits only until the
   /// operation is launched, and the thread's current stream waits for its end.
   explicit FutureCompleter(bool stream_ordered) : stream_ordered_(stream_ordered) {}
   FutureCompleter(const FutureCompleter&) = delete;
   FutureCompleter& operator=(const FutureCompleter&) = delete;
-  /// Waits for all works.
-  ~FutureCompleter();
+  /// Waits for all works and callbacks, unless a callback calls it. The works have ended or are
+  /// about to end. The caller does not hold Python's lock, which callbacks need.
+  void stop();
 
   /// `tensor` is an input or a result of the operations, which all are on its device. It may be
   /// undefined for operations without tensors. Throws DistBackendError.
@@ -49,6 +53,7 @@ class FutureCompleter {
   std::deque<Entry> entries_;
   bool ended_ = false;
   std::thread thread_;
+  std::shared_ptr<FutureCompleter> of_callbacks_;
 };
 
 /// Returns the name of an operation in profiles, as "hvd:all_reduce".

@@ -112,6 +112,7 @@ void GroupBackend::leave() noexcept {
   if (!context_) return;
   context_->disconnect();  // does nothing after `shutdown`
   any_source_.reset();
+  completer_->stop();
   completer_.reset();
   placement_.reset();
   context_.reset();
@@ -410,10 +411,10 @@ GroupBackend::WorkPointer GroupBackend::message(const at::Tensor& tensor, int fr
     if (sends) submission.finish = nullptr;
     submission.request.root = from;
     submission.request.process_set = pair_set(from, to, getSize()).id;
+    ++operations_;
     std::uint64_t number = 0;
     {
-      const std::lock_guard lock(mutex_);
-      ++operations_;
+      const std::lock_guard lock(messages_mutex_);
       number = messages_[{submission.request.process_set, tag}]++;
     }
     submission.request.name = fmt::format("message/{}/{}", tag, number);
@@ -449,7 +450,7 @@ GroupBackend::WorkPointer GroupBackend::recvAnysource(Tensors& tensors, int tag)
 
 /// A receive that names its sender takes messages that were announced too.
 bool GroupBackend::was_received(int from, int tag, std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(messages_mutex_);
   return messages_[{pair_set(from, getRank(), getSize()).id, tag}] > number;
 }
 
@@ -467,7 +468,7 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
       options.timeout == c10d::kUnsetTimeout ? settings_.timeout : options.timeout;
   std::uint64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(messages_mutex_);
     number = monitored_++;
   }
   const auto key = [number](const auto& who) {

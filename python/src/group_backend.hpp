@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -133,10 +134,11 @@ class GroupBackend : public c10d::Backend {
   std::shared_ptr<Context> context_;
   std::optional<detail::GradientPlacement> placement_;  ///< of the default group
   std::shared_ptr<FutureCompleter> completer_;
-  std::mutex mutex_;  // guards what follows
+  std::atomic<std::uint64_t> operations_ = 0;
+  std::mutex mutex_;  // guards the names, also while a collective waits for its name
   std::map<Alike, Names> names_;
+  std::mutex messages_mutex_;  // guards what follows, because messages do not wait for collectives
   std::map<std::pair<std::int32_t, int>, std::uint64_t> messages_;  // by pair set and tag
-  std::uint64_t operations_ = 0;
   std::uint64_t monitored_ = 0;
 };
 

@@ -1,12 +1,14 @@
 """Compares every operation of the backend hvd with gloo's, in the same processes."""
 
 import datetime
+import threading
 import unittest
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import ReduceOp
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 import hvd.torch  # registers the backend
 import ranks
@@ -262,6 +264,69 @@ class BackendTest(unittest.TestCase):
         doubled = dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
         self.same([doubled.wait()], [torch.full((4,), 2.0 * self.size)])
 
+    def sum_on_rank_1_last(self, tensor, callback, group=None):
+        """Returns the future of a sum with a callback, which the other ranks have before the operation ends."""
+        if self.rank == 1:
+            dist.barrier(self.gloo)
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        future = work.get_future().then(callback)
+        if self.rank != 1:
+            dist.barrier(self.gloo)
+        return work, future
+
+    def test_a_callback_that_waits_for_another_operation(self):
+        value = lambda future: future.value()[0]
+        again = lambda future: self.sum_on_rank_1_last(value(future), value)[1].wait()
+        with ranks.deadline():
+            _, future = self.sum_on_rank_1_last(torch.ones(3), again)
+            self.same([future.wait()], [torch.full((3,), float(self.size**2))])
+
+    def test_a_work_that_outlives_its_group(self):
+        """Its last owner is the thread of the program, which holds Python's lock, or a callback of its future."""
+        for owner in ("program", "callback"):
+            group = dist.new_group()
+            box = []
+
+            def callback(future, box=box):
+                if self.rank == 0:
+                    dist.recv(torch.zeros(1), 1, group=self.gloo)
+                    sum(range(2_000_000))  # meanwhile the program releases its handles
+                box.clear()
+
+            with ranks.deadline():
+                work, future = self.sum_on_rank_1_last(torch.ones(3), callback, group)
+                if owner == "callback":
+                    box.append(work)
+                    del work
+                dist.destroy_process_group(group)
+                if self.rank == 1:
+                    dist.send(torch.zeros(1), 0, group=self.gloo)
+                del group
+                if owner == "program":
+                    del work
+                future.wait()
+
+    def test_messages_while_a_collective_waits_for_its_name(self):
+        """Nine alike operations need nine names, of which there are eight."""
+        tensors = [torch.ones(11) for _ in range(9)]
+
+        def reduce():
+            for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                work.wait()
+
+        thread = threading.Thread(target=reduce)
+        with ranks.deadline():
+            if self.rank == 0:
+                thread.start()
+            if self.rank <= 1:
+                for _ in range(100):
+                    (dist.send if self.rank == 0 else dist.recv)(torch.ones(1), 1 - self.rank)
+            if self.rank == 0:
+                thread.join()
+            else:
+                reduce()
+        self.same(tensors, [torch.full((11,), float(self.size))] * 9)
+
     def test_objects_and_barrier(self):
         gathered = [None] * self.size
         dist.all_gather_object(gathered, {"rank": self.rank, "text": "x" * self.rank})
@@ -344,6 +409,18 @@ class BackendTest(unittest.TestCase):
         grads = [p.grad for p in model.parameters()]
         del model  # its gradients outlive it
         self.assertTrue(all((grad == 3).all() for grad in grads))
+
+    def test_ddp_with_compressed_gradients(self):
+        """The callbacks of torch's hook wait for operations that they start."""
+        torch.manual_seed(3)
+        model = nn.parallel.DistributedDataParallel(nn.Linear(20, 20))
+        model.register_comm_hook(powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+        with ranks.deadline():
+            for step in range(5):
+                model.zero_grad()
+                model(torch.full((2, 20), self.rank + step + 1.0)).sum().backward()
+        mean = (self.size + 1) / 2 + 4  # a matrix of rank one, which the compression keeps
+        torch.testing.assert_close(model.module.weight.grad, torch.full((20, 20), 2 * mean))
 
     def test_ddp(self):
         """Training with DDP gives the same parameters over both backends."""

@@ -1,6 +1,8 @@
 """Runs test modules on every rank, in the same order, until the first failure: ranks.py MODULE..."""
 
+import contextlib
 import datetime
+import faulthandler
 import itertools
 import sys
 import unittest
@@ -23,6 +25,16 @@ def init_process_group():
     if not distributed.is_initialized():
         distributed.init_process_group("hvd", timeout=datetime.timedelta(seconds=120))
     return distributed.get_rank(), distributed.get_world_size()
+
+
+@contextlib.contextmanager
+def deadline(seconds=60):
+    """Ends the process when the time is over, also where a thread waits and holds Python's lock."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def is_shared(tensor):
