@@ -9,7 +9,8 @@
 namespace hvd::python {
 namespace {
 
-py::handle internal_error;  // the class; it lives as long as the process
+py::handle internal_error;  // the classes; they live as long as the process
+py::handle not_initialized_error;
 
 Errc code_of(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(Errc::internal); ++i) {
@@ -23,10 +24,12 @@ void raise(const Error& error) {
     py::set_error(PyExc_ValueError, error.what());
     return;
   }
-  const py::object made = internal_error(error.what());
+  const py::handle type =
+      error.code() == Errc::not_initialized ? not_initialized_error : internal_error;
+  const py::object made = type(error.what());
   made.attr("code") = std::string(to_string(error.code()));
   made.attr("rank") = error.fault().rank;
-  PyErr_SetObject(internal_error.ptr(), made.ptr());
+  PyErr_SetObject(type.ptr(), made.ptr());
 }
 
 /// Stands for another node of autograd in the graph.
@@ -58,6 +61,10 @@ class RaisingNode final : public torch::autograd::Node {
 void bind_errors(py::module_& module) {
   internal_error =
       py::exception<Error>(module, "HorovodInternalError", PyExc_RuntimeError).release();
+  const py::tuple bases = py::make_tuple(internal_error, py::handle(PyExc_ValueError));
+  not_initialized_error = PyErr_NewException("hvd._C.NotInitializedError", bases.ptr(), nullptr);
+  if (!not_initialized_error) throw py::error_already_set();
+  module.attr("NotInitializedError") = not_initialized_error;
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       std::rethrow_exception(std::move(thrown));

@@ -10,7 +10,8 @@ namespace hvd::python {
 
 /// Defines HorovodInternalError, Horovod's name for an error of a collective, whose attributes
 /// `code` and `rank` say what happened and which rank is to blame, or -1. Wrong arguments raise
-/// ValueError, as in Horovod.
+/// ValueError, as in Horovod. So do calls before `init`, whose NotInitializedError is of both
+/// classes.
 void bind_errors(py::module_& module);
 
 /// An error of hvd that came back from Python as `raised`. It is hidden as the types of pybind11

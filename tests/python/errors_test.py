@@ -66,6 +66,16 @@ class ErrorsTest(job.JobTest):
         hvd.shutdown()
         hvd.init()
 
+    def test_calls_before_init(self):
+        """Programs of Horovod expect ValueError."""
+        hvd.shutdown()
+        for call in (hvd.rank, hvd.size, hvd.local_rank, lambda: hvd.allreduce(torch.ones(1))):
+            with self.assertRaises(ValueError) as caught:
+                call()
+            self.assertIsInstance(caught.exception, hvd.HorovodInternalError)
+            self.assertEqual(caught.exception.code, "not initialized")
+        hvd.init()
+
     def test_wrong_arguments(self):
         """They are refused before other ranks hear of them."""
         rows = torch.ones(self.size)
