@@ -2,12 +2,13 @@
 
 import copy
 import functools
-import importlib
+import importlib.util
 import json
 import math
 import os
 import pickle
 import tempfile
+import unittest
 import warnings
 from unittest import mock
 
@@ -262,6 +263,22 @@ class HorovodTest(job.JobTest):
         with mock.patch.object(torch.UntypedStorage, "__iter__", side_effect=AssertionError("each byte is an object")):
             self.assertTrue(hvd.broadcast_object(text if self.rank == 0 else None) == text)
             self.assertTrue(hvd.allgather_object(text + str(self.rank)) == [text + str(r) for r in range(self.size)])
+
+    @unittest.skipUnless(importlib.util.find_spec("cloudpickle"), "cloudpickle")
+    def test_objects_that_pickle_refuses(self):
+        mine = self.rank
+        function = hvd.broadcast_object(lambda more: mine + more, root_rank=1)
+        self.assertEqual(function(5), 6)
+        functions = hvd.allgather_object(lambda more: mine + more)
+        self.assertEqual([each(5) for each in functions], list(range(5, 5 + self.size)))
+
+    def test_parameters_without_names_are_broadcast(self):
+        torch.manual_seed(self.rank)
+        layer = nn.Linear(3, 2)
+        with ranks.deadline():
+            hvd.broadcast_parameters(list(layer.parameters()), root_rank=1)
+        torch.manual_seed(1)
+        self.same(layer.parameters(), nn.Linear(3, 2).parameters(), 0)
 
     def model(self):
         torch.manual_seed(self.rank)

@@ -6,18 +6,20 @@ import pickle
 
 import torch
 
+from hvd.launch import function_pickle
 from hvd.torch.collectives import allgather_async, broadcast_, broadcast_async_, synchronize
 from hvd.torch.job import global_process_set, rank
 
 
 def broadcast_parameters(params, root_rank, prefix=None):
-    """Overwrites a state_dict, or named parameters, with those of rank `root_rank`."""
+    """Overwrites a state_dict, or parameters with or without names, with those of rank `root_rank`."""
     if isinstance(params, collections.abc.Mapping):
         params = sorted(params.items())
     elif isinstance(params, torch.Tensor) or not isinstance(params, collections.abc.Iterable):
         raise ValueError(f"broadcast_parameters takes a dict or named parameters, not {type(params)}")
     prefix = "" if prefix is None else prefix
-    named = [(name, p) for name, p in params if isinstance(p, torch.Tensor)]
+    pairs = [each if isinstance(each, tuple) else (str(index), each) for index, each in enumerate(params)]
+    named = [(name, p) for name, p in pairs if isinstance(p, torch.Tensor)]
     with torch.no_grad():
         handles = [broadcast_async_(p, root_rank, f"{prefix}parameter.{name}") for name, p in named]
         for handle in handles:
@@ -25,7 +27,11 @@ def broadcast_parameters(params, root_rank, prefix=None):
 
 
 def _pickled(obj):
-    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    try:
+        data = pickle.dumps(obj)
+    except (pickle.PicklingError, AttributeError, TypeError):  # as for lambdas and local classes
+        data = function_pickle.dumps(obj)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _unpickled(tensor):
