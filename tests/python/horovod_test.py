@@ -352,6 +352,50 @@ class HorovodTest(job.JobTest):
         summed = lambda p: torch.optim.SGD(p, 0.1 / self.size, momentum=0.9)
         self.same(self.train(make=summed, op=hvd.Sum), expected)
 
+    def test_a_second_optimizer_of_the_parameters(self):
+        """It takes the place of the first, which the program holds no longer."""
+        for named in (True, False):
+            model = nn.Linear(3, 1, bias=False)
+            nn.init.zeros_(model.weight)
+            for _ in range(2):
+                optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1.0),
+                                                     model.named_parameters() if named else None, op=hvd.Sum)
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    model(torch.full((1, 3), self.rank + 1.0)).sum().backward()
+                    optimizer.step()
+            self.equal(model.weight.detach(), torch.full((1, 3), -4 * self.sum_of(lambda rank: rank + 1.0)))
+
+    def test_a_step_after_a_failed_reduction(self):
+        fails = True
+
+        class Mixed:
+            """Sends another dtype on rank 0 while `fails`, but for the gradient of the bias."""
+
+            @staticmethod
+            def compress(tensor):
+                return tensor.to(torch.float64 if fails and rank == 0 and tensor.numel() > 1 else tensor.dtype), None
+
+            @staticmethod
+            def decompress(tensor, _):
+                return tensor
+
+        rank = self.rank
+        model = nn.Linear(3, 1)
+        nn.init.zeros_(model.weight)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1.0), model.named_parameters(),
+                                             compression=Mixed)
+        loss = lambda: model(torch.full((1, 3), rank + 1.0)).sum()
+        loss().backward()
+        with self.assertRaises(hvd.HorovodInternalError) as caught:
+            optimizer.step()
+        self.assertEqual(caught.exception.code, "mismatch")
+        fails = False
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        self.equal(model.weight.detach(), torch.full((1, 3), -(self.size + 1) / 2))
+
     def test_gradients_are_born_in_shared_memory(self):
         model = self.model()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))

@@ -116,3 +116,17 @@ class ProcessSetTest(job.JobTest):
             self.assertEqual(same, rank in even.ranks, f"rank {rank}")
         for rank in range(3, self.size, 2):
             self.assertFalse(torch.equal(weights[rank], weights[1]))
+
+    def test_optimizers_of_other_ranks(self):
+        """The parameters have an optimizer for each set, and each rank uses that of its own."""
+        model = nn.Linear(3, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        optimizers = [hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1.0), model.named_parameters(),
+                                               process_set=each) for each in self.sets]
+        optimizer = optimizers[self.rank % 2]
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.full((1, 3), self.rank + 1.0)).sum().backward()
+            optimizer.step()
+        mean = sum(r + 1 for r in self.ranks) / len(self.ranks)
+        self.equal(model.weight.detach(), torch.full((1, 3), -3 * mean))

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import warnings
+import weakref
 
 import torch
 
@@ -60,6 +61,8 @@ class _Distributed(_Wrapper):
         self._passes_left = {}
         self._ready = {}  # group to the parameters whose gradients are there
         self._hooks = []
+        # The parameters outlive this optimizer, and may get another one.
+        weakref.finalize(self, _remove, self._hooks).atexit = False
         self._watch(self._trained())
         self._layouts = {}  # of the parameters that some rank has used, the same on all ranks
         self._generation = None  # of the ranks; the following is known for one generation
@@ -74,7 +77,7 @@ class _Distributed(_Wrapper):
             if p.requires_grad:
                 self._passes_left[p] = self.backward_passes_per_step
                 self._hooks += [p.register_hook(_with_own_memory),
-                                p.register_post_accumulate_grad_hook(self._on_gradient)]
+                                p.register_post_accumulate_grad_hook(_weakly(self._on_gradient))]
 
     def _takes_part(self):
         return self._process_set is global_process_set or self._process_set.included()
@@ -84,6 +87,8 @@ class _Distributed(_Wrapper):
         self._expect_all_passes()
 
     def _on_gradient(self, p):
+        if not self._takes_part():
+            return
         if p in self._handles or self._passes_left[p] <= 0:
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call to "
@@ -93,8 +98,6 @@ class _Distributed(_Wrapper):
             self._submit(p)
 
     def _submit(self, p):
-        if not self._takes_part():
-            return
         group = self._groups.get(p)
         if group is None:
             self._handles[p] = self._start(p)
@@ -181,32 +184,48 @@ class _Distributed(_Wrapper):
 
     def load_state_dict(self, state_dict):
         """Also forgets what a backward pass has begun, as after the loss of a rank."""
+        self._forget_pass()
+        super().load_state_dict(state_dict)
+
+    def _forget_pass(self):
         self._handles.clear()
         self._ready.clear()
         self._synchronized = False
         self._expect_all_passes()
-        super().load_state_dict(state_dict)
 
     def synchronize(self):
-        """Waits until all gradients are averaged."""
-        if self._takes_part():
-            trained = self._trained()
-            self._watch(trained)
-            self._begin_generation(trained)
-            self._agree_on_layouts(trained)
-            # A parameter that this rank has not used: another rank may have.
-            for p in trained:
-                if p not in self._handles:
-                    self._submit(p)
-            for group in list(self._ready):  # the rest of it is frozen
-                self._submit_group(group)
-            with torch.no_grad():
-                for finish in dict.fromkeys(self._handles.values()):
-                    finish()
-            self._handles.clear()
-            self._ready.clear()
-        self._expect_all_passes()
+        """Waits until all gradients are averaged. After an error `zero_grad()` and the next step are possible."""
+        try:
+            if self._takes_part():
+                self._submit_rest()
+                self._finish()
+        finally:
+            self._forget_pass()
         self._synchronized = True
+
+    def _submit_rest(self):
+        trained = self._trained()
+        self._watch(trained)
+        self._begin_generation(trained)
+        self._agree_on_layouts(trained)
+        # A parameter that this rank has not used: another rank may have.
+        for p in trained:
+            if p not in self._handles:
+                self._submit(p)
+        for group in list(self._ready):  # the rest of it is frozen
+            self._submit_group(group)
+
+    def _finish(self):
+        """Waits for all reductions also if one fails, since the next step needs their names. Raises the first error."""
+        errors = []
+        with torch.no_grad():
+            for finish in dict.fromkeys(self._handles.values()):
+                try:
+                    finish()
+                except Exception as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -304,6 +323,23 @@ def _with_own_memory(gradient):
     `p.grad` is reduced in place during the backward pass. Where other tensors share its memory, other branches of the
     pass may still read it, so it is copied."""
     return None if _C.has_own_memory(gradient) else gradient.clone()
+
+
+def _weakly(method):
+    """Returns a function that calls the method as long as its object lives, without keeping it alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments):
+        alive = reference()
+        if alive is not None:
+            alive(*arguments)
+
+    return call
+
+
+def _remove(hooks):
+    for hook in hooks:
+        hook.remove()
 
 
 def _next_number(process_set):
