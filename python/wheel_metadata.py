@@ -18,9 +18,11 @@ print(importlib.util.find_spec("torch").submodule_search_locations[0], importlib
 def installed_torch():
     """The folder and the version of the torch that this Python has.
 
-    pip builds a wheel in an environment without the installed packages, which it makes with variables; -I ignores them.
+    pip builds a wheel in an environment without the installed packages, which it makes with variables; -E ignores them.
+    The folder of packages of the user counts, where `pip install --user` puts torch.
     """
-    answer = subprocess.run([sys.executable, "-I", "-c", _QUESTION], capture_output=True, text=True, check=False)
+    answer = subprocess.run([sys.executable, "-E", "-c", _QUESTION], cwd=_ROOT, capture_output=True,
+                            text=True, check=False)
     if answer.returncode:
         raise SystemExit(f"hvd is built with the torch of {sys.executable}, which has none: install torch first")
     return answer.stdout.splitlines()

@@ -22,15 +22,18 @@ def _hvdrun():
     return found
 
 
-def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, start_timeout=None,
-        ssh_port=None, ssh_identity_file=None, output_filename=None, verbose=False, use_gloo=None,
-        use_mpi=None, network_interface=None, executable=None, np=None, options=()):
+def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None, slots=None,
+        reset_limit=None, cooldown_range=None, hosts=None, hostfile=None, start_timeout=None,
+        ssh_port=None, ssh_identity_file=None, disable_cache=None, output_filename=None,
+        verbose=False, use_gloo=None, use_mpi=None, mpi_args=None, network_interface=None,
+        executable=None, np=None, min_np=None, max_np=None, options=()):
     """Calls `func(*args, **kwargs)` on `num_proc` ranks, and returns their results in rank order.
 
     The arguments are those of `horovod.run`; `np` is another name of `num_proc`. `options` are
     further options of hvdrun. With `hosts` or `hostfile`, all hosts share the working directory.
-    `use_gloo` and `use_mpi`, which choose what starts the ranks of Horovod, have no effect: hvdrun
-    starts them.
+    `use_gloo`, `use_mpi`, `mpi_args` and `disable_cache`, which say how Horovod starts the ranks,
+    have no effect: hvdrun starts them. Elastic jobs have no results of ranks, so the arguments of
+    such jobs raise NotImplementedError: `hvdrun --min-np` starts them.
     The function, its arguments and its result are pickled; with the package cloudpickle the
     function may be defined in the main program. Raises RuntimeError when a rank fails; what the
     rank printed says why.
@@ -39,6 +42,16 @@ def run(func, args=(), kwargs=None, num_proc=1, hosts=None, hostfile=None, start
         raise ValueError("hvd.run: hosts and hostfile exclude each other")
     if use_gloo and use_mpi:
         raise ValueError("hvd.run: use_gloo and use_mpi exclude each other")
+    elastic = {"min_num_proc": min_num_proc, "max_num_proc": max_num_proc, "slots": slots, "reset_limit": reset_limit,
+               "cooldown_range": cooldown_range, "min_np": min_np, "max_np": max_np}
+    refused = [name for name, value in elastic.items() if value is not None]
+    if refused:
+        raise NotImplementedError(f"hvd.run starts no elastic jobs, so it does not take {', '.join(refused)}: "
+                                  "start the program with hvdrun --min-np")
+    if function_pickle is pickle and getattr(func, "__module__", None) == "__main__":
+        raise ImportError("hvd.run: a function of the main program needs the package cloudpickle, or to be in a module "
+                          "of its own", name="cloudpickle")
+    del disable_cache, mpi_args
     ranks = num_proc if np is None else np
     command = [_hvdrun(), "-np", str(ranks), *options]
     for option, value in (("--hosts", hosts), ("--hostfile", hostfile),

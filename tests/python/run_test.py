@@ -1,7 +1,13 @@
-"""Tests hvd.run: the results of the ranks, and what is said when one fails."""
+"""Tests hvd.run: the results of the ranks, and what is said when one fails. Also which torch a wheel is built with."""
 
 import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
 import unittest
+from unittest import mock
 
 import hvd
 
@@ -35,9 +41,40 @@ class RunTest(unittest.TestCase):
             hvd.run(fail_on_one, hosts="a:1", hostfile="b")
         with self.assertRaisesRegex(ValueError, "use_gloo and use_mpi"):
             hvd.run(fail_on_one, use_gloo=True, use_mpi=True)
+        for name in ("min_num_proc", "max_num_proc", "slots", "reset_limit", "cooldown_range", "min_np", "max_np"):
+            with self.assertRaisesRegex(NotImplementedError, f"elastic.* {name}:"):
+                hvd.run(fail_on_one, **{name: 1})
         path = os.environ.pop("PATH")
         try:
             with self.assertRaisesRegex(FileNotFoundError, "hvdrun"):
-                hvd.run(fail_on_one)
+                hvd.run(fail_on_one, disable_cache=True, mpi_args="--oversubscribe")
         finally:
             os.environ["PATH"] = path
+
+    def test_a_function_of_the_main_program_needs_cloudpickle(self):
+        def train():
+            pass
+
+        train.__module__ = "__main__"
+        with mock.patch("hvd.launch.function_pickle", pickle), self.assertRaisesRegex(ImportError, "cloudpickle"):
+            hvd.run(train)
+
+
+class WheelTest(unittest.TestCase):
+    def test_torch_in_the_folder_of_the_user(self):
+        program = pathlib.Path(__file__).resolve().parents[2] / "python" / "wheel_metadata.py"
+        with tempfile.TemporaryDirectory() as home:
+            def answer(*arguments):
+                return subprocess.run([sys.executable, *arguments], env={**os.environ, "HOME": home}, check=True,
+                                      capture_output=True, text=True, timeout=60).stdout.strip()
+
+            packages, enabled = answer("-E", "-c", "import site; print(site.getusersitepackages(), "
+                                       "site.ENABLE_USER_SITE, sep='\\n')").splitlines()
+            if enabled != "True":
+                self.skipTest("a Python that is no virtual environment")
+            metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n"
+            for name, text in (("torch/__init__.py", ""), ("torch-1.2.3.dist-info/METADATA", metadata)):
+                file = pathlib.Path(packages, name)
+                file.parent.mkdir(parents=True)
+                file.write_text(text)
+            self.assertEqual(answer(program), str(pathlib.Path(packages, "torch")))
