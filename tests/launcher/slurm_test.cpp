@@ -168,7 +168,9 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
       "#!/bin/sh\n"
       "echo restart ${{SLURM_RESTART_COUNT:-0}}\n"
       "'{}' -np 4 --min-np 2 --reset-limit 0 --blacklist-cooldown-range 3600,3600 '{}' '{}'\n"
-      "[ $? -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n",
+      "code=$?\n"
+      "echo exit code $code\n"
+      "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n",
       HVDRUN, ELASTIC_LOOP, directory.path().string());
   const auto submitted =
       run(in_cluster({"sbatch", "--parsable", "--requeue", "--nodes=2", "--ntasks-per-node=2",
@@ -180,15 +182,17 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
     std::size_t found = std::string::npos;
     std::string said;
     while (found == std::string::npos && Clock::now() < deadline) {
-      // Slurm lets a requeued job wait for two minutes, unless it is told another time.
-      if (run(in_cluster({"squeue", "-h", "-j", job, "-o", "%r"})).out == "BeginTime\n") {
+      // Slurm lets a requeued job wait for two minutes, unless it is told another time. Before its
+      // nodes have ended all of its first run, what they still report might count for the second.
+      if (run(in_cluster({"squeue", "-h", "-j", job, "-o", "%r"})).out == "BeginTime\n" &&
+          run(in_cluster({"sinfo", "-h", "-N", "-o", "%T"})).out == "idle\nidle\n") {
         (void)run(in_cluster({"scontrol", "update", "JobId=" + job, "StartTime=now"}));
       }
       said = fs::exists(out) ? directory.read("out") : "";
       found = said.find(text, from);
     }
     EXPECT_NE(found, std::string::npos) << text << " is not in:\n"
-                                        << said << run(in_cluster({"squeue", "-o", "%i %T %r"})).out
+                                        << said << run(in_cluster({"scontrol", "show", "job"})).out
                                         << run(in_cluster({"sinfo", "-N", "-o", "%N %T %E"})).out;
     return found;
   };
