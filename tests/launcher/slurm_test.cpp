@@ -206,6 +206,11 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
   wait_for("generation 1: worker 0 is rank 0 of 4", again);
   std::ofstream{directory.path() / "stop"};
   wait_for("worker 0 has finished", again);
+  // The processes of its steps outlive a cluster that ends before them.
+  const auto deadline = test::in(kPatience);
+  while (run(in_cluster({"squeue", "-h", "-j", job})).out != "") {
+    ASSERT_LT(Clock::now(), deadline) << "the job does not end";
+  }
 }
 
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {
