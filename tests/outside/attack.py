@@ -25,12 +25,12 @@ from types import SimpleNamespace
 import hosts
 import plan as plans
 from job import Job
+from judge import CRASHES
 from outside import leftovers
 
 PATIENCE = 120
 MASTER_PORT = 29500
 KINDS = ["silent", "slow", "garbage", "truncated", "replay"]
-CRASHES = [128 + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)]
 MOST_GROWTH = 64 << 10  # KiB of memory that an hvdrun may take for strangers
 
 
@@ -171,7 +171,7 @@ def under_a_lie(machines, folder, programs, seed):
     for node, code in enumerate(ended):
         if code and not any("hvdrun: " in line for line in job.outputs[node][1]):
             broken.append("node %d: exit code %d and no error" % (node, code))
-        if code and (code < 0 or code in CRASHES):
+        if code and (code < 0 or code - 128 in CRASHES):
             broken.append("node %d: exit code %d" % (node, code))
     told = any("the liar lies" in line for _, err in job.outputs for line in err)
     print("lie %d (%s): %s, exit codes %s" % (seed, plan.environment["OUTSIDE_LIAR"],

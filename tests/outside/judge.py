@@ -1,11 +1,13 @@
 """Compares what a job did with what the documentation promises: docs/reference/errors.md and hvdrun.md."""
 
 import re
+import signal
 
 import plan as plans
 
+CRASHES = [int(number) for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)]
 FIRST_LINE = re.compile(r"hvdrun: rank (\d+) on ")
-CRASH = re.compile(r"hvdrun: (?:then )?rank (\d+) on .* was killed by signal (?:4|6|7|8|11) ")
+CRASH = re.compile(r"hvdrun: (?:then )?rank (\d+) on .* was killed by signal (?:%s) " % "|".join(map(str, CRASHES)))
 
 
 def blamable(job, fault, rank):
@@ -29,8 +31,8 @@ def may_lack_a_timeline(fault, job):
     return fault.begun < job.plan.size or fault.begun < job.begun()
 
 
-def has_spoken(lines):
-    """Tells whether a rank was done, or had thrown an error and could still be used after it."""
+def came_back(lines):
+    """Tells whether a rank's calls all came back: it is done, or it had an error and has shut down after it."""
     return "done" in lines or "over" in lines
 
 
@@ -129,8 +131,8 @@ def judge(plan, job, ended, in_files, left):
     # All survivors come back from their calls, before hvdrun ends them, which is more than a second after the loss.
     if (len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS and any(ended) and not some_meet
             and all(fault.kind not in plans.DELAYING for fault in struck)):
-        broken += ["rank %d says nothing after the loss: %s" % (rank, lines[-1:])
-                   for rank, lines in job.said.items() if rank not in victims and not has_spoken(lines)]
+        broken += ["rank %d does not come back from its calls: %s" % (rank, lines[-1:])
+                   for rank, lines in job.said.items() if rank not in victims and not came_back(lines)]
     for node, (_, err) in enumerate(job.outputs):
         for crash in filter(None, map(CRASH.match, err)):
             if int(crash[1]) not in victims:

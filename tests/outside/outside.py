@@ -21,6 +21,7 @@ from job import Job
 
 # Nothing here takes as long on an idle machine; only what hangs exceeds it.
 PATIENCE = 120
+TIME_TO_END = 10  # seconds that processes may still run after the last hvdrun has ended
 
 
 def exhaust(pid, fault):
@@ -123,8 +124,8 @@ def release(job, fault):
 
 
 def processes_left(own):
-    """Lists the processes that are left of the job; they get some seconds to end."""
-    deadline = time.monotonic() + PATIENCE / 12
+    """Lists the processes that are left of the job; they get TIME_TO_END."""
+    deadline = time.monotonic() + TIME_TO_END
     while True:
         left = ["left: process %d %s" % (pid, name) for pid, (name, _) in hosts.processes().items() if pid not in own]
         if not left or time.monotonic() > deadline:

@@ -104,6 +104,11 @@ class Stores(InFolder):
             (ValueError, ("s3://key:geheim@b",), "credentials"),
             (ValueError, ("abfs://c@a/p?enable_tls=true&sig=geheim",), "'sig' is not taken"),
             (ValueError, ("s3://b?secret=geheim",), "'secret' is not taken"),
+            (
+                ValueError,
+                ("abfs://c@a/p?enable_tls=false", True, {"account_key": "geheim"}),
+                "'enable_tls' is not taken in a URI beside storage options",
+            ),
             (ValueError, ("s3://b", True, {"anon": "yes"}), "'anon' is true or false"),
             (ValueError, ("gs://b", True, {"json_credentials": "geheim"}), "'json_credentials'"),
             (TypeError, ("s3://b", True, {"key": ["x"]}), "'key'"),
@@ -141,6 +146,18 @@ class Stores(InFolder):
             self.assertEqual(path, "bucket/a b")
             (state,) = files.__reduce__()[1]
             self.assertEqual(state["retry_time_limit"].total_seconds(), seconds, query)
+
+    def test_the_query_of_a_uri_counts_beside_options(self):
+        query = "?blob_storage_authority=127.0.0.1:1"
+        options = {"account_key": "a2V5", "scheme": "http"}
+        files, path = file_system.locate("abfs://c@a/p" + query, options)
+        self.assertEqual(path, "c/p")
+        (state,) = files.__reduce__()[1]
+        self.assertEqual(state["account_name"], "a")
+        self.assertEqual(state["blob_storage_authority"], "127.0.0.1:1")
+        files, _ = file_system.locate("gs://b?endpoint_override=127.0.0.1:1", {"anon": "true"})
+        (state,) = files.__reduce__()[1]
+        self.assertEqual(state["endpoint_override"], "127.0.0.1:1")
 
     def test_a_store_that_does_not_answer_is_named(self):
         options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s", "region": "r"}

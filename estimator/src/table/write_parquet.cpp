@@ -74,10 +74,8 @@ ArrayPtr list_array(const ArrayPtr& values, std::int64_t rows, std::int64_t leng
   // Arrow counts the elements of a list in 32 bits, and of all lists unless their length is fixed.
   const std::int64_t lists = fixed ? 1 : std::max<std::int64_t>(rows, 1);
   if (length > std::numeric_limits<std::int32_t>::max() / lists) {
-    refuse_tensors(
-        fmt::format("{} rows with lists of {} elements are too much for a row group; write fewer "
-                    "rows_per_group",
-                    rows, length));
+    refuse_tensors(fmt::format("{} rows with lists of {} elements are too much for a row group{}",
+                               rows, length, lists > 1 ? "; write fewer rows_per_group" : ""));
   }
   if (fixed) {
     return take(arrow::FixedSizeListArray::FromArrays(values, static_cast<std::int32_t>(length)),

@@ -226,10 +226,12 @@ void Training::load(torch::serialize::InputArchive& archive, const std::string& 
   archive.read("optimizer", state);
   try {
     optimizer_->load(state);
-  } catch (const c10::Error&) {
+  } catch (const c10::Error& error) {
     throw Error(
         Errc::invalid_argument,
-        fmt::format("optimizer: its state in {} is that of another kind of optimizer", what));
+        fmt::format("optimizer: it does not take the state in {}, which may be that of another "
+                    "kind of optimizer: {}",
+                    what, error.what_without_backtrace()));
   }
   base_rates_ = rates;
   history_ = std::move(file.description.history);

@@ -93,11 +93,12 @@ def check(uri, options):
     user, at, _ = urllib.parse.urlsplit(uri).netloc.rpartition("@") if scheme else ("", "", "")
     if at and (":" in user or scheme in ("s3", "gs", "gcs")):
         raise ValueError("credentials do not belong into a URI: they are storage_options")
-    if scheme in _QUERY:
-        for item in filter(None, uri.partition("?")[2].split("&")):
-            name = item.partition("=")[0]
-            if name not in _QUERY[scheme]:
-                raise ValueError("%r is not taken in a URI; pass it as a storage option" % name)
+    for item in filter(None, urllib.parse.urlsplit(uri).query.split("&") if scheme else ()):
+        name = item.partition("=")[0]
+        if name not in _QUERY.get(scheme, (name,)):
+            raise ValueError("%r is not taken in a URI; pass it as a storage option" % name)
+        if options and name not in known:
+            raise ValueError("%r is not taken in a URI beside storage options" % name)
     if options.get("anon", "false").lower() not in ("true", "1", "false", "0"):
         raise ValueError("the storage option 'anon' is true or false")
 
@@ -114,6 +115,7 @@ def locate(uri, options):
     if not options:
         return fs.FileSystem.from_uri(_limited(uri) if scheme in ("gs", "gcs") else uri)
     parts = urllib.parse.urlsplit(uri)
+    options = _with_query(parts, options)
     given = {OPTIONS[scheme][name]: value for name, value in options.items()}
     if scheme in ("abfs", "abfss"):
         return _azure(fs, parts, given, options)
@@ -122,6 +124,7 @@ def locate(uri, options):
         given["retry_time_limit"] = datetime.timedelta(seconds=_RETRY_SECONDS)
         return fs.GcsFileSystem(**given), _path(parts.netloc, parts.path)
     given.setdefault("host", parts.hostname or "default")
+    given.setdefault("user", parts.username)
     given["port"] = int(given.get("port", parts.port or 0))
     given["replication"] = int(given.get("replication", 3))
     return fs.HadoopFileSystem(**given), urllib.parse.unquote(parts.path)
@@ -129,7 +132,7 @@ def locate(uri, options):
 
 def _s3(fs, uri, options):
     parts = urllib.parse.urlsplit(uri)
-    options = {**dict(urllib.parse.parse_qsl(parts.query)), **options}
+    options = _with_query(parts, options)
     url = options.pop("endpoint_url", None)
     given = {_S3[name]: value for name, value in options.items()}
     given["anonymous"] = _is_true(given.get("anonymous", ""))
@@ -158,6 +161,11 @@ def _azure(fs, parts, given, options):
     if "scheme" in options:
         given["blob_storage_scheme"] = given["dfs_storage_scheme"] = options["scheme"]
     return fs.AzureFileSystem(**given), _path(container, parts.path)
+
+
+def _with_query(parts, options):
+    """Returns the options with those of the URI's query, which come second."""
+    return {**dict(urllib.parse.parse_qsl(parts.query)), **options}
 
 
 def _limited(uri):
