@@ -186,8 +186,9 @@ TEST_F(TwoNodesTest, RanksMeetOverTheCableBetweenThem) {
 }
 
 TEST_F(TwoNodesTest, ACutCableEndsBothAndNothingIsLeft) {
-  Process b(node("b", {"./train", "loop"}));
-  Process a(node("a", {"./train", "loop"}));
+  const Words program = {"sh", "-c", "./train loop 2> error.$HVD_RANK"};
+  Process b(node("b", program));
+  Process a(node("a", program));
   for (const char* rank : {"0", "1", "2", "3"}) {
     a.wait_for_out(std::string("[") + rank + "]<stdout>:rank " + rank, test::in(kPatience));
   }
@@ -198,6 +199,13 @@ TEST_F(TwoNodesTest, ACutCableEndsBothAndNothingIsLeft) {
   EXPECT_THAT(of_a.err, HasSubstr("hvdrun: b, node 1 was not heard from for 1.4 s"));
   EXPECT_EQ(of_b.exit_code(), kExitHostUnreachable) << of_b.err;
   EXPECT_THAT(of_b.err, HasSubstr("lost node 0 at a:29500"));
+  // The ranks of node 1 report the loss before their agent kills them.
+  for (const char* rank : {"2", "3"}) {
+    std::ifstream file(hosts_->shared().path() / "work" / (std::string("error.") + rank));
+    std::string error;
+    std::getline(file, error);
+    EXPECT_THAT(error, HasSubstr("peer lost: rank 0 on a: silent for")) << rank;
+  }
   EXPECT_TRUE(hosts_->all_gone(test::in(kPatience))) << hosts_->left();
 }
 

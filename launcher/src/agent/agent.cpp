@@ -214,7 +214,9 @@ void Agent::prepare(const Prepare& frame) {
     prepared.master_host = rendezvous_->host();
     prepared.master_port = rendezvous_->port();
   }
-  if (frame.host_timeout.count() > 0) watch_stream(LinkHeartbeat::limit(frame.host_timeout));
+  if (frame.host_timeout.count() > 0) {
+    watch_stream(LinkHeartbeat::limit_with_ranks(frame.host_timeout));
+  }
   stream_.send(prepared);
 }
 

@@ -40,6 +40,14 @@ class LinkHeartbeat {
     return host_timeout - 3 * kInterval;
   }
 
+  /// Returns how long hvdrun may be silent for an agent with ranks. It is a little more, so that
+  /// the ranks first report the lost host themselves. An agent that kills its ranks earlier than
+  /// the agents of other hosts do would make the ranks there blame these.
+  [[nodiscard]] static constexpr std::chrono::milliseconds limit_with_ranks(
+      std::chrono::milliseconds host_timeout) noexcept {
+    return host_timeout + 5 * kInterval;
+  }
+
   explicit LinkHeartbeat(boost::asio::io_context& io) : timer_(io), silence_(Clock::now()) {}
 
   /// Calls `beat` at every interval, and `on_silence` once the other side was silent for `limit`.
