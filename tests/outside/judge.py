@@ -36,6 +36,19 @@ def came_back(lines):
     return "done" in lines or "over" in lines
 
 
+def survivors(plan, fault):
+    """Returns the ranks that see a loss themselves: all others of a lost rank, and those cut off from node 0."""
+    everyone = set(range(plan.size))
+    if fault.kind in plans.OF_RANKS:
+        return everyone - {fault.victim}
+    if fault.kind != "cut":
+        return set()
+    if fault.victim == 0:
+        return everyone - plan.ranks_of(0)
+    # A mute host is given up by node 0, which closes the connection to its agent.
+    return set() if fault.how == "mute" else plan.ranks_of(fault.victim)
+
+
 def codes(job, fault, node):
     """Returns the exit codes that hvdrun may have on a node because of a fault."""
     several = len(job.plan.counts) > 1
@@ -128,11 +141,12 @@ def judge(plan, job, ended, in_files, left):
         if len(decided) > 1 and "HVD_CONTROL_FANOUT" not in plan.environment:
             broken.append("survivors differ: %s" % errors)
 
-    # All survivors come back from their calls, before hvdrun ends them, which is more than a second after the loss.
-    if (len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS and any(ended) and not some_meet
+    # All survivors come back from their calls before hvdrun or their agent ends them, which is more than a second after
+    # the loss of a rank, and a second after the loss of node 0.
+    if (len(harmful) == 1 and any(ended) and not some_meet
             and all(fault.kind not in plans.DELAYING for fault in struck)):
-        broken += ["rank %d does not come back from its calls: %s" % (rank, lines[-1:])
-                   for rank, lines in job.said.items() if rank not in victims and not came_back(lines)]
+        broken += ["rank %d does not come back from its calls: %s" % (rank, job.said[rank][-1:])
+                   for rank in sorted(survivors(plan, harmful[0])) if not came_back(job.said[rank])]
     for node, (_, err) in enumerate(job.outputs):
         for crash in filter(None, map(CRASH.match, err)):
             if int(crash[1]) not in victims:
