@@ -337,7 +337,10 @@ TEST(OptionsTest, MistakesAreNamed) {
   EXPECT_THAT(complaint({"-np", "1", "--timeout", "nan", "x"}), HasSubstr("--timeout"));
   EXPECT_THAT(complaint({"-np", "1", "-x", "1A=2", "x"}), HasSubstr("'1A=2'"));
   EXPECT_THAT(complaint({"-np", "1", "-x", "=2", "x"}), HasSubstr("'=2'"));
-  EXPECT_THAT(complaint({"-np", "1", "-x", "HVD_RANK=2", "x"}), HasSubstr("HVD_RANK"));
+  for (const char* name : {"HVD_RANK", "HVD_STATUS_FD", "LOCAL_RANK", "WORLD_SIZE"}) {
+    EXPECT_THAT(complaint({"-np", "1", "-x", std::string(name) + "=2", "x"}),
+                HasSubstr(std::string(name) + ": hvdrun sets this one itself"));
+  }
   EXPECT_THAT(complaint({"-np", "1", "--no-prefix", "--prefix-output-with-timestamp", "x"}),
               HasSubstr("--no-prefix"));
 }

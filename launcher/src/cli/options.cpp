@@ -186,10 +186,12 @@ milliseconds seconds(std::string_view name, double value) {
 }
 
 /// The variables with a rank's identity, which only hvdrun sets.
-constexpr std::array<std::string_view, 11> kIdentity = {
-    "HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE",
-    "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_JOB_ID",     "HVD_RESTART_COUNT",
-    "HVD_STORE",      "HVD_SECRET_FD",  "HVD_SECRET_FILE"};
+constexpr std::array<std::string_view, 17> kIdentity = {
+    "HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK",  "HVD_LOCAL_SIZE",
+    "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_JOB_ID",      "HVD_RESTART_COUNT",
+    "HVD_STORE",      "HVD_SECRET_FD",  "HVD_SECRET_FILE", "HVD_STATUS_FD",
+    "RANK",           "WORLD_SIZE",     "LOCAL_RANK",      "LOCAL_WORLD_SIZE",
+    "GROUP_RANK"};
 
 ExportSpec parse_export(const std::string& text) {
   const auto equals = text.find('=');
