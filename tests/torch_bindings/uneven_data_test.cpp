@@ -57,6 +57,31 @@ TEST_P(UnevenData, TrainingGoesOnAfterAJoin) {
   });
 }
 
+// Rank 0 makes its first step when the others have made some.
+TEST_P(UnevenData, ARankMayHaveNoDataAtFirst) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Sequential net = make_net(3);
+    torch::nn::Sequential other = make_net(4);
+    DistributedOptimizer<torch::optim::SGD> optimizer(
+        net->named_parameters(), torch::optim::SGDOptions(0.1), {.context = &context});
+    DistributedDataParallel parallel(other, {.context = &context});
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int step = 0; step < 2 * (context.rank() + epoch); ++step) {
+        optimizer.zero_grad();
+        other->zero_grad();
+        const Batch batch = global_batch(step).of_rank(context.rank(), size);
+        loss_of(net, batch).backward();
+        loss_of(other, batch).backward();
+        optimizer.step();
+      }
+      const int last = join({.context = &context});
+      broadcast_parameters(net, last, context);
+    }
+    EXPECT_TRUE(verify(net, context));
+  });
+}
+
 TEST_P(UnevenData, TheLastToJoinHasTheModelOfAll) {
   const int size = GetParam();
   Outcomes outcomes(size);

@@ -63,7 +63,10 @@ void FirstStepExchange::finish() {
   const auto* const sparse = numbers + maxima.numel() - sparse_.size();
   const auto senders = std::count(ranks, sparse, 1);
   all_are_equal_ = senders > 1 && numbers[0] == ~numbers[1];
+  is_complete_ = senders == sparse - ranks;
   std::copy(sparse, numbers + maxima.numel(), sparse_.begin());
+  digest_ = 0;
+  nonzero_ = false;
 }
 
 }  // namespace hvd::detail

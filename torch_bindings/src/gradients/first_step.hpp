@@ -15,7 +15,8 @@ namespace hvd::detail {
 
 /// Finds out which parameters have sparse gradients, for ranks that have no gradient yet, and
 /// whether all ranks have the same gradients, bit by bit, which suggests that they read the same
-/// data.
+/// data. A rank that has joined before its first step takes part later, so the exchange is repeated
+/// in every step until all ranks have taken part in the same one.
 class FirstStepExchange {
  public:
   FirstStepExchange(Context& context, std::int32_t process_set, std::size_t parameters);
@@ -27,6 +28,8 @@ class FirstStepExchange {
   /// Waits for the allreduce.
   void finish();
 
+  /// Returns whether all ranks took part in the last exchange, so that none needs another one.
+  [[nodiscard]] bool is_complete() const noexcept { return is_complete_; }
   /// Returns whether any rank's gradient of the parameter is sparse. Must be called after `finish`.
   [[nodiscard]] bool is_sparse(std::size_t parameter) const { return sparse_[parameter] == 1; }
   /// Returns whether several ranks had gradients that were not all zeros, and all had the same.
@@ -41,6 +44,7 @@ class FirstStepExchange {
   std::uint64_t digest_ = 0;
   bool nonzero_ = false;
   bool all_are_equal_ = false;
+  bool is_complete_ = false;
 };
 
 }  // namespace hvd::detail

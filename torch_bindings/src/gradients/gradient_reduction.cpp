@@ -223,7 +223,7 @@ void GradientReducer::Impl::submit_missing() {
   const torch::NoGradGuard no_grad;
   if (first_step) {
     error.keep([&] { finish_first_step_exchange(); });
-    first_step.reset();
+    if (error || first_step->is_complete()) first_step.reset();
   }
   const std::lock_guard lock(mutex);
   error.keep([&] { start_agreement(); });
