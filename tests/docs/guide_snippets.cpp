@@ -194,7 +194,7 @@ void uneven(Net& model) {
 
 void collectives(const torch::Tensor& x, const torch::Tensor& sparse, const torch::Tensor& a,
                  const torch::Tensor& b, const std::vector<std::int64_t>& splits,
-                 std::span<float> values) {
+                 std::vector<float>& values) {
   auto y = hvd::allreduce(x);
   hvd::allreduce_(x, {.name = "x", .op = hvd::ReduceOp::sum});
   auto most = hvd::allreduce(x, {.op = hvd::ReduceOp::max});
@@ -210,9 +210,9 @@ void collectives(const torch::Tensor& x, const torch::Tensor& sparse, const torc
   auto gathered = hvd::grouped_allgather({a, b});
   auto parts = hvd::grouped_reducescatter({a, b});
   hvd::barrier();
-  hvd::send(values, 1);
-  hvd::recv(values, 0);
-  hvd::allreduce(values);
+  hvd::send(std::span(values), 1);
+  hvd::recv(std::span(values), 0);
+  hvd::allreduce(std::span(values));
 }
 
 bool asynchronous(const torch::Tensor& x) {
