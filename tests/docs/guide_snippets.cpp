@@ -186,9 +186,10 @@ void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t s
 
 void unshuffled(std::size_t size) { hvd::DistributedSampler sampler(size, {.shuffle = false}); }
 
-void uneven(Net& model) {
+void uneven(Net& model, torch::optim::SGD& optimizer) {
   const int last = hvd::join();
   hvd::broadcast_parameters(model, last);
+  hvd::broadcast_optimizer_state(optimizer, last);
   hvd::join({.average_over_contributors = true});
 }
 
