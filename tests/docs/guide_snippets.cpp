@@ -168,6 +168,12 @@ void with_a_global_batch(Net& model, std::size_t dataset_size) {
 #include "elastic_2.inc"
   const auto share = sampler.next(0);
   optimizer.set_weight(share->size());
+  hvd::SyncBatchNorm norm(torch::nn::BatchNormOptions(64),
+                          hvd::SyncBatchNormScope{.weighted = true});
+}
+
+void scaled(const torch::Tensor& loss, std::int64_t rows, double rows_of_all_ranks) {
+  (loss * rows * hvd::size() / rows_of_all_ranks).backward();
 }
 
 torch::Tensor mean_loss_of(Net& model, const std::vector<std::size_t>& examples);
@@ -186,9 +192,10 @@ void repeat(hvd::DistributedSampler& sampler, std::size_t epoch, std::uint64_t s
 
 void unshuffled(std::size_t size) { hvd::DistributedSampler sampler(size, {.shuffle = false}); }
 
-void uneven(Net& model) {
+void uneven(Net& model, torch::optim::SGD& optimizer) {
   const int last = hvd::join();
   hvd::broadcast_parameters(model, last);
+  hvd::broadcast_optimizer_state(optimizer, last);
   hvd::join({.average_over_contributors = true});
 }
 

@@ -196,6 +196,24 @@ TEST(Sampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(test::code_of([&] { other.load(in); }), Errc::invalid_argument);
 }
 
+// The saved position lies in another order, and may lie beyond the end of the new one.
+TEST(Sampler, BeginsTheSavedEpochAnewWithAnotherSize) {
+  DistributedSampler sampler = sampler_of(60, 1, 2, {.seed = 3});
+  sampler.set_epoch(4);
+  sampler.reset();
+  (void)sampler.next(20);
+  for (const std::size_t size : {10, 60, 80}) {
+    DistributedSampler resumed = sampler_of(60, 1, 2, {.seed = 3});
+    resume(sampler, resumed);
+    resumed.reset(size);
+    EXPECT_EQ(resumed.epoch(), 4u);
+    EXPECT_EQ(resumed.position(), size == 60 ? 20u : 0u);
+    EXPECT_EQ(drain(resumed, 8).size(), size == 60 ? 10u : size / 2);
+    resumed.reset();
+    EXPECT_EQ(resumed.epoch(), 5u);
+  }
+}
+
 TEST(Sampler, AnyNumberOfRanksGoesOnWhereOthersSaved) {
   constexpr std::size_t kDataset = 60;
   for (const auto& [before, after] : {std::pair(2, 3), std::pair(4, 1), std::pair(1, 4)}) {

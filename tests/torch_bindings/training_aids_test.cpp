@@ -152,6 +152,27 @@ TEST(GradScaler, TheStepAfterOneThatThrewIsRight) {
   expect_right_step(net, sgd, scaler, global_batch(1), global_batch(1));
 }
 
+// LibTorch lists a parameter that two modules share twice.
+TEST(GradScaler, AParameterWithTwoNamesIsUnscaledOnce) {
+  const auto gradients = [](double scale) {
+    const torch::nn::Linear shared(kFeatures, kFeatures);
+    const torch::NoGradGuard no_grad;
+    shared->weight.copy_(normal({kFeatures, kFeatures}, 1));
+    shared->bias.copy_(normal({kFeatures}, 2));
+    torch::nn::Sequential net(shared, torch::nn::Tanh(), shared);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    EXPECT_EQ(sgd.param_groups().front().params().size(), 4U);
+    GradScaler scaler({.init_scale = scale});
+    const torch::AutoGradMode with_grad(true);
+    scaler.scale(net->forward(global_batch(0).inputs).square().mean()).backward();
+    scaler.unscale_(sgd);
+    return std::vector<torch::Tensor>{shared->weight.grad(), shared->bias.grad()};
+  };
+  const auto wanted = gradients(1);
+  EXPECT_GT(wanted[0].abs().max().item<double>(), 1e-3);
+  EXPECT_LT(largest_difference(gradients(1024), wanted), 1e-6);
+}
+
 // An error between the two calls, as of a collective, ends the step.
 TEST(GradScaler, AStepThatIsLeftAfterUnscalingIsOver) {
   auto net = make_net(1);

@@ -1,5 +1,6 @@
 // Tests ranks whose data has ended, and metrics over all ranks.
 #include <cmath>
+#include <limits>
 
 #include "training.hpp"
 
@@ -38,8 +39,9 @@ TEST_P(UnevenData, TrainingGoesOnAfterAJoin) {
   on_ranks(size, [&](Context& context) {
     torch::nn::Sequential net = make_net(3);
     torch::nn::Sequential other = make_net(4);
-    DistributedOptimizer<torch::optim::SGD> optimizer(
-        net->named_parameters(), torch::optim::SGDOptions(0.1), {.context = &context});
+    DistributedOptimizer<torch::optim::SGD> optimizer(net->named_parameters(),
+                                                      torch::optim::SGDOptions(0.1).momentum(0.9),
+                                                      {.context = &context});
     DistributedDataParallel parallel(other, {.context = &context});
     for (int epoch = 0; epoch < 3; ++epoch) {
       for (int step = 0; step < 2 + context.rank(); ++step) {
@@ -49,9 +51,14 @@ TEST_P(UnevenData, TrainingGoesOnAfterAJoin) {
         loss_of(net, batch).backward();
         loss_of(other, batch).backward();
         optimizer.step();
+        // All ranks make this step, with the momentum of the epoch before.
+        if (step == 0) {
+          EXPECT_TRUE(verify(net, context)) << "in epoch " << epoch;
+        }
       }
-      const int last = join({.context = &context});
+      const int last = join({.average_over_contributors = true, .context = &context});
       broadcast_parameters(net, last, context);
+      broadcast_optimizer_state(optimizer, last, context);
     }
     EXPECT_TRUE(verify(net, context));
   });
@@ -124,6 +131,7 @@ TEST_P(UnevenData, MetricsWeighExamplesNotRanks) {
     EXPECT_DOUBLE_EQ(average_metric(context.rank() + 1, "rank", context), (size + 1) / 2.0);
 
     Metric loss("loss");
+    loss.update(std::numeric_limits<double>::quiet_NaN(), 0);  // the mean of an empty batch
     EXPECT_TRUE(std::isnan(loss.average(context)));
     double sum = 0;
     double weight = 0;

@@ -26,6 +26,16 @@ torch::nn::Sequential make_double_net() {
   return net;
 }
 
+torch::nn::Sequential make_normalized_net() {
+  torch::nn::Sequential net(torch::nn::Linear(kFeatures, 8), torch::nn::BatchNorm1d(8),
+                            torch::nn::Tanh(), torch::nn::Linear(8, kClasses));
+  net->to(torch::kFloat64);
+  const torch::NoGradGuard no_grad;
+  std::uint64_t seed = 1;
+  for (auto& parameter : net->parameters()) parameter.copy_(normal(parameter.sizes(), ++seed, 0.5));
+  return net;
+}
+
 /// Returns the rows of a step. Every fourth step has a short batch.
 Batch all_rows(int step) {
   const std::int64_t rows = step % 4 == 3 ? 2 : kGlobalBatch;
@@ -61,14 +71,15 @@ class Weighted : public testing::TestWithParam<int> {
  protected:
   /// Trains on the ranks with `body`, which gets a net of each rank, and in one process.
   static void expect_equal_training(
-      const std::function<void(Context&, torch::nn::Sequential&)>& body) {
-    auto reference = make_double_net();
+      const std::function<void(Context&, torch::nn::Sequential&)>& body,
+      torch::nn::Sequential (*make)() = make_double_net) {
+    auto reference = make();
     const auto start = values_of(reference);
     torch::optim::SGD sgd(reference->parameters(), kSgd);
     train(reference, sgd, kAlone, 0, 1);
     Outcomes outcomes(GetParam());
     on_ranks(GetParam(), [&](Context& context) {
-      auto net = make_double_net();
+      auto net = make();
       body(context, net);
       outcomes.set(context.rank(), net);
     });
@@ -123,6 +134,25 @@ TEST_P(Weighted, UnequalBatchesOfAShardedOptimizerEqualOneProcess) {
           net, optimizer, [&](double rows) { optimizer.set_weight(rows); }, context.rank(),
           context.size(), passes);
     });
+  }
+}
+
+// The ranks exchange gradients within the backward pass, before the optimizer weighs them.
+TEST_P(Weighted, UnequalBatchesNormalizedTogetherEqualOneProcess) {
+  for (const int passes : {1, 2}) {
+    expect_equal_training(
+        [passes](Context& context, torch::nn::Sequential& net) {
+          auto synchronized = convert_sync_batch_norm(net, {.context = &context, .weighted = true});
+          DistributedSGD optimizer(synchronized->named_parameters(), kSgd,
+                                   {.backward_passes_per_step = passes,
+                                    .average_accumulated = true,
+                                    .weighted = true,
+                                    .context = &context});
+          train(
+              synchronized, optimizer, [&](double rows) { optimizer.set_weight(rows); },
+              context.rank(), context.size(), passes);
+        },
+        make_normalized_net);
   }
 }
 

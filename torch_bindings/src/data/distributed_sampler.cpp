@@ -62,6 +62,8 @@ const std::vector<std::size_t>& DistributedSampler::indices() const { return sta
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
   State& state = *state_;
+  // A loaded position is one in the order of the saved size.
+  if (new_size && *new_size != state.dataset_size) state.resumed = false;
   if (new_size) state.dataset_size = *new_size;
   if (state.pass.is_over(state.epoch)) ++state.epoch;
   const bool continues = std::exchange(state.resumed, false) && state.epoch == state.pass.epoch;

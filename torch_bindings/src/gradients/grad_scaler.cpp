@@ -1,4 +1,5 @@
 #include <cmath>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -35,10 +36,11 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double factor) {
   const torch::NoGradGuard no_grad;
   torch::Tensor bad;
+  std::unordered_set<const c10::TensorImpl*> seen;  // LibTorch lists a parameter once for each name
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
       torch::Tensor gradient = parameter.grad();
-      if (!gradient.defined()) continue;
+      if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
       torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       values.mul_(factor);
       const torch::Tensor here = torch::isfinite(values).all().logical_not().cpu();

@@ -85,8 +85,8 @@ bool is_same(const std::weak_ptr<const void>& a, const std::weak_ptr<const void>
 
 /// The allreduce in backward(), whose context may have ended by then.
 struct Exchange final : torch::CustomClassHolder {
-  Exchange(AllreduceOptions how, std::weak_ptr<const void> life_of_its_context)
-      : options(std::move(how)), life(std::move(life_of_its_context)) {}
+  Exchange(AllreduceOptions how, std::weak_ptr<const void> life_of_its_context, bool is_weighted)
+      : options(std::move(how)), life(std::move(life_of_its_context)), weighted(is_weighted) {}
 
   [[nodiscard]] torch::Tensor sum(const torch::Tensor& values) const {
     if (!life.expired()) return allreduce(values, options);
@@ -96,6 +96,7 @@ struct Exchange final : torch::CustomClassHolder {
 
   AllreduceOptions options;
   std::weak_ptr<const void> life;
+  bool weighted;
 };
 
 /// Normalizes the input. Its gradient takes into account that the statistics depend on the inputs
@@ -135,9 +136,14 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const torch::Tensor centred = input.to(mean.scalar_type()) - by_channel(mean, input);
     const torch::Tensor sum = sum_by_channel(gradient);
     const torch::Tensor product = sum_by_channel(gradient * centred);
-    const torch::Tensor everywhere = exchange->sum(torch::cat({sum, product})) / count;
-
     const std::int64_t channels = mean.size(0);
+    // A weighted optimizer multiplies the gradients of each rank by its share after this pass. So
+    // the sums of the other ranks are multiplied by their shares here, and divided by that of this
+    // rank. An empty batch divides by 0, but has no elements that use the quotient.
+    const double own = exchange->weighted ? static_cast<double>(input.numel() / channels) : count;
+    const torch::Tensor everywhere =
+        exchange->sum(torch::cat({sum, product}) * (own / count)) / own;
+
     const torch::Tensor slope =
         everywhere.narrow(0, channels, channels) * inverse.square();  // along the deviation
     const torch::Tensor scale = weight.defined() ? inverse * weight : inverse;
@@ -230,7 +236,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   };
   return Normalize::apply(input, affine(weight), affine(bias), all.mean, inverse, all.count,
                           c10::IValue::make_capsule(c10::make_intrusive<Exchange>(
-                              std::move(back), life_of_context(scope_))));
+                              std::move(back), life_of_context(scope_), scope_.weighted)));
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {

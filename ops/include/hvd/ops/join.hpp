@@ -15,9 +15,10 @@ struct JoinOptions {
 
 /// Says that this rank has no more data. Until all ranks have joined, it takes part in the
 /// allreduces of the others with the identity of their operation. Returns the rank that joined
-/// last, whose model has seen the most data: `broadcast_parameters(model,
-/// hvd::join({.average_over_contributors = true}))`. Meanwhile operations that need data of every
-/// rank fail on the others with Errc::unsupported. Collective over all ranks.
+/// last, which has made every step: give all ranks its model and the state of its optimizer, with
+/// `broadcast_parameters(model, last)` and `broadcast_optimizer_state(optimizer, last)`. Meanwhile
+/// operations that need data of every rank fail on the others with Errc::unsupported. Collective
+/// over all ranks.
 inline int join(const JoinOptions& options = {}) {
   return context_of(options).join(options.average_over_contributors);
 }

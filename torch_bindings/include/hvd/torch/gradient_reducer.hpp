@@ -46,7 +46,7 @@ struct DistributedOptimizerOptions {
   bool average_accumulated = false;
   /// The mean weighs each rank by its `set_weight`: it is the sum of weight times gradient, divided
   /// by the sum of the weights. So ranks may have batches of different sizes. It needs the op
-  /// `average`.
+  /// `average`. A `SyncBatchNorm` needs its option `weighted` then.
   bool weighted = false;
   /// With `average`, gradients are divided by this before the sum and multiplied by it afterwards,
   /// so that half precision does not overflow.

@@ -25,8 +25,10 @@ class Metric {
   /// `name` is the name of the collective: the same on all ranks, and different for each metric.
   explicit Metric(std::string name) : name_(std::move(name)) {}
 
-  /// Adds a mean over `weight` examples, such as the loss of a batch and the size of the batch.
+  /// Adds a mean over `weight` examples, such as the loss of a batch and the size of the batch. A
+  /// weight of 0 adds nothing, because the mean of an empty batch is NaN.
   void update(double mean, double weight = 1) {
+    if (weight == 0) return;
     sum_ += mean * weight;
     weight_ += weight;
   }

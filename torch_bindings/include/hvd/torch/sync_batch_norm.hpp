@@ -15,12 +15,19 @@ struct SyncBatchNormScope {
   std::int32_t process_set = 0;  ///< the ranks whose batches are normalized together
   Context* context =
       nullptr;  ///< null: the default context. Must outlive the module and its graphs.
+  /// The optimizer is `weighted`, and its weights are proportional to the ranks' numbers of values
+  /// per channel, as numbers of rows are. `backward` then weighs the ranks likewise.
+  bool weighted = false;
 };
 
 /// Replaces `torch::nn::BatchNorm1d`, `2d` and `3d` for inputs of shape [N, C, …]. Mean and
 /// variance are taken over the batches of all ranks, so the result equals that of one process with
 /// the concatenated batches. The ranks' batches may differ in size and be empty. It works on the
 /// CPU and on CUDA, and computes f16 and bf16 in f32.
+///
+/// Gradients are those of the sum of the ranks' losses, so averaged ones are those of the mean of
+/// the losses. With the option `weighted` they are those of the weighted mean, which is the mean
+/// over all rows if each loss is the mean over its rank's rows.
 ///
 /// In training, `forward` and `backward` are collective, with one exchange each. In `forward` each
 /// rank sends 2 · C + 1 numbers, and the variances are combined as in Chan, Golub & LeVeque 1979.
