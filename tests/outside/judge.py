@@ -71,7 +71,7 @@ def codes(job, fault, node):
     if fault.kind == "signal":
         return {128 + int(fault.amount)}
     if fault.kind == "descriptors_hvdrun":
-        return {0, 69, 70, 71, 127}  # 127 when hvdrun itself cannot be loaded
+        return {0, 69, 70, 71, 77, 127}  # 77 when it cannot open the secret file, 127 when it cannot be loaded
     if fault.kind == "full_tmp" and may_lack_a_timeline(fault, job):
         return {0, 3}
     return {0}
