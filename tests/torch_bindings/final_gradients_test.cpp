@@ -428,6 +428,9 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
     // The instance number in the names, as DistributedOptimizer chooses it.
     const auto instance = std::to_string(context.stats().submitted);
     DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    // Its reduction succeeds, and must end although that of the first optimizer fails.
+    auto other = make_wide_net();
+    DistributedSGD second(other->named_parameters(), kSgd, {.context = &context});
     TensorWork intruder;
     int step = 0;
     const auto end_intruder = [&] {
@@ -441,10 +444,12 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
       }
     });
     const auto pass = [&] {
-      loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
+      const Batch batch = global_batch(0).of_rank(context.rank(), size);
+      (loss_of(net, batch) + loss_of(other, batch)).backward();
     };
     for (; step < 7; ++step) {
       optimizer.zero_grad();
+      second.zero_grad();
       intruder = {};
       if (step % 2 == 1 && context.rank() == 0) {
         intruder = allreduce_async(
@@ -459,15 +464,20 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
         std::string message;
         const auto code = code_of(pass, &message);
         EXPECT_EQ(code, context.rank() == 0 ? Errc::duplicate_name : Errc::mismatch) << message;
+        // This throws while a gradient is being reduced.
+        EXPECT_EQ(code_of([&] { second.zero_grad(); }, &message), std::nullopt) << message;
         EXPECT_EQ(code_of([&] { optimizer.step(); }), code);
       } else {
         if (intruder.valid()) intruder.wait();
         pass();
         EXPECT_TRUE(verify(NamedTensors{{"gradient", net->parameters()[1].grad()}}, context));
+        EXPECT_TRUE(verify(NamedTensors{{"gradient", other->parameters()[1].grad()}}, context));
         optimizer.step();
       }
+      second.step();
     }
     EXPECT_TRUE(verify(net, context));
+    EXPECT_TRUE(verify(other, context));
   });
 }
 

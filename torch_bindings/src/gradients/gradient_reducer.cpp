@@ -262,10 +262,12 @@ void GradientReducer::Impl::expect_end_of_pass() {
   torch::autograd::Engine::get_default_engine().queue_callback([this, queued] { end_pass(); });
 }
 
-/// Submits the missing gradients, and waits for all in a second callback. A callback that is queued
-/// by another one runs after all that are queued already. So this rank waits only after all
-/// optimizers of the pass have submitted everything. Otherwise ranks could wait for each other for
-/// ever, because the callbacks of the optimizers may run in another order on other ranks.
+/// Submits the missing gradients, waits for all in a second callback, and throws in a third. A
+/// callback that is queued by another one runs after all that are queued already. So this rank
+/// waits only after all optimizers of the pass have submitted everything. Otherwise ranks could
+/// wait for each other for ever, because the callbacks of the optimizers may run in another order
+/// on other ranks. It throws only after all optimizers have waited, because the engine calls no
+/// further callback after one that throws.
 void GradientReducer::Impl::end_pass() {
   auto& engine = torch::autograd::Engine::get_default_engine();
   {
@@ -284,9 +286,9 @@ void GradientReducer::Impl::end_pass() {
   start_first_step_exchange();
   engine.queue_callback([this, &engine] {
     submit_missing();
-    engine.queue_callback([this] {
+    engine.queue_callback([this, &engine] {
       finish_reduction();
-      error.rethrow();
+      if (error) engine.queue_callback([this] { error.rethrow(); });
     });
   });
 }
