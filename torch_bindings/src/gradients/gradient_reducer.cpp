@@ -137,7 +137,10 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
   if (!std::exchange(has_unsent_gradients, true)) note_wrapped_steps();
-  if (slot.in_flight && missing_after_nested) refuse_pass(nested_only());
+  // `pass_end` is alive if the pass in which the first gradient came still runs.
+  if (slot.in_flight && (missing_after_nested || !pass_end.expired())) {
+    refuse_pass(two_passes_in_one(slot));
+  }
   if (slot.in_flight) {
     refuse_pass(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
@@ -299,6 +302,24 @@ std::string GradientReducer::Impl::nested_only() const {
       "the last backward pass with gradients ran inside another one, and {} got none; call "
       "synchronize() between backward() and step()",
       missing_after_nested->name);
+}
+
+/// Describes a second gradient before the end of a pass in which another pass ran. After an inner
+/// pass that left parameters out it is unknown whether the outer pass has ended.
+std::string GradientReducer::Impl::two_passes_in_one(const GradientSlot& slot) const {
+  const std::string_view object = module ? "parallel" : "optimizer";
+  std::string text = fmt::format(
+      "{0} got gradients from two passes inside one backward(), as a layer does in two "
+      "checkpointed segments. To reduce their sum, write {{ auto pause = {1}.no_sync(); "
+      "loss.backward(); }} {1}.synchronize();",
+      slot.name, object);
+  if (missing_after_nested) {
+    text += fmt::format(
+        " If they are from two calls of backward(), call synchronize() after each, because {} got "
+        "none",
+        missing_after_nested->name);
+  }
+  return text;
 }
 
 void GradientReducer::Impl::synchronize() {

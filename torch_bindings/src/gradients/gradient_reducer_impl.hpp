@@ -101,6 +101,7 @@ struct GradientReducer::Impl final : GradientListener {
   void note_wrapped_steps();
   [[nodiscard]] std::string parameters_changed() const;
   [[nodiscard]] std::string nested_only() const;
+  [[nodiscard]] std::string two_passes_in_one(const GradientSlot& slot) const;
 
   // These implement the step (gradient_reducer.cpp).
   void synchronize();
