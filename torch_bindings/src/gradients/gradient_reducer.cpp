@@ -95,6 +95,11 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
                     });
 }
 
+/// In an elastic job the program may go on after a pass that did not end.
+GradientReducer::Impl::~Impl() {
+  for (GradientSlot& slot : slots) static_cast<void>(put_back_kept(slot));
+}
+
 /// Counts the members of each group that take part. A parameter that begins to take part belongs to
 /// its group from the next step on.
 void GradientReducer::Impl::count_groups() {
@@ -208,6 +213,7 @@ void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) 
     slot->grad_is_reduced = false;
     slot->parameter.mutable_grad().reset();
     slot->gradient.reset();
+    slot->kept.reset();
     slot->converted.reset();
   }
 }
