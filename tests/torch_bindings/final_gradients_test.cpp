@@ -14,6 +14,7 @@ namespace hvd::final_gradients_test {
 namespace {
 
 using namespace test;  // NOLINT: a test
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using torch::optim::Optimizer;
 using DistributedSGD = DistributedOptimizer<torch::optim::SGD>;
@@ -386,6 +387,36 @@ TEST_P(FinalGradients, OfNestedPasses) {
     optimizer.synchronize();
     EXPECT_LT(largest_difference(gradients(), without_bias), 1e-6);
     optimizer.step();
+
+    // The lower layer is in two nested passes, or in the outer pass and then in a nested one.
+    for (const bool in_outer : {false, true}) {
+      const auto backward_twice = [&](bool nested) {
+        optimizer.zero_grad();
+        const Batch batch = global_batch(0).of_rank(context.rank(), size);
+        const torch::Tensor x = batch.inputs.detach().clone().requires_grad_();
+        const auto segment = [&](const torch::Tensor& inputs) {
+          return nested ? Checkpoint::apply(inputs, reinterpret_cast<std::int64_t>(&lower))
+                        : lower(inputs);
+        };
+        const torch::Tensor loss = torch::mse_loss(upper(segment(x)) + bias, batch.targets);
+        const torch::Tensor other = in_outer ? net->parameters()[0] : segment(2 * x);
+        (loss + other.square().mean()).backward();
+      };
+      backward_twice(false);
+      const auto wanted = gradients();
+      optimizer.step();
+      EXPECT_EQ(code_of([&] { backward_twice(true); }, &message), Errc::invalid_argument);
+      EXPECT_THAT(message, ContainsRegex("0.(weight|bias) got gradients from two passes inside one "
+                                         "backward.*auto pause = optimizer.no_sync"));
+      EXPECT_EQ(code_of([&] { optimizer.synchronize(); }), Errc::invalid_argument);
+      {
+        const auto pause = optimizer.no_sync();
+        backward_twice(true);
+      }
+      optimizer.synchronize();
+      EXPECT_LT(largest_difference(gradients(), wanted), 1e-6);
+      optimizer.step();
+    }
   });
 }
 
@@ -428,6 +459,9 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
     // The instance number in the names, as DistributedOptimizer chooses it.
     const auto instance = std::to_string(context.stats().submitted);
     DistributedSGD optimizer(net->named_parameters(), kSgd, {.context = &context});
+    // Its reduction succeeds, and must end although that of the first optimizer fails.
+    auto other = make_wide_net();
+    DistributedSGD second(other->named_parameters(), kSgd, {.context = &context});
     TensorWork intruder;
     int step = 0;
     const auto end_intruder = [&] {
@@ -441,10 +475,12 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
       }
     });
     const auto pass = [&] {
-      loss_of(net, global_batch(0).of_rank(context.rank(), size)).backward();
+      const Batch batch = global_batch(0).of_rank(context.rank(), size);
+      (loss_of(net, batch) + loss_of(other, batch)).backward();
     };
     for (; step < 7; ++step) {
       optimizer.zero_grad();
+      second.zero_grad();
       intruder = {};
       if (step % 2 == 1 && context.rank() == 0) {
         intruder = allreduce_async(
@@ -459,15 +495,20 @@ TEST_P(FinalGradients, AfterAFailedPassTheNextOneIsRight) {
         std::string message;
         const auto code = code_of(pass, &message);
         EXPECT_EQ(code, context.rank() == 0 ? Errc::duplicate_name : Errc::mismatch) << message;
+        // This throws while a gradient is being reduced.
+        EXPECT_EQ(code_of([&] { second.zero_grad(); }, &message), std::nullopt) << message;
         EXPECT_EQ(code_of([&] { optimizer.step(); }), code);
       } else {
         if (intruder.valid()) intruder.wait();
         pass();
         EXPECT_TRUE(verify(NamedTensors{{"gradient", net->parameters()[1].grad()}}, context));
+        EXPECT_TRUE(verify(NamedTensors{{"gradient", other->parameters()[1].grad()}}, context));
         optimizer.step();
       }
+      second.step();
     }
     EXPECT_TRUE(verify(net, context));
+    EXPECT_TRUE(verify(other, context));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <hvd/core/arena.hpp>
 
+#include "own_compressor.hpp"
 #include "training.hpp"
 
 namespace hvd::gradient_memory_test {
@@ -110,6 +111,97 @@ TEST_P(GradientMemoryAt, GradientsThatShareMemoryAreParted) {
       }
       const auto skip = optimizer.skip_synchronize();
       optimizer.step();
+    }
+  });
+}
+
+/// Gives each parameter a gradient, and returns what the program keeps: these gradients, or the
+/// flat buffer that all of them are views of.
+std::vector<torch::Tensor> kept_gradients(torch::nn::Sequential& net, bool is_flat) {
+  std::vector<torch::Tensor> kept;
+  std::int64_t elements = 0;
+  for (auto& parameter : net->parameters()) {
+    parameter.mutable_grad() = torch::zeros_like(parameter);
+    kept.push_back(parameter.grad());
+    elements += parameter.numel();
+  }
+  if (!is_flat) return kept;
+  const torch::Tensor flat = torch::zeros({elements});
+  std::int64_t begin = 0;
+  for (auto& parameter : net->parameters()) {
+    parameter.mutable_grad() = flat.narrow(0, begin, parameter.numel()).view_as(parameter);
+    begin += parameter.numel();
+  }
+  return {flat};
+}
+
+/// Zeroes and clips gradients only where the program keeps them.
+void train_with_kept_gradients(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer,
+                               bool is_flat, bool clips, int rank, int ranks) {
+  const std::vector<torch::Tensor> kept = kept_gradients(net, is_flat);
+  for (int step = 0; step < 2 * kSteps; ++step) {
+    for (const torch::Tensor& each : kept) each.zero_();
+    loss_of(net, global_batch(step).of_rank(rank, ranks)).backward();
+    for (const torch::Tensor& each : kept) {
+      if (clips) each.clamp_(-0.02, 0.02);
+    }
+    optimizer.step();
+  }
+}
+
+TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsReducedThere) {
+  const int ranks = GetParam();
+  const std::vector<DistributedOptimizerOptions> ways{{},
+                                                      {.memory = GradientMemory::copied_shared},
+                                                      {.memory = GradientMemory::as_is},
+                                                      {.compressor = std::make_shared<Averages>()},
+                                                      {.step_in_backward = true}};
+  for (const DistributedOptimizerOptions& way : ways) {
+    for (const bool is_flat : {false, true}) {
+      // With step_in_backward there is nothing to clip after the backward pass.
+      const bool clips = !way.step_in_backward;
+      auto reference = make_net(1);
+      torch::optim::SGD alone(reference->parameters(), kSgd);
+      train_with_kept_gradients(reference, alone, is_flat, clips, 0, 1);
+      auto start = make_net(1);
+      Outcomes of_optimizer(ranks);
+      Outcomes of_module(ranks);
+      on_ranks(ranks, [&](Context& context) {
+        const int rank = context.rank();
+        DistributedOptimizerOptions options = way;
+        options.context = &context;
+        {
+          auto net = make_net(1);
+          DistributedSGD optimizer(net->named_parameters(), kSgd, options);
+          train_with_kept_gradients(net, optimizer, is_flat, clips, rank, ranks);
+          of_optimizer.set(rank, net);
+        }
+        if (way.step_in_backward) return;
+        auto net = make_net(1);
+        DistributedDataParallel parallel(net, options);
+        torch::optim::SGD sgd(net->parameters(), kSgd);
+        train_with_kept_gradients(net, sgd, is_flat, clips, rank, ranks);
+        of_module.set(rank, net);
+      });
+      of_optimizer.expect(values_of(reference), values_of(start));
+      if (!way.step_in_backward) of_module.expect(values_of(reference), values_of(start));
+    }
+  }
+}
+
+// As when a rank of an elastic job was lost: the pass does not end, and the next optimizer is a new
+// one.
+TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsTheGradientAfterAPassThatDoesNotEnd) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    const auto kept = kept_gradients(net, false);
+    {
+      DistributedSGD optimizer(net->named_parameters(), kSgd,
+                               {.wait_in_backward = false, .context = &context});
+      loss_of(net, global_batch(0)).backward();
+    }
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_TRUE(net->parameters()[i].grad().is_same(kept[i]));
     }
   });
 }

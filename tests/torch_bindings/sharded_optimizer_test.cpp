@@ -1,6 +1,8 @@
 // Tests that training is the same when the optimizer's state is divided.
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -378,18 +380,81 @@ TEST_P(ShardedAt, WhatTheUserDoesToParametersCounts) {
   change(reference);
   loss_of(reference, global_batch(0)).backward();
   sgd.step();
+  const auto values_after_one_step = values_of(reference);
+  sgd.zero_grad();
+  loss_of(reference, global_batch(1)).backward();
+  sgd.step();
+  const auto values_after_two_steps = values_of(reference);
   on_ranks(GetParam(), [&](Context& context) {
     auto net = make_net(1);
     ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.1), {.context = &context});
     change(net);
     train_sharded(net, optimizer, context.rank(), context.size(), 0, 1);
-    EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
+    EXPECT_LT(largest_difference(values_of(net), values_after_one_step), 1e-5);
     EXPECT_TRUE(verify(*net, context));
 
     for (auto& parameter : net->parameters()) parameter.set_data(parameter.to(torch::kFloat64));
     std::string message;
     EXPECT_EQ(code_of([&] { optimizer.step(); }, &message), Errc::invalid_argument);
     EXPECT_THAT(message, HasSubstr("was moved to another dtype"));
+
+    for (auto& parameter : net->parameters()) parameter.set_data(parameter.to(torch::kFloat32));
+    train_sharded(net, optimizer, context.rank(), context.size(), 1, 2);
+    EXPECT_LT(largest_difference(values_of(net), values_after_two_steps), 1e-5);
+  });
+}
+
+/// In every second step rank 0 has an operation, the intruder, under the name of a bucket's
+/// gradients. The other ranks begin their pass after rank 0 has tried to send the bucket, and rank
+/// 0 steps when their gradients have made the intruder fail: the name is free then, but the bucket
+/// has failed.
+TEST_P(ShardedAt, AfterAFailedStepTheNextOneIsRight) {
+  const int size = GetParam();
+  if (size == 1) return;
+  std::atomic<int> tried{-1};
+  on_ranks(size, [&](Context& context) {
+    auto net = make_net(1);
+    auto reference = make_net(1);
+    optim::SGD sgd(reference->parameters(), optim::SGDOptions(0.1));
+    // The instance number in the names, as the optimizer chooses it.
+    const auto instance = std::to_string(context.stats().submitted);
+    ShardedSGD optimizer(net->named_parameters(), optim::SGDOptions(0.1),
+                         {.weighted = true, .bucket_bytes = 150, .context = &context});
+    for (int step = 0; step < 5; ++step) {
+      const bool fails = step % 2 == 1;
+      const auto before = values_of(net);
+      TensorWork intruder;
+      if (fails && context.rank() == 0) {
+        intruder = allreduce_async(
+            torch::ones({7}), {.name = "sharded/" + instance + "/0/gradient", .context = &context});
+      }
+      optimizer.set_weight(1);
+      const auto deadline = Clock::now() + std::chrono::seconds(60);
+      while (fails && context.rank() != 0 && tried < step) {
+        ASSERT_LT(Clock::now(), deadline);
+        std::this_thread::yield();
+      }
+      loss_of(net, global_batch(step).of_rank(context.rank(), size)).backward();
+      if (!fails) {
+        optimizer.step();
+        const torch::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < before.size(); ++i) reference->parameters()[i].copy_(before[i]);
+        const torch::AutoGradMode with_gradients(true);
+        sgd.zero_grad();
+        loss_of(reference, global_batch(step)).backward();
+        sgd.step();
+        EXPECT_LT(largest_difference(values_of(net), values_of(reference)), 1e-5);
+      } else {
+        if (intruder.valid()) {
+          tried = step;
+          EXPECT_EQ(code_of([&] { intruder.wait(); }), Errc::mismatch);
+        }
+        EXPECT_EQ(code_of([&] { optimizer.step(); }),
+                  context.rank() == 0 ? Errc::duplicate_name : Errc::mismatch);
+        EXPECT_TRUE(torch::equal(values_of(net)[3], before[3])) << "the first bucket has failed";
+      }
+      EXPECT_TRUE(verify(*net, context));
+    }
   });
 }
 

@@ -358,6 +358,38 @@ TEST_F(StreamOrdered, GradientsThatAreZeroedInPlaceAreNotCopied) {
   });
 }
 
+// The host does not wait for the copy back to the program's buffer either.
+TEST_F(StreamOrdered, GradientsInABufferOfTheProgramAreReducedThere) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    const torch::Tensor flat =
+        torch::zeros({kParameters * kElements}, torch::TensorOptions().device(device));
+    for (int i = 0; i < kParameters; ++i) {
+      net->values[static_cast<std::size_t>(i)].mutable_grad() =
+          flat.narrow(0, i * kElements, kElements);
+    }
+    int step = 0;
+    const auto train = [&](int steps) {
+      for (const int end = step + steps; step < end; ++step) {
+        flat.zero_();
+        backward(*net, context.rank(), step);
+        optimizer.step();
+      }
+    };
+    train(kWarmUp);
+    Gate gate(device);
+    gate.stop();
+    train(kAhead);
+    gate.open();
+    expect_values(*net, kWarmUp + kAhead);
+    const int last = kWarmUp + kAhead - 1;
+    EXPECT_EQ(flat.cpu()[kElements].item<double>(),
+              after_steps(last, 1) - after_steps(last + 1, 1));
+    context.shutdown();
+  });
+}
+
 TEST_F(StreamOrdered, ThreadsWaitIfTheUserWantsThat) {
   on_ranks(
       [](Context& context, torch::Device device) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/MemoryOverlap.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
@@ -22,6 +23,13 @@ torch::Tensor empty_for(const torch::Tensor& parameter) {
                               parameter.options().requires_grad(false));
 }
 
+/// Returns whether the gradient is the tensor that autograd has computed, and not one to which it
+/// has added that tensor, or a copy.
+bool is_handed_over(const torch::Tensor& gradient, const torch::Tensor& incoming) {
+  return incoming.defined() && incoming.layout() == torch::kStrided &&
+         incoming.is_alias_of(gradient);
+}
+
 /// Returns whether no other tensor uses the gradient's memory. While the hook runs, autograd holds
 /// the incoming gradient, and a view holds its base. The engine may still hold the memory for
 /// an earlier reduction, for which the current stream already waits. If there are more references,
@@ -32,11 +40,19 @@ bool has_own_memory(const torch::Tensor& gradient, const torch::Tensor& incoming
   // This comes after the count, since the engine's reference may end at any time.
   const std::shared_ptr<c10::Storage> held = in_engine.lock();
   if (held && held->unsafeGetStorageImpl() == gradient.storage().unsafeGetStorageImpl()) --holders;
-  const bool handed_over =
-      incoming.defined() && incoming.layout() == torch::kStrided && incoming.is_alias_of(gradient);
-  if (!handed_over) return holders <= 1;
+  if (!is_handed_over(gradient, incoming)) return holders <= 1;
   if (!incoming.is_view()) return holders <= 2;
   return holders <= 3 && incoming._base().use_count() <= 1;
+}
+
+/// Returns whether the program may read the gradient through another tensor: through this one,
+/// which it has kept, or through one with the same memory, such as a buffer of all gradients.
+bool is_kept(const torch::Tensor& gradient, const torch::Tensor& incoming,
+             const std::weak_ptr<c10::Storage>& in_engine) {
+  if (is_handed_over(gradient, incoming)) return false;
+  // A tensor whose elements share memory cannot be written.
+  if (at::has_internal_overlap(gradient) == at::MemOverlap::Yes) return false;
+  return gradient.use_count() > 1 || !has_own_memory(gradient, incoming, in_engine);
 }
 
 constexpr int kMmapThreshold = 32 << 20;
@@ -102,8 +118,9 @@ torch::Tensor GradientPlacement::empty_in_arena(const torch::Tensor& parameter) 
   return heap_->empty(parameter.sizes(), strides_for(parameter), parameter.scalar_type());
 }
 
-void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tensor& incoming,
-                              const std::weak_ptr<c10::Storage>& in_engine) {
+torch::Tensor GradientPlacement::place(const torch::Tensor& parameter,
+                                       const torch::Tensor& incoming,
+                                       const std::weak_ptr<c10::Storage>& in_engine) {
   const torch::Tensor& gradient = parameter.grad();
   const bool usable = torch::autograd::utils::obeys_layout_contract(gradient, parameter) &&
                       !gradient.is_neg() && !gradient.is_conj() &&
@@ -112,14 +129,17 @@ void GradientPlacement::place(const torch::Tensor& parameter, const torch::Tenso
   if (!usable || !lies_in_arena(gradient)) placed = empty_in_arena(parameter);
   if (usable && !placed.defined()) {
     ++counters_.in_place;
-    return;
+    return {};
   }
   const torch::NoGradGuard no_grad;
   if (!placed.defined()) placed = empty_for(parameter);
   placed.copy_(gradient);
   ++counters_.copied;
   counters_.copied_bytes += gradient.nbytes();
+  torch::Tensor kept;
+  if (is_kept(gradient, incoming, in_engine)) kept = gradient;
   parameter.mutable_grad() = std::move(placed);
+  return kept;
 }
 
 torch::Tensor GradientPlacement::zeros_for(const torch::Tensor& parameter) const {

@@ -97,6 +97,11 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
                     });
 }
 
+/// In an elastic job the program may go on after a pass that did not end.
+GradientReducer::Impl::~Impl() {
+  for (GradientSlot& slot : slots) static_cast<void>(put_back_kept(slot));
+}
+
 /// Counts the members of each group that take part. A parameter that begins to take part belongs to
 /// its group from the next step on.
 void GradientReducer::Impl::count_groups() {
@@ -139,7 +144,10 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   if (no_sync_depth > 0) return;
   GradientSlot& slot = slots[index];
   if (!std::exchange(has_unsent_gradients, true)) note_wrapped_steps();
-  if (slot.in_flight && missing_after_nested) refuse_pass(nested_only());
+  // `pass_end` is alive if the pass in which the first gradient came still runs.
+  if (slot.in_flight && (missing_after_nested || !pass_end.expired())) {
+    refuse_pass(two_passes_in_one(slot));
+  }
   if (slot.in_flight) {
     refuse_pass(
         fmt::format("{} got a gradient from more than backward_passes_per_step = {} backward "
@@ -207,6 +215,7 @@ void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) 
     slot->grad_is_reduced = false;
     slot->parameter.mutable_grad().reset();
     slot->gradient.reset();
+    slot->kept.reset();
     slot->converted.reset();
   }
 }
@@ -264,10 +273,12 @@ void GradientReducer::Impl::expect_end_of_pass() {
   torch::autograd::Engine::get_default_engine().queue_callback([this, queued] { end_pass(); });
 }
 
-/// Submits the missing gradients, and waits for all in a second callback. A callback that is queued
-/// by another one runs after all that are queued already. So this rank waits only after all
-/// optimizers of the pass have submitted everything. Otherwise ranks could wait for each other for
-/// ever, because the callbacks of the optimizers may run in another order on other ranks.
+/// Submits the missing gradients, waits for all in a second callback, and throws in a third. A
+/// callback that is queued by another one runs after all that are queued already. So this rank
+/// waits only after all optimizers of the pass have submitted everything. Otherwise ranks could
+/// wait for each other for ever, because the callbacks of the optimizers may run in another order
+/// on other ranks. It throws only after all optimizers have waited, because the engine calls no
+/// further callback after one that throws.
 void GradientReducer::Impl::end_pass() {
   auto& engine = torch::autograd::Engine::get_default_engine();
   {
@@ -286,9 +297,9 @@ void GradientReducer::Impl::end_pass() {
   start_first_step_exchange();
   engine.queue_callback([this, &engine] {
     submit_missing();
-    engine.queue_callback([this] {
+    engine.queue_callback([this, &engine] {
       finish_reduction();
-      error.rethrow();
+      if (error) engine.queue_callback([this] { error.rethrow(); });
     });
   });
 }
@@ -299,6 +310,24 @@ std::string GradientReducer::Impl::nested_only() const {
       "the last backward pass with gradients ran inside another one, and {} got none; call "
       "synchronize() between backward() and step()",
       missing_after_nested->name);
+}
+
+/// Describes a second gradient before the end of a pass in which another pass ran. After an inner
+/// pass that left parameters out it is unknown whether the outer pass has ended.
+std::string GradientReducer::Impl::two_passes_in_one(const GradientSlot& slot) const {
+  const std::string_view object = module ? "parallel" : "optimizer";
+  std::string text = fmt::format(
+      "{0} got gradients from two passes inside one backward(), as a layer does in two "
+      "checkpointed segments. To reduce their sum, write {{ auto pause = {1}.no_sync(); "
+      "loss.backward(); }} {1}.synchronize();",
+      slot.name, object);
+  if (missing_after_nested) {
+    text += fmt::format(
+        " If they are from two calls of backward(), call synchronize() after each, because {} got "
+        "none",
+        missing_after_nested->name);
+  }
+  return text;
 }
 
 void GradientReducer::Impl::synchronize() {

@@ -53,6 +53,7 @@ struct GradientSlot {
   bool is_stepped = false;       ///< the last reduction has stepped the parameter
 
   torch::Tensor gradient;        ///< the gradient that is being reduced
+  torch::Tensor kept;            ///< what was `.grad` before, if the program keeps it
   std::int64_t version = 0;      ///< the version counter of `gradient` when it was submitted
   torch::Tensor converted;       ///< undefined if the engine takes the gradient itself
   bool engine_converts = false;  ///< the engine converts what it takes
@@ -89,6 +90,7 @@ struct GradientReducer::Impl final : GradientListener {
   Impl(std::string_view given_owner, const std::string& kind,
        const DistributedOptimizerOptions& given, const NamedTensors& parameters,
        StepCount& given_count);
+  ~Impl() override;
   [[noreturn]] void misuse(const std::string& message) const { detail::misuse(message, owner); }
 
   // These are the hooks and the end of a backward pass (gradient_reducer.cpp).
@@ -101,6 +103,7 @@ struct GradientReducer::Impl final : GradientListener {
   void note_wrapped_steps();
   [[nodiscard]] std::string parameters_changed() const;
   [[nodiscard]] std::string nested_only() const;
+  [[nodiscard]] std::string two_passes_in_one(const GradientSlot& slot) const;
 
   // These implement the step (gradient_reducer.cpp).
   void synchronize();
@@ -136,6 +139,7 @@ struct GradientReducer::Impl final : GradientListener {
   void finish_reduction();
   void finish(GradientSlot& slot);
   void finish_compressed();
+  [[nodiscard]] static bool put_back_kept(GradientSlot& slot);
   void add_set_aside(GradientSlot& slot);
   void expect_same_buckets();
   void check_untouched(const GradientSlot& slot);

@@ -32,7 +32,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
     slot.parameter.mutable_grad() = gradient.to_dense();
   }
   require_supported(gradient);
-  placement->place(slot.parameter, incoming, slot.in_engine);
+  slot.kept = placement->place(slot.parameter, incoming, slot.in_engine);
   slot.gradient = gradient;
   if (factor != 1 && !slot.has_none) scale_(elements_of(gradient), factor);
   if (slot.compressor) {
@@ -324,6 +324,9 @@ void GradientReducer::Impl::finish_reduction() {
       slot.parameter.mutable_grad() = slot.gradient;
       slot.unapplied.reset();
     }
+    error.keep([&] {
+      if (put_back_kept(slot)) slot.parameter.mutable_grad().copy_(slot.gradient);
+    });
     error.keep([&] { add_set_aside(slot); });
     slot.grad_is_reduced = slot.parameter.grad().defined();
     slot.in_flight = false;
@@ -398,6 +401,16 @@ void GradientReducer::Impl::finish_compressed() {
       more = more || !done;
     }
   }
+}
+
+/// Makes `.grad` the tensor again that the program keeps. Returns false if a copy of it was not
+/// reduced, or if the program has replaced that copy, which is an error of its own.
+bool GradientReducer::Impl::put_back_kept(GradientSlot& slot) {
+  torch::Tensor kept = std::exchange(slot.kept, {});
+  torch::Tensor& gradient = slot.parameter.mutable_grad();
+  if (!kept.defined() || !gradient.is_same(slot.gradient)) return false;
+  gradient = std::move(kept);
+  return true;
 }
 
 /// Adds the gradient that earlier passes of this step have reduced.

@@ -81,7 +81,7 @@ void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient, doub
 }
 
 void ShardBucket::send() {
-  if (reduction_.valid()) return;
+  if (std::exchange(is_sent_, true)) return;
   const torch::NoGradGuard no_grad;
   if (!gradients_.defined()) gradients_ = placement_.empty_row(values_.numel(), values_.options());
   for (std::size_t i = 0; i < filled_.size(); ++i) {
@@ -179,6 +179,9 @@ void ShardBucket::finish() {
 }
 
 void ShardBucket::drop_gradients() {
+  gradients_.reset();
+  filled_.assign(filled_.size(), false);
+  is_sent_ = false;
   reduction_ = {};
   mirroring_ = {};
 }

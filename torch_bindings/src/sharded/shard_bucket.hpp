@@ -70,16 +70,15 @@ class ShardBucket {
   [[nodiscard]] std::int64_t elements() const noexcept { return values_.numel(); }
 
   /// Returns whether the bucket has the parameter's gradient, or has been sent without it.
-  [[nodiscard]] bool has(std::size_t parameter) const {
-    return filled_[parameter] || reduction_.valid();
-  }
+  [[nodiscard]] bool has(std::size_t parameter) const { return filled_[parameter] || is_sent_; }
   /// Copies a gradient that the bucket does not have, multiplies the copy by `factor`, and sends
   /// the bucket after the last gradient.
   void add(std::size_t parameter, const torch::Tensor& gradient, double factor);
-  /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started.
+  /// Starts the reducescatter of the gradients, with zeros for missing ones, unless it has started
+  /// or has failed to.
   void send();
   /// Returns whether a gradient has arrived since the last step.
-  [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || reduction_.valid(); }
+  [[nodiscard]] bool begun() const noexcept { return gradients_.defined() || is_sent_; }
   /// Waits for this rank's part of the reduced gradients.
   [[nodiscard]] torch::Tensor gradient();
   /// Starts to send this rank's part of the reduced gradients to the rank that mirrors its shard,
@@ -101,7 +100,7 @@ class ShardBucket {
   void gather();
   /// Waits until the parameters hold the shards of all ranks.
   void finish();
-  /// Drops gradients that have been reduced and that no step has used.
+  /// Drops all gradients. Their reduction must have ended.
   void drop_gradients();
 
  private:
@@ -120,6 +119,10 @@ class ShardBucket {
 
   torch::Tensor gradients_;  ///< the gradients that have not been sent
   std::vector<bool> filled_;
+  /// This is set also when the submission fails. A second attempt could succeed, after the
+  /// operation that bears the same name has ended, and would then match the next step of the other
+  /// ranks.
+  bool is_sent_ = false;
   TensorWork reduction_;
   AlltoallWork mirroring_;
   Work gathering_;

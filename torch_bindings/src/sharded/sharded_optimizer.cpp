@@ -111,6 +111,7 @@ struct ParameterShards::Impl final : GradientListener {
   void submit(Slot& slot, double factor = 1);
   void send_all();
   void reduce_all();
+  void end_reduction();
   void decide(ShardMirror& mirror);
   torch::Tensor reduce(const torch::Tensor& tensor, const char* topic, ReduceOp op);
 
@@ -226,6 +227,15 @@ void ParameterShards::Impl::reduce_all() {
   }
 }
 
+/// Ends the reduction, also when it has failed, so that the next pass starts without gradients.
+void ParameterShards::Impl::end_reduction() {
+  for (ShardBucket& bucket : buckets) {
+    if (bucket.begun()) error.keep([&] { static_cast<void>(bucket.gradient()); });
+    bucket.drop_gradients();
+  }
+  if (weight) weight->finish(error);
+}
+
 /// Waits until every rank has the reduced gradients of its parts, so that all ranks that are left
 /// can make the step if any rank begins to. Before that, no rank has changed anything.
 void ParameterShards::Impl::decide(ShardMirror& mirror) {
@@ -242,8 +252,8 @@ void ParameterShards::Impl::decide(ShardMirror& mirror) {
     failed.keep([&] { static_cast<void>(bucket.gradients()); });
   }
   if (failed) {
-    for (ShardBucket& bucket : buckets) bucket.drop_gradients();
     error.keep([&] { failed.rethrow(); });
+    end_reduction();
     error.take();
   }
   mirror.decide([&] { static_cast<void>(reduce(torch::ones({1}), "decided", ReduceOp::sum)); });
@@ -374,7 +384,7 @@ torch::Tensor ParameterShards::step(const LossClosure& closure) {
   }
   follower_->count.underway = !stepped_all;
   for (ShardBucket& bucket : impl.buckets) impl.error.keep([&] { bucket.finish(); });
-  if (impl.weight) impl.weight->finish(impl.error);
+  impl.end_reduction();
   impl.error.take();
   if (mirror) mirror->gathered();
   impl.context.mark_step();
@@ -446,9 +456,8 @@ void ParameterShards::zero_grad() {
     }
   }
   if (!begun) return;
-  impl.reduce_all();
-  for (ShardBucket& bucket : impl.buckets) bucket.drop_gradients();
-  if (impl.weight) impl.weight->finish(impl.error);
+  impl.send_all();
+  impl.end_reduction();
   impl.error.take();
 }
 
