@@ -64,17 +64,26 @@ class WheelTest(unittest.TestCase):
     def test_torch_in_the_folder_of_the_user(self):
         program = pathlib.Path(__file__).resolve().parents[2] / "python" / "wheel_metadata.py"
         with tempfile.TemporaryDirectory() as home:
+            def start(*arguments):
+                return subprocess.run([sys.executable, *arguments], env={**os.environ, "HOME": home}, check=False,
+                                      capture_output=True, text=True, timeout=60)
+
             def answer(*arguments):
-                return subprocess.run([sys.executable, *arguments], env={**os.environ, "HOME": home}, check=True,
-                                      capture_output=True, text=True, timeout=60).stdout.strip()
+                done = start(*arguments)
+                done.check_returncode()
+                return done.stdout.strip()
 
             packages, enabled = answer("-E", "-c", "import site; print(site.getusersitepackages(), "
                                        "site.ENABLE_USER_SITE, sep='\\n')").splitlines()
             if enabled != "True":
                 self.skipTest("a Python that is no virtual environment")
-            metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n"
-            for name, text in (("torch/__init__.py", ""), ("torch-1.2.3.dist-info/METADATA", metadata)):
+            metadata = "Metadata-Version: 2.1\nName: torch\nVersion: %s\n"
+            for name, text in (("torch/__init__.py", ""), ("torch-2.8.0.dist-info/METADATA", metadata % "2.8.0")):
                 file = pathlib.Path(packages, name)
                 file.parent.mkdir(parents=True)
                 file.write_text(text)
             self.assertEqual(answer(program), str(pathlib.Path(packages, "torch")))
+            file.write_text(metadata % "2.7.1+cpu")
+            refused = start(program)
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr, "needs torch 2.8 or newer, and .* has 2.7.1")
