@@ -1,10 +1,14 @@
 """Runs scripts that measure, with programs of this file in the place of the built ones."""
 
+import contextlib
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -40,6 +44,34 @@ class ScriptsTest(unittest.TestCase):
         return subprocess.run(self.command(script, *arguments), stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=60, check=False)
 
+    def started(self):
+        """Returns the ids of the processes that run programs of the folder."""
+        found = []
+        for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if os.fsencode(self.bin) in entry.read_bytes():
+                    found.append(int(entry.parent.name))
+        return found
+
+    def kill_started(self):
+        for pid in self.started():
+            os.kill(pid, signal.SIGKILL)
+
+    def expect_end_of_all(self, count, script, *arguments):
+        """The script ends these processes, that it or they have started, when it gets SIGTERM."""
+        self.addCleanup(self.kill_started)
+        with subprocess.Popen(self.command(script, *arguments), stdin=subprocess.DEVNULL) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while len(self.started()) < count:
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+            finally:
+                process.kill()
+        self.assertEqual(self.started(), [])
+
     def expect_first_round(self, script, row, *arguments):
         """The script keeps the first round when the second one fails, and lets hvdrun bind nobody."""
         self.write_program("hvdrun", HVDRUN % json.dumps(row))
@@ -54,6 +86,17 @@ class ScriptsTest(unittest.TestCase):
 
     def test_negotiation_keeps_the_rounds_before_a_failure(self):
         self.expect_first_round("benchmarks/negotiation", {"case": "blocking", "frozen": True}, "--python", "nothing")
+
+    def test_elastic_ends_what_it_started(self):
+        self.write_program("hvdrun", "import signal\nsignal.pause()\n")
+        self.expect_end_of_all(1, "benchmarks/elastic", "--models", "cnn")
+
+    def test_soak_ends_what_it_started(self):
+        self.write_program("hvdrun", "import signal\nsignal.pause()\n")
+        self.write_program("churn_trainer", "")
+        self.write_program("launcher_elastic_churn_test",
+                           f"import subprocess\nsubprocess.run(['{self.bin}/hvdrun'])\n")
+        self.expect_end_of_all(2, "scripts/soak", "--resume", str(self.folder / "soak.json"))
 
 
 if __name__ == "__main__":
