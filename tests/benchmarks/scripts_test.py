@@ -98,6 +98,21 @@ class ScriptsTest(unittest.TestCase):
                            f"import subprocess\nsubprocess.run(['{self.bin}/hvdrun'])\n")
         self.expect_end_of_all(2, "scripts/soak", "--resume", str(self.folder / "soak.json"))
 
+    def test_soak_runs_the_seed_of_a_removed_row_again(self):
+        for name in ("hvdrun", "churn_trainer"):
+            self.write_program(name, "")
+        self.write_program("launcher_elastic_churn_test", "raise SystemExit(1)\n")
+        resume = self.folder / "soak.json"
+
+        def seeds():
+            self.assertEqual(self.run_script("scripts/soak", "--resume", str(resume)).returncode, 1)
+            return [job["seed"] for job in json.loads(resume.read_text())]
+
+        self.assertEqual(seeds(), [1])
+        row = json.loads(resume.read_text())[0]
+        resume.write_text(json.dumps([row, {**row, "seed": 3}]))
+        self.assertEqual(seeds(), [1, 3, 2])
+
 
 if __name__ == "__main__":
     unittest.main()
