@@ -128,7 +128,7 @@ def iperf3_rate(on_server, on_client, address):
     server = on_server(["iperf3", "-s", "-1", "-p", port, "--forceflush"])
     with background(server, "Server listening"):
         client = on_client(["iperf3", "-c", address, "-p", port, "--bidir", "-t", str(SECONDS),
-                            "-O", "0.5", "-J"])
+                            "-O", "1", "-J"])
         try:
             done = subprocess.run(client, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   timeout=SECONDS + 30, check=False)
