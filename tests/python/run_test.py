@@ -3,9 +3,11 @@
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -27,6 +29,18 @@ def fail_on_one():
         raise ValueError("no data here")
 
 
+def tell_and_wait(folder):
+    pathlib.Path(folder, os.environ["RANK"]).write_text(f"{os.getpid()} {os.getppid()}\n")
+    signal.pause()
+
+
+def runs(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class RunTest(unittest.TestCase):
     def test_results_are_in_the_order_of_ranks(self):
         self.assertEqual(hvd.run(add_up, (5,), {"scale": 2}, np=2, start_timeout=60, use_gloo=True),
@@ -35,6 +49,32 @@ class RunTest(unittest.TestCase):
     def test_a_failed_rank_is_an_error(self):
         with self.assertRaisesRegex(RuntimeError, "exit code 1"):
             hvd.run(fail_on_one, num_proc=2)
+
+    def test_no_process_is_left_when_the_caller_is_killed(self):
+        def wait_until(condition):
+            deadline = time.monotonic() + 60
+            while not condition():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+
+        program = "import sys, hvd, run_test; hvd.run(run_test.tell_and_wait, (sys.argv[1],), np=2)"
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.pathsep.join(filter(None, (os.path.dirname(__file__), os.environ.get("PYTHONPATH"))))
+                caller = subprocess.Popen([sys.executable, "-c", program, folder],
+                                          env={**os.environ, "PYTHONPATH": path, "TMPDIR": folder})
+                try:
+                    files = [pathlib.Path(folder, str(rank)) for rank in range(2)]
+                    wait_until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+                    pids = " ".join(file.read_text() for file in files).split()
+                finally:
+                    caller.send_signal(number)
+                    caller.wait()
+                try:
+                    wait_until(lambda: not any(map(runs, pids)))
+                finally:
+                    for pid in filter(runs, pids):
+                        os.kill(int(pid), signal.SIGKILL)
 
     def test_arguments_are_checked(self):
         with self.assertRaisesRegex(ValueError, "hosts and hostfile"):
