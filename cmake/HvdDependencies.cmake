@@ -117,15 +117,17 @@ hvd_resolve(TORCH_CUDA FOUND "${HVD_TORCH_CUDA_LINKS}" NEEDS
             "a CUDA build of LibTorch and every library it needs (scripts/install_deps --cuda)")
 
 # The Python package needs the torch wheel of this Python: libtorch_python differs between versions.
+# Before 2.8, c10d tells a backend only of some collectives whether the call is asynchronous.
 set(hvd_python_usable OFF)
-if(HVD_HAVE_TORCH AND NOT HVD_WITH_PYTHON STREQUAL "OFF" AND TARGET LibTorch::python)
+if(HVD_HAVE_TORCH AND NOT HVD_WITH_PYTHON STREQUAL "OFF" AND TARGET LibTorch::python
+   AND LibTorch_VERSION VERSION_GREATER_EQUAL 2.8)
   find_package(Python3 3.10 QUIET COMPONENTS Interpreter Development.Module)
   if(Python3_FOUND AND EXISTS "${LibTorch_PREFIX}/_C.${Python3_SOABI}.so")
     set(hvd_python_usable ON)
   endif()
 endif()
 hvd_resolve(PYTHON FOUND "${hvd_python_usable}" NEEDS
-            "LibTorch from the torch wheel of this Python, and Python's headers (Debian: python3-dev)")
+            "LibTorch 2.8 or newer from the torch wheel of this Python, and Python's headers (Debian: python3-dev)")
 if(HVD_HAVE_PYTHON)
   message(STATUS "hvd: Python ${Python3_VERSION}, ${Python3_EXECUTABLE}")
 endif()

@@ -25,11 +25,18 @@ def installed_torch():
                             text=True, check=False)
     if answer.returncode:
         raise SystemExit(f"hvd is built with the torch of {sys.executable}, which has none: install torch first")
-    return answer.stdout.splitlines()
+    folder, version = answer.stdout.splitlines()
+    if tuple(map(int, _minor(version).split("."))) < (2, 8):  # as cmake/HvdDependencies.cmake
+        raise SystemExit(f"the Python package of hvd needs torch 2.8 or newer, and {sys.executable} has {version}")
+    return folder, version
+
+
+def _minor(version):
+    return ".".join(version.split(".")[:2])
 
 
 def dynamic_metadata(settings, project):
-    torch = ".".join(installed_torch()[1].split("+")[0].split(".")[:2])
+    torch = _minor(installed_torch()[1])
     version = re.search(r"^  VERSION ([0-9.]+)$", (_ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
     return {"version": f"{version}+torch{torch}", "dependencies": [f"torch=={torch}.*"]}
 

@@ -93,14 +93,18 @@ def bounds(setup):
 def ours(setup, environment=None, names=("hvd-arena", "hvd-private")):
     bench = built(setup.bin_dir, "hvd_bench")
     hvdrun = built(setup.bin_dir, "hvdrun")
+    # By default hvdrun would bind its ranks, and nobody binds those of the bounds and of gloo.
+    binding = [] if setup.bind else ["--bind-to", "none"]
     for who in names:
         extra = [who.replace("hvd", "-")]
         yield Contender(
             who,
             lambda options, rows, extra=extra: [
-                Start([hvdrun, "-np", str(setup.ranks), bench, "allreduce", *extra, *options,
-                       "--op", "sum", "--dtype", setup.dtype, "--json", rows], environment or {})],
+                Start([hvdrun, "-np", str(setup.ranks), *binding, bench, "allreduce", *extra,
+                       *options, "--op", "sum", "--dtype", setup.dtype, "--json", rows],
+                      environment or {})],
             needs="" if bench and hvdrun else "the build has no hvdrun or no hvd_bench",
+            setting="bound by hvdrun" if setup.bind else "",
             uncertain=who != "hvd-private",
         )
 
@@ -113,13 +117,18 @@ def open_mpi_missing(bin_dir):
     return "" if built(bin_dir, "mpi_bench") else "the build has no mpi_bench"
 
 
+def tuned_open_mpi(setup):
+    """Returns the environment of a tuned Open MPI, and its description."""
+    idle = {"OMPI_MCA_mpi_yield_when_idle": "1"} if setup.ranks >= cores() else {}
+    tuned = {**KEEP_MEMORY, **idle}
+    return tuned, ", ".join(name.replace("OMPI_MCA_", "") for name in tuned)
+
+
 def open_mpi(setup, extra=()):
     """Yields Open MPI with its defaults, and tuned."""
     needs = open_mpi_missing(setup.bin_dir)
     bench = built(setup.bin_dir, "mpi_bench")
-    idle = {"OMPI_MCA_mpi_yield_when_idle": "1"} if setup.ranks >= cores() else {}
-    tuned = {**KEEP_MEMORY, **idle}
-    text = ", ".join(name.replace("OMPI_MCA_", "") for name in tuned)
+    tuned, text = tuned_open_mpi(setup)
     for who, environment, setting in (("openmpi", {}, ""), ("openmpi-tuned", tuned, text)):
         yield Contender(
             who,

@@ -128,7 +128,7 @@ def iperf3_rate(on_server, on_client, address):
     server = on_server(["iperf3", "-s", "-1", "-p", port, "--forceflush"])
     with background(server, "Server listening"):
         client = on_client(["iperf3", "-c", address, "-p", port, "--bidir", "-t", str(SECONDS),
-                            "-O", "0.5", "-J"])
+                            "-O", "1", "-J"])
         try:
             done = subprocess.run(client, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   timeout=SECONDS + 30, check=False)
@@ -209,23 +209,20 @@ exec ip netns exec "$space" unshare --uts sh -c 'hostname "$0" && exec sh -c "$1
     slots = ",".join(f"{hosts.address(h)}:{setup.ranks // HOSTS}" for h in range(HOSTS))
     bench = contenders.built(setup.bin_dir, "mpi_bench")
     network = hosts.address(0).rpartition(".")[0] + ".0/24"
+    tuned, text = contenders.tuned_open_mpi(setup)
 
     def starts(options, rows):
         command = ["mpirun", "-H", slots, "-np", str(setup.ranks), "--bind-to", "none",
                    "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent,
                    "--mca", "oob_tcp_if_include", network, "--mca", "btl", "tcp,vader,self",
                    "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", network,
-                   "-x", "OMPI_MCA_mpi_yield_when_idle", *(f for name in contenders.KEEP_MEMORY
-                                                           for f in ("-x", name)),
-                   bench, *options, "--json", rows]
+                   *(f for name in tuned for f in ("-x", name)), bench, *options, "--json", rows]
         quoted = " ".join(f"'{word}'" for word in command)
         return [Start([agent, hosts.address(0), quoted],
-                      {**contenders.OPEN_MPI, **contenders.KEEP_MEMORY,
-                       "OMPI_MCA_mpi_yield_when_idle": "1"})]
+                      {**contenders.OPEN_MPI, **tuned})]
 
     yield Contender("openmpi-tuned", starts, needs=contenders.open_mpi_missing(setup.bin_dir),
-                    setting="TCP between the hosts, mpi_yield_when_idle, "
-                            + ", ".join(contenders.KEEP_MEMORY))
+                    setting=f"TCP between the hosts, {text}")
 
 
 @contextlib.contextmanager

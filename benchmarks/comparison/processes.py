@@ -1,10 +1,12 @@
 """Starts programs together, ends them together, and leaves none behind."""
+import atexit
 import contextlib
 import ctypes
 import dataclasses
 import os
 import signal
 import subprocess
+import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -58,6 +60,18 @@ def end_all(grace=3.0):
             if not descendants():
                 return
             time.sleep(0.02)
+
+
+def end_with_this():
+    """Lets every descendant end when this process ends, also by SIGTERM or SIGHUP."""
+    def end(number, _):
+        adopt_orphans()  # only now, because nobody waits for orphans before
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, end)
+    atexit.register(end_all)
 
 
 def run(starts, patience, folder):

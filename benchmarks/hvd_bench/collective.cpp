@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -62,6 +63,11 @@ class Base : public Collective {
   }
   [[nodiscard]] std::size_t bytes(std::int64_t count) const {
     return static_cast<std::size_t>(count) * size_of(options_.dtype);
+  }
+  /// Overwrites what an earlier run received. Otherwise a check would not notice that nothing
+  /// arrives.
+  static void clear(std::span<std::byte> output) {
+    std::fill(output.begin(), output.end(), std::byte{0});  // no rank fills in a zero
   }
   void fill(std::byte* data, ReduceOp op) const {
     for (std::int64_t i = 0; i < count_; ++i) {
@@ -137,7 +143,11 @@ class Broadcast final : public Base {
   void run(std::size_t index) override { broadcast(slots_[index]); }
   std::int64_t check() override {
     std::byte* const data = slots_[0];
-    if (context_.rank() == options_.root) fill(data, ReduceOp::sum);
+    if (context_.rank() == options_.root) {
+      fill(data, ReduceOp::sum);
+    } else {
+      clear({data, bytes(count_)});
+    }
     broadcast(data);
     return count_not_from(options_.root, data);
   }
@@ -163,6 +173,7 @@ class Allgather final : public Base {
   std::int64_t check() override {
     fill(inputs_[0], ReduceOp::sum);
     Bytes& output = outputs_.front();
+    clear(output);
     gather(inputs_[0], output);
     const auto expected = bytes(count_) * static_cast<std::size_t>(context_.size());
     if (output.size() != expected) return count_ * context_.size();
@@ -199,6 +210,7 @@ class Reducescatter final : public Base {
   void run(std::size_t index) override { reduce(inputs_[index]); }
   std::int64_t check() override {
     fill(inputs_[0], options_.op);
+    clear(output_);
     reduce(inputs_[0]);
     const std::int64_t ranks = context_.size();
     const std::int64_t rank = context_.rank();
@@ -234,6 +246,7 @@ class Alltoall final : public Base {
   void run(std::size_t index) override { exchange(inputs_[index]); }
   std::int64_t check() override {
     fill(inputs_[0], ReduceOp::sum);
+    clear(output_);
     exchange(inputs_[0]);
     if (output_.size() != bytes(count_)) return count_;
     const std::int64_t part = splits_.front();
@@ -274,6 +287,7 @@ class SendRecv final : public Base {
   void run(std::size_t index) override { exchange(inputs_[index], outputs_[index]); }
   std::int64_t check() override {
     fill(inputs_[0], ReduceOp::sum);
+    clear({outputs_[0], bytes(count_)});
     exchange(inputs_[0], outputs_[0]);
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < count_; ++i) {

@@ -157,9 +157,9 @@ def train(mode, options, device):
         shape = (3, options.image, options.image)
     model = make().to(device)
     if mode.startswith("ddp"):
-        # Gradients that lie in DDP's buckets save DDP a copy.
+        # Gradients that lie in DDP's buckets save DDP a copy. train_bench broadcasts no buffers.
         model = nn.parallel.DistributedDataParallel(
-            model, gradient_as_bucket_view=mode != "ddp-copied")
+            model, broadcast_buffers=False, gradient_as_bucket_view=mode != "ddp-copied")
         if mode == "ddp-independent":
             model.register_comm_hook(None, leave_as_it_is)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -42,6 +42,7 @@ class Hvd(CMakePackage):
             self.define_from_variant("HVD_WITH_NCCL", "nccl"),
             self.define("HVD_WITH_ARROW", False),
             self.define("HVD_WITH_PYTHON", False),
+            self.define("HVD_WITH_PMIX", False),
             self.define("HVD_BUILD_TESTS", False),
             self.define("HVD_BUILD_EXAMPLES", False),
             self.define("HVD_CCACHE", False),

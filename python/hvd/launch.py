@@ -1,8 +1,10 @@
 """Runs a function on ranks that hvdrun starts: `hvd.run(train, np=4)`."""
 
+import ctypes
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,17 @@ try:
     import cloudpickle as function_pickle  # also takes functions of __main__, lambdas and closures
 except ImportError:
     function_pickle = pickle
+
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # found here, because a forked child of a program with threads must not load anything
+
+
+def _end_with(parent):
+    """Lets this process get SIGTERM when its parent ends, however that ends. A program that it executes inherits this."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
 
 
 def _hvdrun():
@@ -37,6 +50,10 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     The function, its arguments and its result are pickled; with the package cloudpickle the
     function may be defined in the main program. Raises RuntimeError when a rank fails; what the
     rank printed says why.
+
+    When this process ends, even by SIGKILL, hvdrun ends the ranks. If a signal ends it, the folder
+    `.hvd_run.*` with the pickled function stays, in the folder of temporary files or, with `hosts`
+    or `hostfile`, in the working directory.
     """
     if hosts is not None and hostfile is not None:
         raise ValueError("hvd.run: hosts and hostfile exclude each other")
@@ -67,7 +84,8 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
             pickle.dump(sys.path, file)  # the function's module may be found only with it
             function_pickle.dump((func, args, kwargs or {}), file)
         command += [executable or sys.executable, "-m", "hvd.run_rank", folder]
-        with subprocess.Popen(command) as job:
+        parent = os.getpid()
+        with subprocess.Popen(command, preexec_fn=lambda: _end_with(parent)) as job:
             try:
                 code = job.wait()
             except KeyboardInterrupt:  # hvdrun got it too, and ends the ranks

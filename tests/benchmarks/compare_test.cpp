@@ -183,6 +183,26 @@ TEST_F(Compare, RefusesAWrongCommandLine) {
   }
 }
 
+// The bounds and most libraries are not bound to cores.
+TEST_F(Compare, BindsItsRanksOnlyWhenAskedTo) {
+  fs::create_directories(path("build/bin"));
+  fs::create_symlink(BUILD_FOLDER "/bin/hvd_bench", path("build/bin/hvd_bench"));
+  const std::string hvdrun = path("build/bin/hvdrun");
+  std::ofstream(hvdrun) << "#!/bin/sh\necho \"$*\" >" << path("arguments") << "\nexec " BUILD_FOLDER
+                        << "/bin/hvdrun \"$@\"\n";
+  fs::permissions(hvdrun, fs::perms::owner_all);
+  std::vector<std::string> arguments{"--build",  path("build"), "--only", "hvd-private", "--sizes",
+                                     "4",        "4",           "2",      "--iters",     "3",
+                                     "--rounds", "1",           "--doc"};
+  const test::ProcessResult unbound = compare(arguments);
+  EXPECT_EQ(unbound.exit_code(), 0) << unbound.err;
+  EXPECT_THAT(text_of("arguments"), HasSubstr("--bind-to none"));
+  EXPECT_THAT(unbound.out, HasSubstr("nobody bound to cores but by the MPI launchers."));
+  arguments.push_back("--bind");
+  EXPECT_EQ(compare(arguments).exit_code(), 0);
+  EXPECT_THAT(text_of("arguments"), Not(HasSubstr("--bind-to")));
+}
+
 /// Returns how many processes have this text in their command line.
 int count_processes(const std::string& text) {
   int count = 0;

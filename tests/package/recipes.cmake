@@ -7,6 +7,16 @@ foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/vcpkg.json)
   endif()
 endforeach()
 
+# A recipe decides about each part that the build would use where the machine has it.
+foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/portfile.cmake)
+  file(READ "${PACKAGING}/${recipe}" options)
+  foreach(part IN ITEMS ARROW MPI NCCL PMIX PYTHON TORCH)
+    if(NOT options MATCHES "HVD_WITH_${part}[^_A-Z]")
+      message(FATAL_ERROR "packaging/${recipe} does not set HVD_WITH_${part}")
+    endif()
+  endforeach()
+endforeach()
+
 string(JSON name GET "${text}" name) # vcpkg.json; an error ends the script
 execute_process(COMMAND "${PYTHON}" -c "import ast, sys; ast.parse(sys.stdin.read())"
                 INPUT_FILE "${PACKAGING}/spack/package.py" COMMAND_ERROR_IS_FATAL ANY)

@@ -3,9 +3,11 @@
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -27,6 +29,18 @@ def fail_on_one():
         raise ValueError("no data here")
 
 
+def tell_and_wait(folder):
+    pathlib.Path(folder, os.environ["RANK"]).write_text(f"{os.getpid()} {os.getppid()}\n")
+    signal.pause()
+
+
+def runs(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class RunTest(unittest.TestCase):
     def test_results_are_in_the_order_of_ranks(self):
         self.assertEqual(hvd.run(add_up, (5,), {"scale": 2}, np=2, start_timeout=60, use_gloo=True),
@@ -35,6 +49,32 @@ class RunTest(unittest.TestCase):
     def test_a_failed_rank_is_an_error(self):
         with self.assertRaisesRegex(RuntimeError, "exit code 1"):
             hvd.run(fail_on_one, num_proc=2)
+
+    def test_no_process_is_left_when_the_caller_is_killed(self):
+        def wait_until(condition):
+            deadline = time.monotonic() + 60
+            while not condition():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+
+        program = "import sys, hvd, run_test; hvd.run(run_test.tell_and_wait, (sys.argv[1],), np=2)"
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.pathsep.join(filter(None, (os.path.dirname(__file__), os.environ.get("PYTHONPATH"))))
+                caller = subprocess.Popen([sys.executable, "-c", program, folder],
+                                          env={**os.environ, "PYTHONPATH": path, "TMPDIR": folder})
+                try:
+                    files = [pathlib.Path(folder, str(rank)) for rank in range(2)]
+                    wait_until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+                    pids = " ".join(file.read_text() for file in files).split()
+                finally:
+                    caller.send_signal(number)
+                    caller.wait()
+                try:
+                    wait_until(lambda: not any(map(runs, pids)))
+                finally:
+                    for pid in filter(runs, pids):
+                        os.kill(int(pid), signal.SIGKILL)
 
     def test_arguments_are_checked(self):
         with self.assertRaisesRegex(ValueError, "hosts and hostfile"):
@@ -64,17 +104,26 @@ class WheelTest(unittest.TestCase):
     def test_torch_in_the_folder_of_the_user(self):
         program = pathlib.Path(__file__).resolve().parents[2] / "python" / "wheel_metadata.py"
         with tempfile.TemporaryDirectory() as home:
+            def start(*arguments):
+                return subprocess.run([sys.executable, *arguments], env={**os.environ, "HOME": home}, check=False,
+                                      capture_output=True, text=True, timeout=60)
+
             def answer(*arguments):
-                return subprocess.run([sys.executable, *arguments], env={**os.environ, "HOME": home}, check=True,
-                                      capture_output=True, text=True, timeout=60).stdout.strip()
+                done = start(*arguments)
+                done.check_returncode()
+                return done.stdout.strip()
 
             packages, enabled = answer("-E", "-c", "import site; print(site.getusersitepackages(), "
                                        "site.ENABLE_USER_SITE, sep='\\n')").splitlines()
             if enabled != "True":
                 self.skipTest("a Python that is no virtual environment")
-            metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 1.2.3\n"
-            for name, text in (("torch/__init__.py", ""), ("torch-1.2.3.dist-info/METADATA", metadata)):
+            metadata = "Metadata-Version: 2.1\nName: torch\nVersion: %s\n"
+            for name, text in (("torch/__init__.py", ""), ("torch-2.8.0.dist-info/METADATA", metadata % "2.8.0")):
                 file = pathlib.Path(packages, name)
                 file.parent.mkdir(parents=True)
                 file.write_text(text)
             self.assertEqual(answer(program), str(pathlib.Path(packages, "torch")))
+            file.write_text(metadata % "2.7.1+cpu")
+            refused = start(program)
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr, "needs torch 2.8 or newer, and .* has 2.7.1")
