@@ -91,6 +91,8 @@ def make(seed):
             plan.environment[name] = draw.choice(values)
     for _ in range(draw.choices([0, 1, 2], [5, 75, 20])[0]):
         plan.faults.append(make_fault(draw, plan))
+    if {fault.victim for fault in plan.faults if fault.kind == "stop"} == set(range(plan.size)):
+        plan.faults.pop()  # one rank must be left to notice that another has stopped
     if any(fault.kind.endswith("_tmp") for fault in plan.faults):
         plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
         # These files are in node 0's temporary folder. If that were full, hvdrun would end the job.
