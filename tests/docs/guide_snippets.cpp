@@ -172,6 +172,15 @@ void with_a_global_batch(Net& model, std::size_t dataset_size) {
                           hvd::SyncBatchNormScope{.weighted = true});
 }
 
+void in_two_segments(hvd::DistributedOptimizer<torch::optim::SGD>& optimizer,
+                     const torch::Tensor& loss) {
+  {
+    auto pause = optimizer.no_sync();
+    loss.backward();
+  }
+  optimizer.synchronize();
+}
+
 void scaled(const torch::Tensor& loss, std::int64_t rows, double rows_of_all_ranks) {
   (loss * rows * hvd::size() / rows_of_all_ranks).backward();
 }
