@@ -540,7 +540,11 @@ TEST_F(ElasticJobTest, ASecondSignalEndsAnElasticJobAtOnce) {
   job_->signal(SIGINT);
   job_->wait_for_err("received signal 2 (SIGINT)", test::in(kPatience));
   job_->signal(SIGINT);
-  EXPECT_EQ(wait().exit_code(), kExitSignalBase + SIGINT);
+  // Without a started agent the job may be over after the first signal. If hvdrun no longer handles
+  // signals then, the second one ends it, which a shell shows as the same code.
+  const auto result = wait();
+  EXPECT_EQ(result.exited() ? result.exit_code() : kExitSignalBase + result.signal(),
+            kExitSignalBase + SIGINT);
 }
 
 TEST_F(ElasticJobTest, AWorkerThatIsAskedToStopLeaves) {
