@@ -189,8 +189,7 @@ TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsReducedThere) {
   }
 }
 
-// As when a rank of an elastic job was lost: the pass does not end, and the next optimizer is a new
-// one.
+// A pass does not end when an elastic job loses a rank in it. The program then makes a new optimizer.
 TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsTheGradientAfterAPassThatDoesNotEnd) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);

@@ -41,8 +41,8 @@ class LinkHeartbeat {
   }
 
   /// Returns how long hvdrun may be silent for an agent with ranks. It is a little more, so that
-  /// the ranks first report the lost host themselves. An agent that kills its ranks earlier than
-  /// the agents of other hosts do would make the ranks there blame these.
+  /// the ranks first report the lost host themselves. Agents do not notice the silence at the same
+  /// time. If one killed its ranks first, ranks on other hosts would blame these.
   [[nodiscard]] static constexpr std::chrono::milliseconds limit_with_ranks(
       std::chrono::milliseconds host_timeout) noexcept {
     return host_timeout + 5 * kInterval;
