@@ -63,7 +63,7 @@ def end_all(grace=3.0):
 
 
 def end_with_this():
-    """Lets every descendant end when this process ends, also by SIGTERM or SIGHUP."""
+    """From now on, ends all descendants when this process ends, also when SIGTERM or SIGHUP ends it."""
     def end(number, _):
         adopt_orphans()  # only now, because nobody waits for orphans before
         sys.exit(128 + number)

@@ -189,7 +189,8 @@ TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsReducedThere) {
   }
 }
 
-// A pass does not end when an elastic job loses a rank in it. The program then makes a new optimizer.
+// A pass does not end when an elastic job loses a rank in it. The program then makes a new
+// optimizer.
 TEST_P(GradientMemoryAt, WhatTheProgramKeepsIsTheGradientAfterAPassThatDoesNotEnd) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);

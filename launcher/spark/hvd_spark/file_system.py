@@ -164,7 +164,7 @@ def _azure(fs, parts, given, options):
 
 
 def _with_query(parts, options):
-    """Returns the options with those of the URI's query, which come second."""
+    """Returns the options and those of the URI's query. If both set one, that of the options counts."""
     return {**dict(urllib.parse.parse_qsl(parts.query)), **options}
 
 

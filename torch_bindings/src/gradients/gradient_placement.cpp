@@ -23,8 +23,8 @@ torch::Tensor empty_for(const torch::Tensor& parameter) {
                               parameter.options().requires_grad(false));
 }
 
-/// Returns whether the gradient is the tensor that autograd has computed, and not one to which it
-/// has added that tensor, or a copy.
+/// Returns whether the gradient is the very tensor that autograd has computed. It is not if
+/// autograd has copied that tensor, or has added it to an older gradient.
 bool is_handed_over(const torch::Tensor& gradient, const torch::Tensor& incoming) {
   return incoming.defined() && incoming.layout() == torch::kStrided &&
          incoming.is_alias_of(gradient);

@@ -36,8 +36,9 @@ class GradientPlacement {
   /// Makes `parameter.grad()`, which is defined and dense, meet the conditions, and counts copies.
   /// `incoming` is the gradient that autograd still holds, or undefined. `in_engine` is the memory
   /// to which earlier reductions of the parameter's gradient still refer. One thread at a time
-  /// calls it. Returns the gradient that was replaced by a copy if the program may keep it or other
-  /// tensors with its memory, and expects the result there; otherwise an undefined tensor.
+  /// calls it. If the program may keep the gradient or another tensor with its memory, it
+  /// expects the result there. Then, if a copy has replaced the gradient, this returns the old one,
+  /// and otherwise an undefined tensor.
   [[nodiscard]] torch::Tensor place(const torch::Tensor& parameter, const torch::Tensor& incoming,
                                     const std::weak_ptr<c10::Storage>& in_engine);
   /// Returns a gradient of zeros that meets the conditions.

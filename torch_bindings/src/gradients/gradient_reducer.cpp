@@ -84,8 +84,8 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
     first_step.emplace(context, options.process_set, slots.size());
   }
   // An optimizer tells the agreement of its steps. Those of a module's optimizers are seen in its
-  // parameters only. The first pass counts as one after a step, because it is one on other ranks if
-  // this rank has joined without data.
+  // parameters only. The first pass counts as a pass after a step: if
+  // this rank has joined without data, the other ranks have already made steps.
   if (owner != kDataParallel) steps = 1;
   const bool compares_corners = owner == kDataParallel && options.broadcast_parameters;
   std::vector<torch::Tensor> tensors;

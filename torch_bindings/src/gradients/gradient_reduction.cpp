@@ -403,8 +403,9 @@ void GradientReducer::Impl::finish_compressed() {
   }
 }
 
-/// Makes `.grad` the tensor again that the program keeps. Returns false if a copy of it was not
-/// reduced, or if the program has replaced that copy, which is an error of its own.
+/// Sets `.grad` back to the tensor that the program keeps. Returns false if there is no such
+/// tensor, or if the program has replaced the copy that was reduced; that is reported as another
+/// error.
 bool GradientReducer::Impl::put_back_kept(GradientSlot& slot) {
   torch::Tensor kept = std::exchange(slot.kept, {});
   torch::Tensor& gradient = slot.parameter.mutable_grad();

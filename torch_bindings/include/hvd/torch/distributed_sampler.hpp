@@ -48,7 +48,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Begins the next epoch. The first reset after construction begins epoch 0, unless `next` was
   /// called before. The first reset after `set_epoch` begins that epoch, and the first one after
   /// `load` continues the saved epoch from the saved position, unless no example is left there. If
-  /// that one has another size, the saved epoch begins anew.
+  /// that reset gets another size than the saved one, the saved epoch begins anew.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   /// Returns the next indices into the data set, at most `batch_size`, or nothing at the end of the
   /// epoch.
