@@ -257,6 +257,10 @@ TEST(Context, BadArgumentsAreNamedAndNothingIsSubmitted) {
     refuse([](Submission& s) { s.output = nullptr; }, "output is null");
     refuse([](Submission& s) { s.request.shape = {2, -1}; }, "negative");
     refuse([](Submission& s) { s.request.shape = {1LL << 40, 1LL << 40}; }, "too many elements");
+    refuse([](Submission& s) { s.request.group = "g"; }, "only submit_group");
+    refuse([](Submission& s) { s.request.group_size = 2; }, "only submit_group");
+    refuse([](Submission& s) { s.request.kind = OpKind::join; }, "join is a function of its own");
+    refuse([](Submission& s) { s.request.kind = OpKind::remove_process_set; }, "of its own");
     refuse([](Submission& s) { s.request.name = std::string(2000, 'n'); }, "name is longer");
     refuse([](Submission& s) { s.request.prescale = NAN; }, "not finite");
     refuse(

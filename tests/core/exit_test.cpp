@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <hvd_test/ranks.hpp>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/hvd.hpp>
@@ -47,6 +48,20 @@ TEST_F(Exit, ALaterContextToo) {
         shutdown();
         init_default_context(test::thread_config(0, 1), make_with_a_library);
         std::exit(EXIT_SUCCESS);
+      },
+      testing::ExitedWithCode(EXIT_SUCCESS), "");
+}
+
+TEST_F(Exit, AForkedChildLeavesTheContextAlone) {
+  EXPECT_EXIT(
+      {
+        init(test::thread_config(0, 1));
+        const pid_t child = ::fork();
+        if (child == 0) std::exit(EXIT_SUCCESS);
+        ::alarm(60);  // ends the test if the child hangs
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        std::exit(status);
       },
       testing::ExitedWithCode(EXIT_SUCCESS), "");
 }

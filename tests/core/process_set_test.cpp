@@ -140,6 +140,12 @@ TEST_P(SetsAt, ARemovedSetIsGoneAndItsPendingOperationsFail) {
     EXPECT_EQ(error_of([&] { (void)context.ranks_of(set.id); }).code(), Errc::invalid_argument);
     EXPECT_EQ(error_of([&] { allreduce(std::span(data), in_set(context, set, "x")); }).code(),
               Errc::invalid_argument);
+    for (const std::int32_t stays : {0, -1, -2}) {
+      EXPECT_EQ(error_of([&] {
+                  context.remove_process_set({stays, {}});
+                }).code(),
+                Errc::invalid_argument);
+    }
     const ProcessSet again = context.add_process_set({0, 1});
     EXPECT_NE(again.id, set.id);
     if (context.rank() < 2) allreduce(std::span(data), in_set(context, again, "x"));

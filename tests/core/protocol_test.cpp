@@ -9,7 +9,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "policy/replay.hpp"
+
 namespace hvd {
+
+namespace detail {
+
+struct StateReader {
+  static void begin_at(Protocol& protocol, std::uint32_t epoch) { protocol.epoch_ = epoch; }
+};
+
+}  // namespace detail
+
 namespace {
 
 using namespace detail;  // NOLINT: a test
@@ -119,6 +130,30 @@ TEST(Protocol, OnlyRanksThatAnnouncedAMemberAreToldThatOthersDoNotHaveIt) {
   EXPECT_EQ(rejected[0], (Names{"a", "b"}));
   EXPECT_EQ(rejected[1], (Names{"a", "c"}));
   EXPECT_EQ(rejected[2], (Names{"a", "b"}));
+}
+
+// The numbers of a schedule hold its epoch. They must not begin again.
+TEST(Protocol, AJobWithoutEpochsNegotiates) {
+  for (const std::uint32_t epoch : {kMostEpochs - 2, kMostEpochs - 1}) {
+    NiceMock<Actions> actions;
+    Protocol::Settings settings;
+    settings.freeze_after = 1;
+    Protocol rank0(settings, actions, kStart);
+    StateReader::begin_at(rank0, epoch);
+    bool frozen = false;
+    ON_CALL(actions, carry_out(testing::A<const Freeze&>()))
+        .WillByDefault([&](const Freeze& freeze) {
+          frozen = true;
+          EXPECT_GT(sequence_of({freeze.epoch, 0, 0}, 1), sequence_of({epoch, 0, 0}, 1));
+        });
+    for (int i = 0; i < 10 && !frozen; ++i) {
+      std::vector<Announcement> one(1);
+      one.front().request.name = "x";
+      rank0.submitted(std::move(one), kStart);
+      if (!frozen) rank0.batch_done(kStart);
+    }
+    EXPECT_EQ(frozen, epoch + 1 < kMostEpochs);
+  }
 }
 
 }  // namespace

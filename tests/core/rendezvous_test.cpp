@@ -25,6 +25,12 @@ namespace {
 
 using testing::HasSubstr;
 
+/// A process counts the contexts that it makes of a job, so each test has a job of its own.
+std::string job_of_the_test() {
+  return fmt::format("{}-{}", testing::UnitTest::GetInstance()->current_test_info()->name(),
+                     ::getpid());
+}
+
 /// Returns the configuration that a launcher gives to one of `size` ranks, which do not know of a
 /// common host.
 Config far_rank(int rank, int size, const std::string& address) {
@@ -34,7 +40,7 @@ Config far_rank(int rank, int size, const std::string& address) {
   config.local_rank = 0;
   config.local_size = 1;
   config.interfaces = "lo";
-  config.job_id = fmt::format("meeting-{}", ::getpid());
+  config.job_id = job_of_the_test();
   config.rank_source = "TEST_*";
   return config;
 }
@@ -64,13 +70,18 @@ struct PassedSecret {
 };
 
 TEST(RendezvousTest, OneHostMeetsAgainAndAgain) {
-  constexpr std::uint32_t kTimes = 10;
+  constexpr int kTimes = 10;
   test::expect_threads(3, [](int rank) {
-    for (std::uint32_t generation = 0; generation < kTimes; ++generation) {
-      Config config = near_rank(rank, 3);
-      config.generation = generation;
-      meet_and_part(config);
-    }
+    for (int time = 0; time < kTimes; ++time) meet_and_part(near_rank(rank, 3));
+  });
+}
+
+TEST(RendezvousTest, AProcessMayHaveSeveralContextsOfAJob) {
+  test::expect_threads(3, [](int rank) {
+    const auto first = make_context(near_rank(rank, 3));
+    const auto second = make_context(near_rank(rank, 3));
+    EXPECT_EQ(sum_of_ranks(*second), 3);
+    EXPECT_EQ(sum_of_ranks(*first), 3);
   });
 }
 
@@ -83,9 +94,8 @@ TEST(RendezvousTest, APortIsUsedAgainAndAgain) {
     address = free.address();
   }
   test::expect_threads(3, [&](int rank) {
-    for (std::uint32_t generation = 0; generation < 5; ++generation) {
+    for (int time = 0; time < 5; ++time) {
       Config config = far_rank(rank, 3, address);
-      config.generation = generation;
       config.secret_fd = secret.fd.get();
       meet_and_part(config);
     }
@@ -235,10 +245,9 @@ struct AgentForATest {
 TEST(AgentRendezvousTest, RanksMeetOverTheAgentsStore) {
   const AgentForATest agent;
   test::expect_threads(3, [](int rank) {
-    for (std::uint32_t generation = 0; generation < 3; ++generation) {
+    for (int time = 0; time < 3; ++time) {
       Config config = far_rank(rank, 3, "tcp:node-a:29500");
       config.rendezvous = Rendezvous::agent;
-      config.generation = generation;
       meet_and_part(config);
     }
   });
@@ -254,7 +263,7 @@ TEST(AgentRendezvousTest, ASecretOfOnesOwnStaysOutOfTheAgentsStore) {
     config.job_id += "-own";
     meet_and_part(config);
   });
-  const auto left = board()->get(fmt::format("0/hvd/meeting-{}-own/0/store", ::getpid()),
+  const auto left = board()->get(fmt::format("0/hvd/{}-own/0/store", job_of_the_test()),
                                  Clock::now() + std::chrono::seconds(1));
   ASSERT_TRUE(left.has_value());
   const Secret passed = Secret::from_fd(secret.fd.get());

@@ -1,7 +1,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -11,11 +10,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sched.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/event_loop.hpp>
+#include <hvd/core/internal/start_thread.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/types.hpp>
 
@@ -113,14 +112,11 @@ struct EventLoop::Impl {
   // descriptors shows here.
   boost::asio::steady_timer first{io};
   Clock::time_point awake_until{};  // loop thread
-  std::thread thread{[this] { run(io, awake_until); }};
+  std::thread thread = detail::start_thread("hvd-loop", [this] { run(io, awake_until); });
 };
 
 EventLoop::EventLoop() try : impl_(std::make_unique<Impl>()) {
-  ::pthread_setname_np(impl_->thread.native_handle(), "hvd-loop");
 } catch (const boost::system::system_error& error) {  // there are no descriptors left
-  throw Error(Errc::resource, fmt::format("cannot make an event loop: {}", error.what()));
-} catch (const std::system_error& error) {  // no thread could be started
   throw Error(Errc::resource, fmt::format("cannot make an event loop: {}", error.what()));
 }
 

@@ -77,6 +77,12 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
   if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
     refuse(request, fmt::format("rank {} is not in process set {}", rank, request.process_set));
   }
+  if (!request.group.empty() || request.group_size != 0) {
+    refuse(request, "only submit_group sets a group");
+  }
+  if (request.kind > OpKind::barrier) {
+    refuse(request, fmt::format("{} is a function of its own", to_string(request.kind)));
+  }
   if (request.kind == OpKind::barrier) return;
   const bool is_half = request.dtype == DType::f16 || request.dtype == DType::bf16;
   const bool can_convert =
@@ -314,6 +320,7 @@ void Context::remove_process_set(const ProcessSet& set) {
   request.kind = OpKind::remove_process_set;
   request.shape = {set.id};
   if (set.id == 0) refuse(request, "the set of every rank stays");
+  if (set.id < 0) refuse(request, "the set of a pair of ranks stays");
   if (!impl_->coordinator->process_sets().ranks(set.id)) {
     refuse(request, fmt::format("there is no process set {}", set.id));
   }

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -69,6 +72,15 @@ Config checked(Config config) {
   config.local_size = one_host ? config.size : -1;
   config.local_rank = config.cross_rank = config.cross_size = -1;
   return config;
+}
+
+/// Returns how often this process has called it for this job before.
+std::uint32_t count_of_job(const Config& config) {
+  static std::mutex mutex;
+  static std::map<std::string, std::uint32_t> counts;
+  const std::lock_guard lock(mutex);
+  return counts[fmt::format("{} {} {} {}", config.job_id, config.epoch, config.rank,
+                            fmt::join(config.ranks, ","))]++;
 }
 
 }  // namespace
@@ -182,6 +194,7 @@ struct Session::Impl {
 
 Session::Session(Config config, std::shared_ptr<Store> store)
     : impl_(std::make_unique<Impl>(checked(std::move(config)))) {
+  if (!store) impl_->config.generation += count_of_job(impl_->config);
   const Config& settings = impl_->config;
   set_log_level(settings.log_level);
   try {

@@ -123,9 +123,11 @@ Coordinator::Coordinator(Session& session, std::unique_ptr<ControlChannel> chann
     timer_.start();
   });
   try {
-    // These may wait for a disk, so they come after heartbeats have begun. The loop and the
-    // executor use the tuner only after this rank has submitted an operation.
-    tuner_ = make_tuner(session_);
+    // These may wait for a disk, so they come after heartbeats have begun. The executor uses the
+    // tuner only after this rank has submitted an operation; on the loop other ranks may freeze a
+    // schedule before that.
+    auto tuner = make_tuner(session_);
+    session_.loop().run_sync([&] { tuner_ = std::move(tuner); });
     if (!config.timeline.empty()) observer_.timeline.start(timeline_path(config.timeline, rank_));
   } catch (...) {
     disconnect();

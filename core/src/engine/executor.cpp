@@ -4,8 +4,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sched.h>
+
+#include <hvd/core/internal/start_thread.hpp>
 
 namespace hvd::detail {
 namespace {
@@ -60,9 +61,7 @@ Executor::Executor(std::unique_ptr<CollectiveRunner> runner, std::unique_ptr<Rea
       timeout_(timeout),
       table_(table),
       listener_(listener),
-      thread_([this] { thread_main(); }) {
-  pthread_setname_np(thread_.native_handle(), "hvd-executor");
-}
+      thread_(start_thread("hvd-executor", [this] { thread_main(); })) {}
 
 Executor::~Executor() {
   stop();

@@ -12,8 +12,8 @@ struct HeartbeatTimer::Impl : std::enable_shared_from_this<Impl> {
     timer.expires_after(interval);
     timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (error || self->stopped) return;
+      self->arm();  // before the call, which may throw
       self->on_tick();
-      if (!self->stopped) self->arm();
     });
   }
 

@@ -1,6 +1,7 @@
 #include "engine/step_tuner.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -40,7 +41,11 @@ StepTuner::StepTuner(const Settings& settings)
   if (!log_) {
     throw Error(Errc::resource, fmt::format("HVD_AUTOTUNE_LOG: cannot write {}", settings_.log));
   }
-  writer_.emplace(1);
+  try {
+    writer_.emplace(1);
+  } catch (const std::exception& error) {
+    throw Error(Errc::resource, fmt::format("HVD_AUTOTUNE_LOG: {}", error.what()));
+  }
 }
 
 StepTuner::~StepTuner() {

@@ -1,6 +1,7 @@
 #include "net/acceptor.hpp"
 
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -75,8 +76,12 @@ void Acceptor::wait(const std::shared_ptr<Port>& port) {
 }
 
 void Acceptor::accept(const std::shared_ptr<Port>& port) {
-  while (!closed_ && !resting_ && unproven_.size() < kMaxUnproven &&
-         accept_one(port->listener.fd())) {
+  try {
+    while (!closed_ && !resting_ && unproven_.size() < kMaxUnproven &&
+           accept_one(port->listener.fd())) {
+    }
+  } catch (const std::exception& error) {  // memory is short, or watches of epoll
+    rest(error.what());
   }
   wait_all();
 }
@@ -105,8 +110,8 @@ bool Acceptor::accept_one(int listener) {
   return true;
 }
 
-// Pauses accepting while descriptors are short. The connection stays in the kernel's queue, and
-// without a pause the loop would try to accept it again at once.
+// Pauses accepting while descriptors or memory are short. The connection stays in the kernel's
+// queue, and without a pause the loop would try to accept it again at once.
 void Acceptor::rest(const std::string& why) {
   log(LogLevel::warn, self_.rank, fmt::format("cannot accept a connection: {}", why));
   const Clock::time_point now = Clock::now();

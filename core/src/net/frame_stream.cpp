@@ -85,8 +85,7 @@ void FrameStream::read() {
     const ssize_t n = ::recv(stream_.native_handle(), chunk.data(), kChunk, MSG_DONTWAIT);
     const int error = errno;
     if (n > 0) {
-      input_.insert(input_.end(), chunk.begin(), chunk.begin() + n);
-      deliver();
+      deliver(std::span(chunk).first(static_cast<std::size_t>(n)));
       if (closed_ || ending_) return;
       if (static_cast<std::size_t>(n) < kChunk) break;
     } else if (n == 0) {
@@ -105,9 +104,11 @@ void FrameStream::read() {
   wait_readable();
 }
 
-void FrameStream::deliver() {
-  std::span<const std::byte> rest(input_);
+void FrameStream::deliver(std::span<const std::byte> bytes) {
+  std::span<const std::byte> rest;
   try {
+    input_.insert(input_.end(), bytes.begin(), bytes.end());
+    rest = input_;
     while (rest.size() >= kFrameHeaderSize) {
       const FrameHeader header =
           decode_frame_header(rest.first(kFrameHeaderSize), rules_.receives, rules_.limit);

@@ -55,7 +55,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void wait_readable();
   void read();
   /// Gives the complete frames of `input_` to the listener.
-  void deliver();
+  void deliver(std::span<const std::byte> bytes);
   void write();
   void wait_writable();
   void end(const std::string& cause);

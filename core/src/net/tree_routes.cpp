@@ -23,7 +23,8 @@ TreeRoutes::TreeRoutes(int size, int fanout) noexcept
 /// Returns the size of the blocks below a rank.
 int TreeRoutes::block(const Place& place) const noexcept {
   const int children = place.rank == 0 ? children_of_root_ : children_of_relay_;
-  return (place.end - place.rank - 1 + children - 1) / children;
+  const int below = place.end - place.rank - 1;
+  return below / children + (below % children > 0 ? 1 : 0);
 }
 
 /// Returns the child on the way from a rank to one below it.

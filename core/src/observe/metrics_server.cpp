@@ -208,7 +208,11 @@ struct MetricsServer::Impl : std::enable_shared_from_this<Impl> {
       // Without descriptors the connection stays in the queue, and a retry at once would spin.
       if (error) return self->accept_later();
       close_on_exec(socket.native_handle());
-      self->serve(std::move(socket));
+      try {
+        self->serve(std::move(socket));
+      } catch (const std::exception&) {  // memory is short
+        return self->accept_later();
+      }
       self->accept();
     });
   }

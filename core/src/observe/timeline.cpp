@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/start_thread.hpp>
 #include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/log.hpp>
 #include <hvd/core/timeline.hpp>
@@ -196,20 +196,20 @@ void Timeline::start(const std::string& path) {
     const std::lock_guard lock(impl_->mutex);
     impl_->filling = TraceBuffer(impl_->options.buffer_bytes);
     impl_->draining = TraceBuffer(impl_->options.buffer_bytes);
-    impl_->path = path;
     impl_->ending = impl_->flush_asked = false;
     impl_->missing = 0;
   }
-  impl_->thread = std::thread([impl = impl_.get(), writer = std::move(writer)] {
+  auto body = [impl = impl_.get(), writer = std::move(writer)] {
     impl->run(*writer);
     try {
       if (!impl->broken) writer->close();
     } catch (const std::exception& error) {
       log(LogLevel::warn, impl->options.rank, error.what());
     }
-  });
-  ::pthread_setname_np(impl_->thread.native_handle(), "hvd-timeline");
+  };
+  impl_->thread = detail::start_thread("hvd-timeline", std::move(body));
   const std::lock_guard lock(impl_->mutex);
+  impl_->path = path;
   impl_->recording = true;
   on_.store(true, std::memory_order_relaxed);
 }

@@ -343,7 +343,8 @@ void Protocol::hand_out(const std::vector<Agreement>& agreements) {
 }
 
 std::optional<Freeze> Protocol::try_to_freeze() {
-  if (!negotiator_.everybody_works()) return std::nullopt;
+  // Sequence numbers must not repeat. A job that has used them up goes on without a schedule.
+  if (!negotiator_.everybody_works() || epoch_ + 1 >= kMostEpochs) return std::nullopt;
   auto cycle = learner_.learned();
   if (!cycle) return std::nullopt;
   Freeze freeze{epoch_ + 1, {}};

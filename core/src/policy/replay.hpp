@@ -16,6 +16,8 @@ namespace hvd::detail {
 /// Numbers the collectives of a frozen schedule over all its cycles. A sequence number is the same
 /// on all ranks, is never 0, and grows from cycle to cycle and from freeze to freeze.
 using SequenceNumber = std::uint64_t;
+/// The epochs of frozen schedules are below this number, or else sequence numbers would overflow.
+inline constexpr std::uint32_t kMostEpochs = std::uint32_t{1} << 24;
 
 class Replay {
  public:

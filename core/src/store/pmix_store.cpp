@@ -1,7 +1,6 @@
 // Implements a store on the PMIx server of mpirun or srun (PMIx Standard 4.1, chapters 6 and 7).
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -42,14 +41,11 @@ class PmixClient {
 
   [[nodiscard]] bool connected() const noexcept { return connected_; }
   [[nodiscard]] const pmix_proc_t& self() const noexcept { return self_; }
-  /// Counts the stores of this process; all ranks open the same number of them.
-  [[nodiscard]] int next_store() noexcept { return ++stores_; }
 
  private:
   pmix_proc_t self_{};
   bool connected_;
   pid_t owner_;
-  std::atomic<int> stores_{0};
 };
 
 PmixClient& pmix_client() {
@@ -185,8 +181,7 @@ std::shared_ptr<Store> connect_pmix_store(const Config& config) {
   PmixClient& client = pmix_client();
   if (!client.connected()) return nullptr;
   const int leader = config.ranks.empty() ? 0 : config.ranks.front();
-  return std::make_shared<PmixStore>(client.self(), leader,
-                                     fmt::format("hvd/{}/{}/", config.epoch, client.next_store()));
+  return std::make_shared<PmixStore>(client.self(), leader, fmt::format("hvd/{}/", config.epoch));
 }
 
 }  // namespace hvd

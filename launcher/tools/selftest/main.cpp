@@ -81,7 +81,7 @@ EngineResult test_engine(Context& context, const std::string& name) {
 
 /// Returns whether every result was right.
 bool run(bool verbose) {
-  hvd::Config config = hvd::Config::from_environment();
+  const hvd::Config config = hvd::Config::from_environment();
   const bool speaks = config.rank == 0;
   bool right = true;
   Findings findings;
@@ -103,7 +103,6 @@ bool run(bool verbose) {
   first->shutdown();
 
   for (std::size_t i = 1; i < engines.size(); ++i) {
-    ++config.generation;
     const auto context = engines[i].make(config);
     if (context == nullptr) {
       say(speaks,

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include <unistd.h>
+
 #include <hvd/core/internal/elastic_worker.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/ops/internal/context_follower.hpp>
@@ -17,7 +19,7 @@ namespace {
 struct DefaultContext {
   std::unique_ptr<Context> context;
   std::shared_ptr<const void> life;  ///< see `life_of_default_context`
-  std::uint32_t generation = 0;
+  pid_t process = -1;                ///< the one that has made the context
 
   ~DefaultContext() { leave(); }
 
@@ -28,6 +30,8 @@ struct DefaultContext {
   }
   std::unique_ptr<Context> take() noexcept {
     life.reset();
+    // A forked child has the memory of the context, but not the threads that would end it.
+    if (::getpid() != process) static_cast<void>(context.release());
     return std::move(context);
   }
 };
@@ -59,6 +63,7 @@ bool detail::ThreadContext::exists() noexcept { return context_of_this_thread !=
 void detail::set_default_context(std::unique_ptr<Context> context) {
   default_context().life = std::make_shared<char>();
   default_context().context = std::move(context);
+  default_context().process = ::getpid();
   // Exit handlers run in reverse order. This one is registered after each context is made, so that
   // it runs before the handlers of libraries that the context was the first to use: after CUDA's,
   // for instance, a context cannot be destroyed any more.
@@ -77,9 +82,7 @@ void detail::init_default_context(
     const Config& config, const std::function<std::unique_ptr<Context>(const Config&)>& make) {
   // In an elastic job the context is that of a generation, which `elastic_run` makes.
   if (is_initialized() || ElasticWorker::of_process() != nullptr) return;
-  Config settings = config;
-  settings.generation += default_context().generation++;
-  set_default_context(make(settings));
+  set_default_context(make(config));
 }
 
 void init(const Config& config) {

@@ -1,12 +1,9 @@
 #include "hierarchy/comm_thread.hpp"
 
-#include <system_error>
 #include <utility>
 
-#include <fmt/format.h>
-#include <pthread.h>
-
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/start_thread.hpp>
 
 namespace hvd::detail {
 
@@ -26,12 +23,7 @@ void CommThread::begin() {
 
 void CommThread::post(std::function<void()> job) {
   if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw Error(Errc::resource, fmt::format("no thread: {}", error.what()));
-    }
-    ::pthread_setname_np(thread_.native_handle(), "hvd-comm");
+    thread_ = detail::start_thread("hvd-comm", [this] { run(); });
   }
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <stdexcept>
 #include <vector>
@@ -8,6 +9,8 @@
 
 #include <hvd/core/internal/event_loop.hpp>
 #include <hvd/core/log.hpp>
+
+#include "engine/heartbeat_timer.hpp"
 
 namespace hvd {
 namespace {
@@ -48,6 +51,22 @@ TEST(EventLoop, SurvivesAHandlerThatThrows) {
   EXPECT_TRUE(ran);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("from a handler"), std::string::npos) << said;
+}
+
+TEST(HeartbeatTimer, TicksOnAfterATickThatThrows) {
+  EventLoop loop;
+  std::promise<void> second;
+  int ticks = 0;
+  detail::HeartbeatTimer timer(loop, std::chrono::milliseconds(1), [&] {
+    if (++ticks == 1) throw std::runtime_error("from a tick");
+    if (ticks == 2) second.set_value();
+  });
+  testing::internal::CaptureStderr();
+  loop.run_sync([&] { timer.start(); });
+  EXPECT_EQ(second.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  loop.run_sync([&] { timer.stop(); });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("from a tick"), std::string::npos) << said;
 }
 
 TEST(EventLoop, DropsWhatIsQueuedAtTheEnd) {

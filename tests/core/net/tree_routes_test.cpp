@@ -1,6 +1,7 @@
 #include "net/tree_routes.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ TEST(TreeRoutes, AStarHasOneLevel) {
     EXPECT_EQ(star.towards(3, 0), 0);
     EXPECT_EQ(star.towards(0, 3), 3);
   }
+  EXPECT_THAT(TreeRoutes(5, std::numeric_limits<int>::max()).children(0), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(TreeRoutes(1, 0).children(0), IsEmpty());
   EXPECT_EQ(TreeRoutes(256, 0).children(0).size(), 255U);
 }

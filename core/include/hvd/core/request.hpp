@@ -29,8 +29,8 @@ struct Request {
   double prescale = 1.0;             ///< allreduce and reducescatter only: factor on the inputs
   double postscale = 1.0;            ///< allreduce and reducescatter only: factor on the result
   std::int32_t process_set = 0;      ///< id; 0 is every rank
-  std::string group;                 ///< operations of one group become ready together; empty: none
-  std::int32_t group_size = 0;       ///< how many operations have this group
+  std::string group;                 ///< ready together; empty: none; only `submit_group` sets it
+  std::int32_t group_size = 0;       ///< how many operations have this group; as `group`
   std::vector<std::int64_t> splits;  ///< alltoall only: rows for each rank of the set
   bool over_contributors = false;    ///< join only: averages divide by the ranks that took part
   /// Allreduce of f16 or bf16 on GPUs only: the memory holds f32, which is converted on the way in
