@@ -240,6 +240,12 @@ TEST(Context, ANameThatIsPendingIsRefusedAtOnceAndTheFirstIsUnaffected) {
   });
 }
 
+/// Says that data is ready.
+class ReadyEvent final : public DeviceEvent {
+ public:
+  void wait(Deadline) override {}
+};
+
 TEST(Context, BadArgumentsAreNamedAndNothingIsSubmitted) {
   expect_run(1, [](Context& context) {
     const auto refuse = [&](const std::function<void(Submission&)>& change, const char* why) {
@@ -293,6 +299,8 @@ TEST(Context, BadArgumentsAreNamedAndNothingIsSubmitted) {
           s.request.shape = {};
         },
         "scalar");
+    refuse([](Submission& s) { s.ready = std::make_shared<ReadyEvent>(); },
+           "data on the CPU must be ready");
     EXPECT_EQ(context.stats().submitted, 0U);
   });
 }

@@ -45,6 +45,23 @@ TEST_P(DoublingTest, AgreesWithTheRingToTheBit) {
   });
 }
 
+TEST(DoublingOfOneRank, GivesItsContribution) {
+  expect_ranks(Kind::in_process, 1, [](int, std::unique_ptr<Transport> transport) {
+    FusionBuffer scratch;
+    const std::vector<float> own{1, 2, 3};
+    std::vector<float> result(own.size());
+    const FusionLayout layout({std::ssize(own)}, 1);
+    doubling_allreduce(
+        *transport,
+        {.elements = Accumulator({.dtype = DType::f32, .op = ReduceOp::sum, .postscale = 2}),
+         .bounds = layout.bounds(),
+         .own = reinterpret_cast<const std::byte*>(own.data()),
+         .result = reinterpret_cast<std::byte*>(result.data())},
+        scratch, soon());
+    EXPECT_EQ(result, (std::vector<float>{2, 4, 6}));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DoublingTest, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9),
                          testing::PrintToStringParamName());
 

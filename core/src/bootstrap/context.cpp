@@ -90,6 +90,10 @@ void validate(const Submission& submission, int rank, const std::vector<int>& ra
   if (request.f32_memory && !can_convert) {
     refuse(request, "only an allreduce of f16 or bf16 on a GPU converts f32");
   }
+  // Ranks bring data that is ready to the ready fence, and on the CPU all of them must do so.
+  if (submission.ready && request.device.kind == Device::Kind::cpu) {
+    refuse(request, "data on the CPU must be ready when it is submitted");
+  }
   const std::int64_t count = checked_count(request);
   if (count > 0 && !submission.input) refuse(request, "the input is null");
   if (reduces(request.kind)) check_reduction(request);

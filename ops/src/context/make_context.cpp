@@ -17,6 +17,7 @@
 
 #include "hierarchy/hierarchical_backend.hpp"
 #include "hierarchy/host_plan.hpp"
+#include "host/segment.hpp"
 #include "ring/ring_backend.hpp"
 #include "shm/descriptors.hpp"
 #include "tuning/agree_on_plan.hpp"
@@ -131,12 +132,20 @@ HostEngine make_hosts(Session& session, std::string_view engine, std::unique_ptr
   return host;
 }
 
-void require_one_host(const Topology& topology) {
+// Each rank has a cache line or more of every slot.
+constexpr int kMostMapped = HostSlots::kChunk / 64;
+
+void require_shared_memory(const Topology& topology) {
   const auto other = std::find_if(topology.host_of.begin(), topology.host_of.end(),
                                   [](int host) { return host != 0; });
-  if (other == topology.host_of.end()) return;
-  throw Error(Errc::unsupported, fmt::format("HVD_TRANSPORT=shm, but rank {} is on another host",
-                                             other - topology.host_of.begin()));
+  if (other != topology.host_of.end()) {
+    throw Error(Errc::unsupported, fmt::format("HVD_TRANSPORT=shm, but rank {} is on another host",
+                                               other - topology.host_of.begin()));
+  }
+  if (topology.size > kMostMapped) {
+    throw Error(Errc::unsupported, fmt::format("HVD_TRANSPORT=shm, but {} ranks are more than {}",
+                                               topology.size, kMostMapped));
+  }
 }
 
 /// Makes the engine without MPI.
@@ -146,7 +155,7 @@ HostEngine make_native_engine(Session& session, const std::string& engine, int t
     return {make_ring_backend(std::move(make_in_process_transports(1).front())), nullptr, nullptr};
   }
   if (engine == "shm") {
-    require_one_host(topology);
+    require_shared_memory(topology);
     return make_host_engine(session);
   }
   auto flat =
@@ -180,7 +189,7 @@ std::unique_ptr<ReadyFence> make_fence(Session& session, std::unique_ptr<ReadyFe
   if (session.topology().size == 1) return nullptr;  // there is no other rank to wait for
   if (of_host) return of_host;
   if (native_engine(session) != "shm") return make_tcp_fence(session);
-  require_one_host(session.topology());
+  require_shared_memory(session.topology());
   return make_host_fence(session);
 }
 

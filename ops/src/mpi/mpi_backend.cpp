@@ -87,12 +87,8 @@ void MpiBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   run("allreduce", deadline, [&](Watch& watch) {
     if (is_lone(call.tensors) && !accumulator.widened() && may_lend()) {
       const TensorSlice& tensor = call.tensors.front();
-      const std::byte* src = tensor.input;
-      if (!accumulator.as_given()) {
-        accumulator.load(tensor.output, tensor.input, total);
-        src = tensor.output;
-      }
-      reduce_pieces(src, tensor.output, total, accumulator, watch);
+      accumulator.load(tensor.output, tensor.input, total);
+      reduce_pieces(tensor.output, total, accumulator, watch);
       accumulator.finish(tensor.output, total);
       return;
     }
@@ -101,7 +97,7 @@ void MpiBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
                                                              accumulator.element_size());
     observed(call.observer, &CallObserver::copied_in,
              [&] { pack(call.tensors, layout, accumulator, fused); });
-    reduce_pieces(fused, fused, total, accumulator, watch);
+    reduce_pieces(fused, total, accumulator, watch);
     accumulator.finish(fused, total);
     observed(call.observer, &CallObserver::copied_out,
              [&] { unpack(call.tensors, layout, accumulator, fused); });

@@ -71,9 +71,10 @@ class MpiBackend final : public Backend {
   /// harm as long as nobody calls MPI again.
   [[nodiscard]] bool may_lend() const noexcept { return !shared_->use->shared_with_program(); }
   [[nodiscard]] Staging staging();
-  /// Reduces `src` into `data`, which may be `src`.
-  void reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count,
-                     const Accumulator& elements, Watch& watch);
+  /// Reduces `data` in place. MPI requires that all ranks do so or none, and where a tensor lies is
+  /// each rank's own affair.
+  void reduce_pieces(std::byte* data, std::int64_t count, const Accumulator& elements,
+                     Watch& watch);
   /// Reduces block r of `src` into rank r's `dst`.
   void scatter_pieces(const std::byte* src, std::byte* dst, std::span<const std::int64_t> bounds,
                       const Accumulator& elements, Watch& watch);

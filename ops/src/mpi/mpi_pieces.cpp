@@ -23,9 +23,9 @@ struct Lengths {
   std::vector<int> offsets;
 };
 
-/// Part r goes from `bounds[r]` to `bounds[r + 1]`, in units of `per_unit` MPI elements. Returns the
-/// counts and offsets of all parts in elements, as MPI wants them. The caller makes sure that each
-/// fits an int.
+/// Part r goes from `bounds[r]` to `bounds[r + 1]`, in units of `per_unit` MPI elements. Returns
+/// the counts and offsets of all parts in elements, as MPI wants them. The caller makes sure that
+/// each fits an int.
 Lengths lengths_of(std::span<const std::int64_t> bounds, int per_unit) {
   Lengths lengths;
   for (std::size_t r = 0; r + 1 < bounds.size(); ++r) {
@@ -37,14 +37,14 @@ Lengths lengths_of(std::span<const std::int64_t> bounds, int per_unit) {
 
 }  // namespace
 
-void MpiBackend::reduce_pieces(const std::byte* src, std::byte* data, std::int64_t count,
-                               const Accumulator& elements, Watch& watch) {
+void MpiBackend::reduce_pieces(std::byte* data, std::int64_t count, const Accumulator& elements,
+                               Watch& watch) {
   const auto value = static_cast<std::int64_t>(size_of(elements.dtype()));
   for_each_piece(count * elements.lanes(), shared_->options.max_piece / size_of(elements.dtype()),
                  [&](std::int64_t begin, int piece) {
                    MPI_Request request = MPI_REQUEST_NULL;
-                   check_mpi(MPI_Iallreduce(src == data ? MPI_IN_PLACE : src + begin * value,
-                                            data + begin * value, piece, mpi_type(elements.dtype()),
+                   check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data + begin * value, piece,
+                                            mpi_type(elements.dtype()),
                                             shared_->reductions.op(elements.dtype(), elements.op()),
                                             comm_->get(), &request),
                              "MPI_Iallreduce", watch);

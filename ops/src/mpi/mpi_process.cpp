@@ -71,16 +71,11 @@ void at_exit() {
 
 void initialize() {
   // Our calls come from one thread at a time, but not always from the same one.
-  int level = MPI_THREAD_SINGLE;
+  int level = MPI_THREAD_SINGLE;  // may be lower than what is asked for: see `require_level`
   const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   if (result != MPI_SUCCESS) throw Error(Errc::unsupported, "MPI_Init_thread failed");
   process().ours = true;
   std::atexit(at_exit);
-  if (level < MPI_THREAD_SERIALIZED) {
-    throw Error(
-        Errc::unsupported,
-        fmt::format("this MPI offers {} only, hvd needs MPI_THREAD_SERIALIZED", level_name(level)));
-  }
 }
 
 /// Throws when MPI was finalised or has failed.
@@ -89,6 +84,22 @@ void require_usable() {
     throw Error(Errc::unsupported, "MPI cannot be used again in a process where it has failed");
   }
   if (finalized()) throw Error(Errc::unsupported, "MPI was finalised before hvd was initialised");
+}
+
+/// Throws when hvd's threads may not call MPI.
+void require_level() {
+  const int level = thread_level();
+  if (process().ours && level < MPI_THREAD_SERIALIZED) {
+    throw Error(
+        Errc::unsupported,
+        fmt::format("this MPI offers {} only, hvd needs MPI_THREAD_SERIALIZED", level_name(level)));
+  }
+  if (!process().ours && level < MPI_THREAD_MULTIPLE) {
+    throw Error(Errc::unsupported,
+                fmt::format("the program initialised MPI with {}; hvd calls MPI from a thread of "
+                            "its own and needs MPI_THREAD_MULTIPLE then",
+                            level_name(level)));
+  }
 }
 
 void require_no_other_user() {
@@ -103,16 +114,9 @@ void require_no_other_user() {
 MpiUse::MpiUse() {
   Process& state = process();
   require_usable();
-  if (!initialized()) {
-    initialize();
-  } else if (!state.ours && thread_level() < MPI_THREAD_MULTIPLE) {
-    throw Error(Errc::unsupported,
-                fmt::format("the program initialised MPI with {}; hvd calls MPI from a thread of "
-                            "its own and needs MPI_THREAD_MULTIPLE then",
-                            level_name(thread_level())));
-  } else {
-    require_no_other_user();
-  }
+  if (!initialized()) initialize();
+  require_level();
+  require_no_other_user();
   ++state.users;
 }
 

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,11 +74,20 @@ std::optional<std::string_view> plan_in(std::string_view line, std::string_view 
   return line.substr(signature.size() + 1);
 }
 
-std::string read_file(const std::string& path) {
+[[noreturn]] void fail(const std::string& path, int reason) {
+  throw Error(Errc::resource, fmt::format("{}: {}", path, std::strerror(reason)));
+}
+
+/// Returns the lines of a file, or none where there is no file. Throws Errc::resource when it
+/// cannot be read.
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  errno = 0;
   std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  if (!file && errno == ENOENT) return lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  if (!file.eof()) fail(path, errno);
+  return lines;
 }
 
 }  // namespace
@@ -179,8 +187,7 @@ AlgorithmPlan AlgorithmPlan::parse(std::string_view text) {
 }
 
 std::optional<AlgorithmPlan> load_plan(const std::string& path, std::string_view signature) {
-  std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(path)) {
     const auto text = plan_in(line, signature);
     if (!text) continue;
     try {
@@ -193,20 +200,18 @@ std::optional<AlgorithmPlan> load_plan(const std::string& path, std::string_view
 }
 
 void save_plan(const std::string& path, std::string_view signature, const AlgorithmPlan& plan) {
+  const std::vector<std::string> lines = lines_of(path);
   const std::string temporary = fmt::format("{}.{}", path, ::getpid());
-  {
-    std::istringstream lines(read_file(path));
-    std::ofstream file(temporary);
-    for (std::string line; std::getline(lines, line);) {
-      if (!plan_in(line, signature)) file << line << '\n';
-    }
-    file << signature << ' ' << plan.text() << '\n';
+  std::ofstream file(temporary);
+  for (const std::string& line : lines) {
+    if (!plan_in(line, signature)) file << line << '\n';
   }
-  std::ifstream written(temporary);
-  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+  file << signature << ' ' << plan.text() << '\n';
+  file.close();  // so that all writes have succeeded, or failed
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
     const int reason = errno;
     static_cast<void>(std::remove(temporary.c_str()));
-    throw Error(Errc::resource, fmt::format("{}: {}", path, std::strerror(reason)));
+    fail(path, reason);
   }
 }
 

@@ -95,11 +95,12 @@ class AlgorithmPlan {
 
 /// Reads the plan of a topology from a file that has a line "SIGNATURE PLAN" for each. `signature`
 /// has no blanks. Returns nothing where there is no such file or line. Throws
-/// Errc::invalid_argument naming the file when the line is malformed.
+/// Errc::invalid_argument naming the file when the line is malformed, and Errc::resource when the
+/// file cannot be read.
 [[nodiscard]] std::optional<AlgorithmPlan> load_plan(const std::string& path,
                                                      std::string_view signature);
 /// Replaces the line of this topology. Readers see the old file or the new one; if two jobs save at
-/// the same time, one line may be lost. Throws Errc::resource.
+/// the same time, one line may be lost. Throws Errc::resource, and then the file is as before.
 void save_plan(const std::string& path, std::string_view signature, const AlgorithmPlan& plan);
 
 }  // namespace hvd::detail

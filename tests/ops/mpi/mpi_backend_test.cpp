@@ -64,6 +64,14 @@ TEST_P(MpiBackendTest, ReducesLargeTensors) {
   EXPECT_EQ(checks().allreduce(DType::bf16, ReduceOp::sum, {300'001, 200'003}, true), 0);
 }
 
+TEST_P(MpiBackendTest, RanksMayDifferInWhereTheyWantTheResult) {
+  // From 64 KiB on, Open MPI's algorithms for four ranks differ between in place and out of place.
+  constexpr std::int64_t kLarge = 1 << 16;
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::sum, {kLarge}, rank_ % 2 == 1), 0);
+  EXPECT_EQ(checks().allreduce(DType::f32, ReduceOp::average, {kLarge}, rank_ == 0), 0);
+  EXPECT_EQ(checks().allreduce_without_last(DType::f32, ReduceOp::sum, {kLarge}), 0);
+}
+
 TEST_P(MpiBackendTest, ScalesBeforeAndAfter) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllOps) {

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <hvd/mpi.hpp>
@@ -58,6 +59,14 @@ void keep_until_exit() {
   auto& backend = kept();  // first, so that it is destroyed last
   backend = make_backend();
   say(outcome([] { kept()->barrier(in(seconds(20))); }));
+}
+
+/// hvd initialises an MPI that offers too little, and is asked again.
+void too_few_threads() {
+  ::setenv("HVD_TEST_PMPI_FUNNELED", "1", 1);
+  const std::string first = outcome([] { static_cast<void>(make_backend()); });
+  say(first);
+  say("again " + outcome([] { static_cast<void>(make_backend()); }));
 }
 
 /// Rank 1 comes to no barrier before rank 0 has given up. Both end without MPI_Finalize.
@@ -270,6 +279,7 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> scenarios = {
       {"twice", twice},
       {"keep", keep_until_exit},
+      {"too-few-threads", too_few_threads},
       {"timeout", timeout},
       {"subset", lonely_subset},
       {"abort", abort_from_another_thread},

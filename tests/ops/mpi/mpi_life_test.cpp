@@ -108,6 +108,14 @@ TEST_F(MpiLifeTest, AProgramThatInitialisesMpiMustAllowThreads) {
   EXPECT_TRUE(has(output, "MPI_THREAD_FUNNELED")) << output;
 }
 
+TEST_F(MpiLifeTest, AnMpiThatOffersTooFewThreadsIsRefusedEachTime) {
+  const std::string output = run("too-few-threads");
+  EXPECT_TRUE(has(output, "[0] unsupported: ")) << output;
+  EXPECT_TRUE(has(output, "[0] again unsupported: ")) << output;
+  EXPECT_TRUE(has(output, "MPI_THREAD_FUNNELED")) << output;
+  EXPECT_EQ(finalizations(0), "1") << output;
+}
+
 TEST_F(MpiLifeTest, AnMpiOfTheProgramIsTheProgramsToFinalise) {
   const std::string output = run("program-multiple");
   EXPECT_TRUE(has(output, "[0] ok")) << output;

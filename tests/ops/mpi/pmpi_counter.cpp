@@ -2,6 +2,7 @@
 // MPI's profiling interface, and writes them as JSON to $HVD_TEST_PMPI_JSON with the rank appended
 // ("F.0", "F.1", …) when MPI is finalised, or else when the process exits. `odd_bytes` are those of
 // calls whose size is not a power of two. The library measures MPI only with powers of two.
+// With $HVD_TEST_PMPI_FUNNELED set, MPI offers MPI_THREAD_FUNNELED only.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -88,6 +89,7 @@ Counter counter;
 extern "C" {
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  if (std::getenv("HVD_TEST_PMPI_FUNNELED") != nullptr) required = MPI_THREAD_FUNNELED;
   const int result = PMPI_Init_thread(argc, argv, required, provided);
   if (result == MPI_SUCCESS) counter.initialized(*provided);
   return result;

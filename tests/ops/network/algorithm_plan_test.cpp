@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -193,6 +194,26 @@ TEST_F(PlanFileTest, AFolderThatIsNotThereIsAnError) {
   const std::string nowhere = "/no/such/folder/plan";
   EXPECT_EQ(load_plan(nowhere, "tcp/2"), std::nullopt);
   EXPECT_EQ(error_of([&] { save_plan(nowhere, "tcp/2", ring_); }).code(), Errc::resource);
+}
+
+TEST_F(PlanFileTest, AFullDiskLeavesTheFileAsItIs) {
+  save_plan(path_, "tcp/2", ring_);
+  // The new file is written beside the old one under this name, and here every write to it fails.
+  const std::string temporary = path_ + "." + std::to_string(::getpid());
+  ASSERT_EQ(::symlink("/dev/full", temporary.c_str()), 0);
+  const Error error = error_of([&] { save_plan(path_, "tcp/2+2", doubling_); });
+  ASSERT_EQ(error.code(), Errc::resource);
+  EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+  EXPECT_EQ(content(), "tcp/2 ring=ring\n");
+  EXPECT_FALSE(std::filesystem::is_symlink(temporary));
+}
+
+TEST_F(PlanFileTest, AFileThatCannotBeReadIsAnError) {
+  ASSERT_TRUE(std::filesystem::create_directory(path_));
+  const Error loaded = error_of([&] { static_cast<void>(load_plan(path_, "tcp/2")); });
+  EXPECT_EQ(loaded.code(), Errc::resource);
+  EXPECT_THAT(loaded.what(), HasSubstr(path_ + ": Is a directory"));
+  EXPECT_EQ(error_of([&] { save_plan(path_, "tcp/2", ring_); }).code(), Errc::resource);
 }
 
 /// Lets three ranks, each of which measures something else, agree on a plan.

@@ -68,7 +68,7 @@ struct Submission {
   std::function<void()> finish;
   /// Keeps `input` and `output` alive, and is released when the operation has ended.
   std::shared_ptr<void> keep_alive;
-  std::shared_ptr<DeviceEvent> ready;  ///< null when the data is ready now
+  std::shared_ptr<DeviceEvent> ready;  ///< null when the data is ready now, as on the CPU
 };
 
 }  // namespace hvd
