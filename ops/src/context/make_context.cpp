@@ -21,6 +21,7 @@
 #include "ring/ring_backend.hpp"
 #include "shm/descriptors.hpp"
 #include "tuning/agree_on_plan.hpp"
+#include "tuning/link_cost.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -94,16 +95,24 @@ Decisions agree_on_engine(const Session& session) {
   return {std::move(engine), streams};
 }
 
+/// Returns the plan where a host has more than `kMostSharing` ranks. They share cores, and a
+/// measurement would measure the scheduler. Each turn then costs so much that the few turns of
+/// doubling pay up to its limit (docs/internals/engine.md has the figures).
+AlgorithmPlan plan_of_crowded_hosts() {
+  return AlgorithmPlan().set(
+      AlgorithmPlan::kRing,
+      AlgorithmTable(Algorithm::doubling).from(kMostByDoubling + 1, Algorithm::ring));
+}
+
 /// Makes a ring over all ranks.
 std::unique_ptr<Backend> make_planned_ring(Session& session, std::unique_ptr<RingBackend> ring) {
   const AlgorithmPlan defaults =
       AlgorithmPlan().set(AlgorithmPlan::kRing, RingBackend::default_table());
   const AlgorithmPlan plan = agree_on_plan(
       session, {.engine = ring->transport_name(), .defaults = defaults, .measure = [&] {
-                  // So many ranks on one host share cores, and a measurement would measure the
-                  // scheduler.
-                  if (most_on_a_host(session.topology()) > kMostSharing) return defaults;
-                  return measure_ring(session, *ring);
+                  return most_on_a_host(session.topology()) > kMostSharing
+                             ? plan_of_crowded_hosts()
+                             : measure_ring(session, *ring);
                 }});
   ring->use(plan.of(AlgorithmPlan::kRing, RingBackend::default_table()));
   return ring;

@@ -37,14 +37,12 @@ LinkCost measure_link(Backend& group, int ranks, bool decides, Deadline deadline
 }
 
 AlgorithmTable ring_table(const LinkCost& cost, int ranks) {
-  // More bytes than this leave the cache between being received and being reduced.
-  constexpr std::size_t kMost = 128 * kKi;
   constexpr std::size_t kLeast = kKi;
-  std::size_t bytes = kMost;
+  std::size_t bytes = kMostByDoubling;
   if (ranks > 2) {  // two ranks send the same bytes with both algorithms
     const double turns = ring_turns(ranks) - doubling_turns(ranks);
     bytes = power_of_two(turns * cost.latency_us * cost.bytes_per_us / (1.0 - 2.0 / ranks), kLeast,
-                         kMost);
+                         kMostByDoubling);
   }
   return AlgorithmTable(Algorithm::doubling).from(bytes + 1, Algorithm::ring);
 }

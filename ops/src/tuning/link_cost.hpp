@@ -10,6 +10,10 @@
 
 namespace hvd::detail {
 
+/// The most bytes that a rank receives by doubling: more of them leave the cache between being
+/// received and being reduced.
+inline constexpr std::size_t kMostByDoubling = std::size_t{128} << 10;
+
 /// A message of b bytes takes latency + b / bandwidth (Hockney 1994).
 struct LinkCost {
   double latency_us = 0;

@@ -19,6 +19,7 @@
 
 #include <hvd/core/internal/session.hpp>
 #include <hvd/core/store.hpp>
+#include <hvd/hvd.hpp>
 
 #include "tuning/agree_on_plan.hpp"
 #include "tuning/algorithm_plan.hpp"
@@ -254,6 +255,15 @@ class AgreementTest : public PlanFileTest {
   static constexpr int kRanks = 3;
   std::atomic<int> measured_{0};
 };
+
+TEST_F(PlanFileTest, ManyRanksOnAHostUseDoublingUpToItsLimitWithoutAMeasurement) {
+  Config config = thread_config(0, 1);
+  config.plan_file = path_;
+  config.start_timeout = config.collective_timeout = std::chrono::minutes(2);
+  threads(
+      129, [](Context& own) { EXPECT_EQ(own.size(), 129); }, config);
+  EXPECT_EQ(content(), "tcp/129/streams=0 ring=doubling,131073:ring\n");
+}
 
 TEST(PlanSignature, SaysWhichRanksShareHosts) {
   EXPECT_EQ(plan_signature("tcp", std::vector{0, 0, 0, 1, 1, 2}, 4), "tcp/3+2+1/streams=4");
