@@ -11,6 +11,7 @@
 #include <hvd/core/error.hpp>
 
 #include "base/exit_codes.hpp"
+#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "job/report.hpp"
 #include "plan/launcher_choice.hpp"
@@ -82,6 +83,7 @@ int ElasticJob::run() {
             .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
   }
   io_.run();
+  hold_forwarded_signals();
   return code_;
 }
 
