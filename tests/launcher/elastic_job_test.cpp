@@ -332,6 +332,38 @@ TEST_F(ElasticJobTest, AProgramThatFailsAtItsStartIsNotRetried) {
                                          HasSubstr("<stdout>:why\n")));
 }
 
+TEST_F(ElasticJobTest, AWorkerThatCannotBeStartedIsReplacedWhileTheOthersTrain) {
+  const auto program = directory_.path() / "train";
+  std::filesystem::copy_file(ELASTIC_LOOP, program);
+  launch(hvdrun({"--blacklist-cooldown-range", "0.1,1", "-np", "2", "--min-np", "1", program,
+                 directory_.path()}));
+  const pid_t lost = wait_for(1, 1, 2);
+  wait_for(0, 0, 2);
+  std::filesystem::rename(program, directory_.path() / "moved");
+  ::kill(lost, SIGKILL);
+  wait_for(0, 0, 1);
+  job_->wait_for_err("worker 2 on localhost (never started) exited 127 ", test::in(kPatience));
+  job_->wait_for_err(
+      "[2]<stderr>:hvdrun: '" + program.string() + "': it or its interpreter was not found\n",
+      test::in(kPatience));
+  std::filesystem::rename(directory_.path() / "moved", program);
+  job_->wait_for_out("generation 3: worker 0 is rank 0 of 2", test::in(kPatience));
+  (void)finish();
+}
+
+// Its file exists, so the agent learns of the failure only when it starts the workers.
+TEST_F(ElasticJobTest, AProgramThatCannotBeStartedIsNotRetried) {
+  const auto program = directory_.path() / "script";
+  std::ofstream(program) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  launch(hvdrun({"-np", "2", "--min-np", "1", program}));
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitNotFound);
+  EXPECT_THAT(result.err,
+              testing::AllOf(HasSubstr("all workers have failed before they trained"),
+                             HasSubstr("script': it or its interpreter was not found")));
+}
+
 TEST_F(ElasticJobTest, TooFewRanksEndTheJob) {
   start({"-np", "2", "--min-np", "2", "--elastic-timeout", "3"});
   ::kill(wait_for(0, 0, 2), SIGKILL);

@@ -8,10 +8,12 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/network_interfaces.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/version.hpp>
 
 #include "agent/host_binding.hpp"
@@ -161,20 +163,14 @@ void Agent::on_frame(const Frame& frame) {
 }
 
 void Agent::on_elastic_frame(const Frame& frame) {
-  try {
-    if (const auto* start = std::get_if<StartWorker>(&frame)) {
-      if (!ranks_.ending()) start_worker(*start);
-    } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
-      if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
-    } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
-      pass_on(*message);
-    } else if (const auto* store = std::get_if<Serve>(&frame)) {
-      if (!ranks_.ending()) serve(*store);
-    }
-  } catch (const LaunchError& error) {
-    give_up(error.code(), error.what());
-  } catch (const Error& error) {
-    give_up(exit_code(error), error.what());
+  if (const auto* start = std::get_if<StartWorker>(&frame)) {
+    if (!ranks_.ending()) start_worker(*start);
+  } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
+    if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
+  } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
+    pass_on(*message);
+  } else if (const auto* store = std::get_if<Serve>(&frame)) {
+    if (!ranks_.ending()) serve(*store);
   }
 }
 
@@ -286,20 +282,36 @@ void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartReques
 
 // ---- an elastic job
 
+/// The other workers of the host go on when a worker cannot be started.
 void Agent::start_worker(const StartWorker& frame) {
-  InquiryPair pair = make_inquiry_pair();
-  const std::size_t place = free_place();
-  StartRequest request;
-  request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
-                       fmt::format("HVD_WORKER={}", frame.rank)};
-  request.inherited = {pair.of_rank.get()};
-  start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
-  workers_.push_back({.place = place,
-                      .socket = std::make_unique<WorkerSocket>(
-                          io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
-                            if (!running_worker(rank)) return;
-                            stream_.send(ElasticMessage{.rank = rank, .bytes = std::move(bytes)});
-                          })});
+  try {
+    InquiryPair pair = make_inquiry_pair();
+    auto socket = std::make_unique<WorkerSocket>(
+        io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
+          if (!running_worker(rank)) return;
+          stream_.send(ElasticMessage{.rank = rank, .bytes = std::move(bytes)});
+        });
+    const std::size_t place = free_place();
+    StartRequest request;
+    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
+                         fmt::format("HVD_WORKER={}", frame.rank)};
+    request.inherited = {pair.of_rank.get()};
+    start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
+    workers_.push_back({.place = place, .socket = std::move(socket)});
+  } catch (const LaunchError& error) {
+    report_not_started(frame.rank, error);
+  }
+}
+
+/// Reports an end with the exit code that a shell would have, and the reason as the worker's output
+/// on stderr, unless so much output waits that there is no credit for it.
+void Agent::report_not_started(int worker, const LaunchError& error) {
+  stream_.send(Exited{.rank = worker, .status = W_EXITCODE(error.code(), 0)});
+  const std::string why = fmt::format("hvdrun: {}\n", error.what());
+  if (!ranks_.use_credit(why.size())) return;
+  const auto bytes = detail::bytes_of(why);
+  stream_.send(
+      Output{.rank = worker, .stream = Stream::err, .bytes = Bytes(bytes.begin(), bytes.end())});
 }
 
 /// A worker that has not read what it was told before is killed: it would never get this message.

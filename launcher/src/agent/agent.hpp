@@ -20,6 +20,7 @@
 #include "agent/gpu_watch.hpp"
 #include "agent/held_cores.hpp"
 #include "agent/worker_socket.hpp"
+#include "base/exit_codes.hpp"
 #include "plan/binding.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
@@ -71,6 +72,7 @@ class Agent {
   // These are for elastic jobs.
   void on_elastic_frame(const Frame& frame);
   void start_worker(const StartWorker& frame);
+  void report_not_started(int worker, const LaunchError& error);
   void pass_on(const ElasticMessage& message);
   void serve(const Serve& frame);
   [[nodiscard]] std::optional<std::size_t> running_worker(int number) const;
