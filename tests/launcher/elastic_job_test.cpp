@@ -674,6 +674,23 @@ TEST_F(ElasticJobTest, AllWorkersOfAnAgentThatIsAskedToStopLeave) {
   EXPECT_THAT(result.err, testing::Not(HasSubstr("127.0.0.1 was killed")));
 }
 
+TEST_F(ElasticJobTest, AnAgentThatHasNewWorkersIsAskedToStopAgain) {
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  start({"-np", "2", "--min-np", "1", "--host-discovery-script", hosts_script()});
+  wait_for(0, 0, 2);
+  const pid_t agent = parent_of(wait_for(1, 1, 2));
+  ::kill(agent, SIGTERM);
+  wait_for(0, 0, 1);
+  write("hosts", "localhost:1\n");
+  job_->wait_for_err("the hosts are localhost:1\n", test::in(kPatience));
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  job_->wait_for_out("generation 3: worker 0 is rank 0 of 2", test::in(kPatience));
+  EXPECT_EQ(parent_of(wait_for(2, 1, 2)), agent);
+  ::kill(agent, SIGTERM);
+  job_->wait_for_out("generation 4: worker 0 is rank 0 of 1", test::in(kPatience));
+  EXPECT_THAT(finish().out, HasSubstr("worker 2 leaves"));
+}
+
 TEST_F(ElasticJobTest, ASignalEndsTheJob) {
   start({"-np", "2", "--min-np", "1"});
   wait_for(1, 1, 2);
