@@ -46,6 +46,16 @@ TEST(AgentSessionTest, OnlyWorkersThatWereOrderedAreStarted) {
   EXPECT_THAT(violation(running(), Started{.rank = 3, .pid = 8}), HasSubstr("before"));
 }
 
+TEST(AgentSessionTest, AWorkerThatCouldNotBeStartedHasOnlyAnEnd) {
+  AgentSession session = running();
+  EXPECT_EQ(session.on_frame(Exited{.rank = 4, .status = 127 << 8}), std::nullopt);
+  EXPECT_EQ(session.on_frame(Output{.rank = 4, .bytes = Bytes(1)}), std::nullopt);
+  EXPECT_EQ(session.running_ranks(), std::vector<int>{3});
+  EXPECT_THAT(violation(session, Started{.rank = 4, .pid = 8}), HasSubstr("before"));
+  EXPECT_THAT(violation(session, Exited{.rank = 4}), HasSubstr("over before"));
+  EXPECT_THAT(violation(session, Exited{.rank = 5}), HasSubstr("rank 5"));
+}
+
 TEST(AgentSessionTest, OnlyARunningWorkerSpeaks) {
   AgentSession session = running();
   EXPECT_EQ(session.on_frame(ElasticMessage{.rank = 3}), std::nullopt);
@@ -120,6 +130,7 @@ TEST(AgentSessionTest, OtherJobsHaveNoWorkers) {
   AgentSession session(plan_ranks({{.name = "a"}}, 1), 0, false);
   EXPECT_EQ(session.on_frame(kPrepared), std::nullopt);
   session.on_sent(Launch{});
+  EXPECT_THAT(violation(session, Exited{.rank = 0}), HasSubstr("not started"));
   EXPECT_EQ(session.on_frame(Started{.rank = 0, .pid = 8}), std::nullopt);
   EXPECT_THAT(violation(session, ElasticMessage{.rank = 0}), HasSubstr("not elastic"));
   EXPECT_THAT(violation(session, Served{.generation = 1, .store = "s"}), HasSubstr("generation 1"));

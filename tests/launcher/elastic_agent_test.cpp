@@ -1,5 +1,6 @@
 // Tests an agent of an elastic job, which is told by the test what hvdrun would tell it.
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include <hvd/core/internal/elastic_messages.hpp>
 #include <hvd/core/version.hpp>
 
+#include "directory.hpp"
 #include "hvdrun.hpp"
 #include "plan/this_host.hpp"
 #include "transport/agent_link.hpp"
@@ -133,6 +135,26 @@ TEST(ElasticAgentTest, WorkersAreStartedWhileOthersRun) {
   agent.assign(0, 2);
   agent.wait_for("generation 2: rank 0 of 1");
   EXPECT_TRUE(agent.ended.empty());
+}
+
+TEST(ElasticAgentTest, AWorkerThatCannotBeStartedDisturbsNoOther) {
+  const Directory directory;
+  const auto program = directory.path() / "worker";
+  std::filesystem::copy_file(ELASTIC_WORKER, program);
+  ElasticAgent agent({program});
+  agent.start(0);
+  agent.assign(0, 1);
+  agent.wait_for("generation 1: rank 0 of 1");
+  std::filesystem::rename(program, directory.path() / "moved");
+  agent.send(StartWorker{.rank = 1});
+  agent.tell(1, detail::Change{});
+  agent.wait_for("worker': it or its interpreter was not found\n");
+  EXPECT_EQ(WEXITSTATUS(agent.ended.at(1)), 127);
+  std::filesystem::rename(directory.path() / "moved", program);
+  agent.start(2);
+  agent.tell(0, detail::Change{});
+  agent.wait_until([&] { return agent.said[0].size() == 2; });
+  EXPECT_FALSE(agent.ended.contains(0));
 }
 
 TEST(ElasticAgentTest, TheGroupIsNotGoneBeforeTheEnd) {

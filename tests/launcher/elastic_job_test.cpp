@@ -267,6 +267,18 @@ TEST_F(LateOutput, IsNotWaitedForAfterASignal) {
   EXPECT_EQ(wait().exit_code(), 128 + SIGINT);
 }
 
+/// When the job is over and the agent has ended, hvdrun still waits for a moment for its thread,
+/// which opens the file.
+TEST_F(LateOutput, DoesNotLetALateSignalChangeTheExitCode) {
+  start_job();
+  run_to_the_end();
+  job_->signal(SIGINT);
+  const Deadline deadline = test::in(kPatience);
+  while (children() > 0 && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(signal_until_the_end(*job_, SIGINT, test::in(kPatience)));
+  EXPECT_EQ(wait().exit_code(), 128 + SIGINT);
+}
+
 TEST_F(ElasticJobTest, EachGenerationHasATimeline) {
   start({"-np", "2", "--min-np", "1", "-x",
          "HVD_TIMELINE=" + (directory_.path() / "t.json").string()});
@@ -318,6 +330,38 @@ TEST_F(ElasticJobTest, AProgramThatFailsAtItsStartIsNotRetried) {
   EXPECT_EQ(result.exit_code(), 7);
   EXPECT_THAT(result.err, testing::AllOf(HasSubstr("all workers have failed before they trained"),
                                          HasSubstr("<stdout>:why\n")));
+}
+
+TEST_F(ElasticJobTest, AWorkerThatCannotBeStartedIsReplacedWhileTheOthersTrain) {
+  const auto program = directory_.path() / "train";
+  std::filesystem::copy_file(ELASTIC_LOOP, program);
+  launch(hvdrun({"--blacklist-cooldown-range", "0.1,1", "-np", "2", "--min-np", "1", program,
+                 directory_.path()}));
+  const pid_t lost = wait_for(1, 1, 2);
+  wait_for(0, 0, 2);
+  std::filesystem::rename(program, directory_.path() / "moved");
+  ::kill(lost, SIGKILL);
+  wait_for(0, 0, 1);
+  job_->wait_for_err("worker 2 on localhost (never started) exited 127 ", test::in(kPatience));
+  job_->wait_for_err(
+      "[2]<stderr>:hvdrun: '" + program.string() + "': it or its interpreter was not found\n",
+      test::in(kPatience));
+  std::filesystem::rename(directory_.path() / "moved", program);
+  job_->wait_for_out("generation 3: worker 0 is rank 0 of 2", test::in(kPatience));
+  (void)finish();
+}
+
+// Its file exists, so the agent learns of the failure only when it starts the workers.
+TEST_F(ElasticJobTest, AProgramThatCannotBeStartedIsNotRetried) {
+  const auto program = directory_.path() / "script";
+  std::ofstream(program) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  launch(hvdrun({"-np", "2", "--min-np", "1", program}));
+  const auto result = wait();
+  EXPECT_EQ(result.exit_code(), kExitNotFound);
+  EXPECT_THAT(result.err,
+              testing::AllOf(HasSubstr("all workers have failed before they trained"),
+                             HasSubstr("script': it or its interpreter was not found")));
 }
 
 TEST_F(ElasticJobTest, TooFewRanksEndTheJob) {
@@ -539,12 +583,9 @@ TEST_F(ElasticJobTest, ASecondSignalEndsAnElasticJobAtOnce) {
   job_->wait_for_err("nosuch: hangs", test::in(kPatience));
   job_->signal(SIGINT);
   job_->wait_for_err("received signal 2 (SIGINT)", test::in(kPatience));
-  job_->signal(SIGINT);
-  // Without a started agent the job may be over after the first signal. If hvdrun no longer handles
-  // signals then, the second one ends it, which a shell shows as the same code.
-  const auto result = wait();
-  EXPECT_EQ(result.exited() ? result.exit_code() : kExitSignalBase + result.signal(),
-            kExitSignalBase + SIGINT);
+  // The last of these signals come when the job is over and hvdrun about to exit.
+  EXPECT_TRUE(signal_until_the_end(*job_, SIGINT, test::in(kPatience)));
+  EXPECT_EQ(wait().exit_code(), kExitSignalBase + SIGINT);
 }
 
 TEST_F(ElasticJobTest, AWorkerThatIsAskedToStopLeaves) {
@@ -631,6 +672,23 @@ TEST_F(ElasticJobTest, AllWorkersOfAnAgentThatIsAskedToStopLeave) {
   EXPECT_THAT(result.out,
               testing::AllOf(HasSubstr("worker 1 leaves"), HasSubstr("worker 2 leaves")));
   EXPECT_THAT(result.err, testing::Not(HasSubstr("127.0.0.1 was killed")));
+}
+
+TEST_F(ElasticJobTest, AnAgentThatHasNewWorkersIsAskedToStopAgain) {
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  start({"-np", "2", "--min-np", "1", "--host-discovery-script", hosts_script()});
+  wait_for(0, 0, 2);
+  const pid_t agent = parent_of(wait_for(1, 1, 2));
+  ::kill(agent, SIGTERM);
+  wait_for(0, 0, 1);
+  write("hosts", "localhost:1\n");
+  job_->wait_for_err("the hosts are localhost:1\n", test::in(kPatience));
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  job_->wait_for_out("generation 3: worker 0 is rank 0 of 2", test::in(kPatience));
+  EXPECT_EQ(parent_of(wait_for(2, 1, 2)), agent);
+  ::kill(agent, SIGTERM);
+  job_->wait_for_out("generation 4: worker 0 is rank 0 of 1", test::in(kPatience));
+  EXPECT_THAT(finish().out, HasSubstr("worker 2 leaves"));
 }
 
 TEST_F(ElasticJobTest, ASignalEndsTheJob) {

@@ -151,6 +151,15 @@ TEST_F(EndTest, ASecondInterruptIsAtOnce) {
   expect_all_gone();
 }
 
+TEST_F(EndTest, SignalsRightBeforeTheEndDoNotChangeTheExitCode) {
+  for (int round = 0; round < 5; ++round) {
+    test::Process job(hvdrun_script(1, "echo ready; exec sleep 600"));
+    job.wait_for_out("[0]<stdout>:ready", test::in(kPatience));
+    EXPECT_TRUE(signal_until_the_end(job, SIGINT, test::in(kPatience)));
+    EXPECT_EQ(job.wait(test::in(kPatience)).exit_code(), 128 + SIGINT);
+  }
+}
+
 /// After the failure of rank 0, rank 1 has some time to end, in which the signal comes.
 TEST_F(EndTest, ASignalToAFailedJobPreventsItsRestart) {
   start(hvdrun_script(2,

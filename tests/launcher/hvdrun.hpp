@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 
 #include <hvd_test/process.hpp>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace hvd::launcher {
@@ -45,6 +47,17 @@ inline test::ProcessOptions hvdrun_script(int ranks, const std::string& script,
 inline test::ProcessResult run(test::ProcessOptions options,
                                std::chrono::seconds patience = kPatience) {
   return test::run_process(std::move(options), test::in(patience));
+}
+
+/// Sends the signal again and again until the process has ended, which the caller still waits for.
+/// Returns false at the deadline.
+inline bool signal_until_the_end(const test::Process& job, int signal, Deadline deadline) {
+  siginfo_t ended{};
+  while (ended.si_pid == 0 && Clock::now() < deadline) {
+    job.signal(signal);
+    ::waitid(P_PID, static_cast<id_t>(job.pid()), &ended, WEXITED | WNOHANG | WNOWAIT);
+  }
+  return ended.si_pid != 0;
 }
 
 /// Returns the id of a job with --status.

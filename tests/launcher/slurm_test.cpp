@@ -213,6 +213,29 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
   }
 }
 
+// Slurm signals all processes of the steps: the guards, the agents and the ranks.
+TEST_F(SlurmTest, ScancelStopsAllRanksAfterTheSameStep) {
+  for (const char* signal : {"TERM", "USR1"}) {
+    test::Process job(allocated({"-np", "4", STOPPING}));
+    for (int rank = 0; rank < 4; ++rank) {
+      job.wait_for_out(fmt::format("[{}]<stdout>:pid ", rank), test::in(kPatience));
+    }
+    const std::string id = run(in_cluster({"squeue", "-h", "-o", "%i"})).out;
+    const auto asked = run(
+        in_cluster({"scancel", fmt::format("--signal={}", signal), id.substr(0, id.find('\n'))}));
+    EXPECT_EQ(asked.exit_code(), 0) << asked.err;
+    const auto result = job.wait(test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    const std::string words = ":stopped after ";
+    const auto at = result.out.find(words);
+    ASSERT_NE(at, std::string::npos) << result.out << result.err;
+    const std::string line = result.out.substr(at, result.out.find('\n', at) - at + 1);
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(result.out, HasSubstr(fmt::format("[{}]<stdout{}", rank, ">" + line)));
+    }
+  }
+}
+
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {
   const auto result =
       run(allocated({"-np", "4", "sh", "-c", "test $HVD_RANK = 2 && exit 7; exec sleep 600"}));

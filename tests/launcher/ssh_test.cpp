@@ -1,8 +1,10 @@
 // Tests hvdrun over ssh between two hosts.
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -38,6 +40,7 @@ class SshTest : public testing::Test {
     if (!lacks_.empty()) return;
     hosts_ = std::make_unique<TwoHosts>();
     fs::copy_file(TRAIN, shared() / "work" / "train");
+    fs::copy_file(STOPPING, shared() / "work" / "stopping");
   }
   static void TearDownTestSuite() { hosts_.reset(); }
   void SetUp() override {
@@ -61,6 +64,14 @@ class SshTest : public testing::Test {
     arguments.insert(arguments.end(), options.begin(), options.end());
     arguments.insert(arguments.end(), {"sh", "-c", script});
     return hvdrun_on_a(std::move(arguments));
+  }
+
+  /// Returns the process of host b with this name.
+  static pid_t process_on_b(const std::string& name) {
+    for (const pid_t pid : hosts().processes("b")) {
+      if (name_of(pid) == name) return pid;
+    }
+    throw std::runtime_error("no " + name + " among\n" + hosts().left());
   }
 
   static void expect_nothing_left() {
@@ -443,6 +454,52 @@ TEST_F(SshTest, SignalsReachEveryHost) {
   const auto result = job.wait(test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 128 + SIGINT);
   EXPECT_EQ(count(result.out, "caught\n"), 4U);
+}
+
+/// A scheduler signals the guard, or all processes of a host, and the ranks of all hosts save.
+TEST_F(SshTest, ASignalToOneHostStopsAllRanksAfterTheSameStep) {
+  const std::string guard = "hvdrun";
+  const std::string agent = "hvdrun-agent";
+  using Names = std::vector<std::string>;
+  for (const auto& [signal, names] :
+       {std::pair(SIGTERM, Names{guard}), std::pair(SIGUSR1, Names{guard}),
+        std::pair(SIGTERM, Names{guard, agent}),
+        std::pair(SIGTERM, Names{agent, guard, "stopping"}),
+        std::pair(SIGUSR1, Names{agent, guard, "stopping"})}) {
+    SCOPED_TRACE(fmt::format("{} to {}", signal, names.size()));
+    test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./stopping"}));
+    for (int rank = 0; rank < 4; ++rank) {
+      job.wait_for_out(fmt::format("[{}]<stdout>:pid ", rank), test::in(kPatience));
+    }
+    std::vector<pid_t> pids;
+    for (const std::string& name : names) pids.push_back(process_on_b(name));
+    for (const pid_t pid : pids) ::kill(pid, signal);
+    const auto result = job.wait(test::in(kPatience));
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    const std::string words = ":stopped after ";
+    const auto at = result.out.find(words);
+    ASSERT_NE(at, std::string::npos) << result.out << result.err;
+    EXPECT_EQ(count(result.out, result.out.substr(at, result.out.find('\n', at) - at + 1)), 4U)
+        << result.out;
+  }
+}
+
+TEST_F(SshTest, ASecondRequestEndsAHostWhoseRanksDoNotStop) {
+  test::Process job(script_on_a("trap 'echo caught' TERM; echo ready; while :; do sleep 0.1; done",
+                                {"--grace", "0.2"}));
+  for (int rank = 0; rank < 4; ++rank) {
+    job.wait_for_out(fmt::format("[{}]<stdout>:ready\n", rank), test::in(kPatience));
+  }
+  const pid_t guard = process_on_b("hvdrun");
+  ::kill(guard, SIGTERM);
+  job.wait_for_out("[2]<stdout>:caught\n", test::in(kPatience));
+  job.wait_for_out("[3]<stdout>:caught\n", test::in(kPatience));
+  // For a second the signal still counts as the same request.
+  const auto deadline = test::in(kPatience);
+  while (::kill(guard, SIGTERM) == 0 && Clock::now() < deadline) ::usleep(10'000);
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 70);
+  EXPECT_THAT(result.err, HasSubstr("hvdrun: the agent on b was killed by SIGTERM\n"));
 }
 
 }  // namespace

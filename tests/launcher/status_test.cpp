@@ -1,7 +1,11 @@
+#include <cstddef>
+
 #include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "agent/process_usage.hpp"
@@ -285,6 +289,50 @@ TEST_F(RankInquiryTest, ANoteIsNoAnswer) {
   }
   EXPECT_EQ(answer, "steps");
   EXPECT_TRUE(end_after({}).without_shutdown);
+}
+
+/// While it exists, this process has no free descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    UniqueFd next(::dup(STDERR_FILENO));
+    // All smaller numbers are taken, so the limit forbids the next ones.
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(next.get()), .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(StatusSocketTest, AnswersWhenThereAreDescriptorsAgain) {
+  boost::asio::io_context io;
+  const std::string job = "hvd-test-" + std::to_string(::getpid());
+  int asked = 0;
+  const StatusServer server(io, job, [&](const std::function<void(std::string)>& answer) {
+    ++asked;
+    answer("fine\n");
+  });
+  const UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "hvd-status-" + std::to_string(::getuid()) + "-" + job;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  {
+    const NoDescriptors none;
+    ASSERT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address),
+                        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    EXPECT_GT(io.run_one_for(seconds{30}), 0U);  // the connection is not accepted
+    EXPECT_EQ(asked, 0);
+  }
+  while (asked == 0 && io.run_one_for(seconds{30}) > 0) {
+  }
+  EXPECT_EQ(asked, 1);
 }
 
 TEST(StatusSocketTest, ListsTheJobsOfThisUser) {

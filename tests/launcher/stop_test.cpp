@@ -1,5 +1,6 @@
 // A job is asked to stop in every way that there is, and its ranks end after the same step.
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,14 @@ class StopTest : public testing::Test {
     return std::stoi(out.substr(out.find(words) + words.size()));
   }
 
+  /// Returns the parent of a process.
+  static pid_t parent_of(pid_t pid) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/stat");
+    std::string word;
+    for (int i = 0; i < 4; ++i) status >> word;  // pid, name, state, parent
+    return std::stoi(word);
+  }
+
   /// Returns the step after which each rank has stopped.
   std::vector<int> steps(const test::ProcessResult& result) {
     std::vector<int> found;
@@ -65,6 +74,27 @@ TEST_F(StopTest, ASignalToOneRankStopsAllAfterTheSameStep) {
     EXPECT_EQ(result.exit_code(), 0) << result.err;
     expect_same_step(result);
   }
+}
+
+TEST_F(StopTest, ASignalToTheAgentStopsAllAfterTheSameStep) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    start();
+    ASSERT_EQ(::kill(parent_of(rank_1_when_ready()), signal), 0);
+    const auto result = finish();
+    EXPECT_EQ(result.exit_code(), 0) << result.err;
+    expect_same_step(result);
+  }
+}
+
+// So do schedulers and systemd.
+TEST_F(StopTest, ASignalToAllProcessesStopsAllAfterTheSameStep) {
+  start();
+  const pid_t rank = rank_1_when_ready();
+  const pid_t agent = parent_of(rank);
+  for (const pid_t pid : {job->pid(), agent, rank}) ASSERT_EQ(::kill(pid, SIGTERM), 0);
+  const auto result = finish();
+  EXPECT_EQ(result.exit_code(), 128 + SIGTERM);
+  expect_same_step(result);
 }
 
 TEST_F(StopTest, HvdrunForwardsSignalsToAllRanks) {
@@ -111,6 +141,12 @@ TEST_F(StopTest, AProgramThatNeverAsksDiesOfTheSignal) {
   const auto killed = finish();
   EXPECT_EQ(killed.exit_code(), 128 + SIGTERM);
   EXPECT_THAT(killed.err, testing::ContainsRegex("rank 1 on .* killed by signal 15"));
+
+  start({"never"});
+  ASSERT_EQ(::kill(parent_of(rank_1_when_ready()), SIGTERM), 0);
+  const auto by_agent = finish();
+  EXPECT_EQ(by_agent.exit_code(), 128 + SIGTERM);
+  EXPECT_THAT(by_agent.err, testing::ContainsRegex("rank . on .* killed by signal 15"));
 
   // The grace is longer than the patience of `finish`, so a rank that went on would fail the test.
   start({"never"}, {"--grace", "600"});

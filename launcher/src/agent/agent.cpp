@@ -8,10 +8,12 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/network_interfaces.hpp>
+#include <hvd/core/internal/text.hpp>
 #include <hvd/core/version.hpp>
 
 #include "agent/host_binding.hpp"
@@ -34,11 +36,15 @@ namespace {
 // A node that a signal ends gives node 0 this time to read the signal.
 constexpr std::chrono::milliseconds kFarewell{500};
 
+// A scheduler may signal the guard of the agent, which passes the signal on, and the agent too.
+// Within this time the signals are the same request.
+constexpr std::chrono::milliseconds kSameRequest{1'000};
+
 }  // namespace
 
 Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options)
     : stream_(io_, std::move(input), std::move(output)),
-      end_signal_(io_),
+      signals_(io_),
       heartbeat_(io_),
       ranks_(io_, Descendants::belong_to_the_group,
              {.on_exit =
@@ -57,15 +63,14 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOpti
       stdin_of_first_(std::move(stdin_of_first)),
       options_(std::move(options)) {
   ::signal(SIGPIPE, SIG_IGN);
-  if (options_.user < 0) {
-    end_signal_.add(SIGTERM);
-    return;
+  for (const int signal : kForwardedSignals) {
+    // SIGTERM also comes from the kernel, when the guard has died.
+    if (signal == SIGTERM || !is_ignored(signal)) signals_.add(signal);
   }
-  for (const int signal : kForwardedSignals) end_signal_.add(signal);
 }
 
 int Agent::run() {
-  watch_end_signals();
+  watch_signals();
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 // hvdrun has ended, or no longer needs this host.
@@ -92,35 +97,41 @@ void Agent::watch_stream(std::chrono::milliseconds limit) {
       limit, [this] { stream_.send(Beat{}); }, [this] { leave(); });
 }
 
-void Agent::watch_end_signals() {
-  end_signal_.async_wait([this](error_code error, int signal) {
+void Agent::watch_signals() {
+  signals_.async_wait([this](error_code error, int signal) {
     if (error) return;
-    if (options_.user >= 0 && ::getppid() == options_.user) {
-      stream_.send(Forward{.signal = signal});
-      if (!job_ && asks_to_end(signal)) {
-        // There are no ranks to end. hvdrun may still wait for other nodes, and then it does not
-        // read the signal.
-        left_by_ = signal;
-        code_ = kExitSignalBase + signal;
-        stream_.finish();
-        stream_.drain(Clock::now() + kFarewell);
-        return leave();
-      }
-      watch_end_signals();
-      return;
-    }
-    // The host of an elastic job is about to be taken away. Its workers leave after the step. When
-    // the agent's guard has been killed, the signal comes from the kernel.
-    const bool is_notice = signal == SIGTERM && job_ && job_->workers > 0 && ranks_.any_running() &&
-                           ::getppid() == parent_;
-    if (is_notice && !std::exchange(asked_, true)) {
-      ranks_.signal(signal);
-      watch_end_signals();
-      return;
-    }
-    code_ = kExitSignalBase + signal;
-    leave();
+    on_signal(signal);
+    watch_signals();
   });
+}
+
+/// A signal is for the ranks. They may leave their loop after the same step and save, so the agent
+/// goes on when it has passed the signal on.
+void Agent::on_signal(int signal) {
+  const bool guarded = ::getppid() == parent_;
+  if (guarded && options_.user >= 0) return forward(signal);
+  if (guarded && !asks_to_end(signal)) return ranks_.signal(signal);
+  const bool repeated = asked_.has_value();
+  if (guarded && repeated && Clock::now() - *asked_ < kSameRequest) return;
+  if (guarded && !repeated && ranks_.size() > 0) {
+    asked_ = Clock::now();
+    return ranks_.signal(signal);
+  }
+  code_ = kExitSignalBase + signal;
+  leave();
+}
+
+/// Passes a user's signal on to the leading node.
+void Agent::forward(int signal) {
+  stream_.send(Forward{.signal = signal});
+  if (job_ || !asks_to_end(signal)) return;
+  // There are no ranks to end. hvdrun may still wait for other nodes, and then it does not read the
+  // signal.
+  left_by_ = signal;
+  code_ = kExitSignalBase + signal;
+  stream_.finish();
+  stream_.drain(Clock::now() + kFarewell);
+  leave();
 }
 
 void Agent::on_frame(const Frame& frame) {
@@ -161,20 +172,14 @@ void Agent::on_frame(const Frame& frame) {
 }
 
 void Agent::on_elastic_frame(const Frame& frame) {
-  try {
-    if (const auto* start = std::get_if<StartWorker>(&frame)) {
-      if (!ranks_.ending()) start_worker(*start);
-    } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
-      if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
-    } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
-      pass_on(*message);
-    } else if (const auto* store = std::get_if<Serve>(&frame)) {
-      if (!ranks_.ending()) serve(*store);
-    }
-  } catch (const LaunchError& error) {
-    give_up(error.code(), error.what());
-  } catch (const Error& error) {
-    give_up(exit_code(error), error.what());
+  if (const auto* start = std::get_if<StartWorker>(&frame)) {
+    if (!ranks_.ending()) start_worker(*start);
+  } else if (const auto* last = std::get_if<KillWorker>(&frame)) {
+    if (const auto index = running_worker(last->rank)) ranks_.kill(*index);
+  } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
+    pass_on(*message);
+  } else if (const auto* store = std::get_if<Serve>(&frame)) {
+    if (!ranks_.ending()) serve(*store);
   }
 }
 
@@ -286,20 +291,37 @@ void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartReques
 
 // ---- an elastic job
 
+/// The other workers of the host go on when a worker cannot be started.
 void Agent::start_worker(const StartWorker& frame) {
-  InquiryPair pair = make_inquiry_pair();
-  const std::size_t place = free_place();
-  StartRequest request;
-  request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
-                       fmt::format("HVD_WORKER={}", frame.rank)};
-  request.inherited = {pair.of_rank.get()};
-  start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
-  workers_.push_back({.place = place,
-                      .socket = std::make_unique<WorkerSocket>(
-                          io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
-                            if (!running_worker(rank)) return;
-                            stream_.send(ElasticMessage{.rank = rank, .bytes = std::move(bytes)});
-                          })});
+  try {
+    InquiryPair pair = make_inquiry_pair();
+    auto socket = std::make_unique<WorkerSocket>(
+        io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
+          if (!running_worker(rank)) return;
+          stream_.send(ElasticMessage{.rank = rank, .bytes = std::move(bytes)});
+        });
+    const std::size_t place = free_place();
+    StartRequest request;
+    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
+                         fmt::format("HVD_WORKER={}", frame.rank)};
+    request.inherited = {pair.of_rank.get()};
+    start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
+    workers_.push_back({.place = place, .socket = std::move(socket)});
+    asked_.reset();
+  } catch (const LaunchError& error) {
+    report_not_started(frame.rank, error);
+  }
+}
+
+/// Reports an end with the exit code that a shell would have, and the reason as the worker's output
+/// on stderr, unless so much output waits that there is no credit for it.
+void Agent::report_not_started(int worker, const LaunchError& error) {
+  stream_.send(Exited{.rank = worker, .status = W_EXITCODE(error.code(), 0)});
+  const std::string why = fmt::format("hvdrun: {}\n", error.what());
+  if (!ranks_.use_credit(why.size())) return;
+  const auto bytes = detail::bytes_of(why);
+  stream_.send(
+      Output{.rank = worker, .stream = Stream::err, .bytes = Bytes(bytes.begin(), bytes.end())});
 }
 
 /// A worker that has not read what it was told before is killed: it would never get this message.

@@ -20,6 +20,7 @@
 #include "agent/gpu_watch.hpp"
 #include "agent/held_cores.hpp"
 #include "agent/worker_socket.hpp"
+#include "base/exit_codes.hpp"
 #include "plan/binding.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/rank_group.hpp"
@@ -35,8 +36,8 @@ struct AgentOptions {
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
   /// The process to which a user sends signals. While it lives, a signal to the agent is for the
-  /// whole job and is forwarded to the leading node. -1 means that there is none, and that SIGTERM
-  /// ends the agent.
+  /// whole job and is forwarded to the leading node. -1 means that there is none, and that a signal
+  /// is for the ranks of this host.
   pid_t user = -1;
   /// How long hvdrun may be silent before its first heartbeat, and from then on until it prepares
   /// the agent, from which it learns the job's own limit. A `patience` of 0 means for ever.
@@ -50,8 +51,8 @@ class Agent {
   /// input from `stdin_of_first` if that is given; all other ranks read from /dev/null.
   Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOptions options = {});
 
-  /// Runs until the stream has ended or SIGTERM has arrived, and no descendant is left. Returns the
-  /// exit code of the process.
+  /// Runs until the stream has ended or a signal has ended the agent, and no descendant is left.
+  /// Returns the exit code of the process.
   [[nodiscard]] int run();
   /// Tells whether a frame of hvdrun has arrived.
   [[nodiscard]] bool answered() const noexcept { return answered_; }
@@ -71,6 +72,7 @@ class Agent {
   // These are for elastic jobs.
   void on_elastic_frame(const Frame& frame);
   void start_worker(const StartWorker& frame);
+  void report_not_started(int worker, const LaunchError& error);
   void pass_on(const ElasticMessage& message);
   void serve(const Serve& frame);
   [[nodiscard]] std::optional<std::size_t> running_worker(int number) const;
@@ -82,11 +84,13 @@ class Agent {
   void leave();
   void watch_stream(std::chrono::milliseconds limit);
 
-  void watch_end_signals();
+  void watch_signals();
+  void on_signal(int signal);
+  void forward(int signal);
 
   boost::asio::io_context io_{1};
   AgentStream stream_;
-  boost::asio::signal_set end_signal_;
+  boost::asio::signal_set signals_;
   LinkHeartbeat heartbeat_;
   RankGroup ranks_;
   GpuWatch gpus_;
@@ -109,7 +113,8 @@ class Agent {
   bool answered_ = false;
   int left_by_ = 0;
   bool launched_ = false;
-  bool asked_ = false;  ///< it has passed SIGTERM on to the workers of an elastic job
+  /// When the agent has passed on a signal that asks its ranks to end. No rank has started since.
+  std::optional<Clock::time_point> asked_;
   const pid_t parent_ = ::getppid();
   int code_ = 0;  ///< the exit code of the process
 };

@@ -27,6 +27,15 @@ inline bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+/// From now on signals that a user may send to hvdrun wait until the process has ended: the job is
+/// over, and its exit code stands. Only the main thread receives signals.
+inline void hold_forwarded_signals() noexcept {
+  sigset_t held;
+  ::sigemptyset(&held);
+  for (const int signal : kForwardedSignals) ::sigaddset(&held, signal);
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
 /// While it exists, this thread receives no signals. Neither do threads and children that it starts
 /// meanwhile, until they change their own mask.
 class BlockSignals {

@@ -11,6 +11,7 @@
 #include <hvd/core/error.hpp>
 
 #include "base/exit_codes.hpp"
+#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "job/report.hpp"
 #include "plan/launcher_choice.hpp"
@@ -82,6 +83,7 @@ int ElasticJob::run() {
             .on_failure = [this](const std::string& why) { on_discovery_failure(why); }});
   }
   io_.run();
+  hold_forwarded_signals();
   return code_;
 }
 
@@ -356,14 +358,16 @@ auto ElasticJob::worker_at(int worker) -> Worker& {
 
 std::string ElasticJob::name_of(std::size_t host) const { return agents_plan_.hosts[host].name; }
 
-/// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)".
+/// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)". A worker without a pid
+/// could not be started.
 std::string ElasticJob::name_of_worker(int worker) {
   const Worker& self = worker_at(worker);
+  const std::string& host = agents_plan_.hosts[membership_.host_of(worker)].name;
+  if (self.pid == 0) return fmt::format("worker {} on {} (never started)", worker, host);
   const std::string rank =
       self.rank < 0 ? ", never a rank"
                     : fmt::format(", rank {} of generation {}", self.rank, self.generation);
-  return fmt::format("worker {} on {} (pid {}{})", worker,
-                     agents_plan_.hosts[membership_.host_of(worker)].name, self.pid, rank);
+  return fmt::format("worker {} on {} (pid {}{})", worker, host, self.pid, rank);
 }
 
 // ---- orders

@@ -38,6 +38,9 @@ class EndSignals {
     }
     watch();
   }
+  ~EndSignals() { hold_forwarded_signals(); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
   /// Returns the first signal that has come, or 0.
   [[nodiscard]] int received() {
     io_.poll();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/error.hpp>
@@ -14,12 +15,14 @@
 #include "agent/agent.hpp"
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"
+#include "base/signals.hpp"
 #include "base/text.hpp"
 #include "cli/options.hpp"
 #include "node/node_mode.hpp"
 #include "plan/rank_environment.hpp"
 #include "plan/this_host.hpp"
 #include "supervise/guard.hpp"
+#include "supervise/job_policy.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -124,6 +127,7 @@ Finished follow_once(const Options& options, const NodeConfig& config, const Nod
 
 int follow(const Options& options, const NodeConfig& config, const NodeTrust& trust) {
   const auto work = [&](pid_t guard) {
+    ::setsid();  // a terminal sends its signals to the guard only
     ::prctl(PR_SET_NAME, "hvdrun-agent");
     for (int restart = 1;; ++restart) {
       const Finished over = follow_once(options, config, trust, guard);
@@ -132,7 +136,17 @@ int follow(const Options& options, const NodeConfig& config, const NodeTrust& tr
       fmt::print(stderr, "hvdrun: restart {}\n", restart);
     }
   };
-  return run_guarded(work, GuardSignals::pass_on);
+  const int status = run_guarded(work, "hvdrun: ");
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    if (!is_forwarded(signal)) {
+      throw LaunchError(kExitHostUnreachable, fmt::format("the agent of this node was killed by {}",
+                                                          signal_name(signal)));
+    }
+    // It came before the agent handled signals.
+    fmt::print(stderr, "hvdrun: {}\n", received_signal(signal));
+  }
+  return exit_code(status);
 }
 
 }  // namespace hvd::launcher

@@ -32,6 +32,8 @@ using boost::system::error_code;
 
 constexpr std::chrono::seconds kClientDeadline{3};
 constexpr std::chrono::milliseconds kAnswerDeadline{5'000};
+/// The time after which a process without a free descriptor tries again to accept a connection.
+constexpr std::chrono::milliseconds kAcceptAgain{500};
 constexpr std::size_t kMaxAnswer = std::size_t{16} << 20;
 /// Returns what precedes the job's id in the socket's name; a zero byte before it makes it
 /// abstract.
@@ -83,7 +85,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
 struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
   Impl(boost::asio::io_context& loop, OnAsked asked)
-      : io(loop), on_asked(std::move(asked)), acceptor(loop) {}
+      : io(loop), on_asked(std::move(asked)), acceptor(loop), retry(loop) {}
 
   bool listen(const std::string& job_id) {
     const std::string name =
@@ -100,11 +102,21 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     if (accepting || clients.size() >= kMaxClients || !acceptor.is_open()) return;
     accepting = true;
     acceptor.async_accept([self = shared_from_this()](error_code error, auto socket) {
+      if (error) return self->accept_later();
       self->accepting = false;
-      if (error) return;  // closed, or short of descriptors, which must not disturb the job
       close_on_exec(socket.native_handle());
       if (is_own_user(socket.native_handle())) self->serve(std::move(socket));
       self->accept();
+    });
+  }
+
+  /// The process may be short of descriptors, which must not disturb the job.
+  void accept_later() {
+    if (!acceptor.is_open()) return;
+    retry.expires_after(kAcceptAgain);
+    retry.async_wait([self = shared_from_this()](error_code error) {
+      self->accepting = false;
+      if (!error) self->accept();
     });
   }
 
@@ -123,6 +135,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
   void close() {
     error_code ignored;
     acceptor.close(ignored);
+    retry.cancel();
     for (const auto& client : std::exchange(clients, {})) {
       client->forget();
       client->close();
@@ -132,6 +145,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
   boost::asio::io_context& io;
   OnAsked on_asked;
   stream_protocol::acceptor acceptor;
+  boost::asio::steady_timer retry;
   std::set<std::shared_ptr<Client>> clients;
   bool accepting = false;
 };

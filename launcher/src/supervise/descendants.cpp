@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +11,6 @@
 #include <set>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -22,7 +20,6 @@
 
 #include <hvd/core/internal/text.hpp>
 
-#include "base/descriptors.hpp"
 #include "base/text.hpp"
 
 namespace hvd::launcher {
@@ -76,10 +73,11 @@ std::string value_in(std::string_view environment, std::string_view variable) {
 
 std::string environment_of(pid_t pid) { return read_file(fmt::format("/proc/{}/environ", pid)); }
 
-bool has_ended(pid_t pid) {
-  const UniqueFd process = open_pidfd(pid);
-  pollfd over{.fd = process.get(), .events = POLLIN, .revents = 0};
-  return !process || ::poll(&over, 1, 0) > 0;
+/// Returns whether the child has ended, without waiting for it.
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+         info.si_pid == child;
 }
 
 }  // namespace
@@ -138,10 +136,9 @@ bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline
 }
 
 void kill_strays(std::string_view job_id, Deadline deadline) {
-  using namespace std::chrono;
   std::set<pid_t> ended;
   while (Clock::now() < deadline) {
-    std::vector<std::pair<pid_t, UniqueFd>> killed;
+    std::vector<pid_t> killed;
     bool unclear = false;
     for (const pid_t pid : children_of(::getpid())) {
       const std::string environment = environment_of(pid);
@@ -152,16 +149,16 @@ void kill_strays(std::string_view job_id, Deadline deadline) {
         continue;
       }
       if (value_in(environment, "HVD_JOB_ID") != job_id) continue;
-      killed.emplace_back(pid, open_pidfd(pid));
+      killed.push_back(pid);
       ::kill(pid, SIGKILL);
     }
     if (killed.empty() && !unclear) return;
     if (killed.empty()) ::poll(nullptr, 0, 1);
-    for (const auto& [pid, over] : killed) {
-      const auto left = duration_cast<milliseconds>(deadline - Clock::now()).count();
-      pollfd wait{.fd = over.get(), .events = POLLIN, .revents = 0};
-      ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-      ::waitpid(pid, nullptr, WNOHANG);
+    // This process may have no descriptor left, so it does not wait for them with one.
+    for (const pid_t pid : killed) {
+      while (::waitpid(pid, nullptr, WNOHANG) == 0 && Clock::now() < deadline) {
+        ::poll(nullptr, 0, 1);
+      }
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/descriptors.hpp"
+#include "base/exit_codes.hpp"
 #include "plan/rank_environment.hpp"
 #include "supervise/descendants.hpp"
 
@@ -53,7 +54,15 @@ pid_t RankGroup::start(int number, StartRequest request) {
   request.variables =
       merge(request.variables, {fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get())});
   const pid_t pid = start_process(request);
-  UniqueFd ended = open_pidfd(pid);
+  UniqueFd ended;
+  try {
+    ended = open_pidfd(pid);
+  } catch (const LaunchError&) {
+    ::kill(owns_descendants_ ? -pid : pid, SIGKILL);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    throw;
+  }
   auto rank = std::make_unique<Rank>(Rank{.rank = number,
                                           .pid = pid,
                                           .ended = {io_, ended.get()},
@@ -265,6 +274,12 @@ void RankGroup::add_credit(std::size_t bytes) {
   credit_ = std::min<std::size_t>(credit_ + bytes, kOutputWindow);
   for_each_pipe(
       [this](std::size_t index, Stream stream, OutputPipe& pipe) { pump(index, stream, pipe); });
+}
+
+bool RankGroup::use_credit(std::size_t bytes) {
+  if (credit_ < bytes) return false;
+  credit_ -= bytes;
+  return true;
 }
 
 void RankGroup::pump(std::size_t index, Stream stream, OutputPipe& pipe) {

@@ -83,6 +83,8 @@ class RankGroup {
   /// Allows the group to hand over `bytes` more of output. Without credit a rank's pipe fills up
   /// and the rank waits, which limits the memory that much output takes.
   void add_credit(std::size_t bytes);
+  /// Uses up credit for output that the caller makes itself. Returns false if there is not enough.
+  [[nodiscard]] bool use_credit(std::size_t bytes);
 
   [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
   [[nodiscard]] int rank(std::size_t index) const { return ranks_.at(index)->rank; }

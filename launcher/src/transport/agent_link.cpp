@@ -281,7 +281,8 @@ int run_remote_agent(int own_part) {
     take_standard_streams(input, output);
     return Agent(std::move(input), std::move(output), UniqueFd(), std::move(options)).run();
   };
-  return run_guarded(work, GuardSignals::end_the_guard);
+  // hvdrun puts "hvdrun: HOST: " in front of what the agent prints.
+  return exit_code(run_guarded(work, ""));
 }
 
 }  // namespace hvd::launcher

@@ -136,8 +136,9 @@ void AgentSession::check(const Output& frame) {
   debt_ += static_cast<std::uint32_t>(frame.bytes.size());
 }
 
+/// A worker of an elastic job that could not be started has only an end.
 void AgentSession::check(const Exited& frame) {
-  Rank& rank = started(frame.rank);
+  Rank& rank = elastic_ ? find(frame.rank) : started(frame.rank);
   if (rank.state == State::over || over_) refuse("rank {} was over before", frame.rank);
   if (!WIFEXITED(frame.status) && !WIFSIGNALED(frame.status)) {
     refuse("rank {} cannot have ended with status {:#x}", frame.rank, frame.status);
